@@ -1,0 +1,106 @@
+"""A compiled program: what a runtime gives back, and what the user calls."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ._array import ShardedArray
+from ._errors import InvalidArgumentError
+from ._program import Program
+from ._sharding import NamedSharding
+
+if TYPE_CHECKING:
+    from ._backend import AbstractBackend
+
+
+@dataclass(frozen=True, slots=True)
+class Executable:
+    """What `AbstractBackend.compile` gives back.
+
+    Attributes:
+        run: Takes and gives the runtime's own arrays; at most one program is in flight
+            where the platform cannot take more.
+        out_tree: Shape, dtype and sharding of each output.
+        single: Whether `run` returns one array rather than a tuple.
+        text: StableHLO ("stablehlo") or optimised HLO ("hlo") of the program.
+    """
+
+    run: Callable[..., Any]
+    out_tree: tuple[tuple[tuple[int, ...], np.dtype[Any], NamedSharding], ...]
+    single: bool
+    text: Callable[[str], str]
+
+
+class Compiled:
+    """A compiled program; call it with arrays like those it was compiled for."""
+
+    __slots__ = ("_avals", "_backend", "_executable", "program")
+
+    def __init__(
+        self,
+        program: Program,
+        args: Sequence[ShardedArray],
+        executable: Executable,
+        backend: "AbstractBackend",
+    ) -> None:
+        self.program = program
+        self._avals = tuple((a.shape, a.dtype, a.sharding) for a in args)
+        self._executable = executable
+        self._backend = backend
+
+    def __call__(self, *args: ShardedArray) -> Any:
+        """Run the program: a ShardedArray, or a tuple of them. Collective.
+
+        Raises:
+            InvalidArgumentError: Number, shape, dtype or sharding of the arguments differ
+                from those it was compiled for.
+        """
+        if len(args) != len(self._avals):
+            raise InvalidArgumentError(
+                f"program {self.program.name!r} takes {len(self._avals)} arrays, got {len(args)}"
+            )
+        for position, (arg, (shape, dtype, sharding)) in enumerate(
+            zip(args, self._avals, strict=True)
+        ):
+            if not (
+                type(arg) is ShardedArray
+                and arg.shape == shape
+                and arg.dtype == dtype
+                and (arg.sharding is sharding or arg.sharding == sharding)
+            ):
+                raise InvalidArgumentError(self._mismatch(position, arg))
+        executable, backend = self._executable, self._backend
+        out = executable.run(*(arg.value for arg in args))
+        if executable.single:
+            return ShardedArray(out, *executable.out_tree[0], backend)
+        return tuple(
+            ShardedArray(value, *aval, backend)
+            for value, aval in zip(out, executable.out_tree, strict=True)
+        )
+
+    def as_text(self, stage: str = "stablehlo") -> str:
+        """The program as text.
+
+        Args:
+            stage: "stablehlo" as lowered, with its shardings, or "hlo" as optimised for the
+                devices, with its collectives.
+        """
+        if stage not in ("stablehlo", "hlo"):
+            raise InvalidArgumentError(f"stage is 'stablehlo' or 'hlo', got {stage!r}")
+        return self._executable.text(stage)
+
+    def _mismatch(self, position: int, arg: object) -> str:
+        shape, dtype, sharding = self._avals[position]
+        if isinstance(arg, ShardedArray):
+            got = f"{arg.dtype}{list(arg.shape)} with {arg.sharding}"
+        else:
+            got = f"a {type(arg).__name__}; place it with pyreactant.device_put first"
+        return (
+            f"argument {position} of program {self.program.name!r}: compiled for "
+            f"{dtype}{list(shape)} with {sharding}, got {got}"
+        )
+
+    def __repr__(self) -> str:
+        return f"Compiled({self.program.name!r}, backend={self._backend.name!r})"

@@ -1,0 +1,282 @@
+"""The JAX runtime: the only module that imports jax (beside JAX bodies of programs)."""
+
+import contextlib
+import os
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache, partial
+from typing import Any, ClassVar, final
+
+import numpy as np
+
+from ._array import Device, Shard, ShardedArray
+from ._backend import AbstractBackend, Capabilities, StartOptions
+from ._compiled import Executable
+from ._dtypes import NAMES
+from ._errors import RendezvousError, RequirementError, ShardingError, StateError
+from ._mesh import Mesh
+from ._program import Program, load
+from ._sharding import Axes, Index, NamedSharding
+from .process_group import ProcessGroup
+
+try:
+    import jax
+except ImportError as error:
+    raise RequirementError(
+        f"the JAX runtime needs the package jax, which cannot be imported ({error}); "
+        "install it with: python -m pip install jax"
+    ) from error
+
+from jax.sharding import NamedSharding as JaxNamedSharding
+from jax.sharding import PartitionSpec
+
+DEFAULT_CPU_DEVICES = 8
+
+
+@final
+class JaxBackend(AbstractBackend):
+    """JAX on CPU, GPU or TPU, in one process or many."""
+
+    name: ClassVar[str] = "jax"
+
+    def __init__(self) -> None:
+        self._group = ProcessGroup()
+        self._jax_devices: tuple[Any, ...] = ()
+        self._devices: tuple[Device, ...] = ()
+        self._position: dict[Any, int] = {}
+        self._one_in_flight = False
+        self._barriers: dict[str, int] = {}
+
+    def start(self, group: ProcessGroup, options: StartOptions) -> None:
+        self._group = group
+        _configure(group, options)
+        if group.num_processes > 1:
+            from ._jax_distributed import connect
+
+            connect(group, options)
+        try:
+            found = jax.devices(options.platform)
+        except RuntimeError as error:
+            raise _no_platform(options.platform, error) from error
+        self._jax_devices = tuple(sorted(found, key=lambda d: (d.process_index, d.id)))
+        self._position = {d: i for i, d in enumerate(self._jax_devices)}
+        self._devices = tuple(
+            Device(i, d.process_index, d.id, _platform(d), d.device_kind)
+            for i, d in enumerate(self._jax_devices)
+        )
+        self._check_started(options)
+        # Programs with collectives on virtual CPU devices share one thread pool: with several
+        # in flight each may wait for threads that the others hold, for ever (seen with 300
+        # products in flight on 8 devices and 2 cores, XLA then aborts after 60 s).
+        self._one_in_flight = self._devices[0].platform == "cpu"
+
+    def _check_started(self, options: StartOptions) -> None:
+        here = jax.process_count()
+        if here != self._group.num_processes:
+            raise RendezvousError(
+                f"num_processes={self._group.num_processes} was asked for, but the run of "
+                f"{self._group.coordinator_address} has {here}; give every process the same "
+                "num_processes"
+            )
+        local = sum(d.process_index == self._group.process_index for d in self._devices)
+        wanted = options.num_cpu_devices
+        if wanted is not None and self._devices[0].platform == "cpu" and local != wanted:
+            raise StateError(
+                f"num_cpu_devices={wanted} was asked for, but JAX had already started with "
+                f"{local}; call pyreactant.initialize before anything uses JAX"
+            )
+
+    def capabilities(self) -> Capabilities:
+        held = set(NAMES)
+        if not jax.config.jax_enable_x64:
+            held -= {"int64", "uint64", "float64", "complex128"}
+        if self._devices[0].platform == "tpu":
+            held -= {"complex128"}
+        return Capabilities(dtypes=frozenset(held), multi_process=True)
+
+    def devices(self) -> tuple[Device, ...]:
+        return self._devices
+
+    def from_blocks(
+        self,
+        shape: tuple[int, ...],
+        dtype: np.dtype[Any],
+        sharding: NamedSharding,
+        read: Callable[[Index], np.ndarray],
+    ) -> Any:
+        holders: dict[tuple[int, ...], list[int]] = {}
+        indices = sharding.devices_indices_map(shape)
+        for position, index in indices.items():
+            if self._is_local(position):
+                holders.setdefault(tuple(s.start for s in index), []).append(position)
+        placed: dict[int, Any] = {}
+        for positions in holders.values():
+            block = read(indices[positions[0]])
+            for position in positions:
+                placed[position] = self._put(block, position)
+        # In mesh order: JAX takes the arrays as they come in its own device order.
+        arrays = [placed[position] for position in indices if position in placed]
+        return jax.make_array_from_single_device_arrays(
+            shape, self._to_jax(sharding), arrays, dtype=dtype
+        )
+
+    def _put(self, block: np.ndarray, position: int) -> Any:
+        return jax.device_put(block, self._jax_devices[position], may_alias=False)
+
+    def compile(
+        self,
+        program: Program,
+        args: Sequence[ShardedArray],
+        out_sharding: Any,
+        precision: str | None,
+        static: Mapping[str, Any],
+    ) -> Executable:
+        function = partial(load(program, "jax"), **static)
+        shardings = jax.tree.map(self._to_jax, out_sharding, is_leaf=_is_sharding)
+        jitted = jax.jit(function, out_shardings=shardings)
+        chosen = contextlib.nullcontext() if precision is None else _precision(precision)
+        with chosen:
+            lowered = jitted.lower(*(a.value for a in args))
+            compiled = lowered.compile()
+        outs, tree = jax.tree.flatten(lowered.out_info)
+        out_shardings = jax.tree.leaves(compiled.output_shardings)
+        single = jax.tree_util.treedef_is_leaf(tree)
+        avals = tuple(
+            (tuple(o.shape), np.dtype(o.dtype), self._from_jax(program, s, o.shape))
+            for o, s in zip(outs, out_shardings, strict=True)
+        )
+
+        def text(stage: str) -> str:
+            return str(lowered.as_text() if stage == "stablehlo" else compiled.as_text())
+
+        def run(*values: Any) -> Any:
+            out = compiled(*values)
+            if self._one_in_flight:
+                jax.block_until_ready(out)
+            return out if single else jax.tree.leaves(out)
+
+        return Executable(run, avals, single, text)
+
+    def addressable_shards(self, value: Any) -> list[Shard]:
+        shards = []
+        for shard in value.addressable_shards:
+            index = tuple(
+                slice(*s.indices(n)[:2]) for s, n in zip(shard.index, value.shape, strict=True)
+            )
+            device = self._devices[self._position[shard.device]]
+            shards.append(Shard(device, index, partial(np.asarray, shard.data)))
+        return sorted(shards, key=lambda s: s.device.position)
+
+    def is_fully_addressable(self, mesh: Mesh) -> bool:
+        return self._group.num_processes == 1 or all(map(self._is_local, mesh.device_ids))
+
+    def gather(self, value: Any, sharding: NamedSharding) -> np.ndarray:
+        replicated = self._to_jax(NamedSharding(sharding.mesh, ()))
+        whole = _replicator(replicated)(value)
+        return np.array(whole.addressable_data(0), order="C")
+
+    def block_until_ready(self, value: Any) -> None:
+        value.block_until_ready()
+
+    def barrier(self, name: str, timeout: float) -> None:
+        from ._jax_distributed import wait_at_barrier
+
+        # A name can be waited at once only, so each use gets its number.
+        self._barriers[name] = self._barriers.get(name, 0) + 1
+        wait_at_barrier(f"pyreactant/{name}/{self._barriers[name]}", timeout)
+
+    def shutdown(self) -> None:
+        if self._group.num_processes > 1:
+            jax.distributed.shutdown()
+
+    def _is_local(self, position: int) -> bool:
+        return self._devices[position].process_index == self._group.process_index
+
+    def _to_jax(self, sharding: NamedSharding) -> JaxNamedSharding:
+        return JaxNamedSharding(_jax_mesh(self, sharding.mesh), PartitionSpec(*sharding.spec))
+
+    def _from_jax(self, program: Program, sharding: Any, shape: Sequence[int]) -> NamedSharding:
+        """Our sharding for one that JAX's compiler chose or was given."""
+        if not isinstance(sharding, JaxNamedSharding):
+            raise ShardingError(
+                f"program {program.name!r}: the compiler chose {sharding} for an output of shape "
+                f"{tuple(shape)}, which no mesh and spec describe; give out_sharding="
+            )
+        ids = np.vectorize(self._position.__getitem__, otypes=[int])(sharding.mesh.devices)
+        every = ids.size == len(self._devices) and np.array_equal(ids.ravel(), range(ids.size))
+        mesh = Mesh(ids.shape, sharding.mesh.axis_names, None if every else ids)
+        spec: list[Axes] = [e if e is None or isinstance(e, (str, tuple)) else None
+                            for e in sharding.spec]  # fmt: skip
+        return NamedSharding(mesh, spec)
+
+
+def _is_sharding(node: object) -> bool:
+    return node is None or isinstance(node, NamedSharding)
+
+
+@lru_cache(maxsize=64)
+def _jax_mesh(backend: JaxBackend, mesh: Mesh) -> Any:
+    devices = np.array([backend._jax_devices[i] for i in mesh.device_ids], dtype=object)
+    return jax.sharding.Mesh(devices.reshape(mesh.shape), mesh.axis_names)
+
+
+@lru_cache(maxsize=64)
+def _replicator(replicated: JaxNamedSharding) -> Any:
+    return jax.jit(lambda a: a, out_shardings=replicated)
+
+
+def _precision(name: str) -> Any:
+    return jax.default_matmul_precision(name)
+
+
+def _platform(device: Any) -> str:
+    return "gpu" if device.platform in ("cuda", "rocm") else str(device.platform)
+
+
+def _configure(group: ProcessGroup, options: StartOptions) -> None:
+    """Set JAX up before it touches a device."""
+    # Without x64 JAX would silently turn float64 into float32. Who says otherwise in the
+    # environment is obeyed, and float64 then raises.
+    if "JAX_ENABLE_X64" not in os.environ:
+        jax.config.update("jax_enable_x64", True)
+    if options.platform == "cpu":
+        _update("jax_platforms", "cpu", options)
+    forced = "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", "")
+    if options.num_cpu_devices is not None:
+        if forced:
+            raise StateError(
+                f"num_cpu_devices={options.num_cpu_devices} was asked for, but XLA_FLAGS sets "
+                "xla_force_host_platform_device_count too; keep one of them"
+            )
+        _update("jax_num_cpu_devices", options.num_cpu_devices, options)
+    elif group.num_processes == 1 and not forced and jax.config.jax_num_cpu_devices < 1:
+        # Also where a GPU or TPU is: there CPU devices are not used, and cost nothing.
+        with contextlib.suppress(RuntimeError):
+            jax.config.update("jax_num_cpu_devices", DEFAULT_CPU_DEVICES)
+
+
+def _update(name: str, value: Any, options: StartOptions) -> None:
+    try:
+        jax.config.update(name, value)
+    except RuntimeError:
+        # JAX has devices already; `start` checks whether they are what was asked for.
+        pass
+
+
+def _no_platform(platform: str | None, error: RuntimeError) -> RequirementError:
+    if platform is None:
+        return RequirementError(f"JAX found no device: {error}")
+    try:
+        here = ", ".join(sorted({_platform(d) for d in jax.devices()}))
+    except RuntimeError:
+        here = "none"
+    extra = {"gpu": "cuda13 or cuda12", "tpu": "tpu"}.get(platform)
+    advice = (
+        f"; run it where there is one, with: python -m pip install 'pyreactant[{extra}]'"
+        if extra
+        else ""
+    )
+    only = os.environ.get("JAX_PLATFORMS")
+    limited = f" (JAX_PLATFORMS={only} is set)" if only else ""
+    return RequirementError(
+        f"platform {platform!r} was asked for, but JAX has here: {here}{limited}{advice}"
+    )

@@ -1,0 +1,139 @@
+"""JAX's rendezvous of many processes, made to fail with a message instead of an abort."""
+
+import contextlib
+import json
+import os
+import socket
+import sys
+import threading
+import time
+from types import TracebackType
+from typing import Any
+
+import jax
+
+from ._backend import StartOptions
+from ._errors import DeadlineError, RendezvousError
+from .process_group import ProcessGroup
+from .process_group._address import check_coordinator, is_loopback
+from .process_group._data import split_address
+
+# JAX aborts the process when its own limit is over, so ours comes first and raises.
+_JAX_TIMEOUT = 24 * 3600
+_SHUTDOWN_TIMEOUT = 30
+
+
+def connect(group: ProcessGroup, options: StartOptions) -> None:
+    """Join the run. Collective.
+
+    Raises:
+        RendezvousError: The meeting point cannot be used, a process is missing, or the
+            processes disagree about their number.
+    """
+    assert group.coordinator_address is not None
+    started = time.monotonic()
+    _go_around_proxies(group.coordinator_address)
+    check_coordinator(group, options.initialization_timeout)
+    left = max(1.0, options.initialization_timeout - (time.monotonic() - started))
+    _end_at_once_on_error()
+    caught: list[BaseException] = []
+    thread = threading.Thread(target=_initialize, args=(group, options, caught), daemon=True)
+    thread.start()
+    # A thread, because JAX waits in C++ where neither a limit nor Ctrl-C reaches it.
+    thread.join(left)
+    if thread.is_alive():
+        raise RendezvousError(
+            f"process {group.process_index} of {group.num_processes} reached "
+            f"{group.coordinator_address}, but not all {group.num_processes} processes came within "
+            f"{options.initialization_timeout:g} s; check that each was started, with the same "
+            "num_processes and a process_index of its own"
+        )
+    if caught:
+        raise RendezvousError(f"JAX could not join the run: {caught[0]}") from caught[0]
+    _agree_on_count(group, left)
+
+
+def _initialize(group: ProcessGroup, options: StartOptions, caught: list[BaseException]) -> None:
+    address = group.coordinator_address
+    assert address is not None
+    try:
+        jax.distributed.initialize(
+            address,
+            group.num_processes,
+            group.process_index,
+            local_device_ids=group.local_device_ids,
+            cluster_detection_method="deactivate",
+            # JAX listens on every network card unless told otherwise.
+            coordinator_bind_address=address if is_loopback(address) else None,
+            initialization_timeout=_JAX_TIMEOUT,
+            heartbeat_timeout_seconds=max(1, round(options.heartbeat_timeout)),
+            shutdown_timeout_seconds=_SHUTDOWN_TIMEOUT,
+        )
+    except Exception as error:  # handed to the thread that waits
+        caught.append(error)
+
+
+def _agree_on_count(group: ProcessGroup, timeout: float) -> None:
+    """JAX believes process 0 about the number of processes; make sure the others do too."""
+    client = _client()
+    mine = json.dumps({"num_processes": group.num_processes, "host": socket.gethostname()})
+    client.key_value_set(f"pyreactant/process/{group.process_index}", mine)
+    said = json.loads(
+        client.blocking_key_value_get("pyreactant/process/0", max(1, round(timeout * 1000)))
+    )
+    if said["num_processes"] != group.num_processes:
+        raise RendezvousError(
+            f"process {group.process_index} was started with num_processes="
+            f"{group.num_processes}, but process 0 (on {said['host']}) with num_processes="
+            f"{said['num_processes']}; give every process the same"
+        )
+
+
+def wait_at_barrier(name: str, timeout: float) -> None:
+    """Wait at a barrier of the coordination service, which needs no device.
+
+    Raises:
+        DeadlineError: Some process did not come.
+    """
+    try:
+        _client().wait_at_barrier(name, max(1, round(timeout * 1000)))
+    except Exception as error:  # jaxlib's XlaRuntimeError, by whichever name it has
+        raise DeadlineError(
+            f"not every process came to barrier {name!r} within {timeout:g} s, or one was lost: "
+            f"{str(error).splitlines()[0]}"
+        ) from error
+
+
+def _client() -> Any:
+    from jax._src import distributed  # the key-value store and barrier have no public name
+
+    return distributed.global_state.client
+
+
+def _go_around_proxies(address: str) -> None:
+    """Keep gRPC from sending the rendezvous to a web proxy, where it hangs to the timeout."""
+    if not any(name.lower().endswith("_proxy") for name in os.environ):
+        return
+    host, _ = split_address(address)
+    for name in ("no_proxy", "NO_PROXY", "no_grpc_proxy"):
+        hosts = [h for h in os.environ.get(name, "").split(",") if h]
+        if host not in hosts:
+            os.environ[name] = ",".join([*hosts, host])
+
+
+def _end_at_once_on_error() -> None:
+    """End a process that raises without waiting for the others at JAX's exit barrier.
+
+    With JAX's defaults the process that raised waits 300 s for the others to shut down, and
+    they wait for it. The traceback is printed first; the others see the connection close.
+    """
+    previous = sys.excepthook
+
+    def hook(kind: type[BaseException], value: BaseException, trace: TracebackType | None) -> None:
+        previous(kind, value, trace)
+        with contextlib.suppress(Exception):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(getattr(value, "exit_code", 1) if isinstance(value, Exception) else 130)
+
+    sys.excepthook = hook

@@ -1,0 +1,141 @@
+"""Where the operands of a product come from, block by block: memory, a file, or a seed."""
+
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from ._dtypes import as_array, as_dtype
+from ._errors import DTypeError, FileError
+from ._sharding import Index
+
+
+class Source(Protocol):
+    """A matrix that can be read in blocks, the same on every process."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Global shape."""
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Element type."""
+
+    @property
+    def random(self) -> bool:
+        """Whether the elements are independent with mean zero."""
+
+    def read(self, index: Index) -> np.ndarray:
+        """One block; reading it twice gives the same."""
+
+
+class ArraySource:
+    """An array in memory or mapped into it."""
+
+    random = False
+
+    def __init__(self, array: np.ndarray) -> None:
+        self._array = array
+        self.shape = array.shape
+        self.dtype = array.dtype.newbyteorder("=")
+
+    def read(self, index: Index) -> np.ndarray:
+        return as_array(self._array[index])
+
+
+class RandomSource:
+    """A seeded random matrix of which any block can be made without the rest.
+
+    Element (i, j) is a function of the seed, the stream and the position alone: row i is
+    drawn from a Philox counter-based generator (Salmon et al., SC 2011) whose counter is
+    set to i. Numbers are uniform in [-1, 1) on a grid of 2**-23 (float64 2**-31, complex
+    parts 2**-15), so that a product in lower precision shows; integers are from -8 to 7, or
+    from 0 to 15 where they have no sign.
+
+    Args:
+        shape: (m, n).
+        dtype: Element type.
+        seed: Any number from 0.
+        stream: Different matrices of one run take different streams.
+    """
+
+    random = True
+
+    def __init__(self, shape: tuple[int, int], dtype: Any, seed: int, stream: int) -> None:
+        self.shape: tuple[int, ...] = shape
+        self.dtype = as_dtype(dtype)
+        self._key = np.array([seed % 2**64, stream], dtype=np.uint64)
+
+    def read(self, index: Index) -> np.ndarray:
+        rows, columns = index
+        block = np.empty((rows.stop - rows.start, columns.stop - columns.start), self.dtype)
+        for at, row in enumerate(range(rows.start, rows.stop)):
+            block[at] = self._row(row, columns)
+        return block
+
+    def _row(self, row: int, columns: slice) -> np.ndarray:
+        # A counter step gives four 64-bit words, each word two elements of 32 bits.
+        first, last = columns.start // 8, -(-columns.stop // 8)
+        generator = np.random.Philox(key=self._key, counter=[first, row, 0, 0])
+        words = generator.random_raw((last - first) * 4).view(np.uint32)
+        bits = words[columns.start - first * 8 : columns.stop - first * 8]
+        if self.dtype.kind in "iu":
+            whole = (bits & 0xF).astype(np.int64) - (8 if self.dtype.kind == "i" else 0)
+            return whole.astype(self.dtype)
+        if self.dtype.kind == "c":
+            parts = bits[:, None].view(np.uint16).astype(np.float64) * 2**-15 - 1
+            return (parts[:, 0] + 1j * parts[:, 1]).astype(self.dtype)
+        if self.dtype == np.float64:
+            return bits * 2.0**-31 - 1
+        fraction = (bits >> 8).astype(np.float32) * np.float32(2**-23) - np.float32(1)
+        return fraction.astype(self.dtype)
+
+
+def open_npy(path: str | Path, dtype: Any = None) -> ArraySource:
+    """Map a matrix in a .npy file into memory; blocks are read when they are asked for.
+
+    Args:
+        path: The file, the same on every process.
+        dtype: What the elements are; needed for a file of raw bytes, as NumPy writes bfloat16.
+
+    Raises:
+        FileError: The file is missing, unreadable, truncated, no .npy file, or no matrix.
+        DTypeError: Its elements are Python objects, of a type that no runtime holds, or not
+            of `dtype`.
+    """
+    try:
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+    except FileNotFoundError:
+        raise FileError(f"{path}: no such file; give a .npy file as np.save writes it") from None
+    except OSError as error:
+        raise FileError(f"{path}: cannot be read ({error.strerror or error})") from None
+    except Exception as error:  # NumPy's parser raises many kinds on a damaged header
+        text = str(error)
+        if "Python objects" in text:
+            raise DTypeError(
+                f"{path}: holds Python objects, which no runtime holds; save the array with a "
+                "numeric dtype"
+            ) from None
+        why = "it is truncated" if "mmap length" in text or "EOF" in text else "damaged header"
+        why = "it is no such file" if "pickle" in text else why
+        raise FileError(f"{path}: not a whole .npy file ({why}); save it again") from None
+    if not isinstance(array, np.ndarray):
+        raise FileError(f"{path}: an .npz archive; give a .npy file with one matrix")
+    if array.dtype.kind == "V" and dtype is not None and array.dtype.names is None:
+        wanted = as_dtype(dtype)
+        if wanted.itemsize == array.dtype.itemsize:
+            array = array.view(wanted)
+    if array.dtype.kind == "V":
+        raise DTypeError(
+            f"{path}: its elements are raw {array.dtype}; np.save writes bfloat16 and float8 so: "
+            "say which it is with --dtype, for instance --dtype bfloat16"
+        )
+    if array.ndim != 2:
+        raise FileError(f"{path}: a matrix is needed, got an array of shape {array.shape}")
+    held = as_dtype(array.dtype)
+    if dtype is not None and held != as_dtype(dtype):
+        raise DTypeError(
+            f"{path}: holds {held}, but dtype {as_dtype(dtype)} was asked for; leave the dtype "
+            "out, or convert the file"
+        )
+    return ArraySource(array)

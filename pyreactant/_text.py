@@ -1,0 +1,68 @@
+"""Meshes and partition specs as short text, for command lines and environment variables."""
+
+import re
+from collections.abc import Sequence
+
+from ._errors import ShardingError
+from ._mesh import Mesh
+from ._sharding import Axes, NamedSharding
+
+_DEFAULT_AXES = "xyzuvw"
+
+MESH_HELP = "sizes as 2x4 (axes x, y, ...) or names with sizes as data=2,model=4"
+SPEC_HELP = "one entry per dimension as x,y ; None is not sharded, x+y is over both, x first"
+
+
+def parse_mesh(text: str, device_ids: Sequence[int] | None = None) -> Mesh:
+    """The mesh that a text describes.
+
+    Args:
+        text: "2x4" has axes x and y; "data=2,model=4" names them.
+        device_ids: As for `Mesh`.
+
+    Raises:
+        ShardingError: It has another form.
+    """
+    wrong = ShardingError(f"cannot read mesh {text!r}; write {MESH_HELP}")
+    if "=" in text:
+        pairs = [part.split("=") for part in text.split(",")]
+        if not all(len(pair) == 2 for pair in pairs):
+            raise wrong
+        names, sizes = zip(*((name.strip(), size.strip()) for name, size in pairs), strict=True)
+    else:
+        sizes = tuple(part.strip() for part in text.lower().split("x"))
+        names = tuple(_DEFAULT_AXES[: len(sizes)])
+    # More digits than any machine has devices are a mistake, and int() refuses very long ones.
+    if not all(re.fullmatch("[0-9]{1,9}", size) for size in sizes) or len(names) != len(sizes):
+        raise wrong
+    return Mesh([int(size) for size in sizes], names, device_ids)
+
+
+def format_mesh(mesh: Mesh) -> str:
+    """The text that `parse_mesh` reads back (but for device ids)."""
+    if mesh.axis_names == tuple(_DEFAULT_AXES[: len(mesh.shape)]):
+        return "x".join(map(str, mesh.shape))
+    return ",".join(f"{n}={size}" for n, size in zip(mesh.axis_names, mesh.shape, strict=True))
+
+
+def parse_spec(text: str) -> tuple[Axes, ...]:
+    """The partition spec that a text describes: "x,y", "x,None", "x+y,None".
+
+    Raises:
+        ShardingError: It has another form. Whether the axes exist is for `NamedSharding`.
+    """
+    return tuple(_parse_entry(entry.strip(), text) for entry in text.split(","))
+
+
+def _parse_entry(entry: str, text: str) -> Axes:
+    if entry in ("None", "none", "-"):
+        return None
+    names = tuple(name.strip() for name in entry.split("+"))
+    if not all(name.isidentifier() for name in names):
+        raise ShardingError(f"cannot read partition spec {text!r}; write {SPEC_HELP}")
+    return names[0] if len(names) == 1 else names
+
+
+def format_spec(sharding: NamedSharding, ndim: int) -> str:
+    """The text that `parse_spec` reads back."""
+    return ",".join("+".join(axes) or "None" for axes in sharding.axes(ndim))

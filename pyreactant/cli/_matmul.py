@@ -1,0 +1,114 @@
+"""`pyreactant matmul`: multiply two sharded matrices and say whether the result is right."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from .._errors import InvalidArgumentError
+from .._text import MESH_HELP, SPEC_HELP, parse_mesh, parse_spec
+
+if TYPE_CHECKING:
+    from .._matmul_report import MatmulReport
+
+
+def matmul(
+    size: Annotated[int | None, typer.Option(help="Side of square matrices.")] = None,
+    m: Annotated[int | None, typer.Option("--m", help="Rows of x.")] = None,
+    k: Annotated[int | None, typer.Option("--k", help="Columns of x, rows of y.")] = None,
+    n: Annotated[int | None, typer.Option("--n", help="Columns of y.")] = None,
+    dtype: Annotated[
+        str | None, typer.Option(help="Element type, such as bfloat16.", show_default="float32")
+    ] = None,
+    mesh: Annotated[str | None, typer.Option(help=f"Devices: {MESH_HELP}.")] = None,
+    device_ids: Annotated[
+        str | None, typer.Option(help="Devices of the mesh in row-major order, as 0,1,2,3.")
+    ] = None,
+    spec: Annotated[str, typer.Option(help=f"How x and y are cut: {SPEC_HELP}.")] = "x,y",
+    y_spec: Annotated[str | None, typer.Option(help="How y is cut, if not as x.")] = None,
+    out_spec: Annotated[
+        str | None,
+        typer.Option(help="How the product is cut.", show_default="x's rows, y's columns"),
+    ] = None,
+    backend: Annotated[str | None, typer.Option(help="Runtime.", show_default="jax")] = None,
+    platform: Annotated[str | None, typer.Option(help="cpu, gpu or tpu.")] = None,
+    cpu_devices: Annotated[int | None, typer.Option(help="Virtual CPU devices.")] = None,
+    precision: Annotated[str | None, typer.Option(help="default, high or highest.")] = None,
+    seed: Annotated[int, typer.Option(help="Of the random operands.")] = 0,
+    repeat: Annotated[int, typer.Option(min=0, help="Calls to time.")] = 5,
+    x: Annotated[Path | None, typer.Option("--x", help="Left operand, a .npy file.")] = None,
+    y: Annotated[Path | None, typer.Option("--y", help="Right operand, a .npy file.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Write the product to this .npy file.")] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Let --out replace it.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
+) -> None:
+    """Multiply two sharded matrices, check the product, and report.
+
+    With no sizes and no files it runs the reference case: 1 to 64 as an 8x8 matrix, squared.
+    """
+    # Typed text first, the runtime after: a typing mistake costs no start.
+    ids = None if device_ids is None else _numbers(device_ids)
+    if ids is not None and mesh is None:
+        raise InvalidArgumentError("--device-ids needs --mesh, for instance --mesh 2x2")
+    mesh_given = None if mesh is None else parse_mesh(mesh, ids)
+    specs = [None if text is None else parse_spec(text) for text in (spec, y_spec, out_spec)]
+    sizes, files = _sizes(size, m, k, n), _files(x, y)
+
+    from .._matmul_report import MatmulRequest, run_matmul
+    from .._runtime import initialize, process_index
+
+    initialize(backend, platform=platform, num_cpu_devices=cpu_devices)
+    report = run_matmul(
+        MatmulRequest(
+            sizes, dtype, mesh_given, specs[0] or (), specs[1], specs[2], precision, seed, repeat,
+            files, out, overwrite,
+        )
+    )  # fmt: skip
+    if process_index() == 0:
+        if as_json:
+            print(json.dumps(report.to_dict(), indent=2))
+        else:
+            _show(report, out)
+    if not report.check.passed:
+        raise typer.Exit(5)
+
+
+def _numbers(text: str) -> list[int]:
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise InvalidArgumentError(f"--device-ids must look like 0,1,2,3, got {text!r}") from None
+
+
+def _sizes(
+    size: int | None, m: int | None, k: int | None, n: int | None
+) -> tuple[int, int, int] | None:
+    if size is not None:
+        if (m, k, n) != (None, None, None):
+            raise InvalidArgumentError("give --size, or --m, --k and --n, not both")
+        return size, size, size
+    if m is None and k is None and n is None:
+        return None
+    if m is None or k is None or n is None:
+        raise InvalidArgumentError("give --m, --k and --n together, or --size")
+    return m, k, n
+
+
+def _files(x: Path | None, y: Path | None) -> tuple[Path, Path] | None:
+    if x is None and y is None:
+        return None
+    if x is None or y is None:
+        raise InvalidArgumentError("give --x and --y together")
+    return x, y
+
+
+def _show(report: "MatmulReport", out: Path | None) -> None:
+    from rich.console import Console
+
+    from ._show import show_matmul
+
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = 120  # a file or pipe has no width of its own
+    show_matmul(console, report, out)

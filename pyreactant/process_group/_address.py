@@ -1,0 +1,92 @@
+"""Check the coordinator's name and port before a runtime does.
+
+JAX dies of a segmentation fault on a taken port, and says the same words for a closed port,
+an unresolvable name and a missing process. So each is tried here first, and named.
+"""
+
+import contextlib
+import errno
+import socket
+import time
+
+from .._errors import RendezvousError
+from ._data import ProcessGroup, split_address
+
+
+def check_coordinator(group: ProcessGroup, timeout: float) -> None:
+    """Make sure that the run's meeting point can be used.
+
+    Process 0 tries to bind the port; the others wait, at most `timeout` seconds, until
+    something listens there.
+
+    Raises:
+        RendezvousError: The host does not resolve, the port is taken (process 0), or
+            nothing listens there in time (the others).
+    """
+    assert group.coordinator_address is not None
+    host, port = split_address(group.coordinator_address)
+    try:
+        socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except socket.gaierror as error:
+        raise RendezvousError(
+            f"coordinator_address {group.coordinator_address!r}: the host {host!r} does not "
+            f"resolve here ({error.strerror}); give a name or address that every process can reach"
+        ) from None
+    if group.process_index == 0:
+        _check_port_is_free(port)
+    else:
+        _wait_for_listener(group, timeout)
+
+
+def is_loopback(address: str) -> bool:
+    """Whether a coordinator address can be reached from its own machine only."""
+    host, port = split_address(address)
+    with contextlib.suppress(socket.gaierror):
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        return all(str(a[4][0]).startswith("127.") or a[4][0] == "::1" for a in found)
+    return False
+
+
+def _check_port_is_free(port: int) -> None:
+    families = [(socket.AF_INET, "0.0.0.0")]  # noqa: S104, bound for an instant, never listened on
+    if socket.has_ipv6:
+        families.append((socket.AF_INET6, "::"))
+    for family, everywhere in families:
+        try:
+            probe = socket.socket(family)
+        except OSError:  # a kernel without IPv6
+            continue
+        with probe:
+            # As servers do: a port in TIME_WAIT is free, one that somebody listens on is not.
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            try:
+                probe.bind((everywhere, port))
+            except OSError as error:
+                if error.errno == errno.EADDRNOTAVAIL:  # IPv6 compiled in but switched off
+                    continue
+                raise RendezvousError(
+                    f"process 0 must listen on port {port} of this machine, but it cannot be "
+                    f"bound ({error.strerror}); choose another port in coordinator_address, the "
+                    "same on every process"
+                ) from None
+
+
+def _wait_for_listener(group: ProcessGroup, timeout: float) -> None:
+    assert group.coordinator_address is not None
+    address = split_address(group.coordinator_address)
+    deadline = time.monotonic() + timeout
+    while True:
+        try:
+            socket.create_connection(address, timeout=5).close()
+            return
+        except OSError as error:
+            if time.monotonic() > deadline:
+                raise RendezvousError(
+                    f"process {group.process_index} of {group.num_processes} found nothing "
+                    f"listening at {group.coordinator_address} after {timeout:g} s "
+                    f"({error.strerror or error}); check that process 0 runs on that host and that "
+                    "no firewall closes the port"
+                ) from None
+            time.sleep(0.05)

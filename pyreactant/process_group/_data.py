@@ -1,0 +1,71 @@
+"""ProcessGroup: the answer to "who am I", as frozen data."""
+
+from dataclasses import dataclass
+
+from .._errors import InvalidArgumentError
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessGroup:
+    """The processes of a run and this one's place among them.
+
+    Attributes:
+        num_processes: How many processes run the same program.
+        process_index: This one, from 0.
+        coordinator_address: "host:port" of process 0; None for a single process.
+        local_device_ids: GPUs of this machine that are this process's own; None for all
+            that it can see.
+        source: What decided: "arguments", "environment" or "one process".
+
+    Raises:
+        InvalidArgumentError: The values contradict each other.
+    """
+
+    num_processes: int = 1
+    process_index: int = 0
+    coordinator_address: str | None = None
+    local_device_ids: tuple[int, ...] | None = None
+    source: str = "one process"
+
+    def __post_init__(self) -> None:
+        if self.num_processes < 1:
+            raise InvalidArgumentError(f"num_processes must be 1 or more, got {self.num_processes}")
+        if not 0 <= self.process_index < self.num_processes:
+            raise InvalidArgumentError(
+                f"process_index must be from 0 to {self.num_processes - 1} with "
+                f"num_processes={self.num_processes}, got {self.process_index}"
+            )
+        if self.num_processes > 1 and self.coordinator_address is None:
+            raise InvalidArgumentError(
+                f"num_processes={self.num_processes} needs coordinator_address='host:port' of "
+                "process 0, the same on every process"
+            )
+        if self.coordinator_address is not None:
+            split_address(self.coordinator_address)
+        if self.local_device_ids is not None and (
+            len(set(self.local_device_ids)) != len(self.local_device_ids)
+            or any(i < 0 for i in self.local_device_ids)
+        ):
+            raise InvalidArgumentError(
+                f"local_device_ids must be different numbers from 0, got {self.local_device_ids}"
+            )
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """Host and port of "host:port" or "[IPv6]:port".
+
+    Raises:
+        InvalidArgumentError: It has another form.
+    """
+    host, colon, port = address.rpartition(":")
+    bracketed = host.startswith("[") and host.endswith("]")
+    if bracketed:
+        host = host[1:-1]
+    number = int(port) if port.isascii() and port.isdigit() else 0
+    bare_ipv6 = ":" in host and not bracketed
+    if not (colon and host and 0 < number < 65536) or bare_ipv6 or any(c.isspace() for c in host):
+        raise InvalidArgumentError(
+            f"coordinator_address must look like 'host:port' or '[IPv6]:port' with a port from 1 "
+            f"to 65535, got {address!r}"
+        )
+    return host, number
