@@ -7,17 +7,15 @@ import numpy as np
 from ._errors import DTypeError
 
 FLOAT8 = (
-    "float8_e4m3fn",
-    "float8_e4m3b11fnuz",
-    "float8_e4m3fnuz",
-    "float8_e5m2",
-    "float8_e5m2fnuz",
-)
-"""The kinds that both XLA and Julia's Float8s name; from ml_dtypes, like bfloat16."""
+    "float8_e4m3fn", "float8_e4m3b11fnuz", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz",
+)  # fmt: skip
+
+EXTENDED = ("bfloat16", *FLOAT8)
+"""Kinds that NumPy has from the package ml_dtypes; XLA and Julia have them too."""
 
 NAMES = (
     "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
-    "float16", "bfloat16", "float32", "float64", "complex64", "complex128", *FLOAT8,
+    "float16", "float32", "float64", "complex64", "complex128", *EXTENDED,
 )  # fmt: skip
 
 
@@ -27,7 +25,7 @@ def as_dtype(dtype: Any) -> np.dtype[Any]:
     Raises:
         DTypeError: It is no dtype, or one that no runtime holds.
     """
-    if isinstance(dtype, str) and (dtype == "bfloat16" or dtype in FLOAT8):
+    if isinstance(dtype, str) and dtype in EXTENDED:
         # ml_dtypes comes with jax and costs an import: only when such a name is asked for.
         import ml_dtypes
 

@@ -111,16 +111,18 @@ class JaxBackend(AbstractBackend):
         placed: dict[int, Any] = {}
         for positions in holders.values():
             block = read(indices[positions[0]])
+            if self._devices[0].platform == "cpu":
+                # JAX takes aligned host memory over without a copy. So it gets one that nobody
+                # else can write to, and all copies of a block share it.
+                block = _aligned_copy(block)
             for position in positions:
-                placed[position] = self._put(block, position)
-        # In mesh order: JAX takes the arrays as they come in its own device order.
-        arrays = [placed[position] for position in indices if position in placed]
-        return jax.make_array_from_single_device_arrays(
-            shape, self._to_jax(sharding), arrays, dtype=dtype
+                placed[position] = jax.device_put(block, self._jax_devices[position])
+        value = jax.make_array_from_single_device_arrays(
+            shape, self._to_jax(sharding), [placed[p] for p in indices if p in placed], dtype=dtype
         )
-
-    def _put(self, block: np.ndarray, position: int) -> Any:
-        return jax.device_put(block, self._jax_devices[position], may_alias=False)
+        # An accelerator may still be reading the memory that `read` returned.
+        value.block_until_ready()
+        return value
 
     def compile(
         self,
@@ -131,7 +133,9 @@ class JaxBackend(AbstractBackend):
         static: Mapping[str, Any],
     ) -> Executable:
         function = partial(load(program, "jax"), **static)
-        shardings = jax.tree.map(self._to_jax, out_sharding, is_leaf=_is_sharding)
+        shardings = None
+        if out_sharding is not None:
+            shardings = jax.tree.map(self._to_jax, out_sharding, is_leaf=_is_sharding)
         jitted = jax.jit(function, out_shardings=shardings)
         chosen = contextlib.nullcontext() if precision is None else _precision(precision)
         with chosen:
@@ -163,7 +167,12 @@ class JaxBackend(AbstractBackend):
                 slice(*s.indices(n)[:2]) for s, n in zip(shard.index, value.shape, strict=True)
             )
             device = self._devices[self._position[shard.device]]
-            shards.append(Shard(device, index, partial(np.asarray, shard.data)))
+            read: Callable[[], np.ndarray] = partial(np.asarray, shard.data)
+            if not value.size:
+                # jax 0.10 gives empty results whole, not cut, to each device.
+                block = tuple(s.stop - s.start for s in index)
+                read = partial(np.empty, block, value.dtype)
+            shards.append(Shard(device, index, read))
         return sorted(shards, key=lambda s: s.device.position)
 
     def is_fully_addressable(self, mesh: Mesh) -> bool:
@@ -209,8 +218,19 @@ class JaxBackend(AbstractBackend):
         return NamedSharding(mesh, spec)
 
 
+_ALIGNMENT = 64  # bytes; what XLA's CPU client wants of memory that it takes over
+
+
+def _aligned_copy(block: np.ndarray) -> np.ndarray:
+    memory = np.empty(block.nbytes + _ALIGNMENT, np.uint8)
+    start = -memory.ctypes.data % _ALIGNMENT
+    copy = memory[start : start + block.nbytes].view(block.dtype).reshape(block.shape)
+    copy[...] = block
+    return copy
+
+
 def _is_sharding(node: object) -> bool:
-    return node is None or isinstance(node, NamedSharding)
+    return isinstance(node, NamedSharding)
 
 
 @lru_cache(maxsize=64)

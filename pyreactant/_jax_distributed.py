@@ -74,19 +74,31 @@ def _initialize(group: ProcessGroup, options: StartOptions, caught: list[BaseExc
 
 
 def _agree_on_count(group: ProcessGroup, timeout: float) -> None:
-    """JAX believes process 0 about the number of processes; make sure the others do too."""
-    client = _client()
-    mine = json.dumps({"num_processes": group.num_processes, "host": socket.gethostname()})
-    client.key_value_set(f"pyreactant/process/{group.process_index}", mine)
-    said = json.loads(
-        client.blocking_key_value_get("pyreactant/process/0", max(1, round(timeout * 1000)))
-    )
-    if said["num_processes"] != group.num_processes:
-        raise RendezvousError(
-            f"process {group.process_index} was started with num_processes="
-            f"{group.num_processes}, but process 0 (on {said['host']}) with num_processes="
-            f"{said['num_processes']}; give every process the same"
+    """JAX believes process 0 about the number of processes; make sure that all agree."""
+    client, limit = _client(), max(1, round(timeout * 1000))
+    mine = {"num_processes": group.num_processes, "host": socket.gethostname()}
+    client.key_value_set(f"pyreactant/process/{group.process_index}", json.dumps(mine))
+    if group.process_index == 0:
+        said = [
+            json.loads(client.blocking_key_value_get(f"pyreactant/process/{i}", limit))
+            for i in range(group.num_processes)
+        ]
+        odd = [
+            f"process {i} on {other['host']} with num_processes={other['num_processes']}"
+            for i, other in enumerate(said)
+            if other["num_processes"] != group.num_processes
+        ]
+        message = (
+            f"process 0 was started with num_processes={group.num_processes}, but "
+            f"{'; '.join(odd)}; give every process the same"
         )
+        client.key_value_set("pyreactant/disagreement", message if odd else "")
+    disagreement = client.blocking_key_value_get("pyreactant/disagreement", limit)
+    # Nobody leaves before all have read it: process 0 takes the store with it. This barrier also
+    # keeps the first collective from starting more than its 30 s apart (gloo's own limit).
+    client.wait_at_barrier("pyreactant/agreed", limit)
+    if disagreement:
+        raise RendezvousError(disagreement)
 
 
 def wait_at_barrier(name: str, timeout: float) -> None:

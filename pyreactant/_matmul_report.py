@@ -152,6 +152,8 @@ def run_matmul(request: MatmulRequest) -> MatmulReport:
         PyReactantError: As `matmul_sharded`; FileError for the files.
     """
     running = current()
+    if request.repeat < 0:
+        raise InvalidArgumentError(f"repeat must be 0 or more, got {request.repeat}")
 
     def prepare() -> tuple[Source, Source, str]:
         if request.out is not None:

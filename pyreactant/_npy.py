@@ -9,6 +9,7 @@ import numpy as np
 
 from ._array import ShardedArray
 from ._collective import everywhere, exchange_json
+from ._dtypes import EXTENDED
 from ._errors import FileError
 from ._runtime import current
 
@@ -70,7 +71,7 @@ def write_npy(path: str | Path, c: ShardedArray, *, overwrite: bool = False) -> 
 
 def _stored(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """As np.save stores it: types that NumPy does not know are raw bytes."""
-    return dtype if dtype.kind != "V" else np.dtype(f"V{dtype.itemsize}")
+    return np.dtype(f"V{dtype.itemsize}") if dtype.name in EXTENDED else dtype
 
 
 def _write_blocks(partial: Path, c: ShardedArray) -> None:

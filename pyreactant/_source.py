@@ -121,14 +121,13 @@ def open_npy(path: str | Path, dtype: Any = None) -> ArraySource:
         raise FileError(f"{path}: not a whole .npy file ({why}); save it again") from None
     if not isinstance(array, np.ndarray):
         raise FileError(f"{path}: an .npz archive; give a .npy file with one matrix")
-    if array.dtype.kind == "V" and dtype is not None and array.dtype.names is None:
-        wanted = as_dtype(dtype)
-        if wanted.itemsize == array.dtype.itemsize:
-            array = array.view(wanted)
-    if array.dtype.kind == "V":
+    raw = array.dtype.type is np.void
+    if raw and dtype is not None and as_dtype(dtype).itemsize == array.dtype.itemsize:
+        array = array.view(as_dtype(dtype))
+    elif raw:
         raise DTypeError(
-            f"{path}: its elements are raw {array.dtype}; np.save writes bfloat16 and float8 so: "
-            "say which it is with --dtype, for instance --dtype bfloat16"
+            f"{path}: its elements are raw bytes ({array.dtype.itemsize} each), as np.save writes "
+            "bfloat16 and float8; say which they are with --dtype, for instance --dtype bfloat16"
         )
     if array.ndim != 2:
         raise FileError(f"{path}: a matrix is needed, got an array of shape {array.shape}")

@@ -20,6 +20,8 @@ from typing import Any
 
 import numpy as np
 
+from ._dtypes import EXTENDED
+
 _SHORT = 4  # bytes; shorter floats are accumulated in float32 by XLA on CPU, GPU and TPU
 
 # Unit roundoff to which float32 inputs are rounded before they are multiplied, by platform and
@@ -106,7 +108,7 @@ def _gamma(k: int, roundoff: float) -> float:
 
 
 def _finfo(dtype: np.dtype[Any]) -> Any:
-    if dtype.kind in "fc":
+    if dtype.name not in EXTENDED:
         return np.finfo(dtype)
     import ml_dtypes
 

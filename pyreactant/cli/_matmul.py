@@ -36,7 +36,7 @@ def matmul(
     cpu_devices: Annotated[int | None, typer.Option(help="Virtual CPU devices.")] = None,
     precision: Annotated[str | None, typer.Option(help="default, high or highest.")] = None,
     seed: Annotated[int, typer.Option(help="Of the random operands.")] = 0,
-    repeat: Annotated[int, typer.Option(min=0, help="Calls to time.")] = 5,
+    repeat: Annotated[int, typer.Option(help="Calls to time.")] = 5,
     x: Annotated[Path | None, typer.Option("--x", help="Left operand, a .npy file.")] = None,
     y: Annotated[Path | None, typer.Option("--y", help="Right operand, a .npy file.")] = None,
     out: Annotated[Path | None, typer.Option(help="Write the product to this .npy file.")] = None,

@@ -1,0 +1,36 @@
+# make matmul: set up .venv here and run the sharded matmul.   make test: set up and test.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+
+.PHONY: matmul test lint bench clean
+
+matmul: $(VENV)/.installed
+	@$(BIN)/pyreactant matmul $(ARGS)
+
+test: $(VENV)/.dev-installed
+	$(BIN)/python -m pytest $(ARGS)
+
+lint: $(VENV)/.dev-installed
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(VENV)/.dev-installed
+	$(BIN)/python -m benchmarks $(ARGS)
+
+clean:
+	rm -rf $(VENV)
+
+# The markers are made last, so that an install that was interrupted is done again.
+$(VENV)/.installed: pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit(f"pyreactant needs Python 3.11 or newer, this is {sys.version.split()[0]}; name another with: make PYTHON=python3.12 matmul")'
+	@echo "setting up $(VENV) (once; a minute or so) ..."
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
+	@touch $@
+
+$(VENV)/.dev-installed: $(VENV)/.installed
+	@echo "adding the test tools ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@touch $@

@@ -1,0 +1,25 @@
+"""Bodies of the contract suite's programs, and their NumPy oracles."""
+
+from typing import Any
+
+import jax.numpy as jnp
+
+
+def add_transposed(x: Any) -> Any:
+    """x + x'."""
+    return x + x.T
+
+
+def sums(x: Any) -> Any:
+    """Row sums and the full sum: two outputs, one of them 0-d."""
+    return x.sum(axis=1), x.sum()
+
+
+def scaled(x: Any, factor: Any, *, power: int) -> Any:
+    """A 0-d argument and a static one."""
+    return factor * x**power
+
+
+def filled() -> Any:
+    """No argument at all."""
+    return jnp.arange(8.0)

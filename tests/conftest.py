@@ -1,0 +1,17 @@
+"""One runtime per process: --backend says which one this pytest process runs."""
+
+import pytest
+
+import pyreactant as pr
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--backend", default="jax", help="runtime under test in this process")
+
+
+@pytest.fixture(scope="session")
+def backend(request: pytest.FixtureRequest) -> str:
+    """The runtime, started with eight CPU devices."""
+    name: str = request.config.getoption("--backend")
+    pr.initialize(name, platform="cpu", num_cpu_devices=8)
+    return name

@@ -1,0 +1,124 @@
+"""Run N copies of a test program as real processes, and show every log when one fails."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+
+
+@dataclass(frozen=True)
+class Finished:
+    """How a process ended: exit code (negative for a signal) and all it printed."""
+
+    code: int | None
+    log: str
+
+
+def free_port() -> int:
+    """A port nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def environment(**settings: str) -> dict[str, str]:
+    """This environment without settings of a run, and with these."""
+    dropped = ("PYREACTANT_", "JAX_", "XLA_", "SLURM_")
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(dropped)}
+    return {**kept, "PYTHONPATH": str(REPOSITORY), "PYTHONUNBUFFERED": "1", **settings}
+
+
+def spawn(
+    argvs: Sequence[Sequence[str]],
+    environments: Sequence[Mapping[str, str]],
+    folder: Path,
+    timeout: float,
+) -> list[Finished]:
+    """Start one process per command and environment; kill all of them at the deadline.
+
+    Each has a session of its own, so that what it started dies with it.
+    """
+    logs = [folder / f"process-{i}.log" for i in range(len(environments))]
+    processes = []
+    try:
+        for log, argv, settings in zip(logs, argvs, environments, strict=True):
+            with log.open("wb") as out:
+                processes.append(
+                    subprocess.Popen(
+                        argv, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT,
+                        env=settings, cwd=folder, start_new_session=True,
+                    )
+                )  # fmt: skip
+        deadline = time.monotonic() + timeout
+        for process in processes:
+            try:
+                process.wait(max(0.0, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                break
+        codes = [process.poll() for process in processes]
+    finally:
+        for process in processes:
+            try:
+                os.killpg(process.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+            process.wait()
+    return [
+        Finished(code, log.read_text(errors="replace"))
+        for code, log in zip(codes, logs, strict=True)
+    ]
+
+
+def run_program(
+    name: str,
+    folder: Path,
+    *,
+    processes: int,
+    devices: int,
+    timeout: float = 120,
+    settings: Mapping[str, str] | None = None,
+    **arguments: Any,
+) -> list[Finished]:
+    """Run ``tests.multiprocess.programs.<name>(**arguments)`` on every process of a run."""
+    argv = [sys.executable, "-m", "tests.multiprocess.programs", name, json.dumps(arguments)]
+    environments = run_environments(processes, devices, settings)
+    return spawn([argv] * processes, environments, folder, timeout)
+
+
+def run_environments(
+    processes: int, devices: int, settings: Mapping[str, str] | None = None
+) -> list[dict[str, str]]:
+    """The environment of each process of a run on this machine's CPU."""
+    address = f"127.0.0.1:{free_port()}"
+    return [
+        environment(
+            PYREACTANT_PLATFORM="cpu",
+            PYREACTANT_NUM_CPU_DEVICES=str(devices),
+            PYREACTANT_COORDINATOR_ADDRESS=address,
+            PYREACTANT_NUM_PROCESSES=str(processes),
+            PYREACTANT_PROCESS_INDEX=str(index),
+            **(settings or {}),
+        )
+        for index in range(processes)
+    ]
+
+
+def logs(finished: Sequence[Finished]) -> str:
+    """Every log, for a failing assertion."""
+    return "\n".join(f"--- process {i}: exit {f.code}\n{f.log}" for i, f in enumerate(finished))
+
+
+def check_all_passed(finished: Sequence[Finished]) -> None:
+    """Every process ended with 0 and said that its program is done."""
+    for process in finished:
+        assert process.code == 0, logs(finished)
+        assert process.log.rstrip().endswith("program done"), logs(finished)

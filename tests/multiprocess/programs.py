@@ -1,0 +1,250 @@
+"""Programs that every process of a run executes; started by tests.harness.run_program."""
+
+import itertools
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pyreactant as pr
+from pyreactant._collective import exchange, exchange_json, total
+from pyreactant._runtime import current
+
+SPECS: list[tuple[Any, ...]] = [
+    ("x", "y"), ("x", None), (None, "y"), ("y", "x"), (("x", "y"), None), (None, None),
+]  # fmt: skip
+
+
+def _mesh() -> pr.Mesh:
+    return pr.Mesh((2, len(pr.devices()) // 2), ("x", "y"))
+
+
+def _check_placement(c: pr.ShardedArray, expected: np.ndarray) -> None:
+    """Values of every block here, where the oracle says it must be."""
+    oracle = c.sharding.devices_indices_map(c.shape)
+    mine = [d.position for d in pr.local_devices()]
+    assert [s.device.position for s in c.addressable_shards] == mine
+    for shard in c.addressable_shards:
+        assert shard.index == oracle[shard.device.position]
+        np.testing.assert_array_equal(shard.data, expected[shard.index])
+
+
+def matmul_pairs() -> None:
+    """Every pair of specs; whole numbers, so the product is exact."""
+    random = np.random.default_rng(0)
+    x = random.integers(-8, 8, (16, 32)).astype(np.float32)
+    y = random.integers(-8, 8, (32, 24)).astype(np.float32)
+    for spec, y_spec in itertools.product(SPECS, SPECS):
+        c = pr.matmul_sharded(x, y, mesh=_mesh(), spec=spec, y_spec=y_spec)
+        _check_placement(c, x @ y)
+        np.testing.assert_array_equal(c.gather(), x @ y)
+
+
+def permuted_devices() -> None:
+    """Meshes whose order is not that of the devices."""
+    count = len(pr.devices())
+    ids = [(3 * i + 1) % count for i in range(count)] if count % 3 else list(range(count))[::-1]
+    mesh = pr.Mesh((count // 2, 2), ("x", "y"), ids)
+    x = np.arange(count * count * 4, dtype=np.float64).reshape(2 * count, 2 * count)
+    for spec in SPECS:
+        a = pr.device_put(x, pr.NamedSharding(mesh, spec))
+        _check_placement(a, x)
+        np.testing.assert_array_equal(a.gather(), x)
+        assert a.gather().flags.c_contiguous
+
+
+def dtypes() -> None:
+    """Element types cross processes unchanged."""
+    from pyreactant._dtypes import NAMES, as_dtype
+
+    sharding = pr.NamedSharding(_mesh(), ("x", "y"))
+    for name in NAMES:
+        x = np.arange(64).reshape(8, 8).astype(as_dtype(name))
+        got = pr.device_put(x, sharding).gather()
+        assert got.dtype == x.dtype
+        assert got.tobytes() == x.tobytes()  # NaN, which some float8 kinds have here, too
+
+
+def constructors() -> None:
+    """from_callback and from_process_local; nobody is asked for another's blocks."""
+    mesh = _mesh()
+    shape = (8, 4 * len(pr.devices()))
+    whole = np.arange(np.prod(shape), dtype=np.int32).reshape(shape)
+    for spec in SPECS:
+        sharding = pr.NamedSharding(mesh, spec)
+        oracle = sharding.devices_indices_map(shape)
+        mine = {str(oracle[d.position]) for d in pr.local_devices()}
+        asked: list[str] = []
+
+        def block(index: Any, asked: list[str] = asked) -> np.ndarray:
+            asked.append(str(index))
+            return whole[index]
+
+        a = pr.from_callback(shape, np.int32, sharding, block)
+        assert sorted(asked) == sorted(mine)
+        _check_placement(a, whole)
+        blocks = [oracle[d.position] for d in pr.local_devices()]
+        rows, columns = ({(i[d].start, i[d].stop) for i in blocks} for d in (0, 1))
+        local = np.concatenate(
+            [
+                np.concatenate([whole[r0:r1, c0:c1] for c0, c1 in sorted(columns)], axis=1)
+                for r0, r1 in sorted(rows)
+            ]
+        )
+        b = pr.from_process_local(local, sharding, shape)
+        _check_placement(b, whole)
+        np.testing.assert_array_equal(b.gather(), whole)
+
+
+def not_addressable() -> None:
+    """np.asarray says gather(); repr communicates nothing, so one process may call it alone."""
+    a = pr.device_put(np.ones((8, 8)), pr.NamedSharding(_mesh(), ("x", "y")))
+    if pr.process_index() == 0:
+        assert "shape=(8, 8)" in repr(a)
+        assert "process 1" in a._repr_html_()
+    with pytest.raises(pr.NotAddressableError, match=r"call gather\(\) on every process"):
+        np.asarray(a)
+
+
+def uneven() -> None:
+    """A size that no equal blocks divide raises on every process, and the run goes on."""
+    sharding = pr.NamedSharding(_mesh(), ("x", None))
+    for _ in range(2):
+        with pytest.raises(pr.ShardingError, match=r"dimension 0 of shape \(7, 8\) has size 7"):
+            pr.device_put(np.ones((7, 8)), sharding)
+    assert pr.device_put(np.ones((8, 8)), sharding).gather().sum() == 64
+
+
+def mismatched() -> None:
+    """The optional check names the process whose array differs."""
+    sharding = pr.NamedSharding(_mesh(), ("x", "y"))
+    x = np.ones((8, 8), np.float32)
+    pr.device_put(x, sharding, check=True)
+    odd = x.copy()
+    odd[3, 3] += pr.process_index() == 1
+    for wrong in (odd, x[:4] if pr.process_index() == 1 else x):
+        with pytest.raises(pr.MismatchError, match="process 1 of 2 differs from process 0"):
+            pr.device_put(wrong, sharding, check=True)
+
+
+def barriers() -> None:
+    """No process leaves a barrier before the last one has come."""
+    import time
+
+    for _ in range(3):
+        time.sleep(0.3 * pr.process_index())
+        came = time.time()
+        pr.barrier("all")
+        left = time.time()
+        times = exchange_json(current().backend, current().group, [came, left])
+        assert max(t[0] for t in times) <= min(t[1] for t in times) + 0.01
+
+
+def lonely_barrier() -> None:
+    """A barrier that one process never reaches ends with DeadlineError on the others."""
+    if pr.process_index() == 0:
+        with pytest.raises(pr.DeadlineError, match=r"not every process came to barrier .*lonely"):
+            pr.barrier("lonely", timeout=2)
+    pr.barrier("together", timeout=60)
+
+
+def told() -> None:
+    """exchange and total, the words that all checks are made of."""
+    running = current()
+    mine = np.array([pr.process_index(), 2**60 + pr.process_index()])
+    rows = exchange(running.backend, running.group, mine)
+    count = pr.num_processes()
+    assert rows.tolist() == [[i, 2**60 + i] for i in range(count)]
+    parts = total(running.backend, running.group, np.array([0.5, pr.process_index()]))
+    assert parts.tolist() == [0.5 * count, count * (count - 1) / 2]
+
+
+def device_ids() -> None:
+    """Positions are dense though JAX's CPU ids are not."""
+    found = pr.devices()
+    assert [d.position for d in found] == list(range(len(found)))
+    assert [d.process_index for d in found] == sorted(d.process_index for d in found)
+    assert len(pr.local_devices()) * pr.num_processes() == len(found)
+    assert found[len(pr.local_devices())].id != len(pr.local_devices())
+
+
+def freivalds(wrong: bool) -> None:
+    """The O(n^2) check over processes, on a right and on a wrong product."""
+    from pyreactant import _check
+    from pyreactant._source import RandomSource
+
+    _check.FULL_CHECK_WORK = 0
+    mesh = _mesh()
+    x, y = (RandomSource((64, 64), "float32", 5, stream) for stream in (0, 1))
+    everything = (slice(0, 64), slice(0, 64))
+    product = x.read(everything) @ y.read(everything)
+    if wrong:
+        product[40, 17] += 0.5
+    for spec in SPECS:
+        sharding = pr.NamedSharding(mesh, spec)
+        c = pr.device_put(product, sharding)
+        check = _check.check_product(x, y, c, (sharding, sharding), None)
+        assert check.method == "Freivalds"
+        assert check.passed is not wrong, (spec, check)
+        if wrong:
+            assert check.worst == {"row": 40}
+
+
+def raises_on_one() -> None:
+    """One process fails outside any collective; the run must end at once, not in 300 s."""
+    pr.initialize(heartbeat_timeout=3)
+    pr.barrier("start")
+    if pr.process_index() == 1:
+        raise RuntimeError("the user's own mistake")
+    import time
+
+    time.sleep(2)
+
+
+def no_start(**arguments: Any) -> None:
+    """initialize must raise; prints what it said."""
+    import os
+
+    with pytest.raises(pr.PyReactantError) as caught:
+        pr.initialize(**arguments)
+    print(f"{caught.type.__name__}: {caught.value}\nprogram done", flush=True)
+    os._exit(0)
+
+
+def write_result(path: str) -> None:
+    """Every process writes its blocks into one file; a second write is refused everywhere."""
+    from pyreactant._npy import write_npy
+
+    whole = np.arange(64, dtype=np.float32).reshape(8, 8)
+    for number, spec in enumerate(SPECS):
+        target = Path(path).with_name(f"{number}.npy")
+        c = pr.device_put(whole, pr.NamedSharding(_mesh(), spec))
+        write_npy(target, c)
+        np.testing.assert_array_equal(np.load(target), whole)
+        pr.barrier("read")
+        with pytest.raises(pr.FileError, match="exists already"):
+            write_npy(target, c)
+
+
+def fails_on_one(path: str) -> None:
+    """What fails on one process raises on all of them, with the process named."""
+    from pyreactant._collective import everywhere
+
+    def action() -> None:
+        if pr.process_index() == 1:
+            raise pr.FileError(f"{path}: disk full")
+
+    here = pr.process_index() == 1
+    wanted = f"{path}: disk full" if here else f"writing failed on process 1: {path}: disk full"
+    with pytest.raises(pr.FileError) as caught:
+        everywhere(current().backend, current().group, "writing", action)
+    assert str(caught.value) == wanted
+
+
+if __name__ == "__main__":
+    globals()[sys.argv[1]](**json.loads(sys.argv[2]))
+    pr.shutdown()
+    print("program done", flush=True)

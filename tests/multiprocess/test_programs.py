@@ -1,0 +1,52 @@
+"""The programs of programs.py on 2 and 4 real processes."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.harness import check_all_passed, logs, run_program
+
+LAYOUTS = [(2, 2), (2, 4), (4, 2)]
+
+
+@pytest.mark.parametrize(("processes", "devices"), LAYOUTS)
+@pytest.mark.parametrize(
+    "name",
+    ["matmul_pairs", "permuted_devices", "constructors", "not_addressable", "uneven"],
+)
+def test_program(name: str, processes: int, devices: int, tmp_path: Path) -> None:
+    check_all_passed(run_program(name, tmp_path, processes=processes, devices=devices))
+
+
+@pytest.mark.parametrize(
+    "name", ["dtypes", "mismatched", "barriers", "lonely_barrier", "told", "device_ids"]
+)
+def test_program_on_two(name: str, tmp_path: Path) -> None:
+    check_all_passed(run_program(name, tmp_path, processes=2, devices=2))
+
+
+@pytest.mark.parametrize("wrong", [False, True])
+def test_freivalds_over_processes(wrong: bool, tmp_path: Path) -> None:
+    check_all_passed(run_program("freivalds", tmp_path, processes=2, devices=4, wrong=wrong))
+
+
+def test_processes_write_one_file(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    path = str(out / "c.npy")
+    check_all_passed(run_program("write_result", tmp_path, processes=2, devices=2, path=path))
+    assert sorted(p.name for p in out.iterdir()) == [f"{i}.npy" for i in range(6)]
+
+
+def test_failure_on_one_is_raised_on_all(tmp_path: Path) -> None:
+    finished = run_program("fails_on_one", tmp_path, processes=4, devices=2, path="c.npy")
+    check_all_passed(finished)
+
+
+def test_raising_process_ends_at_once(tmp_path: Path) -> None:
+    """With JAX's defaults it would wait 300 s at the exit barrier, and the others with it."""
+    finished = run_program("raises_on_one", tmp_path, processes=2, devices=2, timeout=90)
+    assert finished[1].code == 1, logs(finished)
+    assert "the user's own mistake" in finished[1].log, logs(finished)
+    assert finished[0].code is not None, logs(finished)
+    assert finished[0].code != 0, logs(finished)

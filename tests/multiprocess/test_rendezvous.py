@@ -1,0 +1,115 @@
+"""How a run that cannot start says so: which cause, and what to do."""
+
+import json
+import socket
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.harness import (
+    Finished,
+    check_all_passed,
+    environment,
+    free_port,
+    logs,
+    run_environments,
+    run_program,
+    spawn,
+)
+
+
+def _start(folder: Path, *arguments: dict[str, Any], timeout: float = 60) -> list[Finished]:
+    """One process per dict of arguments to initialize, each of which must raise."""
+    program = [sys.executable, "-m", "tests.multiprocess.programs", "no_start"]
+    argvs = [[*program, json.dumps({"platform": "cpu", **said})] for said in arguments]
+    return spawn(argvs, [environment()] * len(argvs), folder, timeout)
+
+
+def test_taken_port(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        address = f"127.0.0.1:{port}"
+        finished = _start(
+            tmp_path, {"coordinator_address": address, "num_processes": 2, "process_index": 0}
+        )
+    check_all_passed(finished)
+    assert f"must listen on port {port}" in finished[0].log
+    assert "choose another port" in finished[0].log
+
+
+@pytest.mark.parametrize("process_index", [0, 1])
+def test_unresolvable_host(process_index: int, tmp_path: Path) -> None:
+    said = {
+        "coordinator_address": "no-such-host.invalid:1234",
+        "num_processes": 2,
+        "process_index": process_index,
+    }
+    finished = _start(tmp_path, said)
+    check_all_passed(finished)
+    assert "RendezvousError" in finished[0].log
+    assert "'no-such-host.invalid' does not resolve here" in finished[0].log
+
+
+def test_nobody_listens(tmp_path: Path) -> None:
+    address = f"127.0.0.1:{free_port()}"
+    said = {"coordinator_address": address, "num_processes": 2, "process_index": 1}
+    finished = _start(tmp_path, {**said, "initialization_timeout": 2})
+    check_all_passed(finished)
+    assert f"found nothing listening at {address} after 2 s" in finished[0].log
+
+
+def test_missing_process(tmp_path: Path) -> None:
+    """JAX's own way is an abort with no Python exception."""
+    said = {"coordinator_address": f"127.0.0.1:{free_port()}", "num_processes": 3}
+    said |= {"initialization_timeout": 4}
+    finished = _start(tmp_path, *({**said, "process_index": i} for i in (0, 1)))
+    check_all_passed(finished)
+    for process in finished:
+        assert "not all 3 processes came within 4 s" in process.log, logs(finished)
+
+
+def test_one_says_more_processes(tmp_path: Path) -> None:
+    """JAX believes process 0: process 1 would go on in a run of two, believing in three."""
+    said = {"coordinator_address": f"127.0.0.1:{free_port()}", "initialization_timeout": 10}
+    finished = _start(
+        tmp_path,
+        {**said, "num_processes": 2, "process_index": 0},
+        {**said, "num_processes": 3, "process_index": 1},
+    )
+    check_all_passed(finished)
+    for process in finished:
+        assert "process 0 was started with num_processes=2, but process 1 on" in process.log
+        assert "with num_processes=3; give every process the same" in process.log
+
+
+def test_one_says_fewer_processes(tmp_path: Path) -> None:
+    said = {"coordinator_address": f"127.0.0.1:{free_port()}", "initialization_timeout": 4}
+    finished = _start(
+        tmp_path,
+        {**said, "num_processes": 3, "process_index": 0},
+        {**said, "num_processes": 2, "process_index": 1},
+    )
+    check_all_passed(finished)
+    assert "not all 3 processes came within 4 s" in finished[0].log
+    assert "same num_processes" in finished[0].log
+
+
+def test_web_proxies_are_gone_around(tmp_path: Path) -> None:
+    """gRPC would ask the proxy for the coordinator and hang to the timeout."""
+    proxy = f"http://127.0.0.1:{free_port()}"
+    settings = {"http_proxy": proxy, "https_proxy": proxy, "no_proxy": "example.org"}
+    check_all_passed(run_program("told", tmp_path, processes=2, devices=1, settings=settings))
+
+
+def test_environment_of_part_of_a_run(tmp_path: Path) -> None:
+    settings = run_environments(2, 2)[1]
+    del settings["PYREACTANT_NUM_PROCESSES"]
+    argv = [sys.executable, "-m", "pyreactant", "matmul"]
+    (finished,) = spawn([argv], [settings], tmp_path, 60)
+    assert finished.code == 2
+    assert "but not PYREACTANT_NUM_PROCESSES; set all three or none" in finished.log
+    assert "Traceback" not in finished.log

@@ -1,0 +1,35 @@
+"""What importing costs: no runtime, no Julia, and little that NumPy has not loaded."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from tests.harness import environment
+
+HEAVY = ("jax", "jaxlib", "juliacall", "rich", "typer", "ml_dtypes", "asyncio", "socket")
+
+
+def _loaded(code: str) -> list[str]:
+    program = f"import sys, json; {code}; print(json.dumps(sorted(sys.modules)))"
+    ran = subprocess.run(
+        [sys.executable, "-c", program],
+        env=environment(),
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    return list(json.loads(ran.stdout.splitlines()[-1]))
+
+
+def test_import_loads_no_runtime() -> None:
+    new = set(_loaded("import pyreactant")) - set(_loaded("import numpy"))
+    assert not new & set(HEAVY)
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["matmul", "--help"], ["--version"]])
+def test_help_loads_no_runtime(arguments: list[str]) -> None:
+    loaded = _loaded(f"sys.argv[1:] = {arguments!r}; import pyreactant.cli as c; c.main()")
+    assert "typer" in loaded
+    assert not {"jax", "jaxlib", "juliacall"} & set(loaded)
