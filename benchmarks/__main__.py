@@ -1,0 +1,73 @@
+"""`make bench`: every figure against its bound, as a table and as JSON.
+
+`python -m benchmarks [--json FILE] [--quick]`; --quick takes few repetitions, to see that it runs.
+"""
+
+import argparse
+import json
+from pathlib import Path
+
+import pyreactant as pr
+
+from . import _in_process, _whole_process
+from ._measure import Pair, machine
+
+
+def _figures(quick: bool) -> list[Pair]:
+    few, some, many = (2, 2, 2) if quick else (7, 15, 31)
+    pairs = [
+        _whole_process.import_package(many),
+        _whole_process.show_help(many),
+        _whole_process.command(some),
+        _whole_process.put_memory(few),
+    ]
+    pr.initialize(platform="cpu", num_cpu_devices=8)
+    return [
+        *pairs,
+        _in_process.call(2048, 3, some),
+        _in_process.call(8, 300, many),
+        _in_process.put(some),
+        *_in_process.check(1 if quick else 5),
+    ]
+
+
+def _number(value: float, unit: str) -> str:
+    if unit == "B":
+        return f"{value / 2**20:.0f} MiB"
+    for name, scale in (("s", 1.0), ("ms", 1e-3)):
+        if abs(value) >= scale:
+            return f"{value / scale:.3g} {name}"
+    return f"{value / 1e-6:.3g} us"
+
+
+def _row(pair: Pair) -> str:
+    found = pair.to_dict()
+    ours, theirs = (_number(found[k], pair.unit) for k in ("ours_median", "theirs_median"))
+    low, middle, high, bound = (
+        _number(v, pair.unit) if pair.difference else f"{v:.3f}"
+        for v in (*(found[k] for k in ("lower_quartile", "median", "upper_quartile")), pair.bound)
+    )
+    verdict = "within" if found["within"] else "**missed**"
+    return f"| {pair.name} | {ours} | {theirs} | {middle} ({low} to {high}) | {bound} | {verdict} |"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--quick", action="store_true")
+    asked = parser.parse_args()
+    pairs, here = _figures(asked.quick), machine()
+    print(", ".join(f"{name} {number}" for name, number in here.pop("versions").items()))
+    print(", ".join(f"{name} {value}" for name, value in here.items()), end="\n\n")
+    print("| what | ours, median | by hand, median | compared, median (quartiles) | bound | |")
+    print("|---|---|---|---|---|---|")
+    for pair in pairs:
+        print(_row(pair))
+    if asked.json:
+        asked.json.write_text(
+            json.dumps({**here, "figures": [p.to_dict() for p in pairs]}, indent=2)
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,94 @@
+"""Benchmarks inside one process, against hand-written JAX on the same eight devices."""
+
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+import pyreactant as pr
+from pyreactant._freivalds import freivalds
+from pyreactant._matmul import compile_matmul
+from pyreactant._source import ArraySource, RandomSource
+from pyreactant._tolerance import product_tolerance
+
+from ._measure import Pair, interleave, timed
+
+SPEC = ("x", "y")
+
+
+def _ours() -> pr.NamedSharding:
+    return pr.NamedSharding(pr.Mesh((2, 4), SPEC), SPEC)
+
+
+def _theirs() -> NamedSharding:
+    return NamedSharding(Mesh(np.array(jax.devices()).reshape(2, 4), SPEC), PartitionSpec(*SPEC))
+
+
+def call(n: int, calls: int, repetitions: int) -> Pair:
+    """A compiled product, until its result is there; several calls a repetition."""
+    x = np.random.default_rng(0).random((n, n), np.float32)
+    a = pr.device_put(x, _ours())
+    product = compile_matmul(a, a, None, None)
+    b = jax.make_array_from_callback(x.shape, _theirs(), lambda index: x[index])
+    by_hand = jax.jit(jnp.matmul, out_shardings=_theirs())
+
+    def many(once: Any) -> float:
+        def run() -> None:
+            for _ in range(calls):
+                once().block_until_ready()
+
+        return timed(run) / calls
+
+    ours, theirs = interleave(
+        partial(many, lambda: product(a, a)), partial(many, lambda: by_hand(b, b)), repetitions
+    )
+    if n == 8:
+        return Pair("compiled matmul call, 8^2, added", ours, theirs, 20e-6, difference=True)
+    return Pair(f"compiled matmul call, {n}^2 float32", ours, theirs, 1.02)
+
+
+def put(repetitions: int) -> Pair:
+    """Placing 1 GiB over eight devices."""
+    x = np.ones((16384, 16384), np.float32)
+    sharding, by_hand = _ours(), _theirs()
+    ours, theirs = interleave(
+        lambda: timed(lambda: pr.device_put(x, sharding).block_until_ready()),
+        lambda: timed(
+            lambda: jax.make_array_from_callback(
+                x.shape, by_hand, lambda index: x[index]
+            ).block_until_ready()
+        ),
+        repetitions,
+    )
+    return Pair("device_put of 1 GiB over 8 devices", ours, theirs, 1.05)
+
+
+def check(repetitions: int) -> list[Pair]:
+    """Freivalds' check at 8192^2 against the product's own time."""
+    n = 8192
+    everything = (slice(0, n), slice(0, n))
+    sources = [RandomSource((n, n), "float32", 0, stream) for stream in (0, 1)]
+    x, y = (source.read(everything) for source in sources)
+    a, b = (pr.device_put(z, _ours()) for z in (x, y))
+    product = compile_matmul(a, b, None, None)
+    c = product(a, b).block_until_ready()
+    tolerance = product_tolerance(c.dtype, n, "cpu", None, 4, random=True)
+    shardings = (_ours(), _ours())
+    pairs = []
+    cases: list[tuple[str, list[Any]]] = [
+        ("in memory", [ArraySource(x), ArraySource(y)]),
+        ("made again from the seed", list(sources)),
+    ]
+    for name, given in cases:
+        left, right = given
+        run = partial(freivalds, left, right, c, shardings, tolerance)
+        ours, theirs = interleave(
+            partial(timed, run),
+            lambda: timed(lambda: product(a, b).block_until_ready()),
+            repetitions,
+        )
+        pairs.append(Pair(f"Freivalds' check at 8192^2, operands {name}", ours, theirs, 0.10))
+    return pairs

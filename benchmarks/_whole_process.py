@@ -1,0 +1,70 @@
+"""Benchmarks of whole processes: import, help, and the command against a script."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+from ._measure import Pair, interleave, timed
+
+SCRIPT = Path(__file__).with_name("by_hand.py")
+
+
+def _run(*argv: str) -> float:
+    command = [sys.executable, *argv]
+    return timed(lambda: subprocess.run(command, check=True, stdout=subprocess.DEVNULL))
+
+
+def import_package(repetitions: int) -> Pair:
+    ours, theirs = interleave(
+        lambda: _run("-c", "import numpy; import pyreactant"),
+        lambda: _run("-c", "import numpy"),
+        repetitions,
+    )
+    return Pair("import pyreactant over import numpy", ours, theirs, 0.030, difference=True)
+
+
+def show_help(repetitions: int) -> Pair:
+    ours, theirs = interleave(
+        lambda: _run("-m", "pyreactant", "--help"), lambda: _run("-c", "import typer"), repetitions
+    )
+    return Pair("pyreactant --help over import typer", ours, theirs, 0.100, difference=True)
+
+
+def command(repetitions: int) -> Pair:
+    ours, theirs = interleave(
+        lambda: _run("-m", "pyreactant", "matmul", "--size", "1024"),
+        lambda: _run(str(SCRIPT), "1024"),
+        repetitions,
+    )
+    return Pair("pyreactant matmul --size 1024 against a script", ours, theirs, 1.15)
+
+
+PUT = """
+import resource, sys
+import numpy as np
+x = np.ones((16384, 16384), np.float32)
+import jax
+jax.config.update("jax_num_cpu_devices", 8)
+jax.devices()
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+if sys.argv[1] == "ours":
+    import pyreactant as pr
+    s = pr.NamedSharding(pr.Mesh((2, 4), ("x", "y")), ("x", "y"))
+    a = pr.device_put(x, s)
+else:
+    from jax.sharding import Mesh, NamedSharding, PartitionSpec
+    mesh = Mesh(np.array(jax.devices()).reshape(2, 4), ("x", "y"))
+    s = NamedSharding(mesh, PartitionSpec("x", "y"))
+    a = jax.make_array_from_callback(x.shape, s, lambda index: x[index])
+a.block_until_ready()
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024)
+"""
+
+
+def put_memory(repetitions: int) -> Pair:
+    def peak(which: str) -> float:
+        argv = [sys.executable, "-c", PUT, which]
+        return float(subprocess.run(argv, check=True, capture_output=True, text=True).stdout)
+
+    ours, theirs = interleave(lambda: peak("ours"), lambda: peak("theirs"), repetitions)
+    return Pair("device_put of 1 GiB, peak memory added", ours, theirs, 1.0, unit="B")
