@@ -15,7 +15,7 @@ from ._array import Shard, ShardedArray
 from ._collective import exchange_json
 from ._draw import block_text
 from ._runtime import current
-from ._sharding import NamedSharding
+from ._sharding import Index, NamedSharding
 from ._source import Source
 from ._tolerance import Tolerance, product_tolerance
 
@@ -98,33 +98,52 @@ def _full(x: Source, y: Source, c: ShardedArray, tolerance: Tolerance) -> Check:
     for shard in c.addressable_shards:
         shards.setdefault(block_text(shard.index), []).append(shard)
     checks = []
+    left, right = _Tiles(x), _Tiles(y)
     for same in shards.values():
         if c.dtype.kind in "iu":
             expected = _integer_block(x, y, same[0].index)
             checks += [_compare_integers(shard, expected) for shard in same]
         else:
-            expected, scale = _float_block(x, y, same[0].index)
+            expected, scale = _float_block(left, right, x.shape[1], same[0].index)
             checks += [_compare_floats(shard, expected, scale, tolerance) for shard in same]
     return _note(merge_everywhere(merge(checks or [Check(method)])), c)
 
 
-def _float_block(x: Source, y: Source, index: tuple[slice, ...]) -> tuple[np.ndarray, np.ndarray]:
+class _Tiles:
+    """A matrix in float64, tile by tile; the last are kept, as blocks share rows and columns."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._kept: dict[tuple[int, ...], tuple[np.ndarray, np.ndarray]] = {}
+
+    def read(self, index: Index) -> tuple[np.ndarray, np.ndarray]:
+        """A tile and its squared absolute values."""
+        key = tuple(end for s in index for end in (s.start, s.stop))
+        if key not in self._kept:
+            kind = np.complex128 if self._source.dtype.kind == "c" else np.float64
+            tile = self._source.read(index).astype(kind)
+            if sum(2 * t.nbytes for t, _ in self._kept.values()) > _TILE_BYTES:
+                self._kept.clear()
+            self._kept[key] = tile, np.square(np.abs(tile))
+        return self._kept[key]
+
+
+def _float_block(x: _Tiles, y: _Tiles, k: int, index: Index) -> tuple[np.ndarray, np.ndarray]:
     """One block of the product in float64, and norm(x_i) * norm(y_j) for its elements."""
     rows, columns = index
-    kind = np.complex128 if x.dtype.kind == "c" else np.float64
     shape = (rows.stop - rows.start, columns.stop - columns.start)
-    expected = np.zeros(shape, kind)
+    expected: Any = np.zeros(shape)
     x_squares, y_squares = np.zeros(shape[0]), np.zeros(shape[1])
     with np.errstate(all="ignore"):
-        for part in _tiles(x.shape[1], max(sum(shape), 1) * expected.itemsize):
-            a, b = x.read((rows, part)).astype(kind), y.read((part, columns)).astype(kind)
-            expected += a @ b
-            x_squares += np.square(np.abs(a)).sum(axis=1)
-            y_squares += np.square(np.abs(b)).sum(axis=0)
+        for part in _cut(k, max(sum(shape), 1) * 16):
+            (a, a_squares), (b, b_squares) = x.read((rows, part)), y.read((part, columns))
+            expected = expected + a @ b
+            x_squares += a_squares.sum(axis=1)
+            y_squares += b_squares.sum(axis=0)
     return expected, np.sqrt(np.outer(x_squares, y_squares))
 
 
-def _tiles(k: int, bytes_per_k: int) -> Iterable[slice]:
+def _cut(k: int, bytes_per_k: int) -> Iterable[slice]:
     step = max(1, _TILE_BYTES // bytes_per_k)
     return (slice(start, min(start + step, k)) for start in range(0, k, step))
 
@@ -165,7 +184,7 @@ def _compare_floats(
     )
 
 
-def _integer_block(x: Source, y: Source, index: tuple[slice, ...]) -> np.ndarray:
+def _integer_block(x: Source, y: Source, index: Index) -> np.ndarray:
     """One block of the product modulo 2**bits, as the runtimes compute it."""
     rows, columns = index
     everything = slice(0, x.shape[1])

@@ -25,7 +25,7 @@ from ._tolerance import Tolerance
 
 VECTORS = 8
 _DEVIATIONS = 7.0  # a right row is called wrong once in 2e10
-_TILE_BYTES = 32 * 2**20
+_TILE_BYTES = 4 * 2**20  # stays in a core's cache
 
 
 @dataclass(slots=True)

@@ -29,6 +29,9 @@ class Source(Protocol):
         """One block; reading it twice gives the same."""
 
 
+_CHUNK = 2**17  # elements
+
+
 class ArraySource:
     """An array in memory or mapped into it."""
 
@@ -46,11 +49,11 @@ class ArraySource:
 class RandomSource:
     """A seeded random matrix of which any block can be made without the rest.
 
-    Element (i, j) is a function of the seed, the stream and the position alone: row i is
-    drawn from a Philox counter-based generator (Salmon et al., SC 2011) whose counter is
-    set to i. Numbers are uniform in [-1, 1) on a grid of 2**-23 (float64 2**-31, complex
-    parts 2**-15), so that a product in lower precision shows; integers are from -8 to 7, or
-    from 0 to 15 where they have no sign.
+    Element (i, j) is a function of the seed, the stream and the position alone: it is drawn
+    from a Philox counter-based generator (Salmon et al., SC 2011) whose counter says where in
+    the matrix, row by row, it stands. Numbers are uniform in [-1, 1) on a grid of 2**-23
+    (float64 2**-31, complex parts 2**-15), so that a product in lower precision shows;
+    integers are from -8 to 7, or from 0 to 15 where they have no sign.
 
     Args:
         shape: (m, n).
@@ -69,26 +72,37 @@ class RandomSource:
     def read(self, index: Index) -> np.ndarray:
         rows, columns = index
         block = np.empty((rows.stop - rows.start, columns.stop - columns.start), self.dtype)
-        for at, row in enumerate(range(rows.start, rows.stop)):
-            block[at] = self._row(row, columns)
+        if not block.size:
+            return block
+        # A step of the counter gives four 64-bit words, each word two elements of 32 bits.
+        row_steps = -(-self.shape[1] // 8)
+        first, last = columns.start // 8, -(-columns.stop // 8)
+        generator = np.random.Philox(key=self._key)
+        generator.advance(rows.start * row_steps + first)
+        some = max(1, _CHUNK // ((last - first) * 8))  # rows whose numbers stay in the cache
+        for start in range(0, len(block), some):
+            part = block[start : start + some]
+            words = np.empty((len(part), (last - first) * 4), np.uint64)
+            for row in words:
+                row[:] = generator.random_raw(row.size)
+                if last - first < row_steps:
+                    generator.advance(row_steps - (last - first))
+            skipped = columns.start - first * 8
+            part[:] = self._numbers(words.view(np.uint32)[:, skipped : skipped + part.shape[1]])
         return block
 
-    def _row(self, row: int, columns: slice) -> np.ndarray:
-        # A counter step gives four 64-bit words, each word two elements of 32 bits.
-        first, last = columns.start // 8, -(-columns.stop // 8)
-        generator = np.random.Philox(key=self._key, counter=[first, row, 0, 0])
-        words = generator.random_raw((last - first) * 4).view(np.uint32)
-        bits = words[columns.start - first * 8 : columns.stop - first * 8]
+    def _numbers(self, bits: np.ndarray) -> np.ndarray:
         if self.dtype.kind in "iu":
-            whole = (bits & 0xF).astype(np.int64) - (8 if self.dtype.kind == "i" else 0)
-            return whole.astype(self.dtype)
+            return (bits & 0xF).astype(np.int64) - (8 if self.dtype.kind == "i" else 0)
         if self.dtype.kind == "c":
-            parts = bits[:, None].view(np.uint16).astype(np.float64) * 2**-15 - 1
-            return (parts[:, 0] + 1j * parts[:, 1]).astype(self.dtype)
+            parts = [half * 2.0**-15 - 1 for half in (bits & 0xFFFF, bits >> 16)]
+            return parts[0] + 1j * parts[1]
         if self.dtype == np.float64:
             return bits * 2.0**-31 - 1
-        fraction = (bits >> 8).astype(np.float32) * np.float32(2**-23) - np.float32(1)
-        return fraction.astype(self.dtype)
+        fraction = (bits >> 8).astype(np.float32)
+        fraction *= np.float32(2**-23)
+        fraction -= np.float32(1)
+        return fraction
 
 
 def open_npy(path: str | Path, dtype: Any = None) -> ArraySource:
