@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -57,31 +57,43 @@ class Shard:
         return self._read()
 
 
+class Aval(NamedTuple):
+    """What is known of an array without its data: its abstract value."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    sharding: NamedSharding
+
+
 class ShardedArray:
     """A global array in blocks on the devices of a mesh; made by `device_put` and programs.
 
     Attributes:
-        shape: Global shape, the same on every process.
-        dtype: NumPy dtype.
-        sharding: The mesh and the partition spec.
         value: The runtime's own array (for JAX a `jax.Array`).
+        aval: Shape, dtype and sharding.
     """
 
-    __slots__ = ("_backend", "dtype", "shape", "sharding", "value")
+    __slots__ = ("_backend", "aval", "value")
 
-    def __init__(
-        self,
-        value: Any,
-        shape: tuple[int, ...],
-        dtype: np.dtype[Any],
-        sharding: NamedSharding,
-        backend: "AbstractBackend",
-    ) -> None:
+    def __init__(self, value: Any, aval: Aval, backend: "AbstractBackend") -> None:
         self.value = value
-        self.shape = shape
-        self.dtype = dtype
-        self.sharding = sharding
+        self.aval = aval
         self._backend = backend
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Global shape, the same on every process."""
+        return self.aval.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Element type."""
+        return self.aval.dtype
+
+    @property
+    def sharding(self) -> NamedSharding:
+        """The mesh and the partition spec."""
+        return self.aval.sharding
 
     @property
     def ndim(self) -> int:
@@ -128,11 +140,6 @@ class ShardedArray:
         if copy is False:
             raise ValueError("a ShardedArray cannot become a NumPy array without a copy")
         return self._assemble().astype(dtype or self.dtype, copy=False)
-
-    def __len__(self) -> int:
-        if not self.shape:
-            raise TypeError("len() of a 0-d ShardedArray")
-        return self.shape[0]
 
     def __repr__(self) -> str:
         return (

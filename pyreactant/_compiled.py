@@ -4,12 +4,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from ._array import ShardedArray
+from ._array import Aval, ShardedArray
 from ._errors import InvalidArgumentError
 from ._program import Program
-from ._sharding import NamedSharding
 
 if TYPE_CHECKING:
     from ._backend import AbstractBackend
@@ -22,13 +19,13 @@ class Executable:
     Attributes:
         run: Takes and gives the runtime's own arrays; at most one program is in flight
             where the platform cannot take more.
-        out_tree: Shape, dtype and sharding of each output.
+        avals: Shape, dtype and sharding of each output.
         single: Whether `run` returns one array rather than a tuple.
         text: StableHLO ("stablehlo") or optimised HLO ("hlo") of the program.
     """
 
     run: Callable[..., Any]
-    out_tree: tuple[tuple[tuple[int, ...], np.dtype[Any], NamedSharding], ...]
+    avals: tuple[Aval, ...]
     single: bool
     text: Callable[[str], str]
 
@@ -46,7 +43,7 @@ class Compiled:
         backend: "AbstractBackend",
     ) -> None:
         self.program = program
-        self._avals = tuple((a.shape, a.dtype, a.sharding) for a in args)
+        self._avals = tuple(a.aval for a in args)
         self._executable = executable
         self._backend = backend
 
@@ -57,27 +54,22 @@ class Compiled:
             InvalidArgumentError: Number, shape, dtype or sharding of the arguments differ
                 from those it was compiled for.
         """
-        if len(args) != len(self._avals):
+        avals, executable, backend = self._avals, self._executable, self._backend
+        if len(args) != len(avals):
             raise InvalidArgumentError(
-                f"program {self.program.name!r} takes {len(self._avals)} arrays, got {len(args)}"
+                f"program {self.program.name!r} takes {len(avals)} arrays, got {len(args)}"
             )
-        for position, (arg, (shape, dtype, sharding)) in enumerate(
-            zip(args, self._avals, strict=True)
-        ):
-            if not (
-                type(arg) is ShardedArray
-                and arg.shape == shape
-                and arg.dtype == dtype
-                and (arg.sharding is sharding or arg.sharding == sharding)
-            ):
+        for position, aval in enumerate(avals):
+            arg = args[position]
+            # Identity first: comparing shardings costs more than starting a small program.
+            if type(arg) is not ShardedArray or (arg.aval is not aval and arg.aval != aval):
                 raise InvalidArgumentError(self._mismatch(position, arg))
-        executable, backend = self._executable, self._backend
-        out = executable.run(*(arg.value for arg in args))
+        out = executable.run(*[arg.value for arg in args])
         if executable.single:
-            return ShardedArray(out, *executable.out_tree[0], backend)
+            return ShardedArray(out, executable.avals[0], backend)
         return tuple(
-            ShardedArray(value, *aval, backend)
-            for value, aval in zip(out, executable.out_tree, strict=True)
+            ShardedArray(value, aval, backend)
+            for value, aval in zip(out, executable.avals, strict=True)
         )
 
     def as_text(self, stage: str = "stablehlo") -> str:

@@ -2,7 +2,7 @@
 
 Messages say what was required, what was got, and what to do. The exit codes are
 those of the command line: 1 a user program failed, 2 usage, 3 something required is
-missing here, 4 rendezvous failed, 5 a mismatch was found, 7 timeout.
+missing here, 4 rendezvous failed, 5 a mismatch was found, 6 out of memory, 7 timeout.
 """
 
 from typing import ClassVar

@@ -9,8 +9,11 @@ chance, in all of them with a chance of 2**-vectors at most. Integers are checke
 modulo 2**64, with random vectors of 64-bit numbers.
 """
 
-from collections.abc import Iterable, Iterator
+import os
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -28,7 +31,10 @@ _DEVIATIONS = 7.0  # a right row is called wrong once in 2e10
 _TILE_BYTES = 4 * 2**20  # stays in a core's cache
 
 
-@dataclass(slots=True)
+_Tile = tuple[Index, Callable[[], np.ndarray]]
+
+
+@dataclass(frozen=True, slots=True)
 class _Sums:
     """What one pass over a matrix gives, for its rows, summed over all processes.
 
@@ -63,18 +69,18 @@ def freivalds(
     """
     kind = np.uint64 if c.dtype.kind in "iu" else np.complex128 if c.dtype.kind == "c" else float
     vectors = _vectors(y.shape[1], np.dtype(kind))
-    y_sums = _pass(y.shape, _blocks(y, shardings[1]), vectors)
+    y_sums = _pass(y.shape, _own_tiles(y, shardings[1]), vectors)
     if y_sums.bad_columns.any():
         # Columns that hold NaN or infinity are checked by pattern; leave them out here.
         vectors[y_sums.bad_columns > 0] = 0
-        y_sums = _pass(y.shape, _blocks(y, shardings[1]), vectors)
-    x_sums = _pass(x.shape, _blocks(x, shardings[0]), y_sums.product)
+        y_sums = _pass(y.shape, _own_tiles(y, shardings[1]), vectors)
+    x_sums = _pass(x.shape, _own_tiles(x, shardings[0]), y_sums.product)
     replicas = c.sharding.replica_ids(2)
     checks = []
     for replica in range(max(replicas.values()) + 1):
         shards = [s for s in c.addressable_shards if replicas[s.device.position] == replica]
         pattern = _wrong_pattern(shards, x_sums, y_sums)
-        c_sums = _pass(c.shape, ((s.index, s.data) for s in shards), vectors)
+        c_sums = _pass(c.shape, _shard_tiles(shards), vectors)
         checks.append(_verdict(c, c_sums, x_sums, y_sums, tolerance, _all(pattern)))
     return max(checks, key=lambda check: (not check.passed, check.ratio))
 
@@ -87,47 +93,69 @@ def _vectors(n: int, kind: np.dtype[Any]) -> np.ndarray:
     return ((bits >> 63).astype(np.float64) * 2 - 1).astype(kind)
 
 
-def _blocks(source: Source, sharding: NamedSharding) -> Iterator[tuple[Index, np.ndarray]]:
+def _own_tiles(source: Source, sharding: NamedSharding) -> Iterator[_Tile]:
     """The blocks of a matrix that this process's devices hold, each read by one process."""
     replicas = sharding.replica_ids(2)
     for position, index in sharding.devices_indices_map(source.shape).items():
         owner = current().backend.devices()[position].process_index
         if replicas[position] == 0 and owner == current().group.process_index:
-            rows, columns = index
-            step = max(1, _TILE_BYTES // (8 * max(1, columns.stop - columns.start)))
-            for start in range(rows.start, rows.stop, step):
-                tile = (slice(start, min(start + step, rows.stop)), columns)
-                yield tile, source.read(tile)
+            for tile in _cut(index):
+                yield tile, partial(source.read, tile)
 
 
-def _pass(
-    shape: tuple[int, ...], blocks: Iterable[tuple[Index, np.ndarray]], vectors: np.ndarray
-) -> _Sums:
-    """Multiply a matrix with the vectors, block by block, and sum over processes. Collective."""
+def _shard_tiles(shards: list[Shard]) -> Iterator[_Tile]:
+    for shard in shards:
+        data, (rows, columns) = shard.data, shard.index
+        for tile in _cut(shard.index):
+            part = slice(tile[0].start - rows.start, tile[0].stop - rows.start)
+            yield (tile[0], columns), partial(data.__getitem__, part)
+
+
+def _cut(index: Index) -> Iterator[Index]:
+    rows, columns = index
+    step = max(1, _TILE_BYTES // (8 * max(1, columns.stop - columns.start)))
+    for start in range(rows.start, rows.stop, step):
+        yield slice(start, min(start + step, rows.stop)), columns
+
+
+def _pass(shape: tuple[int, ...], tiles: Iterable[_Tile], vectors: np.ndarray) -> _Sums:
+    """Multiply a matrix with the vectors, tile by tile, and sum over processes. Collective."""
     product = np.zeros((shape[0], vectors.shape[1]), vectors.dtype)
     squares, bad_rows, bad_columns = np.zeros(shape[0]), np.zeros(shape[0]), np.zeros(shape[1])
-    for (rows, columns), block in blocks:
-        step = max(1, _TILE_BYTES // (8 * max(1, block.shape[1])))
-        for start in range(0, block.shape[0], step):
-            part = slice(rows.start + start, min(rows.start + start + step, rows.stop))
-            tile = _exact(block[start : start + step], vectors.dtype)
-            if vectors.dtype != np.uint64:
-                real = tile.view(np.float64)
-                sums = np.einsum("ij,ij->i", real, real)
-                if not np.isfinite(sums).all():
-                    bad = ~np.isfinite(tile)
-                    bad_rows[part] += bad.sum(axis=1)
-                    bad_columns[columns] += bad.sum(axis=0)
-                    tile = np.where(bad, 0, tile)
-                    real = tile.view(np.float64)
-                    sums = np.einsum("ij,ij->i", real, real)
-                squares[part] += sums
-            product[part] += tile @ vectors[columns]
+    # Making, converting and multiplying a tile all release Python's lock.
+    with ThreadPoolExecutor(_cores()) as pool:
+        for (rows, columns), found in pool.map(lambda tile: _one_tile(tile, vectors), tiles):
+            product[rows] += found.product
+            squares[rows] += found.squares
+            bad_rows[rows] += found.bad_rows
+            bad_columns[columns] += found.bad_columns
     running = current()
     return _Sums(*(
         total(running.backend, running.group, part)
         for part in (product, squares, bad_rows, bad_columns)
     ))  # fmt: skip
+
+
+def _cores() -> int:
+    """Cores that this process may use; Linux alone can tell which those are."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
+
+
+def _one_tile(given: _Tile, vectors: np.ndarray) -> tuple[Index, _Sums]:
+    index, read = given
+    tile = _exact(read(), vectors.dtype)
+    none = np.zeros(1)
+    if vectors.dtype == np.uint64:
+        return index, _Sums(tile @ vectors[index[1]], none, none, none)
+    real = tile.view(np.float64)
+    squares, bad_rows, bad_columns = np.einsum("ij,ij->i", real, real), none, none
+    if not np.isfinite(squares).all():
+        bad = ~np.isfinite(tile)
+        bad_rows, bad_columns = bad.sum(axis=1), bad.sum(axis=0)
+        tile = np.where(bad, 0, tile)
+        real = tile.view(np.float64)
+        squares = np.einsum("ij,ij->i", real, real)
+    return index, _Sums(tile @ vectors[index[1]], squares, bad_rows, bad_columns)
 
 
 def _exact(block: np.ndarray, kind: np.dtype[Any]) -> np.ndarray:

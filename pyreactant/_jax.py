@@ -8,7 +8,7 @@ from typing import Any, ClassVar, final
 
 import numpy as np
 
-from ._array import Device, Shard, ShardedArray
+from ._array import Aval, Device, Shard, ShardedArray
 from ._backend import AbstractBackend, Capabilities, StartOptions
 from ._compiled import Executable
 from ._dtypes import NAMES
@@ -73,11 +73,16 @@ class JaxBackend(AbstractBackend):
         here = jax.process_count()
         if here != self._group.num_processes:
             raise RendezvousError(
-                f"num_processes={self._group.num_processes} was asked for, but the run of "
-                f"{self._group.coordinator_address} has {here}; give every process the same "
-                "num_processes"
+                f"num_processes={self._group.num_processes} was asked for, but JAX runs with "
+                f"{here}; start JAX's processes through pyreactant.initialize alone"
             )
         local = sum(d.process_index == self._group.process_index for d in self._devices)
+        ids = self._group.local_device_ids
+        if ids is not None and self._devices[0].platform == "gpu" and local != len(ids):
+            raise StateError(
+                f"local_device_ids={ids} was asked for, but JAX has {local} GPUs in this process; "
+                "call pyreactant.initialize before anything uses JAX, and name GPUs that are here"
+            )
         wanted = options.num_cpu_devices
         if wanted is not None and self._devices[0].platform == "cpu" and local != wanted:
             raise StateError(
@@ -145,20 +150,28 @@ class JaxBackend(AbstractBackend):
         out_shardings = jax.tree.leaves(compiled.output_shardings)
         single = jax.tree_util.treedef_is_leaf(tree)
         avals = tuple(
-            (tuple(o.shape), np.dtype(o.dtype), self._from_jax(program, s, o.shape))
+            Aval(tuple(o.shape), np.dtype(o.dtype), self._from_jax(program, s, o.shape))
             for o, s in zip(outs, out_shardings, strict=True)
         )
+
+        wait = self._one_in_flight
 
         def text(stage: str) -> str:
             return str(lowered.as_text() if stage == "stablehlo" else compiled.as_text())
 
-        def run(*values: Any) -> Any:
+        def run_one(*values: Any) -> Any:
             out = compiled(*values)
-            if self._one_in_flight:
-                jax.block_until_ready(out)
-            return out if single else jax.tree.leaves(out)
+            if wait:
+                out.block_until_ready()
+            return out
 
-        return Executable(run, avals, single, text)
+        def run_several(*values: Any) -> Any:
+            out = jax.tree.leaves(compiled(*values))
+            if wait:
+                jax.block_until_ready(out)
+            return out
+
+        return Executable(run_one if single else run_several, avals, single, text)
 
     def addressable_shards(self, value: Any) -> list[Shard]:
         shards = []
@@ -259,7 +272,11 @@ def _configure(group: ProcessGroup, options: StartOptions) -> None:
     if "JAX_ENABLE_X64" not in os.environ:
         jax.config.update("jax_enable_x64", True)
     if options.platform == "cpu":
-        _update("jax_platforms", "cpu", options)
+        _update("jax_platforms", "cpu")
+    if group.local_device_ids is not None:
+        visible = ",".join(map(str, group.local_device_ids))
+        _update("jax_cuda_visible_devices", visible)
+        _update("jax_rocm_visible_devices", visible)
     forced = "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", "")
     if options.num_cpu_devices is not None:
         if forced:
@@ -267,19 +284,17 @@ def _configure(group: ProcessGroup, options: StartOptions) -> None:
                 f"num_cpu_devices={options.num_cpu_devices} was asked for, but XLA_FLAGS sets "
                 "xla_force_host_platform_device_count too; keep one of them"
             )
-        _update("jax_num_cpu_devices", options.num_cpu_devices, options)
+        _update("jax_num_cpu_devices", options.num_cpu_devices)
     elif group.num_processes == 1 and not forced and jax.config.jax_num_cpu_devices < 1:
         # Also where a GPU or TPU is: there CPU devices are not used, and cost nothing.
         with contextlib.suppress(RuntimeError):
             jax.config.update("jax_num_cpu_devices", DEFAULT_CPU_DEVICES)
 
 
-def _update(name: str, value: Any, options: StartOptions) -> None:
-    try:
+def _update(name: str, value: Any) -> None:
+    # It raises where JAX has devices already; `start` checks whether they are those asked for.
+    with contextlib.suppress(RuntimeError):
         jax.config.update(name, value)
-    except RuntimeError:
-        # JAX has devices already; `start` checks whether they are what was asked for.
-        pass
 
 
 def _no_platform(platform: str | None, error: RuntimeError) -> RequirementError:

@@ -1,12 +1,15 @@
 """JAX's rendezvous of many processes, made to fail with a message instead of an abort."""
 
 import contextlib
+import ctypes
 import json
 import os
+import signal
 import socket
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from types import TracebackType
 from typing import Any
 
@@ -38,9 +41,18 @@ def connect(group: ProcessGroup, options: StartOptions) -> None:
     _end_at_once_on_error()
     caught: list[BaseException] = []
     thread = threading.Thread(target=_initialize, args=(group, options, caught), daemon=True)
-    thread.start()
     # A thread, because JAX waits in C++ where neither a limit nor Ctrl-C reaches it.
-    thread.join(left)
+    with _aborts_noticed() as aborted:
+        thread.start()
+        deadline = time.monotonic() + left
+        while thread.is_alive() and not aborted.is_set() and time.monotonic() < deadline:
+            thread.join(0.05)
+    if aborted.is_set():
+        raise RendezvousError(
+            f"process {group.process_index} of {group.num_processes} was refused by the run at "
+            f"{group.coordinator_address} (JAX's own words are above); check that process 0 was "
+            "started with the same num_processes, and that no two processes have one process_index"
+        )
     if thread.is_alive():
         raise RendezvousError(
             f"process {group.process_index} of {group.num_processes} reached "
@@ -71,6 +83,37 @@ def _initialize(group: ProcessGroup, options: StartOptions, caught: list[BaseExc
         )
     except Exception as error:  # handed to the thread that waits
         caught.append(error)
+
+
+@contextlib.contextmanager
+def _aborts_noticed() -> Iterator[threading.Event]:
+    """Make JAX's abort() in another thread an event here, and that thread wait for ever.
+
+    JAX aborts the whole process when the coordinator refuses it. abort() raises SIGABRT in its
+    own thread, so a handler that never returns holds that thread, and the main one can still
+    say what happened. Python's own handlers run too late for this.
+    """
+    aborted = threading.Event()
+
+    def hold(_: int) -> None:
+        aborted.set()
+        threading.Event().wait()
+
+    libc = ctypes.CDLL(None)
+    libc.signal.restype = ctypes.c_void_p
+    libc.signal.argtypes = [ctypes.c_int, ctypes.c_void_p]
+    handler = ctypes.CFUNCTYPE(None, ctypes.c_int)(hold)
+    previous = libc.signal(signal.SIGABRT, ctypes.cast(handler, ctypes.c_void_p))
+    try:
+        yield aborted
+    finally:
+        if not aborted.is_set():
+            libc.signal(signal.SIGABRT, previous)
+        else:
+            _kept_handlers.append(handler)  # the held thread is still inside it
+
+
+_kept_handlers: list[Any] = []
 
 
 def _agree_on_count(group: ProcessGroup, timeout: float) -> None:

@@ -51,7 +51,9 @@ class Mesh:
         return len(self.device_ids)
 
     def axis_size(self, axis: str) -> int:
-        """Number of devices along one axis."""
+        """Number of devices along one axis; ShardingError where there is no such axis."""
+        if axis not in self.axis_names:
+            raise ShardingError(f"axis {axis!r} is none of the mesh's axes {self.axis_names}")
         return self.shape[self.axis_names.index(axis)]
 
     def to_dict(self) -> dict[str, Any]:

@@ -1,9 +1,10 @@
 """Write a sharded array as one .npy file, each process its own blocks."""
 
+import functools
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -12,6 +13,8 @@ from ._collective import everywhere, exchange_json
 from ._dtypes import EXTENDED
 from ._errors import FileError
 from ._runtime import current
+
+T = TypeVar("T")
 
 
 def check_output(path: str | Path, overwrite: bool) -> Path:
@@ -42,36 +45,46 @@ def write_npy(path: str | Path, c: ShardedArray, *, overwrite: bool = False) -> 
         FileError: On every process, when any of them cannot write.
     """
     running = current()
-    target = check_output(path, overwrite)
+
+    def step(action: Callable[[], T]) -> T:
+        return everywhere(running.backend, running.group, f"writing {path}", action)
+
+    target = step(lambda: check_output(path, overwrite))
     token = exchange_json(running.backend, running.group, os.urandom(6).hex())[0]
     partial = target.with_name(f".{target.name}.{token}.partial")
-
-    def step(action: Callable[[], None]) -> None:
-        everywhere(running.backend, running.group, f"writing {target}", lambda: _named(action))
+    first = running.group.process_index == 0
 
     def create() -> None:
-        if running.group.process_index == 0:
-            np.lib.format.open_memmap(partial, "w+", _stored(c.dtype), c.shape).flush()
+        if first:
+            _create(partial, c)
 
     def write() -> None:
         _write_blocks(partial, c)
 
     def publish() -> None:
-        if running.group.process_index == 0:
+        if first:
             _rename(partial, target, overwrite)
 
     try:
-        step(create)
-        step(write)
-        step(publish)
+        for action in (create, write, publish):
+            step(functools.partial(_named, action, target))
     finally:
-        if running.group.process_index == 0:
+        if first:
             partial.unlink(missing_ok=True)
 
 
 def _stored(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """As np.save stores it: types that NumPy does not know are raw bytes."""
     return np.dtype(f"V{dtype.itemsize}") if dtype.name in EXTENDED else dtype
+
+
+def _create(partial: Path, c: ShardedArray) -> None:
+    np.lib.format.open_memmap(partial, "w+", _stored(c.dtype), c.shape).flush()
+    # A full disk must be an error here, not a bus error when a mapped page finds no room.
+    with partial.open("rb+") as file:
+        size = partial.stat().st_size
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(file.fileno(), 0, size)
 
 
 def _write_blocks(partial: Path, c: ShardedArray) -> None:
@@ -99,8 +112,8 @@ def _rename(partial: Path, target: Path, overwrite: bool) -> None:
         partial.rename(target)
 
 
-def _named(action: Callable[[], None]) -> None:
+def _named(action: Callable[[], None], target: Path) -> None:
     try:
         action()
     except OSError as error:
-        raise FileError(f"cannot write {error.filename or ''} ({error.strerror})") from None
+        raise FileError(f"{target}: cannot be written ({error.strerror})") from None

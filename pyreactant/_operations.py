@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ._array import ShardedArray
+from ._array import Aval, ShardedArray
 from ._backend import PRECISIONS
 from ._collective import equal_everywhere
 from ._compiled import Compiled
@@ -79,7 +79,7 @@ def from_callback(
         return block
 
     value = running.backend.from_blocks(shape, dtype, sharding, read)
-    return ShardedArray(value, shape, dtype, sharding, running.backend)
+    return ShardedArray(value, Aval(shape, dtype, sharding), running.backend)
 
 
 def from_process_local(
@@ -141,13 +141,34 @@ def compile(
                 f"argument {position} of program {program.name!r} must be a ShardedArray, got "
                 f"{type(arg).__name__}; place it with pyreactant.device_put first"
             )
+    outs = out_sharding if isinstance(out_sharding, tuple) else (out_sharding,)
+    _check_one_set_of_devices(program, args, [out for out in outs if out is not None])
     options = tuple(sorted((static or {}).items()))
-    avals = tuple((a.shape, a.dtype, a.sharding) for a in args)
+    avals = tuple(a.aval for a in args)
     key = (program, avals, out_sharding, precision, options)
     if key not in running.cache:
         executable = running.backend.compile(program, args, out_sharding, precision, dict(options))
         running.cache[key] = Compiled(program, args, executable, running.backend)
     return running.cache[key]
+
+
+def _check_one_set_of_devices(
+    program: Program, args: Sequence[ShardedArray], outs: Sequence[NamedSharding]
+) -> None:
+    for out in outs:
+        if not isinstance(out, NamedSharding):
+            raise ShardingError(
+                f"program {program.name!r}: out_sharding must be a pyreactant.NamedSharding or a "
+                f"tuple of them, got {type(out).__name__}"
+            )
+        check_mesh(out.mesh)
+    meshes = [sharding.mesh for sharding in (*(a.sharding for a in args), *outs)]
+    other = next((m for m in meshes if set(m.device_ids) != set(meshes[0].device_ids)), None)
+    if other is not None:
+        raise ShardingError(
+            f"program {program.name!r}: all arrays of a program must lie on the same devices, got "
+            f"{meshes[0]!r} and {other!r}"
+        )
 
 
 def _as_shape(shape: Sequence[int]) -> tuple[int, ...]:

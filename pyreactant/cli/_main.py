@@ -20,7 +20,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     help="Sharded array programs on many processes, on JAX.",
     epilog="Exit codes: 0 done, 1 a program failed, 2 usage, 3 something required is missing here, "
-    "4 rendezvous failed, 5 a mismatch was found, 7 timeout.",
+    "4 rendezvous failed, 5 a mismatch was found, 6 out of memory, 7 timeout.",
 )
 app.command()(matmul)
 
@@ -56,6 +56,9 @@ def main() -> None:
         _explain("interrupted")
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else int(end.code is not None)
+    except MemoryError as error:
+        code = 6
+        _explain(f"out of memory: {error}; use more processes on more machines, or smaller arrays")
     except BrokenPipeError:
         code = 1  # the reader of our output has gone, as with `| head`: nobody is left to tell
     except Exception as error:

@@ -33,7 +33,7 @@ def check_coordinator(group: ProcessGroup, timeout: float) -> None:
             f"resolve here ({error.strerror}); give a name or address that every process can reach"
         ) from None
     if group.process_index == 0:
-        _check_port_is_free(port)
+        _check_port_is_free(host if is_loopback(group.coordinator_address) else None, port)
     else:
         _wait_for_listener(group, timeout)
 
@@ -47,13 +47,12 @@ def is_loopback(address: str) -> bool:
     return False
 
 
-def _check_port_is_free(port: int) -> None:
-    families = [(socket.AF_INET, "0.0.0.0")]  # noqa: S104, bound for an instant, never listened on
-    if socket.has_ipv6:
-        families.append((socket.AF_INET6, "::"))
-    for family, everywhere in families:
+def _check_port_is_free(host: str | None, port: int) -> None:
+    """Bind as the coordinator will: on one host's address, or (None) on all of this machine."""
+    places = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    for family, kind, protocol, _, address in places:
         try:
-            probe = socket.socket(family)
+            probe = socket.socket(family, kind, protocol)
         except OSError:  # a kernel without IPv6
             continue
         with probe:
@@ -62,7 +61,7 @@ def _check_port_is_free(port: int) -> None:
             if family == socket.AF_INET6:
                 probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
             try:
-                probe.bind((everywhere, port))
+                probe.bind(address)
             except OSError as error:
                 if error.errno == errno.EADDRNOTAVAIL:  # IPv6 compiled in but switched off
                     continue

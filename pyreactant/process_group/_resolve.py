@@ -39,6 +39,7 @@ def resolve(
         )
     said = [name for name in (COUNT, INDEX, COORDINATOR) if environ.get(name)]
     if not said:
+        _refuse_to_run_alone(environ)
         return ProcessGroup(local_device_ids=local or _ids(environ))
     count = env_int(COUNT, environ)
     index = env_int(INDEX, environ)
@@ -50,6 +51,25 @@ def resolve(
     return ProcessGroup(
         count, index or 0, environ.get(COORDINATOR) or None, local or _ids(environ), "environment"
     )
+
+
+# What launchers set for each of several tasks: their number, and which one this is.
+_LAUNCHERS = {
+    "SLURM_STEP_NUM_TASKS": "SLURM_PROCID",
+    "OMPI_COMM_WORLD_SIZE": "OMPI_COMM_WORLD_RANK",
+    "PMI_SIZE": "PMI_RANK",
+}
+
+
+def _refuse_to_run_alone(environ: Mapping[str, str]) -> None:
+    """Each task of a launcher would start a run of its own, and nobody would notice."""
+    for size, rank in _LAUNCHERS.items():
+        if (env_int(size, environ) or 1) > 1:
+            raise InvalidArgumentError(
+                f"this is one of {environ[size]} tasks ({size}={environ[size]}), but nothing says "
+                f"how they find each other; set {COUNT}=${size}, {INDEX}=${rank} and "
+                f"{COORDINATOR}=host:port of task 0, or {COUNT}=1 to let each task run alone"
+            )
 
 
 def env_int(name: str, environ: Mapping[str, str] = os.environ) -> int | None:

@@ -210,6 +210,22 @@ def test_compiled_refuses_other_arguments() -> None:
         f(a, a)
 
 
+def test_compile_wants_one_set_of_devices() -> None:
+    program = pr.Program("matmul", jax="jax.numpy:matmul")
+    half = pr.NamedSharding(pr.Mesh((4,), ("x",), range(4)), ("x",))
+    a, b = pr.device_put(_numbers((8, 8)), XY), pr.device_put(_numbers((8, 8)), half)
+    with pytest.raises(pr.ShardingError, match="must lie on the same devices"):
+        pr.compile(program, a, b)
+    with pytest.raises(pr.ShardingError, match="must lie on the same devices"):
+        pr.compile(program, a, a, out_sharding=half)
+    with pytest.raises(pr.ShardingError, match="NamedSharding or a tuple of them, got str"):
+        pr.compile(program, a, a, out_sharding="x,y")
+    line = pr.NamedSharding(pr.Mesh((8,), ("i",)), ("i",))
+    c = pr.compile(program, a, a, out_sharding=line)(a, a)
+    assert c.sharding == line
+    np.testing.assert_array_equal(np.asarray(c), _numbers((8, 8)) @ _numbers((8, 8)))
+
+
 def test_text() -> None:
     a = pr.device_put(_numbers((8, 8)), XY)
     f = pr.compile(pr.Program("matmul", jax="jax.numpy:matmul"), a, a, out_sharding=XY)

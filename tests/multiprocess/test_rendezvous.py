@@ -98,6 +98,29 @@ def test_one_says_fewer_processes(tmp_path: Path) -> None:
     assert "same num_processes" in finished[0].log
 
 
+def test_index_beyond_the_run(tmp_path: Path) -> None:
+    """JAX's own way is an abort of the process that is refused."""
+    said = {"coordinator_address": f"127.0.0.1:{free_port()}", "initialization_timeout": 6}
+    finished = _start(
+        tmp_path,
+        {**said, "num_processes": 2, "process_index": 0},
+        {**said, "num_processes": 3, "process_index": 2},
+    )
+    check_all_passed(finished)
+    assert "process 2 of 3 was refused by the run at" in finished[1].log
+    assert "not all 2 processes came within 6 s" in finished[0].log
+
+
+def test_two_processes_with_one_index(tmp_path: Path) -> None:
+    said = {"coordinator_address": f"127.0.0.1:{free_port()}", "initialization_timeout": 6}
+    said |= {"num_processes": 3}
+    finished = _start(tmp_path, *({**said, "process_index": i} for i in (0, 1, 1)))
+    check_all_passed(finished)
+    both = finished[1].log + finished[2].log
+    assert "no two processes have one process_index" in both
+    assert "not all 3 processes came" in both + finished[0].log
+
+
 def test_web_proxies_are_gone_around(tmp_path: Path) -> None:
     """gRPC would ask the proxy for the coordinator and hang to the timeout."""
     proxy = f"http://127.0.0.1:{free_port()}"

@@ -111,7 +111,7 @@ def test_every_copy_is_checked(method: str) -> None:
     parts = [s.data for s in sorted(array.value.addressable_shards, key=lambda s: s.device.id)]
     parts[6] = jax.device_put(np.asarray(parts[6]) + np.float32(1), parts[6].device)
     value = jax.make_array_from_single_device_arrays(c.shape, array.value.sharding, parts)
-    spoiled = pr.ShardedArray(value, c.shape, c.dtype, replicated, array._backend)
+    spoiled = pr.ShardedArray(value, array.aval, array._backend)
     assert check_product(x, y, array, (XY, XY), None).passed
     check = check_product(x, y, spoiled, (XY, XY), None)
     assert not check.passed

@@ -1,12 +1,13 @@
 """What importing costs: no runtime, no Julia, and little that NumPy has not loaded."""
 
 import json
+import re
 import subprocess
 import sys
 
 import pytest
 
-from tests.harness import environment
+from tests.harness import REPOSITORY, environment
 
 HEAVY = ("jax", "jaxlib", "juliacall", "rich", "typer", "ml_dtypes", "asyncio", "socket")
 
@@ -33,3 +34,13 @@ def test_help_loads_no_runtime(arguments: list[str]) -> None:
     loaded = _loaded(f"sys.argv[1:] = {arguments!r}; import pyreactant.cli as c; c.main()")
     assert "typer" in loaded
     assert not {"jax", "jaxlib", "juliacall"} & set(loaded)
+
+
+def test_only_the_jax_runtime_imports_jax() -> None:
+    allowed = {"_jax.py", "_jax_distributed.py"}
+    found = {
+        path.name
+        for path in (REPOSITORY / "pyreactant").rglob("*.py")
+        if re.search(r"^\s*(import|from) jax\b", path.read_text(), re.MULTILINE)
+    }
+    assert found == allowed

@@ -69,6 +69,16 @@ def test_bad_environment(change: dict[str, str], message: str) -> None:
         resolve(environ=SAID | change)
 
 
+@pytest.mark.parametrize("size", ["SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE"])
+def test_tasks_of_a_launcher_do_not_run_alone_by_mistake(size: str) -> None:
+    with pytest.raises(pr.InvalidArgumentError, match=rf"one of 2 tasks \({size}=2\).*=1 to let"):
+        resolve(environ={size: "2"})
+    assert resolve(environ={size: "1"}) == ProcessGroup()
+    alone = {size: "2", "PYREACTANT_NUM_PROCESSES": "1"}
+    assert resolve(environ=alone).num_processes == 1
+    assert resolve(num_processes=1, environ={size: "2"}).num_processes == 1
+
+
 def test_addresses() -> None:
     assert split_address("host:80") == ("host", 80)
     assert split_address("[fe80::1]:80") == ("fe80::1", 80)
