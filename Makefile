@@ -17,7 +17,7 @@ lint: $(VENV)/.dev-installed
 	$(BIN)/mypy
 
 bench: $(VENV)/.dev-installed
-	$(BIN)/python -m benchmarks $(ARGS)
+	$(BIN)/python -m benchmarks --json bench.json $(ARGS)
 
 clean:
 	rm -rf $(VENV)

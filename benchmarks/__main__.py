@@ -24,7 +24,7 @@ def _figures(quick: bool) -> list[Pair]:
     pr.initialize(platform="cpu", num_cpu_devices=8)
     return [
         *pairs,
-        _in_process.call(2048, 3, some),
+        _in_process.call(2048, 2, 2 if quick else 61),
         _in_process.call(8, 300, many),
         _in_process.put(some),
         *_in_process.check(1 if quick else 5),

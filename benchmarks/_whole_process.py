@@ -71,4 +71,4 @@ def put_memory(repetitions: int) -> Pair:
         return float(subprocess.run(argv, check=True, capture_output=True, text=True).stdout)
 
     ours, theirs = interleave(lambda: peak("ours"), lambda: peak("theirs"), repetitions)
-    return Pair("device_put of 1 GiB, peak memory added", ours, theirs, 1.0, unit="B")
+    return Pair("device_put of 1 GiB, peak memory added", ours, theirs, 1.001, unit="B")

@@ -6,56 +6,24 @@ that this process's devices hold, copies too. Nothing is gathered but vectors an
 
 import math
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from ._array import Shard, ShardedArray
-from ._collective import exchange_json
 from ._draw import block_text
+from ._freivalds import freivalds
 from ._runtime import current
 from ._sharding import Index, NamedSharding
 from ._source import Source
 from ._tolerance import Tolerance, product_tolerance
+from ._verdict import Check, merge, merge_everywhere
 
 FULL_CHECK_WORK = 4096**3
 """Up to this many multiplications (m k n) the whole product is computed again."""
 
 _TILE_BYTES = 64 * 2**20
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """A verdict about a product.
-
-    Attributes:
-        method: "float64 product", "integer product" or "Freivalds".
-        passed: Whether every element is within the tolerance.
-        error: Largest distance from the oracle (for Freivalds' from x (y r)).
-        tolerance: What was allowed where error over tolerance is largest.
-        ratio: That quotient; at most 1 when passed.
-        wrong: Elements, for Freivalds' rows, that are not within the tolerance.
-        non_finite: Elements that are NaN or infinite, as the oracle's are.
-        usual: Largest quotient of error and what rounding usually makes of it.
-        note: What the numbers do not say.
-        worst: Where it is wrong: process, device, block, element, got, expected.
-    """
-
-    method: str
-    passed: bool = True
-    error: float = 0.0
-    tolerance: float = 0.0
-    ratio: float = 0.0
-    wrong: int = 0
-    non_finite: int = 0
-    usual: float = 0.0
-    note: str = ""
-    worst: dict[str, Any] | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data for `json.dumps`."""
-        return asdict(self)
 
 
 def check_product(
@@ -74,8 +42,6 @@ def check_product(
         shardings: Of x and of y.
         precision: With which c was computed.
     """
-    from ._freivalds import freivalds
-
     (m, k), n = x.shape, y.shape[1]
     mesh = c.sharding.mesh
     summed_over = {*shardings[0].axes(2)[1], *shardings[1].axes(2)[0]}
@@ -175,7 +141,7 @@ def _compare_floats(
         "float64 product",
         bool(right.all()),
         float(np.max(error, initial=0.0, where=finite)),
-        float(allowed[at]),
+        float(allowed[at]) if finite[at] else 0.0,
         float(ratio[at]),
         int((~right).sum()),
         int((~finite & right).sum()),
@@ -220,29 +186,9 @@ def _where(shard: Shard, at: tuple[Any, ...], got: Any, expected: Any) -> dict[s
     }
 
 
-def merge(checks: Iterable[Check]) -> Check:
-    """One verdict from several about different blocks of one product."""
-    checks = list(checks)
-    worst = max(checks, key=lambda c: (not c.passed, c.ratio))
-    return replace(
-        worst,
-        passed=all(c.passed for c in checks),
-        error=max(c.error for c in checks),
-        wrong=sum(c.wrong for c in checks),
-        non_finite=sum(c.non_finite for c in checks),
-        usual=max(c.usual for c in checks),
-    )
-
-
-def merge_everywhere(mine: Check) -> Check:
-    """One verdict from those of all processes. Collective."""
-    running = current()
-    checks = exchange_json(running.backend, running.group, mine.to_dict())
-    return merge(Check(**check) for check in checks)
-
-
 def _note(check: Check, c: ShardedArray) -> Check:
-    total = sum(shard_size(c) for _ in c.sharding.mesh.device_ids)
+    block = c.sharding.shard_shape(c.shape)
+    total = math.prod(block) * c.sharding.mesh.size
     if not total:
         return replace(check, note="the product has no elements")
     if check.non_finite == total:
@@ -256,8 +202,3 @@ def _note(check: Check, c: ShardedArray) -> Check:
             "makes: was it computed in lower precision than asked?",
         )
     return check
-
-
-def shard_size(c: ShardedArray) -> int:
-    """Elements of one block."""
-    return int(np.prod(c.sharding.shard_shape(c.shape), dtype=np.int64))

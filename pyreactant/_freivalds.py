@@ -19,12 +19,12 @@ from typing import Any
 import numpy as np
 
 from ._array import Shard, ShardedArray
-from ._check import Check
 from ._collective import total
 from ._runtime import current
 from ._sharding import Index, NamedSharding
 from ._source import Source
 from ._tolerance import Tolerance
+from ._verdict import Check
 
 VECTORS = 8
 _DEVIATIONS = 7.0  # a right row is called wrong once in 2e10
@@ -205,6 +205,7 @@ def _verdict(
     ratio[(allowed == 0) & (residual > 0)] = np.inf
     ratio[extra] = np.inf
     wrong = int((ratio > 1).sum()) + wrong_pattern
+    non_finite = int(sums.bad_rows.sum())
     row = int(np.argmax(ratio)) if ratio.size else 0
     return Check(
         "Freivalds",
@@ -213,8 +214,8 @@ def _verdict(
         tolerance=float(allowed[row]) if ratio.size else 0.0,
         ratio=float("inf") if wrong_pattern else float(ratio.max(initial=0.0)),
         wrong=wrong,
-        non_finite=int(sums.bad_rows.sum()),
-        note=_NOTE,
+        non_finite=non_finite,
+        note=_NOTE + (f"; {non_finite} elements are NaN or infinite" if non_finite else ""),
         worst=None if wrong == 0 else {"row": row},
     )
 

@@ -1,35 +1,25 @@
-"""The JAX runtime: the only module that imports jax (beside JAX bodies of programs)."""
+"""The JAX runtime."""
 
 import contextlib
-import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Any, ClassVar, final
 
+import jax
 import numpy as np
+from jax.sharding import NamedSharding as JaxNamedSharding
+from jax.sharding import PartitionSpec
 
 from ._array import Aval, Device, Shard, ShardedArray
 from ._backend import AbstractBackend, Capabilities, StartOptions
 from ._compiled import Executable
 from ._dtypes import NAMES
-from ._errors import RendezvousError, RequirementError, ShardingError, StateError
+from ._errors import ShardingError
+from ._jax_setup import configure, find_devices, platform_of
 from ._mesh import Mesh
 from ._program import Program, load
 from ._sharding import Axes, Index, NamedSharding
 from .process_group import ProcessGroup
-
-try:
-    import jax
-except ImportError as error:
-    raise RequirementError(
-        f"the JAX runtime needs the package jax, which cannot be imported ({error}); "
-        "install it with: python -m pip install jax"
-    ) from error
-
-from jax.sharding import NamedSharding as JaxNamedSharding
-from jax.sharding import PartitionSpec
-
-DEFAULT_CPU_DEVICES = 8
 
 
 @final
@@ -48,47 +38,21 @@ class JaxBackend(AbstractBackend):
 
     def start(self, group: ProcessGroup, options: StartOptions) -> None:
         self._group = group
-        _configure(group, options)
+        configure(group, options)
         if group.num_processes > 1:
             from ._jax_distributed import connect
 
             connect(group, options)
-        try:
-            found = jax.devices(options.platform)
-        except RuntimeError as error:
-            raise _no_platform(options.platform, error) from error
-        self._jax_devices = tuple(sorted(found, key=lambda d: (d.process_index, d.id)))
+        self._jax_devices = find_devices(group, options)
         self._position = {d: i for i, d in enumerate(self._jax_devices)}
         self._devices = tuple(
-            Device(i, d.process_index, d.id, _platform(d), d.device_kind)
+            Device(i, d.process_index, d.id, platform_of(d), d.device_kind)
             for i, d in enumerate(self._jax_devices)
         )
-        self._check_started(options)
         # Programs with collectives on virtual CPU devices share one thread pool: with several
         # in flight each may wait for threads that the others hold, for ever (seen with 300
         # products in flight on 8 devices and 2 cores, XLA then aborts after 60 s).
         self._one_in_flight = self._devices[0].platform == "cpu"
-
-    def _check_started(self, options: StartOptions) -> None:
-        here = jax.process_count()
-        if here != self._group.num_processes:
-            raise RendezvousError(
-                f"num_processes={self._group.num_processes} was asked for, but JAX runs with "
-                f"{here}; start JAX's processes through pyreactant.initialize alone"
-            )
-        local = sum(d.process_index == self._group.process_index for d in self._devices)
-        ids = self._group.local_device_ids
-        if ids is not None and self._devices[0].platform == "gpu" and local != len(ids):
-            raise StateError(
-                f"local_device_ids={ids} was asked for, but JAX has {local} GPUs in this process; "
-                "call pyreactant.initialize before anything uses JAX, and name GPUs that are here"
-            )
-        wanted = options.num_cpu_devices
-        if wanted is not None and self._devices[0].platform == "cpu" and local != wanted:
-            raise StateError(
-                f"num_cpu_devices={wanted} was asked for, but JAX had already started with "
-                f"{local}; call pyreactant.initialize before anything uses JAX"
-            )
 
     def capabilities(self) -> Capabilities:
         held = set(NAMES)
@@ -259,59 +223,3 @@ def _replicator(replicated: JaxNamedSharding) -> Any:
 
 def _precision(name: str) -> Any:
     return jax.default_matmul_precision(name)
-
-
-def _platform(device: Any) -> str:
-    return "gpu" if device.platform in ("cuda", "rocm") else str(device.platform)
-
-
-def _configure(group: ProcessGroup, options: StartOptions) -> None:
-    """Set JAX up before it touches a device."""
-    # Without x64 JAX would silently turn float64 into float32. Who says otherwise in the
-    # environment is obeyed, and float64 then raises.
-    if "JAX_ENABLE_X64" not in os.environ:
-        jax.config.update("jax_enable_x64", True)
-    if options.platform == "cpu":
-        _update("jax_platforms", "cpu")
-    if group.local_device_ids is not None:
-        visible = ",".join(map(str, group.local_device_ids))
-        _update("jax_cuda_visible_devices", visible)
-        _update("jax_rocm_visible_devices", visible)
-    forced = "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", "")
-    if options.num_cpu_devices is not None:
-        if forced:
-            raise StateError(
-                f"num_cpu_devices={options.num_cpu_devices} was asked for, but XLA_FLAGS sets "
-                "xla_force_host_platform_device_count too; keep one of them"
-            )
-        _update("jax_num_cpu_devices", options.num_cpu_devices)
-    elif group.num_processes == 1 and not forced and jax.config.jax_num_cpu_devices < 1:
-        # Also where a GPU or TPU is: there CPU devices are not used, and cost nothing.
-        with contextlib.suppress(RuntimeError):
-            jax.config.update("jax_num_cpu_devices", DEFAULT_CPU_DEVICES)
-
-
-def _update(name: str, value: Any) -> None:
-    # It raises where JAX has devices already; `start` checks whether they are those asked for.
-    with contextlib.suppress(RuntimeError):
-        jax.config.update(name, value)
-
-
-def _no_platform(platform: str | None, error: RuntimeError) -> RequirementError:
-    if platform is None:
-        return RequirementError(f"JAX found no device: {error}")
-    try:
-        here = ", ".join(sorted({_platform(d) for d in jax.devices()}))
-    except RuntimeError:
-        here = "none"
-    extra = {"gpu": "cuda13 or cuda12", "tpu": "tpu"}.get(platform)
-    advice = (
-        f"; run it where there is one, with: python -m pip install 'pyreactant[{extra}]'"
-        if extra
-        else ""
-    )
-    only = os.environ.get("JAX_PLATFORMS")
-    limited = f" (JAX_PLATFORMS={only} is set)" if only else ""
-    return RequirementError(
-        f"platform {platform!r} was asked for, but JAX has here: {here}{limited}{advice}"
-    )

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ._array import ShardedArray
-from ._check import Check, check_product
+from ._check import check_product
 from ._collective import everywhere
 from ._dtypes import as_dtype
 from ._errors import InvalidArgumentError
@@ -27,6 +27,7 @@ from ._operations import from_callback
 from ._runtime import current, devices
 from ._sharding import NamedSharding
 from ._source import ArraySource, RandomSource, Source, open_npy
+from ._verdict import Check
 
 
 @dataclass(frozen=True, slots=True)

@@ -98,6 +98,7 @@ def from_process_local(
             blocks do not form one array.
     """
     array, shape = as_array(local), _as_shape(global_shape)
+    _check_placement(current(), shape, array.dtype, sharding)
     mine = [d.position for d in local_devices() if d.position in set(sharding.mesh.device_ids)]
     local_shape, place = process_local_blocks(sharding, shape, mine)
     if array.shape != local_shape:

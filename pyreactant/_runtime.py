@@ -9,13 +9,13 @@ from typing import Any
 from ._array import Device
 from ._backend import AbstractBackend, StartOptions
 from ._compiled import Compiled
-from ._errors import InvalidArgumentError, ShardingError, StateError
+from ._errors import InvalidArgumentError, RequirementError, ShardingError, StateError
 from ._mesh import Mesh
 from .process_group import ProcessGroup, resolve
 from .process_group._resolve import env_int
 
-BACKENDS = {"jax": "pyreactant._jax:JaxBackend"}
-"""Known runtimes, each with its class; a module is imported when its runtime is started."""
+BACKENDS = {"jax": ("pyreactant._jax:JaxBackend", "jax")}
+"""Known runtimes, each with its class, imported when it is started, and the package it needs."""
 
 PLATFORMS = ("cpu", "gpu", "tpu")
 
@@ -97,10 +97,22 @@ def initialize(
         raise InvalidArgumentError(f"unknown backend {name!r}; known are: {', '.join(BACKENDS)}")
     group = resolve(**group_said)
     options = _options(options_said)
-    module, _, attribute = BACKENDS[name].partition(":")
-    runtime: AbstractBackend = getattr(importlib.import_module(module), attribute)()
+    runtime = _load(name)
     runtime.start(group, options)
     _running = Running(runtime, group, options)
+
+
+def _load(name: str) -> AbstractBackend:
+    path, package = BACKENDS[name]
+    module, _, attribute = path.partition(":")
+    try:
+        found = getattr(importlib.import_module(module), attribute)
+    except ImportError as error:
+        raise RequirementError(
+            f"backend {name!r} needs the package {package}, which cannot be imported ({error}); "
+            f"install it with: python -m pip install {package}"
+        ) from error
+    return found()
 
 
 def _options(said: Mapping[str, Any]) -> StartOptions:

@@ -136,6 +136,12 @@ def _canonical_spec(mesh: Mesh, spec: Iterable[Axes]) -> tuple[Axes, ...]:
         raise ShardingError(
             f"a partition spec has one entry per dimension: write ({spec!r},), not {spec!r}"
         )
+    try:
+        spec = tuple(spec)
+    except TypeError:
+        raise ShardingError(
+            f"a partition spec is a tuple with one entry per dimension, got {spec!r}"
+        ) from None
     used: list[str] = []
     entries: list[Axes] = []
     for entry in spec:
@@ -151,7 +157,7 @@ def _canonical_spec(mesh: Mesh, spec: Iterable[Axes]) -> tuple[Axes, ...]:
                 )
             if name in used:
                 raise ShardingError(
-                    f"partition spec {tuple(spec)} uses axis {name!r} twice; "
+                    f"partition spec {spec} uses axis {name!r} twice; "
                     "an axis can cut one dimension only"
                 )
             used.append(name)

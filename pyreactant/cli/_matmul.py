@@ -67,7 +67,7 @@ def matmul(
     )  # fmt: skip
     if process_index() == 0:
         if as_json:
-            print(json.dumps(report.to_dict(), indent=2))
+            print(json.dumps(report.to_dict(), indent=2, allow_nan=False))
         else:
             _show(report, out)
     if not report.check.passed:

@@ -123,6 +123,8 @@ def test_from_callback_wants_the_block_it_asked_for(wrong: np.ndarray) -> None:
 def test_from_process_local() -> None:
     x = _numbers((8, 8))
     np.testing.assert_array_equal(np.asarray(pr.from_process_local(x, XY, (8, 8))), x)
+    with pytest.raises(pr.ShardingError, match="NamedSharding is needed, got Mesh"):
+        pr.from_process_local(x, MESH, (8, 8))
     with pytest.raises(pr.ShardingError, match=r"that form shape \(8, 8\) .* got a local array"):
         pr.from_process_local(x[:4], XY, (8, 8))
 
@@ -397,7 +399,7 @@ def test_number_of_devices(code: str, settings: dict[str, str], said: str) -> No
         (
             "import sys; sys.modules['jax'] = None; import pyreactant as p; p.initialize()",
             {},
-            "the JAX runtime needs the package jax",
+            "backend 'jax' needs the package jax",
         ),
         (
             "import pyreactant as p; p.initialize(initialization_timeout=0)",
