@@ -122,7 +122,7 @@ def equal_everywhere(
 
     digest = hashlib.blake2b(digest_size=32)
     digest.update(f"{array.dtype.name}{array.shape}".encode())
-    digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
+    digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
     rows = exchange(backend, group, np.frombuffer(digest.digest(), np.uint8))
     odd = [process for process, row in enumerate(rows) if not np.array_equal(row, rows[0])]
     if odd:

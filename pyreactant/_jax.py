@@ -15,7 +15,7 @@ from ._backend import AbstractBackend, Capabilities, StartOptions
 from ._compiled import Executable
 from ._dtypes import NAMES
 from ._errors import ShardingError
-from ._jax_setup import configure, find_devices, platform_of
+from ._jax_setup import configure, find_devices, holds_64_bits, platform_of
 from ._mesh import Mesh
 from ._program import Program, load
 from ._sharding import Axes, Index, NamedSharding
@@ -56,7 +56,7 @@ class JaxBackend(AbstractBackend):
 
     def capabilities(self) -> Capabilities:
         held = set(NAMES)
-        if not jax.config.jax_enable_x64:
+        if not holds_64_bits():
             held -= {"int64", "uint64", "float64", "complex128"}
         if self._devices[0].platform == "tpu":
             held -= {"complex128"}

@@ -42,7 +42,7 @@ def connect(group: ProcessGroup, options: StartOptions) -> None:
     caught: list[BaseException] = []
     thread = threading.Thread(target=_initialize, args=(group, options, caught), daemon=True)
     # A thread, because JAX waits in C++ where neither a limit nor Ctrl-C reaches it.
-    with _aborts_noticed() as aborted:
+    with _aborts_noticed(thread) as aborted:
         thread.start()
         deadline = time.monotonic() + left
         while thread.is_alive() and not aborted.is_set() and time.monotonic() < deadline:
@@ -86,18 +86,19 @@ def _initialize(group: ProcessGroup, options: StartOptions, caught: list[BaseExc
 
 
 @contextlib.contextmanager
-def _aborts_noticed() -> Iterator[threading.Event]:
-    """Make JAX's abort() in another thread an event here, and that thread wait for ever.
+def _aborts_noticed(thread: threading.Thread) -> Iterator[threading.Event]:
+    """Make abort() in a thread an event here, and let that thread wait for ever.
 
-    JAX aborts the whole process when the coordinator refuses it. abort() raises SIGABRT in its
-    own thread, so a handler that never returns holds that thread, and the main one can still
-    say what happened. Python's own handlers run too late for this.
+    JAX aborts the whole process when the coordinator refuses it or goes away. abort() raises
+    SIGABRT in its own thread, so a handler that never returns holds that thread, and the main
+    one can still say what happened. Python's own handlers run too late for this.
     """
     aborted = threading.Event()
 
     def hold(_: int) -> None:
-        aborted.set()
-        threading.Event().wait()
+        if threading.get_ident() == thread.ident:
+            aborted.set()
+            threading.Event().wait()
 
     libc = ctypes.CDLL(None)
     libc.signal.restype = ctypes.c_void_p
@@ -107,18 +108,32 @@ def _aborts_noticed() -> Iterator[threading.Event]:
     try:
         yield aborted
     finally:
-        if not aborted.is_set():
-            libc.signal(signal.SIGABRT, previous)
+        if thread.is_alive():
+            _kept.append(handler)  # the thread may still abort, and must not take the process along
         else:
-            _kept_handlers.append(handler)  # the held thread is still inside it
+            libc.signal(signal.SIGABRT, previous)
 
 
-_kept_handlers: list[Any] = []
+_kept: list[Any] = []
 
 
 def _agree_on_count(group: ProcessGroup, timeout: float) -> None:
     """JAX believes process 0 about the number of processes; make sure that all agree."""
-    client, limit = _client(), max(1, round(timeout * 1000))
+    try:
+        disagreement = _compare_counts(group, max(1, round(timeout * 1000)))
+    except Exception as error:  # jaxlib's XlaRuntimeError, by whichever name it has
+        raise RendezvousError(
+            f"process {group.process_index} of {group.num_processes} joined the run at "
+            f"{group.coordinator_address}, but a process was lost before all agreed on their "
+            f"number: {str(error).splitlines()[0]}"
+        ) from error
+    if disagreement:
+        raise RendezvousError(disagreement)
+
+
+def _compare_counts(group: ProcessGroup, limit: int) -> str:
+    """What is wrong with the processes' numbers, or nothing; limit in milliseconds."""
+    client = _client()
     mine = {"num_processes": group.num_processes, "host": socket.gethostname()}
     client.key_value_set(f"pyreactant/process/{group.process_index}", json.dumps(mine))
     if group.process_index == 0:
@@ -140,8 +155,7 @@ def _agree_on_count(group: ProcessGroup, timeout: float) -> None:
     # Nobody leaves before all have read it: process 0 takes the store with it. This barrier also
     # keeps the first collective from starting more than its 30 s apart (gloo's own limit).
     client.wait_at_barrier("pyreactant/agreed", limit)
-    if disagreement:
-        raise RendezvousError(disagreement)
+    return str(disagreement)
 
 
 def wait_at_barrier(name: str, timeout: float) -> None:

@@ -12,6 +12,8 @@ from .process_group import ProcessGroup
 
 DEFAULT_CPU_DEVICES = 8
 
+_config: Any = jax.config  # its attributes are made at run time
+
 
 def platform_of(device: Any) -> str:
     return "gpu" if device.platform in ("cuda", "rocm") else str(device.platform)
@@ -37,7 +39,7 @@ def configure(group: ProcessGroup, options: StartOptions) -> None:
                 "xla_force_host_platform_device_count too; keep one of them"
             )
         _update("jax_num_cpu_devices", options.num_cpu_devices)
-    elif group.num_processes == 1 and not forced and jax.config.jax_num_cpu_devices < 1:
+    elif group.num_processes == 1 and not forced and _config.jax_num_cpu_devices < 1:
         # Also where a GPU or TPU is: there CPU devices are not used, and cost nothing.
         with contextlib.suppress(RuntimeError):
             jax.config.update("jax_num_cpu_devices", DEFAULT_CPU_DEVICES)
@@ -67,6 +69,11 @@ def _no_platform(platform: str | None, error: RuntimeError) -> RequirementError:
     return RequirementError(
         f"platform {platform!r} was asked for, but JAX has here: {here}{limited}{advice}"
     )
+
+
+def holds_64_bits() -> bool:
+    """Whether JAX keeps float64 and int64 as they are."""
+    return bool(_config.jax_enable_x64)
 
 
 def find_devices(group: ProcessGroup, options: StartOptions) -> tuple[Any, ...]:
