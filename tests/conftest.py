@@ -1,8 +1,13 @@
 """One runtime per process: --backend says which one this pytest process runs."""
 
+import hypothesis
 import pytest
 
 import pyreactant as pr
+
+# Examples may take long on a busy machine, which says nothing about the code.
+hypothesis.settings.register_profile("untimed", deadline=None)
+hypothesis.settings.load_profile("untimed")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

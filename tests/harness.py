@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 REPOSITORY = Path(__file__).resolve().parent.parent
 
 
@@ -21,6 +23,15 @@ class Finished:
 
     code: int | None
     log: str
+
+
+def require(condition: object, what: str) -> None:
+    """Skip the test where something is absent; fail where CI says that it must be there."""
+    if condition:
+        return
+    if os.environ.get("PYREACTANT_CI"):
+        pytest.fail(f"CI must have what this test needs: {what}")
+    pytest.skip(what)
 
 
 def free_port() -> int:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.harness import REPOSITORY, environment, free_port
+from tests.harness import REPOSITORY, environment, free_port, require
 
 README = (REPOSITORY / "README.md").read_text()
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
@@ -42,8 +42,8 @@ def test_shell(code: str, tmp_path: Path) -> None:
 def test_the_two_commands() -> None:
     commands = re.findall("^make (\\w+)", _blocks("bash")[0], re.MULTILINE)
     assert commands == ["matmul", "test"]
-    if not (Path(sys.prefix) / ".installed").exists():
-        pytest.skip("this Python's environment was not made by make, which would install into it")
+    made = (Path(sys.prefix) / ".installed").exists()
+    require(made, "this Python's environment was not made by make, which would install into it")
     ran = subprocess.run(
         ["make", "matmul", f"VENV={sys.prefix}"],
         env=environment(), cwd=REPOSITORY, capture_output=True, text=True,

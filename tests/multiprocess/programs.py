@@ -244,6 +244,19 @@ def fails_on_one(path: str) -> None:
     assert str(caught.value) == wanted
 
 
+def cuts_cable() -> None:
+    """Process 0 cuts the network of its host; both wait for the other then."""
+    import subprocess
+
+    pr.initialize(heartbeat_timeout=3)
+    pr.barrier("start")
+    if pr.process_index() == 0:
+        command = ["ip", "link", "set", "cable", "down"]
+        subprocess.run(command, check=True)
+    pr.barrier("after", timeout=60)
+    print("went on", flush=True)
+
+
 if __name__ == "__main__":
     globals()[sys.argv[1]](**json.loads(sys.argv[2]))
     pr.shutdown()

@@ -1,0 +1,96 @@
+"""What only the JAX runtime does, each in a process of its own."""
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.harness import environment
+
+
+def _alone(code: str, **settings: str) -> subprocess.CompletedProcess[str]:
+    argv = [sys.executable, "-c", code]
+    return subprocess.run(
+        argv, env=environment(**settings), capture_output=True, text=True, timeout=120
+    )
+
+
+@pytest.mark.parametrize(
+    ("code", "settings", "said"),
+    [
+        ("import pyreactant as p; print(len(p.devices()))", {}, "8"),
+        (
+            "import pyreactant as p; p.initialize(num_cpu_devices=3); print(len(p.devices()))",
+            {},
+            "3",
+        ),
+        (
+            "import pyreactant as p; print(len(p.devices()))",
+            {"XLA_FLAGS": "--xla_force_host_platform_device_count=5"},
+            "5",
+        ),
+        ("import jax; jax.devices(); import pyreactant as p; print(len(p.devices()))", {}, "1"),
+    ],
+)
+def test_number_of_devices(code: str, settings: dict[str, str], said: str) -> None:
+    ran = _alone(code, **settings)
+    assert ran.stdout.strip() == said, ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("code", "settings", "message"),
+    [
+        (
+            "import jax; jax.devices(); import pyreactant as p; p.initialize(num_cpu_devices=4)",
+            {},
+            "num_cpu_devices=4 was asked for, but JAX had already started with 1",
+        ),
+        (
+            "import pyreactant as p; p.initialize(num_cpu_devices=4)",
+            {"XLA_FLAGS": "--xla_force_host_platform_device_count=5"},
+            "XLA_FLAGS sets xla_force_host_platform_device_count too; keep one of them",
+        ),
+        (
+            "import pyreactant as p; p.initialize(platform='tpu')",
+            {"JAX_PLATFORMS": "cpu"},
+            "platform 'tpu' was asked for, but JAX has here: cpu",
+        ),
+        (
+            "import numpy as n, pyreactant as p; p.matmul_sharded(n.ones((8, 8)), n.ones((8, 8)))",
+            {"JAX_ENABLE_X64": "0"},
+            "does not hold float64 as it is; convert the array to one of",
+        ),
+        (
+            "import pyreactant as p; p.devices(); p.shutdown(); p.devices()",
+            {},
+            "was shut down; a process has one runtime for its whole life",
+        ),
+        (
+            "import sys; sys.modules['jax'] = None; import pyreactant as p; p.initialize()",
+            {},
+            "backend 'jax' needs the package jax",
+        ),
+        (
+            "import pyreactant as p; p.initialize(initialization_timeout=0)",
+            {},
+            "initialization_timeout must be positive seconds, got 0",
+        ),
+    ],
+)
+def test_starts_that_fail(code: str, settings: dict[str, str], message: str) -> None:
+    ran = _alone(code, **settings)
+    assert ran.returncode == 1
+    assert message in ran.stderr.splitlines()[-1]
+
+
+def test_many_calls_without_waiting() -> None:
+    """With several programs in flight, collectives on virtual CPU devices wait for ever."""
+    ran = _alone(
+        "import numpy as n, pyreactant as p\n"
+        "from pyreactant._matmul import compile_matmul\n"
+        "s = p.NamedSharding(p.Mesh((2, 4), ('x', 'y')), ('x', 'y'))\n"
+        "a = p.device_put(n.ones((8, 8), n.float32), s)\n"
+        "f = compile_matmul(a, a, None, None)\n"
+        "print(len([f(a, a) for _ in range(2000)]))\n"
+    )
+    assert ran.stdout.strip() == "2000", ran.stderr

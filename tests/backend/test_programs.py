@@ -1,0 +1,139 @@
+"""Programs and their compiled forms, in one process; --backend says for which runtime."""
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pyreactant as pr
+from tests.backend.common import BODIES, MESH, XY, numbers
+from tests.multiprocess.programs import SPECS
+
+pytestmark = pytest.mark.usefixtures("backend")
+
+
+@pytest.mark.parametrize(("spec", "y_spec"), list(itertools.product(SPECS, SPECS)))
+def test_matmul_of_every_pair_of_specs(spec: Any, y_spec: Any) -> None:
+    x, y = numbers((16, 8)), numbers((8, 24))
+    c = pr.matmul_sharded(x, y, mesh=MESH, spec=spec, y_spec=y_spec)
+    oracle = c.sharding.devices_indices_map((16, 24))
+    for shard in c.addressable_shards:
+        assert shard.index == oracle[shard.device.position]
+        np.testing.assert_array_equal(shard.data, (x @ y)[shard.index])
+
+
+@pytest.mark.parametrize("out_spec", SPECS)
+def test_out_spec(out_spec: Any) -> None:
+    c = pr.matmul_sharded(numbers((16, 8)), numbers((8, 16)), mesh=MESH, out_spec=out_spec)
+    assert c.sharding == pr.NamedSharding(MESH, out_spec)
+    np.testing.assert_array_equal(np.asarray(c), numbers((16, 8)) @ numbers((8, 16)))
+
+
+@pytest.mark.parametrize("precision", [None, "default", "high", "highest"])
+def test_precision(precision: str | None) -> None:
+    x = np.eye(8, dtype=np.float32)
+    np.testing.assert_array_equal(np.asarray(pr.matmul_sharded(x, x, precision=precision)), x)
+
+
+def test_matmul_of_placed_arrays_and_another_mesh() -> None:
+    mesh = pr.Mesh((4,), ("rows",), [6, 1, 4, 3])
+    x = pr.device_put(numbers((8, 8)), pr.NamedSharding(mesh, ("rows",)))
+    c = pr.matmul_sharded(x, numbers((8, 8)), spec=(None, "rows"))
+    assert c.sharding == pr.NamedSharding(mesh, ("rows", None))
+    np.testing.assert_array_equal(np.asarray(c), numbers((8, 8)) @ numbers((8, 8)))
+    with pytest.raises(pr.ShardingError, match="must lie on one mesh"):
+        pr.matmul_sharded(x, pr.device_put(numbers((8, 8)), XY))
+
+
+def test_programs_with_several_outputs_scalars_and_statics() -> None:
+    x = numbers((8, 8))
+    a = pr.device_put(x, XY)
+    rows, everything = pr.compile(pr.Program("sums", jax=BODIES + "sums"), a)(a)
+    np.testing.assert_array_equal(np.asarray(rows), x.sum(axis=1))
+    assert everything.shape == ()
+    assert float(np.asarray(everything)) == x.sum()
+    transposed = pr.compile(pr.Program("t", jax=BODIES + "add_transposed"), a)(a)
+    np.testing.assert_array_equal(np.asarray(transposed), x + x.T)
+    factor = pr.device_put(np.float32(3), pr.NamedSharding(MESH, ()))
+    program = pr.Program("scaled", jax=BODIES + "scaled")
+    for power in (1, 2):
+        f = pr.compile(program, a, factor, static={"power": power}, out_sharding=XY)
+        np.testing.assert_array_equal(np.asarray(f(a, factor)), 3 * x**power)
+
+
+def test_compile_is_cached_by_all_that_matters() -> None:
+    program = pr.Program("t", jax=BODIES + "add_transposed")
+    a, b = (pr.device_put(numbers((8, 8), d), XY) for d in ("float32", "float64"))
+    other = pr.device_put(numbers((8, 8)), pr.NamedSharding(MESH, ("y", "x")))
+    first = pr.compile(program, a)
+    assert pr.compile(program, a) is first
+    assert pr.compile(pr.Program("t", jax=BODIES + "add_transposed"), a) is first
+    different = [
+        pr.compile(program, b),
+        pr.compile(program, other),
+        pr.compile(program, a, precision="highest"),
+        pr.compile(program, a, out_sharding=XY),
+    ]
+    assert len({id(f) for f in [first, *different]}) == 5
+
+
+def test_compiled_refuses_other_arguments() -> None:
+    a = pr.device_put(numbers((8, 8)), XY)
+    f = pr.compile(pr.Program("t", jax=BODIES + "add_transposed"), a)
+    for wrong, message in (
+        (
+            pr.device_put(numbers((4, 4)), XY),
+            r"for float32\[8, 8\] .* got float32\[4, 4\]",
+        ),
+        (pr.device_put(numbers((8, 8), "int32"), XY), r"got int32\[8, 8\]"),
+        (pr.device_put(numbers((8, 8)), pr.NamedSharding(MESH, ())), r"got .*Mesh.*, \(\)\)"),
+        (numbers((8, 8)), "got a ndarray; place it with pyreactant.device_put first"),
+    ):
+        with pytest.raises(pr.InvalidArgumentError, match=message):
+            f(wrong)
+    with pytest.raises(pr.InvalidArgumentError, match="takes 1 arrays, got 2"):
+        f(a, a)
+
+
+def test_compile_wants_one_set_of_devices() -> None:
+    program = pr.Program("matmul", jax="jax.numpy:matmul")
+    half = pr.NamedSharding(pr.Mesh((4,), ("x",), range(4)), ("x",))
+    a, b = pr.device_put(numbers((8, 8)), XY), pr.device_put(numbers((8, 8)), half)
+    with pytest.raises(pr.ShardingError, match="must lie on the same devices"):
+        pr.compile(program, a, b)
+    with pytest.raises(pr.ShardingError, match="must lie on the same devices"):
+        pr.compile(program, a, a, out_sharding=half)
+    with pytest.raises(pr.ShardingError, match="NamedSharding or a tuple of them, got str"):
+        pr.compile(program, a, a, out_sharding="x,y")
+    line = pr.NamedSharding(pr.Mesh((8,), ("i",)), ("i",))
+    c = pr.compile(program, a, a, out_sharding=line)(a, a)
+    assert c.sharding == line
+    np.testing.assert_array_equal(np.asarray(c), numbers((8, 8)) @ numbers((8, 8)))
+
+
+def test_text() -> None:
+    a = pr.device_put(numbers((8, 8)), XY)
+    f = pr.compile(pr.Program("matmul", jax="jax.numpy:matmul"), a, a, out_sharding=XY)
+    assert "stablehlo.dot_general" in f.as_text()
+    assert "sdy.mesh" in f.as_text()
+    assert "all-gather" in f.as_text("hlo") or "all-reduce" in f.as_text("hlo")
+    with pytest.raises(pr.InvalidArgumentError, match="'stablehlo' or 'hlo'"):
+        f.as_text("c")
+
+
+@pytest.mark.parametrize(
+    ("program", "message"),
+    [
+        (lambda: pr.Program("p", jax="jax.numpy.matmul"), "must be a name such as"),
+        (lambda: pr.Program("p", jax=len), "put the function in a module and give its name"),
+        (lambda: pr.Program("p", julia="*"), "has no jax body"),
+        (lambda: pr.Program("p", jax="no.such:f"), "cannot import jax='no.such:f'"),
+        (lambda: pr.Program("p", jax="jax.numpy:nothing"), "cannot import"),
+        (lambda: pr.Program("p", jax="jax.numpy:pi"), "is not a function"),
+    ],
+)
+def test_bad_programs(program: Any, message: str) -> None:
+    a = pr.device_put(numbers((8, 8)), XY)
+    with pytest.raises(pr.InvalidArgumentError, match=message):
+        pr.compile(program(), a)
