@@ -50,8 +50,8 @@ class JaxBackend(AbstractBackend):
             for i, d in enumerate(self._jax_devices)
         )
         # Programs with collectives on virtual CPU devices share one thread pool: with several
-        # in flight each may wait for threads that the others hold, for ever (seen with 300
-        # products in flight on 8 devices and 2 cores, XLA then aborts after 60 s).
+        # in flight each may wait for threads that the others hold, for ever (seen in jax 0.10
+        # with 300 products in flight on 8 devices and 2 cores; XLA then aborts after 60 s).
         self._one_in_flight = self._devices[0].platform == "cpu"
 
     def capabilities(self) -> Capabilities:

@@ -50,8 +50,9 @@ def connect(group: ProcessGroup, options: StartOptions) -> None:
     if aborted.is_set():
         raise RendezvousError(
             f"process {group.process_index} of {group.num_processes} was refused by the run at "
-            f"{group.coordinator_address} (JAX's own words are above); check that process 0 was "
-            "started with the same num_processes, and that no two processes have one process_index"
+            f"{group.coordinator_address}, or process 0 ended (JAX's own words are above); check "
+            "that process 0 was started with the same num_processes, and that no two processes have "
+            "one process_index"
         )
     if thread.is_alive():
         raise RendezvousError(
@@ -128,6 +129,8 @@ def _agree_on_count(group: ProcessGroup, timeout: float) -> None:
             f"number: {str(error).splitlines()[0]}"
         ) from error
     if disagreement:
+        if group.process_index == 0:
+            time.sleep(1)  # its end ends the others through JAX; they too must be able to say why
         raise RendezvousError(disagreement)
 
 
