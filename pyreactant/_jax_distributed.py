@@ -51,8 +51,8 @@ def connect(group: ProcessGroup, options: StartOptions) -> None:
         raise RendezvousError(
             f"process {group.process_index} of {group.num_processes} was refused by the run at "
             f"{group.coordinator_address}, or process 0 ended (JAX's own words are above); check "
-            "that process 0 was started with the same num_processes, and that no two processes have "
-            "one process_index"
+            "that process 0 was started with the same num_processes, and that no two processes "
+            "have one process_index"
         )
     if thread.is_alive():
         raise RendezvousError(
