@@ -247,12 +247,17 @@ def fails_on_one(path: str) -> None:
 def cuts_cable() -> None:
     """Process 0 cuts the network of its host; both wait for the other then."""
     import subprocess
+    import time
 
     pr.initialize(heartbeat_timeout=3)
     pr.barrier("start")
     if pr.process_index() == 0:
         command = ["ip", "link", "set", "cable", "down"]
         subprocess.run(command, check=True)
+    else:  # not at the barrier before the cut, or process 0 would pass it
+        show = ["ip", "link", "show", "cable"]
+        while "NO-CARRIER" not in subprocess.run(show, capture_output=True, text=True).stdout:
+            time.sleep(0.05)
     pr.barrier("after", timeout=60)
     print("went on", flush=True)
 
