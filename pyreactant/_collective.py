@@ -33,6 +33,8 @@ def exchange(backend: AbstractBackend, group: ProcessGroup, mine: np.ndarray) ->
     """
     if group.num_processes == 1:
         return mine[None]
+    if not mine.size:
+        return np.empty((group.num_processes, *mine.shape), mine.dtype)
     first_device: dict[int, int] = {}
     for device in backend.devices():
         first_device.setdefault(device.process_index, device.position)

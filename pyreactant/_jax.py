@@ -111,13 +111,18 @@ class JaxBackend(AbstractBackend):
             lowered = jitted.lower(*(a.value for a in args))
             compiled = lowered.compile()
         outs, tree = jax.tree.flatten(lowered.out_info)
-        out_shardings = jax.tree.leaves(compiled.output_shardings)
         single = jax.tree_util.treedef_is_leaf(tree)
+        given = jax.tree.leaves(out_sharding, is_leaf=_is_sharding)
+        if len(given) == 1:
+            given *= len(outs)  # one for all, as JAX takes it
+        meshes = [a.sharding.mesh for a in args]
+        chosen_shardings = given or [
+            self._from_jax(program, s, meshes) for s in jax.tree.leaves(compiled.output_shardings)
+        ]
         avals = tuple(
-            Aval(tuple(o.shape), np.dtype(o.dtype), self._from_jax(program, s, o.shape))
-            for o, s in zip(outs, out_shardings, strict=True)
+            Aval(tuple(o.shape), np.dtype(o.dtype), s)
+            for o, s in zip(outs, chosen_shardings, strict=True)
         )
-
         wait = self._one_in_flight
 
         def text(stage: str) -> str:
@@ -180,19 +185,25 @@ class JaxBackend(AbstractBackend):
     def _to_jax(self, sharding: NamedSharding) -> JaxNamedSharding:
         return JaxNamedSharding(_jax_mesh(self, sharding.mesh), PartitionSpec(*sharding.spec))
 
-    def _from_jax(self, program: Program, sharding: Any, shape: Sequence[int]) -> NamedSharding:
-        """Our sharding for one that JAX's compiler chose or was given."""
+    def _from_jax(self, program: Program, sharding: Any, meshes: Sequence[Mesh]) -> NamedSharding:
+        """Our sharding for one that JAX's compiler chose, on one of the arguments' meshes."""
         if not isinstance(sharding, JaxNamedSharding):
             raise ShardingError(
-                f"program {program.name!r}: the compiler chose {sharding} for an output of shape "
-                f"{tuple(shape)}, which no mesh and spec describe; give out_sharding="
+                f"program {program.name!r}: the compiler chose {sharding} for an output, which no "
+                "mesh and spec describe; give out_sharding="
             )
-        ids = np.vectorize(self._position.__getitem__, otypes=[int])(sharding.mesh.devices)
-        every = ids.size == len(self._devices) and np.array_equal(ids.ravel(), range(ids.size))
-        mesh = Mesh(ids.shape, sharding.mesh.axis_names, None if every else ids)
+        found = sharding.mesh
+        ids = [self._position[d] for d in found.devices.flat]
+        ours = Mesh(found.devices.shape, found.axis_names, ids)
+        same = (m for m in meshes if _names_and_places(m) == _names_and_places(ours))
+        mesh = next(same, ours)
         spec: list[Axes] = [e if e is None or isinstance(e, (str, tuple)) else None
                             for e in sharding.spec]  # fmt: skip
         return NamedSharding(mesh, spec)
+
+
+def _names_and_places(mesh: Mesh) -> tuple[object, ...]:
+    return mesh.shape, mesh.axis_names, mesh.device_ids
 
 
 _ALIGNMENT = 64  # bytes; what XLA's CPU client wants of memory that it takes over

@@ -62,6 +62,24 @@ def test_programs_with_several_outputs_scalars_and_statics() -> None:
         np.testing.assert_array_equal(np.asarray(f(a, factor)), 3 * x**power)
 
 
+def test_outputs_lie_on_the_mesh_that_was_given() -> None:
+    """All devices named in order is another mesh than all devices: results keep it."""
+    x = numbers((8, 8))
+    for ids in (range(8), [3, 1, 7, 5, 0, 2, 4, 6], None):
+        sharding = pr.NamedSharding(pr.Mesh((2, 4), ("x", "y"), ids), ("x", "y"))
+        a = pr.device_put(x, sharding)
+        c = pr.matmul_sharded(a, a)
+        assert c.sharding == sharding
+        np.testing.assert_array_equal(np.asarray(pr.matmul_sharded(c, a)), x @ x @ x)
+        chosen = pr.compile(pr.Program("t", jax=BODIES + "add_transposed"), a)(a)
+        assert chosen.sharding.mesh == sharding.mesh
+        sums = pr.compile(
+            pr.Program("sums", jax=BODIES + "sums"), a,
+            out_sharding=pr.NamedSharding(sharding.mesh, ()),
+        )(a)  # fmt: skip
+        assert [s.sharding.mesh for s in sums] == [sharding.mesh] * 2
+
+
 def test_compile_is_cached_by_all_that_matters() -> None:
     program = pr.Program("t", jax=BODIES + "add_transposed")
     a, b = (pr.device_put(numbers((8, 8), d), XY) for d in ("float32", "float64"))

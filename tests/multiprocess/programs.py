@@ -160,6 +160,7 @@ def told() -> None:
     assert rows.tolist() == [[i, 2**60 + i] for i in range(count)]
     parts = total(running.backend, running.group, np.array([0.5, pr.process_index()]))
     assert parts.tolist() == [0.5 * count, count * (count - 1) / 2]
+    assert total(running.backend, running.group, np.zeros((0, 3))).shape == (0, 3)
 
 
 def device_ids() -> None:
