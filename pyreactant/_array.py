@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from . import _supervised
 from ._errors import NotAddressableError
 from ._sharding import Index, NamedSharding
 
@@ -114,11 +115,13 @@ class ShardedArray:
         """The whole array in C order, on every process. Collective."""
         if self.is_fully_addressable:
             return self._assemble()
-        return self._backend.gather(self.value, self.sharding)
+        with _supervised.collective():
+            return self._backend.gather(self.value, self.sharding)
 
     def block_until_ready(self) -> "ShardedArray":
         """Wait until the blocks on this process's devices are computed."""
-        self._backend.block_until_ready(self.value)
+        with _supervised.wait():
+            self._backend.block_until_ready(self.value)
         return self
 
     def _assemble(self) -> np.ndarray:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from . import _supervised
 from ._array import Aval, ShardedArray
 from ._errors import InvalidArgumentError
 from ._program import Program
@@ -64,7 +65,13 @@ class Compiled:
             # Identity first: comparing shardings costs more than starting a small program.
             if type(arg) is not ShardedArray or (arg.aval is not aval and arg.aval != aval):
                 raise InvalidArgumentError(self._mismatch(position, arg))
-        out = executable.run(*[arg.value for arg in args])
+        # `with` would cost more than starting a small program; what raises is caught by few.
+        _supervised.collectives += 1
+        _supervised.waiting += 1
+        try:
+            out = executable.run(*[arg.value for arg in args])
+        finally:
+            _supervised.waiting -= 1
         if executable.single:
             return ShardedArray(out, executable.avals[0], backend)
         return tuple(

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from . import _supervised
 from ._array import Device
 from ._backend import AbstractBackend, StartOptions
 from ._compiled import Compiled
@@ -98,7 +99,9 @@ def initialize(
     group = resolve(**group_said)
     options = _options(options_said)
     runtime = _load(name)
+    _supervised.tell("phase", phase="initializing")
     runtime.start(group, options)
+    _supervised.tell("phase", phase="initialized")
     _running = Running(runtime, group, options)
 
 
@@ -179,6 +182,7 @@ def shutdown() -> None:
     global _running, _ended
     if _running is not None:
         _running.backend.shutdown()
+        _supervised.tell("phase", phase="shutdown")
         _running, _ended = None, True
 
 
@@ -220,7 +224,8 @@ def barrier(name: str, *, timeout: float = 300.0) -> None:
     """
     running = current()
     if running.group.num_processes > 1:
-        running.backend.barrier(name, timeout)
+        with _supervised.collective():
+            running.backend.barrier(name, timeout)
 
 
 def check_mesh(mesh: Mesh) -> None:

@@ -10,8 +10,9 @@ import typer
 
 from .. import __version__
 from .._errors import PyReactantError
-from .._runtime import is_initialized, shutdown
+from ._explain import explain
 from ._matmul import matmul
+from ._run import run
 
 app = typer.Typer(
     add_completion=False,
@@ -23,6 +24,8 @@ app = typer.Typer(
     "4 rendezvous failed, 5 a mismatch was found, 6 out of memory, 7 timeout.",
 )
 app.command()(matmul)
+app.command()(explain)
+app.command(context_settings={"allow_interspersed_args": False})(run)
 
 
 def _version(asked: bool) -> None:
@@ -50,6 +53,7 @@ def main() -> None:
         code = 0
     except PyReactantError as error:
         code = error.exit_code
+        _tell(error)
         _explain(f"error: {error}")
     except KeyboardInterrupt:
         code = 130
@@ -58,10 +62,12 @@ def main() -> None:
         code = end.code if isinstance(end.code, int) else int(end.code is not None)
     except MemoryError as error:
         code = 6
+        _tell(error)
         _explain(f"out of memory: {error}; use more processes on more machines, or smaller arrays")
     except BrokenPipeError:
         code = 1  # the reader of our output has gone, as with `| head`: nobody is left to tell
     except Exception as error:
+        _tell(error)
         _explain(f"internal error: {type(error).__name__}: {error}")
         _explain("PYREACTANT_DEBUG=1 prints where; please report it with that")
     _end(code)
@@ -75,15 +81,26 @@ def _explain(message: str) -> None:
     print(message, file=sys.stderr)
 
 
+def _tell(error: Exception) -> None:
+    """Say it to the supervisor, if there is one: a message on the terminal is not an exception."""
+    from .. import _supervised
+
+    if _supervised.link is not None:
+        from .._supervised._main import tell_error
+
+        tell_error(error)
+
+
 def _end(code: int) -> None:
     """Leave at once.
 
     Where something failed that is without waiting for the other processes, and where all is
     done it is without taking the runtime apart piece by piece, which takes 0.1 s.
     """
-    started = is_initialized()
-    if started and code == 0:
-        shutdown()
+    runtime = sys.modules.get("pyreactant._runtime")  # not loaded only to hear that it is not
+    started = runtime is not None and runtime.is_initialized()
+    if runtime is not None and started and code == 0:
+        runtime.shutdown()
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError):
             stream.flush()

@@ -4,8 +4,8 @@ JAX dies of a segmentation fault on a taken port, and says the same words for a 
 an unresolvable name and a missing process. So each is tried here first, and named.
 """
 
-import contextlib
 import errno
+import ipaddress
 import socket
 import time
 
@@ -39,12 +39,16 @@ def check_coordinator(group: ProcessGroup, timeout: float) -> None:
 
 
 def is_loopback(address: str) -> bool:
-    """Whether a coordinator address can be reached from its own machine only."""
-    host, port = split_address(address)
-    with contextlib.suppress(socket.gaierror):
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        return all(str(a[4][0]).startswith("127.") or a[4][0] == "::1" for a in found)
-    return False
+    """Whether a coordinator address, as it stands, can be reached from its own machine only.
+
+    Names other than localhost are not looked up: on its own machine a host's name often
+    means 127.0.1.1 (Debian's installer writes that), and elsewhere its real address.
+    """
+    host, _ = split_address(address)
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")
 
 
 def _check_port_is_free(host: str | None, port: int) -> None:

@@ -1,5 +1,6 @@
 """ProcessGroup: the answer to "who am I", as frozen data."""
 
+import zlib
 from dataclasses import dataclass
 
 from .._errors import InvalidArgumentError
@@ -15,7 +16,11 @@ class ProcessGroup:
         coordinator_address: "host:port" of process 0; None for a single process.
         local_device_ids: GPUs of this machine that are this process's own; None for all
             that it can see.
-        source: What decided: "arguments", "environment" or "one process".
+        source: What decided: "arguments", "environment", "Slurm", "Open MPI", "PMIx", "Cloud
+            TPU on GKE", "Cloud TPU metadata" or "one process".
+        run_id: What all processes of this launch share and another launch does not have, such
+            as "slurm 123.4 restart 0"; None where the launcher has no such thing.
+        hosts: The host of each process, by index; None where the launcher does not say it.
 
     Raises:
         InvalidArgumentError: The values contradict each other.
@@ -26,6 +31,8 @@ class ProcessGroup:
     coordinator_address: str | None = None
     local_device_ids: tuple[int, ...] | None = None
     source: str = "one process"
+    run_id: str | None = None
+    hosts: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         if self.num_processes < 1:
@@ -49,6 +56,13 @@ class ProcessGroup:
             raise InvalidArgumentError(
                 f"local_device_ids must be different numbers from 0, got {self.local_device_ids}"
             )
+        if self.hosts is not None and (
+            len(self.hosts) != self.num_processes or not all(self.hosts)
+        ):
+            raise InvalidArgumentError(
+                f"hosts must name the host of each of {self.num_processes} processes, got "
+                f"{self.hosts}"
+            )
 
 
 def split_address(address: str) -> tuple[str, int]:
@@ -69,3 +83,18 @@ def split_address(address: str) -> tuple[str, int]:
             f"to 65535, got {address!r}"
         )
     return host, number
+
+
+def join_address(host: str, port: int) -> str:
+    """A coordinator's address, with the brackets that IPv6 needs."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def port_of(run_id: str) -> int:
+    """The coordinator's port of a run whose launcher gives none, from 61440 to 65535.
+
+    It lies above the ports that Linux gives to clients (net.ipv4.ip_local_port_range, up to
+    60999), and two steps of one job, or a job before and after its requeue, have different
+    ones unless they meet by chance (1 in 4096).
+    """
+    return 61440 + zlib.crc32(run_id.encode()) % 4096

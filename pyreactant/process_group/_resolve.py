@@ -1,15 +1,21 @@
-"""Resolve who this process is: explicit arguments, then PYREACTANT_*, then one process."""
+"""Resolve who this process is: the first of a list of resolvers that applies decides."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from .._errors import InvalidArgumentError
 from ._data import ProcessGroup
-
-COUNT = "PYREACTANT_NUM_PROCESSES"
-INDEX = "PYREACTANT_PROCESS_INDEX"
-COORDINATOR = "PYREACTANT_COORDINATOR_ADDRESS"
-LOCAL_DEVICES = "PYREACTANT_LOCAL_DEVICE_IDS"
+from ._environment import COORDINATOR as COORDINATOR
+from ._environment import COUNT as COUNT
+from ._environment import INDEX as INDEX
+from ._environment import LOCAL_DEVICES as LOCAL_DEVICES
+from ._environment import env_int as env_int
+from ._environment import local_devices, seen
+from ._finding import Finding
+from ._metadata import metadata
+from ._mpi import open_mpi, pmix
+from ._slurm import slurm
+from ._tpu import gke
 
 
 def resolve(
@@ -22,8 +28,13 @@ def resolve(
 ) -> ProcessGroup:
     """The process group; explicit arguments win over the environment as a whole.
 
+    Without them ``PYREACTANT_*`` decide, then Slurm, Open MPI or PMIx, Cloud TPU on GKE, Cloud
+    TPU's metadata server, and else it is one process. ``PYREACTANT_COORDINATOR_ADDRESS`` alone
+    changes only where the launcher's processes meet; local_device_ids alone, only the devices.
+
     Raises:
-        InvalidArgumentError: Only a part of it was said, or the values contradict each other.
+        InvalidArgumentError: Only a part of it was said, the values contradict each other, or
+            the process was started in a way that cannot work; it names the line to use.
     """
     local = None if local_device_ids is None else tuple(int(i) for i in local_device_ids)
     explicit = (num_processes, process_index, coordinator_address)
@@ -37,63 +48,71 @@ def resolve(
         return ProcessGroup(
             num_processes, process_index or 0, coordinator_address, local, "arguments"
         )
-    said = [name for name in (COUNT, INDEX, COORDINATOR) if environ.get(name)]
+    if local is not None:
+        environ = {**environ, LOCAL_DEVICES: ",".join(map(str, local))}
+    for finding in findings(environ):
+        if finding.trap is not None:
+            raise finding.trap
+        if finding.group is not None:
+            return finding.group
+    raise AssertionError("one process always applies")
+
+
+def findings(environ: Mapping[str, str] = os.environ) -> Iterator[Finding]:
+    """What each resolver finds, in the order in which they decide; each looks when it is asked."""
+    for resolver in _RESOLVERS:
+        yield resolver(environ)
+
+
+def _environment(environ: Mapping[str, str]) -> Finding:
+    name = "environment"
+    saw = seen((COUNT, INDEX, COORDINATOR, LOCAL_DEVICES), environ)
+    said = [variable for variable in (COUNT, INDEX, COORDINATOR) if environ.get(variable)]
     if not said:
-        _refuse_to_run_alone(environ)
-        return ProcessGroup(local_device_ids=local or _ids(environ))
-    count = env_int(COUNT, environ)
-    index = env_int(INDEX, environ)
-    if count is None or (count > 1 and index is None):
-        missing = [name for name in (COUNT, INDEX, COORDINATOR) if name not in said]
-        raise InvalidArgumentError(
-            f"{', '.join(said)} set but not {', '.join(missing)}; set all three or none"
-        )
-    return ProcessGroup(
-        count, index or 0, environ.get(COORDINATOR) or None, local or _ids(environ), "environment"
-    )
+        return Finding(name, f"{COUNT} is not set", saw)
+    if said == [COORDINATOR]:
+        return Finding(name, f"only {COORDINATOR} is set, for whichever below decides", saw)
+    try:
+        count, index = env_int(COUNT, environ), env_int(INDEX, environ)
+        if count is None or (count > 1 and index is None):
+            raise _incomplete(said)
+        coordinator = environ.get(COORDINATOR) or None
+        group = ProcessGroup(count, index or 0, coordinator, local_devices(environ), name)
+    except InvalidArgumentError as trap:
+        return Finding(name, "the variables contradict each other", saw, trap=trap)
+    return Finding(name, "PYREACTANT_* are set", saw, group)
 
 
-# What launchers set for each of several tasks: their number, and which one this is.
-_LAUNCHERS = {
-    "SLURM_STEP_NUM_TASKS": "SLURM_PROCID",
-    "OMPI_COMM_WORLD_SIZE": "OMPI_COMM_WORLD_RANK",
-    "PMI_SIZE": "PMI_RANK",
-}
+def _one_process(environ: Mapping[str, str]) -> Finding:
+    name = "one process"
+    try:
+        if environ.get(COORDINATOR):
+            raise _incomplete([COORDINATOR])
+        _refuse_a_part_of_a_slice(environ)
+        group = ProcessGroup(local_device_ids=local_devices(environ))
+    except InvalidArgumentError as trap:
+        return Finding(name, "the variables contradict each other", trap=trap)
+    return Finding(name, "nothing started several", group=group)
 
 
-def _refuse_to_run_alone(environ: Mapping[str, str]) -> None:
-    """Each task of a launcher would start a run of its own, and nobody would notice."""
-    for size, rank in _LAUNCHERS.items():
-        if (env_int(size, environ) or 1) > 1:
+def _refuse_a_part_of_a_slice(environ: Mapping[str, str]) -> None:
+    """A worker whose hosts nothing names would start a run of its own, and nobody would notice."""
+    for name, alone in (("TPU_WORKER_ID", 0), ("MEGASCALE_NUM_SLICES", 1)):
+        if (env_int(name, environ) or alone) != alone:
             raise InvalidArgumentError(
-                f"this is one of {environ[size]} tasks ({size}={environ[size]}), but nothing says "
-                f"how they find each other; set {COUNT}=${size}, {INDEX}=${rank} and "
-                f"{COORDINATOR}=host:port of task 0, or {COUNT}=1 to let each task run alone"
+                f"{name}={environ[name]} says that this is a part of a Cloud TPU slice, but "
+                "neither TPU_WORKER_HOSTNAMES nor a metadata server names its hosts; set "
+                f"{COUNT}, {INDEX} and {COORDINATOR}, or {COUNT}=1 to run alone"
             )
 
 
-def env_int(name: str, environ: Mapping[str, str] = os.environ) -> int | None:
-    """A whole number from the environment; None where the variable is unset or empty.
-
-    Raises:
-        InvalidArgumentError: It holds something else.
-    """
-    text = environ.get(name)
-    if not text:
-        return None
-    try:
-        return int(text)
-    except ValueError:
-        raise InvalidArgumentError(f"{name} must be a whole number, got {text!r}") from None
+def _incomplete(said: Sequence[str]) -> InvalidArgumentError:
+    missing = [name for name in (COUNT, INDEX, COORDINATOR) if name not in said]
+    return InvalidArgumentError(
+        f"{', '.join(said)} set but not {', '.join(missing)}; set all three or none"
+    )
 
 
-def _ids(environ: Mapping[str, str]) -> tuple[int, ...] | None:
-    text = environ.get(LOCAL_DEVICES)
-    if not text:
-        return None
-    try:
-        return tuple(int(part) for part in text.split(","))
-    except ValueError:
-        raise InvalidArgumentError(
-            f"{LOCAL_DEVICES} must be whole numbers separated by commas, got {text!r}"
-        ) from None
+_RESOLVERS: tuple[Callable[[Mapping[str, str]], Finding], ...] = (
+    _environment, slurm, open_mpi, pmix, gke, metadata, _one_process,
+)  # fmt: skip

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 
 import pyreactant as pr
-from pyreactant.process_group import ProcessGroup, resolve
-from pyreactant.process_group._data import split_address
+from pyreactant.process_group import ProcessGroup, port_of, resolve
+from pyreactant.process_group._data import join_address, split_address
 
 SAID = {
     "PYREACTANT_NUM_PROCESSES": "4",
@@ -69,19 +69,96 @@ def test_bad_environment(change: dict[str, str], message: str) -> None:
         resolve(environ=SAID | change)
 
 
-@pytest.mark.parametrize("size", ["SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE"])
-def test_tasks_of_a_launcher_do_not_run_alone_by_mistake(size: str) -> None:
-    with pytest.raises(pr.InvalidArgumentError, match=rf"one of 2 tasks \({size}=2\).*=1 to let"):
-        resolve(environ={size: "2"})
-    assert resolve(environ={size: "1"}) == ProcessGroup()
-    alone = {size: "2", "PYREACTANT_NUM_PROCESSES": "1"}
-    assert resolve(environ=alone).num_processes == 1
-    assert resolve(num_processes=1, environ={size: "2"}).num_processes == 1
+@pytest.mark.parametrize(
+    ("environ", "message"),
+    [
+        ({"SLURM_STEP_NUM_TASKS": "2"}, "SLURM_JOB_ID must be set"),
+        ({"OMPI_COMM_WORLD_SIZE": "2"}, "OMPI_COMM_WORLD_RANK must be set"),
+        ({"PMI_SIZE": "2"}, "PMI_RANK must be set"),
+        ({"TPU_WORKER_HOSTNAMES": "a,b"}, "TPU_WORKER_ID must be set"),
+    ],
+)
+def test_part_of_a_launcher_is_no_single_process(environ: dict[str, str], message: str) -> None:
+    with pytest.raises(pr.InvalidArgumentError, match=message):
+        resolve(environ=environ)
+    alone = environ | {"PYREACTANT_NUM_PROCESSES": "1"}
+    assert resolve(environ=alone) == ProcessGroup(source="environment")
+    assert resolve(num_processes=1, environ=environ).source == "arguments"
+
+
+OPEN_MPI = {"OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_RANK": "1"}
+PMI = {"PMI_SIZE": "3", "PMI_RANK": "1"}
+GKE = {"TPU_WORKER_HOSTNAMES": "t0,t1,t2,t3", "TPU_WORKER_ID": "1"}
+SLURM = {
+    "SLURM_JOB_ID": "7",
+    "SLURM_STEP_ID": "0",
+    "SLURM_PROCID": "1",
+    "SLURM_STEP_NUM_TASKS": "2",
+    "SLURM_STEP_TASKS_PER_NODE": "2",
+    "SLURM_STEP_NODELIST": "n1",
+}
+
+
+def test_the_first_launcher_decides() -> None:
+    decided = []
+    launchers = [SAID, SLURM, OPEN_MPI, PMI, GKE]
+    for first in range(len(launchers)):
+        environ = {k: v for launcher in launchers[first:] for k, v in launcher.items()}
+        group = resolve(environ=environ | {"PYREACTANT_COORDINATOR_ADDRESS": "host:1234"})
+        decided.append((group.source, group.num_processes))
+    assert decided == [
+        ("environment", 4),
+        ("Slurm", 2),
+        ("Open MPI", 2),
+        ("PMIx", 3),
+        ("Cloud TPU on GKE", 4),
+    ]
+
+
+@pytest.mark.parametrize("launcher", [SLURM, OPEN_MPI, PMI, GKE])
+def test_coordinator_alone_moves_only_the_meeting_point(launcher: dict[str, str]) -> None:
+    moved = launcher | {"PYREACTANT_COORDINATOR_ADDRESS": "10.0.0.1:1234"}
+    group = resolve(environ=moved)
+    assert (group.coordinator_address, group.process_index) == ("10.0.0.1:1234", 1)
+
+
+def test_coordinator_without_a_launcher() -> None:
+    with pytest.raises(pr.InvalidArgumentError, match=r"COORDINATOR_ADDRESS set but not .*NUM_PRO"):
+        resolve(environ={"PYREACTANT_COORDINATOR_ADDRESS": "host:1234"})
+
+
+@pytest.mark.parametrize("launcher", [SLURM, PMI, GKE, {}])
+def test_local_device_ids(launcher: dict[str, str]) -> None:
+    launcher = launcher | {"PYREACTANT_COORDINATOR_ADDRESS": "h:1"} if launcher else {}
+    assert resolve(local_device_ids=[1], environ=launcher).local_device_ids == (1,)
+    named = launcher | {"PYREACTANT_LOCAL_DEVICE_IDS": "2,3"}
+    assert resolve(environ=named).local_device_ids == (2, 3)
+    assert resolve(local_device_ids=[1], environ=named).local_device_ids == (1,)
+
+
+def test_hosts_are_as_many_as_processes() -> None:
+    ProcessGroup(2, 0, "a:1", hosts=("a", "b"))
+    for hosts in [("a",), ("a", ""), ()]:
+        with pytest.raises(pr.InvalidArgumentError, match="hosts must name the host of each of 2"):
+            ProcessGroup(2, 0, "a:1", hosts=hosts)
+
+
+@given(st.text(max_size=40))
+def test_ports_lie_above_those_of_clients(run_id: str) -> None:
+    assert 61440 <= port_of(run_id) < 65536
+    assert port_of(run_id) == port_of(run_id)
+
+
+def test_steps_and_requeues_have_ports_of_their_own() -> None:
+    runs = [f"slurm 4711.{step} restart {n}" for step in range(20) for n in range(5)]
+    assert len({port_of(run) for run in runs}) > 95
 
 
 def test_addresses() -> None:
     assert split_address("host:80") == ("host", 80)
     assert split_address("[fe80::1]:80") == ("fe80::1", 80)
+    assert join_address("fe80::1", 80) == "[fe80::1]:80"
+    assert join_address("host", 80) == "host:80"
 
 
 @given(st.text(max_size=12))

@@ -1,0 +1,85 @@
+"""`pyreactant explain`: how this process learns who it is, and why."""
+
+import json
+import textwrap
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from ..process_group import ProcessGroup
+    from ..process_group._explain import Explanation
+    from ..process_group._finding import Finding
+
+_WIDTH = 100
+
+
+def explain(
+    as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
+) -> None:
+    """Say which process of which run this is here, and what decided it.
+
+    Start it as you start your program, for instance with srun. It starts no runtime.
+    """
+    from ..process_group._explain import explain as look
+
+    explanation = look()
+    if as_json:
+        print(json.dumps(explanation.to_dict(), indent=2))
+    else:
+        print("\n".join(_lines(explanation)))
+    trap = explanation.decider.trap
+    if trap is not None:
+        raise trap
+
+
+def _lines(explanation: "Explanation") -> Iterator[str]:
+    yield "the first of these that applies decides:"
+    for finding in explanation.findings:
+        yield from _finding(finding, finding is explanation.decider)
+    group = explanation.decider.group
+    yield ""
+    if group is None:
+        yield f"{explanation.decider.name} decides, and the launch cannot work"
+    else:
+        yield from _group(group)
+    for note in explanation.notes:
+        yield from _wrapped("note: ", note)
+
+
+def _finding(finding: "Finding", decides: bool) -> Iterator[str]:
+    mark = ">" if decides else " "
+    yield f"{mark} {finding.name:<18}  {finding.reason}"
+    for name, value in finding.saw.items():
+        yield from _wrapped(f"    {name}=", value)
+    if finding.trap is not None and not decides:
+        line = getattr(finding.trap, "line", None)
+        sentence = getattr(finding.trap, "sentence", str(finding.trap))
+        yield from _wrapped("    would be an error: ", sentence + ":" * bool(line))
+        if line:  # on a line of its own, to be copied
+            yield f"      {line}"
+
+
+def _group(group: "ProcessGroup") -> Iterator[str]:
+    yield f"process {group.process_index} of {group.num_processes}, decided by {group.source}"
+    if group.coordinator_address:
+        yield f"  coordinator    {group.coordinator_address}"
+    if group.hosts:
+        yield from _wrapped("  hosts          ", ", ".join(group.hosts))
+    if group.run_id:
+        yield f"  run            {group.run_id}"
+    ids = group.local_device_ids
+    yield f"  local devices  {'all it can see' if ids is None else ', '.join(map(str, ids))}"
+
+
+def _wrapped(start: str, text: str) -> list[str]:
+    """Text in lines of bounded width, the later ones indented below the first one's text."""
+    indent = " " * min(len(start), 20)
+    return textwrap.wrap(
+        start + text,
+        _WIDTH,
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )

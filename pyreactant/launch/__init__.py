@@ -1,0 +1,5 @@
+"""Start a program on every process of a run, see it end, and say what broke it."""
+
+from ._options import RunOptions as RunOptions
+from ._report import RunReport as RunReport
+from ._supervisor import supervise as supervise

@@ -1,0 +1,252 @@
+"""The head of a run, in process 0's supervisor: hears all processes, judges, orders, reports."""
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ._cause import EXIT_CODES, Failure, failure, judge
+from ._facts import differences
+from ._options import RunOptions
+from ._report import RunReport, first_error, process_row, say, utc
+from ._state import ProcessState, names
+from ._stop import Stop
+
+Send = Callable[[Mapping[str, Any]], None]
+
+_SETTLE = 0.25
+"""Seconds to wait for the cause of a failure, which may be heard of after its consequence."""
+
+_SETTLE_CONSEQUENCE = 1.0
+_NO_RESTART = ("preempted", "interrupted", "environment", "rendezvous")
+
+
+class Head:
+    """What process 0 knows and decides.
+
+    Args:
+        options: What was asked for.
+        states: One for each process of the run.
+        broadcast: Sends an order to every machine.
+        coordinator: Gives the address of a fresh port for the runtime; None for one process.
+        run: Name of the run.
+        folder: For logs and report.
+        restart: How often a batch system has started this job again.
+    """
+
+    def __init__(
+        self,
+        options: RunOptions,
+        states: Sequence[ProcessState],
+        broadcast: Send,
+        coordinator: Callable[[], str | None],
+        run: str,
+        folder: Path,
+        restart: int,
+    ) -> None:
+        self.states = list(states)
+        self.refused: Sequence[str] = ()
+        self._options, self._broadcast, self._coordinator = options, broadcast, coordinator
+        self._run, self._folder, self._restart = run, folder, restart
+        self._began = time.monotonic()
+        self._started = utc()
+        self._news = asyncio.Event()
+        self._stop = Stop(options.grace)
+        self._turned_down: Failure | None = None
+        self._ended: set[int] = set()
+        self._restarts: list[dict[str, Any]] = []
+        self._said: set[str] = set()
+
+    def admit(self, hello: Mapping[str, Any]) -> str | None:
+        """Note a process that has come to the roll-call; or why it cannot be in this run."""
+        index, count = int(hello["process"]), int(hello["num_processes"])
+        host, facts = str(hello["host"]), dict(hello["facts"])
+        why = None
+        if count != len(self.states):
+            why = (
+                f"process 0 was started with {len(self.states)} processes, process {index} on "
+                f"{host} with {count}; give every process the same"
+            )
+        elif not 0 <= index < count:
+            why = f"there is no process {index} among {count}"
+        elif self.states[index].phase != "expected":
+            other = self.states[index]
+            why = (
+                f"two processes have index {index}: one on {other.host} (pid {other.pid}) and one "
+                f"on {host} (pid {hello['pid']}); give each its own"
+            )
+        if why is not None:
+            now = time.monotonic()
+            self._turned_down = self._turned_down or failure("rendezvous", why, None, now)
+        else:
+            state = self.states[index]
+            state.host, state.facts, state.pid = host, facts, int(hello["pid"])
+            state.enter("joined", time.monotonic())
+        self._news.set()
+        return why
+
+    def hear(self, event: Mapping[str, Any]) -> None:
+        """Take in an event from any machine."""
+        kind = event["type"]
+        if kind == "ended":
+            self._ended.add(int(event["process"]))
+        elif kind == "signal":
+            self._stop.ask(int(event["number"]), event.get("process"), time.monotonic())
+        else:
+            try:
+                self.states[int(event["process"])].apply(event, time.monotonic())
+            except (KeyError, TypeError, ValueError, IndexError):
+                return  # a message of another version, or a program that speaks for itself
+        self._news.set()
+
+    def lose(self, process: int, why: str) -> None:
+        """A machine is gone."""
+        self.hear({"type": "lost", "process": process, "why": why})
+
+    async def run(self) -> RunReport:
+        """From the roll-call to the report; who calls writes it."""
+        broken = await self._roll_call()
+        restarts = 0
+        while broken is None:
+            broken = await self._attempt(restarts)
+            if broken is None:
+                break
+            await self._end_all(stacks=broken.cause not in ("preempted", "interrupted"))
+            if restarts == self._options.max_restarts or not self._can_restart(broken):
+                break
+            restarts += 1
+            self._restarts.append({"cause": broken.cause, "summary": broken.summary, "at": utc()})
+            self._say(f"{broken.summary}; restart {restarts} of {self._options.max_restarts}")
+            self.states = [s.restarted() for s in self.states]
+            self._ended, self._said, broken = set(), set(), None
+        return self._report(broken)
+
+    async def _roll_call(self) -> Failure | None:
+        deadline = self._began + self._options.start_timeout
+        spoken = self._began
+        while absent := [s for s in self.states if s.phase == "expected"]:
+            now = time.monotonic()
+            if self._turned_down is not None:
+                return self._turned_down
+            if lost := judge(self.states, now):
+                return lost
+            if self._stop.asked_at is not None:
+                return failure(self._stop.cause, self._stop.summary, None, now)
+            if now > deadline:
+                came = len(self.states) - len(absent)
+                summary = (
+                    f"{names(absent)} did not come to the roll-call within "
+                    f"{self._options.start_timeout:g} s ({came} of {len(self.states)} came); check "
+                    "that each was started, and its own log"
+                )
+                return failure("rendezvous", summary, absent[0], deadline)
+            if now - spoken > 5:
+                spoken = now
+                self._say(f"waiting for {names(absent)} ({len(self.states) - len(absent)} came)")
+            await self._wait_for_news(min(1.0, max(0.01, deadline - now)))
+        if len(self.states) > 1:
+            self._say(f"{len(self.states)} processes came in {self._seconds():.1f} s")
+        if self._options.allow_different_environments:
+            return None
+        return differences(self.states, time.monotonic())
+
+    async def _attempt(self, restarts: int) -> Failure | None:
+        """Start all programs; the failure that broke them, or None once all have ended well."""
+        total = self._restart + restarts
+        self._broadcast({
+            "type": "go", "run": f"{self._run}-{total}", "folder": str(self._folder),
+            "num_processes": len(self.states), "coordinator": self._coordinator(),
+            "restarts": total,
+        })  # fmt: skip
+        found_at: float | None = None
+        while True:
+            now = time.monotonic()
+            for order in self._stop.orders(self.states):
+                self._broadcast(order)
+            broken = self._broken(now)
+            if broken is None:
+                found_at = None
+                if all(s.code is not None for s in self.states):
+                    return self._stop.outcome(self.states, now)
+            else:
+                found_at = found_at or now
+                settle = _SETTLE_CONSEQUENCE if broken.consequence else _SETTLE
+                alone = all(s.finished for s in self.states)
+                if now - found_at > settle or (alone and not broken.consequence):
+                    return broken
+            self._say_phases()
+            await self._wait_for_news(0.05 if found_at else 0.2)
+
+    def _broken(self, now: float) -> Failure | None:
+        if self._stop.ends_all:
+            if self._stop.overdue(now):
+                return failure(self._stop.cause, self._stop.summary, None, now)
+            return None  # what happens to processes that were told to stop is no failure
+        limit = self._options.timeout
+        if limit is not None and self._seconds() > limit:
+            slow = [s for s in self.states if not s.finished]
+            summary = f"the run took more than {limit:g} s; {names(slow)} still ran"
+            return failure("timeout", summary, slow[0] if slow else None, self._began + limit)
+        return judge(self.states, now)
+
+    async def _end_all(self, *, stacks: bool) -> None:
+        """Have every machine end its programs; those that cannot answer do so by themselves."""
+        self._broadcast({"type": "end", "stacks": stacks})
+        deadline = time.monotonic() + 1.5
+        while time.monotonic() < deadline:
+            if all(s.lost is not None or s.index in self._ended for s in self.states):
+                return
+            await self._wait_for_news(0.05)
+
+    def _can_restart(self, broken: Failure) -> bool:
+        return broken.cause not in _NO_RESTART and not any(s.lost for s in self.states)
+
+    async def _wait_for_news(self, timeout: float) -> None:
+        self._news.clear()
+        try:
+            async with asyncio.timeout(timeout):
+                await self._news.wait()
+                await asyncio.sleep(0.005)  # a thousand processes come with their news at once
+        except TimeoutError:
+            pass
+
+    def _report(self, broken: Failure | None) -> RunReport:
+        now = time.monotonic()
+        for state in self.states:
+            state.log = str(self._folder / f"process-{state.index}.log")
+        return RunReport(
+            cause="done" if broken is None else broken.cause,
+            exit_code=0 if broken is None else broken.exit_code,
+            summary="all processes ended well" if broken is None else broken.summary,
+            first_error=None if broken is None else first_error(broken, self.states, now),
+            processes=[process_row(s) for s in self.states],
+            seconds=round(self._seconds(), 3),
+            started=self._started,
+            folder=str(self._folder),
+            command=list(self._options.program),
+            restarts=self._restarts,
+            facts=self.states[0].facts,
+            refused=list(self.refused),
+        )
+
+    def _say_phases(self) -> None:
+        for phase in ("initialized", "ending"):
+            if (
+                len(self.states) > 1
+                and phase not in self._said
+                and all(phase in s.times for s in self.states)
+            ):
+                self._said.add(phase)
+                what = "initialized" if phase == "initialized" else "at the end of the program"
+                self._say(f"all {len(self.states)} {what} after {self._seconds():.1f} s")
+
+    def _say(self, text: str) -> None:
+        if not self._options.quiet:
+            say(text)
+
+    def _seconds(self) -> float:
+        return time.monotonic() - self._began
+
+
+assert set(_NO_RESTART) <= set(EXIT_CODES)

@@ -1,0 +1,92 @@
+"""What a supervised run is asked for."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from .._errors import FileError, InvalidArgumentError
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """What to run and how; times are in seconds.
+
+    Attributes:
+        program: A script and its arguments, or "-m", a module and its arguments.
+        processes: Processes on this machine; None for one, or for what the launcher started.
+        devices_per_process: CPU devices, or GPUs of this machine, of each process.
+        backend: Runtime; None leaves it to the program.
+        platform: "cpu", "gpu" or "tpu"; None leaves it to the program.
+        folder: For logs and report; None makes one below ``pyreactant-runs``.
+        all_output: Show every process's output, not process 0's alone.
+        quiet: Say nothing of the phases.
+        start_timeout: Within which every process must have come to the roll-call.
+        stall_timeout: After which a process without a pulse is given up. Compiling in Julia may
+            hold Python's lock, and with it the pulse, for minutes.
+        heartbeat_timeout: After which a machine that is not heard of is given up.
+        grace: Between SIGTERM (or Ctrl-C) and the kill.
+        timeout: For the whole run; None for none.
+        max_restarts: How often to start the programs again when one failed.
+        allow_different_environments: Do not compare versions and settings.
+    """
+
+    program: Sequence[str]
+    processes: int | None = None
+    devices_per_process: int | None = None
+    backend: str | None = None
+    platform: str | None = None
+    folder: Path | None = None
+    all_output: bool = False
+    quiet: bool = False
+    start_timeout: float = 120.0
+    stall_timeout: float = 300.0
+    heartbeat_timeout: float = 15.0
+    grace: float = 30.0
+    timeout: float | None = None
+    max_restarts: int = 0
+    allow_different_environments: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.program or self.program == ["-m"]:
+            raise InvalidArgumentError(
+                "name a program: pyreactant run -- SCRIPT [ARGUMENTS], or -- -m MODULE [ARGUMENTS]"
+            )
+        if self.program[0] != "-m":
+            script = Path(self.program[0])
+            if not script.exists():
+                raise FileError(f"there is no script {str(script)!r} in {Path.cwd()}")
+            if script.is_dir() and not (script / "__main__.py").exists():
+                raise FileError(f"{str(script)!r} is a folder without __main__.py, not a script")
+        for name, least in (
+            ("processes", 1), ("devices_per_process", 1), ("max_restarts", 0)
+        ):  # fmt: skip
+            value = getattr(self, name)
+            if value is not None and value < least:
+                raise InvalidArgumentError(f"{name} must be {least} or more, got {value}")
+        for name in ("start_timeout", "stall_timeout", "heartbeat_timeout", "grace", "timeout"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise InvalidArgumentError(f"{name} must be positive seconds, got {value}")
+
+
+def fresh_folder(folder: Path | None, name: str, restart: int) -> Path:
+    """A folder of this run's own: made now, or a requeued job's next one.
+
+    Raises:
+        FileError: It has another run in it, or cannot be made.
+    """
+    chosen = folder or Path("pyreactant-runs", name)
+    if restart:
+        chosen = chosen / f"restart-{restart}"
+    if chosen.exists() and (not chosen.is_dir() or any(chosen.iterdir())):
+        raise FileError(
+            f"the run's folder {str(chosen)!r} exists and is not empty; name another with --folder"
+        )
+    try:
+        chosen.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise FileError(
+            f"the run's folder {str(chosen)!r} cannot be made ({error.strerror}); name another "
+            "with --folder"
+        ) from None
+    return chosen.resolve()

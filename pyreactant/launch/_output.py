@@ -1,0 +1,116 @@
+"""What programs print: a log per process, and live on the terminal with the process's number."""
+
+import codecs
+import os
+import queue
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import BinaryIO
+
+TAIL = 8192
+"""Bytes of a log's end that are kept for the report."""
+
+_QUEUED = 64
+"""Chunks (of at most 64 KiB) that may wait for the terminal."""
+
+
+class Log:
+    """A log file, and its end in memory; a full disk loses the file, not the run."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.error: str | None = None
+        self._tail = bytearray()
+        self._descriptor: int | None = None
+        try:
+            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+            self._descriptor = os.open(path, flags, 0o644)
+        except OSError as error:
+            self.error = error.strerror
+
+    def write(self, data: bytes) -> None:
+        """Append all of it, or note why not."""
+        self._tail += data
+        del self._tail[:-TAIL]
+        view = memoryview(data)
+        while self._descriptor is not None and view:
+            try:
+                view = view[os.write(self._descriptor, view) :]
+            except OSError as error:
+                self.error = error.strerror
+                self.close()
+
+    def tail(self) -> str:
+        """The end of what was printed, as text."""
+        return self._tail.decode(errors="replace")
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+
+class Terminal:
+    """Our own stdout or stderr, written by a thread so that a slow reader stops nobody else."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream = stream
+        self._queue: queue.Queue[bytes | None] = queue.Queue()
+        self._resume: list[Callable[[], None]] = []
+        self._gone = False
+        self._thread = threading.Thread(target=self._write, daemon=True)
+        self._thread.start()
+
+    @property
+    def full(self) -> bool:
+        """Whether the reader is behind, so that programs had better wait."""
+        return self._queue.qsize() >= _QUEUED
+
+    def when_ready(self, resume: Callable[[], None]) -> None:
+        """Call it, from the writing thread, when the reader has caught up."""
+        self._resume.append(resume)
+
+    def put(self, data: bytes) -> None:
+        """Write in turn; nothing where the reader has gone."""
+        if not self._gone:
+            self._queue.put(data)
+
+    def close(self, timeout: float) -> None:
+        """Wait until all is written, at most so many seconds."""
+        self._queue.put(None)
+        self._thread.join(timeout)
+
+    def _write(self) -> None:
+        while (data := self._queue.get()) is not None:
+            if not self._gone:
+                try:
+                    self._stream.write(data)
+                    self._stream.flush()
+                except (OSError, ValueError):  # as with `| head`: the run goes on, and its logs
+                    self._gone = True
+            while self._resume and (self._gone or not self.full):
+                self._resume.pop()()
+
+
+class Prefixed:
+    """Bytes of one program on a terminal, each line after the program's number."""
+
+    def __init__(self, terminal: Terminal, prefix: str) -> None:
+        self.terminal = terminal
+        self._prefix = prefix
+        self._at_start = True
+        # A character may be cut in two by a chunk's end, and binary must not reach a terminal.
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def write(self, data: bytes) -> None:
+        """Show a chunk."""
+        text = self._decoder.decode(data)
+        if not text:
+            return
+        body, last = (text[:-1], "\n") if text.endswith("\n") else (text, "")
+        start = self._prefix if self._at_start else ""
+        self._at_start = bool(last)
+        shown = start + body.replace("\n", "\n" + self._prefix) + last
+        self.terminal.put(shown.encode(errors="replace"))

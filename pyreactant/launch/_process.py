@@ -1,0 +1,262 @@
+"""One program process as its supervisor sees it: started, heard, watched, ended."""
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import IO, Any
+
+from .._supervised._main import DESCRIPTORS, STACKS_SIGNAL
+from ._memory import out_of_memory_kills
+from ._output import Log, Prefixed
+
+Emit = Callable[[dict[str, Any]], None]
+
+_CHUNK = 1 << 16
+_LINE_LIMIT = 1 << 20
+_STACKS_LIMIT = 16_000
+_FROM_PROGRAM = ("phase", "error", "signal", "cooperates", "step", "stopped")
+_STATES = {
+    "T": "stopped by a signal", "t": "stopped by a debugger", "R": "running", "S": "waiting",
+    "D": "waiting for a device or file", "Z": "ended",
+}  # fmt: skip
+
+
+class ChildProcess:
+    """A started program; `emit` gets an event for all that happens to it.
+
+    Events are dicts with "type", "process" and "age", the seconds since it happened: "spawned",
+    "phase", "error", "pulse", "signal", "cooperates", "step", "stalled", "stacks", "exited".
+    """
+
+    def __init__(
+        self,
+        index: int,
+        program: Sequence[str],
+        environment: Mapping[str, str],
+        log: Log,
+        terminals: tuple[Prefixed, Prefixed] | None,
+        emit: Emit,
+        stall_timeout: float,
+    ) -> None:
+        self.index = index
+        self.exited = asyncio.Event()
+        self._memory_kills = out_of_memory_kills()
+        self._loop = asyncio.get_running_loop()
+        self._emit_event = emit
+        self._log = log
+        self._stall_timeout = stall_timeout
+        self._buffer = b""
+        self._pulse: tuple[Any, Any] = (0, False)
+        self._pulse_due = 0.0
+        self._stacks = b""
+        line, theirs = socket.socketpair()
+        self._stacks_end, stacks = os.pipe()
+        descriptors = theirs.fileno(), stacks
+        argv = [sys.executable, "-m", "pyreactant._supervised", *program]
+        settings = {**environment, DESCRIPTORS: ",".join(map(str, descriptors))}
+        try:
+            self._popen = subprocess.Popen(
+                argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                env=settings, pass_fds=descriptors, start_new_session=True, bufsize=0,
+            )  # fmt: skip
+        finally:
+            theirs.close()
+            os.close(stacks)
+        line.setblocking(False)
+        self._line: socket.socket | None = line
+        self._heard = time.monotonic()
+        self._loop.add_reader(line, self._hear)
+        os.set_blocking(self._stacks_end, False)
+        assert self._popen.stdout is not None
+        assert self._popen.stderr is not None
+        self._streams: dict[IO[bytes], Prefixed | None] = {
+            self._popen.stdout: terminals and terminals[0],
+            self._popen.stderr: terminals and terminals[1],
+        }
+        for stream in self._streams:
+            os.set_blocking(stream.fileno(), False)
+            self._loop.add_reader(stream, self._read, stream)
+        threading.Thread(target=self._wait, daemon=True).start()
+        self._emit("spawned", pid=self._popen.pid)
+
+    def order(self, message: Mapping[str, Any]) -> None:
+        """Send something to the program's pulse thread."""
+        if self._line is not None:
+            with contextlib.suppress(OSError):
+                self._line.send(json.dumps(message).encode() + b"\n")
+
+    def signal(self, number: int) -> None:
+        """Send a signal to the program and to all that it started in its session."""
+        if not self.exited.is_set():
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._popen.pid, number)
+
+    def forward(self, number: int) -> None:
+        """Pass a signal on to the program; SIGUSR1 only where it has a handler."""
+        if number != signal.SIGUSR1 or self._catches(number):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._popen.pid, number)
+
+    def watch(self, asleep: float) -> None:
+        """Look whether the pulse is there; `asleep` seconds this supervisor itself was not."""
+        self._heard += asleep
+        silent = time.monotonic() - self._heard
+        if self._line is not None and silent > self._stall_timeout and not self.exited.is_set():
+            self._heard = float("inf")
+            self._emit("stalled", age=silent - self._stall_timeout, state=self._state())
+
+    def dump_stacks(self) -> None:
+        """Have every thread's Python stack written, even where the program is stopped."""
+        if not self.exited.is_set() and self._line is not None:
+            self.signal_one(STACKS_SIGNAL)
+            self.signal_one(signal.SIGCONT)  # the stacks come before it does anything else
+
+    def signal_one(self, number: int) -> None:
+        """Send a signal to the program alone."""
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self._popen.pid, number)
+
+    def collect_stacks(self) -> None:
+        """Emit the stacks that have come since `dump_stacks`."""
+        with contextlib.suppress(OSError):
+            self._stacks += os.read(self._stacks_end, 1 << 16)
+        if self._stacks:
+            self._emit("stacks", stacks=self._stacks.decode(errors="replace")[:_STACKS_LIMIT])
+            self._stacks = b""
+
+    def close(self) -> None:
+        """Close what is open; the program has ended."""
+        self._hang_up()
+        for stream in self._streams:
+            self._loop.remove_reader(stream)
+            stream.close()
+        os.close(self._stacks_end)
+        self._log.close()
+
+    def _emit(self, kind: str, *, age: float = 0.0, **more: Any) -> None:
+        self._emit_event({"type": kind, "process": self.index, "age": max(0.0, age), **more})
+
+    def _read(self, stream: IO[bytes]) -> None:
+        shown = self._streams[stream]
+        if shown is not None and shown.terminal.full:
+            # The program waits for the reader, as it would on a pipe of its own.
+            self._loop.remove_reader(stream)
+            shown.terminal.when_ready(partial(self._read_again, stream))
+            return
+        if self._read_chunk(stream) == b"":
+            self._loop.remove_reader(stream)
+
+    def _read_again(self, stream: IO[bytes]) -> None:
+        """From the terminal's thread: listen again."""
+
+        def listen() -> None:
+            if not stream.closed:
+                self._loop.add_reader(stream, self._read, stream)
+
+        self._loop.call_soon_threadsafe(listen)
+
+    def _read_chunk(self, stream: IO[bytes]) -> bytes | None:
+        """Read and pass on once: b"" at the end, None where there is nothing yet."""
+        try:
+            data = os.read(stream.fileno(), _CHUNK)
+        except BlockingIOError:
+            return None
+        was = self._log.error
+        self._log.write(data)
+        if self._log.error != was:
+            self._emit("log_failed", path=str(self._log.path), error=self._log.error)
+        shown = self._streams[stream]
+        if shown is not None:
+            shown.write(data)
+        return data
+
+    def _hear(self) -> bool:
+        """Read from the pulse thread once; false where there is nothing."""
+        assert self._line is not None
+        try:
+            data = self._line.recv(_CHUNK)
+        except BlockingIOError:
+            return False
+        except OSError:
+            data = b""
+        *lines, self._buffer = (self._buffer + data).split(b"\n")
+        for line in lines:
+            self._heed(line)
+        if not data or len(self._buffer) > _LINE_LIMIT:
+            self._hang_up()
+        return bool(data)
+
+    def _heed(self, line: bytes) -> None:
+        now = time.monotonic()
+        self._heard = max(now, self._heard)  # infinite once it was found stalled
+        try:
+            message = json.loads(line)
+            kind, age = message.pop("type"), now - float(message.pop("at"))
+        except (ValueError, KeyError, AttributeError, TypeError):
+            return  # the program wrote into a file descriptor that is not its own
+        if kind == "pulse":
+            self._pass_on_pulse(now, message)
+        elif kind in _FROM_PROGRAM:
+            self._emit_event({**message, "type": kind, "process": self.index, "age": max(0.0, age)})
+
+    def _pass_on_pulse(self, now: float, message: dict[str, Any]) -> None:
+        """Only changes, and not each of them: process 0 hears all processes."""
+        state = message.get("collectives"), message.get("waiting")
+        if state != self._pulse and now > self._pulse_due:
+            self._pulse, self._pulse_due = state, now + 0.4
+            self._emit("pulse", collectives=state[0], waiting=state[1])
+
+    def _wait(self) -> None:
+        """Wait for the end without reaping, so that the process group's number stays its own."""
+        os.waitid(os.P_PID, self._popen.pid, os.WEXITED | os.WNOWAIT)
+        ended = time.monotonic()
+        self._loop.call_soon_threadsafe(self._end, ended)
+
+    def _end(self, ended: float) -> None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._popen.pid, signal.SIGKILL)  # what it started and left behind
+        code = self._popen.wait()
+        while self._line is not None and self._hear():
+            pass  # its last words may still be in the socket
+        for stream in self._streams:
+            self._loop.remove_reader(stream)
+            for _ in range(64):  # more than a pipe holds; what it started may go on writing
+                if not self._read_chunk(stream):
+                    break
+        self.exited.set()
+        age = time.monotonic() - ended
+        killed = code == -signal.SIGKILL and out_of_memory_kills() > self._memory_kills
+        self._emit("exited", age=age, code=code, log_tail=self._log.tail(), out_of_memory=killed)
+
+    def _hang_up(self) -> None:
+        if self._line is not None:
+            self._loop.remove_reader(self._line)
+            self._line.close()
+            self._line = None
+
+    def _state(self) -> str:
+        """How the kernel sees the process, in words."""
+        try:
+            stat = Path(f"/proc/{self._popen.pid}/stat").read_text()
+        except OSError:
+            return "unknown"
+        letter = stat.rpartition(")")[2].split()[0]
+        return _STATES.get(letter, letter)
+
+    def _catches(self, number: int) -> bool:
+        try:
+            status = Path(f"/proc/{self._popen.pid}/status").read_text()
+        except OSError:
+            return False
+        mask = next(x.split()[1] for x in status.splitlines() if x.startswith("SigCgt:"))
+        return bool(int(mask, 16) >> (number - 1) & 1)

@@ -1,0 +1,153 @@
+"""What the head of a run knows of each process, made of the events that come in."""
+
+import signal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+PHASES = (
+    "expected", "joined", "spawned", "started", "initializing", "initialized", "shutdown",
+    "ending", "exited",
+)  # fmt: skip
+"""What a process goes through, in order; a program without a runtime skips some."""
+
+
+@dataclass(slots=True)
+class ProcessState:
+    """One process. Times are seconds of this machine's monotonic clock, None for never.
+
+    Attributes:
+        phase: The latest of `PHASES`.
+        code: How it exited, negative for a signal.
+        ending_code: The exit code that it is about to end with.
+        error: The exception that ends it: its name, message, traceback, causes, code.
+        lost: Why nothing is heard of its machine any more.
+        stalled: What the kernel said when it stopped answering.
+        collectives: How many collective operations it has begun.
+        waiting_at: Since when it waits in one.
+        step: Where it was when a preemption was passed to it; None also if it has no steps.
+    """
+
+    index: int
+    host: str | None = None
+    phase: str = "expected"
+    pid: int | None = None
+    facts: Mapping[str, str] = field(default_factory=dict)
+    times: dict[str, float] = field(default_factory=dict)
+    code: int | None = None
+    out_of_memory: bool = False
+    ending_code: int | None = None
+    error: Mapping[str, Any] | None = None
+    lost: str | None = None
+    stalled: str | None = None
+    collectives: int = 0
+    waiting_at: float | None = None
+    cooperates: bool = False
+    stopped: bool = False
+    told_step: bool = False
+    step: int | None = None
+    stacks: str | None = None
+    log: str | None = None
+    log_tail: str = ""
+    log_error: str | None = None
+
+    @property
+    def finished(self) -> bool:
+        """Whether nothing more will be heard of it."""
+        return self.code is not None or self.lost is not None
+
+    @property
+    def initialized(self) -> bool:
+        """Whether it has joined a runtime."""
+        return "initialized" in self.times
+
+    @property
+    def clean(self) -> bool:
+        """Whether it left, or is leaving, by the way that waits for the others."""
+        return "shutdown" in self.times or ("ending" in self.times and not self.ending_code)
+
+    def enter(self, phase: str, at: float) -> None:
+        """Note a phase; one that comes late never takes the process back."""
+        if phase in PHASES:
+            self.times.setdefault(phase, at)
+            if PHASES.index(phase) > PHASES.index(self.phase):
+                self.phase = phase
+
+    def apply(self, event: Mapping[str, Any], now: float) -> None:
+        """Take in an event of this process."""
+        at = now - float(event.get("age", 0.0))
+        kind = event["type"]
+        if kind == "spawned":
+            self.pid = int(event["pid"])
+            self.enter("spawned", at)
+        elif kind == "phase":
+            if event.get("code") is not None:
+                self.ending_code = int(event["code"])
+            self._count(int(event.get("collectives", 0)))
+            self.enter(str(event["phase"]), at)
+        elif kind == "pulse":
+            self._count(int(event["collectives"]))
+            self.waiting_at = (self.waiting_at or at) if event["waiting"] else None
+        elif kind == "error":
+            self.error = self.error or event
+            self.times.setdefault("error", at)
+        elif kind == "stalled":
+            self.stalled = str(event["state"])
+            self.times.setdefault("stalled", at)
+        elif kind == "exited":
+            self.code = int(event["code"])
+            self.out_of_memory = bool(event.get("out_of_memory"))
+            self.log_tail = str(event["log_tail"])
+            self.enter("exited", at)
+        elif kind == "lost" and not self.finished:
+            self.lost = str(event["why"])
+            self.times.setdefault("lost", at)
+        elif kind == "step":
+            self.told_step = True
+            self.step = event["step"] if isinstance(event["step"], int) else None
+        elif kind in ("cooperates", "stopped"):
+            setattr(self, kind, True)
+        elif kind == "stacks":
+            self.stacks = str(event["stacks"])
+        elif kind == "log_failed":
+            self.log_error = f"{event['path']}: {event['error']}"
+
+    def _count(self, collectives: int) -> None:
+        if collectives != self.collectives:
+            self.collectives, self.waiting_at = collectives, None
+
+    def restarted(self) -> "ProcessState":
+        """The process before a new attempt."""
+        new = ProcessState(self.index, self.host, facts=self.facts)
+        new.enter("joined", self.times.get("joined", 0.0))
+        return new
+
+    def name(self) -> str:
+        """For a sentence: index and host."""
+        return f"process {self.index}" + (f" on {self.host}" if self.host else "")
+
+    def ending(self) -> str:
+        """For a table: how it stands."""
+        if self.lost:
+            return f"lost in phase {self.phase}"
+        if self.stalled:
+            return "stopped answering"
+        if self.code is None:
+            return f"in phase {self.phase}"
+        return exit_text(self.code)
+
+
+def exit_text(code: int) -> str:
+    """An exit code in words."""
+    if code >= 0:
+        return f"exit code {code}"
+    try:
+        return f"killed by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"killed by signal {-code}"
+
+
+def names(states: Sequence[ProcessState], limit: int = 4) -> str:
+    """Several processes for a sentence."""
+    text = ", ".join(s.name() for s in states[:limit])
+    return text + (f" and {len(states) - limit} more" if len(states) > limit else "")

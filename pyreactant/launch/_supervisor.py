@@ -1,0 +1,269 @@
+"""`pyreactant run`: one supervisor per machine or task, from who-am-I to the exit code."""
+
+import asyncio
+import contextlib
+import os
+import secrets
+import signal
+import socket
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from .._errors import InvalidArgumentError, PyReactantError, RendezvousError
+from ..process_group import ProcessGroup, resolve
+from ..process_group._data import join_address, split_address
+from ..process_group._resolve import env_int
+from ._agent import Agent
+from ._cause import failure
+from ._devices import device_settings
+from ._facts import facts, git_state
+from ._head import Head
+from ._options import RunOptions, fresh_folder
+from ._report import RunReport, first_error, process_row, say, utc
+from ._rollcall import RollCall, Uplink, join
+from ._secret import run_secret
+from ._state import ProcessState
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
+
+
+def supervise(options: RunOptions) -> int:
+    """Run a program on every process of a run and see it end. Collective.
+
+    Every launcher starts it once per process; on one machine it starts `options.processes` by
+    itself. The report is in the run's folder.
+
+    Returns:
+        The exit code of the run, the same on every process.
+
+    Raises:
+        InvalidArgumentError: The options, or the launcher's settings, contradict each other.
+        FileError: The run's folder or the secret's file cannot be used.
+        RendezvousError: The processes did not come together.
+    """
+    group = _group(options)
+    if group.num_processes > 1 and options.processes is None and group.process_index > 0:
+        return asyncio.run(_follow(options, group))
+    return asyncio.run(_lead(options, group))
+
+
+def _group(options: RunOptions) -> ProcessGroup:
+    if options.processes is None:
+        return resolve()
+    try:
+        group = resolve()
+    except InvalidArgumentError:
+        return ProcessGroup()  # in a batch shell, say, where --processes says what to do
+    if group.num_processes > 1:
+        raise InvalidArgumentError(
+            f"--processes {options.processes} was asked for, but this is process "
+            f"{group.process_index} of {group.num_processes} already ({group.source}); leave "
+            "--processes away, since the launcher has started one per process"
+        )
+    return group
+
+
+async def _lead(options: RunOptions, group: ProcessGroup) -> int:
+    """Process 0, or the only supervisor of a run on one machine."""
+    count = options.processes or group.num_processes
+    remote = group.num_processes > 1
+    restart = env_int("SLURM_RESTART_COUNT") or 0
+    run = f"{utc()[:19].replace(':', '')}-{secrets.token_hex(2)}"
+    indices = [0] if remote else list(range(count))
+    settings = device_settings(options, group, len(indices))
+    secret = run_secret(group) if remote else b""
+    folder = fresh_folder(options.folder, run, restart)
+    members: dict[int, Any] = {}
+
+    def broadcast(order: Mapping[str, Any]) -> None:
+        agent.order(order)
+        for member in list(members.values()):
+            member.send(order)
+
+    hosts = group.hosts or [None] * count
+    states = [ProcessState(i, host) for i, host in zip(range(count), hosts, strict=True)]
+    head = Head(options, states, broadcast, _coordinator(group, count), run, folder, restart)
+    agent = Agent(indices, options.program, settings, head.hear, shown=True,
+                  only=None if options.all_output else 0,
+                  stall_timeout=options.stall_timeout)  # fmt: skip
+    roll_call: RollCall | None = None
+    if remote:
+        assert group.coordinator_address is not None
+        roll_call = RollCall(secret, head.admit, head.hear, head.lose, options.heartbeat_timeout)
+        await roll_call.listen(group.coordinator_address, count)
+        members, head.refused = roll_call.members, roll_call.refused
+    for index in indices:
+        head.admit(_hello(index, count, facts() if remote else {}))
+    with _signals(lambda number: head.hear({"type": "signal", "number": number, "process": None})):
+        watch = asyncio.create_task(agent.watch())
+        git = asyncio.create_task(asyncio.to_thread(git_state, Path.cwd()))
+        try:
+            report = await head.run()
+            if report.exit_code or not report.facts:
+                report = replace(report, facts=facts())
+            report = replace(report, git=await git)
+        finally:
+            watch.cancel()
+            await agent.end(stacks=False)
+            agent.close()
+    report.write(folder)
+    for member in list(members.values()):
+        member.send({"type": "report", "exit_code": report.exit_code, "summary": report.summary})
+    if roll_call is not None:
+        await roll_call.close()
+    _show(report, options)
+    return report.exit_code
+
+
+async def _follow(options: RunOptions, group: ProcessGroup) -> int:
+    """Every other process's supervisor: does what process 0's says."""
+    assert group.coordinator_address is not None
+    index, began = group.process_index, time.monotonic()
+    uplink: Uplink | None = None
+    told = asyncio.Event()
+
+    def emit(event: Mapping[str, Any]) -> None:
+        if uplink is not None:
+            uplink.send(event)
+
+    def on_signal(number: int) -> None:
+        emit({"type": "signal", "number": number, "process": index})
+        if number != signal.SIGUSR1:
+            told.set()
+
+    agent = Agent([index], options.program, device_settings(options, group, 1), emit,
+                  shown=options.all_output, only=None,
+                  stall_timeout=options.stall_timeout)  # fmt: skip
+    secret = run_secret(group)
+    with _signals(on_signal):
+        watch = asyncio.create_task(agent.watch())
+        ending = asyncio.create_task(_given_up(told, options.grace))
+        try:
+            hello = _hello(index, group.num_processes, facts())
+            joining = join(
+                group.coordinator_address, secret, hello, options.start_timeout, _progress(options)
+            )
+            uplink = await _unless(ending, joining)
+            return await _unless(ending, _obey(uplink, agent, options))
+        except PyReactantError as error:
+            await agent.end(stacks=True)
+            return _report_alone(error, options, group, began)
+        finally:
+            watch.cancel()
+            ending.cancel()
+            await agent.end(stacks=False)
+            agent.close()
+            if uplink is not None:
+                uplink.close()
+
+
+async def _obey(uplink: Uplink, agent: Agent, options: RunOptions) -> int:
+    alive = asyncio.create_task(_say_alive(uplink, min(1.0, options.heartbeat_timeout / 4)))
+    try:
+        while True:
+            order = await uplink.receive(options.heartbeat_timeout)
+            if order["type"] == "report":
+                if order["exit_code"] and not options.quiet:
+                    say(order["summary"])
+                return int(order["exit_code"])
+            agent.order(order)
+    finally:
+        alive.cancel()
+
+
+async def _say_alive(uplink: Uplink, period: float) -> None:
+    while True:
+        uplink.send({"type": "alive"})
+        await asyncio.sleep(period)
+
+
+async def _given_up(told: asyncio.Event, grace: float) -> None:
+    """Return when a signal to stop has had no effect for longer than process 0 would wait."""
+    await told.wait()
+    await asyncio.sleep(grace + 5)
+
+
+async def _unless(ending: "asyncio.Task[None]", work: Any) -> Any:
+    task = asyncio.ensure_future(work)
+    await asyncio.wait([ending, task], return_when=asyncio.FIRST_COMPLETED)
+    if not task.done():
+        task.cancel()
+        raise RendezvousError("told to stop, and process 0 does not answer")
+    return task.result()
+
+
+def _report_alone(
+    error: PyReactantError, options: RunOptions, group: ProcessGroup, began: float
+) -> int:
+    """A report of what this process saw, where process 0 cannot write one."""
+    now, index = time.monotonic(), group.process_index
+    states = [ProcessState(i) for i in range(group.num_processes)]
+    states[index] = ProcessState(index, socket.gethostname(), phase="joined", pid=os.getpid())
+    cause = "rendezvous" if isinstance(error, RendezvousError) else "lost"
+    broken = failure(cause, f"process {index} on {states[index].host}: {error}", states[0], now)
+    report = RunReport(
+        broken.cause, broken.exit_code, broken.summary, first_error(broken, states, now),
+        [process_row(states[index])], round(now - began, 3), utc(now - began),
+        str(options.folder or Path.cwd()), list(options.program), facts=facts(),
+    )  # fmt: skip
+    if options.folder is not None:
+        report.write(options.folder, f"report-process-{index}")
+    _show(report, options)
+    return report.exit_code
+
+
+def _hello(index: int, count: int, known: Mapping[str, str]) -> dict[str, Any]:
+    return {"type": "join", "process": index, "num_processes": count,
+            "host": socket.gethostname(), "pid": os.getpid(), "facts": known}  # fmt: skip
+
+
+def _coordinator(group: ProcessGroup, count: int) -> Callable[[], str | None]:
+    """Gives a fresh port of this machine for the runtime's own rendezvous."""
+
+    def fresh() -> str | None:
+        if count == 1:
+            return None
+        host = "127.0.0.1"
+        if group.coordinator_address is not None:
+            host, _ = split_address(group.coordinator_address)
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1" if group.coordinator_address is None else "", 0))
+            port = probe.getsockname()[1]
+        return join_address(host, port)
+
+    return fresh
+
+
+def _progress(options: RunOptions) -> Callable[[str], None]:
+    said = time.monotonic()
+
+    def progress(why: str) -> None:
+        nonlocal said
+        if not options.quiet and time.monotonic() - said > 5:
+            said = time.monotonic()
+            say(f"process 0 does not answer yet ({why})")
+
+    return progress
+
+
+@contextlib.contextmanager
+def _signals(handle: Callable[[int], None]) -> Any:
+    loop = asyncio.get_running_loop()
+    for number in _SIGNALS:
+        as_ = signal.SIGTERM if number == signal.SIGHUP else number
+        loop.add_signal_handler(number, handle, int(as_))
+    try:
+        yield
+    finally:
+        for number in _SIGNALS:
+            loop.remove_signal_handler(number)
+
+
+def _show(report: RunReport, options: RunOptions) -> None:
+    if report.exit_code:
+        say(report.to_text().rstrip())
+    elif not options.quiet:
+        say(f"done in {report.seconds:.1f} s; logs in {report.folder}")

@@ -1,0 +1,103 @@
+"""`pyreactant explain`: what decided and why, for people and as JSON; no secret is shown."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from tests.harness import environment
+from tests.unit.test_process_group_slurm import step
+
+
+def explain(*arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "pyreactant", "explain", *arguments],
+        env=environment(**settings), capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+
+
+def test_one_process() -> None:
+    ran = explain()
+    assert ran.returncode == 0, ran.stderr
+    assert "> one process         nothing started several" in ran.stdout
+    assert "  Slurm               not in a Slurm job: SLURM_JOB_ID is not set" in ran.stdout
+    assert "process 0 of 1, decided by one process" in ran.stdout
+    assert "local devices  all it can see" in ran.stdout
+
+
+def test_a_task() -> None:
+    ran = explain(**step([2, 2])[1], CUDA_VISIBLE_DEVICES="0,1")
+    assert ran.returncode == 0, ran.stderr
+    assert "> Slurm               task 1 of a step" in ran.stdout
+    assert "    SLURM_STEP_NODELIST=n0,n1" in ran.stdout
+    assert "process 1 of 4, decided by Slurm" in ran.stdout
+    assert "  hosts          n0, n0, n1, n1" in ran.stdout
+    assert "  run            slurm 123.4 restart 0" in ran.stdout
+    assert "  local devices  1\n" in ran.stdout
+    assert "note: 2 tasks on this node see the same 2 GPUs; this one takes 1 of" in ran.stdout
+
+
+def test_json() -> None:
+    ran = explain("--json", **step([1, 1])[1])
+    assert ran.returncode == 0, ran.stderr
+    report = json.loads(ran.stdout)
+    assert report["decided"] == "Slurm"
+    assert report["group"]["hosts"] == ["n0", "n1"]
+    assert report["group"]["coordinator_address"].startswith("n0:6")
+    assert report["error"] is None
+    names = [resolver["name"] for resolver in report["resolvers"]]
+    assert names == [
+        "arguments", "environment", "Slurm", "Open MPI", "PMIx", "Cloud TPU on GKE",
+        "Cloud TPU metadata", "one process",
+    ]  # fmt: skip
+    assert [r["name"] for r in report["resolvers"] if r["decides"]] == ["Slurm"]
+    assert [r["name"] for r in report["resolvers"] if r["applies"]] == ["Slurm", "one process"]
+    assert report["resolvers"][2]["saw"]["SLURM_PROCID"] == "1"
+
+
+SHELL = {"SLURM_JOB_ID": "9", "SLURM_JOB_NUM_NODES": "1", "SLURM_NTASKS": "4"}
+LINE = "srun --kill-on-bad-exit=1 ..."
+
+
+def test_a_launch_that_cannot_work() -> None:
+    ran = explain(**SHELL)
+    assert ran.returncode == 2
+    assert "> Slurm               the launch cannot work" in ran.stdout
+    assert "Slurm decides, and the launch cannot work" in ran.stdout
+    assert ran.stderr.startswith("error: this is a shell of Slurm job 9")
+    assert ran.stderr.endswith(f"{LINE}\n")
+    ran = explain("--json", **SHELL)
+    assert ran.returncode == 2
+    report = json.loads(ran.stdout)
+    assert (report["decided"], report["group"], report["line"]) == (None, None, LINE)
+    assert report["error"].endswith(LINE)
+
+
+def test_a_trap_that_comes_too_late_is_shown() -> None:
+    ran = explain(**SHELL, PYREACTANT_NUM_PROCESSES="1")
+    assert ran.returncode == 0, ran.stderr
+    assert "    would be an error: this is a shell of Slurm job 9" in ran.stdout
+    assert LINE in ran.stdout
+    assert "process 0 of 1, decided by environment" in ran.stdout
+
+
+@pytest.mark.parametrize("arguments", [[], ["--json"]])
+def test_no_secret_is_shown(arguments: list[str]) -> None:
+    ran = explain(
+        *arguments, PYREACTANT_SECRET="hush", PYREACTANT_SECRET_FILE="/hush",
+        http_proxy="http://me:hush@proxy:1", HTTPS_PROXY="http://me:hush@proxy:1",
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    assert "hush" not in ran.stdout + ran.stderr
+    assert "goes around the proxy of http_proxy, HTTPS_PROXY" in ran.stdout
+
+
+def test_it_starts_nothing_heavy() -> None:
+    code = (
+        "import sys; from pyreactant.process_group import resolve; resolve(environ={});"
+        "print(*{'jax', 'subprocess', 'urllib.request', 'http.client'} & set(sys.modules))"
+    )
+    argv = [sys.executable, "-c", code]
+    ran = subprocess.run(argv, env=environment(), capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == ""

@@ -1,0 +1,116 @@
+"""Supervised runs as real processes, and their reports."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.harness import Finished, environment, free_port, spawn
+
+RUN = (sys.executable, "-m", "pyreactant", "run")
+FAULTY = str(Path(__file__).with_name("faulty.py"))
+
+
+@dataclass(frozen=True)
+class Run:
+    """How supervisors ended, and the report."""
+
+    finished: Sequence[Finished]
+    folder: Path
+
+    @property
+    def code(self) -> int | None:
+        return self.finished[0].code
+
+    @property
+    def report(self) -> dict[str, Any]:
+        return json.loads((self.folder / "report.json").read_text())
+
+    def log(self, process: int) -> bytes:
+        return (self.folder / f"process-{process}.log").read_bytes()
+
+    def __str__(self) -> str:
+        return "\n".join(f"--- supervisor {i}: exit {f.code}\n{f.log}"
+                         for i, f in enumerate(self.finished))  # fmt: skip
+
+
+def run_local(
+    folder: Path, *arguments: str, settings: Mapping[str, str] | None = None, timeout: float = 90
+) -> Run:
+    """``pyreactant run ARGUMENTS`` on this machine's CPU."""
+    out = folder / "run"
+    settings = {"PYREACTANT_PLATFORM": "cpu", "FAULT_EVENT": str(folder / "event"),
+                **(settings or {})}  # fmt: skip
+    argv = [*RUN, "--folder", str(out), *arguments]
+    return Run(spawn([argv], [environment(**settings)], folder, timeout), out)
+
+
+def task_environments(
+    folder: Path, count: int, settings: Sequence[Mapping[str, str]] | None = None
+) -> list[dict[str, str]]:
+    """What a launcher that only sets PYREACTANT_* gives each of its tasks."""
+    address = f"127.0.0.1:{free_port()}"
+    return [
+        environment(**{
+            "PYREACTANT_PLATFORM": "cpu",
+            "PYREACTANT_NUM_PROCESSES": str(count),
+            "PYREACTANT_PROCESS_INDEX": str(index),
+            "PYREACTANT_COORDINATOR_ADDRESS": address,
+            "PYREACTANT_SECRET": "0123456789abcdef0123456789abcdef",
+            "FAULT_EVENT": str(folder / "event"),
+            **(settings[index] if settings else {}),
+        })
+        for index in range(count)
+    ]  # fmt: skip
+
+
+def run_tasks(
+    folder: Path,
+    *arguments: str,
+    count: int = 2,
+    settings: Sequence[Mapping[str, str]] | None = None,
+    started: Sequence[int] | None = None,
+    timeout: float = 90,
+) -> Run:
+    """``pyreactant run ARGUMENTS``, started once per process as srun or ssh would."""
+    out = folder / "run"
+    environments = task_environments(folder, count, settings)
+    chosen = range(count) if started is None else started
+    argv = [*RUN, "--folder", str(out), *arguments]
+    return Run(spawn([argv] * len(chosen), [environments[i] for i in chosen], folder, timeout), out)
+
+
+def left_behind(folder: Path) -> list[str]:
+    """Processes that still run with this folder in their environment."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            if (
+                int(entry.name) != os.getpid()
+                and f"FAULT_EVENT={folder}".encode() in (entry / "environ").read_bytes()
+            ):
+                found.append((entry / "cmdline").read_bytes().replace(b"\0", b" ").decode())
+        except OSError:
+            continue
+    return found
+
+
+def script(folder: Path, text: str) -> str:
+    """A script with this text."""
+    path = folder / "script.py"
+    path.write_text(text)
+    return str(path)
+
+
+def popen(folder: Path, *arguments: str, **settings: str) -> "subprocess.Popen[str]":
+    """A run to send signals to; the caller ends it."""
+    return subprocess.Popen(
+        [*RUN, "--folder", str(folder / "run"), *arguments], cwd=folder, text=True,
+        env=environment(PYREACTANT_PLATFORM="cpu", FAULT_EVENT=str(folder / "event"), **settings),
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )  # fmt: skip

@@ -1,0 +1,61 @@
+"""Each way to break a run, once: the whole run ends, and the report names the process.
+
+How long it takes is measured by `make faults`, 20 times each; here only who is named.
+"""
+
+from pathlib import Path
+
+import pytest
+
+from tests.launch.runs import FAULTY, Run, left_behind, run_local, run_tasks
+
+CAUSES = {
+    "raise": ("user", 1, "raised ValueError: broken here"),
+    "kill": ("lost", 6, "was killed by SIGKILL"),
+    "stop": ("timeout", 7, "stopped answering while stopped by a signal"),
+    "exit0": ("user", 1, "exit code 0|has ended its program"),
+    "leave0": ("user", 1, "ended with exit code 0"),
+    "exit3": ("user", 1, "exit code 3"),
+    "never": ("rendezvous", 4, "never came to initialize"),
+}
+CASES = [
+    *(("local", fault, when, process)
+      for fault, process in (("raise", 0), ("kill", 1), ("stop", 0), ("exit0", 1), ("leave0", 0))
+      for when in ("cold", "warm")),
+    ("local", "exit3", "warm", 0),
+    ("local", "exit0", "start", 0),
+    ("local", "never", "start", 1),
+    ("tasks", "kill", "warm", 0),
+    ("tasks", "stop", "warm", 1),
+    ("tasks", "raise", "cold", 1),
+    ("tasks", "leave0", "warm", 1),
+    ("tasks", "never", "start", 0),
+]  # fmt: skip
+
+
+def check(run: Run, fault: str, process: int) -> None:
+    cause, code, words = CAUSES[fault]
+    report = run.report
+    assert [f.code for f in run.finished] == [code] * len(run.finished), run
+    assert (report["cause"], report["exit_code"]) == (cause, code), run
+    assert report["first_error"]["process"] == process, run
+    assert any(word in report["summary"] for word in words.split("|")), run
+    assert f"process {process} on " in report["summary"]
+    assert len(report["processes"]) == 2
+    assert report["facts"]["jax"]
+    if fault == "raise":
+        assert 'raise ValueError("broken here")' in report["first_error"]["traceback"]
+        assert "_supervised" not in report["first_error"]["traceback"]
+    if fault in ("stop", "never"):
+        assert "faulty.py" in report["first_error"]["stacks"]
+
+
+@pytest.mark.parametrize(("how", "fault", "when", "process"), CASES)
+def test_fault(how: str, fault: str, when: str, process: int, tmp_path: Path) -> None:
+    start = run_local if how == "local" else run_tasks
+    local = ["--processes", "2"] if how == "local" else []
+    run = start(
+        tmp_path, *local, "--stall-timeout", "3", "--", FAULTY, fault, str(process), when
+    )  # fmt: skip
+    check(run, fault, process)
+    assert not left_behind(tmp_path)

@@ -1,0 +1,274 @@
+"""The roll-call on real sockets: who is let in, what strangers cannot do, a thousand at once."""
+
+import asyncio
+import contextlib
+import os
+import socket
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import hypothesis
+import hypothesis.strategies as st
+import pytest
+
+from pyreactant import RendezvousError
+from pyreactant.launch._rollcall import RollCall, Uplink, join
+from pyreactant.launch._wire import GREETING, LINE_LIMIT
+from tests.harness import free_port
+
+SECRET = b"0123456789abcdef0123456789abcdef"
+
+
+class Heard:
+    """What a roll-call passed on."""
+
+    def __init__(self) -> None:
+        self.admitted: list[int] = []
+        self.messages: list[dict[str, Any]] = []
+        self.lost: dict[int, str] = {}
+
+    def admit(self, hello: dict[str, Any]) -> str | None:
+        self.admitted.append(int(hello["process"]))
+        return None
+
+    def lose(self, process: int, why: str) -> None:
+        self.lost[process] = why
+
+
+@contextlib.asynccontextmanager
+async def listening(heard: Heard, heartbeat: float = 5.0) -> AsyncIterator[tuple[RollCall, str]]:
+    call = RollCall(SECRET, heard.admit, heard.messages.append, heard.lose, heartbeat)
+    address = f"127.0.0.1:{free_port()}"
+    await call.listen(address, 16)
+    try:
+        yield call, address
+    finally:
+        await call.close()
+
+
+async def enter(
+    address: str, process: int = 1, secret: bytes = SECRET, timeout: float = 10
+) -> Uplink:
+    return await join(
+        address, secret, {"type": "join", "process": process}, timeout, lambda _: None
+    )
+
+
+async def until(condition: Callable[[], object], seconds: float = 10) -> None:
+    async with asyncio.timeout(seconds):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+def stranger(address: str, data: bytes) -> bytes:
+    """Send bytes and read what comes until the server hangs up."""
+    host, port = address.split(":")
+    with socket.create_connection((host, int(port)), timeout=10) as sock:
+        received = b""
+        with contextlib.suppress(OSError):
+            sock.sendall(data)
+            sock.shutdown(socket.SHUT_WR)
+        with contextlib.suppress(ConnectionResetError):
+            while chunk := sock.recv(65536):
+                received += chunk
+    return received
+
+
+def test_members_are_heard_and_their_end_is_noticed() -> None:
+    async def scenario() -> None:
+        heard = Heard()
+        async with listening(heard) as (call, address):
+            uplink = await enter(address)
+            uplink.send({"type": "phase", "process": 0, "phase": "started"})
+            await until(lambda: heard.messages)
+            # It speaks for its own process, whatever it says.
+            assert heard.messages == [{"type": "phase", "process": 1, "phase": "started"}]
+            call.members[1].send({"type": "go"})
+            while (order := await uplink.receive(5))["type"] == "alive":
+                pass
+            assert order == {"type": "go"}
+            uplink.close()
+            await until(lambda: 1 in heard.lost)
+
+    asyncio.run(scenario())
+
+
+def test_a_silent_member_is_lost() -> None:
+    async def scenario() -> None:
+        heard = Heard()
+        async with listening(heard, heartbeat=0.5) as (_, address):
+            uplink = await enter(address)
+            await until(lambda: 1 in heard.lost)
+            uplink.close()
+            assert "its machine or the network to it is down" in heard.lost[1]
+
+    asyncio.run(scenario())
+
+
+def test_wrong_secret_is_refused_and_told() -> None:
+    async def scenario() -> None:
+        heard = Heard()
+        async with listening(heard) as (call, address):
+            with pytest.raises(RendezvousError, match="secret differs"):
+                await enter(address, secret=b"another secret of some length")
+            assert not heard.admitted
+            assert call.refused == [
+                "a connection from 127.0.0.1: it does not have this run's secret"
+            ]
+
+    asyncio.run(scenario())
+
+
+def test_a_server_without_the_secret_is_not_obeyed() -> None:
+    """Who listens in process 0's place can say nothing that is believed."""
+
+    async def impostor(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(GREETING + b"0" * 64 + b"\n")
+        await reader.readline()
+        writer.write(b"0" * 64 + b' {"type":"admitted"}\n')
+        await reader.read()
+        writer.close()
+
+    async def scenario() -> None:
+        port = free_port()
+        async with await asyncio.start_server(impostor, "127.0.0.1", port):
+            with pytest.raises(RendezvousError, match="does not have this run's secret"):
+                await enter(f"127.0.0.1:{port}")
+
+    asyncio.run(scenario())
+
+
+def test_another_service_on_the_port() -> None:
+    async def web(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        writer.close()
+
+    async def scenario() -> None:
+        port = free_port()
+        async with await asyncio.start_server(web, "127.0.0.1", port):
+            with pytest.raises(RendezvousError, match="is not the roll-call of this version"):
+                await enter(f"127.0.0.1:{port}", timeout=0.3)
+
+    asyncio.run(scenario())
+
+
+def test_nobody_listens_and_unresolvable_hosts() -> None:
+    with pytest.raises(RendezvousError, match="Connection refused; check that process 0 runs"):
+        asyncio.run(enter(f"127.0.0.1:{free_port()}", timeout=0.3))
+    with pytest.raises(RendezvousError, match=r"'no-such-host.invalid' does not resolve here"):
+        asyncio.run(enter("no-such-host.invalid:4711", timeout=0.3))
+
+
+def test_taken_port() -> None:
+    async def scenario() -> None:
+        async with listening(Heard()) as (_, address):
+            other = RollCall(SECRET, lambda _: None, print, print, 5.0)
+            with pytest.raises(RendezvousError, match="choose another port in PYREACTANT_COORD"):
+                await other.listen(address, 2)
+
+    asyncio.run(scenario())
+
+
+GARBAGE = st.one_of(
+    st.binary(max_size=300),
+    st.binary(max_size=200).map(lambda b: b + b"\n"),
+    st.binary(max_size=100).map(lambda b: b"0" * 64 + b" " + b"f" * 64 + b" " + b + b"\n"),
+    st.sampled_from([
+        b"", b"\n", b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x02\x00" + b"\0" * 64,
+        b"x" * (LINE_LIMIT + 10), b"x" * LINE_LIMIT + b"\n" * 3, b"[" * 100_000 + b"\n",
+        b"0" * 64 + b" " + b"0" * 64 + b' {"type":"join","process":1}\n',
+    ]),
+)  # fmt: skip
+
+
+def test_strangers_cannot_stall_or_break_it() -> None:
+    """Garbage of every kind, cut anywhere; a member that is in goes on being heard."""
+
+    async def scenario() -> None:
+        heard = Heard()
+        async with listening(heard) as (call, address):
+            uplink = await enter(address)
+            beat = asyncio.create_task(_alive(uplink))
+
+            @hypothesis.settings(max_examples=150, deadline=None, database=None)
+            @hypothesis.given(GARBAGE)
+            def throw(data: bytes) -> None:
+                answer = stranger(address, data)
+                assert answer.startswith(GREETING)
+                assert b"admitted" not in answer
+
+            await asyncio.to_thread(throw)
+            uplink.send({"type": "phase", "phase": "started"})
+            await until(lambda: heard.messages)
+            beat.cancel()
+            assert heard.admitted == [1]
+            assert not heard.lost
+            assert len(call.refused) == 20
+            await until(lambda: not call._strangers)
+            uplink.close()
+
+    asyncio.run(scenario())
+
+
+def test_half_open_connections_do_not_keep_members_out() -> None:
+    async def scenario() -> None:
+        heard = Heard()
+        async with listening(heard) as (call, address):
+            host, port = address.split(":")
+
+            def connect() -> list[socket.socket]:
+                return [socket.create_connection((host, int(port))) for _ in range(300)]
+
+            idle = await asyncio.to_thread(connect)
+            await until(lambda: len(call._strangers) >= 128)
+            uplink = await enter(address)
+            assert heard.admitted == [1]
+            assert len(call._strangers) <= 129  # the oldest were pushed out
+            uplink.close()
+            for sock in idle:
+                sock.close()
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("hello", [
+    {"type": "join"}, {"type": "join", "process": "one"}, {"type": "join", "process": None},
+    {"type": "join", "process": [1]},
+])  # fmt: skip
+def test_members_with_strange_first_messages(hello: dict[str, Any]) -> None:
+    async def scenario() -> None:
+        async with listening(Heard()) as (_, address):
+            said = {"type": "join", "process": None, **hello}
+            with pytest.raises(RendezvousError, match="first message lacks or mistakes"):
+                await join(address, SECRET, said, 5, lambda _: None)
+
+    asyncio.run(scenario())
+
+
+async def _alive(uplink: Uplink) -> None:
+    while True:
+        uplink.send({"type": "alive"})
+        await asyncio.sleep(0.2)
+
+
+def test_a_thousand_processes() -> None:
+    """All come, all are told to go; `make bench` says how long it takes."""
+    count = 1024 if os.environ.get("PYREACTANT_CI") else 256
+
+    async def one(address: str, process: int) -> str:
+        uplink = await enter(address, process, timeout=60)
+        while (order := await uplink.receive(60))["type"] == "alive":
+            pass
+        uplink.close()
+        return str(order["type"])
+
+    async def scenario() -> None:
+        heard = Heard()
+        async with listening(heard, heartbeat=60) as (call, address):
+            tasks = [asyncio.create_task(one(address, i)) for i in range(1, count)]
+            await until(lambda: len(call.members) == count - 1, 60)
+            for member in call.members.values():
+                member.send({"type": "go"})
+            assert set(await asyncio.gather(*tasks)) == {"go"}
+
+    asyncio.run(scenario())

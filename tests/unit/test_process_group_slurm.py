@@ -1,0 +1,399 @@
+"""Slurm: every task of a step agrees with the others; every wrong start says the right line."""
+
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given
+
+import pyreactant as pr
+from pyreactant.process_group import ProcessGroup, port_of, resolve
+from pyreactant.process_group._slurm import slurm
+from pyreactant.process_group._slurm_nodes import host_names, tasks_per_node
+from tests.harness import require
+
+Environment = dict[str, str]
+
+
+def step(tasks: Sequence[int], nodes: str = "", **more: str) -> list[Environment]:
+    """What srun gives to each task of a step, as seen with Slurm 22.05."""
+    common = {
+        "SLURM_JOB_ID": "123",
+        "SLURM_STEP_ID": "4",
+        "SLURM_NTASKS": str(sum(tasks)),
+        "SLURM_STEP_NUM_TASKS": str(sum(tasks)),
+        "SLURM_STEP_NODELIST": nodes or ",".join(f"n{i}" for i in range(len(tasks))),
+        "SLURM_STEP_TASKS_PER_NODE": ",".join(map(str, tasks)),
+    }
+    places = [(node, local) for node, here in enumerate(tasks) for local in range(here)]
+    return [
+        {
+            **common,
+            "SLURM_PROCID": str(index),
+            "SLURM_NODEID": str(node),
+            "SLURM_LOCALID": str(local),
+            **more,
+        }
+        for index, (node, local) in enumerate(places)
+    ]
+
+
+def message(environ: Environment) -> str:
+    """The error of a launch, as resolve raises it."""
+    with pytest.raises(pr.InvalidArgumentError) as caught:
+        resolve(environ=environ)
+    return str(caught.value)
+
+
+@given(st.lists(st.integers(1, 5), min_size=1, max_size=5).filter(lambda t: sum(t) > 1))
+def test_all_tasks_of_a_step_agree(tasks: list[int]) -> None:
+    groups = [resolve(environ=environ) for environ in step(tasks)]
+    assert sorted(g.process_index for g in groups) == list(range(sum(tasks)))
+    assert {(g.num_processes, g.coordinator_address, g.run_id, g.hosts) for g in groups} == {
+        (
+            sum(tasks),
+            f"n0:{port_of('slurm 123.4 restart 0')}",
+            "slurm 123.4 restart 0",
+            tuple(f"n{i}" for i, here in enumerate(tasks) for _ in range(here)),
+        )
+    }
+    assert {g.source for g in groups} == {"Slurm"}
+
+
+@given(
+    st.lists(st.integers(1, 3), min_size=1, max_size=4).filter(lambda t: sum(t) > 1),
+    st.integers(1, 4),
+)
+def test_tasks_of_a_node_share_its_gpus(tasks: list[int], each: int) -> None:
+    gpus = each * 6  # what one, two and three tasks can share
+    visible = ",".join(map(str, range(gpus)))
+    groups = [resolve(environ=e) for e in step(tasks, CUDA_VISIBLE_DEVICES=visible)]
+    start = 0
+    for here in tasks:
+        own = [g.local_device_ids for g in groups[start : start + here]]
+        if here == 1:
+            assert own == [None]
+        else:
+            assert [i for ids in own for i in ids or ()] == list(range(gpus))
+            assert len({len(ids or ()) for ids in own}) == 1
+        start += here
+
+
+def test_a_requeued_job_and_another_step_are_other_runs() -> None:
+    first, second = step([1, 1])[0], step([1, 1])[0] | {"SLURM_STEP_ID": "5"}
+    again = first | {"SLURM_RESTART_COUNT": "1"}
+    groups = [resolve(environ=e) for e in (first, second, again)]
+    assert [g.run_id for g in groups] == [
+        "slurm 123.4 restart 0",
+        "slurm 123.5 restart 0",
+        "slurm 123.4 restart 1",
+    ]
+    assert len({g.coordinator_address for g in groups}) == 3
+
+
+def test_one_task_needs_nothing_more() -> None:
+    alone = {"SLURM_JOB_ID": "1", "SLURM_STEP_ID": "0", "SLURM_PROCID": "0", "SLURM_NTASKS": "1"}
+    run_id = "slurm 1.0 restart 0"
+    assert resolve(environ=alone) == ProcessGroup(source="Slurm", run_id=run_id)
+    on_a_node = alone | {"SLURM_STEP_NODELIST": "n7", "CUDA_VISIBLE_DEVICES": "0,1"}
+    assert resolve(environ=on_a_node).hosts == ("n7",)
+    assert slurm(on_a_node).notes == ("the one task on this node drives all 2 GPUs that it sees",)
+
+
+@pytest.mark.parametrize(
+    ("distribution", "tasks", "known"),
+    [
+        ("block", [2, 2], True),
+        ("block:cyclic", [2, 2], True),
+        ("cyclic", [2, 2], False),
+        ("plane", [2, 2], False),
+        ("cyclic", [1, 1], True),  # what srun says of one task per node
+        ("cyclic", [2], True),
+        ("arbitrary", [2], True),
+    ],
+)
+def test_hosts_are_given_where_the_order_is_known(
+    distribution: str, tasks: list[int], known: bool
+) -> None:
+    group = resolve(environ=step(tasks, SLURM_DISTRIBUTION=distribution)[0])
+    assert (group.hosts is not None) == known
+    assert str(group.coordinator_address).startswith("n0:")
+
+
+def test_arbitrary_distribution_hides_task_0() -> None:
+    environ = step([1, 1], SLURM_DISTRIBUTION="arbitrary")[0]
+    said = message(environ)
+    assert "SLURM_DISTRIBUTION=arbitrary does not say on which node task 0 is" in said
+    port = port_of("slurm 123.4 restart 0")
+    assert said.endswith(
+        f'PYREACTANT_COORDINATOR_ADDRESS=$(head -n 1 "$SLURM_HOSTFILE"):{port} '
+        "srun --kill-on-bad-exit=1 ..."
+    )
+    group = resolve(environ=environ | {"PYREACTANT_COORDINATOR_ADDRESS": "n1:1"})
+    assert (group.coordinator_address, group.hosts) == ("n1:1", None)
+
+
+BATCH = {"SLURM_JOB_ID": "9", "SLURM_JOB_NUM_NODES": "1", "SLURM_PROCID": "0"}
+SALLOC = {"SLURM_JOB_ID": "9", "SLURM_JOB_NUM_NODES": "1"}
+INTERACTIVE = SALLOC | {"SLURM_STEP_ID": "4294967290", "SLURM_STEP_NUM_TASKS": "1"}
+
+
+@pytest.mark.parametrize("shell", [BATCH, SALLOC, INTERACTIVE])
+@pytest.mark.parametrize(
+    ("size", "tasks"),
+    [
+        ({"SLURM_NTASKS": "4"}, 4),
+        ({"SLURM_JOB_NUM_NODES": "3"}, 3),
+        ({"SLURM_JOB_NUM_NODES": "2", "SLURM_NTASKS_PER_NODE": "4"}, 8),
+    ],
+)
+def test_shell_of_a_job(shell: Environment, size: Environment, tasks: int) -> None:
+    assert message(shell | size) == (
+        f"this is a shell of Slurm job 9 and none of its {tasks} tasks, so it would run alone "
+        "(PYREACTANT_NUM_PROCESSES=1, if that is meant); start every task with: "
+        "srun --kill-on-bad-exit=1 ..."
+    )
+    alone = shell | size | {"PYREACTANT_NUM_PROCESSES": "1"}
+    assert resolve(environ=alone) == ProcessGroup(source="environment")
+
+
+@pytest.mark.parametrize("shell", [BATCH, SALLOC, INTERACTIVE, BATCH | {"SLURM_NTASKS": "1"}])
+def test_shell_of_a_job_of_one_task(shell: Environment) -> None:
+    assert resolve(environ=shell) == ProcessGroup(source="Slurm")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "SLURM_JOB_ID",
+        "SLURM_STEP_ID",
+        "SLURM_PROCID",
+        "SLURM_STEP_NODELIST",
+        "SLURM_STEP_TASKS_PER_NODE",
+    ],
+)
+def test_a_part_of_the_environment(name: str) -> None:
+    environ = step([2, 2])[0]
+    del environ[name]
+    assert f"{name} must be set beside the launcher's other variables" in message(environ)
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({"SLURM_PROCID": "x"}, "SLURM_PROCID must be a whole number, got 'x'"),
+        ({"SLURM_PROCID": "3"}, "process_index must be from 0 to 2 with num_processes=3, got 3"),
+        ({"SLURM_STEP_TASKS_PER_NODE": "2,2"}, "must be those of 3 tasks, got '2,2'"),
+        ({"SLURM_STEP_TASKS_PER_NODE": "2;1"}, "must look like '2(x3),1', got '2;1'"),
+        ({"SLURM_NODEID": "2"}, "SLURM_NODEID must be from 0 to 1"),
+        ({"SLURM_STEP_NODELIST": "n0"}, "must be of 2 host names, got n0"),
+        ({"SLURM_STEP_NODELIST": "/etc/passwd"}, "must look like 'n[1-4],login'"),
+        ({"SLURM_STEP_NODELIST": "-V"}, "must look like 'n[1-4],login'"),
+    ],
+)
+def test_nonsense(change: Environment, expected: str) -> None:
+    assert expected in message(step([2, 1])[0] | change)
+
+
+# GPUs
+
+
+@pytest.mark.parametrize(
+    "bound",
+    [
+        {"SLURM_GPUS_PER_TASK": "1"},
+        {"SLURM_NTASKS_PER_GPU": "1"},
+        {"SLURM_TRES_PER_TASK": "cpu=4,gres/gpu=1"},
+        {"SLURM_GPU_BIND": "closest"},
+        {"SLURMD_TRES_BIND": "gpu:single:1"},
+        {"PYREACTANT_PLATFORM": "cpu"},
+        {"CUDA_VISIBLE_DEVICES": "3"},
+        {"CUDA_VISIBLE_DEVICES": ""},
+        {"CUDA_VISIBLE_DEVICES": "-1"},
+    ],
+)
+def test_tasks_with_gpus_of_their_own_or_none_share_nothing(bound: Environment) -> None:
+    visible = {"CUDA_VISIBLE_DEVICES": "0,1,2", "SLURM_GPUS_ON_NODE": "3"}
+    for environ in step([2, 2]):
+        assert resolve(environ=environ | visible | bound).local_device_ids is None
+
+
+@pytest.mark.parametrize(
+    "unbound",
+    [
+        {"SLURM_TRES_PER_TASK": "cpu=4"},
+        {"SLURM_GPUS_PER_TASK": "1", "SLURM_GPU_BIND": "none"},
+        {"SLURM_GPUS_PER_TASK": "1", "SLURMD_TRES_BIND": "gpu:none"},
+    ],
+)
+@pytest.mark.parametrize(
+    "visible",
+    [
+        {"CUDA_VISIBLE_DEVICES": "0,1,2,3"},
+        {"CUDA_VISIBLE_DEVICES": "GPU-a,GPU-b,GPU-c,GPU-d,-1,7"},
+        {"SLURM_GPUS_ON_NODE": "4"},
+        {"SLURM_STEP_GPUS": "0,2,4,6"},
+    ],
+)
+def test_gpus_seen_by_all_are_shared_out(unbound: Environment, visible: Environment) -> None:
+    second = step([2, 2])[1] | visible | unbound
+    assert resolve(environ=second).local_device_ids == (2, 3)
+    assert slurm(second).notes == (
+        "2 tasks on this node see the same 4 GPUs; this one takes 2, 3 of them",
+    )
+
+
+@pytest.mark.parametrize(
+    ("tasks", "visible", "seen"),
+    [
+        (3, {"CUDA_VISIBLE_DEVICES": "0,1,2,3"}, "3 tasks on this node see the same 4 GPUs"),
+        (8, {"SLURM_GPUS_ON_NODE": "4"}, "8 tasks on this node see the same 4 GPUs"),
+        (
+            2,
+            {"CUDA_VISIBLE_DEVICES": "0", "SLURM_GPUS_ON_NODE": "1"},
+            "2 tasks on this node see the same 1 GPU, ",
+        ),
+    ],
+)
+def test_gpus_that_cannot_be_shared_out(tasks: int, visible: Environment, seen: str) -> None:
+    environ = step([tasks])[0] | visible
+    said = message(environ)
+    assert said.startswith(seen)
+    gpus = visible.get("SLURM_GPUS_ON_NODE", "4")
+    assert said.endswith(
+        f": srun --ntasks-per-node={gpus} --gpus-per-task=1 --kill-on-bad-exit=1 ..."
+    )
+    named = environ | {"PYREACTANT_LOCAL_DEVICE_IDS": "0"}
+    assert resolve(environ=named).local_device_ids == (0,)
+    assert resolve(local_device_ids=[2], environ=environ).local_device_ids == (2,)
+
+
+def test_nonsense_about_gpus() -> None:
+    environ = step([2])[0] | {"CUDA_VISIBLE_DEVICES": "0,1", "SLURM_LOCALID": "2"}
+    assert "task's index on its node must be from 0 to 1, got 2" in message(environ)
+
+
+# The two notations
+
+
+@given(st.lists(st.tuples(st.integers(1, 300), st.integers(1, 20)), min_size=1, max_size=8))
+def test_tasks_per_node(runs: list[tuple[int, int]]) -> None:
+    text = ",".join(f"{n}(x{times})" if times > 1 else str(n) for n, times in runs)
+    assert tasks_per_node(text) == tuple(n for n, times in runs for _ in range(times))
+
+
+@given(st.text("0123456789(x),", max_size=30) | st.text(max_size=20))
+def test_any_tasks_per_node_are_read_or_explained(text: str) -> None:
+    try:
+        tasks = tasks_per_node(text)
+    except pr.InvalidArgumentError:
+        return
+    assert min(tasks) > 0
+
+
+def test_huge_tasks_per_node_take_no_memory() -> None:
+    with pytest.raises(pr.InvalidArgumentError, match="must look like"):
+        tasks_per_node("1(x999999999)")
+
+
+NODE_LISTS = {
+    "n[07]": ("n07",),
+    "a,n[01-02]-ib[3-4]": ("a", "n01-ib3", "n01-ib4", "n02-ib3", "n02-ib4"),
+    "rack[1-2]node[01-02]": ("rack1node01", "rack1node02", "rack2node01", "rack2node02"),
+    "n[1,3-4],login": ("n1", "n3", "n4", "login"),
+    "n[9-11]": ("n9", "n10", "n11"),
+}
+
+
+@pytest.fixture
+def slurm_conf(tmp_path: Path) -> Environment:
+    """A slurm.conf that names no real controller: scontrol reads it and asks nobody."""
+    require(shutil.which("scontrol"), "scontrol, of Debian's slurm-client")
+    file = tmp_path / "slurm.conf"
+    file.write_text("ClusterName=test\nSlurmctldHost=nowhere\n")
+    return {"SLURM_CONF": str(file)}
+
+
+@pytest.mark.parametrize("nodes", NODE_LISTS)
+def test_node_lists(nodes: str, slurm_conf: Environment) -> None:
+    expected = NODE_LISTS[nodes]
+    assert host_names(nodes, len(expected), slurm_conf) == expected
+    groups = [resolve(environ=e | slurm_conf) for e in step([2] * len(expected), nodes)]
+    assert {g.hosts for g in groups} == {tuple(h for h in expected for _ in range(2))}
+    assert str(groups[0].coordinator_address).startswith(f"{expected[0]}:")
+
+
+def test_suffix_is_read_where_slurm_reads_it(slurm_conf: Environment) -> None:
+    # Slurm 22.05 neither writes nor reads such a list.
+    try:
+        names = host_names("n[01-03]-ib", 3, slurm_conf)
+    except pr.InvalidArgumentError as error:
+        names, said = None, str(error)
+    assert names == ("n01-ib", "n02-ib", "n03-ib") if names else "Invalid hostlist" in said
+    written = host_names("n01-ib,n02-ib,n03-ib", 3, slurm_conf)
+    assert written == ("n01-ib", "n02-ib", "n03-ib")
+
+
+def test_scontrol_misunderstands_without_saying_so(slurm_conf: Environment) -> None:
+    with pytest.raises(pr.InvalidArgumentError, match=r"'n\[07' must be of 1 host names, got n\]"):
+        host_names("n[07", 1, slurm_conf)
+
+
+def test_lists_without_brackets_need_no_scontrol() -> None:
+    environ = {"PATH": "/nowhere"}
+    assert host_names("n1", 1, environ) == ("n1",)
+    assert host_names("n1,login.example.org", 2, environ) == ("n1", "login.example.org")
+    assert host_names("fe80::1", None, environ) == ("fe80::1",)
+    ipv6 = resolve(environ=step([2], "fe80::1")[0])
+    assert str(ipv6.coordinator_address).startswith("[fe80::1]:")
+
+
+def scontrol(folder: Path, script: str) -> Environment:
+    """A stand-in for scontrol that runs this script."""
+    program = folder / "scontrol"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    return {"PATH": f"{folder}{os.pathsep}{os.environ['PATH']}"}
+
+
+@pytest.mark.parametrize(
+    ("script", "problem"),
+    [
+        (None, "could not be started (No such file or directory)"),
+        ("echo first >&2; echo it is broken >&2; exit 3", "ended with 3 and said: it is broken"),
+        ("exit 1", "ended with 1 and said: nothing"),
+    ],
+)
+def test_scontrol_is_absent_or_fails(script: str | None, problem: str, tmp_path: Path) -> None:
+    path = scontrol(tmp_path, script) if script else {"PATH": str(tmp_path)}
+    environ = step([1, 1], "n[1-2]")[0] | path
+    said = message(environ)
+    assert f"the node list 'n[1-2]' needs Slurm's scontrol, which {problem}" in said
+    port = port_of("slurm 123.4 restart 0")
+    assert said.endswith(
+        "before srun: export PYREACTANT_COORDINATOR_ADDRESS=$(scontrol show hostnames "
+        f'"$SLURM_JOB_NODELIST" | head -n 1):{port}'
+    )
+    found = slurm(environ | {"PYREACTANT_COORDINATOR_ADDRESS": "n1:1"})
+    assert found.group
+    assert (found.group.coordinator_address, found.group.hosts) == ("n1:1", None)
+    assert problem in found.notes[0]
+
+
+def test_scontrol_does_not_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pyreactant.process_group._slurm_nodes._TIMEOUT", 0.1)
+    path = scontrol(tmp_path, "exec sleep 60")
+    with pytest.raises(pr.InvalidArgumentError, match=r"scontrol, which did not end within 0\.1 s"):
+        host_names("n[1-2]", 2, path)
+
+
+@given(st.text(max_size=20))
+def test_any_node_list_is_read_or_explained(text: str) -> None:
+    try:
+        names = host_names(text, None, {"PATH": "/nowhere"})
+    except pr.InvalidArgumentError:
+        return
+    assert ",".join(names) == text
