@@ -17,7 +17,7 @@ from ._wire import LINE_LIMIT, Wire, WireError
 Message = dict[str, Any]
 
 _STRANGERS = 128
-"""Connections that have not shown the secret yet; more push out the oldest."""
+"""Connections that have not shown the secret yet, at least; more push out the oldest."""
 
 _HANDSHAKE = 10.0
 """Seconds in which a stranger must show it."""
@@ -66,6 +66,7 @@ class RollCall:
         self._admit, self._hear, self._lose = admit, hear, lose
         self._heartbeat_timeout = heartbeat_timeout
         self._strangers: dict[asyncio.StreamWriter, None] = {}
+        self._room = _STRANGERS
         self._server: asyncio.Server | None = None
         self._heartbeat: asyncio.Task[None] | None = None
 
@@ -76,10 +77,11 @@ class RollCall:
             RendezvousError: The port is taken.
         """
         host, port = split_address(address)
+        self._room = max(_STRANGERS, 2 * expected)
         bind = host if is_loopback(address) else None
         try:
             self._server = await asyncio.start_server(
-                self._serve, bind, port, limit=LINE_LIMIT, backlog=max(128, expected)
+                self._serve, bind, port, limit=LINE_LIMIT, backlog=self._room
             )
         except socket.gaierror as error:
             raise RendezvousError(
@@ -134,7 +136,7 @@ class RollCall:
         """The member that a stranger turns out to be, or nothing."""
         wire = Wire(self._secret, server=True)
         self._strangers[writer] = None
-        if len(self._strangers) > _STRANGERS:
+        if len(self._strangers) > self._room:
             oldest = next(iter(self._strangers))
             del self._strangers[oldest]
             oldest.transport.abort()
@@ -189,6 +191,10 @@ class RollCall:
                     )
 
 
+class _GoneError(RendezvousError):
+    """The connection to process 0 is no more."""
+
+
 class Uplink:
     """Every other process's end of the roll-call."""
 
@@ -217,9 +223,9 @@ class Uplink:
                 "is down"
             ) from None
         except (OSError, ValueError) as error:
-            raise RendezvousError(f"the connection to process 0 broke ({error})") from None
+            raise _GoneError(f"the connection to process 0 broke ({error})") from None
         if not line:
-            raise RendezvousError("process 0 has gone")
+            raise _GoneError("process 0 has gone")
         if line.startswith(_REFUSED):
             raise RendezvousError(
                 "process 0 refused this process: the run's secret differs between the two; set "
@@ -241,22 +247,18 @@ async def join(
     Raises:
         RendezvousError: Not in time, or refused.
     """
-    host, port = split_address(address)
     deadline = time.monotonic() + timeout
     while True:
         try:
-            async with asyncio.timeout(min(5.0, timeout)):
-                reader, writer = await asyncio.open_connection(host, port, limit=LINE_LIMIT)
-                wire = Wire(secret, server=False)
-                wire.read_greeting(await reader.readline())
-            break
+            return await _enter(address, secret, hello, max(5.0, timeout))
         except socket.gaierror as error:
+            host, _ = split_address(address)
             why = f"the host {host!r} does not resolve here ({error.strerror})"
         except TimeoutError:
             why = "no answer"
         except OSError as error:
             why = os.strerror(error.errno) if error.errno else str(error)
-        except (ValueError, WireError) as error:
+        except (ValueError, _GreetingError, _GoneError) as error:
             why = str(error)
         if time.monotonic() > deadline:
             raise RendezvousError(
@@ -266,10 +268,30 @@ async def join(
             )
         progress(why)
         await asyncio.sleep(0.1)
+
+
+class _GreetingError(RendezvousError):
+    """What listens there is something else."""
+
+
+async def _enter(
+    address: str, secret: bytes, hello: Mapping[str, Any], timeout: float
+) -> Uplink:  # fmt: skip
+    """One try to connect and to be admitted."""
+    host, port = split_address(address)
+    wire = Wire(secret, server=False)
+    async with asyncio.timeout(timeout):
+        reader, writer = await asyncio.open_connection(host, port, limit=LINE_LIMIT)
     uplink = Uplink(reader, writer, wire)
     try:
+        async with asyncio.timeout(timeout):
+            greeting = await reader.readline()
+        try:
+            wire.read_greeting(greeting)
+        except WireError as error:
+            raise _GreetingError(str(error)) from None
         uplink.send(hello)
-        answer = await uplink.receive(max(5.0, deadline - time.monotonic()))
+        answer = await uplink.receive(timeout)
         if answer["type"] == "refused":
             raise RendezvousError(f"process 0 refused this process: {answer['why']}")
     except BaseException:

@@ -36,10 +36,12 @@ class Heard:
 
 
 @contextlib.asynccontextmanager
-async def listening(heard: Heard, heartbeat: float = 5.0) -> AsyncIterator[tuple[RollCall, str]]:
+async def listening(
+    heard: Heard, heartbeat: float = 5.0, expected: int = 16
+) -> AsyncIterator[tuple[RollCall, str]]:
     call = RollCall(SECRET, heard.admit, heard.messages.append, heard.lose, heartbeat)
     address = f"127.0.0.1:{free_port()}"
-    await call.listen(address, 16)
+    await call.listen(address, expected)
     try:
         yield call, address
     finally:
@@ -264,7 +266,7 @@ def test_a_thousand_processes() -> None:
 
     async def scenario() -> None:
         heard = Heard()
-        async with listening(heard, heartbeat=60) as (call, address):
+        async with listening(heard, heartbeat=60, expected=count) as (call, address):
             tasks = [asyncio.create_task(one(address, i)) for i in range(1, count)]
             await until(lambda: len(call.members) == count - 1, 60)
             for member in call.members.values():
