@@ -1,6 +1,8 @@
 """One sharded product from start to verdict: what `pyreactant matmul` runs and reports."""
 
 import importlib.metadata
+import json
+import os
 import statistics
 import time
 from collections.abc import Callable
@@ -12,7 +14,7 @@ from ._array import ShardedArray
 from ._check import check_product
 from ._collective import everywhere
 from ._dtypes import as_dtype
-from ._errors import InvalidArgumentError
+from ._errors import FileError, InvalidArgumentError
 from ._matmul import (
     Spec,
     check_operands,
@@ -180,6 +182,22 @@ def run_matmul(request: MatmulRequest) -> MatmulReport:
         c, operands, shardings, request.precision, x.shape[1], compile_seconds,
         tuple(seconds), check, check_seconds,
     )  # fmt: skip
+
+
+def write_report(report: MatmulReport, path: Path) -> None:
+    """Write the report as JSON, whole or not at all.
+
+    Raises:
+        FileError: It cannot be written.
+    """
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        partial.write_text(json.dumps(report.to_dict(), indent=2, allow_nan=False) + "\n")
+        partial.replace(path)
+    except OSError as error:
+        raise FileError(f"{path}: the report cannot be written ({error.strerror})") from None
+    finally:
+        partial.unlink(missing_ok=True)
 
 
 def _operands(request: MatmulRequest) -> tuple[Source, Source, str]:

@@ -13,6 +13,7 @@ from .._errors import PyReactantError
 from ._explain import explain
 from ._matmul import matmul
 from ._run import run
+from ._slurm import app as slurm
 
 app = typer.Typer(
     add_completion=False,
@@ -21,11 +22,12 @@ app = typer.Typer(
     rich_markup_mode=None,
     help="Sharded array programs on many processes, on JAX.",
     epilog="Exit codes: 0 done, 1 a program failed, 2 usage, 3 something required is missing here, "
-    "4 rendezvous failed, 5 a mismatch was found, 6 out of memory, 7 timeout.",
+    "4 rendezvous failed, 5 a mismatch was found, 6 a process was lost, 7 timeout.",
 )
 app.command()(matmul)
 app.command()(explain)
 app.command(context_settings={"allow_interspersed_args": False})(run)
+app.add_typer(slurm, name="slurm")
 
 
 def _version(asked: bool) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .._errors import InvalidArgumentError
+from .._errors import FileError, InvalidArgumentError
 from .._text import MESH_HELP, SPEC_HELP, parse_mesh, parse_spec
 
 if TYPE_CHECKING:
@@ -41,6 +41,9 @@ def matmul(
     y: Annotated[Path | None, typer.Option("--y", help="Right operand, a .npy file.")] = None,
     out: Annotated[Path | None, typer.Option(help="Write the product to this .npy file.")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Let --out replace it.")] = False,
+    report_file: Annotated[
+        Path | None, typer.Option("--report", help="Write the report as JSON to this file.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
     """Multiply two sharded matrices, check the product, and report.
@@ -54,8 +57,10 @@ def matmul(
     mesh_given = None if mesh is None else parse_mesh(mesh, ids)
     specs = [None if text is None else parse_spec(text) for text in (spec, y_spec, out_spec)]
     sizes, files = _sizes(size, m, k, n), _files(x, y)
+    if report_file is not None and not report_file.absolute().parent.is_dir():
+        raise FileError(f"--report {report_file}: its folder does not exist")
 
-    from .._matmul_report import MatmulRequest, run_matmul
+    from .._matmul_report import MatmulRequest, run_matmul, write_report
     from .._runtime import initialize, process_index
 
     initialize(backend, platform=platform, num_cpu_devices=cpu_devices)
@@ -66,6 +71,8 @@ def matmul(
         )
     )  # fmt: skip
     if process_index() == 0:
+        if report_file is not None:
+            write_report(report, report_file)
         if as_json:
             print(json.dumps(report.to_dict(), indent=2, allow_nan=False))
         else:

@@ -87,17 +87,17 @@ class Head:
         return why
 
     def hear(self, event: Mapping[str, Any]) -> None:
-        """Take in an event from any machine."""
+        """Take in an event from any machine; nonsense is nothing."""
         kind = event["type"]
-        if kind == "ended":
-            self._ended.add(int(event["process"]))
-        elif kind == "signal":
-            self._stop.ask(int(event["number"]), event.get("process"), time.monotonic())
-        else:
-            try:
+        try:
+            if kind == "ended":
+                self._ended.add(int(event["process"]))
+            elif kind == "signal":
+                self._stop.ask(int(event["number"]), event.get("process"), time.monotonic())
+            else:
                 self.states[int(event["process"])].apply(event, time.monotonic())
-            except (KeyError, TypeError, ValueError, IndexError):
-                return  # a message of another version, or a program that speaks for itself
+        except (LookupError, TypeError, ValueError, ArithmeticError):
+            return  # a message of another version, or a program that speaks for itself
         self._news.set()
 
     def lose(self, process: int, why: str) -> None:
@@ -179,7 +179,11 @@ class Head:
             await self._wait_for_news(0.05 if found_at else 0.2)
 
     def _broken(self, now: float) -> Failure | None:
-        if self._stop.ends_all:
+        found = judge(self.states, now)
+        asked_at = self._stop.asked_at
+        # A launcher ends the other tasks as soon as one has failed, and that is the cause.
+        before = found is not None and not found.consequence and found.at < (asked_at or now)
+        if self._stop.ends_all and not before:
             if self._stop.overdue(now):
                 return failure(self._stop.cause, self._stop.summary, None, now)
             return None  # what happens to processes that were told to stop is no failure
@@ -188,7 +192,7 @@ class Head:
             slow = [s for s in self.states if not s.finished]
             summary = f"the run took more than {limit:g} s; {names(slow)} still ran"
             return failure("timeout", summary, slow[0] if slow else None, self._began + limit)
-        return judge(self.states, now)
+        return found
 
     async def _end_all(self, *, stacks: bool) -> None:
         """Have every machine end its programs; those that cannot answer do so by themselves."""

@@ -7,9 +7,10 @@ import secrets
 import signal
 import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from .._errors import InvalidArgumentError, PyReactantError, RendezvousError
@@ -34,7 +35,8 @@ def supervise(options: RunOptions) -> int:
     """Run a program on every process of a run and see it end. Collective.
 
     Every launcher starts it once per process; on one machine it starts `options.processes` by
-    itself. The report is in the run's folder.
+    itself. The report is in the run's folder. It is meant as a process's last act: once the run is
+    over, SIGINT, SIGTERM, SIGHUP and SIGUSR1 are ignored.
 
     Returns:
         The exit code of the run, the same on every process.
@@ -250,16 +252,26 @@ def _progress(options: RunOptions) -> Callable[[str], None]:
 
 
 @contextlib.contextmanager
-def _signals(handle: Callable[[int], None]) -> Any:
+def _signals(handle: Callable[[int], None]) -> Iterator[None]:
+    """Take signals until the run is over; after that they change nothing any more.
+
+    A launcher ends the other tasks as soon as one has ended (srun --kill-on-bad-exit), and
+    that must not replace the exit code of the one that is about to say what happened.
+    """
     loop = asyncio.get_running_loop()
+
+    def take(number: int, _: FrameType | None) -> None:
+        stop = signal.SIGTERM if number == signal.SIGHUP else number
+        loop.call_soon_threadsafe(handle, int(stop))
+
+    # Not loop.add_signal_handler, which leaves the default action behind when the loop closes.
     for number in _SIGNALS:
-        as_ = signal.SIGTERM if number == signal.SIGHUP else number
-        loop.add_signal_handler(number, handle, int(as_))
+        signal.signal(number, take)
     try:
         yield
     finally:
         for number in _SIGNALS:
-            loop.remove_signal_handler(number)
+            signal.signal(number, signal.SIG_IGN)
 
 
 def _show(report: RunReport, options: RunOptions) -> None:

@@ -1,0 +1,46 @@
+"""What `pyreactant slurm` would do, word for word, and that docs/slurm.md says the same."""
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.harness import REPOSITORY, environment
+
+DOCS = (REPOSITORY / "docs" / "slurm.md").read_text()
+# Each recipe is a command with --dry-run and, in the block below it, what it prints.
+RECIPES = re.findall(
+    r"```bash\n(pyreactant slurm [^`]*--dry-run[^`]*)\n```\n+```text\n([^`]*)```", DOCS
+)
+
+
+@pytest.mark.parametrize(("command", "printed"), RECIPES)
+def test_recipe(command: str, printed: str) -> None:
+    _, *arguments = shlex.split(command.replace("\\\n", " "))
+    done = subprocess.run(
+        [sys.executable, "-m", "pyreactant", *arguments], cwd=REPOSITORY, env=environment(),
+        capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.replace(str(REPOSITORY), "/home/me/pyreactant") == printed
+
+
+def test_there_are_recipes() -> None:
+    assert len(RECIPES) >= 6
+
+
+def test_main_sbatch_has_the_example_it_is_made_of() -> None:
+    """Nodes, tasks, CPUs and feature of Reactant's own Slurm example."""
+    lines = (REPOSITORY / "slurm" / "main.sbatch").read_text().splitlines()
+    options = {line.removeprefix("#SBATCH --") for line in lines if line.startswith("#SBATCH")}
+    assert {"nodes=2", "ntasks-per-node=1", "cpus-per-task=72", "constraint=gpu", "requeue",
+            "open-mode=append", "time=00:20:00"} <= options  # fmt: skip
+
+
+@pytest.mark.parametrize("script", sorted((REPOSITORY / "slurm").glob("*.s*")), ids=lambda p: p.name)
+def test_scripts_parse(script: Path) -> None:
+    done = subprocess.run(["bash", "-n", str(script)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

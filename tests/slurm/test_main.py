@@ -1,0 +1,160 @@
+"""`sbatch slurm/main.sbatch` on a real Slurm: the matmul, programs, failures, preemption."""
+
+import json
+import shutil
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+from tests.harness import REPOSITORY, environment
+from tests.launch.runs import FAULTY
+from tests.slurm.cluster import Cluster, Job
+
+MAIN = str(REPOSITORY / "slurm" / "main.sbatch")
+STEPPING = str(Path(__file__).with_name("stepping.py"))
+
+
+def settings(**more: str) -> dict[str, str]:
+    usual = {
+        "PYREACTANT_PYTHON": sys.executable,
+        "PYREACTANT_PLATFORM": "cpu",
+        "PYREACTANT_NUM_CPU_DEVICES": "2",
+        "PYREACTANT_SIZE": "256",
+    }
+    return environment(**{**usual, **more})
+
+
+def run(cluster: Cluster, folder: Path, *arguments: str, **more: str) -> tuple[Job, str, Path]:
+    """Submit from this folder and wait: the job, what it printed, and its output folder."""
+    number = cluster.submit([MAIN, *arguments], env=settings(**more), cwd=folder)
+    job = cluster.wait(number, timeout=120)
+    printed = (folder / f"pyreactant-{number}.out").read_text()
+    return job, printed, folder / f"pyreactant-job-{number}"
+
+
+def report(folder: Path) -> dict[str, object]:
+    return dict(json.loads((folder / "report.json").read_text()))
+
+
+def test_matmul_and_its_verdict(cluster: Cluster, tmp_path: Path) -> None:
+    job, printed, output = run(
+        cluster, tmp_path, http_proxy="http://user:hunter2@127.0.0.1:9", MY_TOKEN="hunter2",
+        PYREACTANT_MESH="x=4", PYREACTANT_SPEC="x,None", LD_PRELOAD="",
+    )  # fmt: skip
+    assert (job.state, job.code) == ("COMPLETED", 0), printed
+    assert "verdict: jax agrees with the float64 oracle" in printed
+    assert "[0] jax" in printed
+    found = json.loads((output / "results" / "jax.json").read_text())
+    assert (found["m"], found["num_processes"], len(found["devices"])) == (256, 2, 4)
+    assert found["mesh"]["axis_names"] == ["x"]
+    assert np.load(output / "results" / "jax.npy").shape == (256, 256)
+    assert report(output / "jax")["cause"] == "done"
+    assert (output / "jax" / "process-1.log").exists()
+    provenance = {p.name: p.read_text() for p in (output / "provenance").iterdir()}
+    assert provenance["nodes"] == "n1\nn2\n"
+    assert "PYREACTANT_MESH=x=4" in provenance["environment"]
+    assert "hunter2" not in "".join(provenance.values())
+    assert f"JobId={job.fields['JobId']}" in provenance["job"]
+    assert "numpy==" in provenance["packages"]
+    assert not (output / ".secret").exists()
+
+
+def test_what_a_program_finds(cluster: Cluster, tmp_path: Path) -> None:
+    """Named on the command line or by PYREACTANT_PROGRAM; its arguments as they were."""
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import os, sys, pyreactant as pr\n"
+        "pr.initialize()\n"
+        "print(sys.argv[1:], pr.num_processes(), len(pr.devices()), pr.backend_name(),\n"
+        "      os.environ['SRUN_CPUS_PER_TASK'], 'http_proxy' in os.environ,\n"
+        "      os.environ.get('PYREACTANT_SECRET_FILE'))\n"
+    )
+    proxy = {"http_proxy": "http://127.0.0.1:9"}
+    job, printed, _ = run(cluster, tmp_path, str(program), "two words", "-x", **proxy)
+    assert (job.state, job.code) == ("COMPLETED", 0), printed
+    assert "[0] ['two words', '-x'] 2 4 jax 72 False None" in printed
+    job, printed, _ = run(cluster, tmp_path, PYREACTANT_PROGRAM=f"{program} -y", **proxy)
+    assert "[0] ['-y'] 2 4 jax" in printed
+
+
+def test_found_from_a_copy_with_spaces(cluster: Cluster, tmp_path: Path) -> None:
+    copy = tmp_path / "my slurm"
+    shutil.copytree(REPOSITORY / "slurm", copy)
+    env = settings(PYREACTANT_SLURM_FOLDER=str(copy), PYREACTANT_OUTPUT=str(tmp_path / "my out"))
+    number = cluster.submit([str(copy / "main.sbatch")], env=env, cwd=tmp_path)
+    job = cluster.wait(number, timeout=120)
+    assert (job.state, job.code) == ("COMPLETED", 0)
+    assert report(tmp_path / "my out" / "jax")["cause"] == "done"
+
+
+def test_a_python_without_pyreactant(cluster: Cluster, tmp_path: Path) -> None:
+    job, printed, _ = run(cluster, tmp_path, PYREACTANT_PYTHON="/usr/bin/false")
+    assert (job.state, job.code) == ("FAILED", 3)
+    assert "/usr/bin/false has no pyreactant; run make matmul" in printed
+
+
+def test_a_killed_process_is_named(cluster: Cluster, tmp_path: Path) -> None:
+    job, printed, output = run(
+        cluster, tmp_path, FAULTY, "kill", "1", "warm", FAULT_EVENT=str(tmp_path / "event")
+    )
+    assert (job.state, job.code) == ("FAILED", 6), printed
+    assert "lost: process 1 on n2 was killed by SIGKILL" in printed
+    assert report(output / "jax")["exit_code"] == 6
+
+
+def test_a_process_that_raises_is_named(cluster: Cluster, tmp_path: Path) -> None:
+    job, printed, _ = run(
+        cluster, tmp_path, FAULTY, "raise", "0", "cold", FAULT_EVENT=str(tmp_path / "event")
+    )
+    assert (job.state, job.code) == ("FAILED", 1), printed
+    assert "user: process 0 on n1 raised ValueError: broken here" in printed
+    assert "the time limit" not in printed
+
+
+def _wait_for(path: Path, seconds: float = 30) -> None:
+    deadline = time.monotonic() + seconds
+    while not path.exists():
+        assert time.monotonic() < deadline, path
+        time.sleep(0.05)
+
+
+def _stories(folder: Path) -> list[list[str]]:
+    return [(folder / f"story-{i}").read_text().splitlines() for i in range(2)]
+
+
+def test_requeue(cluster: Cluster, tmp_path: Path) -> None:
+    """All processes save at the same step, and go on from there in the next allocation."""
+    number = cluster.submit([MAIN, STEPPING, str(tmp_path), "100"], env=settings(), cwd=tmp_path)
+    for process in range(2):
+        _wait_for(tmp_path / f"alive-{process}")
+    cluster.requeue(number)
+    job = cluster.wait(number, timeout=120)
+    printed = (tmp_path / f"pyreactant-{number}.out").read_text()
+    assert (job.state, job.code, job.fields["Restarts"]) == ("COMPLETED", 0, "1"), printed
+    step = (tmp_path / "step-0").read_text()
+    story = ["restart 0 from 0", f"stopped at {step}", f"restart 1 from {step}", "done after 100"]
+    assert _stories(tmp_path) == [story, story], printed
+    output = tmp_path / f"pyreactant-job-{number}" / "jax"
+    assert report(output)["cause"] == "preempted"
+    assert report(output / "restart-1")["cause"] == "done"
+
+
+def test_warned_of_the_time_limit(cluster: Cluster, tmp_path: Path) -> None:
+    """SIGUSR1, as --signal=USR1@90 sends it to the tasks; the job requeues itself."""
+    env = settings(PYREACTANT_MAX_REQUEUES="1")
+    number = cluster.submit([MAIN, STEPPING, str(tmp_path), "100"], env=env, cwd=tmp_path)
+    for process in range(2):
+        _wait_for(tmp_path / f"alive-{process}")
+    assert cluster.run(["scancel", "--signal=USR1", str(number)]).returncode == 0
+    cluster.wait(number, until={"PENDING"})
+    time.sleep(1.1)  # as in Cluster.requeue
+    cluster.run(["scontrol", "update", f"JobId={number}", "StartTime=now"])
+    job = cluster.wait(number, timeout=120)
+    printed = (tmp_path / f"pyreactant-{number}.out").read_text()
+    assert (job.state, job.code, job.fields["Restarts"]) == ("COMPLETED", 0, "1"), printed
+    assert "== preempted: requeue 1 of 1" in printed
+    first, second = _stories(tmp_path)
+    assert first == second
+    assert [line.split()[0] for line in first] == ["restart", "stopped", "restart", "done"]
