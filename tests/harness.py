@@ -43,7 +43,8 @@ def free_port() -> int:
 
 def environment(**settings: str) -> dict[str, str]:
     """This environment without settings of a run, and with these."""
-    dropped = ("PYREACTANT_", "JAX_", "XLA_", "SLURM_", "OMPI_", "PMI_")
+    dropped = ("PYREACTANT_", "JAX_", "XLA_", "SLURM_", "OMPI_", "PMI", "MPI_LOCAL", "TPU_", "MEGASCALE_",
+               "GCE_METADATA_")  # fmt: skip
     kept = {k: v for k, v in os.environ.items() if not k.startswith(dropped)}
     return {**kept, "PYTHONPATH": str(REPOSITORY), "PYTHONUNBUFFERED": "1", **settings}
 

@@ -11,11 +11,18 @@ import pytest
 from tests.harness import REPOSITORY, environment, free_port, require
 
 README = (REPOSITORY / "README.md").read_text()
-BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+DOCS = {path.name: path.read_text() for path in sorted((REPOSITORY / "docs").glob("*.md"))}
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+# Run elsewhere: by test_the_two_commands, on the Slurm of tests/slurm, and as goldens there.
+ELSEWHERE = ("make", "sbatch", "pyreactant slurm")
 
 
-def _blocks(language: str) -> list[str]:
-    return [text for kind, text in BLOCKS if kind == language]
+def _blocks(language: str, text: str = README) -> list[str]:
+    return [code for kind, code in BLOCK.findall(text) if kind == language]
+
+
+def _everywhere(language: str) -> list[str]:
+    return [code for text in (README, *DOCS.values()) for code in _blocks(language, text)]
 
 
 def _environment() -> dict[str, str]:
@@ -23,20 +30,20 @@ def _environment() -> dict[str, str]:
     return environment(PATH=f"{tools}{os.pathsep}{os.environ['PATH']}")
 
 
-@pytest.mark.parametrize("code", _blocks("python"))
+@pytest.mark.parametrize("code", _everywhere("python"))
 def test_python(code: str, tmp_path: Path) -> None:
     argv = [sys.executable, "-c", code]
     ran = subprocess.run(argv, env=_environment(), cwd=tmp_path, capture_output=True, text=True)
     assert ran.returncode == 0, ran.stderr
 
 
-@pytest.mark.parametrize("code", [b for b in _blocks("bash") if not b.startswith("make")])
+@pytest.mark.parametrize("code", [b for b in _everywhere("bash") if not b.startswith(ELSEWHERE)])
 def test_shell(code: str, tmp_path: Path) -> None:
     code = code.replace("29517", str(free_port()))
     argv = ["bash", "-euo", "pipefail", "-c", code]
     ran = subprocess.run(argv, env=_environment(), cwd=tmp_path, capture_output=True, text=True)
     assert ran.returncode == 0, ran.stderr
-    assert "right" in ran.stdout
+    assert "right" in ran.stdout or "matmul" not in code
 
 
 def test_the_two_commands() -> None:
@@ -54,5 +61,11 @@ def test_the_two_commands() -> None:
 
 
 def test_links() -> None:
-    for target in re.findall(r"\]\(([^)]+)\)", README):
-        assert (REPOSITORY / target).exists(), target
+    texts = {REPOSITORY / "README.md": README}
+    texts |= {REPOSITORY / "docs" / name: text for name, text in DOCS.items()}
+    for path, text in texts.items():
+        for target in re.findall(r"\]\(([^)#:]+)\)", text):
+            assert (path.parent / target).exists(), f"{path.name}: {target}"
+        for anchor in re.findall(r"\]\(#([^)]+)\)", text):
+            headings = re.findall(r"^#+ (.*)", text, re.MULTILINE)
+            assert anchor in {h.lower().replace(" ", "-") for h in headings}, anchor

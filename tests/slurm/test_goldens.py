@@ -40,7 +40,9 @@ def test_main_sbatch_has_the_example_it_is_made_of() -> None:
             "open-mode=append", "time=00:20:00"} <= options  # fmt: skip
 
 
-@pytest.mark.parametrize("script", sorted((REPOSITORY / "slurm").glob("*.s*")), ids=lambda p: p.name)
+@pytest.mark.parametrize(
+    "script", sorted((REPOSITORY / "slurm").glob("*.s*")), ids=lambda p: p.name
+)
 def test_scripts_parse(script: Path) -> None:
     done = subprocess.run(["bash", "-n", str(script)], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

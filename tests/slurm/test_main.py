@@ -1,6 +1,8 @@
 """`sbatch slurm/main.sbatch` on a real Slurm: the matmul, programs, failures, preemption."""
 
 import json
+import re
+import shlex
 import shutil
 import sys
 import time
@@ -59,6 +61,16 @@ def test_matmul_and_its_verdict(cluster: Cluster, tmp_path: Path) -> None:
     assert f"JobId={job.fields['JobId']}" in provenance["job"]
     assert "numpy==" in provenance["packages"]
     assert not (output / ".secret").exists()
+
+
+def test_the_command_of_the_readme(cluster: Cluster, tmp_path: Path) -> None:
+    (command,) = re.findall("^sbatch .*", (REPOSITORY / "README.md").read_text(), re.MULTILINE)
+    sbatch, *arguments = shlex.split(command.replace("slurm/main.sbatch", shlex.quote(MAIN)))
+    assert sbatch == "sbatch"
+    number = cluster.submit(arguments, env=settings(), cwd=tmp_path)
+    job = cluster.wait(number, timeout=120)
+    assert (job.state, job.code) == ("COMPLETED", 0)
+    assert "verdict: jax agrees" in (tmp_path / f"pyreactant-{number}.out").read_text()
 
 
 def test_what_a_program_finds(cluster: Cluster, tmp_path: Path) -> None:
