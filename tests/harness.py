@@ -15,6 +15,11 @@ from typing import Any
 import pytest
 
 REPOSITORY = Path(__file__).resolve().parent.parent
+OF_A_RUN = (
+    "PYREACTANT_", "JAX_", "XLA_", "SLURM_", "OMPI_", "PMI", "MPI_LOCAL", "TPU_", "MEGASCALE_",
+    "GCE_METADATA_",
+)  # fmt: skip
+"""How variables begin that a launcher or a user sets for a run."""
 
 
 @dataclass(frozen=True)
@@ -43,9 +48,7 @@ def free_port() -> int:
 
 def environment(**settings: str) -> dict[str, str]:
     """This environment without settings of a run, and with these."""
-    dropped = ("PYREACTANT_", "JAX_", "XLA_", "SLURM_", "OMPI_", "PMI", "MPI_LOCAL", "TPU_", "MEGASCALE_",
-               "GCE_METADATA_")  # fmt: skip
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(dropped)}
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(OF_A_RUN)}
     return {**kept, "PYTHONPATH": str(REPOSITORY), "PYTHONUNBUFFERED": "1", **settings}
 
 

@@ -25,8 +25,27 @@ def _loaded(code: str) -> list[str]:
 
 
 def test_import_loads_no_runtime() -> None:
-    new = set(_loaded("import pyreactant")) - set(_loaded("import numpy"))
+    every = "import pyreactant as pr; [getattr(pr, name) for name in pr.__all__]"
+    new = set(_loaded(every)) - set(_loaded("import numpy"))
     assert not new & set(HEAVY)
+    assert "numpy" not in _loaded("import pyreactant")
+
+
+def test_what_is_not_there_is_an_attribute_error() -> None:
+    import pyreactant
+
+    with pytest.raises(AttributeError, match="has no attribute 'nonsense'"):
+        pyreactant.nonsense  # noqa: B018
+    assert set(pyreactant.__all__) <= set(dir(pyreactant))
+
+
+def test_the_lazy_names_are_the_typed_ones() -> None:
+    """What type checkers see and what is loaded is written down twice."""
+    import pyreactant
+
+    text = (REPOSITORY / "pyreactant" / "__init__.py").read_text()
+    typed = set(re.findall(r"import (\w+) as \1", text))
+    assert typed == set(pyreactant.__all__) - {"__version__"}
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["matmul", "--help"], ["--version"]])
