@@ -98,10 +98,13 @@ def initialize(
         raise InvalidArgumentError(f"unknown backend {name!r}; known are: {', '.join(BACKENDS)}")
     group = resolve(**group_said)
     options = _options(options_said)
+    several = group.num_processes > 1  # a process for itself alone keeps nobody waiting
+    if several:
+        _supervised.tell("phase", phase="initializing")
     runtime = _load(name)
-    _supervised.tell("phase", phase="initializing")
     runtime.start(group, options)
-    _supervised.tell("phase", phase="initialized")
+    if several:
+        _supervised.tell("phase", phase="initialized")
     _running = Running(runtime, group, options)
 
 

@@ -35,6 +35,10 @@ class Link:
         self._asked = False
         threading.Thread(target=self._listen, name="pyreactant pulse", daemon=True).start()
 
+    def close(self) -> None:
+        """Have nothing more to do with the supervisor."""
+        self._socket.close()
+
     def tell(self, kind: str, **message: Any) -> None:
         """Send a message; a supervisor that is gone ends this process elsewhere."""
         if kind == "phase":
@@ -74,18 +78,22 @@ class Link:
     def _listen(self) -> None:
         buffer = b""
         due = time.monotonic()
+        orders = select.poll()  # select() itself takes no descriptor above 1023
+        orders.register(self._socket, select.POLLIN)
         while True:
             if (now := time.monotonic()) >= due:
                 due = now + PULSE
                 self.tell(
                     "pulse", collectives=_supervised.collectives, waiting=_supervised.waiting > 0
                 )
-            if not select.select([self._socket], [], [], max(0.0, due - now))[0]:
+            if not orders.poll(max(0.0, due - now) * 1000):
                 continue
             try:
                 data = self._socket.recv(65536)
-            except OSError:
+            except ConnectionError:
                 data = b""
+            except OSError:
+                return  # the program has closed all that is open, or given the number away
             if not data:  # the supervisor has died, and nobody would ever end this process
                 os._exit(6)
             *lines, buffer = (buffer + data).split(b"\n")

@@ -3,15 +3,18 @@
 ``python -m pyreactant._supervised script.py ...`` or ``... -m module ...``.
 """
 
+import builtins
 import ctypes
 import faulthandler
+import io
 import os
+import pkgutil
 import runpy
 import signal
 import sys
 import traceback
 from pathlib import Path
-from types import TracebackType
+from types import ModuleType, TracebackType
 
 from .. import _supervised
 from .._errors import PyReactantError
@@ -34,16 +37,17 @@ def main() -> None:
     arguments = sys.argv[1:]
     is_module = arguments[0] == "-m"
     sys.argv = arguments[1:] if is_module else arguments
-    # As Python does: the current folder for a module, the script's own for a script.
-    sys.path[0] = str(Path.cwd()) if is_module else str(Path(sys.argv[0]).resolve().parent)
+    if not sys.flags.safe_path:
+        # As Python does: the current folder for a module, the script's own for a script.
+        sys.path[0] = str(Path.cwd()) if is_module else str(Path(sys.argv[0]).resolve().parent)
     try:
         if is_module:
             runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
         else:
-            runpy.run_path(sys.argv[0], run_name="__main__")
+            _run_script(sys.argv[0])
     except SystemExit as end:
         # The code now, as exit hooks of a runtime may wait long for the other processes.
-        code = end.code if isinstance(end.code, int) else int(end.code is not None)
+        code = end.code & 255 if isinstance(end.code, int) else int(end.code is not None)
         _supervised.tell("phase", phase="ending", code=code)
         raise
     except BaseException as error:
@@ -59,6 +63,7 @@ def attach() -> None:
     line, stacks = (int(part) for part in os.environ.pop(DESCRIPTORS).split(","))
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+    os.register_at_fork(after_in_child=_forget)
     for descriptor in (line, stacks):
         os.set_inheritable(descriptor, False)
     faulthandler.register(STACKS_SIGNAL, file=stacks, all_threads=True)
@@ -69,13 +74,36 @@ def attach() -> None:
     _supervised.tell("phase", phase="started")
 
 
+def _run_script(path: str) -> None:
+    """As Python does, where runpy would have a relative `__file__`, and no `__main__` at exit."""
+    whole = os.path.join(Path.cwd(), path)  # noqa: PTH118 - as Python, which leaves "./" in
+    if pkgutil.get_importer(path) is not None or path.endswith(".pyc"):
+        if not sys.flags.safe_path:
+            del sys.path[0]  # a folder or an archive takes its place
+        runpy.run_path(whole, run_name="__main__")
+        return
+    main = sys.modules["__main__"] = ModuleType("__main__")
+    main.__file__ = whole
+    main.__dict__["__builtins__"] = builtins
+    with io.open_code(whole) as file:
+        code = compile(file.read(), whole, "exec", dont_inherit=True)
+    exec(code, main.__dict__)  # noqa: S102 - it is what this module is for
+
+
+def _forget() -> None:
+    """In a process that the program forked: it does not speak for the program."""
+    if _supervised.link is not None:
+        _supervised.link.close()
+        _supervised.link = None
+
+
 def tell_error(error: BaseException) -> None:
     """Say to the supervisor which exception ends the program."""
     text = "".join(traceback.format_exception(error))
     _supervised.tell(
         "error",
-        exception=type(error).__name__,
-        message=str(error)[:2000],
+        exception=type(error).__name__[:200],
+        message=_text(error)[:2000],
         traceback=text[-_TEXT_LIMIT:],
         causes=_causes(error),
         code=exit_code(error),
@@ -94,7 +122,14 @@ def _causes(error: BaseException) -> list[str]:
     while here is not None and here not in found and len(found) < 5:
         found.append(here)
         here = here.__cause__ or here.__context__
-    return [f"{type(e).__name__}: {e}"[:500] for e in found]
+    return [f"{type(e).__name__}: {_text(e)}"[:500] for e in found]
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:
+        return "<its text cannot be made>"
 
 
 def _of_the_program(trace: TracebackType | None) -> TracebackType | None:
@@ -114,6 +149,6 @@ def _leave(code: int) -> None:
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
-        except (OSError, ValueError):
+        except (OSError, ValueError, AttributeError):  # closed, even before it could be opened
             pass
     os._exit(code)

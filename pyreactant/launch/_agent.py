@@ -4,14 +4,13 @@ import asyncio
 import contextlib
 import os
 import signal
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ..process_group._resolve import COORDINATOR, COUNT, INDEX
-from ._output import Log, Prefixed, Terminal
+from ._output import Log, Prefixed, terminals
 from ._process import ChildProcess, Emit
 from ._secret import SECRET, SECRET_FILE
 
@@ -55,7 +54,6 @@ class Agent:
         self._shown, self._only = shown, only
         self._stall_timeout = stall_timeout
         self._children: list[ChildProcess] = []
-        self._terminals: tuple[Terminal, Terminal] | None = None
         self._token = ""
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -95,12 +93,6 @@ class Agent:
         for index in self._indices:
             self._emit({"type": "ended", "process": index})
 
-    def close(self) -> None:
-        """Write out what is still to be shown."""
-        self._close()
-        for terminal in self._terminals or ():
-            terminal.close(5)
-
     async def watch(self) -> None:
         """Look after the pulses until cancelled."""
         before = time.monotonic()
@@ -118,8 +110,6 @@ class Agent:
             folder.mkdir(parents=True, exist_ok=True)
         # Several agents of a run may share a machine, and each clears up after its own programs.
         self._token = f"{message['run']}/{self._indices[0]}"
-        if self._shown and self._terminals is None:
-            self._terminals = Terminal(sys.stdout.buffer), Terminal(sys.stderr.buffer)
         for index, settings in zip(self._indices, self._settings, strict=True):
             environment = {
                 **{k: v for k, v in os.environ.items() if k not in (SECRET, SECRET_FILE)},
@@ -144,8 +134,8 @@ class Agent:
             self._emit({"type": "log_failed", "process": index, "age": 0.0,
                         "path": str(log.path), "error": log.error})  # fmt: skip
         shown = None
-        if self._terminals is not None and self._only in (None, index):
-            out, err = (Prefixed(t, f"[{index}] ") for t in self._terminals)
+        if self._shown and self._only in (None, index):
+            out, err = (Prefixed(terminal, f"[{index}] ") for terminal in terminals())
             shown = out, err
         return ChildProcess(
             index, self._program, environment, log, shown, self._emit, self._stall_timeout

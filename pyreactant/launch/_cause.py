@@ -96,9 +96,8 @@ def _failures(state: ProcessState) -> Iterator[Failure]:
     elif state.code:
         yield _from_exit(state, state.code)
     elif state.ending_code:
-        yield failure(
-            "user", f"{name} ends with exit code {state.ending_code}", state, times["ending"]
-        )
+        code = state.ending_code
+        yield failure("user", f"{name} ends with exit code {code}", state, times["ending"])
 
 
 def _from_error(state: ProcessState, error: Mapping[str, Any]) -> Failure:
@@ -125,7 +124,8 @@ def _from_exit(state: ProcessState, code: int) -> Failure:
     name, at = state.name(), state.times["exited"]
     if code > 0:
         # sys.exit and os._exit, which no exception tells of.
-        return failure("user", f"{name} ended with exit code {code}", state, at)
+        summary = f"{name} ended with exit code {code}"
+        return failure("user", summary, state, at)
     if state.out_of_memory:
         summary = f"{name} was killed because its machine or cgroup is out of memory"
         return failure("out of memory", summary, state, at)
@@ -152,8 +152,7 @@ def _ended_early(
             )  # fmt: skip
         return None
     for other in [s for s in others if not s.finished]:
-        joins = other.phase == "initializing" and now - other.times["initializing"] > EARLY
-        if joins and not state.initialized and now - at > EARLY:
+        if other.phase == "initializing" and not state.initialized:
             return failure(
                 "user",
                 f"{state.name()} {what} before initialize, while {other.name()} waits for it there",
@@ -179,5 +178,6 @@ def _absent_from_rendezvous(states: Sequence[ProcessState], seen: Failure) -> Fa
     return replace(
         seen,
         process=absent[0].index,
+        consequence=False,  # who never came is known, so nothing else need be waited for
         summary=f"{names(absent)} never came to initialize ({where}); {seen.summary}",
     )

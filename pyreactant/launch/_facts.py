@@ -16,6 +16,9 @@ from ._state import ProcessState, names
 PACKAGES = ("jax", "jaxlib", "libtpu", "juliacall", "numpy")
 SETTINGS = ("XLA_FLAGS", "LIBTPU_INIT_ARGS", "JAX_ENABLE_X64", "JAX_PLATFORMS")
 
+_SHOWN = 8
+"""Differences in the message, which every process is told."""
+
 
 def facts(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
     """Versions and settings of this process; "" where there is none."""
@@ -63,6 +66,8 @@ def differences(states: Sequence[ProcessState], now: float) -> Failure | None:
     if not odd:
         return None
     first = odd[min(odd)]
+    if len(texts) > _SHOWN:
+        texts[_SHOWN:] = [f"and {len(texts) - _SHOWN} more differences"]
     summary = (
         f"the processes run in different environments: {'; '.join(texts)}; install the same on "
         "every machine and set the same, or pass --allow-different-environments"
@@ -83,7 +88,8 @@ def _git(folder: Path, *arguments: str) -> str | None:
     try:
         ran = subprocess.run(
             ["git", "-C", str(folder), *arguments],  # noqa: S607 - the user's own git
-            capture_output=True, text=True, timeout=5, check=False, stdin=subprocess.DEVNULL,
+            capture_output=True, text=True, errors="replace", timeout=5, check=False,
+            stdin=subprocess.DEVNULL,
         )  # fmt: skip
     except (OSError, subprocess.TimeoutExpired):
         return None

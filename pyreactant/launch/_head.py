@@ -19,6 +19,13 @@ _SETTLE = 0.25
 """Seconds to wait for the cause of a failure, which may be heard of after its consequence."""
 
 _SETTLE_CONSEQUENCE = 1.0
+
+_ENDING = 1.5
+"""Seconds in which every machine should have ended its programs."""
+
+_ENDING_BEFORE_RESTART = 15.0
+"""The same where the programs are to be started again, which none of the old may see."""
+
 _NO_RESTART = ("preempted", "interrupted", "environment", "rendezvous")
 
 
@@ -61,7 +68,7 @@ class Head:
     def admit(self, hello: Mapping[str, Any]) -> str | None:
         """Note a process that has come to the roll-call; or why it cannot be in this run."""
         index, count = int(hello["process"]), int(hello["num_processes"])
-        host, facts = str(hello["host"]), dict(hello["facts"])
+        host, facts = str(hello["host"]), {str(k): str(v) for k, v in hello["facts"].items()}
         why = None
         if count != len(self.states):
             why = (
@@ -112,13 +119,18 @@ class Head:
             broken = await self._attempt(restarts)
             if broken is None:
                 break
-            await self._end_all(stacks=broken.cause not in ("preempted", "interrupted"))
-            if restarts == self._options.max_restarts or not self._can_restart(broken):
+            last = restarts == self._options.max_restarts
+            ended = await self._end_all(
+                stacks=broken.cause not in ("preempted", "interrupted"),
+                patience=_ENDING if last else _ENDING_BEFORE_RESTART,
+            )
+            if last or not ended or not self._can_restart(broken):
                 break
             restarts += 1
             self._restarts.append({"cause": broken.cause, "summary": broken.summary, "at": utc()})
             self._say(f"{broken.summary}; restart {restarts} of {self._options.max_restarts}")
             self.states = [s.restarted() for s in self.states]
+            self._stop.restarted()
             self._ended, self._said, broken = set(), set(), None
         return self._report(broken)
 
@@ -167,7 +179,7 @@ class Head:
             broken = self._broken(now)
             if broken is None:
                 found_at = None
-                if all(s.code is not None for s in self.states):
+                if all(s.finished for s in self.states):
                     return self._stop.outcome(self.states, now)
             else:
                 found_at = found_at or now
@@ -188,23 +200,32 @@ class Head:
                 return failure(self._stop.cause, self._stop.summary, None, now)
             return None  # what happens to processes that were told to stop is no failure
         limit = self._options.timeout
-        if limit is not None and self._seconds() > limit:
+        if limit is not None and self._late():
             slow = [s for s in self.states if not s.finished]
             summary = f"the run took more than {limit:g} s; {names(slow)} still ran"
             return failure("timeout", summary, slow[0] if slow else None, self._began + limit)
         return found
 
-    async def _end_all(self, *, stacks: bool) -> None:
-        """Have every machine end its programs; those that cannot answer do so by themselves."""
+    async def _end_all(self, *, stacks: bool, patience: float) -> bool:
+        """Have every machine end its programs; false where one has not said in time that it has.
+
+        Those that cannot answer do so by themselves.
+        """
         self._broadcast({"type": "end", "stacks": stacks})
-        deadline = time.monotonic() + 1.5
+        deadline = time.monotonic() + patience
         while time.monotonic() < deadline:
             if all(s.lost is not None or s.index in self._ended for s in self.states):
-                return
+                return True
             await self._wait_for_news(0.05)
+        return False
 
     def _can_restart(self, broken: Failure) -> bool:
-        return broken.cause not in _NO_RESTART and not any(s.lost for s in self.states)
+        gone = any(s.lost for s in self.states)
+        return broken.cause not in _NO_RESTART and not gone and not self._late()
+
+    def _late(self) -> bool:
+        limit = self._options.timeout
+        return limit is not None and self._seconds() > limit
 
     async def _wait_for_news(self, timeout: float) -> None:
         self._news.clear()

@@ -47,16 +47,12 @@ class RunOptions:
     allow_different_environments: bool = False
 
     def __post_init__(self) -> None:
-        if not self.program or self.program == ["-m"]:
+        if not self.program or list(self.program) == ["-m"]:
             raise InvalidArgumentError(
                 "name a program: pyreactant run -- SCRIPT [ARGUMENTS], or -- -m MODULE [ARGUMENTS]"
             )
         if self.program[0] != "-m":
-            script = Path(self.program[0])
-            if not script.exists():
-                raise FileError(f"there is no script {str(script)!r} in {Path.cwd()}")
-            if script.is_dir() and not (script / "__main__.py").exists():
-                raise FileError(f"{str(script)!r} is a folder without __main__.py, not a script")
+            _check_script(Path(self.program[0]))
         for name, least in (
             ("processes", 1), ("devices_per_process", 1), ("max_restarts", 0)
         ):  # fmt: skip
@@ -69,6 +65,18 @@ class RunOptions:
                 raise InvalidArgumentError(f"{name} must be positive seconds, got {value}")
 
 
+def _check_script(script: Path) -> None:
+    try:
+        there = script.exists()
+        empty = script.is_dir() and not (script / "__main__.py").exists()
+    except OSError as error:
+        raise FileError(f"the script {str(script)!r} cannot be read ({error.strerror})") from None
+    if not there:
+        raise FileError(f"there is no script {str(script)!r} in {Path.cwd()}")
+    if empty:
+        raise FileError(f"{str(script)!r} is a folder without __main__.py, not a script")
+
+
 def fresh_folder(folder: Path | None, name: str, restart: int) -> Path:
     """A folder of this run's own: made now, or a requeued job's next one.
 
@@ -78,15 +86,17 @@ def fresh_folder(folder: Path | None, name: str, restart: int) -> Path:
     chosen = folder or Path("pyreactant-runs", name)
     if restart:
         chosen = chosen / f"restart-{restart}"
-    if chosen.exists() and (not chosen.is_dir() or any(chosen.iterdir())):
-        raise FileError(
-            f"the run's folder {str(chosen)!r} exists and is not empty; name another with --folder"
-        )
     try:
-        chosen.mkdir(parents=True, exist_ok=True)
+        taken = chosen.exists() and (not chosen.is_dir() or any(chosen.iterdir()))
+        if not taken:
+            chosen.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise FileError(
             f"the run's folder {str(chosen)!r} cannot be made ({error.strerror}); name another "
             "with --folder"
         ) from None
+    if taken:
+        raise FileError(
+            f"the run's folder {str(chosen)!r} exists and is not empty; name another with --folder"
+        )
     return chosen.resolve()

@@ -3,10 +3,13 @@
 import codecs
 import os
 import queue
+import select
+import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import BinaryIO
+from typing import TextIO
 
 TAIL = 8192
 """Bytes of a log's end that are kept for the report."""
@@ -53,13 +56,16 @@ class Log:
 
 
 class Terminal:
-    """Our own stdout or stderr, written by a thread so that a slow reader stops nobody else."""
+    """Our own stdout or stderr, written by a thread so that a slow reader stops nobody else.
 
-    def __init__(self, stream: BinaryIO) -> None:
-        self._stream = stream
+    It writes past Python's stream, whose lock it would hold, at exit too, while the reader waits.
+    """
+
+    def __init__(self, stream: TextIO | None) -> None:
+        self._descriptor = _descriptor(stream)
         self._queue: queue.Queue[bytes | None] = queue.Queue()
         self._resume: list[Callable[[], None]] = []
-        self._gone = False
+        self._gone = self._descriptor is None
         self._thread = threading.Thread(target=self._write, daemon=True)
         self._thread.start()
 
@@ -71,6 +77,7 @@ class Terminal:
     def when_ready(self, resume: Callable[[], None]) -> None:
         """Call it, from the writing thread, when the reader has caught up."""
         self._resume.append(resume)
+        self._queue.put(b"")  # it may have caught up since it was asked
 
     def put(self, data: bytes) -> None:
         """Write in turn; nothing where the reader has gone."""
@@ -84,14 +91,46 @@ class Terminal:
 
     def _write(self) -> None:
         while (data := self._queue.get()) is not None:
-            if not self._gone:
-                try:
-                    self._stream.write(data)
-                    self._stream.flush()
-                except (OSError, ValueError):  # as with `| head`: the run goes on, and its logs
-                    self._gone = True
+            try:
+                self._write_all(memoryview(data))
+            except OSError:  # as with `| head`: the run goes on, and its logs
+                self._gone = True
             while self._resume and (self._gone or not self.full):
                 self._resume.pop()()
+
+    def _write_all(self, data: memoryview) -> None:
+        while data and not self._gone:
+            assert self._descriptor is not None
+            try:
+                data = data[os.write(self._descriptor, data) :]
+            except BlockingIOError:  # whoever started us has made it so
+                select.select([], [self._descriptor], [])
+
+
+_terminals: list[Terminal] = []
+
+
+def terminals() -> tuple[Terminal, Terminal]:
+    """Those of this process's stdout and stderr."""
+    if not _terminals:
+        _terminals.extend((Terminal(sys.stdout), Terminal(sys.stderr)))
+    out, err = _terminals
+    return out, err
+
+
+def close_terminals(timeout: float) -> None:
+    """Wait until all is written, at most so many seconds."""
+    deadline = time.monotonic() + timeout
+    for terminal in _terminals:
+        terminal.close(max(0.0, deadline - time.monotonic()))
+    _terminals.clear()
+
+
+def _descriptor(stream: TextIO | None) -> int | None:
+    try:
+        return None if stream is None else stream.fileno()
+    except (OSError, ValueError):
+        return None
 
 
 class Prefixed:
@@ -106,7 +145,15 @@ class Prefixed:
 
     def write(self, data: bytes) -> None:
         """Show a chunk."""
-        text = self._decoder.decode(data)
+        self._show(self._decoder.decode(data))
+
+    def end(self) -> None:
+        """The program has ended, be it within a character or a line."""
+        self._show(self._decoder.decode(b"", True))
+        if not self._at_start:
+            self._show("\n")
+
+    def _show(self, text: str) -> None:
         if not text:
             return
         body, last = (text[:-1], "\n") if text.endswith("\n") else (text, "")

@@ -137,9 +137,11 @@ class ChildProcess:
     def close(self) -> None:
         """Close what is open; the program has ended."""
         self._hang_up()
-        for stream in self._streams:
+        for stream, shown in self._streams.items():
             self._loop.remove_reader(stream)
             stream.close()
+            if shown is not None:
+                shown.end()
         os.close(self._stacks_end)
         self._log.close()
 
@@ -163,7 +165,8 @@ class ChildProcess:
             if not stream.closed:
                 self._loop.add_reader(stream, self._read, stream)
 
-        self._loop.call_soon_threadsafe(listen)
+        with contextlib.suppress(RuntimeError):  # the run has ended meanwhile
+            self._loop.call_soon_threadsafe(listen)
 
     def _read_chunk(self, stream: IO[bytes]) -> bytes | None:
         """Read and pass on once: b"" at the end, None where there is nothing yet."""
@@ -202,7 +205,7 @@ class ChildProcess:
         try:
             message = json.loads(line)
             kind, age = message.pop("type"), now - float(message.pop("at"))
-        except (ValueError, KeyError, AttributeError, TypeError):
+        except (ValueError, KeyError, AttributeError, TypeError, ArithmeticError, RecursionError):
             return  # the program wrote into a file descriptor that is not its own
         if kind == "pulse":
             self._pass_on_pulse(now, message)

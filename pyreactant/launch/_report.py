@@ -3,7 +3,6 @@
 import contextlib
 import json
 import os
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ._cause import Failure
+from ._output import terminals
 from ._state import ProcessState
 
 SCHEMA = 1
@@ -60,11 +60,14 @@ class RunReport:
         """For reading."""
         lines = [f"{self.cause}: {self.summary}", f"exit code {self.exit_code}, after "
                  f"{self.seconds:.1f} s, started {self.started}", ""]  # fmt: skip
+        error = self.first_error or {}
+        rows = _few(self.processes, error.get("process"))
         lines += [
             f"  process {p['index']}{' on ' + p['host'] if p['host'] else ''}: {p['state']}"
-            for p in _few(self.processes)
+            for p in rows
         ]
-        error = self.first_error or {}
+        if len(rows) < len(self.processes):
+            lines.append(f"  and {len(self.processes) - len(rows)} more, in report.json")
         for title, text in (
             ("traceback", error.get("traceback")),
             ("last lines it printed", "" if error.get("traceback") else error.get("log_tail")),
@@ -84,7 +87,8 @@ class RunReport:
             for suffix, content in ((".txt", self.to_text()), (".json", text + "\n")):
                 partial = folder / f".{name}{suffix}.{os.getpid()}"
                 try:
-                    partial.write_text(content)
+                    # Whatever the locale says; and what a program says may be no valid text.
+                    partial.write_text(content, encoding="utf-8", errors="backslashreplace")
                     partial.replace(folder / f"{name}{suffix}")
                 finally:
                     with contextlib.suppress(FileNotFoundError):
@@ -131,17 +135,19 @@ def utc(seconds_ago: float = 0.0) -> str:
 
 
 def say(text: str) -> None:
-    """A line to whoever looks at the terminal; nothing where nobody does any more."""
-    with contextlib.suppress(OSError, ValueError):
-        sys.stderr.write(f"pyreactant: {text}\n")
-        sys.stderr.flush()
+    """A line to whoever looks at the terminal, in turn with what the programs print."""
+    _, err = terminals()
+    err.put(f"pyreactant: {text}\n".encode(errors="backslashreplace"))
 
 
-def _few(rows: Sequence[Mapping[str, Any]], limit: int = 16) -> Sequence[Mapping[str, Any]]:
-    """All rows of a small run; of a large one those that did not end well, first."""
+def _few(
+    rows: Sequence[Mapping[str, Any]], culprit: int | None, limit: int = 16
+) -> Sequence[Mapping[str, Any]]:
+    """All rows of a small run; of a large one what broke it and what did not end well, first."""
     if len(rows) <= limit:
         return rows
-    return sorted(rows, key=lambda r: (r["exit_code"] == 0, r["index"]))[:limit]
+    order = sorted(rows, key=lambda r: (r["index"] != culprit, r["exit_code"] == 0, r["index"]))
+    return order[:limit]
 
 
 def _indent(text: str) -> str:

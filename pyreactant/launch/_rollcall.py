@@ -153,7 +153,7 @@ class RollCall:
             self._strangers.pop(writer, None)
         try:
             why = self._admit(hello)
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
             why = f"its first message lacks or mistakes {error}"
         if why is not None:
             writer.write(wire.pack({"type": "refused", "why": why}))

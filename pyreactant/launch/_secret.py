@@ -4,6 +4,7 @@ import hashlib
 import hmac
 import os
 import secrets
+import shlex
 import stat
 from collections.abc import Mapping
 from pathlib import Path
@@ -29,7 +30,7 @@ def run_secret(group: ProcessGroup, environ: Mapping[str, str] = os.environ) -> 
     """
     path = environ.get(SECRET_FILE)
     if environ.get(SECRET):
-        base, where = environ[SECRET].encode(), SECRET
+        base, where = os.fsencode(environ[SECRET]), SECRET
     elif path:
         base, where = _read(Path(path)), f"{SECRET_FILE} ({path})"
     else:
@@ -57,7 +58,8 @@ def _read(path: Path) -> bytes:
         ) from None
     if stat.S_IMODE(mode) & 0o077:
         raise FileError(
-            f"{path} holds the run's secret but others can read it; do: chmod 600 {path}"
+            f"{path} holds the run's secret but others can read it; do: "
+            f"chmod 600 {shlex.quote(str(path))}"
         )
     return content
 
@@ -65,10 +67,10 @@ def _read(path: Path) -> bytes:
 def _key_file(environ: Mapping[str, str]) -> Path:
     home = Path(environ.get("XDG_CONFIG_HOME") or Path(environ.get("HOME") or "~", ".config"))
     path = home.expanduser() / "pyreactant" / "key"
-    if path.exists():
-        return path
     own = path.with_name(f".key.{os.getpid()}.{secrets.token_hex(4)}")
     try:
+        if path.exists():
+            return path
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor = os.open(own, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "w") as file:

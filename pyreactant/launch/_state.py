@@ -11,6 +11,9 @@ PHASES = (
 )  # fmt: skip
 """What a process goes through, in order; a program without a runtime skips some."""
 
+_LONGEST = 1e9
+"""Seconds that something can be ago; what says more knows nothing of time."""
+
 
 @dataclass(slots=True)
 class ProcessState:
@@ -74,22 +77,29 @@ class ProcessState:
                 self.phase = phase
 
     def apply(self, event: Mapping[str, Any], now: float) -> None:
-        """Take in an event of this process."""
-        at = now - float(event.get("age", 0.0))
+        """Take in an event of this process.
+
+        Raises:
+            LookupError, TypeError, ValueError, ArithmeticError: It is not what it should be.
+        """
+        age = float(event.get("age", 0.0))
+        if not 0 <= age < _LONGEST:
+            raise ValueError(f"age {age}")
+        at = now - age
         kind = event["type"]
         if kind == "spawned":
             self.pid = int(event["pid"])
             self.enter("spawned", at)
         elif kind == "phase":
-            if event.get("code") is not None:
-                self.ending_code = int(event["code"])
+            if event["phase"] == "ending":
+                self.ending_code = int(event.get("code") or 0)
             self._count(int(event.get("collectives", 0)))
             self.enter(str(event["phase"]), at)
         elif kind == "pulse":
-            self._count(int(event["collectives"]))
-            self.waiting_at = (self.waiting_at or at) if event["waiting"] else None
+            if self._count(int(event["collectives"])):
+                self.waiting_at = (self.waiting_at or at) if event["waiting"] else None
         elif kind == "error":
-            self.error = self.error or event
+            self.error = self.error or _exception(event)
             self.times.setdefault("error", at)
         elif kind == "stalled":
             self.stalled = str(event["state"])
@@ -112,9 +122,11 @@ class ProcessState:
         elif kind == "log_failed":
             self.log_error = f"{event['path']}: {event['error']}"
 
-    def _count(self, collectives: int) -> None:
-        if collectives != self.collectives:
+    def _count(self, collectives: int) -> bool:
+        """Note how many there are; false where a later event has told of more."""
+        if collectives > self.collectives:
             self.collectives, self.waiting_at = collectives, None
+        return collectives == self.collectives
 
     def restarted(self) -> "ProcessState":
         """The process before a new attempt."""
@@ -135,6 +147,18 @@ class ProcessState:
         if self.code is None:
             return f"in phase {self.phase}"
         return exit_text(self.code)
+
+
+def _exception(event: Mapping[str, Any]) -> dict[str, Any]:
+    """What is told of an exception, in the types that who reads it counts on."""
+    causes, code = event.get("causes"), event.get("code")
+    return {
+        "exception": str(event["exception"]),
+        "message": str(event["message"]),
+        "traceback": str(event.get("traceback") or ""),
+        "causes": [str(cause) for cause in causes] if isinstance(causes, list) else [],
+        "code": code if isinstance(code, int) and 0 < code < 256 else None,
+    }
 
 
 def exit_text(code: int) -> str:

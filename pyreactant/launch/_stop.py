@@ -7,6 +7,8 @@ from typing import Any
 from ._cause import Failure, failure
 from ._state import ProcessState
 
+_KNOWN = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+
 _SAME = 1.0
 """Seconds within which signals to several processes are one event, as Slurm sends them."""
 
@@ -28,7 +30,7 @@ class Stop:
         self._source: int | None = None
         self._enforce = False
         self._pending: list[int] = []
-        self._preempting = self._agreed = False
+        self._announced = self._preempting = self._agreed = False
 
     @property
     def cause(self) -> str:
@@ -42,7 +44,13 @@ class Stop:
         return f"{where} got {signal.Signals(self.number).name}"
 
     def ask(self, number: int, process: int | None, now: float) -> None:
-        """A signal has come to a supervisor or a program."""
+        """A signal has come to a supervisor or a program.
+
+        Raises:
+            ValueError: It is none that asks to stop.
+        """
+        if number not in _KNOWN:
+            raise ValueError(f"signal {number}")
         again = self.ends_all and number != signal.SIGUSR1
         if again and self.asked_at is not None and now - self.asked_at > _SAME:
             self._enforce = True
@@ -53,13 +61,15 @@ class Stop:
 
     def orders(self, states: Sequence[ProcessState]) -> Iterator[Mapping[str, Any]]:
         """What to tell every machine now."""
+        cooperate = any(s.cooperates for s in states)
         for number in self._pending:
-            if number == signal.SIGINT or not any(s.cooperates for s in states):
+            self._announced = self._announced or number != signal.SIGINT
+            if number == signal.SIGINT or not cooperate:
                 yield {"type": "signal", "number": number}
-            elif not self._preempting:
-                self._preempting = True
-                yield {"type": "preempt"}
         self._pending = []
+        if self._announced and cooperate and not self._preempting:
+            self._preempting = True
+            yield {"type": "preempt"}
         alive = [s for s in states if not s.finished]
         if self._preempting and not self._agreed and all(s.told_step for s in alive):
             self._agreed = True
@@ -73,6 +83,12 @@ class Stop:
 
     def outcome(self, states: Sequence[ProcessState], now: float) -> Failure | None:
         """What the signals made of a run in which every process has ended."""
-        if self.ends_all or any(s.stopped for s in states):
-            return failure(self.cause, self.summary, None, now)
-        return None
+        if self.asked_at is None or not (self.ends_all or any(s.stopped for s in states)):
+            return None
+        if self._agreed and all(s.code == 0 and not s.stopped for s in states):
+            return None  # they came to their end before the step
+        return failure(self.cause, self.summary, None, now)
+
+    def restarted(self) -> None:
+        """The programs are new, and have heard of nothing."""
+        self._preempting = self._agreed = False

@@ -23,6 +23,7 @@ from ._devices import device_settings
 from ._facts import facts, git_state
 from ._head import Head
 from ._options import RunOptions, fresh_folder
+from ._output import close_terminals
 from ._report import RunReport, first_error, process_row, say, utc
 from ._rollcall import RollCall, Uplink, join
 from ._secret import run_secret
@@ -47,9 +48,11 @@ def supervise(options: RunOptions) -> int:
         RendezvousError: The processes did not come together.
     """
     group = _group(options)
-    if group.num_processes > 1 and options.processes is None and group.process_index > 0:
-        return asyncio.run(_follow(options, group))
-    return asyncio.run(_lead(options, group))
+    follows = options.processes is None and group.process_index > 0
+    try:
+        return asyncio.run((_follow if follows else _lead)(options, group))
+    finally:
+        close_terminals(5)
 
 
 def _group(options: RunOptions) -> ProcessGroup:
@@ -110,7 +113,6 @@ async def _lead(options: RunOptions, group: ProcessGroup) -> int:
         finally:
             watch.cancel()
             await agent.end(stacks=False)
-            agent.close()
     report.write(folder)
     for member in list(members.values()):
         member.send({"type": "report", "exit_code": report.exit_code, "summary": report.summary})
@@ -136,13 +138,16 @@ async def _follow(options: RunOptions, group: ProcessGroup) -> int:
         if number != signal.SIGUSR1:
             told.set()
 
+    def patience() -> float:
+        return 0.0 if uplink is None else options.grace + 5
+
     agent = Agent([index], options.program, device_settings(options, group, 1), emit,
                   shown=options.all_output, only=None,
                   stall_timeout=options.stall_timeout)  # fmt: skip
     secret = run_secret(group)
     with _signals(on_signal):
         watch = asyncio.create_task(agent.watch())
-        ending = asyncio.create_task(_given_up(told, options.grace))
+        ending = asyncio.create_task(_given_up(told, patience))
         try:
             hello = _hello(index, group.num_processes, facts())
             joining = join(
@@ -152,12 +157,11 @@ async def _follow(options: RunOptions, group: ProcessGroup) -> int:
             return await _unless(ending, _obey(uplink, agent, options))
         except PyReactantError as error:
             await agent.end(stacks=True)
-            return _report_alone(error, options, group, began)
+            return _report_alone(error, options, group, began, joined=uplink is not None)
         finally:
             watch.cancel()
             ending.cancel()
             await agent.end(stacks=False)
-            agent.close()
             if uplink is not None:
                 uplink.close()
 
@@ -182,10 +186,10 @@ async def _say_alive(uplink: Uplink, period: float) -> None:
         await asyncio.sleep(period)
 
 
-async def _given_up(told: asyncio.Event, grace: float) -> None:
+async def _given_up(told: asyncio.Event, patience: Callable[[], float]) -> None:
     """Return when a signal to stop has had no effect for longer than process 0 would wait."""
     await told.wait()
-    await asyncio.sleep(grace + 5)
+    await asyncio.sleep(patience())
 
 
 async def _unless(ending: "asyncio.Task[None]", work: Any) -> Any:
@@ -198,13 +202,15 @@ async def _unless(ending: "asyncio.Task[None]", work: Any) -> Any:
 
 
 def _report_alone(
-    error: PyReactantError, options: RunOptions, group: ProcessGroup, began: float
+    error: PyReactantError, options: RunOptions, group: ProcessGroup, began: float, *, joined: bool
 ) -> int:
     """A report of what this process saw, where process 0 cannot write one."""
     now, index = time.monotonic(), group.process_index
     states = [ProcessState(i) for i in range(group.num_processes)]
-    states[index] = ProcessState(index, socket.gethostname(), phase="joined", pid=os.getpid())
-    cause = "rendezvous" if isinstance(error, RendezvousError) else "lost"
+    states[index] = ProcessState(index, socket.gethostname(), pid=os.getpid())
+    if joined:
+        states[index].enter("joined", now)
+    cause = "lost" if joined else "rendezvous"  # process 0 is gone, or was never found
     broken = failure(cause, f"process {index} on {states[index].host}: {error}", states[0], now)
     report = RunReport(
         broken.cause, broken.exit_code, broken.summary, first_error(broken, states, now),

@@ -56,10 +56,10 @@ class Wire:
         text = json.dumps(message, separators=(",", ":")).encode()
         first = self._out == b"c" and self._sent == 0
         line = self._code(self._out, self._sent, text) + b" " + text + b"\n"
-        self._sent += 1
         line = self._nonce + b" " + line if first else line
         if len(line) > LINE_LIMIT:
             raise WireError(f"a message of {len(line)} bytes is longer than {LINE_LIMIT}")
+        self._sent += 1  # what is too long is not sent, and the next one takes its number
         return line
 
     def unpack(self, line: bytes) -> dict[str, Any]:

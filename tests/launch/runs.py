@@ -2,9 +2,12 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -106,6 +109,13 @@ def script(folder: Path, text: str) -> str:
     return str(path)
 
 
+def run_script(
+    folder: Path, text: str, *options: str, arguments: Sequence[str] = (), **settings: str
+) -> Run:
+    """``pyreactant run OPTIONS -- script.py ARGUMENTS`` on this machine."""
+    return run_local(folder, *options, "--", script(folder, text), *arguments, settings=settings)
+
+
 def popen(folder: Path, *arguments: str, **settings: str) -> "subprocess.Popen[str]":
     """A run to send signals to; the caller ends it."""
     return subprocess.Popen(
@@ -114,3 +124,73 @@ def popen(folder: Path, *arguments: str, **settings: str) -> "subprocess.Popen[s
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         start_new_session=True,
     )  # fmt: skip
+
+
+READY = """
+import os, signal, sys, time
+from pathlib import Path
+
+index = os.environ["PYREACTANT_PROCESS_INDEX"]
+
+def ready():
+    Path(f"pid-{index}.new").write_text(str(os.getpid()))
+    Path(f"pid-{index}.new").rename(f"pid-{index}")
+"""
+"""How a script begins whose processes say when they are ready for what is done to them."""
+
+
+def until(condition: Callable[[], object], *runs: "subprocess.Popen[Any]") -> None:
+    """Wait for a condition, as long as all these still run."""
+    deadline = time.monotonic() + 60
+    while not condition():
+        for run in runs:
+            assert run.poll() is None, f"a supervisor has ended with exit code {run.returncode}"
+        assert time.monotonic() < deadline, "waited a minute"
+        time.sleep(0.02)
+
+
+@contextmanager
+def running(
+    folder: Path, text: str, *options: str, processes: int = 2, arguments: Sequence[str] = ()
+) -> Iterator["subprocess.Popen[str]"]:
+    """A local run whose programs, which begin with `READY`, all are."""
+    program = script(folder, READY + text)
+    with popen(folder, "-n", str(processes), *options, "--", program, *arguments) as run:
+        try:
+            until(lambda: len(list(folder.glob("pid-?"))) == processes, run)
+            yield run
+        finally:
+            if run.poll() is None:
+                os.killpg(run.pid, signal.SIGKILL)
+
+
+@contextmanager
+def running_tasks(
+    argvs: Sequence[Sequence[str]], environments: Sequence[Mapping[str, str]], folder: Path
+) -> Iterator[list["subprocess.Popen[bytes]"]]:
+    """The same with one supervisor per process."""
+    found = [
+        subprocess.Popen(argv, cwd=folder, env=settings, stdin=subprocess.DEVNULL,
+                         start_new_session=True)
+        for argv, settings in zip(argvs, environments, strict=True)
+    ]  # fmt: skip
+    try:
+        until(lambda: len(list(folder.glob("pid-?"))) == len(argvs), *found)
+        yield found
+    finally:
+        for supervisor in found:
+            if supervisor.poll() is None:
+                os.killpg(supervisor.pid, signal.SIGKILL)
+            supervisor.wait()
+
+
+def pid(folder: Path, process: int) -> int:
+    """Of the program of a process that is ready."""
+    return int((folder / f"pid-{process}").read_text())
+
+
+def ended(run: "subprocess.Popen[str]", folder: Path) -> tuple[int, dict[str, Any]]:
+    """Exit code and report of a run, once it has ended and left nothing behind."""
+    run.communicate(timeout=60)
+    assert not left_behind(folder)
+    return run.returncode, Run([], folder / "run").report

@@ -1,0 +1,99 @@
+"""Programs that call `reached_preemption`: all stop at one step, whoever gets the signal."""
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.launch.runs import ended, pid, running
+
+STEPS = """
+import random
+import pyreactant as pr
+
+pause, stride, last = float(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+for step in range(0, last, stride):
+    if pr.reached_preemption(step):
+        print("stops at", step)
+        break
+    if step == 2 * stride:
+        ready()
+    time.sleep(random.random() * pause)
+else:
+    print("comes to its end")
+"""
+
+
+@pytest.mark.parametrize(("number", "target", "pause", "stride"), [
+    (signal.SIGTERM, None, 0.0, 1), (signal.SIGTERM, None, 0.01, 7), (signal.SIGTERM, None, 0.1, 1),
+    (signal.SIGUSR1, None, 0.0, 1), (signal.SIGUSR1, None, 0.01, 7), (signal.SIGUSR1, None, 0.1, 7),
+    (signal.SIGTERM, 1, 0.0, 7), (signal.SIGTERM, 0, 0.05, 1),
+    (signal.SIGUSR1, 0, 0.0, 7), (signal.SIGUSR1, 2, 0.05, 1),
+])  # fmt: skip
+def test_all_stop_at_one_step(
+    number: signal.Signals, target: int | None, pause: float, stride: int, tmp_path: Path
+) -> None:
+    settings = [str(pause), str(stride), "1000000"]
+    with running(tmp_path, STEPS, "--max-restarts", "2", processes=3, arguments=settings) as run:
+        time.sleep(pause * 3)
+        os.kill(run.pid if target is None else pid(tmp_path, target), number)
+        code, report = ended(run, tmp_path)
+    assert (code, report["cause"]) == (6, "preempted"), report
+    who = "the supervisor" if target is None else f"process {target}"
+    assert report["summary"] == f"{who} got {number.name}"
+    assert [p["exit_code"] for p in report["processes"]] == [0, 0, 0]
+    assert not report["restarts"]
+    said = {(tmp_path / "run" / f"process-{i}.log").read_text() for i in range(3)}
+    assert len(said) == 1, said
+    assert int(said.pop().removeprefix("stops at ")) % stride == 0
+
+
+ENDS = """
+import pyreactant as pr
+
+pr.reached_preemption(0)
+ready()
+if index == "1":
+    while not Path("enough").exists():
+        time.sleep(0.05)
+    print("reached", pr.reached_preemption(0))
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
+def test_ending_before_the_agreed_step(number: signal.Signals, tmp_path: Path) -> None:
+    """Process 1 is in step 0 when asked, so all are to stop at 1; a run over by then is done."""
+    with running(tmp_path, ENDS) as run:
+        run.send_signal(number)
+        time.sleep(0.5)
+        (tmp_path / "enough").touch()
+        code, report = ended(run, tmp_path)
+    assert (code, report["cause"]) == (0, "done")
+    assert (tmp_path / "run" / "process-1.log").read_text() == "reached False\n"
+
+
+LATE = """
+import pyreactant as pr
+
+ready()
+while not Path("enough").exists():
+    time.sleep(0.05)
+for step in range(1_000_000):
+    if pr.reached_preemption(step):
+        sys.exit(print("stops at", step))
+    time.sleep(0.05)
+"""
+
+
+def test_a_warning_before_the_first_step_is_not_forgotten(tmp_path: Path) -> None:
+    with running(tmp_path, LATE) as run:
+        run.send_signal(signal.SIGUSR1)
+        time.sleep(0.5)
+        (tmp_path / "enough").touch()
+        code, report = ended(run, tmp_path)
+    assert (code, report["cause"]) == (6, "preempted")
+    logs = [(tmp_path / "run" / f"process-{i}.log").read_text() for i in range(2)]
+    assert logs[0] == logs[1]
+    assert logs[0].startswith("stops at ")

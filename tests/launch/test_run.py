@@ -1,0 +1,195 @@
+"""Supervised programs run as Python itself runs them, and end as they end; real processes."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.harness import environment
+from tests.launch.runs import RUN, left_behind, run_local, run_script, script
+
+SAYS = """
+import json, os, sys
+print(json.dumps([sys.argv, sys.path[0], __file__, __name__, __spec__ and __spec__.name]))
+"""
+STRANGE = ["two words", "ü ∈ Σ", "--quiet", "-m", "", "--", "$HOME", "a\nb", "'\""]
+
+
+def plain(folder: Path, *argv: str) -> list[str]:
+    """What Python itself prints."""
+    ran = subprocess.run([sys.executable, *argv], cwd=folder, check=True, capture_output=True,
+                         env=environment())  # fmt: skip
+    return ran.stdout.decode().splitlines()
+
+
+@pytest.mark.parametrize("program", [
+    ["sub/says.py"], ["./link.py"], ["-m", "pkg.says"], ["-m", "pkg"], ["pkg"], ["pkg.zip"],
+])  # fmt: skip
+def test_the_program_sees_what_python_would_show_it(program: list[str], tmp_path: Path) -> None:
+    for name in ("sub/says.py", "pkg/says.py", "pkg/__main__.py", "pkg/__init__.py"):
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("" if name.endswith("__init__.py") else SAYS)
+    (tmp_path / "link.py").symlink_to("sub/says.py")
+    subprocess.run([sys.executable, "-m", "zipfile", "-c", str(tmp_path / "pkg.zip"),
+                    str(tmp_path / "pkg/__main__.py")], check=True)  # fmt: skip
+    expected = plain(tmp_path, *program, *STRANGE)
+    run = run_local(tmp_path, "--", *program, *STRANGE)
+    assert run.code == 0, run
+    seen = json.loads(run.log(0))
+    if program[0].startswith("pkg"):  # runpy shows the whole path of a folder or an archive
+        seen[0][0] = str(Path(seen[0][0]).relative_to(tmp_path))
+    assert seen == json.loads(expected[0])
+    assert run.report["command"] == [*program, *STRANGE]
+
+
+def test_option_m_of_run_itself(tmp_path: Path) -> None:
+    (tmp_path / "says.py").write_text(SAYS)
+    run = run_local(tmp_path, "-m", "says", "--quiet", "x")
+    assert json.loads(run.log(0))[0][1:] == ["--quiet", "x"], run
+
+
+@pytest.mark.parametrize(("program", "code", "words"), [
+    (["missing.py"], 2, "there is no script 'missing.py' in "),
+    (["folder"], 2, "'folder' is a folder without __main__.py, not a script"),
+    (["-m"], 2, "name a program: pyreactant run -- SCRIPT"),
+    ([], 2, "Missing argument"),
+])  # fmt: skip
+def test_what_is_no_program(program: list[str], code: int, words: str, tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    run = run_local(tmp_path, "--", *program)
+    assert run.code == code
+    assert words in run.finished[0].log
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(("text", "code", "words"), [
+    ("import no_such_module", 1, "raised ModuleNotFoundError: No module named 'no_such_module'"),
+    ("x = = 1", 1, "raised SyntaxError: invalid syntax (script.py, line 1)"),
+    ("import sys; sys.exit('the reason')", 1, "exit code 1"),
+    ("import sys; sys.exit(3)", 1, "exit code 3"),
+    ("import sys; sys.exit(42)", 1, "exit code 42"),
+    ("import sys; sys.exit(-1)", 1, "exit code 255"),
+    ("import os; os._exit(3)", 1, "ended with exit code 3"),
+    ("import os; os.abort()", 6, "was killed by SIGABRT"),
+    ("import pyreactant as pr; raise pr.MismatchError('x')", 5, "raised MismatchError: x"),
+    ("import pyreactant as pr; raise pr.InvalidArgumentError('x')", 2, "InvalidArgumentError: x"),
+    ("class Mute(Exception):\n    __str__ = None\nraise Mute", 1, "raised Mute: <its text cannot"),
+    ("raise ValueError(chr(0xdc80))", 1, "raised ValueError: \udc80"),
+])  # fmt: skip
+def test_how_programs_fail(text: str, code: int, words: str, tmp_path: Path) -> None:
+    run = run_script(tmp_path, text, "-n", "1" if "x" in words else "2")
+    assert run.code == code, run
+    report = run.report
+    assert words in report["summary"]
+    assert report["exit_code"] == code
+    first = report["first_error"]
+    if "raise" in text:
+        assert "script.py" in first["traceback"]
+        assert "_supervised" not in first["traceback"]
+    if "reason" in text:
+        assert first["log_tail"] == "the reason\n"
+        assert "the reason" in run.finished[0].log
+    if "= =" in text:
+        assert b"    x = = 1" in run.log(0)
+    assert not left_behind(tmp_path)
+
+
+@pytest.mark.parametrize("text", [
+    "import sys; sys.exit(0)",
+    "import sys; sys.exit(None)",
+    "import sys; sys.exit(256)",
+    "import threading\nthreading.Thread(target=lambda: 1 / 0).start()",
+    "import sys, os, time\nsys.stdout.close(); sys.stderr.close(); os.closerange(0, 3)\n"
+    "time.sleep(0.3)",
+    "import os, time\nos.closerange(3, 100); time.sleep(0.6)",
+    "import os, sys, time\nif os.fork() == 0: sys.exit(3)\nassert os.wait()[1] == 3 << 8\n"
+    "time.sleep(0.6)",
+    "import os\nif os.fork() == 0: raise ValueError\nassert os.wait()[1] == 1 << 8",
+    "import atexit\natexit.register(lambda: print('__main__ is', __name__, y))\ny = 1",
+])  # fmt: skip
+def test_what_is_no_failure(text: str, tmp_path: Path) -> None:
+    run = run_script(tmp_path, text, "-n", "2")
+    assert run.code == 0, run
+    assert run.report["cause"] == "done"
+    assert run.report["first_error"] is None
+    if "atexit" in text:
+        assert run.log(1) == b"__main__ is __main__ 1\n"
+    if "1 / 0" in text:
+        assert b"ZeroDivisionError" in run.log(1)
+
+
+def test_a_module_that_is_not_there(tmp_path: Path) -> None:
+    run = run_local(tmp_path, "--", "-m", "no_such")
+    assert run.code == 1
+    assert "raised ImportError: No module named no_such" in run.report["summary"]
+
+
+def test_usage_errors_of_the_command_line_keep_their_code(tmp_path: Path) -> None:
+    run = run_local(tmp_path, "--", "-m", "pyreactant", "matmul", "--bad-option")
+    assert run.code == 2, run
+    assert "No such option: --bad-option" in run.report["first_error"]["log_tail"]
+
+
+POOL = """
+import multiprocessing, sys
+
+def square(x):
+    return x * x
+
+if __name__ == "__main__":
+    with multiprocessing.get_context(sys.argv[1]).Pool(2) as pool:
+        print(pool.map(square, range(4)))
+"""
+
+
+@pytest.mark.parametrize("how", ["spawn", "fork"])
+def test_multiprocessing(how: str, tmp_path: Path) -> None:
+    run = run_script(tmp_path, POOL, arguments=[how])
+    assert run.code == 0, run
+    assert run.log(0) == b"[0, 1, 4, 9]\n"
+    assert not left_behind(tmp_path)
+
+
+CHILDREN = """
+import os, subprocess, sys, time
+for session in (False, True):
+    subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)"],
+                     start_new_session=session)
+if sys.argv[1] == "fails" and os.environ["PYREACTANT_PROCESS_INDEX"] == "1":
+    raise ValueError("broken")
+if sys.argv[1] == "fails":
+    time.sleep(1000)
+"""
+
+
+@pytest.mark.parametrize("how", ["ends", "fails"])
+def test_nothing_stays_of_what_programs_started(how: str, tmp_path: Path) -> None:
+    run = run_script(tmp_path, CHILDREN, "-n", "2", arguments=[how])
+    assert run.code == (0 if how == "ends" else 1), run
+    assert not left_behind(tmp_path)
+
+
+def test_the_secret_is_not_the_programs(tmp_path: Path) -> None:
+    text = "import os; print([k for k in os.environ if 'SECRET' in k or 'FDS' in k])"
+    run = run_script(tmp_path, text, PYREACTANT_SECRET="0123456789abcdef",
+                     PYREACTANT_SECRET_FILE="/x")  # fmt: skip
+    assert run.log(0) == b"[]\n"
+
+
+def test_a_folder_with_a_run_is_not_taken_again(tmp_path: Path) -> None:
+    assert run_script(tmp_path, "print(1)").code == 0
+    again = run_script(tmp_path, "print(2)")
+    assert again.code == 2
+    assert "exists and is not empty; name another with --folder" in again.finished[0].log
+    assert again.log(0) == b"1\n"
+
+
+def test_without_a_folder_each_run_makes_its_own(tmp_path: Path) -> None:
+    program = script(tmp_path, "print(1)")
+    for _ in range(2):
+        subprocess.run([*RUN, program], cwd=tmp_path, env=environment(), check=True,
+                       capture_output=True)  # fmt: skip
+    assert len(list(tmp_path.glob("pyreactant-runs/*/report.json"))) == 2

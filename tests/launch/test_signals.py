@@ -1,0 +1,116 @@
+"""Signals to a supervisor are passed on once, then enforced; a program's end follows its own."""
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.launch.runs import ended, left_behind, pid, running, until
+
+WAITS = "ready()\ntime.sleep(1000)"
+
+
+def test_ctrl_c_reaches_every_program_once(tmp_path: Path) -> None:
+    text = """
+try:
+    ready()
+    time.sleep(1000)
+except KeyboardInterrupt:
+    print("interrupted")
+    time.sleep(0.5)  # a second one would end this
+    print("ended by itself")
+    raise
+"""
+    with running(tmp_path, text, "--max-restarts", "3") as run:
+        run.send_signal(signal.SIGINT)
+        code, report = ended(run, tmp_path)
+    assert (code, report["cause"]) == (130, "interrupted")
+    assert report["summary"] == "the supervisor got SIGINT"
+    assert report["first_error"]["process"] is None
+    assert not report["restarts"]
+    for process in range(2):
+        log = (tmp_path / "run" / f"process-{process}.log").read_text()
+        assert log.startswith("interrupted\nended by itself\nTraceback"), log
+    assert [p["exit_code"] for p in report["processes"]] == [130, 130]
+
+
+DEAF = """
+for number in (signal.SIGINT, signal.SIGTERM):
+    signal.signal(number, lambda *_: print("no", flush=True))
+ready()
+while True:
+    time.sleep(1)
+"""
+
+
+@pytest.mark.parametrize(("number", "expected"), [
+    (signal.SIGINT, (130, "interrupted")), (signal.SIGTERM, (6, "preempted")),
+])  # fmt: skip
+def test_the_deaf_are_killed_after_the_grace(
+    number: signal.Signals, expected: tuple[int, str], tmp_path: Path
+) -> None:
+    with running(tmp_path, DEAF, "--grace", "0.5") as run:
+        run.send_signal(number)
+        code, report = ended(run, tmp_path)
+    assert (code, report["cause"]) == expected
+    assert [p["state"] for p in report["processes"]] == ["killed by SIGKILL"] * 2
+    # Once by the supervisor's passing it on, and SIGTERM once more at the end.
+    assert (tmp_path / "run" / "process-1.log").read_text() in ("no\n", "no\nno\n")
+
+
+def test_a_second_signal_ends_at_once(tmp_path: Path) -> None:
+    with running(tmp_path, DEAF, "--grace", "1000") as run:
+        run.send_signal(signal.SIGTERM)
+        until(lambda: b"no" in (tmp_path / "run" / "process-1.log").read_bytes(), run)
+        time.sleep(1.2)  # within a second it would be the same event, sent to several processes
+        run.send_signal(signal.SIGTERM)
+        code, report = ended(run, tmp_path)
+    assert (code, report["cause"]) == (6, "preempted")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_sigterm_to_programs_that_do_not_cooperate(number: signal.Signals, tmp_path: Path) -> None:
+    with running(tmp_path, WAITS, "--max-restarts", "3") as run:
+        run.send_signal(number)
+        code, report = ended(run, tmp_path)
+    assert (code, report["cause"]) == (6, "preempted")
+    assert report["summary"] == "the supervisor got SIGTERM"
+    assert [p["state"] for p in report["processes"]] == ["killed by SIGTERM"] * 2
+    assert not report["restarts"]
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_sigusr1_is_a_warning_only(own: bool, tmp_path: Path) -> None:
+    handler = 'signal.signal(signal.SIGUSR1, lambda *_: print("warned", flush=True))\n'
+    text = (
+        (handler if own else "")
+        + """
+ready()
+while not Path("enough").exists():
+    time.sleep(0.05)
+"""
+    )
+    with running(tmp_path, text) as run:
+        run.send_signal(signal.SIGUSR1)
+        time.sleep(0.5)
+        (tmp_path / "enough").touch()
+        code, report = ended(run, tmp_path)
+    assert (code, report["cause"]) == (0, "done")
+    for process in range(2):
+        log = (tmp_path / "run" / f"process-{process}.log").read_text()
+        assert log == ("warned\n" if own else "")
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+def test_programs_die_with_their_supervisor(stopped: bool, tmp_path: Path) -> None:
+    with running(tmp_path, WAITS) as run:
+        if stopped:
+            os.kill(pid(tmp_path, 1), signal.SIGSTOP)
+        run.kill()
+        run.wait()
+        deadline = time.monotonic() + 60
+        while left_behind(tmp_path):
+            assert time.monotonic() < deadline, left_behind(tmp_path)
+            time.sleep(0.02)

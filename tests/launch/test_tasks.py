@@ -1,0 +1,174 @@
+"""One supervisor per process, as srun, mpirun or ssh start them: they meet, or say why not."""
+
+import json
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.launch.runs import Run, left_behind, run_tasks, script
+
+HELLO = """
+import os
+print("hello", os.environ["PYREACTANT_PROCESS_INDEX"], os.environ["PYREACTANT_NUM_PROCESSES"])
+"""
+
+
+def tasks(folder: Path, *options: str, text: str = HELLO, **more: Any) -> Run:
+    return run_tasks(folder, *options, "--", script(folder, text), **more)
+
+
+def codes(run: Run) -> list[int | None]:
+    return [f.code for f in run.finished]
+
+
+def report_of(run: Run, process: int) -> dict[str, Any]:
+    """What a process wrote by itself, since process 0's report is not its own."""
+    return json.loads((run.folder / f"report-process-{process}.json").read_text())
+
+
+def test_all_of_it_is_in_one_folder(tmp_path: Path) -> None:
+    run = tasks(tmp_path, count=3)
+    assert codes(run) == [0, 0, 0], run
+    for process in range(3):
+        assert run.log(process) == f"hello {process} 3\n".encode()
+    assert [p["exit_code"] for p in run.report["processes"]] == [0, 0, 0]
+    assert sorted(p.name for p in run.folder.iterdir()) == [
+        "process-0.log", "process-1.log", "process-2.log", "report.json", "report.txt",
+    ]  # fmt: skip
+    assert "[0] hello 0 3" in run.finished[0].log
+    assert "hello" not in run.finished[1].log
+    assert not left_behind(tmp_path)
+
+
+def test_a_process_that_was_not_started(tmp_path: Path) -> None:
+    run = tasks(tmp_path, "--start-timeout", "2", count=3, started=[0, 2])
+    assert codes(run) == [4, 4], run
+    assert run.report["cause"] == "rendezvous"
+    assert run.report["first_error"]["process"] == 1
+    assert run.report["summary"] == (
+        "process 1 did not come to the roll-call within 2 s (2 of 3 came); check that each was "
+        "started, and its own log"
+    )
+    assert [p["state"] for p in run.report["processes"]] == [
+        "in phase joined", "in phase expected", "in phase joined",
+    ]  # fmt: skip
+    assert "process 1 did not come" in run.finished[1].log  # the others are told
+
+
+def test_process_0_was_not_started(tmp_path: Path) -> None:
+    run = tasks(tmp_path, "--start-timeout", "1", started=[1])
+    assert codes(run) == [4]
+    report = report_of(run, 1)
+    assert (report["cause"], report["exit_code"]) == ("rendezvous", 4)
+    assert "process 1 could not reach process 0 at 127.0.0.1:" in report["summary"]
+    assert "check that process 0 runs on that host and that no firewall" in report["summary"]
+    assert report["summary"] in run.finished[0].log
+    assert not (run.folder / "report.json").exists()
+
+
+def test_two_processes_with_one_index(tmp_path: Path) -> None:
+    one = {"PYREACTANT_PROCESS_INDEX": "1"}
+    run = tasks(tmp_path, "--start-timeout", "20", count=3, settings=[{}, one, one])
+    assert codes(run) == [4, 4, 4], run
+    assert "two processes have index 1: one on " in run.report["summary"]
+    assert "give each its own" in run.report["summary"]
+
+
+def test_counts_that_disagree(tmp_path: Path) -> None:
+    run = tasks(tmp_path, settings=[{}, {"PYREACTANT_NUM_PROCESSES": "3"}])
+    assert codes(run) == [4, 4], run
+    words = "process 0 was started with 2 processes, process 1 on "
+    assert words in run.report["summary"]
+    assert run.report["summary"].endswith(" with 3; give every process the same")
+    assert words in run.finished[1].log
+
+
+def test_a_wrong_secret(tmp_path: Path) -> None:
+    wrong = {"PYREACTANT_SECRET": "another secret of some length"}
+    run = tasks(tmp_path, "--start-timeout", "2", settings=[{}, wrong])
+    assert codes(run) == [4, 4], run
+    assert "process 1 did not come to the roll-call" in run.report["summary"]
+    refused = "a connection from 127.0.0.1: it does not have this run's secret"
+    assert run.report["refused"] == [refused]
+    assert f"turned away: {refused}" in run.finished[0].log
+    assert (
+        "the run's secret differs between the two; set PYREACTANT_SECRET or"
+        in (report_of(run, 1)["summary"])
+    )
+
+
+def test_a_secret_in_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "secret"
+    path.write_text("a secret of some length\n")
+    path.chmod(0o600)
+    said = {"PYREACTANT_SECRET": "", "PYREACTANT_SECRET_FILE": str(path)}
+    assert codes(tasks(tmp_path, settings=[said, said])) == [0, 0]
+    path.chmod(0o644)
+    run = tasks(tmp_path / "run", settings=[said, said], started=[0])
+    assert codes(run) == [2]
+    assert f"others can read it; do: chmod 600 {path}" in run.finished[0].log
+
+
+ODD = [{}, {"XLA_FLAGS": "--xla_odd"}, {}]
+
+
+def test_different_environments(tmp_path: Path) -> None:
+    run = tasks(tmp_path, settings=ODD, count=3)
+    assert codes(run) == [3, 3, 3], run
+    assert (run.report["cause"], run.report["first_error"]["process"]) == ("environment", 1)
+    host = socket.gethostname()
+    assert (
+        f"process 1 on {host} has XLA_FLAGS --xla_odd, the other 2 absent" in run.report["summary"]
+    )
+    assert "or pass --allow-different-environments" in run.finished[2].log
+    assert not list(run.folder.glob("*.log"))  # no program was started
+
+
+def test_different_environments_that_are_allowed(tmp_path: Path) -> None:
+    run = tasks(tmp_path, "--allow-different-environments", settings=ODD, count=3)
+    assert codes(run) == [0, 0, 0], run
+
+
+def test_a_port_that_is_taken(tmp_path: Path) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        address = {"PYREACTANT_COORDINATOR_ADDRESS": f"127.0.0.1:{other.getsockname()[1]}"}
+        run = tasks(tmp_path, settings=[address, address], started=[0])
+    assert codes(run) == [4]
+    assert "for the roll-call, but it cannot be bound (Address already in use)" in str(run)
+    assert "choose another port in PYREACTANT_COORDINATOR_ADDRESS" in str(run)
+
+
+@pytest.mark.parametrize("process", [0, 1])
+def test_a_host_that_does_not_resolve(process: int, tmp_path: Path) -> None:
+    address = {"PYREACTANT_COORDINATOR_ADDRESS": "no-such-host.invalid:4711"}
+    run = tasks(tmp_path, "--start-timeout", "1", settings=[address, address], started=[process])
+    assert codes(run) == [4], run
+    # Process 0 listens whatever its name is, and then nobody comes.
+    words = ("did not come to the roll-call", "'no-such-host.invalid' does not resolve here")
+    assert words[process] in run.finished[0].log
+
+
+def test_processes_where_the_launcher_has_started_several(tmp_path: Path) -> None:
+    run = tasks(tmp_path, "--processes", "2", started=[1])
+    assert codes(run) == [2]
+    assert "this is process 1 of 2 already (environment); leave --processes away" in str(run)
+
+
+def test_restarts(tmp_path: Path) -> None:
+    text = """
+import os
+print("meets at", os.environ["PYREACTANT_COORDINATOR_ADDRESS"])
+if os.environ["PYREACTANT_PROCESS_INDEX"] == "1":
+    assert os.environ["PYREACTANT_RESTART_COUNT"] == "1"
+"""
+    run = tasks(tmp_path, "--max-restarts", "2", text=text)
+    assert codes(run) == [0, 0], run
+    (restart,) = run.report["restarts"]
+    assert "process 1 on " in restart["summary"]
+    assert "raised AssertionError" in restart["summary"]
+    met = [line for line in run.log(1).splitlines() if line.startswith(b"meets")]
+    assert len(set(met)) == 2

@@ -1,0 +1,280 @@
+"""Which process broke the run: a table, and laws over runs that hypothesis draws."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import hypothesis
+import hypothesis.strategies as st
+import pytest
+
+from pyreactant.launch import RunOptions
+from pyreactant.launch._cause import EARLY, EXIT_CODES, Failure, judge
+from pyreactant.launch._head import Head
+from pyreactant.launch._state import PHASES, ProcessState
+
+Event = dict[str, Any]
+"""An event with "at", the time of what it tells."""
+
+
+def error(at: float, kind: str, message: str = "", *causes: str, code: int | None = None) -> Event:
+    return {"at": at, "type": "error", "exception": kind, "message": message,
+            "traceback": "", "causes": list(causes), "code": code}  # fmt: skip
+
+
+def exited(at: float, code: int, out_of_memory: bool = False) -> Event:
+    return {"at": at, "type": "exited", "code": code, "out_of_memory": out_of_memory,
+            "log_tail": ""}  # fmt: skip
+
+
+def phase(at: float, name: str, collectives: int = 0, code: int | None = None) -> Event:
+    return {"at": at, "type": "phase", "phase": name, "collectives": collectives, "code": code}
+
+
+def pulse(at: float, collectives: int, waiting: bool) -> Event:
+    return {"at": at, "type": "pulse", "collectives": collectives, "waiting": waiting}
+
+
+def lost(at: float) -> Event:
+    return {"at": at, "type": "lost", "why": "its connection closed"}
+
+
+def stalled(at: float) -> Event:
+    return {"at": at, "type": "stalled", "state": "stopped by a signal"}
+
+
+def process(index: int, *events: Event, heard: float = 1000.0) -> ProcessState:
+    """A process of which these events were heard, in this order, all at one time."""
+    state = ProcessState(index, f"host{index}")
+    state.enter("joined", 0.0)
+    for event in events:
+        state.apply({**event, "process": index, "age": heard - event["at"]}, heard)
+    return state
+
+
+def verdict(*states: ProcessState, now: float = 1000.0) -> Failure:
+    found = judge(states, now)
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize(("events", "cause", "code", "words"), [
+    ([error(1, "ValueError", "no\nmore")], "user", 1, "raised ValueError: no"),
+    ([error(1, "MismatchError", code=5)], "user", 5, "raised MismatchError"),
+    ([error(1, "InvalidArgumentError", code=2)], "user", 2, "raised Inv"),
+    ([error(1, "RequirementError", code=3)], "environment", 3, "raised RequirementError"),
+    ([error(1, "RendezvousError", "no", code=4)], "rendezvous", 4, "raised RendezvousError"),
+    ([error(1, "DeadlineError", code=7)], "timeout", 7, "raised DeadlineError"),
+    ([error(1, "KeyboardInterrupt")], "interrupted", 130, "raised KeyboardInterrupt"),
+    ([error(1, "MemoryError", "2 GB")], "out of memory", 6, "raised MemoryError: 2 GB"),
+    ([error(1, "XlaRuntimeError", "RESOURCE_EXHAUSTED: 9 bytes")], "out of memory", 6, "9 bytes"),
+    ([error(1, "PyReactantError", "x", "XlaRuntimeError: Out of memory", code=1)],
+     "out of memory", 6, "raised PyReactantError: x"),
+    ([error(1, "XlaRuntimeError", "INTERNAL: Gloo: Connection closed by peer")], "lost", 6, "Gloo"),
+    ([error(1, "OurError", "x", "JaxRuntimeError: UNAVAILABLE: heartbeat")], "lost", 6, "OurError"),
+    ([error(1, "FileNotFoundError", "Connection refused.txt")], "user", 1, "refused.txt"),
+    ([exited(1, -9, True)], "out of memory", 6, "its machine or cgroup is out of memory"),
+    ([exited(1, -9)], "lost", 6, "was killed by SIGKILL"),
+    ([exited(1, -11)], "lost", 6, "was killed by SIGSEGV"),
+    ([exited(1, -6)], "lost", 6, "was killed by SIGABRT"),
+    ([exited(1, -15)], "lost", 6, "was killed by SIGTERM"),
+    ([exited(1, -63)], "lost", 6, "was killed by signal 63"),
+    ([exited(1, 3)], "user", 1, "ended with exit code 3"),
+    ([exited(1, 2)], "user", 1, "ended with exit code 2"),
+    ([exited(1, 130)], "user", 1, "ended with exit code 130"),
+    ([phase(1, "ending", code=5)], "user", 1, "ends with exit code 5"),
+    ([phase(1, "ending", code=3)], "user", 1, "ends with exit code 3"),
+    ([lost(1)], "lost", 6, "was lost: its connection closed"),
+    ([phase(1, "initialized"), stalled(2)], "timeout", 7,
+     "stopped answering while stopped by a signal (in phase initialized)"),
+])  # fmt: skip
+def test_one_process(events: list[Event], cause: str, code: int, words: str) -> None:
+    came = phase(0.5, "initializing")
+    found = verdict(process(0, came, phase(0.6, "initialized")), process(1, came, *events))
+    assert (found.cause, found.exit_code, found.process) == (cause, code, 1)
+    assert "process 1 on host1" in found.summary
+    assert words in found.summary
+    assert EXIT_CODES[cause] == code or cause == "user"
+
+
+CONSEQUENCES = (
+    lambda at: error(at, "XlaRuntimeError", "UNAVAILABLE: Connection reset by peer"),
+    lambda at: error(at, "ValueError", "INTERNAL: Gloo all-reduce failed: timeout"),
+    lambda at: error(at, "RendezvousError", "process 0 found nothing", code=4),
+    lambda at: error(at, "DeadlineError", "barrier", code=7),
+    lambda at: exited(at, -6),
+    lambda at: exited(at, -15),
+)
+PRIMARIES = (
+    lambda at: error(at, "ValueError", "broken"),
+    lambda at: error(at, "MismatchError", "wrong", code=5),
+    lambda at: error(at, "MemoryError"),
+    lambda at: exited(at, -9),
+    lambda at: exited(at, 3),
+    lambda at: phase(at, "ending", code=3),
+    lambda at: stalled(at),
+    lambda at: lost(at),
+)
+RUNNING = (lambda at: phase(at, "initialized"), lambda at: pulse(at, 3, True))
+
+
+@st.composite
+def runs(draw: st.DrawFn) -> tuple[list[ProcessState], list[tuple[float, int]], list[int]]:
+    """Processes with one event each, all at their own times; when which broke, and how."""
+    count = draw(st.integers(1, 6))
+    times = draw(st.lists(st.integers(1, 900), min_size=count, max_size=count, unique=True))
+    states, primaries, consequences = [], [], []
+    for index, at in enumerate(times):
+        kinds = draw(st.sampled_from([RUNNING, PRIMARIES, CONSEQUENCES]))
+        event = draw(st.sampled_from(kinds))(float(at))
+        states.append(process(index, phase(0.5, "initializing"), event))
+        if kinds is PRIMARIES:
+            primaries.append((float(at), index))
+        elif kinds is CONSEQUENCES:
+            consequences.append(index)
+    return states, primaries, consequences
+
+
+@hypothesis.given(runs(), st.randoms())
+def test_the_earliest_primary_failure_wins(run: Any, random: Any) -> None:
+    states, primaries, consequences = run
+    found = judge(states, 1000.0)
+    if primaries:
+        assert found is not None
+        assert (found.at, found.process) == min(primaries)
+        assert not found.consequence
+    elif consequences:
+        assert found is not None
+        assert found.process in consequences
+        assert found.consequence
+    else:
+        assert found is None
+    random.shuffle(states)
+    assert judge(states, 1000.0) == found
+
+
+STORY = [
+    phase(1, "started"), phase(2, "initializing"), phase(3, "initialized"), pulse(4, 2, False),
+    pulse(5, 3, True), phase(6, "shutdown", 3), phase(7, "ending", 3, 0), exited(8, 0),
+]  # fmt: skip
+
+
+@hypothesis.given(st.permutations(STORY), st.integers(0, len(STORY)))
+def test_the_order_of_arrival_does_not_matter(events: Sequence[Event], known: int) -> None:
+    """Nothing takes a process back, and what is known in the end is always the same."""
+    seen = process(0)
+    before = 0
+    for event in events[:known]:
+        seen.apply({**event, "age": 1000.0 - event["at"]}, 1000.0)
+        assert PHASES.index(seen.phase) >= before
+        before = PHASES.index(seen.phase)
+    whole, told = process(0, *events), process(0, *STORY)
+    for state in (whole, told):
+        assert (state.phase, state.code, state.collectives) == ("exited", 0, 3)
+    assert whole.times == told.times
+    waits = process(1, phase(3, "initialized"), pulse(9, 4, True))
+    assert verdict(whole, waits) == verdict(told, waits)
+
+
+def test_late_events_are_harmless() -> None:
+    state = process(0, *STORY)
+    for event in (phase(2, "initializing"), lost(9), pulse(3, 1, True), phase(2.5, "nonsense")):
+        state.apply({**event, "age": 0.0}, 1000.0)
+    assert (state.phase, state.code, state.lost, state.collectives) == ("exited", 0, None, 3)
+    assert judge([state], 2000.0) is None
+    assert state.ending() == "exit code 0"
+
+
+def leaves(at: float, collectives: int = 3) -> list[Event]:
+    """A process with a runtime that ends as if all was well."""
+    return [phase(0.5, "initialized"), phase(at, "ending", collectives, 0), exited(at + 0.1, 0)]
+
+
+def test_ending_while_another_waits_in_a_later_collective() -> None:
+    waits = [phase(0.5, "initialized"), pulse(20.0, 4, True)]
+    states = [process(0, *leaves(10.0)), process(1, *waits)]
+    assert judge(states, 20.0 + EARLY - 0.01) is None
+    found = verdict(*states, now=20.0 + EARLY + 0.01)
+    assert (found.cause, found.process, found.exit_code) == ("user", 0, 1)
+    assert found.summary == (
+        "process 0 on host0 ended with exit code 0 after 3 collective operations, while process 1 "
+        "on host1 waits in number 4"
+    )
+    assert verdict(*reversed(states), now=30.0).summary == found.summary
+
+
+@pytest.mark.parametrize("events", [
+    [phase(0.5, "initialized"), pulse(20.0, 4, False)],
+    [phase(0.5, "initialized"), pulse(20.0, 3, True)],
+    [phase(0.5, "initialized"), pulse(20.0, 4, True), pulse(21.0, 4, False)],
+    [phase(0.5, "initialized"), pulse(20.0, 4, True), phase(21.0, "ending", 4, 0)],
+    leaves(900.0, 4),
+    [phase(0.5, "started")],
+])  # fmt: skip
+def test_ending_earlier_than_another_is_no_failure(events: list[Event]) -> None:
+    assert judge([process(0, *leaves(10.0)), process(1, *events)], 1000.0) is None
+
+
+def test_ending_before_initialize() -> None:
+    ended = [phase(1.0, "started"), phase(10.0, "ending", 0, 0), exited(10.1, 0)]
+    states = [process(0, phase(9.0, "initializing")), process(1, *ended)]
+    found = verdict(*states, now=10.2)
+    assert (found.cause, found.process) == ("user", 1)
+    assert "ended with exit code 0 before initialize, while process 0 on host0 w" in found.summary
+    computes = process(0, phase(9.0, "started"))
+    assert judge([computes, process(1, *ended)], 1000.0) is None
+
+
+def test_leaving_without_shutdown() -> None:
+    """As os._exit(0) does: at once where another has failed of it, else a moment later."""
+    left = process(0, phase(0.5, "initialized"), exited(10.0, 0))
+    runs = process(1, phase(0.5, "initialized"))
+    assert judge([left, runs], 10.0 + EARLY - 0.01) is None
+    assert "without shutdown, while process 1" in verdict(left, runs, now=11.0).summary
+    failed = process(1, error(10.1, "XlaRuntimeError", "UNAVAILABLE: Socket closed"))
+    assert verdict(left, failed, now=10.2).process == 0
+    assert judge([left, process(1, *leaves(900.0))], 1000.0) is None
+
+
+def test_a_rendezvous_names_the_absent() -> None:
+    waited = [phase(1, "initializing"), error(5, "RendezvousError", "found nothing", code=4)]
+    absent = process(1, phase(1, "started"))
+    found = verdict(process(0, *waited), absent, process(2, *waited))
+    assert (found.cause, found.exit_code, found.process) == ("rendezvous", 4, 1)
+    assert found.summary == (
+        "process 1 on host1 never came to initialize (process 1 on host1 is in phase 'started'); "
+        "process 0 on host0 raised RendezvousError: found nothing"
+    )
+    assert verdict(process(0, *waited), process(1, *waited)).process == 0
+
+
+NOTHING = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=9)
+ANYTHING = st.recursive(
+    NOTHING | st.sampled_from([*PHASES, 10**400]), lambda inner: st.lists(inner, max_size=3)
+)
+FIELDS = ("age", "pid", "phase", "code", "collectives", "waiting", "exception", "message", "causes",
+          "traceback", "state", "log_tail", "why", "step", "stacks", "path", "error", "number",
+          "out_of_memory")  # fmt: skip
+KINDS = ("spawned", "phase", "pulse", "error", "stalled", "exited", "lost", "step", "cooperates",
+         "stopped", "stacks", "log_failed", "signal", "ended", "nonsense")  # fmt: skip
+EVENTS = st.fixed_dictionaries(
+    {"type": st.sampled_from(KINDS)},
+    optional={"process": st.sampled_from([0, 1]) | ANYTHING, **dict.fromkeys(FIELDS, ANYTHING)},
+)
+
+
+@hypothesis.settings(max_examples=200)
+@hypothesis.given(st.lists(EVENTS, max_size=5))
+def test_malformed_events_break_nothing(events: list[Event]) -> None:
+    orders: list[Any] = []
+    head = Head(RunOptions(["-m", "x"]), [ProcessState(0), ProcessState(1)], orders.append,
+                lambda: None, "run", Path("/"), 0)  # fmt: skip
+    for event in events:
+        head.hear(event)
+        report = head._report(judge(head.states, 1000.0))
+        json.loads(json.dumps(report.to_dict()))
+        assert report.to_text().startswith(report.cause)
+        for order in head._stop.orders(head.states):
+            json.dumps(order)
+        assert head._stop.asked_at is None or head._stop.summary

@@ -1,0 +1,140 @@
+"""What a run is asked for: every bad value has its message; the run's folder; its devices."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pyreactant import FileError, InvalidArgumentError
+from pyreactant.launch import RunOptions, _devices
+from pyreactant.launch._devices import device_settings
+from pyreactant.launch._options import fresh_folder
+from pyreactant.process_group import ProcessGroup
+
+
+@pytest.mark.parametrize(("values", "words"), [
+    ({"processes": 0}, "processes must be 1 or more, got 0"),
+    ({"devices_per_process": 0}, "devices_per_process must be 1 or more, got 0"),
+    ({"max_restarts": -1}, "max_restarts must be 0 or more, got -1"),
+    ({"start_timeout": 0}, "start_timeout must be positive seconds, got 0"),
+    ({"stall_timeout": -1}, "stall_timeout must be positive seconds, got -1"),
+    ({"heartbeat_timeout": math.nan}, "heartbeat_timeout must be positive seconds, got nan"),
+    ({"grace": 0}, "grace must be positive seconds, got 0"),
+    ({"timeout": 0.0}, "timeout must be positive seconds, got 0.0"),
+    ({"program": []}, "name a program: pyreactant run -- SCRIPT .*, or -- -m MODULE"),
+    ({"program": ["-m"]}, "name a program"),
+    ({"program": ("-m",)}, "name a program"),
+])  # fmt: skip
+def test_bad_values(values: dict[str, Any], words: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=words):
+        RunOptions(**{"program": ["-m", "x"], **values})
+
+
+@pytest.mark.parametrize(("program", "words"), [
+    ("no.py", "there is no script 'no.py' in /"),
+    ("folder", "'folder' is a folder without __main__.py, not a script"),
+    ("", "'.' is a folder"),
+    ("x" * 300, r"there is no script 'x+'|the script 'x+' cannot be read \(File name too long\)"),
+])  # fmt: skip
+def test_bad_scripts(
+    program: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("folder").mkdir()
+    with pytest.raises(FileError, match=words):
+        RunOptions([program])
+    Path("folder/__main__.py").touch()
+    RunOptions(["folder"])
+
+
+def test_a_fresh_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert fresh_folder(None, "a-run", 0) == tmp_path / "pyreactant-runs" / "a-run"
+    chosen = fresh_folder(Path("here/below"), "a-run", 0)
+    assert chosen == tmp_path / "here/below"
+    assert fresh_folder(Path("here/below"), "a-run", 0) == chosen  # still empty
+    (chosen / "report.json").touch()
+    with pytest.raises(FileError, match=r"'here/below' exists and is not empty; name another with"):
+        fresh_folder(Path("here/below"), "a-run", 0)
+    # A requeued job has the same options, and finds the folder of its first time.
+    assert fresh_folder(Path("here/below"), "a-run", 2) == chosen / "restart-2"
+
+
+@pytest.mark.parametrize(("folder", "words"), [
+    ("file", "exists and is not empty"),
+    ("file/below", r"cannot be made \(Not a directory\); name another with --folder"),
+    ("/proc/run", r"cannot be made \(No such file or directory\); name another"),
+    ("x" * 300, r"cannot be made \(File name too long\)"),
+])  # fmt: skip
+def test_folders_that_cannot_be_made(
+    folder: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("file").touch()
+    with pytest.raises(FileError, match=words):
+        fresh_folder(Path(folder), "a-run", 0)
+
+
+ALONE = ProcessGroup()
+
+
+def devices(
+    gpus: int, processes: int, monkeypatch: pytest.MonkeyPatch,
+    group: ProcessGroup = ALONE, **options: Any,
+) -> list[dict[str, str]]:  # fmt: skip
+    """The settings of each process, without the prefix that all have."""
+    monkeypatch.setattr(_devices, "_gpus", lambda: gpus)
+    found = device_settings(RunOptions(["-m", "x"], **options), group, processes)
+    assert len(found) == processes
+    return [{k.removeprefix("PYREACTANT_"): v for k, v in each.items()} for each in found]
+
+
+@pytest.mark.parametrize(("gpus", "processes", "options", "expected"), [
+    (0, 1, {}, {}),
+    (0, 2, {}, {"NUM_CPU_DEVICES": "1"}),
+    (0, 2, {"devices_per_process": 4}, {"NUM_CPU_DEVICES": "4"}),
+    (8, 2, {"platform": "cpu", "devices_per_process": 3},
+     {"NUM_CPU_DEVICES": "3", "PLATFORM": "cpu"}),
+    (0, 1, {"backend": "jax", "platform": "tpu"}, {"BACKEND": "jax", "PLATFORM": "tpu"}),
+    (8, 1, {}, {}),
+])  # fmt: skip
+def test_devices_without_a_share(
+    gpus: int, processes: int, options: dict[str, Any], expected: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    assert devices(gpus, processes, monkeypatch, **options) == [expected] * processes
+
+
+@pytest.mark.parametrize(("gpus", "processes", "each", "expected"), [
+    (8, 2, None, ["0,1,2,3", "4,5,6,7"]),
+    (8, 3, None, ["0,1", "2,3", "4,5"]),
+    (8, 2, 1, ["0", "1"]),
+    (8, 1, 2, ["0,1"]),
+    (4, 4, 1, ["0", "1", "2", "3"]),
+])  # fmt: skip
+def test_each_process_gets_its_own_gpus(
+    gpus: int, processes: int, each: int | None, expected: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    found = devices(gpus, processes, monkeypatch, devices_per_process=each)
+    assert [f["LOCAL_DEVICE_IDS"] for f in found] == expected
+
+
+def test_the_launchers_share_of_gpus_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    group = ProcessGroup(2, 1, "hosta:1", local_device_ids=(2, 3))
+    assert devices(8, 1, monkeypatch, group) == [{"LOCAL_DEVICE_IDS": "2,3"}]
+
+
+@pytest.mark.parametrize(("gpus", "processes", "options", "words"), [
+    (4, 3, {"devices_per_process": 2}, "3 processes of 2 GPUs each were asked for, but this "
+     "machine has 4; use fewer, or --platform cpu"),
+    (2, 3, {}, "3 processes of 1 GPUs each were asked for, but this machine has 2"),
+    (0, 2, {"platform": "gpu"}, "this machine has 0; use fewer, or --platform cpu"),
+    (0, 2, {"platform": "tpu"}, "one process drives all TPU chips .*: leave --processes away"),
+])  # fmt: skip
+def test_devices_that_are_not_there(
+    gpus: int, processes: int, options: dict[str, Any], words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(InvalidArgumentError, match=words):
+        devices(gpus, processes, monkeypatch, **options)

@@ -1,0 +1,187 @@
+"""Logs and the terminal: nothing that a disk or a reader does stops the run."""
+
+import itertools
+import os
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import hypothesis
+import hypothesis.strategies as st
+import pytest
+
+from pyreactant.launch._output import TAIL, Log, Prefixed, Terminal
+
+
+def test_a_log_is_whole_and_its_end_is_kept(tmp_path: Path) -> None:
+    log = Log(tmp_path / "log")
+    for i in range(3000):
+        log.write(f"line {i}\n".encode())
+    log.close()
+    whole = "".join(f"line {i}\n" for i in range(3000))
+    assert log.path.read_text() == whole
+    assert log.tail() == whole[-TAIL:]
+    assert log.error is None
+
+
+def test_a_log_goes_on_where_it_was(tmp_path: Path) -> None:
+    """As after a restart of the programs."""
+    for text in (b"one\n", b"two\n"):
+        log = Log(tmp_path / "log")
+        log.write(text)
+        log.close()
+    assert log.path.read_bytes() == b"one\ntwo\n"
+    assert log.tail() == "two\n"
+
+
+def test_tails_cut_within_a_character_are_text(tmp_path: Path) -> None:
+    log = Log(tmp_path / "log")
+    log.write("€".encode() * TAIL + b"\xff")
+    assert log.tail().endswith("€\ufffd")
+    log.close()
+
+
+def test_a_full_disk() -> None:
+    log = Log(Path("/dev/full"))
+    assert log.error is None
+    log.write(b"first")
+    assert log.error == "No space left on device"
+    log.write(b" second")
+    assert log.tail() == "first second"
+    log.close()
+
+
+def test_a_log_that_cannot_be_opened_and_one_that_is_closed(tmp_path: Path) -> None:
+    log = Log(tmp_path / "no" / "log")
+    assert log.error == "No such file or directory"
+    log.write(b"x")
+    log.close()
+    closed = Log(tmp_path / "log")
+    closed.close()
+    closed.write(b"x")
+    assert (log.tail(), closed.tail()) == ("x", "x")
+    assert closed.path.read_bytes() == b""
+
+
+class Screen:
+    """Stands for a terminal, and keeps what it gets."""
+
+    def __init__(self) -> None:
+        self.got = b""
+
+    def put(self, data: bytes) -> None:
+        self.got += data
+
+
+def shown(*chunks: bytes, prefix: str = "[3] ") -> str:
+    screen = Screen()
+    prefixed = Prefixed(screen, prefix)
+    for chunk in chunks:
+        prefixed.write(chunk)
+    prefixed.end()
+    return screen.got.decode()
+
+
+@pytest.mark.parametrize(("chunks", "expected"), [
+    ([b"a\nb\n"], "[3] a\n[3] b\n"),
+    ([b"a", b"b\n", b"c\n"], "[3] ab\n[3] c\n"),
+    ([b"a\n", b"\n"], "[3] a\n[3] \n"),
+    (["€\n".encode()[:1], "€\n".encode()[1:]], "[3] €\n"),
+    ([b"no end"], "[3] no end\n"),
+    ([b"cut \xe2\x82"], "[3] cut \ufffd\n"),
+    ([b"\xe2\x82"], "[3] \ufffd\n"),
+    ([b"\x00\xff\n"], "[3] \x00\ufffd\n"),
+    ([b"10%\r20%\n"], "[3] 10%\r20%\n"),
+    ([], ""),
+    ([b""], ""),
+])  # fmt: skip
+def test_prefixes(chunks: list[bytes], expected: str) -> None:
+    assert shown(*chunks) == expected
+
+
+@hypothesis.given(st.binary(max_size=40), st.lists(st.integers(0, 40), max_size=4))
+def test_prefixes_do_not_depend_on_how_it_is_cut(data: bytes, cuts: list[int]) -> None:
+    ends = [0, *sorted(cuts), len(data)]
+    chunks = [data[a:b] for a, b in itertools.pairwise(ends)]
+    assert shown(*chunks) == shown(data)
+    text = data.decode(errors="replace")
+    assert shown(data, prefix="") == (text if text.endswith("\n") or not text else text + "\n")
+
+
+@pytest.fixture
+def pipe() -> Iterator[tuple[int, Terminal]]:
+    """The reading end of a pipe, and a terminal that writes into it."""
+    ours, theirs = os.pipe()
+    with os.fdopen(theirs, "w") as stream:
+        yield ours, Terminal(stream)
+
+
+def read(descriptor: int, count: int) -> bytes:
+    data = b""
+    while len(data) < count and (more := os.read(descriptor, count - len(data))):
+        data += more
+    return data
+
+
+def test_a_slow_reader_gets_all_and_holds_up_who_asks(pipe: tuple[int, Terminal]) -> None:
+    reader, terminal = pipe
+    chunk = b"x" * (1 << 16)
+    sent = 0
+    while not terminal.full:  # comes to an end, since nobody reads
+        terminal.put(chunk)
+        sent += 1
+    ready = threading.Event()
+    terminal.when_ready(ready.set)
+    assert not ready.is_set()
+    assert read(reader, sent * len(chunk)) == chunk * sent
+    assert ready.wait(60)
+    assert not terminal.full
+    terminal.close(60)
+    os.close(reader)
+
+
+def test_asking_when_the_reader_has_caught_up_already(pipe: tuple[int, Terminal]) -> None:
+    """Nothing more is written then, and yet whoever waits is told."""
+    reader, terminal = pipe
+    terminal.put(b"x")
+    assert read(reader, 1) == b"x"
+    time.sleep(0.1)
+    ready = threading.Event()
+    terminal.when_ready(ready.set)
+    assert ready.wait(60)
+    terminal.close(60)
+    os.close(reader)
+
+
+def test_a_reader_that_has_gone(pipe: tuple[int, Terminal]) -> None:
+    reader, terminal = pipe
+    os.close(reader)
+    ready = threading.Event()
+    terminal.put(b"x")
+    terminal.when_ready(ready.set)
+    assert ready.wait(60)
+    for _ in range(1000):
+        terminal.put(b"x")
+    assert not terminal.full
+    terminal.close(60)
+
+
+def test_a_pipe_that_does_not_block(pipe: tuple[int, Terminal]) -> None:
+    """Whoever started us may have set that for its own end, which is ours too."""
+    reader, terminal = pipe
+    assert terminal._descriptor is not None
+    os.set_blocking(terminal._descriptor, False)
+    data = bytes(range(256)) * 4096
+    terminal.put(data)
+    assert read(reader, len(data)) == data
+    terminal.close(60)
+    os.close(reader)
+
+
+def test_no_terminal_at_all() -> None:
+    terminal = Terminal(None)
+    for _ in range(1000):
+        terminal.put(b"x")
+    assert not terminal.full
+    terminal.close(60)

@@ -1,0 +1,81 @@
+"""`reached_preemption` where no supervisor is; what the supervisor makes of signals."""
+
+import signal
+
+import pytest
+
+import pyreactant as pr
+from pyreactant import _runtime
+from pyreactant.launch._state import ProcessState
+from pyreactant.launch._stop import Stop
+
+
+def test_one_process_alone_is_not_preempted() -> None:
+    assert pr.reached_preemption(3) is False
+
+
+def test_several_processes_need_the_supervisor(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_runtime, "is_initialized", lambda: True)
+    monkeypatch.setattr(_runtime, "num_processes", lambda: 2)
+    with pytest.raises(pr.StateError, match=r"start the program with: pyreactant run -- SCRIPT"):
+        pr.reached_preemption(3)
+
+
+def cooperating(*steps: int | None) -> list[ProcessState]:
+    states = [ProcessState(i, cooperates=True) for i in range(len(steps))]
+    for state, step in zip(states, steps, strict=True):
+        state.apply({"type": "step", "step": step}, 1.0)
+    return states
+
+
+@pytest.mark.parametrize(("steps", "agreed"), [
+    ((5, 9, 7), 10), ((None, 4), 5), ((None, None), 1), ((0, 0), 1),
+])  # fmt: skip
+def test_the_agreed_step_is_one_that_nobody_has_begun(
+    steps: tuple[int | None, ...], agreed: int
+) -> None:
+    stop = Stop(30)
+    stop.ask(signal.SIGTERM, None, 0.0)
+    orders = list(stop.orders(cooperating(*steps)))
+    assert orders == [{"type": "preempt"}, {"type": "stop_at", "step": agreed}]
+    assert not list(stop.orders(cooperating(*steps)))
+
+
+def test_nothing_is_agreed_before_all_have_told() -> None:
+    stop = Stop(30)
+    stop.ask(signal.SIGUSR1, 1, 0.0)
+    states = [*cooperating(5), ProcessState(1, cooperates=True)]
+    assert list(stop.orders(states)) == [{"type": "preempt"}]
+    assert not list(stop.orders(states))
+    states[1].apply({"type": "lost", "why": "gone"}, 1.0)  # it will never tell
+    assert list(stop.orders(states)) == [{"type": "stop_at", "step": 6}]
+
+
+def test_several_signals_at_once_are_one() -> None:
+    stop = Stop(30)
+    for process in (None, 0, 1):
+        stop.ask(signal.SIGTERM, process, 0.5)
+    assert list(stop.orders([ProcessState(0)])) == [{"type": "signal", "number": signal.SIGTERM}]
+    assert not stop.overdue(1.0)
+    assert stop.overdue(31.0)
+    stop.ask(signal.SIGTERM, None, 2.0)
+    assert stop.overdue(2.0)
+
+
+def test_a_warning_has_no_deadline_of_its_own_until_sigterm_comes() -> None:
+    stop = Stop(30)
+    stop.ask(signal.SIGUSR1, None, 0.0)
+    assert not stop.ends_all
+    stop.ask(signal.SIGTERM, None, 60.0)
+    assert stop.ends_all
+    assert not stop.overdue(80.0)
+    assert stop.overdue(91.0)
+
+
+def test_new_programs_hear_of_a_preemption_too() -> None:
+    stop = Stop(30)
+    stop.ask(signal.SIGUSR1, None, 0.0)
+    list(stop.orders(cooperating(5)))
+    stop.restarted()
+    assert not list(stop.orders([ProcessState(0)]))
+    assert list(stop.orders([ProcessState(0, cooperates=True)])) == [{"type": "preempt"}]
