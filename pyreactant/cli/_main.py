@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from .. import __version__
-from .._errors import PyReactantError
+from .._errors import InvalidArgumentError, MismatchError, PyReactantError
 from ._explain import explain
 from ._matmul import matmul
 from ._run import run
@@ -62,6 +62,8 @@ def main() -> None:
         _explain("interrupted")
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else int(end.code is not None)
+        if code in _SAID:
+            _tell(_SAID[code])
     except MemoryError as error:
         code = 6
         _tell(error)
@@ -81,6 +83,13 @@ def _explain(message: str) -> None:
 
         traceback.print_exc()
     print(message, file=sys.stderr)
+
+
+# What a command has printed itself; a supervisor takes the exit code of no other program for ours.
+_SAID: dict[int, Exception] = {
+    2: InvalidArgumentError("the command line cannot be read; its output says why"),
+    5: MismatchError("the result is wrong; its output says where"),
+}
 
 
 def _tell(error: Exception) -> None:
@@ -104,7 +113,7 @@ def _end(code: int) -> None:
     if runtime is not None and started and code == 0:
         runtime.shutdown()
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, ValueError, AttributeError):  # closed, or never open
             stream.flush()
     if started or code:
         os._exit(code)

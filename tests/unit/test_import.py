@@ -57,9 +57,12 @@ def test_help_loads_no_runtime(arguments: list[str]) -> None:
 
 def test_only_the_jax_runtime_imports_jax() -> None:
     allowed = {"_jax.py", "_jax_distributed.py", "_jax_setup.py"}
+    package = REPOSITORY / "pyreactant"
     found = {
-        path.name
-        for path in (REPOSITORY / "pyreactant").rglob("*.py")
+        str(path.relative_to(package))
+        for path in package.rglob("*.py")
         if re.search(r"^\s*(import|from) jax\b", path.read_text(), re.MULTILINE)
     }
+    # Run as a child process, and never imported.
+    found -= {"tpu/_compile_jax.py"}
     assert found == allowed
