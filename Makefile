@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: matmul test lint bench clean
+.PHONY: matmul test lint bench faults clean
 
 matmul: $(VENV)/.installed
 	@$(BIN)/pyreactant matmul $(ARGS)
@@ -18,6 +18,9 @@ lint: $(VENV)/.dev-installed
 
 bench: $(VENV)/.dev-installed
 	$(BIN)/python -m benchmarks --json bench.json $(ARGS)
+
+faults: $(VENV)/.dev-installed
+	$(BIN)/python -m benchmarks.faults --json faults.json $(ARGS)
 
 clean:
 	rm -rf $(VENV)

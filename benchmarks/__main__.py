@@ -9,17 +9,19 @@ from pathlib import Path
 
 import pyreactant as pr
 
-from . import _in_process, _whole_process
+from . import _in_process, _launch, _whole_process
 from ._measure import Pair, machine
 
 
 def _figures(quick: bool) -> list[Pair]:
     few, some, many = (2, 2, 2) if quick else (7, 15, 31)
     pairs = [
-        _whole_process.import_package(many),
+        *_whole_process.import_package(many),
         _whole_process.show_help(many),
         _whole_process.command(some),
         _whole_process.put_memory(few),
+        _launch.run(many),
+        _launch.roll_call(1024, few),
     ]
     pr.initialize(platform="cpu", num_cpu_devices=8)
     return [
@@ -42,9 +44,12 @@ def _number(value: float, unit: str) -> str:
 
 def _row(pair: Pair) -> str:
     found = pair.to_dict()
-    ours, theirs = (_number(found[k], pair.unit) for k in ("ours_median", "theirs_median"))
+    ours, theirs = (
+        "" if found[k] is None else _number(found[k], pair.unit)
+        for k in ("ours_median", "theirs_median")
+    )
     low, middle, high, bound = (
-        _number(v, pair.unit) if pair.difference else f"{v:.3f}"
+        _number(v, pair.unit) if pair.kind != "ratio" else f"{v:.3f}"
         for v in (*(found[k] for k in ("lower_quartile", "median", "upper_quartile")), pair.bound)
     )
     verdict = "within" if found["within"] else "**missed**"

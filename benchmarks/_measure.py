@@ -4,7 +4,7 @@ import os
 import platform
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
@@ -17,7 +17,8 @@ class Pair:
     Attributes:
         name: What was measured.
         ours: Seconds (or bytes) of each repetition.
-        theirs: The same for the hand-written way, taken in turns.
+        theirs: The same for the hand-written way, taken in turns; None where there is none, and
+            ours itself is compared with the bound.
         bound: The largest quotient, or difference, that the issue allows.
         difference: Whether the bound is on ours minus theirs rather than ours over theirs.
         unit: "s" or "B".
@@ -25,7 +26,7 @@ class Pair:
 
     name: str
     ours: Sequence[float]
-    theirs: Sequence[float]
+    theirs: Sequence[float] | None
     bound: float
     difference: bool = False
     unit: str = "s"
@@ -33,8 +34,17 @@ class Pair:
     @property
     def values(self) -> list[float]:
         """The compared figure of each pair."""
+        if self.theirs is None:
+            return list(self.ours)
         pairs = zip(self.ours, self.theirs, strict=True)
         return [a - b if self.difference else a / b for a, b in pairs]
+
+    @property
+    def kind(self) -> str:
+        """What the bound is on."""
+        if self.theirs is None:
+            return "value"
+        return "difference" if self.difference else "ratio"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
@@ -43,8 +53,8 @@ class Pair:
             "name": self.name,
             "unit": self.unit,
             "ours_median": statistics.median(self.ours),
-            "theirs_median": statistics.median(self.theirs),
-            "kind": "difference" if self.difference else "ratio",
+            "theirs_median": None if self.theirs is None else statistics.median(self.theirs),
+            "kind": self.kind,
             "lower_quartile": low,
             "median": middle,
             "upper_quartile": high,
@@ -67,6 +77,11 @@ def timed(action: Callable[[], object]) -> float:
     start = time.perf_counter()
     action()
     return time.perf_counter() - start
+
+
+def keeping_bytecode(environ: Mapping[str, str]) -> dict[str, str]:
+    """An environment in which compiled modules are kept, as an installed package has them."""
+    return {k: v for k, v in environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
 
 
 def interleave(

@@ -1,26 +1,40 @@
 """Benchmarks of whole processes: import, help, and the command against a script."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
-from ._measure import Pair, interleave, timed
+from ._measure import Pair, interleave, keeping_bytecode, timed
 
 SCRIPT = Path(__file__).with_name("by_hand.py")
 
 
 def _run(*argv: str) -> float:
     command = [sys.executable, *argv]
-    return timed(lambda: subprocess.run(command, check=True, stdout=subprocess.DEVNULL))
+    kept = keeping_bytecode(os.environ)
+    return timed(lambda: subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=kept))
 
 
-def import_package(repetitions: int) -> Pair:
+IMPORTS = {
+    "import pyreactant": "",
+    "import pyreactant, Mesh and initialize": "pyreactant.Mesh, pyreactant.initialize",
+    "import pyreactant, every name": "[getattr(pyreactant, n) for n in pyreactant.__all__]",
+}
+"""Names are loaded when first used, so the import alone says little."""
+
+
+def import_package(repetitions: int) -> list[Pair]:
+    return [_import(what, used, repetitions) for what, used in IMPORTS.items()]
+
+
+def _import(what: str, used: str, repetitions: int) -> Pair:
     ours, theirs = interleave(
-        lambda: _run("-c", "import numpy; import pyreactant"),
+        lambda: _run("-c", f"import numpy; import pyreactant; {used}"),
         lambda: _run("-c", "import numpy"),
         repetitions,
     )
-    return Pair("import pyreactant over import numpy", ours, theirs, 0.030, difference=True)
+    return Pair(f"{what}, over import numpy", ours, theirs, 0.030, difference=True)
 
 
 def show_help(repetitions: int) -> Pair:

@@ -41,6 +41,10 @@ if TYPE_CHECKING:
     from ._runtime import process_index as process_index
     from ._runtime import shutdown as shutdown
     from ._sharding import NamedSharding as NamedSharding
+    from .tpu._plan import plan as plan
+    from .tpu._plan_report import Plan as Plan
+    from .tpu._preflight import preflight as preflight
+    from .tpu._preflight_report import Preflight as Preflight
 
 __version__ = "0.1.0"
 
@@ -57,6 +61,10 @@ _MODULES = {
     "_runtime": "backend_name barrier devices initialize is_initialized local_devices "
     "num_processes process_index shutdown",
     "_sharding": "NamedSharding",
+    "tpu._plan": "plan",
+    "tpu._plan_report": "Plan",
+    "tpu._preflight": "preflight",
+    "tpu._preflight_report": "Preflight",
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names.split()}
 __all__ = [*_MODULE_OF, "__version__"]

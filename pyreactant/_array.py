@@ -120,8 +120,11 @@ class ShardedArray:
 
     def block_until_ready(self) -> "ShardedArray":
         """Wait until the blocks on this process's devices are computed."""
-        with _supervised.wait():
+        _supervised.waiting += 1
+        try:
             self._backend.block_until_ready(self.value)
+        finally:
+            _supervised.waiting -= 1
         return self
 
     def _assemble(self) -> np.ndarray:

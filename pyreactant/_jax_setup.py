@@ -1,6 +1,8 @@
 """Set JAX up before it touches a device, and make sure that what started is what was asked for."""
 
 import contextlib
+import importlib.metadata
+import importlib.util
 import os
 from typing import Any
 
@@ -9,6 +11,7 @@ import jax
 from ._backend import StartOptions
 from ._errors import RendezvousError, RequirementError, StateError
 from .process_group import ProcessGroup
+from .process_group._metadata import tpu_chips
 
 DEFAULT_CPU_DEVICES = 8
 
@@ -25,7 +28,7 @@ def configure(group: ProcessGroup, options: StartOptions) -> None:
     # environment is obeyed, and float64 then raises.
     if "JAX_ENABLE_X64" not in os.environ:
         jax.config.update("jax_enable_x64", True)
-    if options.platform == "cpu":
+    if options.platform == "cpu" or (options.platform is None and _only_a_cpu()):
         _update("jax_platforms", "cpu")
     if group.local_device_ids is not None:
         visible = ",".join(map(str, group.local_device_ids))
@@ -43,6 +46,17 @@ def configure(group: ProcessGroup, options: StartOptions) -> None:
         # Also where a GPU or TPU is: there CPU devices are not used, and cost nothing.
         with contextlib.suppress(RuntimeError):
             jax.config.update("jax_num_cpu_devices", DEFAULT_CPU_DEVICES)
+
+
+def _only_a_cpu() -> bool:
+    """Whether libtpu is installed where no TPU is, to compile for one, and no GPU's plugin is.
+
+    JAX would look for the TPU through the network for seconds, and print why it found none.
+    """
+    if os.environ.get("JAX_PLATFORMS") or not importlib.util.find_spec("libtpu") or tpu_chips():
+        return False
+    plugins = importlib.metadata.entry_points(group="jax_plugins")
+    return not plugins and not importlib.util.find_spec("jax_plugins")
 
 
 def _update(name: str, value: Any) -> None:

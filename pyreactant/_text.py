@@ -2,10 +2,13 @@
 
 import re
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from ._errors import ShardingError
-from ._mesh import Mesh
-from ._sharding import Axes, NamedSharding
+
+if TYPE_CHECKING:  # NumPy, which --help need not wait for
+    from ._mesh import Mesh
+    from ._sharding import Axes, NamedSharding
 
 _DEFAULT_AXES = "xyzuvw"
 
@@ -13,7 +16,7 @@ MESH_HELP = "sizes as 2x4 (axes x, y, ...) or names with sizes as data=2,model=4
 SPEC_HELP = "one entry per dimension as x,y ; None is not sharded, x+y is over both, x first"
 
 
-def parse_mesh(text: str, device_ids: Sequence[int] | None = None) -> Mesh:
+def parse_mesh(text: str, device_ids: Sequence[int] | None = None) -> "Mesh":
     """The mesh that a text describes.
 
     Args:
@@ -35,17 +38,19 @@ def parse_mesh(text: str, device_ids: Sequence[int] | None = None) -> Mesh:
     # More digits than any machine has devices are a mistake, and int() refuses very long ones.
     if not all(re.fullmatch("[0-9]{1,9}", size) for size in sizes) or len(names) != len(sizes):
         raise wrong
+    from ._mesh import Mesh
+
     return Mesh([int(size) for size in sizes], names, device_ids)
 
 
-def format_mesh(mesh: Mesh) -> str:
+def format_mesh(mesh: "Mesh") -> str:
     """The text that `parse_mesh` reads back (but for device ids)."""
     if mesh.axis_names == tuple(_DEFAULT_AXES[: len(mesh.shape)]):
         return "x".join(map(str, mesh.shape))
     return ",".join(f"{n}={size}" for n, size in zip(mesh.axis_names, mesh.shape, strict=True))
 
 
-def parse_spec(text: str) -> tuple[Axes, ...]:
+def parse_spec(text: str) -> "tuple[Axes, ...]":
     """The partition spec that a text describes: "x,y", "x,None", "x+y,None".
 
     Raises:
@@ -54,7 +59,7 @@ def parse_spec(text: str) -> tuple[Axes, ...]:
     return tuple(_parse_entry(entry.strip(), text) for entry in text.split(","))
 
 
-def _parse_entry(entry: str, text: str) -> Axes:
+def _parse_entry(entry: str, text: str) -> "Axes":
     if entry in ("None", "none", "-"):
         return None
     names = tuple(name.strip() for name in entry.split("+"))
@@ -63,6 +68,6 @@ def _parse_entry(entry: str, text: str) -> Axes:
     return names[0] if len(names) == 1 else names
 
 
-def format_spec(sharding: NamedSharding, ndim: int) -> str:
+def format_spec(sharding: "NamedSharding", ndim: int) -> str:
     """The text that `parse_spec` reads back."""
     return ",".join("+".join(axes) or "None" for axes in sharding.axes(ndim))

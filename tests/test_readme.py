@@ -1,5 +1,6 @@
 """Every command and example of the README, run as it stands there."""
 
+import importlib.util
 import os
 import re
 import subprocess
@@ -39,11 +40,13 @@ def test_python(code: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("code", [b for b in _everywhere("bash") if not b.startswith(ELSEWHERE)])
 def test_shell(code: str, tmp_path: Path) -> None:
+    if code.startswith(("pyreactant preflight", "pyreactant plan")):
+        require(importlib.util.find_spec("libtpu"), "libtpu, of jax[tpu]")
     code = code.replace("29517", str(free_port()))
     argv = ["bash", "-euo", "pipefail", "-c", code]
     ran = subprocess.run(argv, env=_environment(), cwd=tmp_path, capture_output=True, text=True)
     assert ran.returncode == 0, ran.stderr
-    assert "right" in ran.stdout or "matmul" not in code
+    assert "right" in ran.stdout or "pyreactant matmul" not in code
 
 
 def test_the_two_commands() -> None:

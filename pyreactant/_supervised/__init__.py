@@ -36,14 +36,3 @@ def collective() -> Iterator[None]:
         yield
     finally:
         waiting -= 1
-
-
-@contextlib.contextmanager
-def wait() -> Iterator[None]:
-    """Mark what may take as long as other processes take."""
-    global waiting
-    waiting += 1
-    try:
-        yield
-    finally:
-        waiting -= 1

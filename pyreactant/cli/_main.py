@@ -12,8 +12,11 @@ from .. import __version__
 from .._errors import InvalidArgumentError, MismatchError, PyReactantError
 from ._explain import explain
 from ._matmul import matmul
+from ._plan import plan
+from ._preflight import preflight
 from ._run import run
 from ._slurm import app as slurm
+from ._topology import topology
 
 app = typer.Typer(
     add_completion=False,
@@ -28,6 +31,9 @@ app.command()(matmul)
 app.command()(explain)
 app.command(context_settings={"allow_interspersed_args": False})(run)
 app.add_typer(slurm, name="slurm")
+app.command()(topology)
+app.command()(preflight)
+app.command()(plan)
 
 
 def _version(asked: bool) -> None:

@@ -105,11 +105,9 @@ async def _lead(options: RunOptions, group: ProcessGroup) -> int:
     with _signals(lambda number: head.hear({"type": "signal", "number": number, "process": None})):
         watch = asyncio.create_task(agent.watch())
         git = asyncio.create_task(asyncio.to_thread(git_state, Path.cwd()))
+        known = asyncio.create_task(asyncio.to_thread(facts))
         try:
-            report = await head.run()
-            if report.exit_code or not report.facts:
-                report = replace(report, facts=facts())
-            report = replace(report, git=await git)
+            report = replace(await head.run(), facts=await known, git=await git)
         finally:
             watch.cancel()
             await agent.end(stacks=False)

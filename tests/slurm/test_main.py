@@ -1,6 +1,7 @@
 """`sbatch slurm/main.sbatch` on a real Slurm: the matmul, programs, failures, preemption."""
 
 import json
+import os
 import re
 import shlex
 import shutil
@@ -61,6 +62,29 @@ def test_matmul_and_its_verdict(cluster: Cluster, tmp_path: Path) -> None:
     assert f"JobId={job.fields['JobId']}" in provenance["job"]
     assert "numpy==" in provenance["packages"]
     assert not (output / ".secret").exists()
+
+
+def test_two_runtimes_are_compared(cluster: Cluster, tmp_path: Path) -> None:
+    """With a stand-in for the second runtime: JAX once more, under another name."""
+    stand_in = tmp_path / "sitecustomize.py"
+    stand_in.write_text(
+        "import sys\n"
+        "if 'pyreactant' in ' '.join(sys.orig_argv):\n"
+        "    from pyreactant import _runtime\n"
+        "    _runtime.BACKENDS['standin'] = ('pyreactant._jax:JaxBackend', 'jax')\n"
+    )
+    job, printed, output = run(cluster, tmp_path, PYTHONPATH=f"{tmp_path}{os.pathsep}{REPOSITORY}")
+    assert (job.state, job.code) == ("COMPLETED", 0), printed
+    assert "verdict: jax and standin: agree: relative difference" in printed
+    # And where they differ, the job says so.
+    product = np.load(output / "results" / "standin.npy")
+    product[3, 5] += 1
+    np.save(output / "results" / "standin.npy", product)
+    verdict = [sys.executable, str(REPOSITORY / "slurm" / "verdict.py"), "results/jax",
+               "results/standin"]  # fmt: skip
+    done = cluster.run(verdict, env=settings(), cwd=output)
+    assert done.returncode == 5
+    assert "jax and standin: DIFFER" in done.stdout
 
 
 def test_the_command_of_the_readme(cluster: Cluster, tmp_path: Path) -> None:

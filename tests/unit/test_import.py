@@ -25,10 +25,16 @@ def _loaded(code: str) -> list[str]:
 
 
 def test_import_loads_no_runtime() -> None:
-    every = "import pyreactant as pr; [getattr(pr, name) for name in pr.__all__]"
+    core = "[n for n, module in pr._MODULE_OF.items() if not module.startswith('tpu')]"
+    every = f"import pyreactant as pr; [getattr(pr, name) for name in {core}]"
     new = set(_loaded(every)) - set(_loaded("import numpy"))
     assert not new & set(HEAVY)
     assert "numpy" not in _loaded("import pyreactant")
+
+
+def test_tpu_tools_load_no_runtime() -> None:
+    every = "import pyreactant as pr; [getattr(pr, name) for name in pr.__all__]"
+    assert not set(_loaded(every)) & {"jax", "jaxlib", "juliacall"}
 
 
 def test_what_is_not_there_is_an_attribute_error() -> None:

@@ -1,0 +1,283 @@
+"""`make faults`: each way to break a run, many times: who is named, what is left, how long.
+
+`python -m benchmarks.faults [--times N] [--quick] [--json FILE] [--how local|tasks|both]` breaks
+one of two processes of the JAX runtime on CPU with `tests/launch/faulty.py`. "local" is one
+supervisor of both processes, "tasks" one for each, as srun starts them; "both" takes them in turns.
+Exits with 1 if a process was blamed wrongly or something still ran afterwards; no time makes it
+fail.
+"""
+
+import argparse
+import json
+import os
+import re
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.harness import environment
+from tests.launch.runs import FAULTY, RUN, left_behind, task_environments
+from tests.launch.test_faults import CAUSES
+
+from ._measure import machine
+
+BOUND = 2.0
+"""Seconds from the fault to the end of every supervisor, with the report written."""
+
+STALL = 5.0
+START = 3.0
+RENDEZVOUS = 4.0  # faulty.py's initialization_timeout
+_LIMIT = 60.0
+
+NAMES = {
+    "raise": "raises",
+    "kill": "SIGKILL",
+    "stop": "SIGSTOP",
+    "exit0": "sys.exit(0)",
+    "leave0": "os._exit(0)",
+    "exit3": "sys.exit(3)",
+    "never": "never starts",
+}
+WHENS = {"start": "before initialize", "cold": "cold", "warm": "warm"}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A row: a fault of process `process`, `when`."""
+
+    fault: str
+    when: str
+    process: int
+
+
+@dataclass
+class Injection:
+    """One broken run, and what came of it."""
+
+    case: Case
+    how: str
+    seconds: float | None = None
+    miss: str | None = None
+    left: Sequence[str] = field(default_factory=list)
+    load: float = 0.0
+
+
+def cases() -> list[Case]:
+    """Every fault before initialize, cold and warm, in either process.
+
+    A process that is stopped before initialize never starts, for the others: that is one row.
+    """
+    broken = [
+        Case(fault, when, process)
+        for fault in NAMES
+        for when in WHENS
+        for process in (0, 1)
+        if fault != "never" and (fault, when) != ("stop", "start")
+    ]
+    return broken + [Case("never", "start", process) for process in (0, 1)]
+
+
+def inject(case: Case, how: str, folder: Path) -> Injection:
+    """Break one run in a folder of its own."""
+    done = Injection(case, how, load=os.getloadavg()[0])
+    absent = case.process if (case.fault, how) == ("never", "tasks") else None
+    began = time.time()
+    codes, ended = _supervisors(case, how, folder, absent)
+    done.left = left_behind(folder)
+    _end(folder)
+    report = _report(folder)
+    done.miss = _miss(case, absent, report, codes)
+    event = folder / "event"
+    if event.exists():
+        began = float(event.read_text())
+    elif absent is None:
+        done.miss = f"the fault was never reached; {done.miss}"
+        return done
+    done.seconds = ended - began - _deadline(case, how)
+    return done
+
+
+def _deadline(case: Case, how: str) -> float:
+    """Seconds in which nobody can say yet that anything is wrong."""
+    if case.fault == "never":
+        return START if how == "tasks" else RENDEZVOUS
+    return STALL if case.fault == "stop" else 0.0
+
+
+def _supervisors(case: Case, how: str, folder: Path, absent: int | None) -> tuple[list[int], float]:
+    """Start the supervisors, wait for the last; their exit codes and when that was."""
+    argv = [*RUN, "--folder", str(folder / "run"), "--stall-timeout", str(STALL)]
+    if how == "local":
+        argv += ["--processes", "2"]
+        settings = environment(PYREACTANT_PLATFORM="cpu", FAULT_EVENT=str(folder / "event"))
+        environments: list[Mapping[str, str]] = [settings]
+    else:
+        environments = list(task_environments(folder, 2))
+    if absent is not None:
+        argv += ["--start-timeout", str(START)]
+        del environments[absent]
+    argv += ["--", FAULTY, case.fault, str(case.process), case.when]
+    running = [_start(argv, settings, folder, i) for i, settings in enumerate(environments)]
+    overdue = threading.Timer(_LIMIT, _kill_sessions, [running])
+    overdue.start()
+    try:
+        # Without a deadline of its own: with one, Popen.wait looks only every 50 ms.
+        codes = [process.wait() for process in running]
+        return codes, time.time()
+    finally:
+        overdue.cancel()
+        _kill_sessions(running)
+
+
+def _start(
+    argv: Sequence[str], settings: Mapping[str, str], folder: Path, number: int
+) -> "subprocess.Popen[bytes]":
+    with (folder / f"supervisor-{number}.log").open("wb") as out:
+        return subprocess.Popen(
+            argv, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT,
+            env=settings, cwd=folder, start_new_session=True,
+        )  # fmt: skip
+
+
+def _kill_sessions(running: Sequence["subprocess.Popen[bytes]"]) -> None:
+    for process in running:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+def _end(folder: Path) -> None:
+    """Kill what is left, after it was counted."""
+    mark = f"FAULT_EVENT={folder}/event".encode()
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            if mark in (entry / "environ").read_bytes().split(b"\0"):
+                os.kill(int(entry.name), signal.SIGKILL)
+        except OSError:
+            continue
+
+
+def _report(folder: Path) -> dict[str, Any] | None:
+    """The report; that of process 1 alone where process 0 never was."""
+    for name in ("report.json", "report-process-1.json"):
+        path = folder / "run" / name
+        if path.exists():
+            found: dict[str, Any] = json.loads(path.read_text())
+            return found
+    return None
+
+
+def _miss(
+    case: Case, absent: int | None, report: Mapping[str, Any] | None, codes: Sequence[int]
+) -> str | None:
+    """What is wrong with the report, or nothing."""
+    cause, code, words = CAUSES[case.fault]
+    if absent is not None:
+        words = "did not come to the roll-call|could not reach process 0"
+    if report is None:
+        return f"no report, exit codes {codes}"
+    said = (report["first_error"] or {}).get("process"), report["cause"], report["exit_code"]
+    if (
+        said != (case.process, cause, code)
+        or set(codes) != {code}
+        or not re.search(words, report["summary"])
+    ):
+        return f"said {said}, exit codes {codes}: {report['summary']}"
+    return None
+
+
+def row(case: Case, done: Sequence[Injection]) -> dict[str, Any]:
+    """One row's figures, for JSON."""
+    seconds = [d.seconds for d in done if d.seconds is not None]
+    return {
+        **asdict(case),
+        "injections": len(done),
+        "local": sum(d.how == "local" for d in done),
+        "misses": [d.miss for d in done if d.miss],
+        "left": [line for d in done for line in d.left],
+        "median": statistics.median(seconds) if seconds else None,
+        "worst": max(seconds, default=None),
+        "within": sum(s <= BOUND for s in seconds),
+        "bound": BOUND,
+        "seconds": [(d.how, d.seconds, d.load) for d in done],
+    }
+
+
+def text(found: Mapping[str, Any]) -> str:
+    """One row of the table."""
+    median, worst = (
+        "never" if found[name] is None else f"{found[name]:.2f} s" for name in ("median", "worst")
+    )
+    verdict = "within"
+    if found["within"] < found["injections"]:
+        verdict = f"**{found['injections'] - found['within']} later**"
+    cells = [
+        NAMES[found["fault"]], WHENS[found["when"]], found["process"], found["injections"],
+        len(found["misses"]), len(found["left"]), median, worst, f"{found['bound']:g} s", verdict,
+    ]  # fmt: skip
+    return f"| {' | '.join(map(str, cells))} |"
+
+
+def _one(case: Case, how: str, base: Path, number: int) -> Injection:
+    """An injection; a word about what is wrong or late, and only then its folder stays."""
+    folder = base / f"{number:04}"
+    folder.mkdir()
+    done = inject(case, how, folder)
+    if done.miss or done.left or done.seconds is None or done.seconds > BOUND:
+        print(f"{folder}: {done}", file=sys.stderr, flush=True)
+    else:
+        shutil.rmtree(folder)
+    return done
+
+
+def _all(times: int, how: str, out: Path | None) -> list[dict[str, Any]]:
+    """Round by round, so that what else the machine does falls on all rows alike."""
+    chosen = cases()
+    done: dict[Case, list[Injection]] = {case: [] for case in chosen}
+    base = Path(tempfile.mkdtemp(prefix="pyreactant-faults-"))
+    rows: list[dict[str, Any]] = []
+    for repetition in range(times):
+        for number, case in enumerate(chosen):
+            # Process 0's and process 1's turns differ, so that a round has as many of both.
+            turn = ("local", "tasks")[(repetition + number // 2 + case.process) % 2]
+            asked = turn if how == "both" else how
+            done[case].append(_one(case, asked, base, repetition * len(chosen) + number))
+        rows = [row(case, done[case]) for case in chosen]
+        if out is not None:
+            out.write_text(json.dumps({**machine(), "rows": rows}, indent=2))
+        print(f"round {repetition + 1} of {times}", file=sys.stderr, flush=True)
+    if not any(base.iterdir()):
+        base.rmdir()
+    return rows
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.faults", description=__doc__)
+    parser.add_argument("--times", type=int, default=20)
+    parser.add_argument("--quick", action="store_true", help="as --times 2")
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--how", choices=("local", "tasks", "both"), default="both")
+    asked = parser.parse_args()
+    rows = _all(2 if asked.quick else asked.times, asked.how, asked.json)
+    here = machine()
+    print(", ".join(f"{name} {number}" for name, number in here.pop("versions").items()))
+    print(", ".join(f"{name} {value}" for name, value in here.items()), end="\n\n")
+    print(
+        "| fault | when | process | injections | misses | left | median | worst | bound | |\n"
+        "|---|---|---|---|---|---|---|---|---|---|"
+    )
+    for found in rows:
+        print(text(found))
+    return int(any(found["misses"] or found["left"] for found in rows))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,10 @@
+"""What `pyreactant run` is measured with: start JAX on every process, one product, end."""
+
+import numpy as np
+
+import pyreactant as pr
+
+pr.initialize()
+mesh = pr.Mesh((len(pr.devices()),), ("i",))
+x = pr.device_put(np.ones((8, 8), np.float32), pr.NamedSharding(mesh, ("i",)))
+pr.matmul_sharded(x, x).block_until_ready()

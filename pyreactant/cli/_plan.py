@@ -1,0 +1,227 @@
+"""`pyreactant plan`: the mesh and specs a program should have on a slice, or on devices here."""
+
+import contextlib
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from .._errors import InvalidArgumentError
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+    from ..tpu import Candidate, Plan
+    from ..tpu._plan import Progress
+
+NOTHING_FITS = 5
+INTERRUPTED = 130
+
+
+def plan(
+    program: Annotated[
+        str | None,
+        typer.Argument(
+            help="matmul, or a JAX function as package.module:function.", show_default="matmul"
+        ),
+    ] = None,
+    topology: Annotated[
+        str | None, typer.Option(help="A slice that need not be here, as v6e-16 or v6e:4x4.")
+    ] = None,
+    num_slices: Annotated[int, typer.Option(help="How many of them.")] = 1,
+    platform: Annotated[
+        str | None, typer.Option(help="Measure on devices that are here: cpu or gpu.")
+    ] = None,
+    devices: Annotated[int | None, typer.Option(help="How many of these.")] = None,
+    size: Annotated[int | None, typer.Option(help="Matmul: side of square matrices.")] = None,
+    m: Annotated[int | None, typer.Option("--m", help="Matmul: rows of x.")] = None,
+    k: Annotated[int | None, typer.Option("--k", help="Matmul: columns of x, rows of y.")] = None,
+    n: Annotated[int | None, typer.Option("--n", help="Matmul: columns of y.")] = None,
+    shape: Annotated[
+        list[str] | None,
+        typer.Option(help="Of an argument of another program, as 1024x512; once for each."),
+    ] = None,
+    dtype: Annotated[str, typer.Option(help="Element type.")] = "bfloat16",
+    precision: Annotated[str | None, typer.Option(help="default, high or highest.")] = None,
+    tried: Annotated[int, typer.Option(help="How many to compile, or to run.")] = 8,
+    workers: Annotated[
+        int | None, typer.Option(help="Compile so many at once, at most.", show_default="by memory")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
+    no_cache: Annotated[bool, typer.Option("--no-cache", help="Compile in any case.")] = False,
+    timeout: Annotated[float, typer.Option(help="Seconds for each.")] = 600.0,
+) -> None:
+    """Find the mesh and specs with which a program takes the least time and memory.
+
+    For a slice the times are estimates: nothing is run. Ctrl-C ends it with the best so far.
+    Exit code 5: nothing fits.
+    """
+    from ..tpu import plan as find
+
+    sizes = _sizes(size, m, k, n)
+    shapes = [_shape(text) for text in shape or []]
+    with _progress("compiled" if topology else "measured") as progress:
+        found = find(
+            program or "matmul", topology=topology, num_slices=num_slices, size=sizes,
+            shapes=shapes, dtype=dtype, precision=precision, platform=platform, devices=devices,
+            tried=tried, workers=workers, cache=not no_cache, timeout=timeout, progress=progress,
+        )  # fmt: skip
+    if as_json:
+        print(json.dumps(found.to_dict(), indent=2, allow_nan=False))
+    else:
+        from rich.console import Console
+
+        console = Console(highlight=False)
+        if not console.is_terminal:
+            console.width = 120  # a file or pipe has no width of its own
+        _show(console, found)
+    if found.interrupted:
+        raise typer.Exit(INTERRUPTED)
+    if found.best is None:
+        raise typer.Exit(NOTHING_FITS)
+
+
+def _sizes(
+    size: int | None, m: int | None, k: int | None, n: int | None
+) -> int | tuple[int, int, int] | None:
+    parts = (m, k, n)
+    if size is not None:
+        if parts != (None, None, None):
+            raise InvalidArgumentError("give --size, or --m, --k and --n, not both")
+        return size
+    if m is not None and k is not None and n is not None:
+        return m, k, n
+    if parts != (None, None, None):
+        raise InvalidArgumentError("give all of --m, --k and --n, or --size alone")
+    return None
+
+
+def _shape(text: str) -> tuple[int, ...]:
+    parts = text.lower().split("x")
+    if not all(part.isdigit() for part in parts):
+        raise InvalidArgumentError(f"--shape must look like 1024x512, got {text!r}")
+    return tuple(map(int, parts))
+
+
+@contextlib.contextmanager
+def _progress(verb: str) -> "Iterator[Progress]":
+    """A bar on standard error while it works, gone afterwards; none where that is a file."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    from ..tpu._plan_picture import seconds_text
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
+    console = Console(stderr=True)
+    with Progress(
+        *columns, console=console, transient=True, disable=not console.is_terminal
+    ) as bar:
+        task = bar.add_task(f"layouts {verb}", total=None)
+
+        def tell(done: int, total: int, best: "Candidate | None") -> None:
+            text = f"layouts {verb}"
+            if best is not None and best.seconds is not None:
+                text += f", best {seconds_text(best.seconds)}"
+            bar.update(task, completed=done, total=total, description=text)
+
+        yield tell
+
+
+def _show(console: "Console", found: "Plan") -> None:
+    for part in _parts(found):
+        console.print(part, soft_wrap=isinstance(part, str))
+
+
+def _parts(found: "Plan") -> "Iterator[RenderableType]":
+    from ..tpu._plan_picture import Point, bytes_text, scatter
+
+    yield _head(found)
+    rows = [(str(number), one) for number, one in enumerate(found.candidates, 1)]
+    if found.reference is not None:
+        rows.append(("R", found.reference))
+    yield _table(found, rows)
+    if any(not one.mesh.all_devices for _, one in rows):
+        yield "along the network: devices by their chips' places, not by VM (--device-ids)"
+    if any(one.at_least for _, one in rows):
+        yield ">: XLA has no estimate of it, so that it is only a lower bound"
+    for label, one in rows:
+        if one.trouble:
+            yield f"{label}: {one.trouble}"
+    points = [
+        Point(label, one.bytes_per_device or one.layout.memory_bytes, one.seconds)
+        for label, one in rows if one.seconds is not None
+    ]  # fmt: skip
+    yield "\n".join(["", *scatter(points, found.hbm_bytes), ""])
+    best, reference = found.best, found.reference
+    if best is None:
+        yield f"nothing fits the {bytes_text(found.hbm_bytes or 0)} of a device"
+        return
+    if reference is not None and reference.seconds and best.seconds:
+        yield (
+            f"1 takes {best.seconds / reference.seconds:.2f} of the time of R, what "
+            "matmul_sharded does by itself"
+        )
+    for where, line in found.commands().items():
+        yield f"{where + ':':<12}{line}"
+
+
+def _head(found: "Plan") -> str:
+    sizes = " @ " if found.program == "matmul" else ", "
+    shapes = sizes.join("x".join(map(str, shape)) for shape in found.shapes)
+    if found.topology is None:
+        where = f"{found.devices} {found.platform} devices here"
+    else:
+        several = found.topology.num_slices > 1
+        where = (
+            f"{found.topology.name}{f' x {found.topology.num_slices} slices' if several else ''}"
+        )
+    tried = len(found.candidates) + (found.reference is not None)
+    how = "measured" if found.measured else "compiled; all times are estimates, nothing was run"
+    left = f", {found.too_large} of them too large by their blocks alone" if found.too_large else ""
+    lines = [
+        f"plan of {found.program} {shapes} {found.dtype} for {where}",
+        f"{found.considered} layouts considered{left}; {tried} {how}",
+    ]
+    if found.interrupted:
+        lines.append("interrupted: this is what was done until then")
+    return "\n".join(lines)
+
+
+def _table(found: "Plan", rows: "list[tuple[str, Candidate]]") -> "RenderableType":
+    from rich import box
+    from rich.table import Table
+
+    from ..tpu._plan_picture import bytes_text, seconds_text
+
+    matmul = found.program == "matmul"
+    names = ["x", "y", "product"] if matmul else [f"argument {i}" for i in range(len(found.shapes))]
+    times = ["measured"] if found.measured else ["estimate", "XLA says", "links"]
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+    for name in ("", "mesh", *names):
+        table.add_column(name, overflow="fold")
+    for name in (*times, "sends", "a device"):
+        table.add_column(name, justify="right", overflow="fold")
+    for label, one in rows:
+        seconds = [one.seconds] if found.measured else [
+            one.seconds, one.xla_seconds, one.link_seconds
+        ]  # fmt: skip
+        numbers = ["-" if value is None else seconds_text(value) for value in seconds]
+        if one.at_least:
+            numbers[0] = f"> {numbers[0]}"
+        sizes = (one.sent_bytes, one.bytes_per_device)
+        numbers += ["-" if size is None else bytes_text(size) for size in sizes]
+        table.add_row(
+            label, _mesh(one), *one.texts(), *numbers, style="bold" if one is found.best else None
+        )
+    return table
+
+
+def _mesh(one: "Candidate") -> str:
+    sizes = ",".join(f"{n}={s}" for n, s in zip(one.mesh.axis_names, one.mesh.shape, strict=True))
+    return sizes if one.mesh.all_devices else f"{sizes} along the network"

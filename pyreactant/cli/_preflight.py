@@ -1,0 +1,186 @@
+"""`pyreactant preflight`: compile a program for a TPU slice that is not here."""
+
+import json
+import sys
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from .._errors import FileError, InvalidArgumentError
+from .._text import MESH_HELP, SPEC_HELP, parse_mesh, parse_spec
+
+if TYPE_CHECKING:
+    from ..tpu._preflight_report import Preflight
+
+DOES_NOT_FIT = 5
+
+
+def preflight(
+    topology: Annotated[str, typer.Option(help="The slice, as v6e-16, v5p-32 or v6e:4x4.")],
+    program: Annotated[
+        str | None,
+        typer.Argument(
+            help="matmul, or a JAX function as package.module:function.", show_default="matmul"
+        ),
+    ] = None,
+    num_slices: Annotated[int, typer.Option(help="How many of them.")] = 1,
+    size: Annotated[int | None, typer.Option(help="Matmul: side of square matrices.")] = None,
+    m: Annotated[int | None, typer.Option("--m", help="Matmul: rows of x.")] = None,
+    k: Annotated[int | None, typer.Option("--k", help="Matmul: columns of x, rows of y.")] = None,
+    n: Annotated[int | None, typer.Option("--n", help="Matmul: columns of y.")] = None,
+    shape: Annotated[
+        list[str] | None,
+        typer.Option(help="Of an argument of another program, as 1024x512; once for each."),
+    ] = None,
+    dtype: Annotated[str, typer.Option(help="Element type.")] = "bfloat16",
+    mesh: Annotated[str | None, typer.Option(help=f"Devices: {MESH_HELP}.")] = None,
+    spec: Annotated[
+        list[str] | None,
+        typer.Option(
+            help=f"How the arguments are cut, once for all or once for each shape: {SPEC_HELP}.",
+            show_default="x,y",
+        ),
+    ] = None,
+    y_spec: Annotated[str | None, typer.Option(help="Matmul: how y is cut, if not as x.")] = None,
+    out_spec: Annotated[str | None, typer.Option(help="How the output is cut.")] = None,
+    precision: Annotated[str | None, typer.Option(help="default, high or highest.")] = None,
+    stablehlo: Annotated[
+        Path | None,
+        typer.Option(help="Compile this StableHLO module, such as Reactant's @code_hlo prints."),
+    ] = None,
+    column_major: Annotated[
+        bool | None,
+        typer.Option(
+            "--column-major/--row-major",
+            help="Whether its tensors have reversed dimensions.",
+            show_default="by its name",
+        ),
+    ] = None,
+    diff: Annotated[
+        bool, typer.Option("--diff", help="Set PROGRAM and the module side by side.")
+    ] = False,
+    hlo: Annotated[Path | None, typer.Option(help="Write the optimised HLO to this file.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
+    no_cache: Annotated[bool, typer.Option("--no-cache", help="Compile in any case.")] = False,
+    timeout: Annotated[float, typer.Option(help="Seconds that compiling may take.")] = 600.0,
+) -> None:
+    """Compile a program for a TPU slice that need not be there, and say what it would need.
+
+    Bytes on each device, collectives, estimates of its time. Exit code 5: it does not fit.
+    """
+    warnings.showwarning = lambda message, *_: print(f"warning: {message}", file=sys.stderr)
+    if diff and (stablehlo is None or hlo is not None):
+        raise InvalidArgumentError(
+            "--diff sets PROGRAM and the module of --stablehlo side by side; --hlo writes one of "
+            "them, so ask for it without --diff"
+        )
+    if stablehlo is not None and program is not None and not diff:
+        raise InvalidArgumentError(
+            "give PROGRAM or --stablehlo, or both with --diff to set them side by side"
+        )
+    if hlo is not None and not hlo.absolute().parent.is_dir():
+        raise FileError(f"--hlo {hlo}: its folder does not exist")
+    common: dict[str, Any] = {"cache": not no_cache, "timeout": timeout}
+    reports = []
+    if stablehlo is None or diff:
+        specs = [parse_spec(text) for text in spec or ["x,y"]]
+        one = _jax(
+            program or "matmul", topology, num_slices, _sizes(size, m, k, n), shape or [], dtype,
+            mesh, specs, y_spec, out_spec, precision, common,
+        )  # fmt: skip
+        reports.append(one)
+    if stablehlo is not None:
+        from ..tpu._preflight_stablehlo import preflight_stablehlo, read_text
+
+        text = read_text(stablehlo)
+        reports.append(
+            preflight_stablehlo(
+                text,
+                topology=topology,
+                num_slices=num_slices,
+                column_major=column_major,
+                mesh=None if mesh is None else parse_mesh(mesh),
+                **common,
+            )
+        )
+    if hlo is not None:
+        _write(hlo, reports[0])
+    _print(reports, as_json)
+    if not all(report.fits for report in reports):
+        raise typer.Exit(DOES_NOT_FIT)
+
+
+def _jax(
+    program: str, topology: str, num_slices: int, size: Any, shapes: list[str], dtype: str,
+    mesh: str | None, specs: list[Any], y_spec: str | None, out_spec: str | None,
+    precision: str | None, common: dict[str, Any],
+) -> "Preflight":  # fmt: skip
+    from .._matmul import default_mesh
+    from .._sharding import NamedSharding
+    from ..tpu._preflight import preflight as look
+    from ..tpu._preflight_request import arguments_of
+    from ..tpu._topology import topology as find_topology
+
+    found = find_topology(topology, num_slices)
+    given = default_mesh(found.devices) if mesh is None else parse_mesh(mesh)
+    y, out = (None if text is None else parse_spec(text) for text in (y_spec, out_spec))
+    if program == "matmul":
+        if shapes or len(specs) > 1:
+            raise InvalidArgumentError(
+                "--shape and more than one --spec are for other programs; matmul has --size, or "
+                "--m, --k and --n, and --spec and --y-spec"
+            )
+        return look(
+            program, topology=found, size=size, dtype=dtype, mesh=given, spec=specs[0], y_spec=y,
+            out_spec=out, precision=precision, **common,
+        )  # fmt: skip
+    if size is not None or y is not None:
+        raise InvalidArgumentError("--size and --y-spec are for matmul; give --shape and --spec")
+    arguments = arguments_of([_shape(text) for text in shapes], specs, dtype, given)
+    return look(
+        program, *arguments, topology=found, precision=precision,
+        out_sharding=None if out is None else NamedSharding(given, out), **common,
+    )  # fmt: skip
+
+
+def _sizes(
+    size: int | None, m: int | None, k: int | None, n: int | None
+) -> int | tuple[int, int, int] | None:
+    parts = (m, k, n)
+    if size is not None:
+        if parts != (None, None, None):
+            raise InvalidArgumentError("give --size, or --m, --k and --n, not both")
+        return size
+    if m is not None and k is not None and n is not None:
+        return m, k, n
+    if parts != (None, None, None):
+        raise InvalidArgumentError("give all of --m, --k and --n, or --size alone")
+    return None
+
+
+def _shape(text: str) -> tuple[Any, ...]:
+    if text == "":
+        return ()
+    return tuple(int(n) if n.isdigit() else n for n in text.lower().split("x"))
+
+
+def _print(reports: "list[Preflight]", as_json: bool) -> None:
+    from ..tpu._preflight_diff import Difference
+
+    shown = reports[0] if len(reports) == 1 else Difference(*reports)
+    print(json.dumps(shown.to_dict(), indent=2, allow_nan=False) if as_json else shown.text())
+
+
+def _write(path: Path, report: "Preflight") -> None:
+    if not report.hlo:
+        raise InvalidArgumentError("--hlo: the compiler refused the program, so there is no HLO")
+    partial = path.with_name(f".{path.name}.partial")
+    try:
+        partial.write_text(report.hlo)
+        partial.replace(path)
+    except OSError as error:
+        raise FileError(f"--hlo {path}: it cannot be written ({error.strerror})") from None
+    finally:
+        partial.unlink(missing_ok=True)

@@ -1,0 +1,128 @@
+"""`pyreactant topology`: what a Cloud TPU slice is, in numbers and as a picture."""
+
+import json
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from .._errors import InvalidArgumentError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+    from ..tpu import Topology
+
+_GIB = 2**30
+
+
+def topology(
+    name: Annotated[
+        str | None, typer.Argument(help="A slice as v6e-16 or v5p-32, or a shape as v6e:4x4.")
+    ] = None,
+    num_slices: Annotated[int, typer.Option(help="How many equal slices.")] = 1,
+    every: Annotated[
+        bool, typer.Option("--all", help="A table of all slices up to 256 chips.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
+) -> None:
+    """Say what a Cloud TPU slice is: chips, VMs, devices, memory, speeds, names.
+
+    Nothing is asked of Google: the numbers are the published ones.
+    """
+    from ..tpu import topologies
+    from ..tpu import topology as find
+
+    if every == (name is not None):
+        raise InvalidArgumentError(
+            "give the name of one slice, such as v6e-16, or --all for the table of slices"
+        )
+    found = list(topologies()) if name is None else [find(name, num_slices)]
+    if as_json:
+        plain = [one.to_dict() for one in found]
+        print(json.dumps(plain if name is None else plain[0], indent=2))
+        return
+
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = 120  # a file or pipe has no width of its own
+    if name is None:
+        console.print(_table(found))
+    else:
+        _show(console, found[0])
+
+
+def _show(console: "Console", found: "Topology") -> None:
+    from rich.table import Table
+
+    from ..tpu._picture import SlicePicture
+
+    several = found.num_slices > 1
+    what = f"{found.name} x {found.num_slices} slices" if several else found.name
+    where = f"{_n(found.hosts, 'VM')}, {_n(found.devices, 'JAX device')}"
+    console.print(f"{what}: {_n(found.chips, 'chip')} on {where}")
+    rows = Table.grid(padding=(0, 2))
+    for row in _rows(found):
+        rows.add_row(*row)
+    console.print(rows)
+    for note in found.notes:
+        console.print(f"note: {note}")
+    each = found.hosts // found.num_slices
+    more = f"; the next slice's go on from {each}" if several else ""
+    console.print(f"\nchips with the number of their VM, which is the process index{more}:")
+    console.print(SlicePicture(found))
+
+
+def _rows(found: "Topology") -> list[tuple[str, str]]:
+    rings = [axis for axis, ring in zip("xyz", found.wraparound, strict=False) if ring]
+    peaks = (f"{flops / 1e12:g} TFLOP/s {dtype}" for dtype, flops in found.peak_flops.items())
+    ici = f"{found.ici_bandwidth / 1e9:g} GB/s a chip, {found.ici_links} links, both directions"
+    dcn = found.dcn_bandwidth
+    return [
+        ("ICI shape", f"{_shape(found)}{' of one slice' if found.num_slices > 1 else ''}, "
+                      + (f"closed to a ring along {', '.join(rings)}" if rings else "no ring")),
+        ("TensorCores", str(found.cores)),
+        ("a VM has", f"{_n(found.chips_per_host, 'chip')}, "
+                     f"{_n(found.devices_per_process, 'local device')}"),
+        ("HBM", f"{found.hbm_bytes_per_chip / _GIB:g} GiB a chip; the compiler has "
+                f"{found.hbm_bytes / _GIB:.2f} GiB a device"),
+        ("HBM speed", f"{found.hbm_bandwidth / 1e9:g} GB/s a chip"),
+        ("peak", ", ".join(peaks) + " a chip"),
+        ("ICI speed", ici),
+        ("between slices", f"{dcn / 1e9:g} GB/s a chip" if dcn else "nothing published"),
+        ("accelerator type", found.accelerator_type),
+        ("runtime version", found.runtime_version or "none"),
+        ("GKE machine", found.machine_type or "none"),
+        ("libtpu", found.libtpu_name),
+    ]  # fmt: skip
+
+
+def _table(found: "list[Topology]") -> "Table":
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+    for column in ("slice", "ICI shape", "chips", "cores", "VMs", "chips\nof a VM",
+                   "JAX\ndevices", "of a\nprocess", "HBM\na chip", "bf16\na chip",
+                   "runtime version"):  # fmt: skip
+        left = column in ("slice", "ICI shape", "runtime version")
+        table.add_column(column, justify="left" if left else "right", overflow="fold")
+    for before, one in zip([None, *found], found, strict=False):
+        if before is not None and before.generation != one.generation:
+            table.add_section()
+        table.add_row(
+            one.name, _shape(one), *map(str, (one.chips, one.cores, one.hosts, one.chips_per_host,
+            one.devices, one.devices_per_process)), f"{one.hbm_bytes_per_chip / _GIB:g} GiB",
+            f"{one.peak_flops['bfloat16'] / 1e12:g} T", one.runtime_version or "-",
+        )  # fmt: skip
+    return table
+
+
+def _shape(found: "Topology") -> str:
+    return "x".join(map(str, found.shape))
+
+
+def _n(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"

@@ -1,0 +1,96 @@
+"""What was compiled before, on disk: one file per question, whole or absent."""
+
+import gzip
+import hashlib
+import json
+import os
+import tempfile
+import warnings
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+LIMIT = 512 * 2**20
+"""Bytes that the folder may hold; beyond them the entries longest unused go."""
+
+
+def folder() -> Path:
+    """Where entries lie: ``pyreactant/preflight`` in the user's cache folder (XDG)."""
+    base = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    if not base.is_absolute():  # the XDG specification says to ignore such a value
+        base = Path.home() / ".cache"
+    return base / "pyreactant" / "preflight"
+
+
+def key_of(question: Mapping[str, Any]) -> str:
+    """A digest of all that an answer depends on."""
+    text = json.dumps(question, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def read(key: str) -> dict[str, Any] | None:
+    """The entry, or None; one that is damaged is removed."""
+    path = _path(key)
+    try:
+        entry = json.loads(gzip.decompress(path.read_bytes()))
+        if entry["key"] != key:
+            raise ValueError(key)
+        os.utime(path)  # it was used now
+        return dict(entry["answer"])
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (EOFError, zlib.error, gzip.BadGzipFile, ValueError, KeyError, TypeError):
+        _remove(path)
+    except OSError as error:
+        _warn("read", error)
+    return None
+
+
+def write(key: str, answer: Mapping[str, Any]) -> None:
+    """Keep an answer; where that cannot be done, warn and go on without."""
+    path = _path(key)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, partial = tempfile.mkstemp(dir=path.parent, prefix=".partial-")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                text = json.dumps({"key": key, "answer": answer})
+                file.write(gzip.compress(text.encode(), compresslevel=3))
+            Path(partial).replace(path)
+        finally:
+            Path(partial).unlink(missing_ok=True)
+        _prune(path.parent)
+    except OSError as error:
+        _warn("written", error)
+
+
+def _path(key: str) -> Path:
+    return folder() / f"{key}.json.gz"
+
+
+def _prune(entries: Path) -> None:
+    """Remove what was not used for longest, until the folder keeps to its limit."""
+    found = sorted((p.stat().st_mtime, p.stat().st_size, p) for p in entries.glob("*.json.gz"))
+    size = sum(bytes_ for _, bytes_, _ in found)
+    for _, bytes_, path in found:
+        if size <= LIMIT:
+            break
+        _remove(path)
+        size -= bytes_
+
+
+def _remove(path: Path) -> None:
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        _warn("changed", error)
+
+
+def _warn(what: str, error: OSError) -> None:
+    warnings.warn(
+        f"the preflight cache cannot be {what} ({error.strerror}: {folder()}), so the answer is "
+        "not kept; XDG_CACHE_HOME names another folder, cache=False (--no-cache) asks for none",
+        RuntimeWarning,
+        stacklevel=2,
+    )

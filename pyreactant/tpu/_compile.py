@@ -1,0 +1,166 @@
+"""Compile for an absent TPU in a child process: start it, wait for it, never leave it behind."""
+
+import contextlib
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import IO, Any, ClassVar
+
+from .._errors import DeadlineError, PyReactantError
+
+_LINES_OF_LOG = 15
+_NOISE = re.compile(r"coredump_hook|process_state|Coroner|symbolize|Source Location|^\s+platforms/")
+
+
+class ChildLostError(PyReactantError, RuntimeError):
+    """The process that compiles ended without an answer."""
+
+    exit_code: ClassVar[int] = 6
+
+
+def child_environment(accelerator_type: str) -> dict[str, str]:
+    """This environment, but for what says which TPU is here: none is to be looked for.
+
+    Args:
+        accelerator_type: Such as "v6e-16".
+    """
+    dropped = ("TPU_", "MEGASCALE_", "CLOUD_TPU_", "JAX_PLATFORMS", "PYTHONPATH")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
+    return {
+        **kept,
+        # What the user's process can import, the child can; the current folder comes last.
+        "PYTHONPATH": os.pathsep.join(folder or str(Path.cwd()) for folder in (*sys.path, "")),
+        "JAX_PLATFORMS": "cpu",
+        "TPU_ACCELERATOR_TYPE": accelerator_type,
+        "TPU_SKIP_MDS_QUERY": "1",  # else it asks the metadata server of Google's cloud
+        "TPU_WORKER_HOSTNAMES": "localhost",
+        "TPU_WORKER_ID": "0",
+        "TPU_LOG_DIR": "disabled",
+        "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # it uses no chip, so nothing needs to be locked
+    }
+
+
+def compile_in_child(
+    request: Mapping[str, Any],
+    accelerator_type: str,
+    timeout: float,
+    known: Callable[[str], dict[str, Any] | None],
+) -> dict[str, Any]:
+    """What a child process answers to a request; see `_compile_child`.
+
+    Args:
+        request: Plain data.
+        accelerator_type: Of the topology.
+        timeout: Seconds until the child is killed.
+        known: Given the digest of the lowered program, its answer where there is one already.
+
+    Raises:
+        ChildLostError: It was killed, or ended itself.
+        DeadlineError: It did not answer in time.
+    """
+    from ..launch._memory import out_of_memory_kills  # costs an import
+
+    kills = out_of_memory_kills()
+    with tempfile.TemporaryFile() as log, _child(accelerator_type, log) as child:
+        late = threading.Event()
+
+        def end() -> None:
+            late.set()
+            child.kill()
+
+        timer = threading.Timer(timeout, end)
+        timer.daemon = True
+        timer.start()
+        try:
+            answer = _converse(child, request, known)
+        finally:
+            timer.cancel()
+        if answer is not None:
+            return answer
+        child.wait()
+        if late.is_set():
+            raise DeadlineError(
+                f"compiling for {accelerator_type} took longer than {timeout:g} s and was ended; "
+                "allow it more with timeout= (--timeout)"
+            )
+        raise _lost(child.returncode, out_of_memory_kills() > kills, log)
+
+
+@contextlib.contextmanager
+def _child(accelerator_type: str, log: IO[bytes]) -> Iterator[subprocess.Popen[str]]:
+    """The child, which is dead afterwards, whatever happened.
+
+    It has a session of its own, so that Ctrl-C reaches it only through us; and it ends when its
+    standard input closes, so that it does not outlive us however we end.
+    """
+    child = subprocess.Popen(
+        [sys.executable, "-P", "-m", "pyreactant.tpu._compile_child"],
+        env=child_environment(accelerator_type),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=log,
+        text=True,
+        encoding="utf-8",
+        start_new_session=True,
+    )
+    try:
+        yield child
+    finally:
+        child.kill()
+        child.wait()
+        for pipe in (child.stdin, child.stdout):
+            with contextlib.suppress(OSError):  # what it never read goes nowhere
+                assert pipe is not None
+                pipe.close()
+
+
+def _converse(
+    child: subprocess.Popen[str],
+    request: Mapping[str, Any],
+    known: Callable[[str], dict[str, Any] | None],
+) -> dict[str, Any] | None:
+    """The child's answer, None where it ended without one."""
+    assert child.stdin is not None
+    assert child.stdout is not None
+    try:
+        _say(child.stdin, request)
+        line = child.stdout.readline()
+        if line and "lowered" in (first := json.loads(line)):
+            found = known(first["lowered"])
+            if found is not None:
+                return found
+            _say(child.stdin, {"stop": False})
+            line = child.stdout.readline()
+    except (BrokenPipeError, json.JSONDecodeError):
+        return None
+    return dict(json.loads(line)) if line.endswith("\n") else None
+
+
+def _say(stream: IO[str], message: Mapping[str, Any]) -> None:
+    stream.write(json.dumps(message) + "\n")
+    stream.flush()
+
+
+def _lost(code: int, out_of_memory: bool, log: IO[bytes]) -> ChildLostError:
+    how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
+    advice = ""
+    if code == -signal.SIGABRT:
+        advice = "; libtpu ends the process where a program is not as it expects"
+    elif code == -signal.SIGKILL and out_of_memory:
+        advice = "; this machine ran out of memory: compile fewer at once, or on a larger machine"
+    elif code == -signal.SIGKILL:
+        advice = "; something on this machine killed it"
+    log.seek(0)
+    text = log.read().decode(errors="replace")
+    if fatal := re.search(r"^F\d{4} [^\]]*\] (.*)", text, re.MULTILINE):
+        advice += f": {fatal[1]}"  # what Google's logging says last
+    lines = [line for line in text.splitlines() if not _NOISE.search(line)][-_LINES_OF_LOG:]
+    said = "\n".join(["", "it had printed:", *(f"  {line}" for line in lines)]) if lines else ""
+    return ChildLostError(f"the process that compiles {how}{advice}{said}")

@@ -1,0 +1,139 @@
+"""The TPU generations: what a chip of each has, as published, and what its compiler says.
+
+Sources, by column:
+
+- cores, bfloat16 / int8 / float8 peak, HBM, HBM bandwidth: "Key specifications" on Google's pages
+  cloud.google.com/tpu/docs/{v3,v4,v5e,v5p,v6e,tpu7x}; v2 from Jouppi et al., "Ten Lessons From
+  Three Generations Shaped Google's TPUv4i" (ISCA 2021), table 1; int8 of v5p from the
+  announcement of v5p (Google Cloud blog, December 2023), which JAX repeats (jax/_src/tpu_info.py).
+- ICI, all links of a chip, both directions: the same pages ("Bidirectional ICI bandwidth per
+  chip"); v4 from Jouppi et al., "TPU v4" (ISCA 2023): 6 links of 50 GB/s each way; v2 and v3 from
+  Jouppi et al., "A domain-specific supercomputer" (CACM 2020): 4 links of 496 and 656 Gbit/s.
+- data-center network: "DCN bandwidth per chip" on the tpu7x page; v5e: 6.4 Tbit/s of a pod of 256.
+- HBM as the compiler sees it: libtpu's own refusal of a program that is too large, "exceeds
+  available HBM (31.24G)", of libtpu 0.0.50 (0.0.42 says at most 0.01G more). It is less than what
+  is on the chip, because the runtime keeps a part (v5p: the published 95 is rounded down).
+- devices: JAX has one device a chip where both cores work as one ("megacore", v4 and v5p).
+- machine types: cloud.google.com/kubernetes-engine/docs/concepts/plan-tpus.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+GIB = 2**30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Generation:
+    """What is the same for every slice of one generation.
+
+    Attributes:
+        name: As libtpu says it, such as "v5e".
+        prefix: Of Cloud TPU's accelerator types, such as "v5litepod".
+        counts_cores: Whether N in "v5p-N" is TensorCores; else it is chips.
+        cores_per_chip: TensorCores.
+        devices_per_chip: As JAX sees them.
+        chip_config: libtpu's `chip_config_name` that gives so many devices.
+        dimensions: Of the ICI network.
+        torus_side: A dimension that is a multiple of it is closed to a ring.
+        one_vm: A shape beyond 2x2 that Cloud TPU puts on one VM.
+        hbm_bytes: Of a device, as the compiler sees it.
+        hbm_bytes_per_chip: As published.
+        peak_flops: FLOP/s of a chip by element type.
+        hbm_bandwidth: Bytes/s of a chip.
+        ici_bandwidth: Bytes/s of a chip, over all links, both directions added.
+        ici_links: Of a chip.
+        dcn_bandwidth: Bytes/s of a chip between slices; None where nothing is published.
+        max_chips: Of the largest slice.
+        runtime_version: Of the TPU VM image for JAX; None where Cloud TPU's API has none.
+        machine: GKE's machine type before "-4t"; None where it is of no interest.
+    """
+
+    name: str
+    prefix: str
+    counts_cores: bool
+    cores_per_chip: int
+    devices_per_chip: int
+    chip_config: str
+    dimensions: int
+    torus_side: int
+    one_vm: tuple[int, ...] | None = None
+    hbm_bytes: int
+    hbm_bytes_per_chip: int
+    peak_flops: Mapping[str, float] = field(hash=False)
+    hbm_bandwidth: float
+    ici_bandwidth: float
+    ici_links: int
+    dcn_bandwidth: float | None = None
+    max_chips: int
+    runtime_version: str | None
+    machine: str | None = None
+
+
+def _gib(amount: float) -> int:
+    return int(amount * GIB)
+
+
+_ALL = (
+    Generation(
+        name="v2", prefix="v2", counts_cores=True, cores_per_chip=2, devices_per_chip=2,
+        chip_config="default", dimensions=2, torus_side=16, hbm_bytes=_gib(7.48),
+        hbm_bytes_per_chip=_gib(16), peak_flops={"bfloat16": 46e12}, hbm_bandwidth=700e9,
+        ici_bandwidth=8 * 62e9, ici_links=4, max_chips=256,
+        runtime_version="tpu-ubuntu2204-base",
+    ),
+    Generation(
+        name="v3", prefix="v3", counts_cores=True, cores_per_chip=2, devices_per_chip=2,
+        chip_config="default", dimensions=2, torus_side=32, hbm_bytes=_gib(15.48),
+        hbm_bytes_per_chip=_gib(32), peak_flops={"bfloat16": 123e12}, hbm_bandwidth=900e9,
+        ici_bandwidth=8 * 82e9, ici_links=4, max_chips=1024,
+        runtime_version="tpu-ubuntu2204-base",
+    ),
+    Generation(
+        name="v4", prefix="v4", counts_cores=True, cores_per_chip=2, devices_per_chip=1,
+        chip_config="megacore", dimensions=3, torus_side=4, hbm_bytes=_gib(30.75),
+        hbm_bytes_per_chip=_gib(32), peak_flops={"bfloat16": 275e12, "int8": 275e12},
+        hbm_bandwidth=1200e9, ici_bandwidth=12 * 50e9, ici_links=6, max_chips=4096,
+        runtime_version="tpu-ubuntu2204-base", machine="ct4p-hightpu",
+    ),
+    Generation(
+        name="v5e", prefix="v5litepod", counts_cores=False, cores_per_chip=1, devices_per_chip=1,
+        chip_config="default", dimensions=2, torus_side=16, one_vm=(2, 4), hbm_bytes=_gib(15.75),
+        hbm_bytes_per_chip=_gib(16), peak_flops={"bfloat16": 197e12, "int8": 393e12},
+        hbm_bandwidth=819e9, ici_bandwidth=400e9, ici_links=4, dcn_bandwidth=6.4e12 / 8 / 256,
+        max_chips=256, runtime_version="v2-alpha-tpuv5-lite", machine="ct5lp-hightpu",
+    ),
+    Generation(
+        name="v5p", prefix="v5p", counts_cores=True, cores_per_chip=2, devices_per_chip=1,
+        chip_config="megacore", dimensions=3, torus_side=4, hbm_bytes=_gib(95.73),
+        hbm_bytes_per_chip=_gib(95),
+        peak_flops={"bfloat16": 459e12, "int8": 918e12, "float8": 459e12},
+        hbm_bandwidth=2765e9, ici_bandwidth=1200e9, ici_links=6, dcn_bandwidth=50e9 / 8,
+        max_chips=6144, runtime_version="v2-alpha-tpuv5", machine="ct5p-hightpu",
+    ),
+    Generation(
+        name="v6e", prefix="v6e", counts_cores=False, cores_per_chip=1, devices_per_chip=1,
+        chip_config="default", dimensions=2, torus_side=16, one_vm=(2, 4), hbm_bytes=_gib(31.24),
+        hbm_bytes_per_chip=_gib(32),
+        peak_flops={"bfloat16": 918e12, "int8": 1836e12, "float8": 918e12},
+        hbm_bandwidth=1638e9, ici_bandwidth=800e9, ici_links=4, dcn_bandwidth=100e9 / 8,
+        max_chips=256, runtime_version="v2-alpha-tpuv6e", machine="ct6e-standard",
+    ),
+    Generation(
+        name="tpu7x", prefix="tpu7x", counts_cores=True, cores_per_chip=2, devices_per_chip=2,
+        chip_config="default", dimensions=3, torus_side=4, hbm_bytes=_gib(94.74),
+        hbm_bytes_per_chip=_gib(192), peak_flops={"bfloat16": 2307e12, "float8": 4614e12},
+        hbm_bandwidth=7380e9, ici_bandwidth=1200e9, ici_links=6, dcn_bandwidth=100e9 / 8,
+        max_chips=9216, runtime_version=None, machine="tpu7x-standard",
+    ),
+)  # fmt: skip
+
+GENERATIONS: Mapping[str, Generation] = {found.name: found for found in _ALL}
+
+ALIASES: Mapping[str, str] = {
+    **{found.prefix: found.name for found in _ALL},
+    **{found.name: found.name for found in _ALL},
+    "v5lite": "v5e",
+    "v7x": "tpu7x",
+}
+"""Every way to write a generation, and its name."""

@@ -1,0 +1,225 @@
+"""Closed forms for a product on a mesh: what each device holds, computes, sends and receives.
+
+Take x (m, k) @ y (k, n) = c (m, n) and a mesh with axes of sizes g_1 ... g_A. In the layout each
+axis cuts one dimension of x, or none; likewise of y and of c. To compute, each axis divides one of
+the loops m, k and n, or none (then its devices do the same work). Which one is what XLA's
+partitioner does (`loops`): k where the axis cuts x and y along k; else the loop along which it cuts
+c; else m where it cuts the rows of x, n where it cuts the columns of y; else none. With g_m, g_k,
+g_n the products of the sizes of the axes that divide each loop, a device computes
+m/g_m * k/g_k * n/g_n multiplications.
+
+Operands. It needs the (m/g_m) (k/g_k) block of x. Of that it holds the part prod(f_a): f_a is 1
+where x is not cut by axis a or cut along the loop that a divides, because then what it holds along
+a covers what it needs; else 1/g_a. (Where several axes cut one dimension, `specs_of` orders them so
+that what is held is one piece of what is needed. Where no order can do that, as where one axis cuts
+a dimension whose loop another one divides, devices differ, and for some it is more.) The rest,
+needed * (1 - prod(f_a)), is received, by all-gather or all-to-all, in which nothing is sent twice
+to one device. The same for y.
+
+Product. Devices along the axes that divide k hold partial sums of an (m/g_m) (n/g_n) block. An
+all-reduce over them receives 2 * block * (1 - 1/g_k): once to sum each of g_k parts somewhere, once
+to have all parts everywhere (Thakur, Rabenseifner and Gropp, "Optimization of Collective
+Communication Operations in MPICH", 2005, section 4.5). Each device then needs its block of c: f_a
+is 1 where axis a divides k or none, or divides the loop of the dimension of c that it cuts; else
+1/g_a.
+
+Received along axis a: what is gathered is gathered axis by axis in mesh order, so that the first,
+slow axis carries the least; partial sums go in the opposite order. Both sums are the totals above,
+whatever the order.
+
+Memory: the blocks of x, y and c must be there; what the compiler adds for what is gathered depends
+on how it overlaps it, and is not in this bound.
+"""
+
+import functools
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+NONE, M, K, N = 0, 1, 2, 3
+"""The loops; also what an axis divides."""
+
+LOOPS = {"x": (M, K), "y": (K, N), "c": (M, N)}
+"""The loop of each dimension of the operands and of the product."""
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """m, k and n, and the bytes of an element."""
+
+    m: int
+    k: int
+    n: int
+    itemsize: int
+
+    def side(self, loop: int) -> int:
+        """Length of a loop."""
+        return (1, self.m, self.k, self.n)[loop]
+
+
+@dataclass(frozen=True, slots=True)
+class Speeds:
+    """Of one device: FLOP/s, bytes/s of memory, bytes/s received along each axis of a mesh."""
+
+    flops: float
+    memory: float
+    axes: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """Of many layouts at once.
+
+    Attributes:
+        local: Seconds of computing and of reading and writing memory, the larger.
+        received: Bytes a device receives along each axis; shape (axes, layouts).
+        memory: Bytes of the blocks of x, y and c on a device.
+        loops: What each axis divides; shape (axes, layouts).
+        seconds: `local`, and what is received at the speed of its axis, one after the other.
+    """
+
+    local: np.ndarray
+    received: np.ndarray
+    memory: np.ndarray
+    loops: np.ndarray
+    seconds: np.ndarray
+
+
+@functools.cache
+def every_layout(num_axes: int) -> dict[str, np.ndarray]:
+    """All layouts: for "x", "y" and "c" which dimension each axis cuts: 0 none, 1 or 2.
+
+    Returns:
+        Arrays of shape (axes, 27**axes).
+    """
+    grid = np.indices((3,) * (3 * num_axes), dtype=np.int8).reshape(3 * num_axes, -1)
+    return {name: grid[i * num_axes : (i + 1) * num_axes] for i, name in enumerate("xyc")}
+
+
+def divisible(product: Product, sizes: tuple[int, ...], cut: dict[str, np.ndarray]) -> np.ndarray:
+    """Which layouts have equal blocks: nothing is padded."""
+    fits = np.ones(cut["x"].shape[1], bool)
+    for name, loops in LOOPS.items():
+        for dimension, loop in enumerate(loops, 1):
+            blocks = _blocks(sizes, cut[name], dimension)
+            fits &= product.side(loop) % blocks == 0
+    return fits
+
+
+def loops(cut: dict[str, np.ndarray]) -> np.ndarray:
+    """Which loop each axis divides, by the partitioner's rule; shape (axes, layouts)."""
+    x, y, c = (cut[name] for name in "xyc")
+    rules = [(x == 2) & (y == 1), c == 1, c == 2, x == 1, y == 2]
+    return np.select(rules, [K, M, N, M, N], NONE).astype(np.int8)
+
+
+def regular(cut: dict[str, np.ndarray]) -> np.ndarray:
+    """Which layouts the partitioner does as the closed forms say.
+
+    Not those in which one of several axes both sums and cuts the product, or moves both operands,
+    while another one exchanges something too: there the partitioner gathers operands that it need
+    not (several times as much was seen).
+    """
+    x, y, c = (cut[name] for name in "xyc")
+    divided = loops(cut)
+    moved = (x != 0) & (np.array((NONE, *LOOPS["x"]))[x] != divided)
+    moved &= (y != 0) & (np.array((NONE, *LOOPS["y"]))[y] != divided)
+    cut_sum = (x == 2) & (y == 1) & (c != 0)
+    still = ((x == 1) & (y == 0) & (c == 1)) | ((x == 0) & (y == 2) & (c == 2))
+    still |= (x == 0) & (y == 0) & (c == 0)
+    odd = cut_sum | moved
+    return np.asarray(~odd.any(axis=0) | ((odd | still).all(axis=0) & (odd.sum(axis=0) < 2)))
+
+
+def costs(
+    product: Product, sizes: tuple[int, ...], cut: dict[str, np.ndarray], speeds: Speeds
+) -> Costs:
+    """Closed forms for layouts.
+
+    Args:
+        product: What is multiplied.
+        sizes: Of the mesh axes.
+        cut: Layouts, as from `every_layout`.
+        speeds: Of a device.
+    """
+    divided = loops(cut)
+    received = product.itemsize * exchange(product, sizes, cut, divided)
+    m, k, n = (product.side(loop) / _blocks(sizes, divided, loop) for loop in (M, K, N))
+    touched = (m * k + k * n + m * n) * product.itemsize + 2 * received.sum(axis=0)
+    local = np.maximum(2 * m * k * n / speeds.flops, touched / speeds.memory)
+    seconds = local + (received / np.array(speeds.axes)[:, None]).sum(axis=0)
+    return Costs(local, received, memory_bytes(product, sizes, cut), divided, seconds)
+
+
+def memory_bytes(
+    product: Product, sizes: tuple[int, ...], cut: dict[str, np.ndarray]
+) -> np.ndarray:
+    """Bytes of the blocks of x, y and c that each device holds: a lower bound of what it needs."""
+    total = np.zeros(cut["x"].shape[1])
+    for name, loops in LOOPS.items():
+        whole = product.side(loops[0]) * product.side(loops[1])
+        total += whole / (_blocks(sizes, cut[name], 1) * _blocks(sizes, cut[name], 2))
+    return total * product.itemsize
+
+
+def exchange(
+    product: Product, sizes: tuple[int, ...], cut: dict[str, np.ndarray], divided: np.ndarray
+) -> np.ndarray:
+    """Elements that a device receives along each axis when the axes divide these loops.
+
+    Args:
+        product: What is multiplied.
+        sizes: Of the mesh axes.
+        cut: Layouts, as from `every_layout`.
+        divided: A loop for each axis and layout, as from `loops`.
+
+    Returns:
+        Shape (axes, layouts).
+    """
+    part = {loop: product.side(loop) / _blocks(sizes, divided, loop) for loop in (M, K, N)}
+    received = np.zeros(divided.shape)
+    for name in "xy":
+        first, second = LOOPS[name]
+        _gather(received, part[first] * part[second], _held(sizes, cut[name], divided, name))
+    partial = part[M] * part[N]
+    for axis in reversed(range(len(sizes))):
+        summed = divided[axis] == K
+        received[axis] += np.where(summed, 2 * partial * (1 - 1 / sizes[axis]), 0)
+        partial = np.where(summed, partial / sizes[axis], partial)
+    whole = product.m * product.n
+    block = whole / (_blocks(sizes, cut["c"], 1) * _blocks(sizes, cut["c"], 2))
+    _gather(received, block, _held_of_product(sizes, cut["c"], divided))
+    return received
+
+
+def _blocks(sizes: tuple[int, ...], where: np.ndarray, value: int) -> np.ndarray:
+    """The product of the sizes of the axes that have this value."""
+    factors = [np.where(axis == value, size, 1) for size, axis in zip(sizes, where, strict=True)]
+    return np.asarray(math.prod(factors))
+
+
+def _held(
+    sizes: tuple[int, ...], cut: np.ndarray, divided: np.ndarray, name: str
+) -> list[np.ndarray]:
+    along = np.array((NONE, *LOOPS[name]))[cut]
+    return [
+        np.where((cut[a] == 0) | (along[a] == divided[a]), 1.0, 1 / size)
+        for a, size in enumerate(sizes)
+    ]
+
+
+def _held_of_product(
+    sizes: tuple[int, ...], cut: np.ndarray, divided: np.ndarray
+) -> list[np.ndarray]:
+    along = np.array((NONE, *LOOPS["c"]))[cut]
+    there = (divided == NONE) | (divided == K) | ((cut != 0) & (along == divided))
+    return [np.where(there[a], 1.0, 1 / size) for a, size in enumerate(sizes)]
+
+
+def _gather(received: np.ndarray, needed: np.ndarray, held: list[np.ndarray]) -> None:
+    """Add what each axis receives until all that is needed is there, axis by axis."""
+    there = needed * math.prod(held)
+    for axis, part in enumerate(held):
+        received[axis] += there / part - there
+        there = there / part

@@ -1,0 +1,188 @@
+"""Plan: meshes and specs in the order in which they are worth trying, as plain data."""
+
+import math
+import shlex
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from .._matmul import default_out_spec
+from .._mesh import Mesh
+from .._sharding import NamedSharding
+from .._text import format_spec
+from ._plan_layouts import Layout, Spec
+from ._topology import Topology
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """A mesh and specs, with what the compiler or a measurement says of them.
+
+    Attributes:
+        layout: The mesh, the specs, and what the closed forms say.
+        seconds: Of one call: the larger of `xla_seconds`, the rooflines and `link_seconds`, an
+            estimate; or measured. None where it failed.
+        xla_seconds: XLA's own estimate, which knows nothing of the links; None where it has none.
+        link_seconds: Until the busiest link has carried what the compiled program sends.
+        sent_bytes: That each device sends in one call, as the compiled program says.
+        bytes_per_device: That it needs on each device; of a measured one, its blocks alone.
+        fits: Whether these fit.
+        trouble: Why it has no time; "" where it has.
+        reference: Whether it was not chosen but is what `matmul_sharded` does by itself.
+    """
+
+    layout: Layout
+    seconds: float | None = None
+    xla_seconds: float | None = None
+    link_seconds: float | None = None
+    sent_bytes: float | None = None
+    bytes_per_device: float | None = None
+    fits: bool = True
+    trouble: str = ""
+    reference: bool = False
+
+    @property
+    def at_least(self) -> bool:
+        """Whether `seconds` is only a lower bound, for want of XLA's estimate."""
+        return self.link_seconds is not None and self.xla_seconds is None
+
+    @property
+    def mesh(self) -> Mesh:
+        """The devices."""
+        return self.layout.mesh
+
+    @property
+    def specs(self) -> tuple[Spec, ...]:
+        """Of the arguments."""
+        return self.layout.specs
+
+    @property
+    def out_spec(self) -> Spec | None:
+        """Of the output; None leaves it to the compiler."""
+        return self.layout.out_spec
+
+    @property
+    def order(self) -> tuple[Any, ...]:
+        """What candidates are sorted by: fitting, time to three digits, bytes sent, memory.
+
+        Times that agree to three digits are a tie: no estimate is better than that.
+        """
+        usable = self.fits and self.seconds is not None
+        time = math.inf if self.seconds is None else self.seconds
+        size = self.layout.memory_bytes if self.bytes_per_device is None else self.bytes_per_device
+        sent = self.layout.received_bytes if self.sent_bytes is None else self.sent_bytes
+        return not usable, float(f"{time:.3g}"), float(f"{sent or 0.0:.3g}"), size
+
+    def texts(self) -> tuple[str, ...]:
+        """The specs of the arguments and of the output, as the command line has them."""
+        shardings = [NamedSharding(self.mesh, spec) for spec in self.specs]
+        out = () if self.out_spec is None else (NamedSharding(self.mesh, self.out_spec),)
+        return tuple(format_spec(sharding, len(sharding.spec)) for sharding in (*shardings, *out))
+
+    def flags(self) -> tuple[str, ...]:
+        """Options of `pyreactant matmul` that ask for just this."""
+        mesh = ",".join(
+            f"{n}={s}" for n, s in zip(self.mesh.axis_names, self.mesh.shape, strict=True)
+        )
+        x, y, *out = self.texts()
+        flags = ["--mesh", mesh, "--spec", x]
+        flags += ["--y-spec", y] if y != x else []
+        usual = default_out_spec(*(NamedSharding(self.mesh, spec) for spec in self.specs))
+        if out and out[0] != format_spec(NamedSharding(self.mesh, usual), 2):
+            flags += ["--out-spec", out[0]]
+        if not self.mesh.all_devices:
+            flags += ["--device-ids", ",".join(map(str, self.mesh.device_ids))]
+        return tuple(flags)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for `json.dumps`."""
+        layout = {**asdict(self.layout), "mesh": self.mesh.to_dict()}
+        return {**asdict(self), "layout": layout, "texts": list(self.texts())}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What was found.
+
+    Attributes:
+        program: Its name.
+        shapes: Of the arguments.
+        dtype: Of the arguments.
+        precision: As asked for.
+        topology: The slice; None where devices here were measured.
+        platform: "tpu", or what was measured.
+        devices: How many.
+        hbm_bytes: Of each device; None where that is not known.
+        candidates: The best first, without the reference.
+        reference: What `matmul_sharded` does by itself, for comparison; None where its specs do
+            not divide the sizes, or for other programs.
+        considered: How many meshes and specs there were.
+        too_large: How many of them cannot fit, by their blocks alone.
+        interrupted: Whether it was stopped before all were tried.
+        peak_bytes: Memory that compiling one took here, the most; None where nothing was compiled.
+        at_once: How many were compiled at once, at most.
+    """
+
+    program: str
+    shapes: tuple[tuple[int, ...], ...]
+    dtype: str
+    precision: str | None
+    topology: Topology | None
+    platform: str
+    devices: int
+    hbm_bytes: int | None
+    candidates: tuple[Candidate, ...]
+    reference: Candidate | None
+    considered: int
+    too_large: int
+    interrupted: bool
+    peak_bytes: int | None
+    at_once: int
+
+    @property
+    def best(self) -> Candidate | None:
+        """The first that fits and has a time; None where there is none."""
+        usable = [c for c in self.candidates if c.fits and c.seconds is not None]
+        return usable[0] if usable else None
+
+    @property
+    def measured(self) -> bool:
+        """Whether times were measured; else they are estimates."""
+        return self.topology is None
+
+    def commands(self) -> dict[str, str]:
+        """Command lines that run the best of them, by where; {} where there is none."""
+        if self.best is None or self.program != "matmul":
+            return {}
+        words = ["matmul", *self._sizes(), "--dtype", self.dtype]
+        words += ["--precision", self.precision] if self.precision else []
+        words += self.best.flags()
+        module = shlex.join(["-m", "pyreactant", *words])
+        return {
+            "here": shlex.join(["pyreactant", *words]),
+            "supervised": f"pyreactant run -- {module}",
+            "Slurm": f"PYREACTANT_PROGRAM={shlex.quote(module)} sbatch slurm/main.sbatch",
+        }
+
+    def _sizes(self) -> list[str]:
+        (m, k), (_, n) = self.shapes
+        if m == k == n:
+            return ["--size", str(m)]
+        return ["--m", str(m), "--k", str(k), "--n", str(n)]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for `json.dumps`."""
+        plain = {name: getattr(self, name) for name in self.__slots__}
+        return {
+            **plain,
+            "topology": None if self.topology is None else self.topology.to_dict(),
+            "candidates": [one.to_dict() for one in self.candidates],
+            "reference": None if self.reference is None else self.reference.to_dict(),
+            "measured": self.measured,
+            "commands": self.commands(),
+        }
+
+
+def ranked(candidates: Sequence[Candidate]) -> tuple[Candidate, ...]:
+    """The best first; see `Candidate.order`."""
+    return tuple(sorted(candidates, key=lambda one: one.order))

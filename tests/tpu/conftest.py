@@ -1,0 +1,34 @@
+"""What the preflight's tests share: libtpu, and one cache, so that nothing is compiled twice."""
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+from tests.harness import require
+
+
+@pytest.fixture(scope="session")
+def shared_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One for the whole session."""
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture
+def compiler(shared_cache: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """libtpu is here, and answers are kept for the session's other tests."""
+    require(importlib.util.find_spec("libtpu"), "libtpu, which compiles for TPUs without one")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(shared_cache))
+    return shared_cache
+
+
+@pytest.fixture
+def no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A test whose mistake must be found before a compiler is started."""
+
+    def started(*arguments: object, **options: object) -> None:
+        pytest.fail("a compiler was started")
+
+    monkeypatch.setattr("pyreactant.tpu._preflight_ask.compile_in_child", started)
+    monkeypatch.setattr("pyreactant.tpu._preflight_versions._version", lambda package: "0")
+    monkeypatch.setattr("pyreactant.tpu._preflight_versions._wanted_libtpu", lambda: None)

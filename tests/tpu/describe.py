@@ -1,0 +1,57 @@
+"""What libtpu says about slices, in a process of its own: JSON in, JSON out.
+
+Takes a list of {"options": ..., "memory": bool} and returns one description each: the devices as
+[process, slice, x, y, z, core, id], and, with "memory", GiB of a device from the compiler's refusal
+of a program of 512 GiB.
+"""
+
+import json
+import os
+import re
+import sys
+from typing import Any
+
+os.environ.update(
+    TPU_SKIP_MDS_QUERY="1",  # no search for a metadata server
+    TPU_ACCELERATOR_TYPE="v6e-16",
+    TPU_WORKER_HOSTNAMES="localhost",
+    TPU_WORKER_ID="0",
+    JAX_PLATFORMS="cpu",
+    ALLOW_MULTIPLE_LIBTPU_LOAD="1",  # no device is opened, so nothing is to be locked
+)
+
+
+def describe(options: dict[str, Any], memory: bool) -> dict[str, Any]:
+    from jax.experimental import topologies
+
+    try:
+        found = topologies.get_topology_desc(platform="tpu", **options)
+    except Exception as error:
+        return {"error": str(error)}
+    devices = [
+        [d.process_index, getattr(d, "slice_index", 0), *d.coords, d.core_on_chip, d.id]
+        for d in found.devices
+    ]
+    kind = found.devices[0].device_kind
+    hbm = compiler_hbm(found.devices) if memory else None
+    return {"devices": devices, "kind": kind, "hbm_gib": hbm}
+
+
+def compiler_hbm(devices: Any) -> float:
+    import jax
+    import numpy as np
+
+    everywhere = jax.sharding.NamedSharding(
+        jax.sharding.Mesh(np.array(devices), ("x",)), jax.sharding.PartitionSpec()
+    )
+    large = jax.ShapeDtypeStruct((2**19, 2**19), np.int8, sharding=everywhere)
+    try:
+        jax.jit(lambda x: x + 1).lower(large).compile()
+    except Exception as error:
+        return float(re.findall(r"exceeds available HBM \(([0-9.]+)G\)", str(error))[0])
+    raise AssertionError("a program of 512 GiB a device was accepted")
+
+
+if __name__ == "__main__":
+    rows = [describe(row["options"], row["memory"]) for row in json.load(sys.stdin)]
+    json.dump(rows, sys.stdout)

@@ -1,0 +1,17 @@
+"""`pyreactant plan` that says on its standard output how many layouts are done."""
+
+import sys
+
+import pyreactant.tpu._plan as module
+from pyreactant.cli import main
+
+evaluate = module._evaluate
+
+
+def telling(pool: object, jobs: object, progress: object) -> object:
+    return evaluate(pool, jobs, lambda done, total, best: print(f"done {done}"))
+
+
+module._evaluate = telling  # type: ignore[assignment]
+sys.argv[1:] = ["plan", "--topology", "v6e-16", "--size", "4096", "--no-cache", "--tried", "8"]
+main()

@@ -1,0 +1,271 @@
+"""`plan` from request to flags: on an absent slice, on CPU devices, interrupted, and wrong."""
+
+import importlib.util
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import pyreactant as pr
+from pyreactant._text import parse_mesh, parse_spec
+from pyreactant.tpu import Candidate, Plan, plan, topology
+from pyreactant.tpu._plan_layouts import Layout
+from pyreactant.tpu._plan_picture import Point, scatter
+from pyreactant.tpu._plan_report import ranked
+from tests.harness import environment, require
+
+
+@pytest.fixture(scope="session")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture
+def compiler(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    require(importlib.util.find_spec("libtpu"), "libtpu, which compiles for an absent TPU")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
+
+
+def run(*arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "pyreactant", "plan", *arguments],
+        env=environment(**settings), capture_output=True, text=True, timeout=280,
+    )  # fmt: skip
+
+
+def test_the_bound(compiler: None) -> None:
+    """16384^2 in bfloat16 on v6e-16: XLA's estimate at most 0.65 of that of spec (x, y)."""
+    seen: list[tuple[int, int, float | None]] = []
+    found = plan(
+        topology="v6e-16", size=16384, tried=4,
+        progress=lambda done, total, best: seen.append((done, total, best and best.seconds)),
+    )  # fmt: skip
+    best, reference = found.best, found.reference
+    assert best is not None
+    assert reference is not None
+    assert reference.specs == (("x", "y"), ("x", "y"))
+    assert reference.mesh.shape == (4, 4)
+    assert best.xla_seconds is not None
+    assert reference.xla_seconds is not None
+    assert best.xla_seconds <= 0.65 * reference.xla_seconds
+    assert best.seconds is not None
+    assert reference.seconds is not None
+    assert best.seconds <= 0.65 * reference.seconds
+    assert best.bytes_per_device is not None
+    assert best.bytes_per_device <= topology("v6e-16").hbm_bytes
+    assert [done for done, _, _ in seen] == [1, 2, 3, 4, 5]
+    assert {total for _, total, _ in seen} == {5}
+    assert seen[-1][2] == best.seconds
+    assert not found.interrupted
+    assert list(found.candidates) == sorted(found.candidates, key=lambda one: one.order)
+
+
+def test_closed_forms_are_bounds_of_what_is_compiled(compiler: None) -> None:
+    found = plan(topology="v6e-16", size=4096, tried=4)
+    for one in [*found.candidates, found.reference]:
+        assert one is not None
+        assert one.bytes_per_device is not None
+        assert one.layout.memory_bytes <= one.bytes_per_device
+
+
+def test_command(compiler: None, cache: Path) -> None:
+    arguments = ("--topology", "v6e-16", "--size", "16384", "--tried", "4")
+    ran = run(*arguments, XDG_CACHE_HOME=str(cache))
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stderr == ""  # no bar where it is no terminal
+    assert "plan of matmul 16384x16384 @ 16384x16384 bfloat16 for v6e-16" in ran.stdout
+    assert "all times are estimates, nothing was run" in ran.stdout
+    assert "time of a call, against bytes on each device" in ran.stdout
+    assert "of the time of R, what matmul_sharded does by itself" in ran.stdout
+    flags = "--size 16384 --dtype bfloat16 --mesh x=4,y=4 --spec x,None --y-spec None,y"
+    assert f"pyreactant matmul {flags}" in ran.stdout
+    assert f"pyreactant run -- -m pyreactant matmul {flags}" in ran.stdout
+    again = run(*arguments, "--json", XDG_CACHE_HOME=str(cache))
+    report = json.loads(again.stdout)
+    assert report["candidates"][0]["texts"] == ["x,None", "None,y", "x,y"]
+    assert report["commands"]["here"] == f"pyreactant matmul {flags}"
+
+
+def test_several_slices(compiler: None) -> None:
+    found = plan(topology="v6e-4", num_slices=2, size=4096, tried=2)
+    assert found.best is not None
+    assert found.best.mesh.axis_names[0] == "slice"
+    assert found.devices == 8
+
+
+def test_another_program(compiler: None) -> None:
+    found = plan("jax.nn:softmax", topology="v6e-4", shapes=[(4096, 512)], tried=3)
+    assert found.best is not None
+    assert found.best.specs == (("x", None),)  # each row on one device: nothing is sent
+    assert found.best.sent_bytes == 0
+    assert found.commands() == {}
+    assert found.reference is None
+
+
+def test_interrupted(compiler: None, tmp_path: Path) -> None:
+    """Ctrl-C prints what there is, and leaves no compiler behind."""
+    log = tmp_path / "log"
+    with log.open("wb") as out:
+        child = subprocess.Popen(
+            [sys.executable, "-u", "-m", "tests.tpu.interrupted"],
+            env=environment(XDG_CACHE_HOME=str(tmp_path)), stdout=out, stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )  # fmt: skip
+        try:
+            deadline = time.monotonic() + 120
+            while b"done 2" not in log.read_bytes() and time.monotonic() < deadline:
+                assert child.poll() is None, log.read_text()
+                time.sleep(0.05)
+            child.send_signal(signal.SIGINT)
+            code = child.wait(60)
+        finally:
+            if child.poll() is None:
+                os.killpg(child.pid, signal.SIGKILL)
+                child.wait()
+    text = log.read_text()
+    assert code == 130, text
+    assert "interrupted: this is what was done until then" in text
+    assert "pyreactant matmul --size 4096" in text
+    deadline = time.monotonic() + 20  # they end when they see that nobody listens
+    while children_of(tmp_path) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert children_of(tmp_path) == []
+
+
+def children_of(cache: Path) -> list[str]:
+    """Processes that still have this test's cache folder in their environment."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if str(cache).encode() in (process / "environ").read_bytes():
+                found.append((process / "cmdline").read_text())
+        except OSError:
+            continue
+    return found
+
+
+def test_cpu_devices_are_measured() -> None:
+    ran = run(
+        "--platform", "cpu", "--devices", "4", "--size", "128", "--dtype", "float32", "--tried", "2"
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert "2 layouts" not in ran.stdout
+    assert "for 4 cpu devices here" in ran.stdout
+    assert "measured" in ran.stdout
+    assert "estimate" not in ran.stdout
+    line = next(text for text in ran.stdout.splitlines() if text.startswith("here:"))
+    words = shlex.split(line.removeprefix("here:"))
+    here = subprocess.run(
+        [sys.executable, "-m", *words], capture_output=True, text=True, timeout=120,
+        env=environment(PYREACTANT_PLATFORM="cpu", PYREACTANT_NUM_CPU_DEVICES="4"),
+    )  # fmt: skip
+    assert here.returncode == 0, here.stderr
+    assert "right: error" in here.stdout
+
+
+def made_up(seconds: float | None, **given: Any) -> Candidate:
+    mesh = pr.Mesh((2, 2), ("x", "y"))
+    layout = Layout(mesh, (("x", None), (None, "y")), ("x", "y"), given.pop("memory", 100.0), 0.0)
+    return Candidate(layout=layout, seconds=seconds, **given)
+
+
+def test_order() -> None:
+    fast, slow = made_up(1.0, sent_bytes=5.0), made_up(2.0, sent_bytes=0.0)
+    tie = made_up(1.0004, sent_bytes=1.0)  # the same time to three digits, and less is sent
+    small = made_up(1.0, sent_bytes=5.0, memory=50.0)
+    failed, large = made_up(None, fits=False, trouble="killed"), made_up(0.5, fits=False)
+    assert ranked([failed, large, slow, fast, small, tie]) == (
+        tie,
+        small,
+        fast,
+        slow,
+        large,
+        failed,
+    )
+
+
+def test_flags_read_back() -> None:
+    ids = (0, 2, 1, 3)
+    mesh = pr.Mesh((2, 2), ("slice", "x"), ids)
+    specs = ((("slice", "x"), None), (None, "x"))
+    one = Candidate(layout=Layout(mesh, specs, ("slice", None), 1.0))
+    words = one.flags()
+    options = dict(zip(words[::2], words[1::2], strict=True))
+    assert options == {
+        "--mesh": "slice=2,x=2", "--spec": "slice+x,None", "--y-spec": "None,x",
+        "--out-spec": "slice,None", "--device-ids": "0,2,1,3",
+    }  # fmt: skip
+    assert parse_mesh(options["--mesh"], ids) == mesh
+    assert pr.NamedSharding(mesh, parse_spec(options["--spec"])) == pr.NamedSharding(mesh, specs[0])
+    usual = Candidate(layout=Layout(mesh, (("x", None), ("x", None)), ("x", None), 1.0))
+    assert "--y-spec" not in usual.flags()
+    assert "--out-spec" not in usual.flags()
+
+
+def test_picture() -> None:
+    points = [Point("1", 100, 1.0), Point("2", 100, 1.0), Point("R", 50, 2.0)]
+    assert scatter(points, 110, 22, 4) == [
+        "2 s │          R           ┊",
+        "    │                    12┊",
+        "    │                      ┊",
+        "  0 │                      ┊",
+        "    └───────────────────────",
+        "     0                 110 B",
+        "     time of a call, against bytes on each device; ┊ is what a device has",
+    ]
+    assert "┊" not in "".join(scatter(points, 10_000))  # too far away to show
+    far = scatter([Point("1", 2**20, 1e-3), Point("2", 2**30, 1.0)], None, 30, 4)
+    assert far[0] == "   1 s │                              2"  # by powers, not all at the left
+    assert far[2:4] == ["       │", "769 us │ 1"]
+    assert scatter([]) == []
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"size": 64}, "give topology= .* or platform=.* and not both"),
+        ({"size": 64, "topology": "v6e-4", "platform": "cpu"}, "and not both"),
+        ({"topology": "v6e-4"}, "matmul needs size="),
+        ({"topology": "v6e-4", "size": 0}, "sizes must be 1 or more, got m=0, k=0, n=0"),
+        ({"topology": "v6e-5", "size": 64}, "the nearest are v6e-4"),
+        ({"topology": "v6e-4", "size": 64, "devices": 4}, "a slice has the devices that it has"),
+        ({"topology": "v6e-4", "size": 64, "tried": 0}, "tried must be a whole number from 1"),
+        ({"platform": "gpu", "size": 64}, "say how many GPUs are here"),
+        ({"platform": "tpu", "size": 64}, "of platform cpu or gpu, got 'tpu'"),
+        ({"topology": "v6e-4", "program": "jax.nn:softmax"}, "the shape of each argument"),
+        ({"platform": "cpu", "program": "jax.nn:relu", "shapes": [(8,)]}, "only matmul is meas"),
+        ({"topology": "v6e-4", "size": 2**21}, "none of .* layouts of .* fits: their blocks alone"),
+    ],
+)  # fmt: skip
+def test_messages(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(pr.InvalidArgumentError, match=message):
+        plan(**given)
+
+
+def test_nothing_fits_is_exit_code_2_or_5() -> None:
+    ran = run("--topology", "v6e-4", "--size", str(2**21))
+    assert ran.returncode == 2
+    assert "their blocks alone need more than the 31.24 GiB of a device" in ran.stderr
+
+
+def test_plan_is_plain_data() -> None:
+    one = made_up(1e-3, xla_seconds=1e-3)
+    found = Plan(
+        program="matmul", shapes=((8, 8), (8, 8)), dtype="float32", precision="highest",
+        topology=topology("v6e-4"), platform="tpu", devices=4, hbm_bytes=2**30,
+        candidates=(one,), reference=None, considered=5, too_large=1, interrupted=False,
+        peak_bytes=None, at_once=1,
+    )  # fmt: skip
+    assert json.loads(json.dumps(found.to_dict()))["commands"]["here"] == (
+        "pyreactant matmul --size 8 --dtype float32 --precision highest --mesh x=2,y=2 "
+        "--spec x,None --y-spec None,y"
+    )
+    assert found.best is one
+    assert not found.measured

@@ -1,0 +1,205 @@
+"""Compiling for slices that are not here: what is reported, and that a program runs too."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pyreactant as pr
+from pyreactant._array import Aval
+from pyreactant._matmul import MATMUL, default_out_spec
+from pyreactant.tpu import topology
+from pyreactant.tpu._preflight import preflight
+from pyreactant.tpu._preflight_fit import matmul_bytes
+from pyreactant.tpu._preflight_request import Request
+
+GIB = 2**30
+
+
+def aval(shape: tuple[int, ...], spec: Any, mesh: pr.Mesh, dtype: str = "float32") -> Aval:
+    return Aval(shape, np.dtype(dtype), pr.NamedSharding(mesh, spec))
+
+
+@pytest.mark.usefixtures("compiler")
+def test_matmul() -> None:
+    report = preflight("matmul", topology="v6e-16", size=16384)
+    assert report.fits
+    assert report.mesh == pr.Mesh((4, 4), ("x", "y"))
+    memory = report.bytes_per_device
+    assert memory is not None
+    assert memory.arguments == 2 * 4096 * 4096 * 2
+    assert memory.outputs == 4096 * 4096 * 2
+    assert memory.total == memory.arguments + memory.outputs + memory.temporaries + memory.code
+    assert memory.temporaries > 100 * 2**20  # what is gathered
+    assert {c.axes for c in report.collectives} == {("x",), ("y",)}
+    assert report.flops == pytest.approx(2 * 16384**3 / 16, rel=0.01)
+    assert report.seconds is not None
+    roofline = report.roofline
+    assert roofline is not None
+    assert roofline.compute == pytest.approx(2 * 16384**3 / 16 / 918e12, rel=0.01)
+    sent = sum(c.wire_bytes for c in report.collectives)
+    assert roofline.ici == pytest.approx(sent / 400e9)
+    assert roofline.seconds <= report.seconds
+    text = report.text()
+    assert "preflight of matmul for v6e-16: 16 devices on 4 VMs; compiled, not run" in text
+    assert "memory     fits: " in text
+    assert "along y, 4 groups of 4" in text
+    assert "estimates of one call (nothing was run):" in text
+    plain = json.loads(json.dumps(report.to_dict()))
+    assert plain["bytes_per_device"]["total"] == memory.total
+    assert plain["hbm_bytes"] == topology("v6e-16").hbm_bytes
+
+
+@pytest.mark.usefixtures("compiler")
+def test_specs_without_collectives() -> None:
+    report = preflight(
+        "matmul", topology="v6e-16", size=16384, spec=("x", None), y_spec=(None, "y")
+    )
+    assert report.collectives == ()
+    assert "collectives  none" in report.text()
+    memory = report.bytes_per_device
+    assert memory is not None
+    assert memory.total - memory.code - memory.temporaries == (2 * 4 + 1) * 4096 * 4096 * 2
+    other = preflight("matmul", topology="v6e-16", size=16384)
+    assert report.seconds is not None
+    assert other.seconds is not None
+    assert report.seconds < 0.65 * other.seconds
+
+
+@pytest.mark.usefixtures("compiler")
+def test_several_slices() -> None:
+    report = preflight("matmul", topology="v6e-4", num_slices=2, size=(512, 1024, 2048))
+    assert report.topology.devices == 8
+    crossing = [c for c in report.collectives if c.across_slices]
+    assert {c.op for c in crossing} == {"send", "recv"}
+    assert {c.axes for c in crossing} == {("x",)}  # the axis that two slices share
+    assert report.roofline is not None
+    assert report.roofline.dcn
+    assert "between slices, along x, part of" in report.text()
+    assert "note       XLA's own estimate leaves out the network between slices" in report.text()
+
+
+@pytest.mark.usefixtures("compiler")
+def test_does_not_fit() -> None:
+    report = preflight("matmul", topology="v6e-4", size=81920, spec=(None, None))
+    assert not report.fits
+    assert report.bytes_per_device is None
+    assert report.refusal.startswith("RESOURCE_EXHAUSTED")
+    assert report.refused_bytes == pytest.approx(37.5 * GIB, rel=0.01)
+    text = report.text()
+    assert "memory     DOES NOT FIT; the compiler says:" in text
+    assert "exceeds available HBM (31.2" in text  # its own numbers
+    (advice,) = report.alternatives
+    assert advice.startswith("fits with --spec ")
+    assert advice.endswith(", compiled")
+    assert advice in text
+
+
+@pytest.mark.usefixtures("compiler")
+def test_another_program_does_not_fit() -> None:
+    mesh = pr.Mesh((2, 2), ("a", "b"))
+    x = aval((1 << 17, 1 << 17), ("a", "b"), mesh)
+    report = preflight("jax.numpy:add", x, x, topology="v6e-4")
+    assert report.alternatives == ("v6e-8 may hold it, judged by size alone; not compiled",)
+
+
+@pytest.mark.usefixtures("compiler")
+def test_one_program_runs_and_is_preflighted(backend: str) -> None:
+    program = pr.Program(
+        "two_layers",
+        jax="tests.tpu.programs:two_layers",
+        oracle="tests.tpu.programs:two_layers_numpy",
+    )
+    assert pr.backend_name() == backend
+    mesh = pr.Mesh((2, 4), ("data", "model"))
+    rng = np.random.default_rng(0)
+    hosts = [rng.standard_normal(s).astype("float32") for s in ((64, 32), (32, 128), (128, 16))]
+    specs = [("data", None), (None, "model"), ("model", None)]
+    arrays = [
+        pr.device_put(host, pr.NamedSharding(mesh, spec))
+        for host, spec in zip(hosts, specs, strict=True)
+    ]
+    out = pr.NamedSharding(mesh, ("data",))
+    here = pr.compile(program, *arrays, out_sharding=out)(*arrays)
+    from tests.tpu.programs import two_layers_numpy
+
+    np.testing.assert_allclose(here.gather(), two_layers_numpy(*hosts), rtol=1e-4, atol=1e-3)
+
+    there = preflight(program, *arrays, topology="v6e-8", out_sharding=out)
+    assert there.fits
+    assert there.program == "two_layers"
+    assert there.mesh == mesh
+    assert [a.shape for a in there.arguments] == [(64, 32), (32, 128), (128, 16)]
+    assert [a.spec for a in there.arguments] == ["data,None", "None,model", "model,None"]
+    (output,) = there.outputs
+    assert (output.shape, output.dtype) == (here.shape, here.dtype.name)
+    assert output.spec == "data,None"
+    assert output.block == here.addressable_shards[0].data.shape
+    assert [(c.op, c.axes) for c in there.collectives] == [("all-reduce", ("model",))]
+
+
+@pytest.mark.usefixtures("compiler")
+def test_static_values_and_outputs() -> None:
+    mesh = pr.Mesh((2, 2), ("x", "y"))
+    x = aval((8, 8), ("x", "y"), mesh)
+    program = pr.Program("power", jax="tests.tpu.programs:power")
+    powers = preflight(program, x, topology="v6e-4", static={"exponents": (2, 3)})
+    assert powers.outputs[0].shape == (8, 8)
+    s = pr.NamedSharding(mesh, (None, "y"))
+    both = preflight("tests.tpu.programs:halves", x, topology="v6e-4", out_sharding=(s, s))
+    assert [o.spec for o in both.outputs] == ["None,y"] * 2
+    assert [o.block for o in both.outputs] == [(4, 4)] * 2
+
+
+@pytest.mark.usefixtures("compiler")
+def test_order_of_devices() -> None:
+    """A mesh whose rows lie across slices: what crosses is named after it."""
+    ids = np.arange(8).reshape(2, 4).T.ravel()  # neighbours along b are in different slices
+    mesh = pr.Mesh((4, 2), ("a", "b"), ids)
+    x = aval((512, 512), ("a", "b"), mesh)
+    report = preflight(
+        "jax.numpy:matmul", x, x, topology="v6e-4", num_slices=2, out_sharding=x.sharding
+    )
+    assert {c.axes for c in report.collectives if c.across_slices} == {("b",)}
+    assert ("a",) in {c.axes for c in report.collectives if not c.across_slices}
+
+
+@pytest.mark.usefixtures("compiler")
+def test_a_program_that_is_edited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its name is the same, what it computes is not: that must not come from the cache."""
+    monkeypatch.syspath_prepend(tmp_path)
+    x = aval((64, 64), ("x", "y"), pr.Mesh((2, 2), ("x", "y")))
+
+    def look(body: str) -> tuple[bool, float | None]:
+        (tmp_path / "edited_program.py").write_text(f"def f(x):\n    return {body}\n")
+        report = preflight("edited_program:f", x, topology="v6e-4")
+        return report.cached, report.flops
+
+    once, flops = look("x + x")
+    again, same = look("x + x")
+    edited, more = look("x * x + x * 3")
+    assert (once, again, edited) == (False, True, False)
+    assert flops == same
+    assert flops is not None
+    assert more is not None
+    assert flops < more
+
+
+@pytest.mark.parametrize(
+    ("x_spec", "y_spec", "blocks"),
+    [
+        (("x", None), (None, "y"), 4 + 4 + 1),  # nothing to gather
+        (("x", "y"), ("x", "y"), 1 + 1 + 1 + 4 + 4),  # both are gathered along the inner dimension
+        ((None, "x"), ("x", None), 4 + 4 + 16 + 16),  # partial products of the whole size
+        ((None, None), (None, None), 16 * 3),
+    ],
+)
+def test_bytes_counted_without_a_compiler(x_spec: Any, y_spec: Any, blocks: int) -> None:
+    """In blocks of a sixteenth of a matrix, on 4x4 devices."""
+    mesh = pr.Mesh((4, 4), ("x", "y"))
+    x, y = (aval((64, 64), spec, mesh) for spec in (x_spec, y_spec))
+    out = pr.NamedSharding(mesh, default_out_spec(x.sharding, y.sharding))
+    request = Request(MATMUL, (x, y), topology("v6e-16"), out, None, {})
+    assert matmul_bytes(x.sharding, y.sharding, out, request) == blocks * 64 * 64 // 16 * 4

@@ -1,0 +1,144 @@
+"""Modules that JAX did not make: compiled, shown as Julia arrays, set beside a JAX program.
+
+The modules are of Reactant's form, written by hand from its documented output; see their heads.
+"""
+
+from pathlib import Path
+
+import pytest
+
+import pyreactant as pr
+from pyreactant.tpu import _preflight_ask, topology
+from pyreactant.tpu._preflight import preflight
+from pyreactant.tpu._preflight_diff import Difference
+from pyreactant.tpu._preflight_stablehlo import preflight_stablehlo, read_text
+
+FOLDER = Path(__file__).parent / "stablehlo"
+REACTANT = (FOLDER / "reactant_matmul.mlir").read_text()
+MHLO = (FOLDER / "reactant_matmul_mhlo.mlir").read_text()
+
+
+@pytest.mark.usefixtures("compiler")
+def test_reactants_form() -> None:
+    report = preflight_stablehlo(REACTANT, topology="v6e-16")
+    assert report.fits
+    assert (report.program, report.source) == ("reactant_mul", "stablehlo")
+    assert report.mesh == pr.Mesh((4, 4), ("x", "y"))
+    x, y = report.arguments
+    assert (x.shape, x.spec, x.block) == ((4096, 1024), "x,y", (1024, 256))  # the Julia array
+    assert x.in_module == "tensor<1024x4096> in the module"
+    assert (y.shape, y.spec) == ((1024, 2048), "x,y")
+    assert report.outputs[0].shape == (4096, 2048)
+    assert {c.axes for c in report.collectives} == {("x",), ("y",)}
+    text = report.text()
+    assert "argument 0 bfloat16[4096, 1024] cut x,y: [1024, 256] on each device (tensor<10" in text
+    assert "note       Julia is column-major: each tensor of a module of Reactant's has" in text
+    assert "in reverse order" in text
+
+
+@pytest.mark.usefixtures("compiler")
+def test_as_it_is() -> None:
+    report = preflight_stablehlo(REACTANT, topology="v6e-16", column_major=False)
+    assert report.cached  # it is the same module: only what is printed differs
+    assert [a.shape for a in report.arguments] == [(1024, 4096), (2048, 1024)]
+    assert [a.spec for a in report.arguments] == ["y,x"] * 2
+    assert report.notes == ()
+
+
+@pytest.mark.usefixtures("compiler")
+def test_beside_jax() -> None:
+    """The same product from either side: the same exchanges, bytes and estimate."""
+    jax = preflight("matmul", topology="v6e-16", size=(4096, 1024, 2048))
+    found = Difference(jax, preflight_stablehlo(REACTANT, topology="v6e-16"))
+    assert found.same_collectives
+    assert found.left.bytes_per_device is not None
+    assert found.right.bytes_per_device is not None
+    assert found.left.bytes_per_device.arguments == found.right.bytes_per_device.arguments
+    assert found.left.seconds == pytest.approx(found.right.seconds, rel=0.01)
+    text = found.text()
+    assert "matmul (jax)" in text
+    assert "reactant_mul (stablehlo)" in text
+    assert "collectives are the same; all times are estimates" in text
+    assert found.to_dict()["same_collectives"] is True
+
+
+@pytest.mark.usefixtures("compiler")
+def test_beside_another_layout() -> None:
+    jax = preflight(
+        "matmul", topology="v6e-16", size=(4096, 1024, 2048), spec=("x", None), y_spec=(None, "y")
+    )
+    found = Difference(jax, preflight_stablehlo(REACTANT, topology="v6e-16"))
+    assert not found.same_collectives
+    assert found.text().count("only right") == 2
+    assert "collectives are DIFFERENT" in found.text()
+
+
+@pytest.mark.usefixtures("compiler")
+def test_mhlo_shardings() -> None:
+    report = preflight_stablehlo(MHLO, topology="v6e-16", mesh=pr.Mesh((4, 4), ("x", "y")))
+    assert report.arguments[0].spec == "into 4x4 blocks"
+    assert report.arguments[0].block == (1024, 256)
+    shardy = preflight_stablehlo(REACTANT, topology="v6e-16")
+    assert Difference(report, shardy).same_collectives
+    assert {c.axes for c in report.collectives} == {("x",), ("y",)}
+    without = preflight_stablehlo(MHLO, topology="v6e-16")
+    assert {c.axes for c in without.collectives} == {()}
+    assert "mesh       none in the module" in without.text()
+
+
+@pytest.mark.usefixtures("no_compiler")
+@pytest.mark.parametrize(
+    ("before", "after", "message"),
+    [
+        ("partitions = 16", "partitions = 8", "is partitioned for 8 devices, but v6e-16 has 16"),
+        ('"y"=4', '"y"=2', r"says num_partitions = 16, but its mesh 4x2 has 8 devices"),
+        ("tensor<4096x2048xbf16> {", "tensor<4096x?xbf16> {", "dynamic shape"),
+    ],
+)
+def test_refused_before_a_compiler_starts(before: str, after: str, message: str) -> None:
+    text = REACTANT.replace(before, after) if before in REACTANT else REACTANT + after
+    with pytest.raises(pr.InvalidArgumentError, match=message):
+        preflight_stablehlo(text, topology="v6e-16")
+
+
+@pytest.mark.usefixtures("no_compiler")
+def test_no_word_of_devices() -> None:
+    text = MHLO.replace("mhlo.num_partitions = 16 : i64, ", "")
+    with pytest.raises(pr.InvalidArgumentError, match=r"says neither mhlo.num_partitions nor an s"):
+        preflight_stablehlo(text, topology="v6e-16")
+
+
+@pytest.mark.usefixtures("compiler")
+def test_unknown_custom_calls() -> None:
+    text = REACTANT.replace("transpose %arg0, dims = [1, 0]", "custom_call @other(%arg0)")
+    text = text.replace("transpose %2, dims = [1, 0]", "custom_call @my_kernel(%2)")
+    with pytest.raises(
+        pr.InvalidArgumentError, match="that libtpu does not know: my_kernel, other; kernels of"
+    ):
+        preflight_stablehlo(text, topology="v6e-16")
+
+
+@pytest.mark.usefixtures("compiler")
+def test_does_not_parse() -> None:
+    text = REACTANT.replace("stablehlo.dot_general", "stablehlo.dot_generaal")
+    with pytest.raises(
+        pr.InvalidArgumentError,
+        match=r"module does not parse: (.|\n)*'stablehlo.dot_generaal' is unknown",
+    ):
+        preflight_stablehlo(text, topology="v6e-16")
+
+
+def test_no_file(tmp_path: Path) -> None:
+    with pytest.raises(pr.FileError, match=r"absent.mlir: the module cannot be read \(No such"):
+        read_text(tmp_path / "absent.mlir")
+
+
+def test_a_jax_without_the_private_interface(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = {
+        "failed": "compile", "type": "AttributeError", "message": "no attribute 'DeviceList'",
+        "ours": False, "dynamic": False, "where": "", "seconds": 1.0, "compiler_bytes": 1,
+    }  # fmt: skip
+    monkeypatch.setattr(_preflight_ask, "compile_in_child", lambda *arguments: said)
+    question = {"kind": "stablehlo", "text": "", "topology": {}}
+    with pytest.raises(pr.RequirementError, match=r"seen with jax 0.10.2 and 0.12.0.1"):
+        _preflight_ask.ask(question, topology("v6e-4"), {}, cache=False, timeout=1)
