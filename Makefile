@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
+JOBS ?= 2
 
 .PHONY: matmul test lint bench faults clean
 
@@ -9,7 +10,7 @@ matmul: $(VENV)/.installed
 	@$(BIN)/pyreactant matmul $(ARGS)
 
 test: $(VENV)/.dev-installed
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile $(ARGS)
 
 lint: $(VENV)/.dev-installed
 	$(BIN)/ruff check .

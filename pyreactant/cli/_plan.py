@@ -145,7 +145,8 @@ def _parts(found: "Plan") -> "Iterator[RenderableType]":
     rows = [(str(number), one) for number, one in enumerate(found.candidates, 1)]
     if found.reference is not None:
         rows.append(("R", found.reference))
-    yield _table(found, rows)
+    if rows:
+        yield _table(found, rows)
     if any(not one.mesh.all_devices for _, one in rows):
         yield "along the network: devices by their chips' places, not by VM (--device-ids)"
     if any(one.at_least for _, one in rows):
@@ -157,8 +158,12 @@ def _parts(found: "Plan") -> "Iterator[RenderableType]":
         Point(label, one.bytes_per_device or one.layout.memory_bytes, one.seconds)
         for label, one in rows if one.seconds is not None
     ]  # fmt: skip
-    yield "\n".join(["", *scatter(points, found.hbm_bytes), ""])
+    if points:
+        yield "\n".join(["", *scatter(points, found.hbm_bytes), ""])
     best, reference = found.best, found.reference
+    if best is None and found.interrupted:
+        yield "none that fits was done yet"
+        return
     if best is None:
         yield f"nothing fits the {bytes_text(found.hbm_bytes or 0)} of a device"
         return
@@ -168,7 +173,7 @@ def _parts(found: "Plan") -> "Iterator[RenderableType]":
             "matmul_sharded does by itself"
         )
     for where, line in found.commands().items():
-        yield f"{where + ':':<12}{line}"
+        yield f"{where + ':':<8}{line}"
 
 
 def _head(found: "Plan") -> str:

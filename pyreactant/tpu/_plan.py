@@ -2,15 +2,17 @@
 
 import dataclasses
 import functools
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from .._dtypes import as_dtype
 from .._errors import InvalidArgumentError
-from .._matmul import default_mesh, default_out_spec
+from .._matmul import MATMUL, default_mesh, default_out_spec
 from .._program import Program
 from .._sharding import NamedSharding
-from ._plan_layouts import Found, Layout, layout_of, product_layouts
+from ._plan_layout import Found, Layout
+from ._plan_layouts import layout_of, product_layouts
 from ._plan_machine import Machine, local_machine, slice_machine
 from ._plan_model import Product
 from ._plan_parallel import Pool, available_memory, peak_of_children
@@ -76,6 +78,8 @@ def plan(
     """
     if not isinstance(tried, int) or tried < 1:
         raise InvalidArgumentError(f"tried must be a whole number from 1, got {tried!r}")
+    if program == MATMUL:
+        program = "matmul"
     element = as_dtype(dtype)
     machine = _machine(topology, num_slices, platform, devices, element.name)
     product, given = _sizes(program, size, shapes, element.itemsize)
@@ -120,6 +124,9 @@ def _evaluate(
                 best = ranked([one for one in done if one.seconds is not None])
                 progress(len(done), len(jobs), best[0] if best else None)
     except KeyboardInterrupt:
+        measuring = sys.modules.get(f"{__package__}._plan_measure")
+        if measuring is not None:
+            measuring.end_running()  # a compiler ends when this process does
         return done, True
     return done, False
 

@@ -10,7 +10,7 @@ from .._mesh import Mesh
 from .._program import Program
 from .._sharding import NamedSharding
 from ._hlo import Collective
-from ._plan_layouts import Layout
+from ._plan_layout import Layout
 from ._plan_links import loads_of
 from ._plan_machine import Machine
 from ._plan_report import Candidate

@@ -2,83 +2,22 @@
 
 import functools
 import itertools
-import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import numpy as np
 
 from .._mesh import Mesh
 from .._sharding import Axes
+from ._plan_choose import factorisations, promising
+from ._plan_layout import SLICE_AXIS, Found, Layout, Role, Spec, specs_of
 from ._plan_links import Loads, along_network, loads_of
 from ._plan_machine import Machine
-from ._plan_model import LOOPS, NONE, Product, costs, divisible, every_layout, regular
+from ._plan_model import NONE, Product, costs, divisible, every_layout, regular
 from ._topology import Topology
 
-Spec = tuple[Axes, ...]
-Role = tuple[int, int, int, int]
-"""Which dimension of x, y and c an axis cuts, and which loop it divides."""
-
-SLICE_AXIS = "slice"
 _NAMES = "xyz"
 _THREE_AXES = 512
 """Devices up to which meshes have three axes: beyond, there are too many to go through."""
-
-
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """A mesh and the specs on it, with what the closed forms say.
-
-    Attributes:
-        mesh: The devices; with device_ids where their order follows the chips' network.
-        specs: Of the arguments.
-        out_spec: Of the output; None leaves it to the compiler.
-        memory_bytes: Of the blocks on each device: it needs at least these.
-        received_bytes: That each device receives in one call; None where no closed form is known.
-        local_seconds: Of computing, and of reading and writing memory, the larger.
-        link_seconds: Until the busiest link has carried all, or all is received.
-        slice_seconds: Of what comes from other slices.
-    """
-
-    mesh: Mesh
-    specs: tuple[Spec, ...]
-    out_spec: Spec | None
-    memory_bytes: float
-    received_bytes: float | None = None
-    local_seconds: float = 0.0
-    link_seconds: float = 0.0
-    slice_seconds: float = 0.0
-
-    @property
-    def seconds(self) -> float:
-        """One after the other, nothing at the same time: for choosing what to compile."""
-        return self.local_seconds + self.link_seconds + self.slice_seconds
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """What the closed forms left.
-
-    Attributes:
-        layouts: Best first.
-        considered: How many there were.
-        too_large: How many of them cannot fit.
-    """
-
-    layouts: tuple[Layout, ...]
-    considered: int
-    too_large: int
-
-
-def factorisations(number: int, parts: int, least: int = 2) -> Iterator[tuple[int, ...]]:
-    """Ways to write a number as a product of at most `parts` factors, in ascending order."""
-    if number >= least or number == 1:
-        yield (number,)
-    if parts > 1:
-        for factor in range(least, math.isqrt(number) + 1):
-            if number % factor == 0:
-                for rest in factorisations(number // factor, parts - 1, factor):
-                    yield (factor, *rest)
 
 
 def product_layouts(product: Product, machine: Machine, keep: int) -> Found:
@@ -130,33 +69,6 @@ def product_layouts(product: Product, machine: Machine, keep: int) -> Found:
         np.array([one.memory_bytes for one in layouts]), keep,
     )  # fmt: skip
     return Found(tuple(layouts[i] for i in order), considered, too_large)
-
-
-def promising(seconds: np.ndarray, memory: np.ndarray, keep: int) -> list[int]:
-    """Indices, fastest first: what nothing else beats in both, then the fastest of the rest.
-
-    What has no finite time or memory is left out, and of equals all but one. The first half are
-    the fastest of those that nothing beats, then the smallest of them, then those that only the
-    ones before beat.
-    """
-    points = {
-        (float(f"{seconds[i]:.6g}"), float(f"{memory[i]:.6g}")): int(i)
-        for i in reversed(range(len(seconds))) if np.isfinite(seconds[i] + memory[i])
-    }  # fmt: skip
-    order = [points[point] for point in sorted(points)]
-    chosen: set[int] = set()
-    left = order
-    while left and len(chosen) < keep:
-        front, least = [], math.inf
-        for index in left:
-            if memory[index] < least:
-                front.append(index)
-                least = memory[index]
-        room = keep - len(chosen)
-        fastest = front[: room - room // 2]
-        chosen |= {*fastest, *front[len(fastest) :][::-1][: room - len(fastest)]}
-        left = [index for index in left if index not in set(front)]
-    return [index for index in order if index in chosen]
 
 
 def _same(sizes: tuple[int, ...], roles: tuple[Role, ...], outer: int) -> object:
@@ -220,38 +132,6 @@ def _layout(product: Product, machine: Machine, mesh: Mesh, roles: Sequence[Role
         mesh, (x, y), c, float(found.memory[0]), sum(received), float(found.local[0]), inside,
         sum(received[:outer]) / machine.slice_bandwidth,
     )  # fmt: skip
-
-
-def specs_of(mesh: Mesh, roles: Sequence[Role]) -> tuple[Spec, Spec, Spec]:
-    """The specs of x, y and the product.
-
-    In each dimension the axes that divide its loop come first, and of them first those that cut
-    most of the operands along that loop; then what a device holds is one piece of what it needs,
-    wherever an order can make it so (see `_plan_model`).
-    """
-    x, y, c = (_spec(mesh, roles, name) for name in "xyc")
-    return x, y, c
-
-
-def _spec(mesh: Mesh, roles: Sequence[Role], name: str) -> Spec:
-    entries: list[Axes] = []
-    for dimension, loop in enumerate(LOOPS[name], 1):
-        here = [
-            (-_aligned(role, loop) if role[3] == loop else 1, axis)
-            for axis, role in zip(mesh.axis_names, roles, strict=True)
-            if role["xyc".index(name)] == dimension
-        ]
-        names = tuple(axis for _, axis in sorted(here, key=lambda pair: pair[0]))
-        entries.append(names if len(names) > 1 else names[0] if names else None)
-    return tuple(entries)
-
-
-def _aligned(role: Role, loop: int) -> int:
-    """How many of x, y and c the axis cuts along a loop."""
-    return sum(
-        bool(cut) and LOOPS[name][cut - 1] == loop
-        for name, cut in zip("xyc", role[:3], strict=True)
-    )
 
 
 def layout_of(

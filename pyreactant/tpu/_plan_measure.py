@@ -9,11 +9,12 @@ import tempfile
 from pathlib import Path
 
 from .._errors import RequirementError
-from ._plan_layouts import Layout
+from ._plan_layout import Layout
 from ._plan_machine import Machine
 from ._plan_report import Candidate
 
-_LINES = 5
+_LINES = 20
+_running: set["subprocess.Popen[str]"] = set()
 
 
 def measured(
@@ -48,10 +49,7 @@ def measured(
         argv += ["--cpu-devices", f"{machine.devices}"] if machine.platform == "cpu" else []
         argv += ["--precision", precision] if precision else []
         try:
-            ran = subprocess.run(  # noqa: S603 - our own module, by this Python
-                argv, env=_environment(), capture_output=True, text=True, timeout=timeout,
-                check=False,
-            )  # fmt: skip
+            ran = _run(argv, timeout)
         except subprocess.TimeoutExpired:
             return _failed(candidate, f"not done after {timeout:g} s")
         if ran.returncode == RequirementError.exit_code:
@@ -65,6 +63,27 @@ def measured(
     )  # fmt: skip
 
 
+def _run(argv: list[str], timeout: float) -> "subprocess.CompletedProcess[str]":
+    child = subprocess.Popen(  # noqa: S603 - our own module, by this Python
+        argv, env=_environment(), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    _running.add(child)
+    try:
+        _, said = child.communicate(timeout=timeout)
+    finally:
+        child.kill()
+        child.wait()
+        _running.discard(child)
+    return subprocess.CompletedProcess(argv, child.returncode, stderr=said)
+
+
+def end_running() -> None:
+    """Kill what still runs: nobody waits for it any more."""
+    for child in list(_running):
+        child.kill()
+
+
 def _failed(candidate: Candidate, why: str) -> Candidate:
     return Candidate(
         layout=candidate.layout, fits=False, trouble=why, reference=candidate.reference
@@ -72,7 +91,10 @@ def _failed(candidate: Candidate, why: str) -> Candidate:
 
 
 def _last(text: str) -> str:
-    return "\n".join(text.splitlines()[-_LINES:])
+    """What a command said last: its error, without what the runtime printed before it."""
+    lines = text.splitlines()[-_LINES:]
+    errors = [i for i, line in enumerate(lines) if line.startswith("error: ")]
+    return "\n".join(lines[errors[-1] :] if errors else lines)
 
 
 def _environment() -> dict[str, str]:

@@ -117,9 +117,9 @@ def loops(cut: dict[str, np.ndarray]) -> np.ndarray:
 def regular(cut: dict[str, np.ndarray]) -> np.ndarray:
     """Which layouts the partitioner does as the closed forms say.
 
-    Not those in which one of several axes both sums and cuts the product, or moves both operands,
-    while another one exchanges something too: there the partitioner gathers operands that it need
-    not (several times as much was seen).
+    Not those in which one of several axes both sums and cuts the product, moves both operands, or
+    needs an all-to-all, while another one exchanges something too: there the partitioner gathers
+    operands that it need not (several times as much was seen).
     """
     x, y, c = (cut[name] for name in "xyc")
     divided = loops(cut)
@@ -128,7 +128,7 @@ def regular(cut: dict[str, np.ndarray]) -> np.ndarray:
     cut_sum = (x == 2) & (y == 1) & (c != 0)
     still = ((x == 1) & (y == 0) & (c == 1)) | ((x == 0) & (y == 2) & (c == 2))
     still |= (x == 0) & (y == 0) & (c == 0)
-    odd = cut_sum | moved
+    odd = cut_sum | moved | ((x == 2) & (divided == M)) | ((y == 1) & (divided == N))
     return np.asarray(~odd.any(axis=0) | ((odd | still).all(axis=0) & (odd.sum(axis=0) < 2)))
 
 

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from .._mesh import Mesh
-from ._plan_layouts import SLICE_AXIS, Found, Layout, Spec, factorisations, promising
+from ._plan_choose import factorisations, promising
+from ._plan_layout import SLICE_AXIS, Found, Layout, Spec
 from ._plan_machine import Machine
 
 Shape = tuple[int, ...]

@@ -10,7 +10,7 @@ from .._matmul import default_out_spec
 from .._mesh import Mesh
 from .._sharding import NamedSharding
 from .._text import format_spec
-from ._plan_layouts import Layout, Spec
+from ._plan_layout import Layout, Spec
 from ._topology import Topology
 
 
@@ -151,17 +151,25 @@ class Plan:
         return self.topology is None
 
     def commands(self) -> dict[str, str]:
-        """Command lines that run the best of them, by where; {} where there is none."""
+        """Command lines that run the best of them, by how: alone, supervised, as a Slurm job.
+
+        {} where there is none, or for another program than a product. What was measured here is
+        given for here alone.
+        """
         if self.best is None or self.program != "matmul":
             return {}
         words = ["matmul", *self._sizes(), "--dtype", self.dtype]
         words += ["--precision", self.precision] if self.precision else []
         words += self.best.flags()
+        if self.measured:
+            words += ["--platform", self.platform]
+            words += ["--cpu-devices", str(self.devices)] if self.platform == "cpu" else []
+            return {"matmul": shlex.join(["pyreactant", *words])}
         module = shlex.join(["-m", "pyreactant", *words])
         return {
-            "here": shlex.join(["pyreactant", *words]),
-            "supervised": f"pyreactant run -- {module}",
-            "Slurm": f"PYREACTANT_PROGRAM={shlex.quote(module)} sbatch slurm/main.sbatch",
+            "matmul": shlex.join(["pyreactant", *words]),
+            "run": f"pyreactant run -- {module}",
+            "sbatch": f"PYREACTANT_PROGRAM={shlex.quote(module)} sbatch slurm/main.sbatch",
         }
 
     def _sizes(self) -> list[str]:

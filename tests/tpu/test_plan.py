@@ -16,7 +16,7 @@ import pytest
 import pyreactant as pr
 from pyreactant._text import parse_mesh, parse_spec
 from pyreactant.tpu import Candidate, Plan, plan, topology
-from pyreactant.tpu._plan_layouts import Layout
+from pyreactant.tpu._plan_layout import Layout
 from pyreactant.tpu._plan_picture import Point, scatter
 from pyreactant.tpu._plan_report import ranked
 from tests.harness import environment, require
@@ -90,7 +90,7 @@ def test_command(compiler: None, cache: Path) -> None:
     again = run(*arguments, "--json", XDG_CACHE_HOME=str(cache))
     report = json.loads(again.stdout)
     assert report["candidates"][0]["texts"] == ["x,None", "None,y", "x,y"]
-    assert report["commands"]["here"] == f"pyreactant matmul {flags}"
+    assert report["commands"]["matmul"] == f"pyreactant matmul {flags}"
 
 
 def test_several_slices(compiler: None) -> None:
@@ -160,14 +160,20 @@ def test_cpu_devices_are_measured() -> None:
     assert "for 4 cpu devices here" in ran.stdout
     assert "measured" in ran.stdout
     assert "estimate" not in ran.stdout
-    line = next(text for text in ran.stdout.splitlines() if text.startswith("here:"))
-    words = shlex.split(line.removeprefix("here:"))
+    line = next(text for text in ran.stdout.splitlines() if text.startswith("matmul:"))
+    words = shlex.split(line.removeprefix("matmul:"))
     here = subprocess.run(
         [sys.executable, "-m", *words], capture_output=True, text=True, timeout=120,
-        env=environment(PYREACTANT_PLATFORM="cpu", PYREACTANT_NUM_CPU_DEVICES="4"),
+        env=environment(),
     )  # fmt: skip
     assert here.returncode == 0, here.stderr
     assert "right: error" in here.stdout
+
+
+def test_devices_that_are_not_here() -> None:
+    ran = run("--platform", "gpu", "--devices", "1", "--size", "64")
+    assert ran.returncode == 3
+    assert ran.stderr.startswith("error: platform 'gpu' was asked for, but JAX has here: cpu")
 
 
 def made_up(seconds: float | None, **given: Any) -> Candidate:
@@ -263,7 +269,7 @@ def test_plan_is_plain_data() -> None:
         candidates=(one,), reference=None, considered=5, too_large=1, interrupted=False,
         peak_bytes=None, at_once=1,
     )  # fmt: skip
-    assert json.loads(json.dumps(found.to_dict()))["commands"]["here"] == (
+    assert json.loads(json.dumps(found.to_dict()))["commands"]["matmul"] == (
         "pyreactant matmul --size 8 --dtype float32 --precision highest --mesh x=2,y=2 "
         "--spec x,None --y-spec None,y"
     )

@@ -10,12 +10,8 @@ from hypothesis import given, settings
 import pyreactant as pr
 from pyreactant._matmul import default_mesh
 from pyreactant.tpu import topology
-from pyreactant.tpu._plan_layouts import (
-    factorisations,
-    layout_of,
-    product_layouts,
-    promising,
-)
+from pyreactant.tpu._plan_choose import factorisations, promising
+from pyreactant.tpu._plan_layouts import layout_of, product_layouts
 from pyreactant.tpu._plan_machine import Machine, local_machine, slice_machine
 from pyreactant.tpu._plan_model import Product
 from pyreactant.tpu._plan_programs import program_layouts

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 
 import pyreactant as pr
-from pyreactant.tpu._plan_layouts import _aligned, specs_of
+from pyreactant.tpu._plan_layout import _aligned, specs_of
 from pyreactant.tpu._plan_model import (
     LOOPS,
     NONE,

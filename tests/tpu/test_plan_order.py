@@ -9,7 +9,8 @@ import pytest
 import pyreactant as pr
 from pyreactant.tpu import Candidate, topology
 from pyreactant.tpu._plan_compile import compiled
-from pyreactant.tpu._plan_layouts import Spec, layout_of
+from pyreactant.tpu._plan_layout import Spec
+from pyreactant.tpu._plan_layouts import layout_of
 from pyreactant.tpu._plan_machine import slice_machine
 from pyreactant.tpu._plan_model import Product, loops
 from pyreactant.tpu._plan_parallel import Pool
