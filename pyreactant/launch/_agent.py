@@ -135,7 +135,8 @@ class Agent:
                         "path": str(log.path), "error": log.error})  # fmt: skip
         shown = None
         if self._shown and self._only in (None, index):
-            out, err = (Prefixed(terminal, f"[{index}] ") for terminal in terminals())
+            several = self._only is None
+            out, err = (Prefixed(t, f"[{index}] ", whole_lines=several) for t in terminals())
             shown = out, err
         return ChildProcess(
             index, self._program, environment, log, shown, self._emit, self._stall_timeout

@@ -14,6 +14,9 @@ from typing import TextIO
 TAIL = 8192
 """Bytes of a log's end that are kept for the report."""
 
+_LONGEST_LINE = 1 << 16
+"""Characters of a line's beginning that wait for its end, at most."""
+
 _QUEUED = 64
 """Chunks (of at most 64 KiB) that may wait for the terminal."""
 
@@ -63,7 +66,7 @@ class Terminal:
 
     def __init__(self, stream: TextIO | None) -> None:
         self._descriptor = _descriptor(stream)
-        self._queue: queue.Queue[bytes | None] = queue.Queue()
+        self._queue: queue.Queue[bytes | threading.Event | None] = queue.Queue()
         self._resume: list[Callable[[], None]] = []
         self._gone = self._descriptor is None
         self._thread = threading.Thread(target=self._write, daemon=True)
@@ -84,6 +87,12 @@ class Terminal:
         if not self._gone:
             self._queue.put(data)
 
+    def drain(self, timeout: float) -> None:
+        """Wait until what was put so far is written, at most so many seconds."""
+        written = threading.Event()
+        self._queue.put(written)
+        written.wait(timeout)
+
     def close(self, timeout: float) -> None:
         """Wait until all is written, at most so many seconds."""
         self._queue.put(None)
@@ -91,6 +100,9 @@ class Terminal:
 
     def _write(self) -> None:
         while (data := self._queue.get()) is not None:
+            if isinstance(data, threading.Event):
+                data.set()
+                continue
             try:
                 self._write_all(memoryview(data))
             except OSError:  # as with `| head`: the run goes on, and its logs
@@ -134,10 +146,19 @@ def _descriptor(stream: TextIO | None) -> int | None:
 
 
 class Prefixed:
-    """Bytes of one program on a terminal, each line after the program's number."""
+    """Bytes of one program on a terminal, each line after the program's number.
 
-    def __init__(self, terminal: Terminal, prefix: str) -> None:
+    Args:
+        terminal: Where to.
+        prefix: Before each line.
+        whole_lines: Whether the parts of a line wait for its end, so that no other program's come
+            between them; Python writes what one print() prints in several parts.
+    """
+
+    def __init__(self, terminal: Terminal, prefix: str, *, whole_lines: bool = False) -> None:
         self.terminal = terminal
+        self._whole_lines = whole_lines
+        self._waiting = ""
         self._prefix = prefix
         self._at_start = True
         # A character may be cut in two by a chunk's end, and binary must not reach a terminal.
@@ -145,11 +166,17 @@ class Prefixed:
 
     def write(self, data: bytes) -> None:
         """Show a chunk."""
-        self._show(self._decoder.decode(data))
+        text = self._waiting + self._decoder.decode(data)
+        shown = len(text)
+        if self._whole_lines and len(text) < _LONGEST_LINE:
+            shown = max(text.rfind("\n"), text.rfind("\r")) + 1
+        self._waiting = text[shown:]
+        self._show(text[:shown])
 
     def end(self) -> None:
         """The program has ended, be it within a character or a line."""
-        self._show(self._decoder.decode(b"", True))
+        self._show(self._waiting + self._decoder.decode(b"", True))
+        self._waiting = ""
         if not self._at_start:
             self._show("\n")
 

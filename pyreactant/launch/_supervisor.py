@@ -23,7 +23,7 @@ from ._devices import device_settings
 from ._facts import facts, git_state
 from ._head import Head
 from ._options import RunOptions, fresh_folder
-from ._output import close_terminals
+from ._output import close_terminals, terminals
 from ._report import RunReport, first_error, process_row, say, utc
 from ._rollcall import RollCall, Uplink, join
 from ._secret import run_secret
@@ -279,6 +279,7 @@ def _signals(handle: Callable[[int], None]) -> Iterator[None]:
 
 
 def _show(report: RunReport, options: RunOptions) -> None:
+    terminals()[0].drain(0.5)  # the last word comes last, also where both are one terminal
     if report.exit_code:
         say(report.to_text().rstrip())
     elif not options.quiet:

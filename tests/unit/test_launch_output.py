@@ -74,9 +74,9 @@ class Screen:
         self.got += data
 
 
-def shown(*chunks: bytes, prefix: str = "[3] ") -> str:
+def shown(*chunks: bytes, prefix: str = "[3] ", whole_lines: bool = False) -> str:
     screen = Screen()
-    prefixed = Prefixed(screen, prefix)
+    prefixed = Prefixed(screen, prefix, whole_lines=whole_lines)
     for chunk in chunks:
         prefixed.write(chunk)
     prefixed.end()
@@ -98,13 +98,28 @@ def shown(*chunks: bytes, prefix: str = "[3] ") -> str:
 ])  # fmt: skip
 def test_prefixes(chunks: list[bytes], expected: str) -> None:
     assert shown(*chunks) == expected
+    assert shown(*chunks, whole_lines=True) == expected
+
+
+def test_lines_of_several_programs_stay_whole() -> None:
+    """Python writes what one print() prints in parts."""
+    screen = Screen()
+    one, two = (Prefixed(screen, f"[{i}] ", whole_lines=True) for i in range(2))
+    for part in (b"first", b" of", b" 0\n10%\r"):
+        one.write(part)
+        two.write(part.replace(b"0", b"1"))
+    two.end()
+    one.end()
+    assert screen.got == b"[0] first of 0\n[0] 10%\r[1] first of 1\n[1] 11%\r\n\n"
+    one.write(b"x" * 100_000)  # and a line without an end does not grow for ever
+    assert len(screen.got) > 100_000
 
 
 @hypothesis.given(st.binary(max_size=40), st.lists(st.integers(0, 40), max_size=4))
 def test_prefixes_do_not_depend_on_how_it_is_cut(data: bytes, cuts: list[int]) -> None:
     ends = [0, *sorted(cuts), len(data)]
     chunks = [data[a:b] for a, b in itertools.pairwise(ends)]
-    assert shown(*chunks) == shown(data)
+    assert shown(*chunks) == shown(data) == shown(*chunks, whole_lines=True)
     text = data.decode(errors="replace")
     assert shown(data, prefix="") == (text if text.endswith("\n") or not text else text + "\n")
 
