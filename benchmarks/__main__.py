@@ -5,6 +5,7 @@
 
 import argparse
 import json
+import os
 from pathlib import Path
 
 import pyreactant as pr
@@ -14,6 +15,8 @@ from ._measure import Pair, machine
 
 
 def _figures(quick: bool) -> list[Pair]:
+    # Where libtpu is installed to compile, hand-written JAX would look for a TPU for seconds.
+    os.environ.setdefault("JAX_PLATFORMS", "cpu")
     few, some, many = (2, 2, 2) if quick else (7, 15, 31)
     pairs = [
         *_whole_process.import_package(many),
