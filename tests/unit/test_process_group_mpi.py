@@ -228,7 +228,8 @@ def test_real_mpirun() -> None:
     require(shutil.which("mpirun"), "mpirun, of Debian's openmpi-bin")
     look = (
         "import dataclasses, json; from pyreactant.process_group import resolve;"
-        "print(json.dumps(dataclasses.asdict(resolve())))"
+        # At once: mpirun passes on what comes, and print() writes the end of the line by itself.
+        "print(json.dumps(dataclasses.asdict(resolve())) + chr(10), end='')"
     )
     ran = subprocess.run(
         ["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", "3", sys.executable, "-c", look],
