@@ -4,8 +4,9 @@ Importing this loads no runtime; `initialize` does. The names below are loaded w
 so that what needs only a few of them, such as the supervisor, does not wait for NumPy.
 """
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from ._lazy import attach
 
 if TYPE_CHECKING:
     from ._array import Device as Device
@@ -66,17 +67,5 @@ _MODULES = {
     "tpu._preflight": "preflight",
     "tpu._preflight_report": "Preflight",
 }
-_MODULE_OF = {name: module for module, names in _MODULES.items() for name in names.split()}
+_MODULE_OF, __getattr__, __dir__ = attach(globals(), _MODULES)
 __all__ = [*_MODULE_OF, "__version__"]
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _MODULE_OF:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(f".{_MODULE_OF[name]}", __name__), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)

@@ -13,7 +13,7 @@ from ._compiled import Compiled
 from ._errors import InvalidArgumentError, RequirementError, ShardingError, StateError
 from ._mesh import Mesh
 from .process_group import ProcessGroup, resolve
-from .process_group._resolve import env_int
+from .process_group._environment import env_int
 
 BACKENDS = {"jax": ("pyreactant._jax:JaxBackend", "jax")}
 """Known runtimes, each with its class, imported when it is started, and the package it needs."""

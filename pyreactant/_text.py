@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ._errors import ShardingError
+from ._errors import InvalidArgumentError, ShardingError
 
 if TYPE_CHECKING:  # NumPy, which --help need not wait for
     from ._mesh import Mesh
@@ -71,3 +71,22 @@ def _parse_entry(entry: str, text: str) -> "Axes":
 def format_spec(sharding: "NamedSharding", ndim: int) -> str:
     """The text that `parse_spec` reads back."""
     return ",".join("+".join(axes) or "None" for axes in sharding.axes(ndim))
+
+
+def parse_sizes(
+    size: int | None, m: int | None, k: int | None, n: int | None
+) -> tuple[int, int, int] | None:
+    """(m, k, n) of a product, of --size or of --m, --k and --n; None where none is given.
+
+    Raises:
+        InvalidArgumentError: Both are given, or a part of the three.
+    """
+    if size is not None:
+        if (m, k, n) != (None, None, None):
+            raise InvalidArgumentError("give --size, or --m, --k and --n, not both")
+        return size, size, size
+    if m is None and k is None and n is None:
+        return None
+    if m is None or k is None or n is None:
+        raise InvalidArgumentError("give --m, --k and --n together, or --size")
+    return m, k, n

@@ -18,7 +18,7 @@ from types import ModuleType, TracebackType
 
 from .. import _supervised
 from .._errors import PyReactantError
-from ..process_group._resolve import COUNT
+from ..process_group._environment import COUNT
 from ._link import Link
 
 DESCRIPTORS = "PYREACTANT_SUPERVISOR_FDS"

@@ -25,7 +25,8 @@ app = typer.Typer(
     rich_markup_mode=None,
     help="Sharded array programs on many processes, on JAX.",
     epilog="Exit codes: 0 done, 1 a program failed, 2 usage, 3 something required is missing here, "
-    "4 rendezvous failed, 5 a mismatch was found, 6 a process was lost, 7 timeout.",
+    "4 rendezvous failed, 5 a mismatch was found or it does not fit, 6 a process was lost, "
+    "7 timeout.",
 )
 app.command()(matmul)
 app.command()(explain)

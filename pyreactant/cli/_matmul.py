@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from .._errors import FileError, InvalidArgumentError
-from .._text import MESH_HELP, SPEC_HELP, parse_mesh, parse_spec
+from .._text import MESH_HELP, SPEC_HELP, parse_mesh, parse_sizes, parse_spec
 
 if TYPE_CHECKING:
     from .._matmul_report import MatmulReport
@@ -56,7 +56,7 @@ def matmul(
         raise InvalidArgumentError("--device-ids needs --mesh, for instance --mesh 2x2")
     mesh_given = None if mesh is None else parse_mesh(mesh, ids)
     specs = [None if text is None else parse_spec(text) for text in (spec, y_spec, out_spec)]
-    sizes, files = _sizes(size, m, k, n), _files(x, y)
+    sizes, files = parse_sizes(size, m, k, n), _files(x, y)
     if report_file is not None and not report_file.absolute().parent.is_dir():
         raise FileError(f"--report {report_file}: its folder does not exist")
 
@@ -86,20 +86,6 @@ def _numbers(text: str) -> list[int]:
         return [int(part) for part in text.split(",")]
     except ValueError:
         raise InvalidArgumentError(f"--device-ids must look like 0,1,2,3, got {text!r}") from None
-
-
-def _sizes(
-    size: int | None, m: int | None, k: int | None, n: int | None
-) -> tuple[int, int, int] | None:
-    if size is not None:
-        if (m, k, n) != (None, None, None):
-            raise InvalidArgumentError("give --size, or --m, --k and --n, not both")
-        return size, size, size
-    if m is None and k is None and n is None:
-        return None
-    if m is None or k is None or n is None:
-        raise InvalidArgumentError("give --m, --k and --n together, or --size")
-    return m, k, n
 
 
 def _files(x: Path | None, y: Path | None) -> tuple[Path, Path] | None:

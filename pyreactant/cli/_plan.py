@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from .._errors import InvalidArgumentError
+from .._text import parse_sizes
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -59,7 +60,7 @@ def plan(
     """
     from ..tpu import plan as find
 
-    sizes = _sizes(size, m, k, n)
+    sizes = parse_sizes(size, m, k, n)
     shapes = [_shape(text) for text in shape or []]
     with _progress("compiled" if topology else "measured") as progress:
         found = find(
@@ -80,21 +81,6 @@ def plan(
         raise typer.Exit(INTERRUPTED)
     if found.best is None:
         raise typer.Exit(NOTHING_FITS)
-
-
-def _sizes(
-    size: int | None, m: int | None, k: int | None, n: int | None
-) -> int | tuple[int, int, int] | None:
-    parts = (m, k, n)
-    if size is not None:
-        if parts != (None, None, None):
-            raise InvalidArgumentError("give --size, or --m, --k and --n, not both")
-        return size
-    if m is not None and k is not None and n is not None:
-        return m, k, n
-    if parts != (None, None, None):
-        raise InvalidArgumentError("give all of --m, --k and --n, or --size alone")
-    return None
 
 
 def _shape(text: str) -> tuple[int, ...]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from .._errors import FileError, InvalidArgumentError
-from .._text import MESH_HELP, SPEC_HELP, parse_mesh, parse_spec
+from .._text import MESH_HELP, SPEC_HELP, parse_mesh, parse_sizes, parse_spec
 
 if TYPE_CHECKING:
     from ..tpu._preflight_report import Preflight
@@ -87,8 +87,8 @@ def preflight(
     if stablehlo is None or diff:
         specs = [parse_spec(text) for text in spec or ["x,y"]]
         one = _jax(
-            program or "matmul", topology, num_slices, _sizes(size, m, k, n), shape or [], dtype,
-            mesh, specs, y_spec, out_spec, precision, common,
+            program or "matmul", topology, num_slices, parse_sizes(size, m, k, n), shape or [],
+            dtype, mesh, specs, y_spec, out_spec, precision, common,
         )  # fmt: skip
         reports.append(one)
     if stablehlo is not None:
@@ -143,21 +143,6 @@ def _jax(
         program, *arguments, topology=found, precision=precision,
         out_sharding=None if out is None else NamedSharding(given, out), **common,
     )  # fmt: skip
-
-
-def _sizes(
-    size: int | None, m: int | None, k: int | None, n: int | None
-) -> int | tuple[int, int, int] | None:
-    parts = (m, k, n)
-    if size is not None:
-        if parts != (None, None, None):
-            raise InvalidArgumentError("give --size, or --m, --k and --n, not both")
-        return size
-    if m is not None and k is not None and n is not None:
-        return m, k, n
-    if parts != (None, None, None):
-        raise InvalidArgumentError("give all of --m, --k and --n, or --size alone")
-    return None
 
 
 def _shape(text: str) -> tuple[Any, ...]:

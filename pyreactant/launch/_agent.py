@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..process_group._resolve import COORDINATOR, COUNT, INDEX
+from ..process_group._environment import COORDINATOR, COUNT, INDEX
 from ._output import Log, Prefixed, terminals
 from ._process import ChildProcess, Emit
 from ._secret import SECRET, SECRET_FILE

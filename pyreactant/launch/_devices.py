@@ -4,7 +4,7 @@ from pathlib import Path
 
 from .._errors import InvalidArgumentError
 from ..process_group import ProcessGroup
-from ..process_group._resolve import LOCAL_DEVICES
+from ..process_group._environment import LOCAL_DEVICES
 from ._options import RunOptions
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ._cause import EXIT_CODES, Failure, failure, judge
+from ._cause import Failure, failure, judge
 from ._facts import differences
 from ._options import RunOptions
 from ._report import RunReport, first_error, process_row, say, utc
@@ -256,14 +256,14 @@ class Head:
         )
 
     def _say_phases(self) -> None:
-        for phase in ("initialized", "ending"):
-            if (
-                len(self.states) > 1
-                and phase not in self._said
-                and all(phase in s.times for s in self.states)
-            ):
+        if len(self.states) == 1:
+            return
+        for phase, what in (
+            ("initialized", "initialized"),
+            ("ending", "at the end of the program"),
+        ):
+            if phase not in self._said and all(phase in s.times for s in self.states):
                 self._said.add(phase)
-                what = "initialized" if phase == "initialized" else "at the end of the program"
                 self._say(f"all {len(self.states)} {what} after {self._seconds():.1f} s")
 
     def _say(self, text: str) -> None:
@@ -272,6 +272,3 @@ class Head:
 
     def _seconds(self) -> float:
         return time.monotonic() - self._began
-
-
-assert set(_NO_RESTART) <= set(EXIT_CODES)

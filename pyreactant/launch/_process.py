@@ -103,9 +103,8 @@ class ChildProcess:
 
     def forward(self, number: int) -> None:
         """Pass a signal on to the program; SIGUSR1 only where it has a handler."""
-        if number != signal.SIGUSR1 or self._catches(number):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self._popen.pid, number)
+        if not self.exited.is_set() and (number != signal.SIGUSR1 or self._catches(number)):
+            self._signal_one(number)
 
     def watch(self, asleep: float) -> None:
         """Look whether the pulse is there; `asleep` seconds this supervisor itself was not."""
@@ -118,13 +117,8 @@ class ChildProcess:
     def dump_stacks(self) -> None:
         """Have every thread's Python stack written, even where the program is stopped."""
         if not self.exited.is_set() and self._line is not None:
-            self.signal_one(STACKS_SIGNAL)
-            self.signal_one(signal.SIGCONT)  # the stacks come before it does anything else
-
-    def signal_one(self, number: int) -> None:
-        """Send a signal to the program alone."""
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(self._popen.pid, number)
+            self._signal_one(STACKS_SIGNAL)
+            self._signal_one(signal.SIGCONT)  # the stacks come before it does anything else
 
     def collect_stacks(self) -> None:
         """Emit the stacks that have come since `dump_stacks`."""
@@ -144,6 +138,11 @@ class ChildProcess:
                 shown.end()
         os.close(self._stacks_end)
         self._log.close()
+
+    def _signal_one(self, number: int) -> None:
+        """Send a signal to the program alone; once it has exited its number may be another's."""
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self._popen.pid, number)
 
     def _emit(self, kind: str, *, age: float = 0.0, **more: Any) -> None:
         self._emit_event({"type": kind, "process": self.index, "age": max(0.0, age), **more})

@@ -16,7 +16,7 @@ from typing import Any
 from .._errors import InvalidArgumentError, PyReactantError, RendezvousError
 from ..process_group import ProcessGroup, resolve
 from ..process_group._data import join_address, split_address
-from ..process_group._resolve import env_int
+from ..process_group._environment import env_int
 from ._agent import Agent
 from ._cause import failure
 from ._devices import device_settings

@@ -5,12 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from .._errors import InvalidArgumentError
 from ._data import ProcessGroup
-from ._environment import COORDINATOR as COORDINATOR
-from ._environment import COUNT as COUNT
-from ._environment import INDEX as INDEX
-from ._environment import LOCAL_DEVICES as LOCAL_DEVICES
-from ._environment import env_int as env_int
-from ._environment import local_devices, seen
+from ._environment import COORDINATOR, COUNT, INDEX, LOCAL_DEVICES, env_int, local_devices, seen
 from ._finding import Finding
 from ._metadata import metadata
 from ._mpi import open_mpi, pmix

@@ -3,8 +3,9 @@
 Nothing here imports a runtime: what needs one runs in child processes.
 """
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from .._lazy import attach
 
 if TYPE_CHECKING:
     from ._plan import plan as plan
@@ -23,17 +24,5 @@ _MODULES = {
     "_preflight_report": "Preflight",
     "_topology": "Topology topologies topology",
 }
-_MODULE_OF = {name: module for module, names in _MODULES.items() for name in names.split()}
+_MODULE_OF, __getattr__, __dir__ = attach(globals(), _MODULES)
 __all__ = [*_MODULE_OF]
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _MODULE_OF:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(f".{_MODULE_OF[name]}", __name__), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)

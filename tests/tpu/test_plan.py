@@ -1,6 +1,5 @@
 """`plan` from request to flags: on an absent slice, on CPU devices, interrupted, and wrong."""
 
-import importlib.util
 import json
 import os
 import shlex
@@ -19,18 +18,7 @@ from pyreactant.tpu import Candidate, Plan, plan, topology
 from pyreactant.tpu._plan_layout import Layout
 from pyreactant.tpu._plan_picture import Point, scatter
 from pyreactant.tpu._plan_report import ranked
-from tests.harness import environment, require
-
-
-@pytest.fixture(scope="session")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("cache")
-
-
-@pytest.fixture
-def compiler(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    require(importlib.util.find_spec("libtpu"), "libtpu, which compiles for an absent TPU")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
+from tests.harness import environment
 
 
 def run(*arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
@@ -40,7 +28,7 @@ def run(*arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
     )  # fmt: skip
 
 
-def test_the_bound(compiler: None) -> None:
+def test_the_bound(compiler: Path) -> None:
     """16384^2 in bfloat16 on v6e-16: XLA's estimate at most 0.65 of that of spec (x, y)."""
     seen: list[tuple[int, int, float | None]] = []
     found = plan(
@@ -67,7 +55,7 @@ def test_the_bound(compiler: None) -> None:
     assert list(found.candidates) == sorted(found.candidates, key=lambda one: one.order)
 
 
-def test_closed_forms_are_bounds_of_what_is_compiled(compiler: None) -> None:
+def test_closed_forms_are_bounds_of_what_is_compiled(compiler: Path) -> None:
     found = plan(topology="v6e-16", size=4096, tried=4)
     for one in [*found.candidates, found.reference]:
         assert one is not None
@@ -75,9 +63,9 @@ def test_closed_forms_are_bounds_of_what_is_compiled(compiler: None) -> None:
         assert one.layout.memory_bytes <= one.bytes_per_device
 
 
-def test_command(compiler: None, cache: Path) -> None:
+def test_command(compiler: Path) -> None:
     arguments = ("--topology", "v6e-16", "--size", "16384", "--tried", "4")
-    ran = run(*arguments, XDG_CACHE_HOME=str(cache))
+    ran = run(*arguments, XDG_CACHE_HOME=str(compiler))
     assert ran.returncode == 0, ran.stderr
     assert ran.stderr == ""  # no bar where it is no terminal
     assert "plan of matmul 16384x16384 @ 16384x16384 bfloat16 for v6e-16" in ran.stdout
@@ -87,20 +75,20 @@ def test_command(compiler: None, cache: Path) -> None:
     flags = "--size 16384 --dtype bfloat16 --mesh x=4,y=4 --spec x,None --y-spec None,y"
     assert f"pyreactant matmul {flags}" in ran.stdout
     assert f"pyreactant run -- -m pyreactant matmul {flags}" in ran.stdout
-    again = run(*arguments, "--json", XDG_CACHE_HOME=str(cache))
+    again = run(*arguments, "--json", XDG_CACHE_HOME=str(compiler))
     report = json.loads(again.stdout)
     assert report["candidates"][0]["texts"] == ["x,None", "None,y", "x,y"]
     assert report["commands"]["matmul"] == f"pyreactant matmul {flags}"
 
 
-def test_several_slices(compiler: None) -> None:
+def test_several_slices(compiler: Path) -> None:
     found = plan(topology="v6e-4", num_slices=2, size=4096, tried=2)
     assert found.best is not None
     assert found.best.mesh.axis_names[0] == "slice"
     assert found.devices == 8
 
 
-def test_another_program(compiler: None) -> None:
+def test_another_program(compiler: Path) -> None:
     found = plan("jax.nn:softmax", topology="v6e-4", shapes=[(4096, 512)], tried=3)
     assert found.best is not None
     assert found.best.specs == (("x", None),)  # each row on one device: nothing is sent
@@ -109,7 +97,7 @@ def test_another_program(compiler: None) -> None:
     assert found.reference is None
 
 
-def test_interrupted(compiler: None, tmp_path: Path) -> None:
+def test_interrupted(compiler: Path, tmp_path: Path) -> None:
     """Ctrl-C prints what there is, and leaves no compiler behind."""
     log = tmp_path / "log"
     with log.open("wb") as out:

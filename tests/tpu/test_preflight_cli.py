@@ -100,7 +100,7 @@ def test_a_cache_that_cannot_be_written_is_a_warning(compiler: Path, tmp_path: P
         (["matmul", "--topology", "v6e-17", "--size", "8"], "no Cloud TPU slice is called"),
         (["matmul", "--topology", "v6e-4"], "give size= of the product (--size, or --m"),
         (["matmul", "--topology", "v6e-4", "--size", "8", "--m", "8"], "give --size, or --m,"),
-        (["matmul", "--topology", "v6e-4", "--m", "8"], "give all of --m, --k and --n"),
+        (["matmul", "--topology", "v6e-4", "--m", "8"], "give --m, --k and --n together"),
         (["matmul", "--topology", "v6e-4", "--shape", "8x8"], "--shape and more than one"),
         (["a:b", "--topology", "v6e-4", "--size", "8"], "--size and --y-spec are for matmul"),
         (["a:b", "--topology", "v6e-4"], "give the arguments that it is to be compiled for"),
