@@ -124,6 +124,8 @@ class RollCall:
                     self._hear({**message, "process": member.process})
         except (OSError, ValueError, WireError) as error:
             why = f"its connection broke ({error})"
+        except asyncio.CancelledError:
+            pass  # the run is over; asyncio's streams would print a traceback for it
         finally:
             writer.close()
             if member is not None and self.members.get(member.process) is member:

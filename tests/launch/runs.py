@@ -25,6 +25,10 @@ class Run:
     finished: Sequence[Finished]
     folder: Path
 
+    def __post_init__(self) -> None:
+        for process in self.finished:  # programs may raise, supervisors say what is wrong
+            assert "pyreactant/launch/" not in process.log, self
+
     @property
     def code(self) -> int | None:
         return self.finished[0].code

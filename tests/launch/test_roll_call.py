@@ -212,6 +212,25 @@ def test_strangers_cannot_stall_or_break_it() -> None:
     asyncio.run(scenario())
 
 
+def test_the_end_of_a_run_leaves_no_traceback(caplog: pytest.LogCaptureFixture) -> None:
+    """Whoever is connected when the event loop ends, member or stranger."""
+
+    async def scenario() -> None:
+        call = RollCall(SECRET, lambda _: None, print, print, 5.0)
+        address = f"127.0.0.1:{free_port()}"
+        await call.listen(address, 16)
+        host, port = address.split(":")
+        kept.append(await asyncio.to_thread(socket.create_connection, (host, int(port))))
+        kept.append(await enter(address))
+        await until(lambda: call.members and call._strangers)
+
+    kept: list[Any] = []
+    asyncio.run(scenario())
+    assert "Traceback" not in caplog.text
+    assert not caplog.records
+    kept[0].close()
+
+
 def test_half_open_connections_do_not_keep_members_out() -> None:
     async def scenario() -> None:
         heard = Heard()
