@@ -1,0 +1,30 @@
+#!/bin/bash
+# The sharded matmul on both runtimes, on TPU slices that exist only for as long as it takes.
+#
+#   gcloud/run.sh gcloud/single-slice.env [options]      after editing the file
+#   QR_ID=... PROJECT=... ZONE=... ACCELERATOR_TYPE=v6e-16 gcloud/run.sh [options]
+#   gcloud/run.sh gcloud/single-slice.env -- train.py --steps 9      a program of yours
+#
+# From the environment, or from a file of exports: QR_ID, PROJECT, ZONE, ACCELERATOR_TYPE,
+# RUNTIME_VERSION, SLICE_COUNT. Options are those of `pyreactant tpu run`, which does all the work:
+# --dry-run prints the plan, --keep is the only way to keep the slices, --help lists them all.
+set -euo pipefail
+
+here=$(dirname "$(realpath "$0")")
+if [[ ${1:-} == *.env ]]; then
+  if [[ ! -r $1 ]]; then
+    echo "there is no file $1; start from gcloud/single-slice.env or gcloud/multi-slice.env" >&2
+    exit 2
+  fi
+  # shellcheck source=/dev/null
+  source "$1"
+  shift
+fi
+python=${PYREACTANT_PYTHON:-$here/../.venv/bin/python}
+if [[ ! -x $python ]]; then python=$(command -v "${PYREACTANT_PYTHON:-python3}"); fi
+if ! "$python" -c 'import pyreactant, google.cloud.tpu_v2' 2>/dev/null; then
+  echo "$python lacks pyreactant or Google's client; run: python -m pip install -e '.[tpu]', or" \
+    "set PYREACTANT_PYTHON" >&2
+  exit 3
+fi
+exec "$python" -m pyreactant tpu run "$@"

@@ -1,0 +1,115 @@
+#!/bin/bash
+# What happens on one TPU VM; `pyreactant tpu run` copies this file there and calls it:
+#
+#   worker.sh FOLDER unpack                       put the archive on standard input into FOLDER
+#   worker.sh FOLDER install BACKENDS [PYTHON]    Python, JAX and libtpu; Julia and Reactant
+#   worker.sh FOLDER run BACKEND PLATFORM DEVICES INDEX COUNT ADDRESS PROGRAM...
+#                                                 the run's secret is the first line of input
+#   worker.sh FOLDER results                      an archive of logs and results on the output
+#
+# Each ends with a line "pyreactant-worker-done STATUS" (on standard error for results): a
+# connection that ends without it has done nothing that counts.
+set -uo pipefail
+
+folder=$(realpath -m "${1:?}") action=${2:?}
+shift 2
+here=$(dirname "$(realpath "$0")")
+
+julia_version=1.12.1
+julia_sha256=7d2add9ee74ee2f12b5c268bc194794cc52ea440f8687fbab29db6afefbf69b7
+python_version=3.12
+
+# gRPC would ask a web proxy for the coordinator; Google's images preload what Julia cannot bear.
+quiet() {
+  unset http_proxy https_proxy all_proxy no_proxy HTTP_PROXY HTTPS_PROXY ALL_PROXY NO_PROXY
+  export LD_PRELOAD=
+}
+
+python_of() {
+  if [[ -s $folder/python ]]; then cat "$folder/python"; else echo "$folder/venv/bin/python"; fi
+}
+
+unpack() {
+  mkdir -p "$folder" && tar -xzf - -C "$folder"
+}
+
+install() {
+  local backends=$1 given=${2:-}
+  if [[ $given ]]; then
+    printf '%s\n' "$given" >"$folder/python"
+  else
+    python3 -m pip install --quiet --target "$folder/uv" --require-hashes -r "$here/uv.txt" || return
+    "$folder/uv/bin/uv" venv --quiet --python "$python_version" "$folder/venv" || return
+    "$folder/uv/bin/uv" pip install --quiet --python "$folder/venv" --require-hashes \
+      -r "$here/requirements.txt" || return
+  fi
+  PYTHONPATH=$folder/code "$(python_of)" -c 'import pyreactant; print(pyreactant.__version__)' ||
+    return
+  if [[ " $backends " == *" reactant "* && ! -s $folder/python ]]; then
+    install_julia || return
+    PYTHONPATH=$folder/code LD_PRELOAD='' "$(python_of)" -m pyreactant setup --gpu none \
+      --julia "$folder/julia/bin/julia" || return
+  fi
+}
+
+install_julia() {
+  local archive=$folder/julia.tar.gz
+  curl -fsSL --retry 5 -o "$archive" "https://julialang-s3.julialang.org/bin/linux/x64/${julia_version%.*}/julia-$julia_version-linux-x86_64.tar.gz" || return
+  if ! echo "$julia_sha256  $archive" | sha256sum --check --status; then
+    echo "the archive of Julia $julia_version has not the checksum it should have" >&2
+    return 3
+  fi
+  mkdir -p "$folder/julia" && tar -xzf "$archive" -C "$folder/julia" --strip-components=1 &&
+    rm "$archive"
+}
+
+run() {
+  local backend=$1 platform=$2 devices=$3 index=$4 count=$5 address=$6 secret status
+  shift 6
+  IFS= read -r secret
+  quiet
+  cd "$folder/code" || return
+  mkdir -p "$folder/runs" "$folder/results"
+  export PYREACTANT_SECRET=$secret PYREACTANT_BACKEND=$backend PYTHONPATH=$folder/code
+  export PYREACTANT_PROCESS_INDEX=$index PYREACTANT_NUM_PROCESSES=$count
+  export PYREACTANT_COORDINATOR_ADDRESS=$address PYREACTANT_PLATFORM=$platform
+  export TF_CPP_MIN_LOG_LEVEL=${TF_CPP_MIN_LOG_LEVEL:-1}
+  local options=(--folder "$folder/runs/$backend" --heartbeat-timeout 8)
+  if [[ $devices != 0 ]]; then options+=(--devices-per-process "$devices"); fi
+  "$(python_of)" -m pyreactant run "${options[@]}" -- "$@" </dev/null &
+  local child=$!
+  # Our input closes when the machine that started us goes: then the program has to go, too.
+  {
+    while IFS= read -r _; do :; done
+    kill -TERM "$child" 2>/dev/null
+    sleep 20
+    kill -KILL "$child" 2>/dev/null
+  } <&0 &
+  local watcher=$!
+  wait "$child"
+  status=$?
+  kill "$watcher" 2>/dev/null
+  return "$status"
+}
+
+results() {
+  local parts=()
+  for part in runs results; do
+    if [[ -d $folder/$part ]]; then parts+=("$part"); fi
+  done
+  tar -czf - -C "$folder" --ignore-failed-read "${parts[@]}" </dev/null
+}
+
+case $action in
+  unpack) unpack ;;
+  install) install "$@" ;;
+  run) run "$@" ;;
+  results) results ;;
+  *) echo "worker.sh knows unpack, install, run and results, got $action" >&2 && exit 2 ;;
+esac
+status=$?
+# ssh takes 255 for its own failure, and gcloud would run the command ten times.
+if ((status == 255)); then status=254; fi
+if [[ $action == results ]]; then exec >&2; fi
+echo "pyreactant-worker-done $status"
+exit "$status"

@@ -1,0 +1,17 @@
+"""Cloud TPU queued resources: made, waited for, used and always deleted."""
+
+from .._lazy import attach
+
+_MODULES = {
+    "_client": "Client",
+    "_cost": "cost_of_forgetting",
+    "_errors": "CloudError NotOursError PreemptedError",
+    "_gc": "collect",
+    "_journal": "Journal",
+    "_lifecycle": "Lease",
+    "_request": "Request from_environment",
+    "_resource": "Resource Worker",
+    "_signals": "Interrupted cleaned_up",
+}
+_MODULE_OF, __getattr__, __dir__ = attach(globals(), _MODULES)
+__all__ = [*_MODULE_OF]

@@ -1,0 +1,119 @@
+"""What this machine has asked for: written before it is asked, forgotten once it is deleted.
+
+So that a launcher that was killed leaves a trace which `gc` finds.
+"""
+
+import contextlib
+import json
+import os
+import socket
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from .._errors import FileError
+
+_SCHEMA = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A queued resource that was asked for, and the process that answers for it.
+
+    Attributes:
+        path: Its full name.
+        run: The run's label on it.
+        host: Where the launcher runs.
+        pid: The launcher.
+        started: When that process started, in clock ticks since boot, as Linux counts; with
+            the pid it names one process for ever.
+        asked: When, in seconds since 1970.
+        lifetime: Seconds after which it may be deleted in any case.
+        kept: Whether its user asked to keep it.
+    """
+
+    path: str
+    run: str
+    host: str
+    pid: int
+    started: str
+    asked: float
+    lifetime: float
+    kept: bool = False
+
+    def launcher(self) -> str:
+        """Whether it is "alive" or "dead"; "unknown" where it ran on another machine."""
+        if self.host != socket.gethostname():
+            return "unknown"
+        return "alive" if self.started and _started(self.pid) == self.started else "dead"
+
+
+def entry(path: str, run: str, asked: float, lifetime: float, kept: bool) -> Entry:
+    """The entry of a resource that this process answers for."""
+    pid = os.getpid()
+    return Entry(path, run, socket.gethostname(), pid, _started(pid), asked, lifetime, kept)
+
+
+class Journal:
+    """A folder with one file for each run.
+
+    Args:
+        environ: ``XDG_STATE_HOME`` and ``HOME`` say where it is.
+    """
+
+    def __init__(self, environ: Mapping[str, str] = os.environ) -> None:
+        state = environ.get("XDG_STATE_HOME") or Path(environ.get("HOME") or "~", ".local", "state")
+        self.folder = Path(state).expanduser() / "pyreactant" / "queued-resources"
+
+    def write(self, made: Entry) -> None:
+        """Put an entry on the disk, whole, before anything is asked for.
+
+        Raises:
+            FileError: It cannot be written; then nothing may be asked for.
+        """
+        own = self.folder / f".{made.run}.{os.getpid()}"
+        try:
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with own.open("w", encoding="utf-8") as file:
+                json.dump({"schema": _SCHEMA, **asdict(made)}, file, indent=1)
+                file.flush()
+                os.fsync(file.fileno())
+            own.replace(self._file(made.run))
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                own.unlink()
+            raise FileError(
+                f"{self.folder} cannot be written ({error.strerror}), where pyreactant notes what "
+                "it must delete; set XDG_STATE_HOME to a folder that can"
+            ) from None
+
+    def forget(self, run: str) -> None:
+        """Remove an entry whose resource is gone."""
+        with contextlib.suppress(FileNotFoundError):
+            self._file(run).unlink()
+
+    def entries(self) -> Iterator[Entry | Path]:
+        """All entries; the path of a file that is none."""
+        for file in sorted(self.folder.glob("*.json")):
+            try:
+                data = json.loads(file.read_text(encoding="utf-8"))
+                if data.pop("schema") != _SCHEMA:
+                    raise ValueError
+                yield Entry(**data)
+            except FileNotFoundError:
+                continue  # its run has just ended
+            except (OSError, ValueError, TypeError, KeyError, AttributeError):
+                yield file
+
+    def _file(self, run: str) -> Path:
+        return self.folder / f"{run}.json"
+
+
+def _started(pid: int) -> str:
+    """Field 22 of /proc/PID/stat (proc(5)); "" where there is no such process, or no /proc."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return ""
+    fields = text.rpartition(")")[2].split()  # the name, in parentheses, may hold anything
+    return "" if fields[0] in ("Z", "X") else fields[19]

@@ -1,0 +1,164 @@
+"""Request: what is asked of Cloud TPU, checked before anything is sent."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from .._errors import InvalidArgumentError
+from ..tpu._topology import Topology, topology
+
+PROVISIONING = ("on-demand", "spot", "reserved")
+HOUR = 3600.0
+
+_NAME = re.compile(r"[a-z](?:[-a-z0-9]{0,61}[a-z0-9])?")
+_PROJECT = re.compile(r"(?:[a-z0-9.-]+:)?[a-z][-a-z0-9]{4,28}[a-z0-9]")
+_ZONE = re.compile(r"[a-z]+(?:-[a-z]+)+[0-9]+-[a-z]")
+_RUNTIME = re.compile(r"[a-z0-9][-._a-z0-9]{0,99}")
+_NETWORK = re.compile(r"[-a-z0-9/._:]{1,200}")
+_FORMS = {
+    "QR_ID": (_NAME, "a letter, then up to 62 lower-case letters, digits and dashes"),
+    "PROJECT": (_PROJECT, "a project's id, such as my-project-123"),
+    "ZONE": (_ZONE, "a zone, such as asia-northeast1-b"),
+    "RUNTIME_VERSION": (_RUNTIME, "a TPU VM image, such as v2-alpha-tpuv6e"),
+    "NETWORK": (_NETWORK, "a network's name"),
+    "SUBNETWORK": (_NETWORK, "a subnetwork's name"),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """One queued resource: slices of one kind in one zone.
+
+    Attributes:
+        name: Its id, unique in project and zone (QR_ID).
+        project: Who pays.
+        zone: Where.
+        accelerator_type: As Cloud TPU names a slice, such as "v6e-16".
+        runtime_version: TPU VM image.
+        slice_count: Slices, joined by the data-center network where more than one.
+        provisioning: "on-demand", "spot" or "reserved".
+        valid_for: Seconds for which the request may wait in the queue; None for ever.
+        lifetime: Seconds after which it is deleted even if its launcher has died.
+        network: None for the project's default.
+        subnetwork: None for the network's own.
+        internal_ips: No addresses of the internet; workers are reached from within the network.
+
+    Raises:
+        InvalidArgumentError: A value has not the form that Cloud TPU takes, or there is no such
+            slice.
+    """
+
+    name: str
+    project: str
+    zone: str
+    accelerator_type: str
+    runtime_version: str
+    slice_count: int = 1
+    provisioning: str = "on-demand"
+    valid_for: float | None = None
+    lifetime: float = 6 * HOUR
+    network: str | None = None
+    subnetwork: str | None = None
+    internal_ips: bool = False
+
+    def __post_init__(self) -> None:
+        for label, value in (
+            ("QR_ID", self.name), ("PROJECT", self.project), ("ZONE", self.zone),
+            ("RUNTIME_VERSION", self.runtime_version), ("NETWORK", self.network),
+            ("SUBNETWORK", self.subnetwork),
+        ):  # fmt: skip
+            if value is not None:
+                check_form(label, value)
+        count = self.slice_count
+        if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= 512:
+            raise InvalidArgumentError(
+                f"SLICE_COUNT must be a whole number from 1 to 512, got {count!r}"
+            )
+        if self.provisioning not in PROVISIONING:
+            raise InvalidArgumentError(
+                f"provisioning is one of {', '.join(PROVISIONING)}, got {self.provisioning!r}"
+            )
+        for label, seconds in (("valid_for", self.valid_for), ("lifetime", self.lifetime)):
+            if seconds is not None and not 60 <= seconds <= 7 * 24 * HOUR:
+                raise InvalidArgumentError(
+                    f"{label} must be from 60 seconds to 7 days, got {seconds:g} seconds"
+                )
+        self._check_slice()
+
+    def _check_slice(self) -> None:
+        found = self.topology
+        if found.accelerator_type != self.accelerator_type:
+            raise InvalidArgumentError(
+                f"ACCELERATOR_TYPE is named as Cloud TPU does: {found.accelerator_type}, not "
+                f"{self.accelerator_type!r}"
+            )
+        if found.runtime_version is None:
+            raise InvalidArgumentError(
+                f"{self.accelerator_type} cannot be had as a queued resource of Cloud TPU's API; "
+                "use GKE for it"
+            )
+        # The image's name says its generation; one for another generation never becomes ready.
+        other = re.search(r"tpu(v[0-9]+[a-z]?)(?:-lite)?", self.runtime_version)
+        own = re.search(r"tpu(v[0-9]+[a-z]?)(?:-lite)?", found.runtime_version)
+        if other and (own is None or other.group() != own.group()):
+            raise InvalidArgumentError(
+                f"RUNTIME_VERSION {self.runtime_version!r} is not for {self.accelerator_type}; "
+                f"use {found.runtime_version}"
+            )
+
+    @property
+    def topology(self) -> Topology:
+        """All slices together."""
+        return topology(self.accelerator_type, self.slice_count)
+
+    @property
+    def parent(self) -> str:
+        """Project and zone, as the API names them."""
+        return f"projects/{self.project}/locations/{self.zone}"
+
+    @property
+    def path(self) -> str:
+        """The queued resource's full name."""
+        return f"{self.parent}/queuedResources/{self.name}"
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """Short names of the nodes, one per slice."""
+        if self.slice_count == 1:
+            return (self.name,)
+        return tuple(f"{self.name}-{i}" for i in range(self.slice_count))
+
+
+def from_environment(environ: Mapping[str, str], **more: Any) -> Request:
+    """The request that QR_ID, PROJECT, ZONE, RUNTIME_VERSION, ACCELERATOR_TYPE, SLICE_COUNT make.
+
+    Raises:
+        InvalidArgumentError: One is missing, or is wrong.
+    """
+    names = ("QR_ID", "PROJECT", "ZONE", "ACCELERATOR_TYPE")
+    missing = [name for name in names if not environ.get(name)]
+    if missing:
+        raise InvalidArgumentError(
+            f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} not set; start from "
+            "gcloud/single-slice.env or gcloud/multi-slice.env"
+        )
+    kind, count = environ["ACCELERATOR_TYPE"], environ.get("SLICE_COUNT") or "1"
+    if not re.fullmatch(r"[0-9]{1,4}", count):
+        raise InvalidArgumentError(
+            f"SLICE_COUNT must be a whole number from 1 to 512, got {count!r}"
+        )
+    runtime = environ.get("RUNTIME_VERSION") or topology(kind).runtime_version or ""
+    return Request(
+        name=environ["QR_ID"], project=environ["PROJECT"], zone=environ["ZONE"],
+        accelerator_type=kind, runtime_version=runtime, slice_count=int(count), **more,
+    )  # fmt: skip
+
+
+def check_form(label: str, value: str) -> None:
+    """Raise InvalidArgumentError where a value has not the form that Cloud TPU takes."""
+    form, words = _FORMS[label]
+    if value.startswith("<"):
+        raise InvalidArgumentError(f"{label} is still the placeholder {value!r}; put in your own")
+    if not form.fullmatch(value):
+        raise InvalidArgumentError(f"{label} must be {words}; got {value!r}")

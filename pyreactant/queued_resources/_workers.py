@@ -1,0 +1,190 @@
+"""What is done on the workers of a slice that is ACTIVE, step by step on all at once."""
+
+import dataclasses
+import json
+import secrets
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+from .._errors import DeadlineError, FileError, PyReactantError
+from ..launch import RunReport
+from ..process_group._data import join_address
+from ._code import unpack, write_archive
+from ._resource import Worker
+from ._session import Session, Sessions
+
+if TYPE_CHECKING:
+    from ._job import Job
+
+_PORT = 8479  # of the roll-call on worker 0; JAX and Reactant get ports of their own from it
+_UNPACK = 'mkdir -p "$1" && tar -xzf - -C "$1" && echo pyreactant-worker-done $?'
+_HELLO = "echo pyreactant-worker-done 0"
+
+
+class WorkerError(PyReactantError, RuntimeError):
+    """A worker failed, could not be reached, or ran nothing."""
+
+    exit_code: ClassVar[int] = 6
+
+    def __init__(self, step: str, session: Session, process: int) -> None:
+        super().__init__(f"{session.worker} ({step}) {session.trouble()}")
+        self.worker, self.process, self.tail = session.worker, process, session.tail(10)
+
+
+def on_workers(
+    job: "Job", workers: Sequence[Worker], run: str, folder: Path, look: Callable[[], None],
+    tell: Callable[[str], None], show: Callable[[str], None],
+) -> RunReport:  # fmt: skip
+    """Copy, install, run each runtime in turn, bring everything back.
+
+    Args:
+        job: What to run.
+        workers: All VMs, by slice and index; a worker's place is its process index.
+        run: Names the folder on the workers.
+        folder: For logs and results here.
+        look: Raises where the slice is no longer there.
+        tell: Says a sentence of ours.
+        show: Gets each line of output, with the worker's name.
+
+    Returns:
+        The report of the run that failed first, or of the last one.
+
+    Raises:
+        WorkerError: A worker is to blame, and no supervisor had more to say.
+        CloudError, PreemptedError: The slice is gone.
+    """
+    (folder / "logs").mkdir(exist_ok=True)
+    commands = job.way.commands(job.request, workers)
+    sessions = Sessions(commands, folder / "logs", lambda w, text: show(f"[{w}] {text}"))
+    step = _Steps(job, sessions, list(workers), f"pyreactant-{run}", look, tell)
+    step.reach()
+    archive = folder / "code.tar.gz"
+    write_archive(archive, job.program, job.copies)
+    step.everywhere("copy", ["bash", "-c", _UNPACK, "_", step.remote], 600, given=archive)
+    archive.unlink()
+    backends, python = " ".join(job.backends), [job.python] if job.python else []
+    step.everywhere("install", step.script("install", backends, *python), job.install)
+    try:
+        for backend in job.backends:
+            report = step.run(backend, folder)
+            if report.exit_code:
+                break
+    except Exception:  # but not when we are to end: then nothing is waited for
+        step.fetch(folder)
+        raise
+    step.fetch(folder)
+    return report
+
+
+@dataclasses.dataclass(slots=True)
+class _Steps:
+    job: "Job"
+    sessions: Sessions
+    workers: list[Worker]
+    remote: str
+    look: Callable[[], None]
+    tell: Callable[[str], None]
+
+    def script(self, *arguments: str) -> list[str]:
+        return ["bash", f"{self.remote}/worker.sh", self.remote, *arguments]
+
+    def reach(self) -> None:
+        """Wait until all answer: sshd comes up, and sees the key, some time after ACTIVE."""
+        deadline = time.monotonic() + self.job.reach
+        while True:
+            self.sessions.start("reach", lambda _: ["bash", "-c", _HELLO])
+            wrong = self.sessions.wait(30)
+            if wrong is None:
+                return
+            if time.monotonic() > deadline:
+                raise self._error("reach", wrong)
+            self.look()
+            time.sleep(1)
+
+    def everywhere(
+        self, name: str, command: list[str], timeout: float, given: Path | None = None
+    ) -> None:
+        self.tell(f"{name} on {len(self.workers)} VMs")
+        self.sessions.start(name, lambda _: command, lambda _: given)
+        began = time.monotonic()
+        wrong = self.sessions.wait(timeout, look=self.look)
+        if wrong is not None:
+            if time.monotonic() - began >= timeout:
+                raise DeadlineError(f"{wrong.worker} did not finish {name} within {timeout:.0f} s")
+            raise self._error(name, wrong)
+
+    def run(self, backend: str, folder: Path) -> RunReport:
+        """One runtime on all workers; the supervisors' own report where there is one."""
+        job, began = self.job, time.monotonic()
+        self.tell(f"run {backend} on {len(self.workers)} VMs")
+        address = join_address(self.workers[0].internal, _PORT)
+        secret = secrets.token_hex(32).encode() + b"\n"
+        program = [*job.program] or _matmul(job, backend)
+
+        def command(worker: Worker) -> list[str]:
+            index = self.workers.index(worker)
+            numbers = (str(job.devices), str(index), str(len(self.workers)))
+            return self.script("run", backend, job.platform, *numbers, address, *program)
+
+        name = f"run-{backend}"
+        self.sessions.start(name, command, lambda _: secret, held=True)
+        wrong = self.sessions.wait(job.timeout, look=self.look)
+        ended = list(self.sessions.running)
+        report = self._report(backend, folder)
+        if wrong is None and report is not None:
+            return report
+        self.look()  # a slice that was taken away is no failed program
+        if job.timeout is not None and time.monotonic() - began >= job.timeout:
+            raise DeadlineError(f"{backend} was not done within {job.timeout:g} s")
+        if report is not None and report.exit_code:
+            return report
+        if wrong is None:
+            raise FileError(f"{backend}: every worker ended well, but worker 0 has no report")
+        raise self._error(name, next((s for s in ended if s is wrong), wrong))
+
+    def _report(self, backend: str, folder: Path) -> RunReport | None:
+        file = folder / f"report-{backend}.json"
+        command = ["cat", f"{self.remote}/runs/{backend}/report.json"]
+        first = Sessions(
+            {self.workers[0]: self.sessions.commands[self.workers[0]]}, folder / "logs",
+            lambda *_: None,
+        )  # fmt: skip
+        first.start("report", lambda _: command, out=lambda _: file)
+        first.wait(30)
+        return read_report(file)
+
+    def fetch(self, folder: Path) -> None:
+        """Bring logs and results back, as far as the workers still answer."""
+
+        def file(worker: Worker) -> Path:
+            return folder / f".{worker.node}-{worker.index}.tar.gz"
+
+        self.sessions.start("results", lambda _: self.script("results"), out=file)
+        self.sessions.wait(300, grace=120)
+        for session in self.sessions.running:
+            worker = session.worker
+            try:
+                unpack(file(worker), folder / f"{worker.node}-worker-{worker.index}")
+            except FileError as error:
+                self.tell(f"no results from {worker}: {session.trouble() or error}")
+            file(worker).unlink(missing_ok=True)
+
+    def _error(self, name: str, session: Session) -> WorkerError:
+        return WorkerError(name, session, self.workers.index(session.worker))
+
+
+def _matmul(job: "Job", backend: str) -> list[str]:
+    return ["-m", "pyreactant", "matmul", "--size", str(job.size),
+            "--report", f"../results/{backend}.json"]  # fmt: skip
+
+
+def read_report(file: Path) -> RunReport | None:
+    """A supervisor's report as it came back from a worker; None where there is none."""
+    try:
+        data = json.loads(file.read_text(encoding="utf-8"))
+        data.pop("schema")
+        return RunReport(**data)
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return None

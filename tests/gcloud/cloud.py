@@ -1,0 +1,117 @@
+"""A cloud for tests: the stand-in API, and the environment in which all commands see it."""
+
+import contextlib
+import importlib.util
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyreactant.tpu import topology
+from tests.gcloud.tpu_api import TpuApi, serve
+from tests.gcloud.workers import Workers, workers
+from tests.harness import REPOSITORY, environment, require
+
+REQUEST = {
+    "QR_ID": "test", "PROJECT": "my-project", "ZONE": "asia-northeast1-b",
+    "ACCELERATOR_TYPE": "v6e-16", "RUNTIME_VERSION": "v2-alpha-tpuv6e",
+}  # fmt: skip
+
+
+@dataclass
+class Cloud:
+    """The API, its workers, and what a user's shell would have set."""
+
+    api: TpuApi
+    folder: Path
+    settings: dict[str, str]
+    workers: Workers | None = None
+
+    def argv(self, *arguments: str) -> list[str]:
+        """`pyreactant tpu ...`."""
+        return [sys.executable, "-m", "pyreactant", "tpu", *arguments]
+
+    def start(self, *arguments: str, log: Path | None = None) -> subprocess.Popen[str]:
+        """A launcher, with a session of its own."""
+        out = (log or self.folder / "launcher.log").open("w")
+        with out:
+            return subprocess.Popen(
+                self.argv(*arguments), env=self.settings, cwd=self.folder, text=True,
+                stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )  # fmt: skip
+
+    def run(self, *arguments: str, timeout: float = 120) -> tuple[int, str]:
+        """Exit code and output of a launcher."""
+        log = self.folder / f"launcher-{time.monotonic_ns()}.log"
+        process = self.start(*arguments, log=log)
+        try:
+            code = process.wait(timeout)
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+        return code, log.read_text()
+
+    def run_options(self, *, gcloud: bool = False) -> list[str]:
+        """Of `pyreactant tpu run`, so that it uses these workers and this Python, on CPUs.
+
+        Two VMs reached by ssh with a key of the user's own; or four as gcloud reaches them.
+        """
+        assert self.workers is not None
+        key = self.workers.folder / "user"
+        small = [
+            "--accelerator-type", "v5p-16", "--runtime-version", "v2-alpha-tpuv5", "--reach", "ssh",
+            f"--ssh-flag=-i{key}", f"--ssh-flag=-oUserKnownHostsFile={key}-hosts",
+        ]  # fmt: skip
+        return [
+            "run", "--backends", "jax", "--size", "64", "--platform", "cpu",
+            "--devices-per-process", "2", "--python", sys.executable,
+            f"--ssh-flag=-p{self.workers.port}", *([] if gcloud else small),
+        ]  # fmt: skip
+
+
+@contextlib.contextmanager
+def cloud(folder: Path, api: TpuApi, count: int = 0) -> Iterator[Cloud]:
+    """A cloud with `count` reachable workers; 0 for the API alone."""
+    require(importlib.util.find_spec("google.cloud.tpu_v2"), "google-cloud-tpu")
+    home = folder / "home"
+    home.mkdir(parents=True)
+    with contextlib.ExitStack() as stack:
+        running = None
+        if count:
+            require(shutil.which("gcloud"), "gcloud")
+            running = stack.enter_context(workers(folder / "workers", count))
+            api.hosts, api.on_patch = tuple(running.addresses), running.authorize
+        url = stack.enter_context(serve(api))
+        kept = {k: v for k, v in environment().items() if not k.startswith("CLOUDSDK_")}
+        settings = {
+            **kept, **REQUEST, "HOME": str(home), "CLOUDSDK_CONFIG": str(folder / "gcloud"),
+            "XDG_STATE_HOME": str(home / "state"), "PYTHONPATH": str(REPOSITORY),
+            "CLOUDSDK_API_ENDPOINT_OVERRIDES_TPU": f"{url}/",
+            "CLOUDSDK_API_ENDPOINT_OVERRIDES_COMPUTE": f"{url}/compute/v1/",
+            "CLOUDSDK_AUTH_DISABLE_CREDENTIALS": "true", "CLOUDSDK_CORE_PROJECT": "my-project",
+            "CLOUDSDK_CORE_DISABLE_PROMPTS": "1", "CLOUDSDK_CORE_CHECK_GCE_METADATA": "false",
+            "CLOUDSDK_CORE_DISABLE_USAGE_REPORTING": "true",
+            "CLOUDSDK_COMPONENT_MANAGER_DISABLE_UPDATE_CHECK": "true",
+        }  # fmt: skip
+        settings.pop("SSH_AUTH_SOCK", None)
+        yield Cloud(api, folder, settings, running)
+
+
+def hosts_of(kind: str) -> int:
+    """VMs of a slice."""
+    return topology(kind).hosts
+
+
+def until(condition: Sequence[object] | object, seconds: float = 20) -> None:
+    """Wait until a callable is true."""
+    assert callable(condition)
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not become true in time"
+        time.sleep(0.01)

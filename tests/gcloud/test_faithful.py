@@ -1,0 +1,255 @@
+"""The stand-in API as the real gcloud and Google's own clients see it, and what we send as gcloud.
+
+That our client gets on with the stand-in would prove nothing by itself.
+"""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from concurrent import futures
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.gcloud.cloud import REQUEST, Cloud, cloud, hosts_of, until
+from tests.gcloud.tpu_api import Fault, TpuApi
+from tests.harness import REPOSITORY, require
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Iterator[Cloud]:
+    require(shutil.which("gcloud"), "gcloud")
+    with cloud(tmp_path, TpuApi(workers=hosts_of)) as found:
+        yield found
+
+
+def gcloud(made: Cloud, verb: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    argv = [
+        "gcloud", "compute", "tpus", "queued-resources", verb, *arguments,
+        "--zone=asia-northeast1-b", "--quiet",
+    ]  # fmt: skip
+    return subprocess.run(argv, env=made.settings, capture_output=True, text=True, timeout=120)
+
+
+ASKED = ["--accelerator-type=v6e-16", "--runtime-version=v2-alpha-tpuv6e"]
+
+
+def body_of(made: Cloud) -> Any:
+    """What the only resource was asked for as."""
+    (resource,) = made.api.resources.values()
+    return resource.body["tpu"]["nodeSpec"][0]
+
+
+def test_gcloud_gets_on_with_it(made: Cloud) -> None:
+    done = gcloud(made, "create", "test", "--node-id=test", *ASKED)
+    assert done.returncode == 0, done.stderr
+    until(lambda: len(made.api.left()) == 2)
+    described = gcloud(made, "describe", "test", "--format=value(state.state)")
+    assert described.stdout.strip() == "ACTIVE"
+    assert "test" in gcloud(made, "list").stdout
+    again = gcloud(made, "create", "test", "--node-id=test", *ASKED)
+    assert again.returncode == 1
+    assert "ALREADY_EXISTS" in again.stderr
+    assert gcloud(made, "delete", "test").returncode == 1  # ACTIVE, and without force
+    assert gcloud(made, "delete", "test", "--force").returncode == 0
+    until(lambda: made.api.left() == [])
+    gone = gcloud(made, "describe", "test")
+    assert (gone.returncode, "NOT_FOUND" in gone.stderr) == (1, True)
+
+
+@pytest.mark.parametrize("slices", [1, 2])
+def test_we_ask_as_gcloud_does(made: Cloud, slices: int) -> None:
+    """The same body, but for our labels, the startup script and the VM's scope."""
+    nodes = ["--node-id=test"] if slices == 1 else ["--node-count=2", "--node-prefix=test"]
+    done = gcloud(made, "create", "test", *nodes, *ASKED, "--spot",
+                  "--valid-until-duration=7200s", "--async")  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    (theirs,) = made.api.resources.values()
+    made.api.resources.clear()
+    made.api.nodes.clear()
+    from pyreactant.queued_resources import Client, from_environment
+
+    request = from_environment(
+        {**REQUEST, "SLICE_COUNT": str(slices)}, provisioning="spot", valid_for=7200.0
+    )
+    Client(environ=made.settings).create(request, "run", "")
+    (ours,) = made.api.resources.values()
+    a, b = (dict(r.body) for r in (theirs, ours))
+    assert a["spot"] == b["spot"] == {}
+    assert a["queueingPolicy"] == b["queueingPolicy"]
+    one, two = (dict(x["tpu"]["nodeSpec"][0]) for x in (a, b))
+    # gcloud writes the project's name, as we do.
+    assert one["parent"].endswith("/locations/asia-northeast1-b")
+    one_node, two_node = one.pop("node"), two.pop("node")
+    one.pop("parent"), two.pop("parent")
+    assert one == two
+    for own in ("labels", "metadata", "serviceAccount"):
+        two_node.pop(own)
+        one_node.pop(own, None)
+    assert one_node.pop("networkConfig")["enableExternalIps"]
+    assert two_node.pop("networkConfig")["enableExternalIps"]
+    one_node.pop("bootDiskConfig", None), one_node.pop("dataDisks", None)
+    assert {k: v for k, v in one_node.items() if v} == two_node
+
+
+@contextmanager
+def over_grpc(api: TpuApi) -> Iterator[str]:
+    """The same stand-in behind gRPC; messages go through their JSON form."""
+    import grpc
+    from google.cloud import tpu_v2
+    from google.longrunning import operations_pb2  # type: ignore[attr-defined]
+
+    def method(name: str, request: Any, answer: Any) -> Any:
+        def serve(asked: Any, context: Any) -> Any:
+            from tests.gcloud.tpu_api import STATUS, ApiError
+
+            try:
+                return _carry_out(api, name, request, asked, answer)
+            except ApiError as error:
+                context.abort(grpc.StatusCode[STATUS[error.code]], error.message)
+
+        serializer = answer.serialize if hasattr(answer, "serialize") else answer.SerializeToString
+        return grpc.unary_unary_rpc_method_handler(
+            serve, request_deserializer=request.deserialize, response_serializer=serializer
+        )
+
+    handlers = {
+        "CreateQueuedResource": (tpu_v2.CreateQueuedResourceRequest, operations_pb2.Operation),
+        "DeleteQueuedResource": (tpu_v2.DeleteQueuedResourceRequest, operations_pb2.Operation),
+        "GetQueuedResource": (tpu_v2.GetQueuedResourceRequest, tpu_v2.QueuedResource),
+        "GetNode": (tpu_v2.GetNodeRequest, tpu_v2.Node),
+    }
+    server = grpc.server(futures.ThreadPoolExecutor(4))
+    methods = {name: method(name, *types) for name, types in handlers.items()}
+    server.add_generic_rpc_handlers(
+        (grpc.method_handlers_generic_handler("google.cloud.tpu.v2.Tpu", methods),)
+    )
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    try:
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        server.stop(0).wait()
+
+
+def _carry_out(api: TpuApi, name: str, request: Any, asked: Any, answer: Any) -> Any:
+    from google.protobuf import json_format
+
+    body: dict[str, Any] = {}
+    if name == "CreateQueuedResource":
+        body = json_format.MessageToDict(request.pb(asked).queued_resource)
+        path = f"{asked.parent}/queuedResources"
+        query = {"queuedResourceId": asked.queued_resource_id}
+        found = api.answer("POST", f"/v2/{path}", query, body)
+    elif name == "DeleteQueuedResource":
+        found = api.answer("DELETE", f"/v2/{asked.name}", {"force": str(asked.force)}, {})
+    else:
+        found = api.answer("GET", f"/v2/{asked.name}", {}, {})
+    if hasattr(answer, "from_json"):
+        return answer.from_json(json.dumps(found), ignore_unknown_fields=True)
+    return answer(name=found["name"], done=False)
+
+
+def test_the_same_life_over_grpc(tmp_path: Path) -> None:
+    api = TpuApi(workers=hosts_of)
+    with cloud(tmp_path, api) as made, over_grpc(api) as address:
+        from pyreactant import PyReactantError
+        from pyreactant.queued_resources import Client, Journal, Lease, from_environment
+
+        made.settings["CLOUDSDK_API_ENDPOINT_OVERRIDES_TPU"] = address
+        client = Client(transport="grpc", environ=made.settings)
+        request = from_environment(REQUEST)
+        lease = Lease(client, request, "run", Journal(made.settings), print, pause=0.02)
+        lease.create()
+        assert len(lease.wait(10)) == 4
+        other = Lease(client, request, "other", Journal(made.settings), print, pause=0.02)
+        with pytest.raises(PyReactantError, match=r"another run of pyreactant \(run\)"):
+            other.create()
+        other.close()
+        assert len(api.left()) == 2
+        lease.close()
+        assert api.left() == []
+
+
+class _Metadata(BaseHTTPRequestHandler):
+    """The part of a VM's metadata server that the startup script asks."""
+
+    def do_GET(self) -> None:
+        right = self.headers.get("Metadata-Flavor") == "Google"
+        data = json.dumps({"access_token": "t0ken-for-tests", "expires_in": 3599}).encode()
+        self.send_response(200 if right else 403)
+        self.end_headers()
+        self.wfile.write(data if right else b"")
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+
+def test_a_vm_deletes_its_resource_when_its_time_is_over(made: Cloud, tmp_path: Path) -> None:
+    """The startup script that the node carries, run as the VM would."""
+    require(shutil.which("curl"), "curl")
+    from pyreactant.queued_resources import Client, from_environment
+    from pyreactant.queued_resources._startup import startup_script
+
+    request = from_environment(REQUEST, lifetime=60.0)
+    script = startup_script(request)
+    Client(environ=made.settings).create(request, "run", script)
+    until(lambda: len(made.api.left()) == 2)
+    made.api.faults.append(Fault("DELETE", code=503))
+    assert body_of(made)["node"]["metadata"]["startup-script"] == script
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Metadata)
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+    state = tmp_path / "vm"
+    state.mkdir()
+    (state / "born").write_text(f"{int(time.time()) - 58}\n")  # as if it had booted then
+    api = made.settings["CLOUDSDK_API_ENDPOINT_OVERRIDES_TPU"].rstrip("/")
+    settings = {
+        **os.environ, "PYREACTANT_METADATA": f"http://127.0.0.1:{server.server_port}",
+        "PYREACTANT_TPU_API": api, "PYREACTANT_STATE_FOLDER": str(state),
+        "PYREACTANT_EXPIRE_PAUSE": "0.2",
+    }  # fmt: skip
+    process = subprocess.Popen(
+        ["bash"], stdin=subprocess.PIPE, env=settings, start_new_session=True, text=True
+    )
+    try:
+        process.communicate(script, timeout=20)  # it returns at once and goes on in the background
+        assert len(made.api.left()) == 2
+        until(lambda: made.api.left() == [], 20)
+    finally:
+        subprocess.run(["pkill", "-KILL", "-s", str(process.pid)], check=False)
+        server.shutdown()
+        server.server_close()
+
+
+def test_the_worker_s_script_checks_what_it_gets(tmp_path: Path) -> None:
+    """Julia's archive with another checksum is refused, and words that it does not know."""
+    script = REPOSITORY / "gcloud" / "worker.sh"
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    curl = tools / "curl"  # a stand-in for the download alone
+    curl.write_text('#!/bin/sh\nwhile [ "$1" != -o ]; do shift; done\necho damaged >"$2"\n')
+    curl.chmod(0o755)
+    text = script.read_text()
+    check = re.search(r"install_julia\(\) \{.*?\n\}", text, re.S)
+    assert check is not None
+    head = re.search(r"julia_version=.*\njulia_sha256=.*\n", text)
+    assert head is not None
+    command = f"folder={tmp_path}\n{head.group()}{check.group()}\ninstall_julia"
+    done = subprocess.run(
+        ["bash", "-c", command], env={**os.environ, "PATH": f"{tools}:{os.environ['PATH']}"},
+        capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert (done.returncode, "has not the checksum it should have" in done.stderr) == (3, True)
+    done = subprocess.run(
+        ["bash", script, tmp_path, "dance"], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 2
+    assert "knows unpack, install, run and results, got dance" in done.stderr

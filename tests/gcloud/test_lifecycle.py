@@ -1,0 +1,277 @@
+"""The life of a queued resource against the stand-in API: every state and answer, nothing left."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pyreactant import DeadlineError, PyReactantError, RequirementError
+from tests.gcloud.cloud import REQUEST, Cloud, cloud, hosts_of
+from tests.gcloud.tpu_api import QUICK, Fault, TpuApi
+
+WAITING = QUICK[:-1]
+QUOTA = (
+    "Quota limit 'TPUV6EPreemptiblePerProjectPerRegionForTPUAPI' has been exceeded. Limit: 0 in "
+    "region us-east5."
+)
+
+
+@contextmanager
+def leased(
+    folder: Path, api: TpuApi, patience: float = 3.0, slices: int = 1, **options: Any
+) -> Iterator[tuple[Any, Cloud, list[str]]]:
+    """A lease that is closed as the commands close it."""
+    with cloud(folder, api) as made:
+        from pyreactant.queued_resources import (
+            Client,
+            Journal,
+            Lease,
+            cleaned_up,
+            from_environment,
+        )
+
+        said: list[str] = []
+        client = Client(environ=made.settings, patience=patience)
+        request = from_environment({**REQUEST, "SLICE_COUNT": str(slices)})
+        lease = Lease(
+            client, request, "run1", Journal(made.settings), said.append, pause=0.01,
+            **{"unseen": 0.3, "deletion": 20.0, **options},
+        )  # fmt: skip
+        with cleaned_up(lease.close, said.append):
+            yield lease, made, said
+
+
+def outcome(folder: Path, api: TpuApi, act: Callable[[Any, TpuApi], None], **options: Any) -> Any:
+    """What a life ends with; whatever it is, nothing is left, not even in the journal."""
+    found: Any = None
+    try:
+        with leased(folder, api, **options) as (lease, _, _):
+            act(lease, api)
+    except PyReactantError as error:
+        found = error
+    assert [name for name in api.left() if "/test" in name] == []
+    assert list((folder / "home" / "state").rglob("*.json")) == []
+    return found
+
+
+def life(lease: Any, api: TpuApi) -> None:
+    lease.create()
+    lease.wait(5)
+
+
+@pytest.mark.parametrize("slices", [1, 2])
+def test_success(tmp_path: Path, slices: int) -> None:
+    api = TpuApi(workers=hosts_of)
+    with leased(tmp_path, api, slices=slices) as (lease, _, said):
+        lease.create()
+        workers = lease.wait(5)
+        assert [(w.node, w.index) for w in workers] == [
+            (node, i) for node in lease.request.nodes for i in range(4)
+        ]
+        assert len(api.left()) == 1 + slices
+        assert list((tmp_path / "home" / "state").rglob("*.json"))
+    assert api.left() == []
+    assert any("WAITING_FOR_RESOURCES" in line for line in said)
+    assert said[-1] == "test is deleted"
+
+
+def test_the_order_is_note_then_ask(tmp_path: Path) -> None:
+    """A launcher that is killed while it asks has left its note."""
+    api = TpuApi(workers=hosts_of)
+    noted: list[Path] = []
+
+    def see(moment: str, call: str) -> None:
+        if moment == "before" and call.startswith("POST"):
+            noted.extend((tmp_path / "home" / "state").rglob("*.json"))
+
+    api.on_call = see
+    assert outcome(tmp_path, api, life) is None
+    assert len(noted) == 1
+
+
+@pytest.mark.parametrize(
+    ("script", "code", "message"),
+    [
+        ([*WAITING[:2], ("FAILED", None)], 8, "could not provide test: There is no more capacity"),
+        ([*WAITING, ("FAILED", None)], 8, "could not provide test"),
+        ([*WAITING[:3], ("SUSPENDED", None)], 6, "SUSPENDED by Cloud TPU .preempted.; its VMs"),
+        ([*WAITING, ("ACTIVE", 0.0), ("SUSPENDING", None)], 6, "test is SUSPENDING by Cloud TPU"),
+        ([*WAITING, ("DELETING", None)], 8, "is being deleted by somebody else"),
+        (
+            [*WAITING[:3], ("WAITING_FOR_RESOURCES", None)],
+            7,
+            "WAITING_FOR_RESOURCES and not ACTIVE",
+        ),
+    ],
+)
+def test_states_that_end_it(tmp_path: Path, script: Any, code: int, message: str) -> None:
+    def act(lease: Any, api: TpuApi) -> None:
+        lease.create()
+        lease.wait(0.6)
+
+    error = outcome(tmp_path, TpuApi(script=script, workers=hosts_of), act)
+    with pytest.raises(PyReactantError, match=message):
+        raise error
+    assert error.exit_code == code
+
+
+@pytest.mark.parametrize(
+    ("fault", "code", "message"),
+    [
+        (Fault("POST", lost=True), None, None),
+        (Fault("POST", code=503, message="busy"), None, None),
+        (
+            Fault("POST", code=429, message=QUOTA, count=99),
+            8,
+            "region us-east5.; ask for quota",
+        ),
+        (Fault("POST", code=403, message="no permission"), 8, "no permission; ask the project's"),
+        (Fault("POST", code=404, message="no such zone"), 8, "says no: no such zone"),
+        (Fault("POST", code=400, message="bad"), 8, "Cloud TPU says no: bad"),
+        (Fault("GET .*queuedResources", code=503, count=3), None, None),
+        (Fault("GET .*queuedResources", lost=True, count=2), None, None),
+        (Fault("GET .*queuedResources", code=403, message="revoked"), 8, "says no: revoked"),
+        (Fault("GET .*nodes", code=500), None, None),
+        (Fault("DELETE", lost=True), None, None),
+        (Fault("DELETE", code=503, count=2), None, None),
+        (Fault("DELETE", code=403, message="for now"), None, None),
+    ],
+)
+def test_answers(tmp_path: Path, fault: Fault, code: int | None, message: str | None) -> None:
+    api = TpuApi(workers=hosts_of)
+    api.faults.append(fault)
+    error = outcome(tmp_path, api, life, patience=2.5)
+    if message is None:
+        assert error is None
+    else:
+        with pytest.raises(PyReactantError, match=message):
+            raise error
+        assert error.exit_code == code
+
+
+def test_refusals_are_not_repeated(tmp_path: Path) -> None:
+    """What will not change is asked once; 403 and 404 would only be logged as an attack."""
+    for number in (403, 404, 400):
+        api = TpuApi(workers=hosts_of)
+        api.faults.append(Fault("POST", code=number, count=99))
+        outcome(tmp_path / str(number), api, life)
+        assert len([call for call in api.calls if call.startswith("POST")]) == 1
+
+
+def test_operation_that_fails(tmp_path: Path) -> None:
+    """The create is accepted, and fails later without a resource."""
+    api = TpuApi(workers=hosts_of)
+    api.operation_error = {
+        "code": 8, "message": "Insufficient reserved capacity. Contact customer support",
+    }  # fmt: skip
+    error = outcome(tmp_path, api, life)
+    assert "did not create test: Insufficient reserved capacity" in str(error)
+    assert error.exit_code == 8
+
+
+def test_deleted_by_somebody_else(tmp_path: Path) -> None:
+    api = TpuApi(script=[*WAITING[:3], ("WAITING_FOR_RESOURCES", None)], workers=hosts_of)
+
+    def act(lease: Any, api: TpuApi) -> None:
+        lease.create()
+        name = lease.request.path
+
+        def vanish(moment: str, call: str) -> None:
+            if len(api.calls) > 5:
+                api.resources.pop(name, None)
+
+        api.on_call = vanish
+        lease.wait(5)
+
+    assert "was deleted by somebody else" in str(outcome(tmp_path, api, act))
+
+
+def test_name_of_somebody_else(tmp_path: Path) -> None:
+    """It is named, and survives."""
+    api = TpuApi(workers=hosts_of)
+    with cloud(tmp_path / "first", api) as made:
+        from pyreactant.queued_resources import Client, from_environment
+
+        client = Client(environ=made.settings)
+        request = from_environment(REQUEST)
+        client.create(request, "another", "")
+        del api.resources[request.path].body["tpu"]["nodeSpec"][0]["node"]["labels"]
+    with (
+        pytest.raises(PyReactantError, match="taken in asia-northeast1-b by a resource of some"),
+        leased(tmp_path, api) as (lease, _, _),
+    ):
+        lease.create()
+    time.sleep(0.2)
+    assert request.path in api.left()
+
+
+def test_lost_answer_of_another_run(tmp_path: Path) -> None:
+    """409 does not mean that it is ours: the label decides."""
+    api = TpuApi(workers=hosts_of)
+    with cloud(tmp_path / "first", api) as made:
+        from pyreactant.queued_resources import Client, from_environment
+
+        request = from_environment(REQUEST)
+        Client(environ=made.settings).create(request, "another", "")
+    with (
+        pytest.raises(PyReactantError, match=r"another run of pyreactant \(another\)"),
+        leased(tmp_path, api) as (lease, _, _),
+    ):
+        lease.create()
+    time.sleep(0.2)
+    assert request.path in api.left()
+
+
+def test_deletion_that_never_gets_through(tmp_path: Path) -> None:
+    """The message has the command; the journal keeps the note."""
+    api = TpuApi(workers=hosts_of)
+    api.faults.append(Fault("DELETE", code=403, message="revoked", count=10**6))
+    message = r"could NOT be deleted .* gcloud compute tpus queued"
+    with (
+        pytest.raises(PyReactantError, match=message),
+        leased(tmp_path, api, deletion=0.5) as (lease, _, said),
+    ):
+        lease.create()
+    assert "deletion does not get through yet: Cloud TPU says no: revoked" in said[-1]
+    assert len(list((tmp_path / "home" / "state").rglob("*.json"))) == 1
+
+
+def test_created_unseen_and_then_deleted(tmp_path: Path) -> None:
+    """The answer was lost and the resource comes late: deletion waits for it."""
+    api = TpuApi(workers=hosts_of)
+    api.faults += [
+        Fault("POST", lost=True),
+        *[Fault("GET .*queuedResources", code=404) for _ in range(3)],
+    ]
+
+    def act(lease: Any, api: TpuApi) -> None:
+        lease.create()
+        raise DeadlineError("something else")
+
+    assert isinstance(outcome(tmp_path, api, act), DeadlineError)
+
+
+def test_no_credentials(tmp_path: Path) -> None:
+    with cloud(tmp_path, TpuApi()) as made:
+        made.settings["CLOUDSDK_AUTH_DISABLE_CREDENTIALS"] = ""
+        made.settings["GOOGLE_APPLICATION_CREDENTIALS"] = ""
+        made.settings["NO_GCE_CHECK"] = "true"
+        code, said = made.run("status")
+        assert code == RequirementError.exit_code
+        assert "no usable Google credentials" in said
+        assert "gcloud auth application-default login" in said
+
+
+def test_state_folder_that_cannot_be_written(tmp_path: Path) -> None:
+    """Nothing is asked for that could not be noted."""
+    api = TpuApi(workers=hosts_of)
+    with cloud(tmp_path, api) as made:
+        (tmp_path / "file").touch()
+        made.settings["XDG_STATE_HOME"] = str(tmp_path / "file")
+        code, said = made.run("create")
+        assert (code, api.left()) == (2, [])
+        assert "cannot be written" in said
+        assert not [call for call in api.calls if call.startswith("POST")]

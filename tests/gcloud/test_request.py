@@ -1,0 +1,108 @@
+"""What is refused before anything is asked for."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pyreactant import FileError, InvalidArgumentError
+from pyreactant.queued_resources._code import check_program
+from pyreactant.queued_resources._reach import Way
+from pyreactant.queued_resources._request import Request, from_environment
+from tests.gcloud.cloud import REQUEST
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"QR_ID": ""}, "QR_ID is not set; start from gcloud/single-slice.env"),
+        ({"QR_ID": "", "ZONE": ""}, "QR_ID, ZONE are not set"),
+        ({"PROJECT": "<project id>"}, "PROJECT is still the placeholder '<project id>'; put in"),
+        ({"QR_ID": "a b"}, "QR_ID must be a letter, then up to 62 lower-case .*; got 'a b'"),
+        ({"QR_ID": "x;rm -rf ~"}, "QR_ID must be a letter"),
+        ({"QR_ID": "a\nb"}, "QR_ID must be a letter"),
+        ({"PROJECT": "$(id)"}, "PROJECT must be a project's id"),
+        ({"ZONE": "asia-northeast1-b --x"}, "ZONE must be a zone, such as asia-northeast1-b"),
+        ({"ZONE": "`x`"}, "ZONE must be a zone"),
+        ({"RUNTIME_VERSION": "v2|x"}, "RUNTIME_VERSION must be a TPU VM image"),
+        ({"SLICE_COUNT": "0"}, "SLICE_COUNT must be a whole number from 1 to 512, got 0"),
+        ({"SLICE_COUNT": "two"}, "SLICE_COUNT must be a whole number from 1 to 512, got 'two'"),
+        ({"ACCELERATOR_TYPE": "v6e-17"}, "no Cloud TPU slice is called 'v6e-17'; the nearest are"),
+        ({"ACCELERATOR_TYPE": "v6e:4x4"}, "is named as Cloud TPU does: v6e-16, not 'v6e:4x4'"),
+        ({"ACCELERATOR_TYPE": "tpu7x-8"}, "tpu7x-8 cannot be had as a queued resource"),
+        (
+            {"RUNTIME_VERSION": "v2-alpha-tpuv5-lite"},
+            "'v2-alpha-tpuv5-lite' is not for v6e-16; use v2-alpha-tpuv6e",
+        ),
+    ],
+)
+def test_bad_environment(changed: dict[str, str], message: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=message):
+        from_environment({**REQUEST, **changed})
+
+
+def test_good_environment() -> None:
+    one = from_environment({**REQUEST, "RUNTIME_VERSION": ""})
+    assert (one.slice_count, one.runtime_version, one.nodes) == (1, "v2-alpha-tpuv6e", ("test",))
+    two = from_environment({**REQUEST, "SLICE_COUNT": "2"})
+    assert (two.nodes, two.topology.hosts) == (("test-0", "test-1"), 8)
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"provisioning": "cheap"}, "provisioning is one of on-demand, spot, reserved"),
+        ({"lifetime": 3.0}, "lifetime must be from 60 seconds to 7 days, got 3 seconds"),
+        ({"valid_for": 1e9}, "valid_for must be from 60 seconds to 7 days"),
+        ({"network": "a b"}, "NETWORK must be a network's name"),
+    ],
+)
+def test_bad_options(more: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=message):
+        from_environment(REQUEST, **more)
+
+
+@given(st.sampled_from(sorted(REQUEST)), st.text(max_size=30))
+def test_nothing_but_plain_words_gets_through(name: str, text: str) -> None:
+    """Whatever is accepted could stand on a command line without quotes."""
+    try:
+        request = from_environment({**REQUEST, name: text})
+    except InvalidArgumentError:
+        return
+    for value in (request.name, request.project, request.zone, request.runtime_version):
+        assert set(value) <= set("abcdefghijklmnopqrstuvwxyz0123456789-._:"), value
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Way("telnet"), "reached by 'gcloud' or 'ssh', got 'telnet'"),
+        (lambda: Way("ssh", "root;x"), "no user is called 'root;x'"),
+        (lambda: Way("ssh", None, ("host",)), "options of ssh start with -, got 'host'"),
+    ],
+)
+def test_bad_way(make: Any, message: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=message):
+        make()
+
+
+def test_programs_must_be_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").touch()
+    check_program(["train.py", "--steps"], [])
+    check_program(["-m", "anything"], [])
+    with pytest.raises(FileError, match=r"there is no 'no\.py' in"):
+        check_program(["no.py"], [])
+    with pytest.raises(FileError, match="there is no 'data' in"):
+        check_program(["train.py"], [Path("data")])
+    with pytest.raises(InvalidArgumentError, match="must be below the working directory"):
+        check_program([str(tmp_path / "train.py")], [])
+
+
+def test_request_is_frozen_data() -> None:
+    request = from_environment(REQUEST)
+    assert request == from_environment(REQUEST)
+    assert isinstance(hash(request), int)
+    assert Request.__dataclass_params__.frozen

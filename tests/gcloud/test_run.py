@@ -1,0 +1,297 @@
+"""Whole jobs: the real gcloud, Google's real client, real sshd, real JAX processes."""
+
+import json
+import os
+import re
+import signal
+import stat
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.gcloud.cloud import Cloud, cloud, hosts_of, until
+from tests.gcloud.tpu_api import TpuApi
+from tests.harness import require
+
+SECRET = re.compile(rb"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])")
+"""How a run's secret looks."""
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
+    """Four workers that a job's slices get one after the other."""
+    folder = tmp_path_factory.mktemp("cloud")
+    with cloud(folder, TpuApi(workers=hosts_of), 4) as made:
+        yield made
+
+
+@pytest.fixture
+def made(shared: Cloud, tmp_path: Path) -> Iterator[Cloud]:
+    shared.folder = tmp_path
+    yield shared
+    shared.api.on_call = lambda when, call: None
+    shared.api.faults.clear()
+    assert shared.workers is not None
+    for address in shared.workers.addresses:
+        if address not in shared.workers.processes:
+            shared.workers.start(address)
+    assert shared.api.left() == [], "a test left slices behind"
+
+
+def report(folder: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((folder / "report.json").read_text())
+    return found
+
+
+def test_matmul_on_four_vms(made: Cloud) -> None:
+    code, said = made.run(*made.run_options(gcloud=True), "--out", "out")
+    assert code == 0, said
+    assert "8 cpu devices, 4 processes" in said
+    assert "check     right" in said
+    assert made.api.left() == []
+    out = made.folder / "out"
+    assert report(out)["cause"] == "done"
+    for index in range(4):
+        logs = out / f"test-worker-{index}" / "runs" / "jax"
+        assert [path.name for path in logs.glob("process-*.log")] == [f"process-{index}.log"]
+        assert (logs / "report.json").exists() == (index == 0)
+    check_no_secret(made)
+
+
+def check_no_secret(made: Cloud) -> None:
+    """Neither results nor logs, here or on the workers, hold what may be a run's secret."""
+    assert made.workers is not None
+    places = [made.folder, *made.workers.folder.glob("home-*/pyreactant-*/[rl]*")]
+    files = [path for place in places for path in place.rglob("*") if path.is_file()]
+    assert len(files) > 10
+    assert not [path for path in files if SECRET.search(path.read_bytes())]
+
+
+PROGRAM = """
+import sys, time
+import pyreactant as pr
+pr.initialize()
+how, index = sys.argv[1], pr.process_index()
+print("process", index, "is here", flush=True)
+if how == "fails" and index == 1:
+    raise ValueError("the user's own mistake")
+if how == "255" and index == 1:
+    import os
+    os._exit(255)
+if how == "sleeps":
+    time.sleep(120)
+print("program done")
+"""
+
+
+def started(made: Cloud, how: str, *more: str) -> subprocess.Popen[str]:
+    (made.folder / "train.py").write_text(PROGRAM)
+    return made.start(*made.run_options(), "--out", "out", *more, "--", "train.py", how)
+
+
+def finished(made: Cloud, process: subprocess.Popen[str], seconds: float = 90) -> tuple[int, str]:
+    log = made.folder / "launcher.log"
+    try:
+        return process.wait(seconds), log.read_text()
+    except subprocess.TimeoutExpired:
+        raise AssertionError(log.read_text()) from None
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.parametrize(("how", "index"), [("fails", 1), ("255", 1)])
+def test_a_worker_that_fails(made: Cloud, how: str, index: int) -> None:
+    """Supervisors say it: the process, its exception; 255 is not taken for ssh's own."""
+    code, said = finished(made, started(made, how))
+    assert code == 1, said
+    found = report(made.folder / "out")
+    assert (found["cause"], found["first_error"]["process"]) == ("user", index)
+    if how == "fails":
+        assert "the user's own mistake" in said
+        log = made.folder / "out" / "test-worker-1" / "runs" / "jax" / "process-1.log"
+        assert "the user's own mistake" in log.read_text()
+
+
+def worker(made: Cloud, index: int) -> str:
+    """Address of a worker of the slice that there is."""
+    (node,) = made.api.nodes.values()
+    return str(node["networkEndpoints"][index]["ipAddress"])
+
+
+def worker_next(made: Cloud, index: int) -> str:
+    """Address that a worker of the next slice will get."""
+    return made.api.next_host(index)
+
+
+def here(made: Cloud) -> bool:
+    return "process 0 is here" in (made.folder / "launcher.log").read_text()
+
+
+def test_a_vm_that_goes_away(made: Cloud) -> None:
+    process = started(made, "sleeps")
+    until(lambda: here(made), 60)
+    assert made.workers is not None
+    made.workers.stop(worker(made, 1))
+    began = time.monotonic()
+    code, said = finished(made, process)
+    assert code == 6, said
+    assert time.monotonic() - began < 60
+    assert "process 1" in said or "worker 1" in said
+
+
+def test_preemption_and_another_attempt(made: Cloud) -> None:
+    process = started(made, "sleeps", "--retries", "1")
+    until(lambda: here(made), 60)
+    name = next(iter(made.api.resources))
+    (made.folder / "train.py").write_text(PROGRAM.replace("time.sleep(120)", "pass"))
+    assert made.workers is not None
+    made.api.suspend(name)
+    for address in made.workers.addresses:
+        made.workers.stop(address)
+        made.workers.start(address)
+    code, said = finished(made, process, 120)
+    assert code == 0, said
+    assert "is SUSPENDED by Cloud TPU (preempted)" in said
+    assert "beginning again (1 time left)" in said
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_an_ended_launcher_ends_its_programs(made: Cloud, number: int) -> None:
+    process = started(made, "sleeps")
+    until(lambda: here(made), 60)
+    lines = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists()]
+    assert any(b"worker.sh" in line for line in lines)
+    assert not any(SECRET.search(line) for line in lines)
+    process.send_signal(number)
+    code, said = finished(made, process)
+    assert code == 128 + number, said
+    assert report(made.folder / "out")["cause"] == "interrupted"
+    until(lambda: not _programs(), 30)
+
+
+def test_a_killed_launcher_ends_its_programs(made: Cloud) -> None:
+    """Their input closes; and gc deletes the slices."""
+    process = started(made, "sleeps")
+    until(lambda: here(made), 60)
+    process.kill()
+    process.wait()
+    until(lambda: not _programs(), 60)
+    assert made.run("gc")[0] == 0
+
+
+def _programs() -> list[str]:
+    found = subprocess.run(["pgrep", "-f", "train.py sleeps"], capture_output=True, text=True)
+    return found.stdout.split()
+
+
+def test_a_worker_that_runs_nothing(made: Cloud) -> None:
+    """ssh ends well, and the command was never run: no success line, so it is a failure."""
+    assert made.workers is not None
+    address = worker_next(made, 1)
+    made.workers.stop(address)
+    made.workers.start(address, command="exit 0")
+    code, said = made.run(*made.run_options(), "--out", "out", "--reach-timeout", "2")
+    made.workers.stop(address)
+    assert code == 6, said
+    assert "test worker 1 (reach) ran nothing: the connection ended well but without" in said
+
+
+def test_a_worker_that_cannot_be_reached(made: Cloud) -> None:
+    assert made.workers is not None
+    made.workers.stop(worker_next(made, 1))
+    code, said = made.run(*made.run_options(), "--out", "out", "--reach-timeout", "2")
+    assert code == 6, said
+    assert "test worker 1 (reach) cannot be reached, or the connection broke" in said
+
+
+def test_disk_full_on_a_worker(made: Cloud) -> None:
+    """tar says it in its own words, and the worker is named."""
+    assert made.workers is not None
+    address = worker_next(made, 0)
+    made.workers.stop(address)
+    made.workers.start(address, command='ulimit -f 8; cd "$HOME"; bash -c "$SSH_ORIGINAL_COMMAND"')
+    code, said = made.run(*made.run_options(), "--out", "out")
+    made.workers.stop(address)
+    assert code == 6, said
+    assert "test worker 0 (copy)" in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["--out", "there"], 2, "the folder 'there' exists; name another with --out"),
+        (["--", "no.py"], 2, "there is no 'no.py' in"),
+        (["--backends", "torch"], 2, "unknown backend 'torch'; known are: jax"),
+        (["--retries", "-1"], 2, "retries must be 0 or more, got -1"),
+        (["--slice-count", "0"], 2, "SLICE_COUNT must be a whole number from 1 to 512, got 0"),
+        (["--reach", "telnet"], 2, "workers are reached by 'gcloud' or 'ssh', got 'telnet'"),
+        (["--transport", "pigeon"], 2, "the transport is 'rest' or 'grpc', got 'pigeon'"),
+    ],
+)
+def test_refused_before_anything_is_asked_for(
+    made: Cloud, arguments: list[str], code: int, message: str
+) -> None:
+    (made.folder / "there").mkdir()
+    before = len(made.api.calls)
+    got, said = made.run(*made.run_options(), *arguments)
+    assert (got, len(made.api.calls)) == (code, before), said
+    assert message in said
+
+
+def test_no_gcloud(made: Cloud, tmp_path: Path) -> None:
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    settings = dict(made.settings)
+    made.settings["PATH"] = str(tools)
+    try:
+        code, said = made.run(*made.run_options(gcloud=True), "--out", "out")
+    finally:
+        made.settings.update(settings)
+    assert code == 3, said
+    assert "gcloud is not on this machine; install it" in said
+
+
+def test_a_key_with_a_passphrase_and_no_agent(made: Cloud) -> None:
+    """Found before the slices cost anything."""
+    key = Path(made.settings["HOME"], ".ssh", "google_compute_engine")
+    key.parent.mkdir(exist_ok=True)
+    kept = {p: p.read_bytes() for p in key.parent.glob("google_compute_engine*")}
+    for path in kept:
+        path.unlink()
+    try:
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "secret", "-f", key], check=True)
+        before = len(made.api.calls)
+        code, said = made.run(*made.run_options(gcloud=True), "--out", "out")
+        assert (code, len(made.api.calls)) == (3, before), said
+        assert "has a passphrase and no agent holds it; run: eval $(ssh-agent) && ssh-add" in said
+    finally:
+        for path in key.parent.glob("google_compute_engine*"):
+            path.unlink()
+        for path, content in kept.items():
+            path.write_bytes(content)
+            path.chmod(0o600)
+
+
+def test_run_sh(made: Cloud) -> None:
+    """The script that a user starts, from a file of exports."""
+    require(os.access("/bin/bash", os.X_OK), "bash")
+    from tests.harness import REPOSITORY
+
+    script = REPOSITORY / "gcloud" / "run.sh"
+    assert script.stat().st_mode & stat.S_IXUSR
+    exports = made.folder / "mine.env"
+    text = (REPOSITORY / "gcloud" / "single-slice.env").read_text()
+    exports.write_text(text.replace("<project id>", "my-project"))
+    python = made.argv()[0]
+    done = subprocess.run(
+        [script, exports, *made.run_options(gcloud=True)[1:], "--out", "out"], cwd=made.folder,
+        env={**made.settings, "PYREACTANT_PYTHON": python}, capture_output=True, text=True,
+        timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "sharded-single-slice is deleted" in done.stderr
