@@ -14,8 +14,9 @@ from tests.harness import REPOSITORY, environment, free_port, require
 README = (REPOSITORY / "README.md").read_text()
 DOCS = {path.name: path.read_text() for path in sorted((REPOSITORY / "docs").glob("*.md"))}
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
-# Run elsewhere: by test_the_two_commands, on the Slurm of tests/slurm, and as goldens there.
-ELSEWHERE = ("make", "sbatch", "pyreactant slurm")
+# Run elsewhere: by test_the_two_commands, on the Slurm of tests/slurm and on the cloud of
+# tests/gcloud, and as goldens there.
+ELSEWHERE = ("make", "sbatch", "pyreactant slurm", "gcloud/run.sh", "pyreactant tpu")
 
 
 def _blocks(language: str, text: str = README) -> list[str]:

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True, help="Queued resources of Cloud TPU.")
 
-_WHERE = "Queued resource; else QR_ID, PROJECT, ZONE from the environment."
 Name = Annotated[str | None, typer.Option(help="Its id.", show_default="$QR_ID")]
 Project = Annotated[str | None, typer.Option(help="Who pays.", show_default="$PROJECT")]
 Zone = Annotated[str | None, typer.Option(help="Where.", show_default="$ZONE")]
@@ -33,6 +32,10 @@ Internal = Annotated[
 ]
 Transport = Annotated[str, typer.Option(help="Of Google's client: rest or grpc.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print it as JSON.")]
+WorkerNumber = Annotated[int, typer.Option(help="Which VM, from 0; its process index.")]
+Reach = Annotated[str, typer.Option(help="Workers by gcloud's key and settings, or by ssh.")]
+User = Annotated[str | None, typer.Option(help="User on the workers.")]
+SshFlag = Annotated[list[str] | None, typer.Option(help="Of ssh, as --ssh-flag=-p22.")]
 Wait = Annotated[float, typer.Option("--wait", help="Seconds for it to become ACTIVE.")]
 
 
@@ -168,10 +171,9 @@ def run(
     timeout: Annotated[float | None, typer.Option(help="Seconds for each runtime's run.")] = None,
     retries: Annotated[int, typer.Option(help="New slices after a preemption.")] = 0,
     keep: Annotated[bool, typer.Option("--keep", help="Do not delete the slices.")] = False,
-    reach: Annotated[str, typer.Option(help="Workers by gcloud's key and settings, or by ssh.")]
-    = "gcloud",
-    user: Annotated[str | None, typer.Option(help="User on the workers.")] = None,
-    ssh_flag: Annotated[list[str] | None, typer.Option(help="Of ssh, as --ssh-flag=-p22.")] = None,
+    reach: Reach = "gcloud",
+    user: User = None,
+    ssh_flag: SshFlag = None,
     python: Annotated[
         str | None, typer.Option(help="A Python that the workers have, with all that is needed.")
     ] = None,
@@ -210,6 +212,44 @@ def run(
     report = run_job(job, _client(transport), Journal(), _tell, print)
     print(report.to_text(), end="")
     raise typer.Exit(report.exit_code)
+
+
+@app.command(context_settings={"allow_interspersed_args": False})
+def ssh(
+    command: Annotated[
+        list[str] | None, typer.Argument(metavar="[-- COMMAND]", help="Else a shell.")
+    ] = None,
+    name: Name = None, project: Project = None, zone: Zone = None, accelerator_type: Kind = None,
+    slice_count: Slices = None, runtime_version: Runtime = None, internal_ips: Internal = False,
+    worker: WorkerNumber = 0, reach: Reach = "gcloud", user: User = None, ssh_flag: SshFlag = None,
+    transport: Transport = "rest",
+) -> None:  # fmt: skip
+    """A shell or a command on one VM of slices that are ACTIVE."""
+    from ..queued_resources._reach import Way, command_on
+
+    request = _request(name, project, zone, accelerator_type, slice_count, runtime_version,
+                       internal_ips=internal_ips)  # fmt: skip
+    way = Way(reach, user, tuple(ssh_flag or ()))
+    way.check()
+    argv = command_on(_client(transport), request, way, worker, command or (),
+                      terminal=sys.stdin.isatty())  # fmt: skip
+    os.execvp(argv[0], argv)  # noqa: S606 - no shell is wanted
+
+
+@app.command()
+def logs(
+    name: Name = None, project: Project = None, zone: Zone = None, accelerator_type: Kind = None,
+    slice_count: Slices = None, runtime_version: Runtime = None, internal_ips: Internal = False,
+    worker: WorkerNumber = 0,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as it grows.")] = False,
+    reach: Reach = "gcloud", user: User = None, ssh_flag: SshFlag = None,
+    transport: Transport = "rest",
+) -> None:  # fmt: skip
+    """Print what a VM's program has printed so far; after a run all logs are in its folder."""
+    tail = "exec tail -n +1 ${1:+-F} pyreactant-*/runs/*/process-*.log"
+    ssh(["bash", "-c", tail, "_", *(["follow"] if follow else [])], name, project, zone,
+        accelerator_type, slice_count, runtime_version, internal_ips, worker, reach, user, ssh_flag,
+        transport)  # fmt: skip
 
 
 def _request(

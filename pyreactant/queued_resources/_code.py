@@ -29,8 +29,10 @@ def check_program(program: Sequence[str], copies: Iterable[Path]) -> None:
             )
 
 
-def write_archive(file: Path, program: Sequence[str], copies: Iterable[Path]) -> None:
-    """Write a .tar.gz with a folder "code", and the scripts beside it.
+def write_archive(
+    file: Path, program: Sequence[str], copies: Iterable[Path], request: Path | None
+) -> None:
+    """Write a .tar.gz with a folder "code"; beside it scripts and the cross-check's request.
 
     Raises:
         FileError: Something cannot be read, or the archive not be written.
@@ -47,6 +49,8 @@ def write_archive(file: Path, program: Sequence[str], copies: Iterable[Path]) ->
                     _add(archive, package.parent / beside, f"code/{beside}")
             for name in _SCRIPTS:
                 archive.add(scripts_folder() / name, name)
+            if request is not None:
+                archive.add(request, request.name)
             for path in (*script, *copies):
                 _add(archive, path, f"code/{path}")
     except OSError as error:

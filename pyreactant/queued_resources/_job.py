@@ -20,6 +20,7 @@ from ._lifecycle import Lease
 from ._reach import Way
 from ._request import Request
 from ._signals import Interrupted, cleaned_up
+from ._verdict import verdict
 from ._workers import WorkerError, on_workers
 
 
@@ -142,9 +143,8 @@ def _attempt(
                                 "log_tail": wrong.tail}  # fmt: skip
     except (PyReactantError, Interrupted) as wrong:
         error = wrong
-    # What could not be deleted matters more than how the run ended.
-    if error is None and found is not None:
-        return found
+    if error is None and found is not None:  # the slices are gone: this costs no more
+        return found if found.exit_code or job.program else verdict(job, workers, folder, found)
     assert error is not None
     code = 128 + error.number if isinstance(error, Interrupted) else _code(error)
     return RunReport(

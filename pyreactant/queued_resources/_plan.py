@@ -8,6 +8,8 @@ from ._cost import cost_of_forgetting
 if TYPE_CHECKING:
     from ._job import Job
 
+_VERDICT = "every block against the oracle, and runtime against runtime"
+
 
 def plan_text(job: "Job") -> str:
     """The plan, step by step."""
@@ -29,8 +31,8 @@ def plan_text(job: "Job") -> str:
         f"install    {job.python or 'Python, JAX, libtpu by hash'}"
         + ("; Julia and Reactant" if "reactant" in job.backends and not job.python else ""),
         *(f"run        {program} on {backend}, {count}, supervised" for backend in job.backends),
-        *(["compare    the runtimes"] if len(job.backends) > 1 and not job.program else []),
         f"fetch      logs and results to {job.out}",
+        *([] if job.program else [f"verdict    {_VERDICT}"]),
         "keep       the slices" if job.kept else "delete     the slices, however it ends",
         f"otherwise  {cost_of_forgetting(slices, request.lifetime)}; then they delete themselves",
     ]

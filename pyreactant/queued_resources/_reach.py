@@ -12,11 +12,15 @@ import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from .._errors import InvalidArgumentError, RequirementError
 from ._errors import CloudError
 from ._request import Request
 from ._resource import Worker
+
+if TYPE_CHECKING:
+    from ._client import Client
 
 _MARK = "pyreactant-command"
 _OURS = (
@@ -83,6 +87,35 @@ class Way:
         return ["ssh", "-T", *_OURS, *self.flags, *host]
 
 
+def command_on(
+    client: "Client", request: Request, way: Way, worker: int, command: Sequence[str], *,
+    terminal: bool = False,
+) -> list[str]:  # fmt: skip
+    """The argument list that runs a command on one worker.
+
+    Args:
+        client: The API.
+        request: The slices, which are ACTIVE.
+        way: How workers are reached.
+        worker: Which, by slice and index, from 0.
+        command: Its argument list; () for a shell.
+        terminal: Whether a person sits there.
+
+    Raises:
+        CloudError: There is no such worker.
+    """
+    workers = client.workers(request)
+    if not 0 <= worker < len(workers):
+        raise CloudError(
+            f"{request.name} has {len(workers)} workers now, so there is no worker {worker}"
+        )
+    argv = way.commands(request, [w for w in workers if w.node == workers[worker].node])
+    found = [part for part in argv[workers[worker]] if not (terminal and part == "-T")]
+    if terminal:
+        found.insert(1, "-t")
+    return [*found, *([shlex.join(command)] if command else [])]
+
+
 def _check_key(environ: Mapping[str, str]) -> None:
     """A key with a passphrase works only through an agent; found out before the VMs cost."""
     key = os.path.join(environ.get("HOME", ""), ".ssh", "google_compute_engine")  # noqa: PTH118
@@ -110,7 +143,7 @@ def _ask_gcloud(
     way: Way, request: Request, workers: Sequence[Worker], environ: Mapping[str, str]
 ) -> dict[Worker, list[str]]:
     found = {}
-    for node in request.nodes:
+    for node in dict.fromkeys(worker.node for worker in workers):
         where = f"{way.user}@{node}" if way.user else node
         base = [
             "gcloud", "compute", "tpus", "tpu-vm", "ssh", where,

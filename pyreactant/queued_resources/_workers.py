@@ -14,6 +14,7 @@ from ..process_group._data import join_address
 from ._code import unpack, write_archive
 from ._resource import Worker
 from ._session import Session, Sessions
+from ._verdict import member, write_request
 
 if TYPE_CHECKING:
     from ._job import Job
@@ -61,7 +62,8 @@ def on_workers(
     step = _Steps(job, sessions, list(workers), f"pyreactant-{run}", look, tell)
     step.reach()
     archive = folder / "code.tar.gz"
-    write_archive(archive, job.program, job.copies)
+    request = None if job.program else write_request(job, folder)
+    write_archive(archive, job.program, job.copies, request)
     step.everywhere("copy", ["bash", "-c", _UNPACK, "_", step.remote], 600, given=archive)
     archive.unlink()
     backends, python = " ".join(job.backends), [job.python] if job.python else []
@@ -121,7 +123,7 @@ class _Steps:
         self.tell(f"run {backend} on {len(self.workers)} VMs")
         address = join_address(self.workers[0].internal, _PORT)
         secret = secrets.token_hex(32).encode() + b"\n"
-        program = [*job.program] or _matmul(job, backend)
+        program = [*job.program] or member(backend)
 
         def command(worker: Worker) -> list[str]:
             index = self.workers.index(worker)
@@ -173,11 +175,6 @@ class _Steps:
 
     def _error(self, name: str, session: Session) -> WorkerError:
         return WorkerError(name, session, self.workers.index(session.worker))
-
-
-def _matmul(job: "Job", backend: str) -> list[str]:
-    return ["-m", "pyreactant", "matmul", "--size", str(job.size),
-            "--report", f"../results/{backend}.json"]  # fmt: skip
 
 
 def read_report(file: Path) -> RunReport | None:

@@ -105,7 +105,7 @@ def over_grpc(api: TpuApi) -> Iterator[str]:
     """The same stand-in behind gRPC; messages go through their JSON form."""
     import grpc
     from google.cloud import tpu_v2
-    from google.longrunning import operations_pb2  # type: ignore[attr-defined]
+    from google.longrunning import operations_pb2
 
     def method(name: str, request: Any, answer: Any) -> Any:
         def serve(asked: Any, context: Any) -> Any:

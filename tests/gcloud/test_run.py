@@ -50,11 +50,13 @@ def report(folder: Path) -> dict[str, Any]:
 def test_matmul_on_four_vms(made: Cloud) -> None:
     code, said = made.run(*made.run_options(gcloud=True), "--out", "out")
     assert code == 0, said
-    assert "8 cpu devices, 4 processes" in said
-    assert "check     right" in said
+    assert "done: matmul: right on jax, by an oracle that no XLA computed" in said
     assert made.api.left() == []
     out = made.folder / "out"
     assert report(out)["cause"] == "done"
+    checked = json.loads((out / "crosscheck.json").read_text())
+    assert checked["passed"]
+    assert checked["runs"][0]["num_processes"] == 4
     for index in range(4):
         logs = out / f"test-worker-{index}" / "runs" / "jax"
         assert [path.name for path in logs.glob("process-*.log")] == [f"process-{index}.log"]
@@ -275,6 +277,23 @@ def test_a_key_with_a_passphrase_and_no_agent(made: Cloud) -> None:
         for path, content in kept.items():
             path.write_bytes(content)
             path.chmod(0o600)
+
+
+def test_ssh_and_logs_while_it_runs(made: Cloud) -> None:
+    process = started(made, "sleeps")
+    until(lambda: here(made), 60)
+    options = made.run_options()
+    small = options[options.index("--accelerator-type") :]
+    port = next(flag for flag in options if flag.startswith("--ssh-flag=-p"))
+    code, said = made.run("ssh", *small, port, "--worker", "1", "--", "echo", "a  b;", "$HOME")
+    assert (code, said) == (0, "a  b; $HOME\n")
+    code, said = made.run("logs", *small, port, "--worker", "1")
+    assert code == 0, said
+    assert "process 1 is here" in said
+    code, said = made.run("ssh", *small, port, "--worker", "2", "--", "true")
+    assert (code, "test has 2 workers now, so there is no worker 2" in said) == (8, True)
+    process.terminate()
+    assert finished(made, process)[0] == 128 + signal.SIGTERM
 
 
 def test_run_sh(made: Cloud) -> None:

