@@ -1,0 +1,17 @@
+"""What is here and what is missing: one row per check, each with the command that mends it.
+
+Nothing here imports a runtime: those are started in child processes, with a deadline.
+"""
+
+from typing import TYPE_CHECKING
+
+from .._lazy import attach
+
+if TYPE_CHECKING:
+    from ._check import Check as Check
+    from ._check import Diagnosis as Diagnosis
+    from ._diagnose import diagnose as diagnose
+
+_MODULES = {"_check": "Check Diagnosis", "_diagnose": "diagnose"}
+_MODULE_OF, __getattr__, __dir__ = attach(globals(), _MODULES)
+__all__ = [*_MODULE_OF]

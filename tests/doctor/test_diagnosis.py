@@ -1,0 +1,188 @@
+"""The table: every row is there, none can break it, and no secret is in it."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import pyreactant as pr
+from pyreactant.doctor import _table, diagnose
+from pyreactant.doctor._check import Check, Diagnosis, Found
+from pyreactant.doctor._machine import Machine
+from pyreactant.doctor._secrets import without_secrets
+from pyreactant.doctor._table import Row, check
+from tests.doctor.machines import answering, interpreter, jax_packages, machine
+from tests.doctor.test_command import NOT_SETTLED
+from tests.harness import environment
+
+# Programs may look for these: a name changes only with the schema.
+ROWS = {
+    "installation": ["Python", "pyreactant", "numpy"],
+    "JAX": ["jax", "jaxlib", "GPU plugins", "libtpu"],
+    "Reactant": ["juliacall", "Julia", "Julia project", "Reactant", "Reactant_jll"],
+    "accelerators": ["NVIDIA driver", "GPU users", "TPU"],
+    "runtimes": ["JAX devices", "Reactant devices", "XLA runtime", "usable runtime"],
+    "settings": [
+        "proxies", "LD_PRELOAD", "LD_LIBRARY_PATH", "XLA_FLAGS", "LIBTPU_INIT_ARGS", "GPU memory",
+        "hidden devices",
+    ],
+    "machine": ["host name", "clock", "/dev/shm", "open files", "disk"],
+    "launch": ["who am I", "Slurm", "gcloud"],
+}  # fmt: skip
+
+
+def test_the_rows_and_their_order(tmp_path: Path) -> None:
+    found = diagnose(machine=machine(tmp_path)).to_dict()
+    groups: dict[str, list[str]] = {}
+    for one in found["checks"]:
+        groups.setdefault(one["group"], []).append(one["name"])
+    assert groups == ROWS
+    assert list(groups) == list(ROWS)
+
+
+def test_schema(tmp_path: Path) -> None:
+    found = json.loads(json.dumps(diagnose(machine=machine(tmp_path)).to_dict(), allow_nan=False))
+    assert list(found) == [
+        "schema", "pyreactant", "backend", "deep", "exit_code", "missing", "counts", "seconds",
+        "checks",
+    ]  # fmt: skip
+    assert found["schema"] == 1
+    assert found["exit_code"] == 3  # this machine has no package at all
+    assert found["missing"] == ["numpy", "usable runtime"]
+    assert sum(found["counts"].values()) == len(found["checks"]) == 34
+    for one in found["checks"]:
+        assert list(one) == ["name", "group", "status", "required", "found", "mend"]
+        assert one["status"] in ("pass", "warn", "fail")
+        assert one["found"]
+
+
+@pytest.mark.parametrize(
+    ("backend", "missing"),
+    [
+        (None, ["numpy", "usable runtime"]),
+        ("jax", ["numpy", "jax"]),
+        ("reactant", ["numpy", "juliacall"]),
+    ],
+)
+def test_what_is_required(tmp_path: Path, backend: str | None, missing: list[str]) -> None:
+    found = diagnose(backend, machine=machine(tmp_path))
+    assert [one.name for one in found.missing] == missing
+    assert found.exit_code == 3
+
+
+@pytest.mark.parametrize(
+    ("status", "backend", "expected"),
+    [
+        ("pass", "jax", "pass"), ("warn", "jax", "warn"), ("fail", "jax", "fail"),
+        ("fail", None, "fail"), ("absent", "jax", "fail"), ("absent", "reactant", "warn"),
+        ("absent", None, "warn"), ("unknown", "jax", "warn"), ("unknown", None, "pass"),
+    ],
+)  # fmt: skip
+def test_status(tmp_path: Path, status: str, backend: str | None, expected: str) -> None:
+    row = Row("x", lambda machine: Found(status, "y"), ("jax",))
+    made = check(machine(tmp_path), backend, "g", row)
+    assert made == Check("x", "g", expected, backend == "jax", "y", "")
+
+
+def test_only_required_failures_count() -> None:
+    fails = Check("a", "g", "fail", False, "")
+    assert Diagnosis((fails,)).exit_code == 0
+    assert Diagnosis((fails, Check("b", "g", "fail", True, ""))).exit_code == 3
+    assert Diagnosis((Check("b", "g", "warn", True, ""),)).exit_code == 0
+
+
+def test_a_check_that_breaks_is_a_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(machine: Machine) -> Found:
+        raise ZeroDivisionError(f"by {machine.host}")
+
+    rows = tuple(Row(row.name, broken, row.needed_by) for row in _table.BEFORE["JAX"])
+    monkeypatch.setitem(_table.BEFORE, "JAX", rows)
+    found = diagnose("jax", machine=machine(tmp_path))
+    jax = [one for one in found.checks if one.group == "JAX"]
+    assert {(one.status, one.found) for one in jax} == {
+        ("warn", "could not be checked: ZeroDivisionError: by node7")
+    }
+    assert [one.name for one in found.missing] == ["numpy"]
+
+
+def test_every_check_is_guarded(tmp_path: Path) -> None:
+    """On a machine where every question is an error, there still is a diagnosis."""
+
+    def refuse(*what: object) -> object:
+        raise PermissionError("refused")
+
+    here = machine(tmp_path, addresses=refuse, disk=refuse, open_files=refuse, own_address=refuse)
+    found = diagnose(machine=here)
+    assert len(found.checks) == 34
+    refused = [one.name for one in found.checks if "could not be checked" in one.found]
+    assert refused == ["open files", "disk"]
+
+
+def test_a_name_cannot_forge_a_row(tmp_path: Path) -> None:
+    row = Row("x", lambda machine: Found("warn", "a\n  pass  y  z", "rm -rf\n/"))
+    made = check(machine(tmp_path), None, "g", row)
+    assert (made.found, made.mend) == ("a pass y z", "rm -rf /")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("backend", "torch"), ("timeout", 0), ("timeout", -1.0)]
+)
+def test_wrong_arguments(name: str, value: object) -> None:
+    with pytest.raises(pr.InvalidArgumentError, match=name):
+        diagnose(**{name: value})
+
+
+SECRETS = {
+    "http_proxy": "http://user:pa55word@proxy:3128",
+    "HTTPS_PROXY": "http://tok3n@proxy",
+    "HF_TOKEN": "hf_abcdef",
+    "AWS_SECRET_ACCESS_KEY": "abc/def",
+    "GIT_URL": "https://me:hunter22@example.org/x",
+    "grpc_proxy": "me:p%40ss@word@proxy:1",
+    "no_proxy": "localhost",
+}
+
+
+@pytest.mark.parametrize(
+    "secret", ["pa55word", "tok3n", "hf_abcdef", "abc/def", "hunter22", "p%40ss@word", "p@ss@word"]
+)
+def test_secrets(secret: str) -> None:
+    text = f"at localhost: {secret}, {' '.join(SECRETS.values())} and http://x:y@z/ too"
+    shown = without_secrets(text, SECRETS)
+    assert secret not in shown
+    assert "x:y" not in shown
+    assert "http://(hidden)@z/ too" in shown
+    assert shown.startswith("at localhost: ")
+
+
+@pytest.mark.parametrize("how", ["error", "log"])
+def test_a_runtime_that_tells_secrets(tmp_path: Path, how: str) -> None:
+    said = "cannot reach http://user:pa55word@proxy:3128 with pa55word and hf_abcdef"
+    python = (
+        answering(tmp_path, json.dumps({"error": said}))
+        if how == "error"
+        else interpreter(tmp_path, f"echo '{said}' >&2; exit 1")
+    )
+    jax_packages(tmp_path)
+    found = diagnose(machine=machine(tmp_path, python=python, environ=SECRETS))
+    text = json.dumps(found.to_dict())
+    assert "cannot reach (hidden) with (hidden) and (hidden)" in text
+    for secret in ("pa55word", "tok3n", "hf_abcdef", "hunter22", "abc/def", "word@proxy"):
+        assert secret not in text
+
+
+def test_without_the_packages_it_looks_for(tmp_path: Path) -> None:
+    """The doctor itself needs none of them, nor can one that breaks as it is imported stop it."""
+    absent = "numpy jax jaxlib tomlkit juliacall juliapkg ml_dtypes google"
+    code = (
+        f"import json, sys; sys.modules.update(dict.fromkeys({absent!r}.split()));"
+        "from pyreactant.doctor import diagnose; print(json.dumps(diagnose('reactant').to_dict()))"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", code],
+        env=environment(**NOT_SETTLED), cwd=tmp_path, capture_output=True, text=True,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    assert len(json.loads(ran.stdout)["checks"]) == 34
