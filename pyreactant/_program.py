@@ -1,11 +1,16 @@
 """Program: one computation by name, with a body for each runtime and a NumPy oracle."""
 
 import importlib
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from ._errors import InvalidArgumentError
+
+_NAME = r"[^\W\d][\w!]*"
+_OPERATOR = r"[^\w\s.:,;'\"`(){}\[\]#@$?\\]{1,3}|\\"
+_JULIA = re.compile(rf"{_OPERATOR}|({_NAME}\.)+({_NAME}|{_OPERATOR})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,17 +23,25 @@ class Program:
     Args:
         name: What reports call it.
         jax: The JAX body, "package.module:function".
-        julia: The Julia body, "Module.function", or an operator such as "*".
+        julia: The Julia body, "Module.function", "Module.Submodule.function", or an operator
+            such as "*". It gets arrays with the axes in the same order as Python's, counted
+            from 1, and 0-d arrays as numbers.
         oracle: A NumPy body with the same arguments, "package.module:function".
+        julia_project: The folder of the Julia project that has the Julia body's module; None
+            where Julia's standard libraries or pyreactant's own programs have it.
+        inputs: Shape of each argument in a cross-check: whole numbers, and "n" or a multiple
+            such as "4n" for the size that it is run with.
 
     Raises:
-        InvalidArgumentError: A name is not of that form.
+        InvalidArgumentError: A name or a shape is not of that form.
     """
 
     name: str
     jax: str | None = None
     julia: str | None = None
     oracle: str | None = None
+    julia_project: str | None = None
+    inputs: tuple[tuple[str | int, ...], ...] = ()
 
     def __post_init__(self) -> None:
         for field in ("jax", "oracle"):
@@ -41,6 +54,38 @@ class Program:
                     f"'jax.numpy:matmul' (package.module:function), got {body!r}; put the "
                     "function in a module and give its name"
                 )
+        body = self.julia
+        if body is not None and not (isinstance(body, str) and _JULIA.fullmatch(body)):
+            raise InvalidArgumentError(
+                f"Program {self.name!r}: julia= must be a name such as 'Module.function' or an "
+                f"operator such as '*', got {body!r}; put the function in a module of a Julia "
+                "project and give its name (Base.sum, for what Julia has without a module)"
+            )
+        project = self.julia_project
+        if project is not None and not (isinstance(project, str) and project):
+            raise InvalidArgumentError(
+                f"Program {self.name!r}: julia_project= must be the path of a folder as text, got "
+                f"{project!r}"
+            )
+        object.__setattr__(self, "inputs", _shapes(self.name, self.inputs))
+
+
+def _shapes(name: str, inputs: Any) -> tuple[tuple[str | int, ...], ...]:
+    """The shapes as tuples, as programs are keys of caches."""
+    if isinstance(inputs, (tuple, list)) and all(isinstance(s, (tuple, list)) for s in inputs):
+        shapes = tuple(map(tuple, inputs))
+        if all(_is_size(entry) for shape in shapes for entry in shape):
+            return shapes
+    raise InvalidArgumentError(
+        f"Program {name!r}: inputs= must be one shape per argument, of whole numbers from 1 and "
+        f"'n' or multiples such as '4n', for instance (('n', '4n'), ('4n',)), got {inputs!r}"
+    )
+
+
+def _is_size(entry: Any) -> bool:
+    if isinstance(entry, str):
+        return re.fullmatch(r"([1-9][0-9]*)?n", entry) is not None
+    return isinstance(entry, int) and not isinstance(entry, bool) and entry > 0
 
 
 def load(program: Program, field: str) -> Callable[..., Any]:

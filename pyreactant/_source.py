@@ -1,5 +1,6 @@
-"""Where the operands of a product come from, block by block: memory, a file, or a seed."""
+"""Where the arrays of a program come from, block by block: memory, a file, or a seed."""
 
+import itertools
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -11,7 +12,7 @@ from ._sharding import Index
 
 
 class Source(Protocol):
-    """A matrix that can be read in blocks, the same on every process."""
+    """An array that can be read in blocks, the same on every process."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -47,38 +48,51 @@ class ArraySource:
 
 
 class RandomSource:
-    """A seeded random matrix of which any block can be made without the rest.
+    """A seeded random array of which any block can be made without the rest.
 
-    Element (i, j) is a function of the seed, the stream and the position alone: it is drawn
+    Each element is a function of the seed, the stream and its position alone: it is drawn
     from a Philox counter-based generator (Salmon et al., SC 2011) whose counter says where in
-    the matrix, row by row, it stands. Numbers are uniform in [-1, 1) on a grid of 2**-23
+    the array, row by row, it stands. Numbers are uniform in [-1, 1) on a grid of 2**-23
     (float64 2**-31, complex parts 2**-15), so that a product in lower precision shows;
-    integers are from -8 to 7, or from 0 to 15 where they have no sign.
+    integers are from -8 to 7, or from 0 to 15 where they have no sign; truth is even chances.
 
     Args:
-        shape: (m, n).
+        shape: Of any number of dimensions.
         dtype: Element type.
         seed: Any number from 0.
-        stream: Different matrices of one run take different streams.
+        stream: Different arrays of one run take different streams.
     """
 
     random = True
 
-    def __init__(self, shape: tuple[int, int], dtype: Any, seed: int, stream: int) -> None:
+    def __init__(self, shape: tuple[int, ...], dtype: Any, seed: int, stream: int) -> None:
         self.shape: tuple[int, ...] = shape
         self.dtype = as_dtype(dtype)
         self._key = np.array([seed % 2**64, stream], dtype=np.uint64)
 
     def read(self, index: Index) -> np.ndarray:
-        rows, columns = index
-        block = np.empty((rows.stop - rows.start, columns.stop - columns.start), self.dtype)
+        block = np.empty(tuple(s.stop - s.start for s in index), self.dtype)
         if not block.size:
             return block
+        # As matrices: all dimensions before the last two number them, one dimension is one row.
+        *before, rows, columns = (slice(0, 1), slice(0, 1), *index)[-max(2, len(index)) :]
+        matrices = block.reshape(-1, rows.stop - rows.start, columns.stop - columns.start)
+        ranges = (range(s.start, s.stop) for s in before)
+        for matrix, where in zip(matrices, itertools.product(*ranges), strict=True):
+            number = 0
+            for i, n in zip(where, self.shape, strict=False):
+                number = number * n + i
+            rows_before = number * self.shape[-2] if before else 0
+            self._fill(matrix, rows_before + rows.start, columns)
+        return block
+
+    def _fill(self, block: np.ndarray, first_row: int, columns: slice) -> None:
         # A step of the counter gives four 64-bit words, each word two elements of 32 bits.
-        row_steps = -(-self.shape[1] // 8)
+        length = self.shape[-1] if self.shape else 1
+        row_steps = -(-length // 8)
         first, last = columns.start // 8, -(-columns.stop // 8)
         generator = np.random.Philox(key=self._key)
-        generator.advance(rows.start * row_steps + first)
+        generator.advance(first_row * row_steps + first)
         some = max(1, _CHUNK // ((last - first) * 8))  # rows whose numbers stay in the cache
         for start in range(0, len(block), some):
             part = block[start : start + some]
@@ -89,9 +103,10 @@ class RandomSource:
                     generator.advance(row_steps - (last - first))
             skipped = columns.start - first * 8
             part[:] = self._numbers(words.view(np.uint32)[:, skipped : skipped + part.shape[1]])
-        return block
 
     def _numbers(self, bits: np.ndarray) -> np.ndarray:
+        if self.dtype.kind == "b":
+            return bits & 1
         if self.dtype.kind in "iu":
             return (bits & 0xF).astype(np.int64) - (8 if self.dtype.kind == "i" else 0)
         if self.dtype.kind == "c":

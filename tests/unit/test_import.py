@@ -71,4 +71,6 @@ def test_only_the_jax_runtime_imports_jax() -> None:
     }
     # Run as a child process, and never imported.
     found -= {"tpu/_compile_jax.py"}
+    # JAX bodies are called by the JAX runtime alone, and import it then.
+    found = {name for name in found if not name.startswith("programs/")}
     assert found == allowed

@@ -1,0 +1,21 @@
+"""
+The Julia bodies of pyreactant's built-in programs, one for each module of pyreactant/programs.
+
+Axis i of a Python array is axis i here; indices from 0 become indices from 1 where they are used.
+Arguments are Reactant's traced arrays; over Julia's own arrays the functions give the same.
+"""
+module Programs
+
+using ..PyReactant: Reactant
+
+include("common.jl")
+include("products.jl")
+include("reductions.jl")
+include("layers.jl")
+include("stencil.jl")
+include("transforms.jl")
+include("moves.jl")
+include("perceptron.jl")
+include("random.jl")
+
+end

@@ -1,0 +1,230 @@
+"""Run one case on this process's runtime, ready to be checked."""
+
+import statistics
+import time
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from .._array import ShardedArray
+from .._compiled import Compiled
+from .._draw import block_text
+from .._errors import MismatchError
+from .._matmul import default_mesh
+from .._mesh import Mesh
+from .._operations import compile, from_callback
+from .._runtime import backend_name, devices
+from .._sharding import Index, NamedSharding
+from .._source import Source
+from ..programs._case import Case, Layout, default_spec
+from ._inputs import source
+from ._verdict import ArrayPlan
+
+_BEFORE = 1 << 32
+"""Added to the stream's number for the inputs of the calls before the one that is checked."""
+
+
+@dataclass(frozen=True, slots=True)
+class CaseRun:
+    """A finished run of one case, with this process's blocks of inputs and outputs.
+
+    Attributes:
+        case: The program with what is known of it.
+        size: The "n" of its shapes.
+        dtype: Element type asked for.
+        seed: Of the inputs.
+        layout: Partition specs of inputs and outputs.
+        precision: With which it was compiled, "highest" unless said otherwise.
+        plans: Shape, dtype and sharding by array name ("input 0", ..., "output 0", ...), as the
+            case wants them: `diagnose` takes this, and records hold it.
+        arrays: The runtime's arrays by the same names.
+        digests: Of each input's blocks before the runtime got them, by array name and block.
+        seconds: {"place", "compile", "call" (median), "calls" (list)}. The last call is the one
+            that is checked.
+        verified: Inputs that `check_inputs` found right on this process's devices.
+    """
+
+    case: Case
+    size: int
+    dtype: str
+    seed: int
+    layout: Layout
+    precision: str
+    plans: Mapping[str, ArrayPlan]
+    arrays: Mapping[str, ShardedArray]
+    digests: Mapping[str, Mapping[str, str]]
+    seconds: Mapping[str, Any]
+    verified: set[str] = field(default_factory=set)
+
+    def sources(self, *, before: bool = False) -> tuple[Source, ...]:
+        """Where the inputs come from.
+
+        Args:
+            before: Those of the calls before the one that is checked.
+        """
+        return _sources(self.case, self.size, self.dtype, self.seed, _BEFORE if before else 0)
+
+    def named(self, what: str) -> list[str]:
+        """The names of the inputs ("input") or outputs ("output"), in order."""
+        return [name for name in self.plans if name.startswith(what)]
+
+
+def run_case(
+    case: Case,
+    *,
+    size: int | None = None,
+    dtype: str | None = None,
+    seed: int = 0,
+    mesh: Mesh | None = None,
+    layout: Layout | None = None,
+    precision: str = "highest",
+    calls: int = 3,
+) -> CaseRun:
+    """Place seeded inputs, compile, call. Collective.
+
+    The calls before the one that is checked get other inputs, so that a result that is the one
+    before shows.
+
+    Args:
+        case: What to run.
+        size: None is the case's default, or the next above it that the mesh divides.
+        dtype: None is the case's first.
+        seed: Of the inputs, from 0.
+        mesh: None is all devices, as square as their number allows.
+        layout: One of ``case.layouts(mesh)``; None is the first.
+        precision: "default", "high" or "highest".
+        calls: How many are timed, 1 or more, with the one that is checked.
+
+    Raises:
+        MismatchError: The runtime's outputs have another number, shape or dtype than the oracle's.
+        PyReactantError: Whatever placing, compiling or running raises.
+    """
+    dtype = case.dtypes[0] if dtype is None else dtype
+    mesh = default_mesh(len(devices())) if mesh is None else mesh
+    size = case.size_for(mesh) if size is None else size
+    layout = case.layouts(mesh, size)[0] if layout is None else layout
+    shardings = [NamedSharding(mesh, spec) for spec in layout.in_specs]
+    start = time.perf_counter()
+    args, _ = _place(_sources(case, size, dtype, seed, _BEFORE), shardings)
+    placed = time.perf_counter()
+    compiled = _compile(case, size, args, mesh, layout, precision)
+    seconds: dict[str, Any] = {"place": placed - start, "compile": time.perf_counter() - placed}
+    times = [_call(compiled, args)[1] for _ in range(max(2, calls))]
+    del args  # one set of arrays is held at a time
+    args, digests = _place(_sources(case, size, dtype, seed, 0), shardings)
+    outputs, last = _call(compiled, args)
+    times = [*times[1:], last][-calls:]  # the very first call warms up
+    _check_outputs(case, size, dtype, backend_name(), outputs)
+    return CaseRun(
+        case, size, dtype, seed, layout, precision, _plans(args, outputs),
+        _by_name("input", args) | _by_name("output", outputs),
+        _by_name("input", digests), seconds | {"call": statistics.median(times), "calls": times},
+    )  # fmt: skip
+
+
+def digest(block: np.ndarray) -> str:
+    """Of a block's bytes in C order; a block of another order or device has another."""
+    if not block.size:
+        return "00000000"
+    data = np.asarray(block, order="C").reshape(-1).view(np.uint8)
+    return f"{zlib.crc32(data.data):08x}"
+
+
+def _sources(case: Case, size: int, dtype: str, seed: int, first: int) -> tuple[Source, ...]:
+    return tuple(
+        source(what, seed, first + number) for number, what in enumerate(case.inputs(size, dtype))
+    )
+
+
+def _place(
+    sources: Sequence[Source], shardings: Sequence[NamedSharding]
+) -> tuple[list[ShardedArray], list[dict[str, str]]]:
+    arrays, digests = [], []
+    for one, sharding in zip(sources, shardings, strict=True):
+        found: dict[str, str] = {}
+
+        def read(index: Index, one: Source = one, found: dict[str, str] = found) -> np.ndarray:
+            block = one.read(index)
+            found[block_text(index)] = digest(block)
+            return block
+
+        arrays.append(from_callback(one.shape, one.dtype, sharding, read))
+        digests.append(found)
+    return arrays, digests
+
+
+def _compile(
+    case: Case,
+    size: int,
+    args: Sequence[ShardedArray],
+    mesh: Mesh,
+    layout: Layout,
+    precision: str,
+) -> Compiled:
+    static = case.static(size)
+    specs = layout.out_specs
+    if not specs:
+        # Only the runtime knows how many outputs of which shapes there are: ask it first.
+        free = compile(case.program, *args, precision=precision, static=static)
+        specs = tuple(default_spec(mesh, shape) for shape in _shapes(free(*args)))
+    out = tuple(NamedSharding(mesh, spec) for spec in specs)
+    chosen = out[0] if len(out) == 1 else out
+    try:
+        return compile(case.program, *args, out_sharding=chosen, precision=precision, static=static)
+    except ValueError as error:
+        if len(out) == 1:
+            raise
+        raise MismatchError(
+            f"program {case.name!r}: {len(out)} outputs are wanted, and it does not compile for "
+            f"that: {error}; give it a body with as many outputs as its oracle has"
+        ) from error
+
+
+def _shapes(outputs: ShardedArray | tuple[ShardedArray, ...]) -> list[tuple[int, ...]]:
+    return [one.shape for one in _listed(outputs)]
+
+
+def _listed(outputs: ShardedArray | tuple[ShardedArray, ...]) -> list[ShardedArray]:
+    return [outputs] if isinstance(outputs, ShardedArray) else list(outputs)
+
+
+def _call(compiled: Compiled, args: Sequence[ShardedArray]) -> tuple[list[ShardedArray], float]:
+    start = time.perf_counter()
+    outputs = _listed(compiled(*args))
+    for one in outputs:
+        one.block_until_ready()
+    return outputs, time.perf_counter() - start
+
+
+def _plans(args: Sequence[ShardedArray], outputs: Sequence[ShardedArray]) -> dict[str, ArrayPlan]:
+    arrays = _by_name("input", args) | _by_name("output", outputs)
+    return {
+        name: ArrayPlan(array.shape, array.dtype.name, array.sharding)
+        for name, array in arrays.items()
+    }
+
+
+def _check_outputs(
+    case: Case, size: int, dtype: str, runtime: str, outputs: Sequence[ShardedArray]
+) -> None:
+    if case.outputs is None:
+        return
+    planned = case.outputs(size, dtype)
+    # A dtype of None is the runtime's own choice.
+    wanted = [f"{one.dtype or ''}{list(one.shape)}" for one in planned]
+    got = [
+        f"{one.dtype.name if n >= len(planned) or planned[n].dtype else ''}{list(one.shape)}"
+        for n, one in enumerate(outputs)
+    ]
+    if got != wanted:
+        raise MismatchError(
+            f"program {case.name!r} on {runtime}: outputs must be {', '.join(wanted)}, as its "
+            f"oracle's are, got {', '.join(got)}; make the bodies return the same"
+        )
+
+
+def _by_name(what: str, items: Sequence[Any]) -> dict[str, Any]:
+    return {f"{what} {number}": item for number, item in enumerate(items)}

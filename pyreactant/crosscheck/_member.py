@@ -1,0 +1,184 @@
+"""What every process of a cross-check's run executes: all programs on its one runtime.
+
+``python -m pyreactant.crosscheck._member REQUEST FOLDER``, started by a supervisor. It writes
+``process-I.json`` and ``shards-I.npz`` into FOLDER; whether results are right is for who reads
+them, so it ends with 0 also where they are not.
+"""
+
+import socket
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from .._array import ShardedArray
+from .._errors import DeadlineError, FileError, InvalidArgumentError
+from .._matmul import default_mesh
+from .._program import Program
+from .._runtime import barrier, current, devices, initialize
+from ..launch._facts import facts
+from ._check import check_blocks, check_inputs
+from ._execute import run_case
+from ._files import write_json
+from ._layout import choose_layout, find
+from ._records import (
+    RAISED,
+    RAN,
+    ProcessRecord,
+    ProgramRecord,
+    error_facts,
+    plain_devices,
+    record_name,
+    shards_name,
+)
+from ._request import Request, read_request
+from ._shards import ShardWriter
+
+AGREE_SECONDS = 20.0
+"""How long a process that raised waits for the others to raise too, before it ends the run."""
+
+SAID = "crosscheck: "
+"""How lines of progress begin, among all that a runtime prints."""
+
+
+def main() -> None:
+    """Run what REQUEST asks for; settings of the run come from the environment."""
+    if len(sys.argv) != 3:
+        raise InvalidArgumentError(
+            "usage: python -m pyreactant.crosscheck._member REQUEST FOLDER, under pyreactant run"
+        )
+    request, folder = read_request(Path(sys.argv[1])), Path(sys.argv[2])
+    initialize()
+    run_member(request, folder)
+
+
+def run_member(request: Request, folder: Path) -> None:
+    """Run every program, and leave record and blocks of this process. Collective.
+
+    Raises:
+        FileError: The folder cannot be written to.
+        Exception: What a program raised on this process and not on all of them: the others
+            then wait in a collective operation for ever, so that the run must end.
+    """
+    running = current()
+    process = running.group.process_index
+    record = ProcessRecord(
+        process, running.group.num_processes, running.backend.name, devices()[0].platform,
+        socket.gethostname(), plain_devices(devices()), facts(), request.to_dict(),
+    )  # fmt: skip
+    target = folder / record_name(process)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        shards = ShardWriter(folder / shards_name(process))
+    except OSError as error:
+        raise FileError(f"{folder}: cannot be written to ({error.strerror})") from None
+    for program, name in zip(request.programs, request.names, strict=True):
+        record = replace(record, running=name)
+        write_json(record.to_dict(), target)  # so that it is known where a killed process was
+        try:
+            found = _run(request, program, name, shards)
+        except Exception as error:
+            found = ProgramRecord(name, RAISED, error=error_facts(error))
+            record = replace(record, programs=(*record.programs, found))
+            write_json(record.to_dict(), target)
+            if not _all_raised(name):
+                raise
+        else:
+            record = replace(record, programs=(*record.programs, found))
+        if process == 0:
+            _tell(found)
+    shards.close()
+    write_json(replace(record, running=None, finished=True).to_dict(), target)
+
+
+def _all_raised(name: str) -> bool:
+    """Whether all processes are here, and the next program can begin."""
+    try:
+        barrier(f"{name} raised", timeout=AGREE_SECONDS)
+    except DeadlineError:
+        return False
+    return True
+
+
+def _run(request: Request, program: str | Program, name: str, shards: ShardWriter) -> ProgramRecord:
+    case = find(program)
+    mesh = request.mesh or default_mesh(len(devices()))
+    size = request.size or case.size_for(mesh)
+    layout = choose_layout(case, mesh, size, request.specs)
+    run = run_case(
+        case, size=size, dtype=request.dtype, seed=request.seed, mesh=mesh, layout=layout,
+        calls=request.repeat,
+    )  # fmt: skip
+    start = time.perf_counter()
+    blocks = [block for array in (*check_inputs(run), *check_blocks(run)) for block in array]
+    checked = time.perf_counter() - start
+    return ProgramRecord(
+        name,
+        RAN,
+        summary=case.summary,
+        problem={
+            "size": run.size,
+            "dtype": run.dtype,
+            "seed": run.seed,
+            "mesh": mesh.to_dict(),
+            **layout.to_dict(),
+        },
+        inputs=run.digests,
+        oracle=case.oracle is not None,
+        exact=case.is_exact(run.dtype),
+        precision=run.precision,
+        seconds={**run.seconds, "check": checked},
+        communicated=case.communicated(mesh, layout, run.size, run.dtype),
+        plans=run.plans,
+        blocks=tuple(blocks),
+        keys=_write(shards, name, run.arrays),
+    )
+
+
+def _write(
+    shards: ShardWriter, name: str, arrays: Mapping[str, ShardedArray]
+) -> dict[str, dict[str, str]]:
+    """Write the blocks of the outputs; where copies are equal to the last bit, one of them."""
+    keys: dict[str, dict[str, str]] = {}
+    for array, value in arrays.items():
+        if not array.startswith("output"):
+            continue
+        written: dict[tuple[tuple[int, int], ...], tuple[str, np.ndarray]] = {}
+        keys[array] = {}
+        for shard in value.addressable_shards:
+            data = shard.data
+            where = tuple((s.start, s.stop) for s in shard.index)
+            key = f"{name}/{array}/{shard.device.position}"
+            if where in written and _same_bits(written[where][1], data):
+                key = written[where][0]
+            else:
+                shards.add(key, data)
+                written.setdefault(where, (key, data))
+            keys[array][str(shard.device.position)] = key
+    return keys
+
+
+def _same_bits(one: np.ndarray, two: np.ndarray) -> bool:
+    if one.shape != two.shape or one.dtype != two.dtype:
+        return False
+    a, b = (np.ascontiguousarray(x).reshape(-1).view(np.uint8) for x in (one, two))
+    return bool(np.array_equal(a, b))
+
+
+def _tell(found: ProgramRecord) -> None:
+    if found.outcome == RAISED and found.error is not None:
+        said = f"raised {found.error['exception']}: {found.error['message'].partition(chr(10))[0]}"
+    else:
+        seconds = found.seconds
+        said = f"compiled in {seconds['compile']:.2f} s, checked in {seconds['check']:.2f} s"
+        if any(not block.passed for block in found.blocks):
+            said += ", WRONG"
+    sys.stdout.write(f"{SAID}{found.program}: {said}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

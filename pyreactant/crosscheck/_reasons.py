@@ -1,0 +1,192 @@
+"""Tests of what may have gone wrong with a block, each computed and compared."""
+
+import itertools
+import math
+from collections.abc import Callable, Iterator
+from functools import partial
+
+import numpy as np
+
+from ._look import looks_rounded, looks_uninitialised
+from ._oracle import OutputOracle
+from ._tiles import within
+from ._values import Expected, fits, is_float
+from ._verdict import Kind
+from ._wrong import Wrong
+
+Reason = tuple[Kind, str]
+Test = Callable[[Wrong], Iterator[Reason]]
+
+_NEAR = 4.0  # units in the last place
+
+
+def _uninitialised(wrong: Wrong) -> Iterator[Reason]:
+    expected = wrong.oracle.block(wrong.tile)
+    found = looks_uninitialised(wrong.seen(wrong.tile), expected)
+    if found:
+        yield Kind.UNINITIALISED, found
+
+
+def _stale(wrong: Wrong) -> Iterator[Reason]:
+    if wrong.subject.before is not None and wrong.holds(wrong.subject.before.block(wrong.tile)):
+        yield Kind.UNINITIALISED, "it holds the result of the call before"
+    for number, oracle in enumerate(wrong.subject.inputs):
+        same = oracle.source.shape == wrong.shape and oracle.source.dtype == wrong.got.dtype
+        if same and wrong.holds(oracle.block(wrong.tile)):
+            yield Kind.UNINITIALISED, f"it holds the block of input {number} that lies there"
+
+
+def _partial(wrong: Wrong, *, own: bool) -> Iterator[Reason]:
+    """Only a part of a sum: that of the device's own place in the mesh, or another."""
+    if not isinstance(wrong.oracle, OutputOracle):
+        return
+    mesh = wrong.subject.plan.sharding.mesh
+    at = np.unravel_index(mesh.device_ids.index(wrong.device), mesh.shape)
+    place = dict(zip(mesh.axis_names, map(int, at), strict=True))
+    for way in wrong.subject.summed:
+        here = all(place[axis] == number for axis, number in way.where.items())
+        if here == own and wrong.holds(wrong.oracle.partial(wrong.tile, way.masks)):
+            yield Kind.MISSING_REDUCTION, way.text
+            return
+
+
+def _factor(wrong: Wrong) -> Iterator[Reason]:
+    """A sum over devices that all have the same, left out or done twice."""
+    expected = wrong.oracle.block(wrong.tile)
+    mesh = wrong.subject.plan.sharding.mesh
+    for count in range(1, len(mesh.axis_names) + 1):
+        for axes in itertools.combinations(mesh.axis_names, count):
+            factor = math.prod(mesh.axis_size(axis) for axis in axes)
+            if factor == 1:
+                continue
+            over = f"{' and '.join(axes)} ({factor} devices)"
+            if wrong.holds(_times(expected, 1 / factor)):
+                yield (
+                    Kind.MISSING_REDUCTION,
+                    f"it is 1/{factor} of what it should be, as without the sum over {over}",
+                )
+                return
+            if wrong.holds(_times(expected, factor)):
+                yield (
+                    Kind.MISSING_REDUCTION,
+                    f"it is {factor} times what it should be, as if summed twice over {over}",
+                )
+                return
+
+
+def _times(expected: Expected, factor: float) -> Expected:
+    if expected.bound is None:
+        with np.errstate(all="ignore"):
+            value = expected.value * np.asarray(factor).astype(
+                expected.value.dtype if factor > 1 else np.float64
+            )
+        return Expected(value, None)
+    return Expected(expected.value * factor, expected.bound * factor)
+
+
+def _transposed(wrong: Wrong) -> Iterator[Reason]:
+    got = wrong.got
+    expected = wrong.oracle.block(wrong.tile)
+    local = within(wrong.tile, wrong.block)
+    for a, b in itertools.combinations(range(got.ndim), 2):
+        if got.shape[a] == got.shape[b] and fits(got.swapaxes(a, b)[local], expected):
+            yield Kind.TRANSPOSED, f"its dimensions {a} and {b} are exchanged"
+            return
+    if got.ndim > 1 and fits(np.reshape(got.ravel(), got.shape, order="F")[local], expected):
+        yield Kind.TRANSPOSED, "it was written in column-major order and read in row-major order"
+        return
+    if got.ndim == 2 and wrong.shape[0] == wrong.shape[1]:
+        value = wrong.oracle.block((wrong.tile[1], wrong.tile[0]))
+        bound = None if value.bound is None else value.bound.T
+        if wrong.holds(Expected(value.value.T, bound)):
+            yield Kind.TRANSPOSED, "the whole array is transposed"
+
+
+def _halo(wrong: Wrong) -> Iterator[Reason]:
+    oracle = wrong.oracle
+    if not isinstance(oracle, OutputOracle):
+        return
+    for dimension in range(len(wrong.shape)):
+        if not oracle.has_halo(wrong.block, dimension):
+            continue
+        for by in (1, -1):
+            if wrong.holds(oracle.shifted_halo(wrong.tile, wrong.block, dimension, by)):
+                yield (
+                    Kind.HALO,
+                    f"what it takes from beside it along dimension {dimension} is {by:+d} off",
+                )
+                return
+
+
+def _shifted(wrong: Wrong) -> Iterator[Reason]:
+    tile = wrong.tile
+    for dimension, whole in enumerate(wrong.shape):
+        for by in (1, -1):
+            s = tile[dimension]
+            # Positions whose neighbour lies in the tile: what comes in from outside is not known.
+            start, stop = max(s.start, s.start - by), min(s.stop, s.stop - by)
+            if stop - start < 2 or whole < 3:
+                continue
+            inner = [*tile]
+            inner[dimension] = slice(start, stop)
+            from_there = [*tile]
+            from_there[dimension] = slice(start + by, stop + by)
+            seen = wrong.seen(tuple(inner))
+            right = wrong.oracle.block(tuple(inner))
+            if not fits(seen, right) and fits(seen, wrong.oracle.block(tuple(from_there))):
+                yield Kind.SHIFTED, f"it is shifted by {-by:+d} along dimension {dimension}"
+                return
+
+
+def _alone(wrong: Wrong) -> Iterator[Reason]:
+    if not isinstance(wrong.oracle, OutputOracle):
+        return
+    for dimension, cut in enumerate(wrong.subject.plan.sharding.cuts(len(wrong.shape))):
+        if cut == 1:
+            continue
+        expected = wrong.oracle.alone(wrong.tile, wrong.block, dimension)
+        if expected.value.shape == wrong.seen(wrong.tile).shape and wrong.holds(expected):
+            yield (
+                Kind.MISSING_REDUCTION,
+                (f"it was computed from its own part of dimension {dimension} alone"),
+            )
+            return
+
+
+def _off_by_rounding(wrong: Wrong) -> Iterator[Reason]:
+    ulps = wrong.numbers.ulps
+    if ulps <= _NEAR and is_float(wrong.got.dtype) and not wrong.numbers.wrong_patterns:
+        yield Kind.ROUNDING, f"it is up to {ulps:.2g} ulp off, and every bit must be right"
+
+
+def _rounded(wrong: Wrong) -> Iterator[Reason]:
+    found = looks_rounded(wrong.seen(wrong.tile), wrong.oracle.block(wrong.tile))
+    if found:
+        yield Kind.LOWER_PRECISION, found
+
+
+def _non_finite(wrong: Wrong) -> Iterator[Reason]:
+    if wrong.numbers.wrong_patterns:
+        count = wrong.numbers.wrong_patterns
+        yield Kind.NON_FINITE, f"{count} elements are NaN or infinite wrongly, or wrongly not"
+
+
+REASONS: list[tuple[Kind, Test]] = [
+    (Kind.UNINITIALISED, _uninitialised),
+    (Kind.UNINITIALISED, _stale),
+    (Kind.MISSING_REDUCTION, partial(_partial, own=True)),
+    (Kind.MISSING_REDUCTION, _factor),
+    (Kind.TRANSPOSED, _transposed),
+    (Kind.HALO, _halo),
+    (Kind.SHIFTED, _shifted),
+    (Kind.MISSING_REDUCTION, _alone),
+]
+"""All that fit are given."""
+
+LAST_REASONS: list[tuple[Kind, Test]] = [
+    (Kind.MISSING_REDUCTION, partial(_partial, own=False)),
+    (Kind.ROUNDING, _off_by_rounding),
+    (Kind.LOWER_PRECISION, _rounded),
+    (Kind.NON_FINITE, _non_finite),
+]
+"""Tried in turn where none of the others fits."""

@@ -1,0 +1,114 @@
+"""Large products: Freivalds' check of all of it, and the oracle for a sample of each block.
+
+Freivalds' check costs O(n^2) where the oracle is O(n^3), and sees any error larger than the
+rounding of a whole row. Lower precision may hide below that, but is in every element: so
+a tile of each block, chosen by the seed, is computed by the oracle too.
+"""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from .._array import Shard, ShardedArray
+from .._check import FULL_CHECK_WORK
+from .._collective import total
+from .._freivalds import freivalds
+from .._runtime import current, devices, local_devices
+from .._sharding import Index, NamedSharding
+from .._source import Source
+from .._tolerance import product_tolerance
+from .._verdict import Check
+from ._execute import CaseRun
+from ._tiles import around, within
+from ._values import Numbers, compare
+from ._wrong import Oracle
+
+_WORK = FULL_CHECK_WORK // 8
+"""Up to this many multiplications the oracle computes all of it."""
+
+_SIDE = 16  # of the tile of each block that the oracle computes
+
+_FACTORS = {
+    "matmul": ((0, False), (1, False)),
+    "matmul_transposed": ((0, False), (1, True)),
+    "gram": ((0, True), (0, False)),
+}
+"""Programs that are one product of matrices: number of the input of each factor, transposed?"""
+
+
+def is_large_product(run: CaseRun) -> bool:
+    """Whether a run is of a product that is too large for its oracle."""
+    if run.case.name not in _FACTORS:
+        return False
+    number, transposed = _FACTORS[run.case.name][0]
+    summed = run.plans[f"input {number}"].shape[0 if transposed else 1]
+    return math.prod(run.plans["output 0"].shape) * summed > _WORK
+
+
+def sketch(run: CaseRun, sources: Sequence[Source]) -> Check | None:
+    """Freivalds' check of a run's product; None where blocks lie wrongly. Collective."""
+    product = run.arrays["output 0"]
+    if not _right_everywhere(_is_well_placed(product)):
+        return None
+    factors: list[Source] = []
+    shardings = []
+    for number, transposed in _FACTORS[run.case.name]:
+        source, sharding = sources[number], run.plans[f"input {number}"].sharding
+        axes = sharding.axes(2)
+        factors.append(_Transposed(source) if transposed else source)
+        shardings.append(NamedSharding(sharding.mesh, axes[::-1] if transposed else axes))
+    x, y = factors
+    summed = {*shardings[0].axes(2)[1], *shardings[1].axes(2)[0]}
+    mesh = product.sharding.mesh
+    tolerance = product_tolerance(
+        product.dtype, x.shape[1], devices()[0].platform, run.precision,
+        math.prod(mesh.axis_size(axis) for axis in summed), run.case.random,
+    )  # fmt: skip
+    return freivalds(x, y, product, (shardings[0], shardings[1]), tolerance)
+
+
+def sample(seed: int, oracle: Oracle, shards: Sequence[Shard]) -> list[Numbers]:
+    """Compare one tile of copies of a block with the oracle."""
+    block = shards[0].index
+    random = np.random.Philox(key=[seed % 2**64, sum(s.start for s in block)])
+    bits = random.random_raw(len(block))
+    at = [
+        s.start + int(b) % max(1, s.stop - s.start)
+        for s, b in zip(block, np.atleast_1d(bits), strict=True)
+    ]
+    tile = around(block, at, _SIDE)
+    expected, inside = oracle.block(tile), within(tile, block)
+    start = tuple(s.start for s in tile)
+    return [compare(shard.data[inside], expected, start) for shard in shards]
+
+
+class _Transposed:
+    """A matrix with rows and columns exchanged."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self.shape = source.shape[::-1]
+        self.dtype = source.dtype
+        self.random = source.random
+
+    def read(self, index: Index) -> np.ndarray:
+        return self._source.read(index[::-1]).T
+
+
+def _is_well_placed(array: ShardedArray) -> bool:
+    wanted = array.sharding.devices_indices_map(array.shape)
+    shards = array.addressable_shards
+    here = [device.position for device in local_devices() if device.position in wanted]
+    return sorted(shard.device.position for shard in shards) == here and all(
+        shard.index == wanted[shard.device.position]
+        and shard.data.shape == tuple(s.stop - s.start for s in shard.index)
+        and shard.data.dtype == array.dtype
+        for shard in shards
+    )
+
+
+def _right_everywhere(here: bool) -> bool:
+    running = current()
+    wrong = total(running.backend, running.group, np.array([0 if here else 1]))
+    return int(wrong[0]) == 0

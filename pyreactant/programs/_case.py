@@ -1,0 +1,162 @@
+"""Case: a program with all that a check of it must know, and nothing that a runtime says."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .._dtypes import as_dtype
+from .._mesh import Mesh
+from .._program import Program
+from .._sharding import Index
+from .._source import Source
+from ._layout import Input as Input
+from ._layout import Layout as Layout
+from ._layout import Output as Output
+from ._layout import Shape as Shape
+from ._layout import Spec as Spec
+from ._layout import cuts_evenly
+from ._layout import default_spec as default_spec
+
+if TYPE_CHECKING:
+    from ..crosscheck._model import Model
+    from ..crosscheck._tracked import Tracked
+
+
+def no_static(size: int) -> Mapping[str, Any]:
+    """A program without static arguments."""
+    return {}
+
+
+def no_contraction(output: int) -> tuple[tuple[int, int], ...]:
+    """A program that sums over no dimension of its inputs."""
+    return ()
+
+
+def no_count(mesh: Mesh, layout: Layout, size: int, dtype: str) -> int | None:
+    """A program without a closed form of what it communicates."""
+    return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """A program with its inputs, layouts, oracle and what is known of its sums and traffic.
+
+    Attributes:
+        program: What runs, with a body for each runtime.
+        summary: One line.
+        dtypes: Element types it is checked with, the default first.
+        default_size: The "n" of its shapes where nothing is said.
+        inputs: Its arguments, from size and dtype.
+        outputs: Shape and dtype of its results, from size and dtype; None where only the runtime
+            knows them.
+        candidates: Specs it takes on a mesh, the default first; `layouts` drops those whose
+            blocks would not be equal.
+        static: Keyword arguments of the bodies, from the size.
+        needs: Which part of each input the block ``index`` of output number ``output`` depends
+            on: ``needs(output, index, shapes)`` with the shapes of the inputs.
+        oracle: That block from exactly those parts: ``oracle(output, index, parts, shapes)``. It
+            takes NumPy arrays, or Tracked ones where results are rounded. None: no oracle.
+        exact: Whether results must be equal bit by bit in every dtype.
+        random: Whether all sums run over data without structure (see `Model.random`).
+        contracted: The (input, dimension) of which each element of an output needs all, as it
+            sums over it, sorts it or divides by its sum.
+        communicated: Bytes that a device receives, at most, by the algorithm that the program's
+            module names: ``communicated(mesh, layout, size, dtype)``, or None.
+    """
+
+    program: Program
+    summary: str
+    dtypes: tuple[str, ...]
+    default_size: int
+    inputs: Callable[[int, str], tuple[Input, ...]]
+    outputs: Callable[[int, str], tuple[Output, ...]] | None
+    candidates: Callable[[Mesh, int], Iterable[Layout]]
+    needs: Callable[[int, Index, tuple[Shape, ...]], tuple[Index, ...]]
+    oracle: Callable[[int, Index, tuple[Any, ...], tuple[Shape, ...]], Any] | None
+    static: Callable[[int], Mapping[str, Any]] = no_static
+    exact: bool = False
+    random: bool = False
+    contracted: Callable[[int], tuple[tuple[int, int], ...]] = no_contraction
+    communicated: Callable[[Mesh, Layout, int, str], int | None] = no_count
+
+    @property
+    def name(self) -> str:
+        """The program's name."""
+        return self.program.name
+
+    def size_for(self, mesh: Mesh) -> int:
+        """The default size, or the next above it that every way to cut over this mesh divides."""
+        unit = 4 * mesh.size  # some dimensions are a quarter of n
+        return -(-self.default_size // unit) * unit
+
+    def layouts(self, mesh: Mesh, size: int | None = None) -> tuple[Layout, ...]:
+        """The layouts of this mesh that cut all arrays into equal blocks, the default first.
+
+        Args:
+            mesh: The devices.
+            size: None is the default size.
+        """
+        size = self.default_size if size is None else size
+        return tuple(
+            layout
+            for layout in dict.fromkeys(self.candidates(mesh, size))
+            if self.fits(mesh, layout, size)
+        )
+
+    def fits(self, mesh: Mesh, layout: Layout, size: int) -> bool:
+        """Whether a layout cuts all arrays into equal blocks."""
+        dtype = self.dtypes[0]
+        shapes = [one.shape for one in self.inputs(size, dtype)]
+        specs = [*layout.in_specs]
+        if self.outputs is not None:
+            shapes += [one.shape for one in self.outputs(size, dtype)]
+            specs += layout.out_specs
+        if len(shapes) != len(specs):
+            return False
+        return all(map(lambda spec, shape: cuts_evenly(mesh, spec, shape), specs, shapes))
+
+    def is_exact(self, dtype: str) -> bool:
+        """Whether results in this dtype must be equal to the oracle's bit by bit."""
+        return self.exact or as_dtype(dtype).kind in "biu"
+
+    def expected(
+        self,
+        output: int,
+        index: Index,
+        sources: tuple[Source, ...],
+        model: "Model | None",
+    ) -> "Tracked | np.ndarray":
+        """One block of an output by the oracle, from the parts of the inputs that it needs.
+
+        An `Estimated` block is one whose error bound is not derived but estimated.
+
+        Args:
+            output: Number of the output.
+            index: The block.
+            sources: Of the inputs.
+            model: How the runtime rounds; None for exact results.
+        """
+        from ..crosscheck._tracked import track
+
+        if self.oracle is None:
+            raise NotImplementedError(f"program {self.name!r} has no oracle")
+        shapes = tuple(one.shape for one in sources)
+        needs = self.needs(output, index, shapes)
+        parts: list[Any] = [one.read(part) for one, part in zip(sources, needs, strict=True)]
+        if model is not None:
+            # Indices and other whole numbers choose; they are not rounded.
+            parts = [track(a, model) if a.dtype.kind not in "biu" else a for a in parts]
+        return self.oracle(output, index, tuple(parts), shapes)
+
+    @classmethod
+    def of(cls, program: Program) -> "Case":
+        """A user's program as a case: inputs by its shapes, the whole of its oracle.
+
+        Raises:
+            InvalidArgumentError: It does not say the shapes of its inputs.
+        """
+        from ._user import case_of
+
+        return case_of(program)

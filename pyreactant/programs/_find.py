@@ -1,0 +1,71 @@
+"""Cases by name: the built-in ones, and a user's own."""
+
+import difflib
+import importlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from .._errors import InvalidArgumentError
+from .._program import Program
+from ._case import Case
+
+NAMES = (
+    "matmul", "matmul_transposed", "gram", "matvec", "batched_matmul", "row_sum", "full_sum",
+    "softmax", "layer_norm", "attention", "heat", "fft", "fft2", "transpose", "cumsum", "sort",
+    "gather", "perceptron", "perceptron_gradient", "sgd_step", "random_fill",
+)  # fmt: skip
+"""The built-in programs, in the order in which reports show them."""
+
+
+class _Cases(Mapping[str, Case]):
+    """The built-in cases by name; a module is imported when its case is asked for."""
+
+    def __getitem__(self, name: str) -> Case:
+        if name not in NAMES:
+            raise KeyError(name)
+        case: Case = importlib.import_module(f".{name}", __package__).CASE
+        return case
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(NAMES)
+
+    def __len__(self) -> int:
+        return len(NAMES)
+
+
+CASES: Mapping[str, Case] = _Cases()
+
+
+def find_case(name: str) -> Case:
+    """The case of a built-in program, or of a user's "package.module:object".
+
+    Args:
+        name: A name from `CASES`, or where a `Case` or a `Program` is.
+
+    Raises:
+        InvalidArgumentError: There is no such program, or it is neither of these.
+    """
+    if name in CASES:
+        return CASES[name]
+    module, colon, path = name.partition(":")
+    if not (module and colon and path):
+        near = difflib.get_close_matches(name, NAMES, n=1)
+        hint = f"did you mean {near[0]!r}? " if near else ""
+        raise InvalidArgumentError(
+            f"no program {name!r}: {hint}the built-in ones are {', '.join(NAMES)}; a program of "
+            "your own is named 'package.module:object'"
+        )
+    try:
+        found: Any = importlib.import_module(module)
+        for part in path.split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError) as error:
+        raise InvalidArgumentError(f"cannot import program {name!r}: {error}") from error
+    if isinstance(found, Program):
+        return Case.of(found)
+    if not isinstance(found, Case):
+        raise InvalidArgumentError(
+            f"{name!r} must be a pyreactant.Program or a pyreactant.programs.Case, got "
+            f"{type(found).__name__}"
+        )
+    return found

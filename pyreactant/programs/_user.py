@@ -1,0 +1,138 @@
+"""A user's Program as a case: what can be known of it without more being said."""
+
+import functools
+import hashlib
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+
+from .._errors import InvalidArgumentError
+from .._mesh import Mesh
+from .._program import Program, load
+from .._sharding import Index
+from .._source import RandomSource
+from ._case import Case, Input, Layout, Output, Shape, default_spec
+from ._letters import as_entry
+
+DTYPES = ("float32", "float64", "bfloat16", "float16", "complex64", "complex128", "int32", "bool")
+
+
+def case_of(program: Program) -> Case:
+    """As `Case.of`."""
+    if not program.inputs:
+        raise InvalidArgumentError(
+            f"Program {program.name!r}: a cross-check must know the shapes of its arguments; give "
+            "them, for instance Program(..., inputs=(('n', 'n'), ('n',)))"
+        )
+    oracle = None if program.oracle is None else load(program, "oracle")
+
+    def inputs(n: int, dtype: str) -> tuple[Input, ...]:
+        return tuple(
+            Input(f"argument {i}", tuple(_size(entry, n) for entry in shape), dtype)
+            for i, shape in enumerate(program.inputs)
+        )
+
+    outputs = None if oracle is None else functools.lru_cache(_Shapes(oracle, inputs))
+
+    def candidates(mesh: Mesh, n: int) -> Iterable[Layout]:
+        shapes = [one.shape for one in inputs(n, DTYPES[0])]
+        results = [] if outputs is None else [one.shape for one in outputs(n, DTYPES[0])]
+        default = tuple(default_spec(mesh, shape) for shape in results)
+        rows = (as_entry(mesh.axis_names),)
+        yield Layout(tuple(default_spec(mesh, shape) for shape in shapes), default)
+        yield Layout(tuple(rows if shape else () for shape in shapes), default)
+        yield Layout(tuple(() for _ in shapes), default)
+
+    return Case(
+        program=program,
+        summary=f"user's program {program.jax or program.julia}",
+        dtypes=DTYPES,
+        default_size=64,
+        inputs=inputs,
+        outputs=outputs,
+        candidates=candidates,
+        needs=_everything,
+        oracle=None if oracle is None else _Whole(oracle),
+    )
+
+
+class _Shapes:
+    """Shapes of the results, which the oracle alone knows: it is run once."""
+
+    def __init__(
+        self, oracle: Callable[..., Any], inputs: Callable[[int, str], tuple[Input, ...]]
+    ) -> None:
+        self._oracle, self._inputs = oracle, inputs
+
+    def __call__(self, n: int, dtype: str) -> tuple[Output, ...]:
+        from ..crosscheck._estimate import outputs
+
+        arrays = [
+            RandomSource(one.shape, one.dtype, 0, i).read(tuple(slice(0, m) for m in one.shape))
+            for i, one in enumerate(self._inputs(n, dtype))
+        ]
+        with np.errstate(all="ignore"):
+            results = outputs(self._oracle(*map(_in_full, arrays)))
+        return tuple(Output(one.shape, None) for one in results)
+
+
+class _Whole:
+    """A block of what the whole oracle gives; the last result is kept, as blocks share it."""
+
+    def __init__(self, oracle: Callable[..., Any]) -> None:
+        self._oracle = oracle
+        self._key, self._results = b"", ()
+
+    def __call__(
+        self, output: int, index: Index, parts: tuple[Any, ...], shapes: tuple[Shape, ...]
+    ) -> Any:
+        key = _digest(parts)
+        if key != self._key:
+            self._results, self._key = self._run(parts), key
+        return self._results[output][index]
+
+    def _run(self, parts: tuple[Any, ...]) -> Any:
+        from ..crosscheck._estimate import estimate, outputs
+        from ..crosscheck._tracked import Tracked, as_tracked
+
+        tracked = [part for part in parts if isinstance(part, Tracked)]
+        if not tracked:
+            return outputs(self._oracle(*parts))
+        model = tracked[0].model
+        try:
+            results = self._oracle(*parts)
+            several = results if isinstance(results, (tuple, list)) else (results,)
+            return tuple(as_tracked(one, model) for one in several)
+        except Exception:  # whatever an oracle does with what is no plain array
+            plain = tuple(p.value if isinstance(p, Tracked) else p for p in parts)
+            with np.errstate(all="ignore"):
+                return estimate(self._oracle, plain, model)
+
+
+def _everything(output: int, index: Index, shapes: tuple[Shape, ...]) -> tuple[Index, ...]:
+    return tuple(tuple(slice(0, n) for n in shape) for shape in shapes)
+
+
+def _size(entry: str | int, n: int) -> int:
+    if isinstance(entry, int):
+        return entry
+    return int(entry[:-1] or 1) * n
+
+
+def _in_full(array: np.ndarray) -> np.ndarray:
+    """Short floats as NumPy's own, as oracles know them."""
+    return array.astype(np.float64) if array.dtype.kind not in "biufc" else array
+
+
+def _digest(parts: tuple[Any, ...]) -> bytes:
+    from ..crosscheck._tracked import Tracked
+
+    digest = hashlib.blake2b(digest_size=16)
+    for part in parts:
+        value = part.value if isinstance(part, Tracked) else part
+        digest.update(f"{value.dtype}{value.shape}".encode())
+        digest.update(np.ascontiguousarray(value).view(np.uint8).data)
+        if isinstance(part, Tracked):
+            digest.update(repr(part.model).encode())
+    return digest.digest()

@@ -1,0 +1,64 @@
+"""Attention in several heads: ``softmax(q k' / sqrt(d)) v``.
+
+Communicated bytes: where keys are cut, each device attends to its own, and the largest score and
+the sum of each row and the weighted values are put together (three all-reduces). Where a mesh
+axis cuts queries and keys, each device fetches the keys and values that it lacks.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from .._dtypes import as_dtype
+from .._mesh import Mesh
+from ._build import letter_case
+from ._case import Layout
+from ._letters import Letters, as_entry
+from ._traffic import all_reduce, fetched
+
+
+def body(q: Any, k: Any, v: Any) -> Any:
+    """JAX."""
+    import jax
+
+    scores = q @ k.swapaxes(1, 2) * q.shape[2] ** -0.5
+    return jax.nn.softmax(scores, axis=2) @ v
+
+
+def oracle(q: Any, k: Any, v: Any) -> Any:
+    """NumPy."""
+    scores = q @ np.swapaxes(k, 1, 2) * q.shape[2] ** -0.5
+    weights = np.exp(scores - scores.max(axis=2, keepdims=True))
+    return weights / weights.sum(axis=2, keepdims=True) @ v
+
+
+LETTERS = Letters(
+    "hqd,hkd,hke->hqe",
+    sizes=dict.fromkeys("hde", lambda n: max(1, n // 4)),
+    cut="hqk",
+)
+
+
+def _sequence_parallel(mesh: Mesh, n: int) -> Iterable[Layout]:
+    """Heads over the first mesh axis, the sequence over the others, in all arrays."""
+    *heads, last = mesh.axis_names
+    spec = (as_entry(tuple(heads)), last)
+    yield Layout((spec,) * 3, (spec,))
+
+
+def _communicated(mesh: Mesh, layout: Layout, size: int, dtype: str) -> int | None:
+    axes = LETTERS.axes(layout)
+    if axes is None:
+        return fetched(CASE, mesh, layout, size, dtype)
+    if axes["d"] or axes["e"]:
+        return None
+    rows, values = (LETTERS.block_elements(one, mesh, axes, size) for one in ("hq", "hqe"))
+    devices = LETTERS.cut_of("k", mesh, axes)
+    return all_reduce((2 * rows + values) * as_dtype(dtype).itemsize, devices)
+
+
+CASE = letter_case(
+    "attention", "attention in several heads", LETTERS, oracle, dtypes=("float32", "float64"),
+    default_size=32, extra=_sequence_parallel, communicated=_communicated,
+)  # fmt: skip

@@ -1,0 +1,51 @@
+"""The cumulative sum along each row.
+
+Communicated bytes: each device sums its parts of rows and tells the others (an all-gather of one
+number per row and device).
+"""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from .._dtypes import as_dtype
+from .._mesh import Mesh
+from .._sharding import Index
+from ._build import letter_case
+from ._case import Layout, Shape
+from ._letters import Letters
+
+
+def body(x: Any) -> Any:
+    """JAX."""
+    return x.cumsum(axis=1, dtype=x.dtype)
+
+
+def oracle(x: Any) -> Any:
+    """NumPy."""
+    return np.cumsum(x, axis=1)
+
+
+LETTERS = Letters("ij->ij", whole="j")
+
+
+def _needs(output: int, index: Index, shapes: tuple[Shape, ...]) -> tuple[Index, ...]:
+    return ((index[0], slice(0, index[1].stop)),)
+
+
+def _communicated(mesh: Mesh, layout: Layout, size: int, dtype: str) -> int | None:
+    axes = LETTERS.axes(layout)
+    if axes is None:
+        return None
+    rows = LETTERS.block_elements("i", mesh, axes, size)
+    return (LETTERS.cut_of("j", mesh, axes) - 1) * rows * as_dtype(dtype).itemsize
+
+
+CASE = replace(
+    letter_case(
+        "cumsum", "cumulative sum along each row", LETTERS, oracle,
+        dtypes=("float32", "float64", "int32"), communicated=_communicated,
+    ),
+    needs=_needs,
+)  # fmt: skip

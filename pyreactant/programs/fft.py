@@ -1,0 +1,45 @@
+"""The Fourier transform of each row.
+
+Communicated bytes: a device exchanges parts of rows for whole ones, transforms them, and exchanges
+them back (two all-to-alls).
+"""
+
+from typing import Any
+
+import numpy as np
+
+from .._dtypes import as_dtype
+from .._mesh import Mesh
+from ._build import letter_case
+from ._case import Layout
+from ._letters import Letters
+from ._traffic import all_to_all
+
+
+def body(x: Any) -> Any:
+    """JAX."""
+    import jax.numpy as jnp
+
+    return jnp.fft.fft(x, axis=1)
+
+
+def oracle(x: Any) -> Any:
+    """NumPy."""
+    return np.fft.fft(x, axis=1)
+
+
+LETTERS = Letters("ij->ij", whole="j")
+
+
+def _communicated(mesh: Mesh, layout: Layout, size: int, dtype: str) -> int | None:
+    axes = LETTERS.axes(layout)
+    if axes is None:
+        return None
+    block = LETTERS.block_elements("ij", mesh, axes, size) * as_dtype(dtype).itemsize
+    return 2 * all_to_all(block, LETTERS.cut_of("j", mesh, axes))
+
+
+CASE = letter_case(
+    "fft", "Fourier transform of each row", LETTERS, oracle,
+    dtypes=("complex64", "complex128"), communicated=_communicated,
+)  # fmt: skip

@@ -1,0 +1,73 @@
+"""The products of all pairs of columns, ``x.T @ x``.
+
+Communicated bytes: each device fetches the columns that its block needs, of the rows that it
+holds, and the partial products are summed where the rows are cut (all-reduce). None where the
+result is cut in both dimensions.
+"""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+from .._dtypes import as_dtype
+from .._mesh import Mesh
+from .._sharding import Index
+from ._build import NUMBERS, letter_case
+from ._case import Layout, Shape
+from ._letters import Letters, assignments, spec
+from ._traffic import all_reduce
+
+
+def body(x: Any) -> Any:
+    """JAX."""
+    return x.T @ x
+
+
+def oracle(x: Any) -> Any:
+    """NumPy."""
+    return x.T @ x
+
+
+LETTERS = Letters("ki->ij")
+
+
+def _candidates(mesh: Mesh, n: int) -> Iterable[Layout]:
+    for cuts in assignments("kij", mesh):
+        yield Layout((spec("ki", cuts),), (spec("ij", cuts),))
+
+
+def _columns(index: Index) -> slice:
+    """The columns between the first and the last that a block needs."""
+    left, right = index
+    return slice(min(left.start, right.start), max(left.stop, right.stop))
+
+
+def _needs(output: int, index: Index, shapes: tuple[Shape, ...]) -> tuple[Index, ...]:
+    return ((slice(0, shapes[0][0]), _columns(index)),)
+
+
+def _block(output: int, index: Index, parts: tuple[Any, ...], shapes: tuple[Shape, ...]) -> Any:
+    start = _columns(index).start
+    left, right = (parts[0][:, s.start - start : s.stop - start] for s in index)
+    return left.T @ right
+
+
+def _communicated(mesh: Mesh, layout: Layout, size: int, dtype: str) -> int | None:
+    axes = LETTERS.axes(layout)
+    if axes is None or (axes["i"] and axes["j"]):
+        return None
+    k, i, j = (LETTERS.cut_of(letter, mesh, axes) for letter in "kij")
+    fetched = (size // k) * (size - size // i)
+    return fetched * as_dtype(dtype).itemsize + all_reduce(
+        (size // i) * (size // j) * as_dtype(dtype).itemsize, k
+    )
+
+
+CASE = replace(
+    letter_case("gram", "products of all pairs of columns", LETTERS, oracle, dtypes=NUMBERS),
+    candidates=_candidates,
+    needs=_needs,
+    oracle=_block,
+    contracted=lambda output: ((0, 0),),
+    communicated=_communicated,
+)

@@ -1,0 +1,94 @@
+"""Heat in a plate with cold edges: a five-point stencil, repeated in a loop.
+
+Communicated bytes: in each step a device receives one row or column of its neighbours on each
+side on which its block is cut (halo exchange).
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from .._dtypes import as_dtype
+from .._mesh import Mesh
+from .._sharding import Index
+from ._build import letter_case
+from ._case import Layout, Shape
+from ._letters import Letters
+
+STEPS = 4
+RATE = 0.125
+
+
+def body(u: Any, *, steps: int) -> Any:
+    """JAX."""
+    import jax
+    import jax.numpy as jnp
+
+    # Padding by 1 on one side and -1 on the other is what XLA cuts best: a row is exchanged. Of
+    # slices of an array with a border it makes all that and many times the bytes.
+    def shifted(u: Any, low: int, dimension: int) -> Any:
+        widths = [(low, -low, 0) if d == dimension else (0, 0, 0) for d in range(2)]
+        return jax.lax.pad(u, jnp.zeros((), u.dtype), widths)
+
+    def step(_: Any, u: Any) -> Any:
+        around = shifted(u, 1, 0) + shifted(u, -1, 0) + shifted(u, 1, 1) + shifted(u, -1, 1)
+        return u + RATE * (around - 4 * u)
+
+    return jax.lax.fori_loop(0, steps, step, u)
+
+
+def oracle(u: Any, *, steps: int = STEPS) -> Any:
+    """NumPy."""
+    for _ in range(steps):
+        p = np.pad(u, 1)
+        around = p[:-2, 1:-1] + p[2:, 1:-1] + p[1:-1, :-2] + p[1:-1, 2:]
+        u = u + RATE * (around - 4 * u)
+    return u
+
+
+LETTERS = Letters("ij->ij")
+
+
+def _needs(output: int, index: Index, shapes: tuple[Shape, ...]) -> tuple[Index, ...]:
+    return (
+        tuple(
+            slice(max(0, s.start - STEPS), min(n, s.stop + STEPS))
+            for s, n in zip(index, shapes[0], strict=True)
+        ),
+    )
+
+
+def _block(output: int, index: Index, parts: tuple[Any, ...], shapes: tuple[Shape, ...]) -> Any:
+    """What the false edges of a part spoil moves inwards by one element a step: not this far."""
+    (need,) = _needs(output, index, shapes)
+    inner = (slice(s.start - n.start, s.stop - n.start) for s, n in zip(index, need, strict=True))
+    return oracle(parts[0])[tuple(inner)]
+
+
+def _communicated(mesh: Mesh, layout: Layout, size: int, dtype: str) -> int | None:
+    axes = LETTERS.axes(layout)
+    if axes is None:
+        return None
+    rows, columns = (LETTERS.cut_of(letter, mesh, axes) for letter in "ij")
+    edges = _neighbours(rows) * (size // columns) + _neighbours(columns) * (size // rows)
+    return STEPS * edges * as_dtype(dtype).itemsize
+
+
+def _neighbours(cut: int) -> int:
+    return min(cut - 1, 2)
+
+
+def _static(size: int) -> Mapping[str, Any]:
+    return {"steps": STEPS}
+
+
+CASE = replace(
+    letter_case(
+        "heat", "heat equation, five-point stencil in a loop", LETTERS, oracle,
+        dtypes=("float32", "float64"), communicated=_communicated, static=_static,
+    ),
+    needs=_needs,
+    oracle=_block,
+)  # fmt: skip

@@ -1,0 +1,40 @@
+"""Each row minus its mean, over its standard deviation, times a gain and plus a shift.
+
+Communicated bytes: the mean of each row, then its variance, each found on the devices and then
+over them (two all-reduces of one number per row).
+"""
+
+from typing import Any
+
+import numpy as np
+
+from ._build import letter_case
+from ._letters import Letters
+from ._traffic import reduced
+
+EPSILON = 2.0**-10
+"""Keeps the root away from zero; a power of two, so that every type holds it."""
+
+
+def body(x: Any, gain: Any, shift: Any) -> Any:
+    """JAX."""
+    import jax.numpy as jnp
+
+    centred = x - x.mean(axis=1, keepdims=True)
+    variance = (centred * centred).mean(axis=1, keepdims=True)
+    return centred / jnp.sqrt(variance + EPSILON) * gain + shift
+
+
+def oracle(x: Any, gain: Any, shift: Any) -> Any:
+    """NumPy."""
+    centred = x - x.mean(axis=1, keepdims=True)
+    variance = (centred * centred).mean(axis=1, keepdims=True)
+    return centred / np.sqrt(variance + EPSILON) * gain + shift
+
+
+LETTERS = Letters("ij,j,j->ij", whole="j")
+
+CASE = letter_case(
+    "layer_norm", "layer normalisation of each row", LETTERS, oracle,
+    communicated=reduced(LETTERS, passes=2),
+)  # fmt: skip

@@ -1,0 +1,51 @@
+"""The matrix product ``x @ y``.
+
+Communicated bytes: where x's columns and y's rows are cut alike, each device multiplies what it
+has and the partial products are summed (all-reduce); else each device fetches the rows of x and
+the columns of y that its block needs.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+from .._mesh import Mesh
+from ._build import NUMBERS, letter_case
+from ._case import Layout, default_spec
+from ._letters import Letters
+from ._traffic import fetched, reduced
+
+
+def body(x: Any, y: Any) -> Any:
+    """JAX."""
+    return x @ y
+
+
+def oracle(x: Any, y: Any) -> Any:
+    """NumPy."""
+    return x @ y
+
+
+LETTERS = Letters("mk,kn->mn")
+
+
+def _reference(mesh: Mesh, n: int) -> Iterable[Layout]:
+    """The layout of `pyreactant matmul`: every array cut by rows and columns."""
+    spec = default_spec(mesh, (n, n))
+    if len(mesh.axis_names) > 1:
+        yield Layout((spec, spec), (spec,))
+
+
+def _communicated(mesh: Mesh, layout: Layout, size: int, dtype: str) -> int:
+    sums = reduced(LETTERS)(mesh, layout, size, dtype)
+    return fetched(CASE, mesh, layout, size, dtype) if sums is None else sums
+
+
+CASE = letter_case(
+    "matmul",
+    "matrix product",
+    LETTERS,
+    oracle,
+    dtypes=NUMBERS,
+    extra=_reference,
+    communicated=_communicated,
+)

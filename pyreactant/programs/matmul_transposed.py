@@ -1,0 +1,29 @@
+"""The product with a transposed matrix, ``x @ y.T``.
+
+Communicated bytes: where the columns of both are cut alike, partial products are summed
+(all-reduce); else each device fetches the rows of x and of y that its block needs.
+"""
+
+from typing import Any
+
+from ._build import NUMBERS, letter_case
+from ._letters import Letters
+from ._traffic import reduced
+
+
+def body(x: Any, y: Any) -> Any:
+    """JAX."""
+    return x @ y.T
+
+
+def oracle(x: Any, y: Any) -> Any:
+    """NumPy."""
+    return x @ y.T
+
+
+LETTERS = Letters("mk,nk->mn")
+
+CASE = letter_case(
+    "matmul_transposed", "product with a transposed matrix", LETTERS, oracle, dtypes=NUMBERS,
+    communicated=reduced(LETTERS),
+)  # fmt: skip

@@ -1,0 +1,56 @@
+"""A perceptron with two layers, ``tanh(x w + c) v + d``.
+
+Communicated bytes: where the inputs are cut, partial sums of the hidden layer are summed; where
+the hidden layer is, those of the result (all-reduce).
+"""
+
+from typing import Any
+
+import numpy as np
+
+from .._dtypes import as_dtype
+from .._mesh import Mesh
+from ._build import letter_case
+from ._case import Layout
+from ._letters import Letters
+from ._traffic import all_reduce
+
+
+def body(x: Any, w: Any, c: Any, v: Any, d: Any) -> Any:
+    """JAX."""
+    import jax.numpy as jnp
+
+    return jnp.tanh(x @ w + c) @ v + d
+
+
+def oracle(x: Any, w: Any, c: Any, v: Any, d: Any) -> Any:
+    """NumPy."""
+    return np.tanh(x @ w + c) @ v + d
+
+
+LETTERS = Letters("bi,ih,h,ho,o->bo", cut="bhi")
+
+
+def weight_scale(n: int) -> float:
+    """The power of two that keeps sums of n products of such numbers near 1."""
+    return 2.0 ** -round(np.log2(n) / 2)
+
+
+def _communicated(mesh: Mesh, layout: Layout, size: int, dtype: str) -> int | None:
+    axes = LETTERS.axes(layout)
+    return None if axes is None else forward(LETTERS, mesh, axes, size, dtype)
+
+
+def forward(letters: Letters, mesh: Mesh, axes: Any, size: int, dtype: str) -> int:
+    """Bytes of the two layers, from the inputs to the result."""
+    hidden, result = (letters.block_elements(one, mesh, axes, size) for one in ("bh", "bo"))
+    itemsize = as_dtype(dtype).itemsize
+    return all_reduce(hidden * itemsize, letters.cut_of("i", mesh, axes)) + all_reduce(
+        result * itemsize, letters.cut_of("h", mesh, axes)
+    )
+
+
+CASE = letter_case(
+    "perceptron", "two layers with tanh", LETTERS, oracle, dtypes=("float32", "float64"),
+    scales={1: weight_scale, 3: weight_scale}, communicated=_communicated,
+)  # fmt: skip

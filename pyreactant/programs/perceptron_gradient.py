@@ -1,0 +1,61 @@
+"""The gradient of a two-layer perceptron's loss: jax.grad against Enzyme.
+
+The loss is half the squared distance from the targets, ``|tanh(x w + c) v + d - t|^2 / 2``, in
+the mean over the batch. It is derived by w, c, v and d; the oracle has the derivatives by hand.
+
+Communicated bytes: those of the perceptron, and the gradients summed where the batch is cut.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from .._dtypes import as_dtype
+from .._mesh import Mesh
+from ._build import letter_case
+from ._case import Layout
+from ._letters import Letters
+from ._traffic import all_reduce
+from .perceptron import forward, weight_scale
+
+
+def body(x: Any, w: Any, c: Any, v: Any, d: Any, t: Any) -> Any:
+    """JAX."""
+    import jax
+    import jax.numpy as jnp
+
+    def loss(w: Any, c: Any, v: Any, d: Any) -> Any:
+        residual = jnp.tanh(x @ w + c) @ v + d - t
+        return (residual * residual).sum() / (2 * x.shape[0])
+
+    return jax.grad(loss, argnums=(0, 1, 2, 3))(w, c, v, d)
+
+
+def oracle(x: Any, w: Any, c: Any, v: Any, d: Any, t: Any) -> Any:
+    """NumPy."""
+    hidden = np.tanh(x @ w + c)
+    residual = (hidden @ v + d - t) / x.shape[0]
+    back = residual @ v.T * (1 - hidden * hidden)
+    return x.T @ back, back.sum(axis=0), hidden.T @ residual, residual.sum(axis=0)
+
+
+LETTERS = Letters("bi,ih,h,ho,o,bo->ih,h,ho,o", whole="iho", cut="bh")
+
+
+def communicated(mesh: Mesh, layout: Layout, size: int, dtype: str) -> int | None:
+    """Bytes of the forward pass and of the gradients' sums over the batch."""
+    axes = LETTERS.axes(layout)
+    if axes is None:
+        return None
+    gradients = sum(LETTERS.block_elements(one, mesh, axes, size) for one in LETTERS.outputs)
+    batch = LETTERS.cut_of("b", mesh, axes)
+    return forward(LETTERS, mesh, axes, size, dtype) + all_reduce(
+        gradients * as_dtype(dtype).itemsize, batch
+    )
+
+
+CASE = letter_case(
+    "perceptron_gradient", "its gradient, by automatic differentiation", LETTERS, oracle,
+    dtypes=("float32", "float64"), scales={1: weight_scale, 3: weight_scale},
+    communicated=communicated,
+)  # fmt: skip

@@ -1,0 +1,73 @@
+"""Random numbers from a counter: each a function of its row's key and its column, equal bit by bit.
+
+The number in column j is a hash of ``j * 0x9E3779B9 + key`` modulo 2**32: two rounds of shift,
+exclusive or and multiplication, with the constants of C. Wellons's lowbias32. Its upper 24 bits
+make a float32 in [0, 1). Only whole numbers are computed, so nothing rounds.
+
+Communicated bytes: none, as each device knows where its block is and has its rows' keys.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from .._sharding import Index
+from ._build import letter_case
+from ._case import Input, Output, Shape
+from ._letters import Letters
+from ._traffic import reduced
+
+
+def body(keys: Any) -> Any:
+    """JAX."""
+    import jax
+    import jax.numpy as jnp
+
+    n = keys.shape[0]
+    columns = jax.lax.broadcasted_iota(jnp.uint32, (n, n), 1)
+    bits = _hash(keys[:, None], columns, jnp.uint32)
+    return (bits >> jnp.uint32(8)).astype(jnp.float32) * jnp.float32(2**-24)
+
+
+def oracle(keys: Any) -> Any:
+    """NumPy."""
+    return _fill(keys, slice(0, len(keys)))
+
+
+def _fill(keys: Any, columns: slice) -> np.ndarray:
+    bits = _hash(keys[:, None], np.arange(columns.start, columns.stop, dtype=np.uint32), np.uint32)
+    return (bits >> np.uint32(8)).astype(np.float32) * np.float32(2**-24)
+
+
+def _hash(key: Any, place: Any, number: Any) -> Any:
+    bits = place * number(0x9E3779B9) + key
+    bits = (bits ^ (bits >> number(16))) * number(0x7FEB352D)
+    bits = (bits ^ (bits >> number(15))) * number(0x846CA68B)
+    return bits ^ (bits >> number(16))
+
+
+LETTERS = Letters("i->ij")
+
+
+def _inputs(n: int, dtype: str) -> tuple[Input, ...]:
+    return (Input("keys", (n,), "uint32", kind="indices", high=2**32 - 1),)
+
+
+def _outputs(n: int, dtype: str) -> tuple[Output, ...]:
+    return (Output((n, n), "float32"),)
+
+
+def _block(output: int, index: Index, parts: tuple[Any, ...], shapes: tuple[Shape, ...]) -> Any:
+    return _fill(parts[0], index[1])
+
+
+CASE = replace(
+    letter_case(
+        "random_fill", "random numbers from a counter", LETTERS, oracle, dtypes=("float32",),
+        communicated=reduced(LETTERS), exact=True,
+    ),
+    inputs=_inputs,
+    outputs=_outputs,
+    oracle=_block,
+)  # fmt: skip

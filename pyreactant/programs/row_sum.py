@@ -1,0 +1,27 @@
+"""The sum of each row, of a matrix whose rows may be cut.
+
+Communicated bytes: each device sums its parts of rows, then these are summed (all-reduce).
+"""
+
+from typing import Any
+
+from ._build import NUMBERS, letter_case
+from ._letters import Letters
+from ._traffic import reduced
+
+
+def body(x: Any) -> Any:
+    """JAX."""
+    return x.sum(axis=1, dtype=x.dtype)
+
+
+def oracle(x: Any) -> Any:
+    """NumPy."""
+    return x.sum(axis=1)
+
+
+LETTERS = Letters("ij->i")
+
+CASE = letter_case(
+    "row_sum", "sum of each row", LETTERS, oracle, dtypes=NUMBERS, communicated=reduced(LETTERS)
+)

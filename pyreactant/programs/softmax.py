@@ -1,0 +1,34 @@
+"""The softmax of each row, of a matrix whose rows may be cut.
+
+Communicated bytes: the largest element of each row, then the sum of its exponentials, each found
+on the devices and then over them (two all-reduces of one number per row).
+"""
+
+from typing import Any
+
+import numpy as np
+
+from ._build import REALS, letter_case
+from ._letters import Letters
+from ._traffic import reduced
+
+
+def body(x: Any) -> Any:
+    """JAX."""
+    import jax
+
+    return jax.nn.softmax(x, axis=1)
+
+
+def oracle(x: Any) -> Any:
+    """NumPy."""
+    e = np.exp(x - x.max(axis=1, keepdims=True))
+    return e / e.sum(axis=1, keepdims=True)
+
+
+LETTERS = Letters("ij->ij", whole="j")
+
+CASE = letter_case(
+    "softmax", "softmax of each row", LETTERS, oracle, dtypes=REALS,
+    communicated=reduced(LETTERS, passes=2),
+)  # fmt: skip

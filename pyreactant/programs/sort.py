@@ -1,0 +1,46 @@
+"""Each row sorted, of a matrix whose rows may be cut.
+
+Communicated bytes: a device exchanges parts of rows for whole ones, sorts them, and exchanges them
+back (two all-to-alls).
+"""
+
+from typing import Any
+
+import numpy as np
+
+from .._dtypes import as_dtype
+from .._mesh import Mesh
+from ._build import letter_case
+from ._case import Layout
+from ._letters import Letters
+from ._traffic import all_to_all
+
+
+def body(x: Any) -> Any:
+    """JAX."""
+    import jax.numpy as jnp
+
+    return jnp.sort(x, axis=1)
+
+
+def oracle(x: Any) -> Any:
+    """NumPy."""
+    return np.sort(x, axis=1)
+
+
+LETTERS = Letters("ij->ij", whole="j")
+
+
+def _communicated(mesh: Mesh, layout: Layout, size: int, dtype: str) -> int | None:
+    axes = LETTERS.axes(layout)
+    if axes is None:
+        return None
+    block = LETTERS.block_elements("ij", mesh, axes, size) * as_dtype(dtype).itemsize
+    return 2 * all_to_all(block, LETTERS.cut_of("j", mesh, axes))
+
+
+CASE = letter_case(
+    "sort", "each row sorted", LETTERS, oracle,
+    dtypes=("float32", "float64", "bfloat16", "float16", "int32"),
+    communicated=_communicated, exact=True,
+)  # fmt: skip

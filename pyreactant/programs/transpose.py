@@ -1,0 +1,45 @@
+"""The transpose, with the same specs before and after, so that blocks change devices.
+
+Communicated bytes: each device fetches what its block of the transpose is and it does not hold.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+from .._mesh import Mesh
+from ._build import letter_case
+from ._case import Layout, default_spec
+from ._letters import Letters, as_entry
+from ._traffic import fetched
+
+
+def body(x: Any) -> Any:
+    """JAX."""
+    return x.T
+
+
+def oracle(x: Any) -> Any:
+    """NumPy."""
+    return x.T
+
+
+LETTERS = Letters("ij->ji")
+
+
+def _resharded(mesh: Mesh, n: int) -> Iterable[Layout]:
+    spec = default_spec(mesh, (n, n))
+    yield Layout((spec,), (spec,))
+    rows = (as_entry(mesh.axis_names), None)
+    yield Layout((rows,), (rows,))
+    yield Layout((spec,), ((),))
+
+
+def _communicated(mesh: Mesh, layout: Layout, size: int, dtype: str) -> int:
+    return fetched(CASE, mesh, layout, size, dtype)
+
+
+CASE = letter_case(
+    "transpose", "transpose and reshard", LETTERS, oracle,
+    dtypes=("float32", "float64", "bfloat16", "float16", "complex64", "int8", "int32", "bool"),
+    extra=_resharded, communicated=_communicated, exact=True,
+)  # fmt: skip

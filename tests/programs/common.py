@@ -1,0 +1,74 @@
+"""What the tests of the built-in programs share: a case run on the process's runtime."""
+
+from typing import Any
+
+import numpy as np
+
+import pyreactant as pr
+from pyreactant._dtypes import as_dtype
+from pyreactant._source import Source
+from pyreactant.crosscheck._inputs import sources
+from pyreactant.crosscheck._model import Model
+from pyreactant.crosscheck._tracked import Tracked
+from pyreactant.programs import Case, Layout, Output
+
+LINE = pr.Mesh((8,), ("i",))
+GRID = pr.Mesh((2, 4), ("x", "y"))
+CUBE = pr.Mesh((2, 2, 2), ("a", "b", "c"), [3, 1, 7, 5, 0, 2, 4, 6])  # ids in no order
+
+
+def model_of(case: Case, dtype: str) -> Model | None:
+    """How a runtime on 8 CPU devices rounds; None where nothing does."""
+    return None if case.is_exact(dtype) else Model.of(dtype, partials=8, random=case.random)
+
+
+def whole(shape: tuple[int, ...]) -> tuple[slice, ...]:
+    """The index of all of an array."""
+    return tuple(slice(0, n) for n in shape)
+
+
+def outputs_of(case: Case, size: int, dtype: str) -> tuple[Output, ...]:
+    """The results of a case whose oracle knows them."""
+    assert case.outputs is not None
+    return case.outputs(size, dtype)
+
+
+def compiled(case: Case, mesh: pr.Mesh, layout: Layout, dtype: str, seed: int = 0) -> Any:
+    """The compiled program, its arguments, and where they come from."""
+    size = case.default_size
+    inputs = sources(case.inputs(size, dtype), seed)
+    arrays = [
+        pr.from_callback(one.shape, one.dtype, pr.NamedSharding(mesh, spec), one.read)
+        for one, spec in zip(inputs, layout.in_specs, strict=True)
+    ]
+    outs = tuple(pr.NamedSharding(mesh, spec) for spec in layout.out_specs)
+    f = pr.compile(
+        case.program, *arrays, out_sharding=outs if len(outs) > 1 else outs[0],
+        precision="highest", static=dict(case.static(size)),
+    )  # fmt: skip
+    return f, arrays, inputs
+
+
+def run(case: Case, mesh: pr.Mesh, layout: Layout, dtype: str) -> tuple[Any, tuple[Source, ...]]:
+    """The outputs, always as a tuple, and where the inputs came from."""
+    f, arrays, inputs = compiled(case, mesh, layout, dtype)
+    results = f(*arrays)
+    return results if isinstance(results, tuple) else (results,), inputs
+
+
+def check_block(got: np.ndarray, expected: Any) -> float:
+    """The largest error over its bound; bitwise where nothing is rounded."""
+    assert got.shape == expected.shape
+    if not isinstance(expected, Tracked):
+        assert got.dtype == expected.dtype
+        assert got.tobytes() == expected.tobytes()
+        return 0.0
+    error = np.abs(got.astype(expected.value.dtype) - expected.value)
+    assert np.isfinite(expected.bound).all()
+    return float(np.max(error / expected.bound, initial=0.0))
+
+
+def short_bits(x: np.ndarray) -> np.ndarray:
+    """float32 or complex64 numbers, as exact as bfloat16."""
+    halves = np.ascontiguousarray(x).view(np.float32).astype(as_dtype("bfloat16"))
+    return halves.astype(np.float32).view(x.dtype).reshape(x.shape)

@@ -1,0 +1,154 @@
+"""The oracles by blocks, what they need, and the layouts; no runtime is started."""
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pyreactant._mesh import Mesh
+from pyreactant._sharding import Index
+from pyreactant._source import ArraySource
+from pyreactant.crosscheck._inputs import sources
+from pyreactant.crosscheck._tracked import Tracked
+from pyreactant.programs import CASES, Case
+from tests.harness import REPOSITORY
+from tests.programs.common import CUBE, GRID, LINE, model_of, outputs_of, whole
+
+SIZE = 16
+
+
+def a_block(data: st.DataObject, shape: tuple[int, ...]) -> Index:
+    """A block with at least one element."""
+    index = []
+    for n in shape:
+        start = data.draw(st.integers(0, n - 1))
+        index.append(slice(start, data.draw(st.integers(start + 1, n))))
+    return tuple(index)
+
+
+def plain(block: Any) -> np.ndarray:
+    return block.value if isinstance(block, Tracked) else block
+
+
+@pytest.mark.parametrize("name", CASES)
+@settings(max_examples=15)
+@given(st.data())
+def test_blocks_are_those_of_the_whole(name: str, data: st.DataObject) -> None:
+    case = CASES[name]
+    dtype = data.draw(st.sampled_from([case.dtypes[0], case.dtypes[-1]]))
+    inputs = sources(case.inputs(SIZE, dtype), data.draw(st.integers(0, 9)))
+    for number, output in enumerate(outputs_of(case, SIZE, dtype)):
+        index = a_block(data, output.shape)
+        model = model_of(case, dtype)
+        block: Any = case.expected(number, index, inputs, model)
+        everything: Any = case.expected(number, whole(output.shape), inputs, model)
+        assert type(block) is type(everything)
+        if isinstance(block, Tracked):
+            # NumPy sums blocks of another shape in another order.
+            np.testing.assert_allclose(
+                block.value, everything.value[index], rtol=0, atol=1e-12, strict=True
+            )
+            np.testing.assert_allclose(block.bound, everything.bound[index], rtol=1e-6)
+        else:
+            np.testing.assert_array_equal(block, everything[index], strict=True)
+            assert block.dtype.name == output.dtype
+
+
+@pytest.mark.parametrize("name", CASES)
+@settings(max_examples=15)
+@given(st.data())
+def test_nothing_but_its_needs_changes_a_block(name: str, data: st.DataObject) -> None:
+    """Other numbers everywhere else in the inputs, and the whole oracle gives the same block."""
+    case = CASES[name]
+    dtype = case.dtypes[0]
+    one, other = (sources(case.inputs(SIZE, dtype), seed) for seed in (0, 1))
+    shapes = tuple(source.shape for source in one)
+    number = data.draw(st.integers(0, len(outputs_of(case, SIZE, dtype)) - 1))
+    index = a_block(data, outputs_of(case, SIZE, dtype)[number].shape)
+    needs = case.needs(number, index, shapes)
+    mixed = []
+    for a, b, need in zip(one, other, needs, strict=True):
+        array = b.read(whole(b.shape))
+        array[need] = a.read(need)
+        mixed.append(ArraySource(array))
+    shape = outputs_of(case, SIZE, dtype)[number].shape
+    before, after = (
+        plain(case.expected(number, whole(shape), tuple(s), model_of(case, dtype)))[index]
+        for s in (one, mixed)
+    )
+    np.testing.assert_allclose(before, after, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_a_case_says_of_itself(name: str) -> None:
+    case = CASES[name]
+    assert case.name == name
+    assert case.program.jax == f"pyreactant.programs.{name}:body"
+    assert case.program.julia == f"PyReactant.Programs.{name}"
+    assert case.summary
+    assert len(case.summary) < 60
+    inputs = case.inputs(SIZE, case.dtypes[0])
+    for mesh in (LINE, GRID, CUBE):
+        layouts = case.layouts(mesh)
+        assert len(set(layouts)) == len(layouts) >= 2
+        for layout in layouts:
+            assert type(layout).from_dict(layout.to_dict()) == layout
+            assert len(layout.in_specs) == len(inputs)
+            counted = case.communicated(mesh, layout, case.default_size, case.dtypes[0])
+            assert counted is None or counted >= 0
+    for number in range(len(outputs_of(case, SIZE, case.dtypes[0]))):
+        for i, dimension in case.contracted(number):
+            assert 0 <= dimension < len(inputs[i].shape)
+
+
+def test_every_program_has_a_julia_body() -> None:
+    folder = REPOSITORY / "julia" / "src" / "programs"
+    text = "\n".join(path.read_text() for path in sorted(folder.glob("*.jl")))
+    for name in CASES:
+        assert re.search(rf"^(function )?{name}\(", text, re.MULTILINE), name
+
+
+def test_layouts_that_do_not_divide_are_left_out() -> None:
+    case = CASES["matmul"]
+    assert len(case.layouts(GRID, 12)) < len(case.layouts(GRID, 16))
+    assert case.layouts(GRID, 9)[0].in_specs == ((None, None), (None, None))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_size_for_any_mesh(name: str) -> None:
+    case = CASES[name]
+    assert case.size_for(GRID) == case.size_for(LINE) == case.default_size
+    six = Mesh((2, 3), ("x", "y"))
+    size = case.size_for(six)
+    assert case.default_size <= size < case.default_size + 24
+    assert set(case.layouts(six, size)) == set(case.layouts(GRID))
+
+
+def test_defaults_cut_over_all_axes_and_the_first_product_is_that_of_the_reference_case() -> None:
+    assert CASES["matmul"].layouts(GRID)[0].in_specs == (("x", "y"), ("x", "y"))
+    for case in map(CASES.__getitem__, CASES):
+        layout = case.layouts(GRID)[0]
+        assert {axis for spec in layout.in_specs for axis in spec} - {None}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_float32_oracle_in_float32_is_within_the_bound(name: str) -> None:
+    """The oracle's own NumPy, in the type that is checked: another honest runtime."""
+    case: Case = CASES[name]
+    dtype = case.dtypes[0]
+    if case.is_exact(dtype):
+        return
+    for seed in range(5):
+        inputs = sources(case.inputs(SIZE, dtype), seed)
+        arrays = tuple(source.read(whole(source.shape)) for source in inputs)
+        shapes = tuple(array.shape for array in arrays)
+        for number, output in enumerate(outputs_of(case, SIZE, dtype)):
+            index = whole(output.shape)
+            assert case.oracle is not None
+            got = np.asarray(case.oracle(number, index, arrays, shapes))
+            expected = case.expected(number, index, inputs, model_of(case, dtype))
+            assert isinstance(expected, Tracked)
+            assert np.all(np.abs(got - expected.value) <= expected.bound)

@@ -1,0 +1,122 @@
+"""Programs by name: the built-in ones, and a user's own."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import pyreactant as pr
+from pyreactant.crosscheck._inputs import sources
+from pyreactant.crosscheck._model import Model
+from pyreactant.crosscheck._tracked import Estimated, Tracked
+from pyreactant.programs import CASES, Case, find_case
+from pyreactant.programs._case import default_spec
+from tests.harness import environment
+from tests.programs import own
+from tests.programs.common import GRID, LINE, check_block, run, whole
+
+MODEL = Model.of("float32", partials=8)
+
+
+def test_names_and_summaries_load_no_runtime() -> None:
+    code = (
+        "import sys; from pyreactant.programs import CASES; "
+        "print(len([c.summary for c in CASES.values()]), 'jax' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment(), capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == ["21", "False"]
+
+
+def test_a_case_is_found_by_name() -> None:
+    assert find_case("matmul") is CASES["matmul"]
+    assert find_case("tests.programs.own:A_CASE") is own.A_CASE
+    assert find_case("tests.programs.own:PRODUCT").program is own.PRODUCT
+    assert next(iter(CASES)) == "matmul"
+    with pytest.raises(KeyError):
+        CASES["nothing"]
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("matmull", "no program 'matmull': did you mean 'matmul'"),
+        ("zzz", "no program 'zzz': the built-in ones are matmul, "),
+        ("", "no program '': the built-in ones are"),
+        ("tests.programs.own:", "a program of your own is named 'package.module:object'"),
+        ("no.such:program", "cannot import program 'no.such:program'"),
+        ("tests.programs.own:missing", "cannot import program 'tests.programs.own:missing'"),
+        ("tests.programs.own:NUMBER", "must be a pyreactant.Program or a .*Case, got int"),
+        ("tests.programs.own:NO_INPUTS", r"give them, for instance Program\(\.\.\., inputs="),
+    ],
+)
+def test_names_that_are_no_program(name: str, message: str) -> None:
+    with pytest.raises(pr.InvalidArgumentError, match=message):
+        find_case(name)
+
+
+def test_shapes_come_from_the_program_and_its_oracle() -> None:
+    case = Case.of(own.PRODUCT)
+    assert [one.shape for one in case.inputs(16, "float32")] == [(32, 16), (16, 8)]
+    assert case.outputs is not None
+    assert [one.shape for one in case.outputs(16, "float32")] == [(32, 8), (32,)]
+    assert {one.dtype for one in case.outputs(16, "float32")} == {None}
+    layouts = case.layouts(GRID, 16)
+    assert layouts[0].in_specs == (("x", "y"), ("x", "y"))
+    assert layouts[0].out_specs == (("x", "y"), ("x",))
+    assert len(layouts) == 3
+    assert default_spec(GRID, (3, 4)) == (None, "x")
+
+
+def test_blocks_of_a_user_s_oracle_have_a_derived_bound() -> None:
+    case = Case.of(own.PRODUCT)
+    inputs = sources(case.inputs(16, "float32"), 0)
+    x, y = (one.read(whole(one.shape)) for one in inputs)
+    index = (slice(4, 8), slice(0, 3))
+    block = case.expected(0, index, inputs, MODEL)
+    assert type(block) is Tracked
+    np.testing.assert_allclose(block.value, 0.1 * (x.astype(float) @ y.astype(float))[index])
+    assert check_block((np.float32(0.1) * (x @ y))[index], block) <= 1
+    exact = case.expected(1, (slice(0, 5),), sources(case.inputs(16, "int32"), 0), None)
+    assert isinstance(exact, np.ndarray)
+    assert not case.random  # of a user's program nothing is assumed
+    assert CASES["matmul"].random
+
+
+def test_what_has_no_derived_bound_is_estimated() -> None:
+    case = Case.of(own.NORMS)
+    inputs = sources(case.inputs(16, "float32"), 0)
+    block = case.expected(0, (slice(2, 9),), inputs, MODEL)
+    assert isinstance(block, Estimated)
+    x = inputs[0].read(whole((16, 16)))
+    assert check_block(np.linalg.norm(x, axis=1)[2:9], block) <= 1
+
+
+def test_an_oracle_that_raises_raises_its_own_error() -> None:
+    case = Case.of(own.BROKEN)
+    with pytest.raises(ValueError, match="this oracle is broken"):
+        case.layouts(GRID)
+
+
+def test_without_an_oracle_only_the_runtime_knows_the_results() -> None:
+    case = Case.of(own.NO_ORACLE)
+    assert case.outputs is None
+    assert case.oracle is None
+    assert case.layouts(LINE)[0].out_specs == ()
+    with pytest.raises(NotImplementedError, match="'alone' has no oracle"):
+        case.expected(0, (slice(0, 1),), sources(case.inputs(8, "float32"), 0), MODEL)
+
+
+@pytest.mark.usefixtures("backend")
+@pytest.mark.parametrize("program", [own.PRODUCT, own.NORMS])
+def test_a_user_s_program_on_eight_devices(program: pr.Program) -> None:
+    case = Case.of(program)
+    for mesh in (GRID, LINE):
+        for layout in case.layouts(mesh):
+            results, inputs = run(case, mesh, layout, "float32")
+            for number, result in enumerate(results):
+                for shard in result.addressable_shards:
+                    block = case.expected(number, shard.index, inputs, MODEL)
+                    assert check_block(shard.data, block) <= 1

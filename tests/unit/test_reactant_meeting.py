@@ -1,0 +1,207 @@
+"""Where a run's processes meet, without Julia: each process is a thread here."""
+
+import json
+import socket
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import pyreactant as pr
+from pyreactant._meeting import Meeting
+from pyreactant._meeting_start import meet
+from pyreactant.process_group import ProcessGroup
+from tests.harness import free_port
+
+
+def _group(count: int, index: int, address: str) -> ProcessGroup:
+    return ProcessGroup(count, index, address)
+
+
+def _together(
+    address: str, said: list[tuple[int, int]], timeout: float, then: Callable[[Meeting, int], Any]
+) -> list[Any]:
+    """One thread per (count, index); gives what `then` gave, or the error."""
+    found: list[Any] = [None] * len(said)
+
+    def run(number: int, count: int, index: int) -> None:
+        try:
+            meeting = meet(_group(count, index, address), timeout, 30)
+            try:
+                found[number] = then(meeting, index)
+            finally:
+                meeting.close()
+        except pr.PyReactantError as error:
+            found[number] = error
+
+    threads = [threading.Thread(target=run, args=(number, *one)) for number, one in enumerate(said)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    return found
+
+
+@pytest.fixture
+def address() -> str:
+    return f"127.0.0.1:{free_port()}"
+
+
+def test_barriers_and_exchange(address: str) -> None:
+    def then(meeting: Meeting, index: int) -> Any:
+        times = []
+        for number in range(3):
+            time.sleep(0.05 * index)
+            came = time.monotonic()
+            meeting.barrier(f"b{number}", 20)
+            times.append((came, time.monotonic()))
+        return times, meeting.exchange("ids", [index, "é"], 20)
+
+    found = _together(address, [(4, i) for i in (2, 0, 3, 1)], 20, then)
+    for number in range(3):
+        assert max(f[0][number][0] for f in found) <= min(f[0][number][1] for f in found)
+    assert all(f[1] == [[i, "é"] for i in range(4)] for f in found)
+
+
+def test_port_is_free_when_all_have_come(address: str) -> None:
+    """The runtime listens there next, while the connections stay open."""
+
+    def then(meeting: Meeting, index: int) -> str:
+        if index == 0:
+            with socket.create_server(("127.0.0.1", int(address.split(":")[1]))):
+                meeting.barrier("listening", 20)
+        else:
+            meeting.barrier("listening", 20)
+        return "ok"
+
+    assert _together(address, [(2, 0), (2, 1)], 20, then) == ["ok", "ok"]
+
+
+def test_somebody_else_on_the_port_is_not_a_process(address: str) -> None:
+    host, port = address.split(":")
+    talk = [b"", b"GET / HTTP/1.1\r\n\r\n", b"[1]\n", b'{"process_index": "x"}\n', b"\xff\n"]
+
+    def stranger() -> None:
+        for words in talk:
+            for _ in range(200):
+                try:
+                    with socket.create_connection((host, int(port)), 5) as connection:
+                        connection.sendall(words)
+                    break
+                except OSError:
+                    time.sleep(0.01)
+
+    other = threading.Thread(target=stranger)
+    other.start()
+
+    def wait_for_talk() -> None:
+        other.join(30)
+
+    found: list[Any] = []
+    first = threading.Thread(
+        target=lambda: found.append(
+            _together(address, [(2, 0)], 20, lambda m, i: m.barrier("x", 20))
+        )
+    )
+    first.start()
+    wait_for_talk()
+    second = _together(address, [(2, 1)], 20, lambda m, i: m.barrier("x", 20))
+    first.join(30)
+    assert [*found[0], *second] == [None, None]
+
+
+@pytest.mark.parametrize(
+    ("said", "messages"),
+    [
+        ([(3, 0), (3, 1)], ["not all 3 processes came within 1.5 s (process 2 did not)"] * 2),
+        (
+            [(2, 0), (3, 1)],
+            ["process 0 was started with num_processes=2, but process 1 on"] * 2,
+        ),
+        ([(3, 0), (2, 1)], ["not all 3 processes came", "not all 3 processes came"]),
+        ([(2, 0), (3, 2)], ["not all 2 processes came", "process 2 of 3 was refused by the run"]),
+    ],
+)
+def test_disagreements(address: str, said: list[tuple[int, int]], messages: list[str]) -> None:
+    found = _together(address, said, 1.5, lambda m, i: None)
+    for error, message in zip(found, messages, strict=True):
+        assert isinstance(error, pr.RendezvousError)
+        assert message in str(error)
+
+
+def test_one_index_twice(address: str) -> None:
+    found = _together(address, [(3, 0), (3, 1), (3, 1)], 1.5, lambda m, i: None)
+    texts = sorted(str(error) for error in found)
+    assert "no two processes have one process_index" in "".join(texts)
+    assert sum("process 2 did not" in text for text in texts) == 2
+
+
+def test_nobody_at_the_barrier(address: str) -> None:
+    def then(meeting: Meeting, index: int) -> float:
+        started = time.monotonic()
+        if index == 1:
+            with pytest.raises(
+                pr.DeadlineError, match=r"barrier 'a' within 0.3 s.*process 0 did n"
+            ):
+                meeting.barrier("a", 0.3)
+        if index == 0:
+            time.sleep(1)  # 1 has left the barrier by now, which must not let this one pass
+            with pytest.raises(pr.DeadlineError, match=r"within 0.3 s.*: process 1 did not come"):
+                meeting.barrier("a", 0.3)
+        meeting.barrier("both", 20)
+        return time.monotonic() - started
+
+    found = _together(address, [(2, 0), (2, 1)], 20, then)
+    assert all(isinstance(f, float) for f in found), found
+
+
+@pytest.mark.parametrize("lost", [0, 1])
+def test_lost_process_is_named_at_once(address: str, lost: int) -> None:
+    def then(meeting: Meeting, index: int) -> Any:
+        if index == lost:
+            return None
+        started = time.monotonic()
+        with pytest.raises(pr.DeadlineError, match=f"process {lost} ended or was cut off"):
+            meeting.barrier("a", 60)
+        return time.monotonic() - started < 10
+
+    found = _together(address, [(2, 0), (2, 1)], 20, then)
+    assert found == [None if i == lost else True for i in range(2)]
+
+
+def test_what_listens_is_no_run(address: str) -> None:
+    """A server that answers nothing, and one that hangs up."""
+    host, port = address.split(":")
+    with socket.create_server((host, int(port))) as server:
+        with pytest.raises(pr.RendezvousError, match=r"not all 2 processes came within 0.5 s"):
+            meet(_group(2, 1, address), 0.5, 30)
+
+        def hang_up() -> None:
+            for _ in range(4):  # what has waited above, the probe, and the caller
+                server.accept()[0].close()
+
+        thread = threading.Thread(target=hang_up, daemon=True)
+        thread.start()
+        with pytest.raises(pr.RendezvousError, match="what listens there closed the connection"):
+            meet(_group(2, 1, address), 5, 30)
+
+
+def test_lines_may_come_in_pieces(address: str) -> None:
+    host, port = address.split(":")
+    done = threading.Thread(target=_together, args=(address, [(2, 0)], 20, lambda m, i: None))
+    done.start()
+    while True:
+        try:
+            connection = socket.create_connection((host, int(port)), 5)
+            break
+        except OSError:
+            time.sleep(0.01)
+    with connection:
+        for piece in (b'{"process_index": 1, "num_', b'processes": 2, "host": "h"}', b"\n"):
+            connection.sendall(piece)
+            time.sleep(0.05)
+        connection.settimeout(10)
+        assert json.loads(connection.makefile().readline()) == {"verdict": ""}
+    done.join(30)

@@ -1,0 +1,285 @@
+"""Error bounds of oracles: never below what float32 really does, in any order of summation."""
+
+from collections.abc import Callable
+from typing import Any
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis.extra import numpy as arrays
+
+from pyreactant._dtypes import as_dtype
+from pyreactant.crosscheck._estimate import estimate
+from pyreactant.crosscheck._model import Model
+from pyreactant.crosscheck._tracked import Tracked, UnknownOperationError, as_tracked, track
+
+MODEL = Model.of("float32")
+RANDOM = Model.of("float32", random=True)
+
+
+def numbers(shape: Any, low: float = -100.0, high: float = 100.0) -> Any:
+    return arrays.arrays(
+        np.float32, shape, elements=st.floats(low, high, width=32, allow_subnormal=False)
+    )
+
+
+def within(got: Any, expected: Any) -> bool:
+    error = np.abs(np.asarray(got, expected.value.dtype) - expected.value)
+    return bool(np.all(error <= expected.bound))
+
+
+def in_any_order(x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Sums of the last dimension in float32, by a random tree."""
+    parts = [x[..., i] for i in rng.permutation(x.shape[-1])]
+    while len(parts) > 1:
+        # Left to right, or neighbours, or any two.
+        i = 0 if rng.random() < 0.5 else int(rng.integers(len(parts) - 1))
+        parts[i : i + 2] = [parts[i] + parts[i + 1]]
+    return parts[0]
+
+
+ELEMENTWISE: dict[str, Callable[..., Any]] = {
+    "add": lambda x, y: x + y,
+    "subtract": lambda x, y: x - y,
+    "multiply": lambda x, y: x * y,
+    "divide": lambda x, y: x / (abs(y) + 1),
+    "reciprocal": lambda x, y: np.reciprocal(abs(x) + 0.5) + y,
+    "square": lambda x, y: np.square(x) - y**3,
+    "exp": lambda x, y: np.exp(x * 0.125) - np.exp(y * 0.125),
+    "expm1": lambda x, y: np.expm1(x * 0.01) * y,
+    "log": lambda x, y: np.log(abs(x) + 0.1) + np.log1p(abs(y)),
+    "tanh": lambda x, y: np.tanh(x) * np.tanh(y * 0.1),
+    "trigonometric": lambda x, y: np.sin(x) + np.cos(y) - np.arctan(x),
+    "sqrt": lambda x, y: np.sqrt(abs(x * y)),
+    "hypot": lambda x, y: np.hypot(x, y),
+    "extremes": lambda x, y: np.maximum(x, y) * np.minimum(x, 0.3),
+    "constants": lambda x, y: 0.1 * x + y / 3,
+    "relu": lambda x, y: np.where(x > y, x, 0.1 * y),
+    "truth": lambda x, y: (x * 0.1 >= y * 0.1) * x,
+    "sigmoid": lambda x, y: 1 / (1 + np.exp(-x * 0.1)) + y**0.5**0,
+}
+
+
+@pytest.mark.parametrize("name", ELEMENTWISE)
+@settings(max_examples=30)
+@given(numbers(7), numbers(7))
+def test_elementwise_operations_in_float32_are_within_the_bound(
+    name: str, x: np.ndarray, y: np.ndarray
+) -> None:
+    function = ELEMENTWISE[name]
+    expected = function(track(x, MODEL), track(y, MODEL))
+    assert within(function(x, y), expected)
+    assert expected.bound.min() >= 0
+
+
+@settings(max_examples=100)
+@given(st.data(), st.integers(1, 60), st.integers(0, 2**32))
+def test_sums_in_any_order_of_any_numbers(data: Any, n: int, seed: int) -> None:
+    x = data.draw(numbers((3, n)))
+    expected = track(x, MODEL).sum(axis=1)
+    assert within(in_any_order(x, np.random.default_rng(seed)), expected)
+
+
+@settings(max_examples=100)
+@given(st.integers(1, 300), st.integers(0, 2**32), st.floats(-2, 2))
+def test_sums_in_any_order_of_random_numbers(n: int, seed: int, mean: float) -> None:
+    """With a mean too, so that partial sums drift."""
+    rng = np.random.default_rng(seed)
+    x = rng.uniform(-1, 1, (20, n)).astype(np.float32) + np.float32(mean)
+    expected = track(x, RANDOM).sum(axis=1)
+    assert within(in_any_order(x, rng), expected)
+    assert np.all(expected.bound <= track(x, MODEL).sum(axis=1).bound)
+
+
+@settings(max_examples=40)
+@given(st.data(), st.integers(1, 40), st.integers(0, 2**32), st.booleans())
+def test_products_in_any_order(data: Any, k: int, seed: int, random: bool) -> None:
+    rng = np.random.default_rng(seed)
+    if random:
+        x, y = (rng.uniform(-1, 1, s).astype(np.float32) for s in ((4, k), (k, 3)))
+    else:
+        x, y = data.draw(numbers((4, k))), data.draw(numbers((k, 3)))
+    got = in_any_order(x[:, None, :] * y.T[None], rng)
+    model = RANDOM if random else MODEL
+    for expected in (
+        track(x, model) @ track(y, model),
+        np.einsum("mk,kn->mn", track(x, model), track(y, model)),
+        np.dot(track(x, model), y),
+    ):
+        assert within(got, expected)
+    assert within(in_any_order(x * y[:, 0], rng), track(x, model) @ track(y, model)[:, 0])
+
+
+@settings(max_examples=40)
+@given(st.integers(2, 64), st.integers(0, 2**32))
+def test_chains_of_operations(n: int, seed: int) -> None:
+    """Errors that come in are carried on: two layers, a softmax, a norm, a cumulative sum."""
+    rng = np.random.default_rng(seed)
+    x, w, v = (rng.uniform(-1, 1, s).astype(np.float32) for s in ((5, n), (n, 6), (6, 4)))
+
+    def chain(x: Any, w: Any, v: Any) -> Any:
+        y = np.tanh(x @ w) @ v
+        e = np.exp(y - y.max(axis=1, keepdims=True))
+        p = e / e.sum(axis=1, keepdims=True)
+        z = (p - p.mean(axis=1, keepdims=True)) / np.sqrt(p.var(axis=1, keepdims=True) + 0.01)
+        return np.concatenate([z, np.cumsum(z, axis=1), np.std(z, axis=1, keepdims=True)], axis=1)
+
+    for model in (MODEL, RANDOM):
+        expected = chain(*(track(a, model) for a in (x, w, v)))
+        assert within(chain(x, w, v), expected)
+        assert np.median(expected.bound) < 1e-2
+
+
+@settings(max_examples=30)
+@given(st.integers(1, 130), st.integers(0, 2**32))
+def test_fourier_transforms(n: int, seed: int) -> None:
+    """Of any length, primes too; NumPy's has float32 of its own."""
+    rng = np.random.default_rng(seed)
+    x = (rng.uniform(-1, 1, (3, n)) + 1j * rng.uniform(-1, 1, (3, n))).astype(np.complex64)
+    model = Model.of("complex64")
+    for transform in (np.fft.fft, np.fft.ifft, np.fft.fft2, np.fft.ifft2):
+        got = transform(x)
+        assert got.dtype == np.complex64
+        assert within(got, transform(track(x, model)))
+
+
+@settings(max_examples=40)
+@given(st.integers(1, 40), st.integers(0, 2**32))
+def test_complex_numbers(n: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    x, y = ((rng.uniform(-1, 1, (3, n)) + 1j * rng.uniform(-1, 1, (3, n))).astype(np.complex64)
+            for _ in range(2))  # fmt: skip
+
+    def chain(x: Any, y: Any) -> Any:
+        z = x * y.conj() + x / (y + 3)
+        return np.abs(z) ** 2 + z.real * z.imag - (x @ y.T).real.sum()
+
+    model = Model.of("complex64")
+    assert within(chain(x, y), chain(track(x, model), track(y, model)))
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_short_sums_are_rounded_on_each_device(dtype: str) -> None:
+    """Kept in float32, but each device's part is rounded before they are added."""
+    kind = as_dtype(dtype)
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-1, 1, (50, 8, 16)).astype(kind)
+    got = np.zeros(50, kind)
+    for part in range(8):
+        got = got + x[:, part].astype(np.float32).sum(axis=1).astype(kind)
+    for random in (False, True):
+        one, eight = (
+            track(x.reshape(50, 128), Model.of(dtype, partials=n, random=random)).sum(axis=1)
+            for n in (1, 8)
+        )
+        assert within(got.astype(np.float64), eight)
+        assert np.all(eight.bound > 4 * one.bound)
+
+
+def test_platforms_and_precisions() -> None:
+    x = np.random.default_rng(0).uniform(-1, 1, (64, 64)).astype(np.float32)
+    bits = (x.view(np.uint32) + 0x1000) & np.uint32(0xFFFFE000)  # as TF32 has them
+    short = bits.view(np.float32)
+    got = short.astype(np.float64) @ short.astype(np.float64)
+
+    def product(**how: Any) -> Tracked:
+        one = track(x, Model.of("float32", **how))
+        return one @ one
+
+    assert within(got, product(platform="gpu", precision="high"))
+    assert within(got, product(platform="tpu", precision="default"))
+    for how in ({"platform": "gpu"}, {"platform": "cpu", "precision": "default"}):
+        assert not within(got, product(**how))
+    assert product(platform="tpu").bound.max() > product().bound.max()
+
+
+def test_float64_counts_the_oracle_s_own_rounding() -> None:
+    x = np.random.default_rng(0).uniform(-1, 1, (10, 1000))
+    expected = track(x, Model.of("float64")).sum(axis=1)
+    backwards = x[:, ::-1].cumsum(axis=1)[:, -1]
+    assert (backwards != expected.value).any()
+    assert within(backwards, expected)
+
+
+def test_what_moves_elements_moves_their_bounds() -> None:
+    x = track(np.arange(12, dtype=np.float32).reshape(3, 4), MODEL)
+    x = Tracked(x.value, x.value + 100, MODEL)
+    moves: list[Callable[..., Any]] = [
+        lambda a: a.T, lambda a: a.reshape(2, 6), lambda a: a[1:, ::-1], lambda a: np.flip(a, 0),
+        lambda a: np.roll(a, 1, axis=0), lambda a: np.swapaxes(a, 0, 1),
+        lambda a: a.transpose(1, 0),
+        lambda a: np.broadcast_to(a[0], (2, 4)), lambda a: np.stack([a, a]), lambda a: np.tril(a),
+        lambda a: np.take(a, [2, 0], axis=0), lambda a: np.pad(a, 1), lambda a: np.ravel(a),
+        lambda a: np.where([True, False, True, False], a, 0 * a),
+    ]  # fmt: skip
+    for move in moves:
+        moved = move(x)
+        np.testing.assert_array_equal(moved.value, move(x.value))
+        inside = moved.value > 0
+        np.testing.assert_allclose(moved.bound[inside], moved.value[inside] + 100, rtol=1e-6)
+
+
+def test_comparisons_say_where_errors_leave_them_open() -> None:
+    x = Tracked(np.array([-1.0, -0.1, 0.0, 0.1, 1.0]), np.full(5, 0.2), MODEL)
+    truth = x > 0
+    np.testing.assert_array_equal(truth.value, [0, 0, 0, 1, 1])
+    np.testing.assert_array_equal(truth.bound, [0, 1, 1, 1, 0])
+    chosen = np.where(truth, 5.0, 3.0)
+    np.testing.assert_array_equal(chosen.value, [3, 3, 3, 5, 5])
+    np.testing.assert_array_equal(chosen.bound >= 2, [False, True, True, True, False])
+    exact = track(np.zeros(2, np.float32), MODEL) >= 0
+    assert not exact.bound.any()
+
+
+def test_a_divisor_that_may_be_zero_has_no_bound() -> None:
+    y = Tracked(np.array([0.1, 1.0]), np.array([0.2, 0.2]), MODEL)
+    quotient = 1 / y
+    assert np.isinf(quotient.bound[0])
+    assert 0.25 <= quotient.bound[1] < 0.26
+    assert np.isinf(np.log(y).bound[0])
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (lambda x: np.linalg.norm(x), "numpy.linalg.norm"),
+        (lambda x: np.asarray(x), "became a plain NumPy array"),
+        (lambda x: np.sum(x, where=True), "numpy.sum with where"),
+        (lambda x: np.cbrt(x), "numpy.cbrt"),
+        (lambda x: x**0.3, "powers but"),
+        (lambda x: np.prod(x), "numpy.prod"),
+        (lambda x: np.sqrt(x * 1j), "sqrt of complex"),
+        (lambda x: np.einsum("i...->i", x), "no '...'"),
+        (lambda x: x if x.sum() > 0 else -x, "decides a branch"),
+        (lambda x: x + "text", "not a number"),
+    ],
+)
+def test_operations_without_a_bound_are_named(function: Any, message: str) -> None:
+    with pytest.raises(UnknownOperationError, match=message):
+        function(track(np.ones((2, 2), np.float32), MODEL))
+
+
+def test_constants_are_rounded_as_the_runtime_rounds_them() -> None:
+    assert as_tracked(0.5, MODEL).bound == 0
+    assert as_tracked(7, MODEL).bound == 0
+    assert as_tracked(0.1, MODEL).bound == abs(float(np.float32(0.1)) - 0.1)
+
+
+def test_estimates_hold_and_are_useful() -> None:
+    """Where no bound is known: oracles that sort, solve, or take norms and odd powers."""
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-1, 1, (40, 40)).astype(np.float32) + 6 * np.eye(40, dtype=np.float32)
+    for oracle in (
+        lambda x: np.linalg.norm(x, axis=1),
+        lambda x: np.linalg.solve(x, np.ones(40, x.dtype)),
+        lambda x: np.cbrt(x) @ np.cbrt(x),
+        lambda x: (x.prod(axis=1), np.median(x)),
+    ):
+        results = estimate(oracle, (x.astype(np.float64),), MODEL)
+        got = oracle(x)
+        for one, expected in zip(got if isinstance(got, tuple) else (got,), results, strict=True):
+            assert within(one, expected)
+            short = np.asarray(one).astype(as_dtype("bfloat16")).astype(np.float64)
+            if short.size > 1:
+                assert np.max(np.abs(short - expected.value) / expected.bound) > 1
