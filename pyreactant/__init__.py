@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 from ._lazy import attach
 
 if TYPE_CHECKING:
+    from . import preferences as preferences
+    from . import testing as testing
     from ._array import Device as Device
     from ._array import Shard as Shard
     from ._array import ShardedArray as ShardedArray
@@ -42,6 +44,8 @@ if TYPE_CHECKING:
     from ._runtime import process_index as process_index
     from ._runtime import shutdown as shutdown
     from ._sharding import NamedSharding as NamedSharding
+    from .crosscheck._report import Report as Report
+    from .crosscheck._run import crosscheck as crosscheck
     from .tpu._plan import plan as plan
     from .tpu._plan_report import Plan as Plan
     from .tpu._preflight import preflight as preflight
@@ -62,10 +66,13 @@ _MODULES = {
     "_runtime": "backend_name barrier devices initialize is_initialized local_devices "
     "num_processes process_index shutdown",
     "_sharding": "NamedSharding",
+    "crosscheck._report": "Report",
     "tpu._plan": "plan",
     "tpu._plan_report": "Plan",
     "tpu._preflight": "preflight",
     "tpu._preflight_report": "Preflight",
 }
-_MODULE_OF, __getattr__, __dir__ = attach(globals(), _MODULES)
+_MODULE_OF, __getattr__, __dir__ = attach(
+    globals(), _MODULES, submodules="crosscheck preferences testing"
+)
 __all__ = [*_MODULE_OF, "__version__"]
