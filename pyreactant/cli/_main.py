@@ -10,31 +10,42 @@ import typer
 
 from .. import __version__
 from .._errors import InvalidArgumentError, MismatchError, PyReactantError
+from ._crosscheck import compare, crosscheck
+from ._doctor import doctor
 from ._explain import explain
 from ._matmul import matmul
 from ._plan import plan
 from ._preflight import preflight
+from ._prefs import app as prefs
 from ._run import run
+from ._setup import setup
 from ._slurm import app as slurm
 from ._topology import topology
+from ._tpu import app as tpu
 
 app = typer.Typer(
     add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
-    help="Sharded array programs on many processes, on JAX.",
+    help="Sharded array programs on many processes, on JAX and Reactant.jl, cross-checked.",
     epilog="Exit codes: 0 done, 1 a program failed, 2 usage, 3 something required is missing here, "
     "4 rendezvous failed, 5 a mismatch was found or it does not fit, 6 a process was lost, "
-    "7 timeout.",
+    "7 timeout, 8 the cloud said no.",
 )
 app.command()(matmul)
+app.command()(crosscheck)
+app.command()(compare)
 app.command()(explain)
+app.command()(doctor)
+app.command()(setup)
+app.add_typer(prefs, name="prefs")
 app.command(context_settings={"allow_interspersed_args": False})(run)
 app.add_typer(slurm, name="slurm")
 app.command()(topology)
 app.command()(preflight)
 app.command()(plan)
+app.add_typer(tpu, name="tpu")
 
 
 def _version(asked: bool) -> None:

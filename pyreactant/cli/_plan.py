@@ -159,7 +159,7 @@ def _parts(found: "Plan") -> "Iterator[RenderableType]":
             "matmul_sharded does by itself"
         )
     for where, line in found.commands().items():
-        yield f"{where + ':':<8}{line}"
+        yield f"{where + ':':<12}{line}"
 
 
 def _head(found: "Plan") -> str:

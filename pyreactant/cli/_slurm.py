@@ -26,7 +26,8 @@ def submit(
     tasks_per_node: Annotated[int | None, typer.Option(help="Processes on each node.")] = None,
     cpus_per_task: Annotated[int | None, typer.Option(help="CPUs of each process.")] = None,
     time: Annotated[str | None, typer.Option(help="Time limit, as 01:00:00.")] = None,
-    backends: Annotated[str | None, typer.Option(help="Runtimes, as jax.")] = None,
+    backends: Annotated[str | None, typer.Option(help="Runtimes, as jax,reactant.")] = None,
+    programs: Annotated[str | None, typer.Option(help="Cross-checked, as 'matmul fft'.")] = None,
     platform: Annotated[str | None, typer.Option(help="cpu, gpu or tpu.")] = None,
     size: Annotated[int | None, typer.Option(help="Of the matmul.")] = None,
     mesh: Annotated[str | None, typer.Option(help="Of the matmul, as x=2,y=4.")] = None,
@@ -47,7 +48,7 @@ def submit(
         "ntasks_per_node": tasks_per_node, "cpus_per_task": cpus_per_task, "time": time,
     }  # fmt: skip
     settings = {
-        "backends": backends, "platform": platform, "size": size, "mesh": mesh, "spec": spec,
+        "backends": backends, "programs": programs, "platform": platform, "size": size, "mesh": mesh, "spec": spec,
         "dtype": dtype, "output": output, "max_requeues": max_requeues,
     }  # fmt: skip
     command = _slurm.submit_command(program or [], _texts(options), _texts(settings), sbatch or [])

@@ -71,7 +71,7 @@ def check_blocks(run: CaseRun) -> list[list[BlockVerdict]]:
         if is_large_product(run):
             check = sketch(run, sources)
             if check is not None and check.passed:
-                method, measure = "Freivalds", partial(_by_sketch, run.seed, check, subject.oracle)
+                method, measure = "Freivalds", partial(_by_sketch, run, sources, check, subject)
         # What is wrong with one output is likely to be what is wrong with the next.
         hints = next((v.kinds for verdicts in found for v in verdicts if v.kinds), ())
         found.append(_verdicts(run, name, subject, measure, method, hints))
@@ -153,11 +153,11 @@ def _by_digest(
 ) -> list[Numbers]:
     """Compare with what was made for the block; element by element only where that differs."""
     made = digests.get(block_text(copies[0].index))
-    with ThreadPoolExecutor(_cores()) as pool:
-        right = list(pool.map(lambda shard: digest(shard.data) == made, copies))
     return [
-        Numbers(elements=shard.data.size) if same else _by_oracle(oracle, [shard])[0]
-        for shard, same in zip(copies, right, strict=True)
+        Numbers(elements=shard.data.size)
+        if digest(shard.data) == made
+        else _by_oracle(oracle, [shard])[0]
+        for shard in copies
     ]
 
 
@@ -170,18 +170,32 @@ def _by_oracle(oracle: Oracle, copies: Sequence[Shard]) -> list[Numbers]:
         start = tuple(s.start for s in tile)
         return [compare(one[inside], expected, start) for one in data]
 
-    tiles = cut(block, oracle.cost, _TILE_BYTES)
+    tiles = list(cut(block, oracle.cost, _TILE_BYTES))
+    if len(tiles) == 1:  # starting threads would cost more
+        return measure(tiles[0])
     with ThreadPoolExecutor(_cores()) as pool:
         return [join(parts) for parts in zip(*pool.map(measure, tiles), strict=True)]
 
 
-def _by_sketch(seed: int, check: Check, oracle: Oracle, copies: Sequence[Shard]) -> list[Numbers]:
+def _by_sketch(
+    run: CaseRun,
+    sources: Sequence[Source],
+    check: Check,
+    subject: Subject,
+    copies: Sequence[Shard],
+) -> list[Numbers]:
     """What Freivalds' check of the whole array found right; a sample is computed."""
-    found = sample(seed, oracle, copies)
+    assert isinstance(subject.oracle, OutputOracle)
+    found = sample(run, sources, subject.oracle.model, copies)
     if any(numbers.wrong for numbers in found):
-        return _by_oracle(oracle, copies)
+        return _by_oracle(subject.oracle, copies)
     return [
-        replace(numbers, elements=shard.data.size, non_finite=check.non_finite)
+        replace(
+            numbers,
+            elements=shard.data.size,
+            ratio=max(numbers.ratio, check.ratio),
+            non_finite=check.non_finite,
+        )
         for shard, numbers in zip(copies, found, strict=True)
     ]
 

@@ -28,8 +28,8 @@ def find(program: str | Program) -> "Case":
 def choose_layout(case: "Case", mesh: Mesh, size: int, specs: Sequence[Spec] | None) -> "Layout":
     """The layout of a program on a mesh that begins with these specs; without any its default.
 
-    The default is that of the program's own size: another size does not choose another one, let
-    alone one that cuts nothing.
+    The default is that of the size which fits the mesh: another size does not choose another
+    one, let alone one that cuts nothing.
 
     Raises:
         InvalidArgumentError: It takes no such layout, or nothing would be cut.
@@ -37,12 +37,12 @@ def choose_layout(case: "Case", mesh: Mesh, size: int, specs: Sequence[Spec] | N
     """
     layouts = case.layouts(mesh, size)
     if specs is None:
-        first = (*case.layouts(mesh)[:1], *layouts[:1])
+        first = (*case.layouts(mesh, case.size_for(mesh))[:1], *layouts[:1])
         default = next((one for one in first if mesh.size == 1 or _cuts(one, mesh)), None)
         if default is None:
             raise InvalidArgumentError(
                 f"nothing of program {case.name!r} can be cut evenly over {mesh!r} at size {size}; "
-                f"use another size (its own is {case.default_size}) or another mesh"
+                f"use another size, such as {case.size_for(mesh)}, or another mesh"
             )
         if default not in layouts:
             _explain_uneven(case, mesh, size, default)

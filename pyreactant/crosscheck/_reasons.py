@@ -76,11 +76,11 @@ def _factor(wrong: Wrong) -> Iterator[Reason]:
 
 def _times(expected: Expected, factor: float) -> Expected:
     if expected.bound is None:
-        with np.errstate(all="ignore"):
-            value = expected.value * np.asarray(factor).astype(
-                expected.value.dtype if factor > 1 else np.float64
-            )
-        return Expected(value, None)
+        value = expected.value
+        if factor > 1:
+            return Expected(value * np.asarray(factor).astype(value.dtype), None)
+        whole = round(1 / factor)
+        return Expected(value // whole if value.dtype.kind in "iu" else value * factor, None)
     return Expected(expected.value * factor, expected.bound * factor)
 
 
@@ -148,7 +148,7 @@ def _alone(wrong: Wrong) -> Iterator[Reason]:
         if expected.value.shape == wrong.seen(wrong.tile).shape and wrong.holds(expected):
             yield (
                 Kind.MISSING_REDUCTION,
-                (f"it was computed from its own part of dimension {dimension} alone"),
+                f"it was computed from its own part of dimension {dimension} alone",
             )
             return
 

@@ -20,9 +20,10 @@ from .._source import Source
 from .._tolerance import product_tolerance
 from .._verdict import Check
 from ._execute import CaseRun
+from ._model import Model
 from ._tiles import around, within
-from ._values import Numbers, compare
-from ._wrong import Oracle
+from ._tracked import track
+from ._values import Expected, Numbers, compare
 
 _WORK = FULL_CHECK_WORK // 8
 """Up to this many multiplications the oracle computes all of it."""
@@ -51,14 +52,12 @@ def sketch(run: CaseRun, sources: Sequence[Source]) -> Check | None:
     product = run.arrays["output 0"]
     if not _right_everywhere(_is_well_placed(product)):
         return None
-    factors: list[Source] = []
+    x, y = _factors(run, sources)
     shardings = []
     for number, transposed in _FACTORS[run.case.name]:
-        source, sharding = sources[number], run.plans[f"input {number}"].sharding
+        sharding = run.plans[f"input {number}"].sharding
         axes = sharding.axes(2)
-        factors.append(_Transposed(source) if transposed else source)
         shardings.append(NamedSharding(sharding.mesh, axes[::-1] if transposed else axes))
-    x, y = factors
     summed = {*shardings[0].axes(2)[1], *shardings[1].axes(2)[0]}
     mesh = product.sharding.mesh
     tolerance = product_tolerance(
@@ -68,19 +67,41 @@ def sketch(run: CaseRun, sources: Sequence[Source]) -> Check | None:
     return freivalds(x, y, product, (shardings[0], shardings[1]), tolerance)
 
 
-def sample(seed: int, oracle: Oracle, shards: Sequence[Shard]) -> list[Numbers]:
-    """Compare one tile of copies of a block with the oracle."""
+def sample(
+    run: CaseRun, sources: Sequence[Source], model: Model | None, shards: Sequence[Shard]
+) -> list[Numbers]:
+    """Compare one tile of copies of a block with the product of its rows and columns."""
     block = shards[0].index
-    random = np.random.Philox(key=[seed % 2**64, sum(s.start for s in block)])
+    random = np.random.Philox(key=[run.seed % 2**64, sum(s.start for s in block)])
     bits = random.random_raw(len(block))
     at = [
         s.start + int(b) % max(1, s.stop - s.start)
         for s, b in zip(block, np.atleast_1d(bits), strict=True)
     ]
     tile = around(block, at, _SIDE)
-    expected, inside = oracle.block(tile), within(tile, block)
+    expected, inside = _product(run, sources, model, tile), within(tile, block)
     start = tuple(s.start for s in tile)
     return [compare(shard.data[inside], expected, start) for shard in shards]
+
+
+def _factors(run: CaseRun, sources: Sequence[Source]) -> list[Source]:
+    return [
+        _Transposed(sources[number]) if transposed else sources[number]
+        for number, transposed in _FACTORS[run.case.name]
+    ]
+
+
+def _product(
+    run: CaseRun, sources: Sequence[Source], model: Model | None, tile: Index
+) -> Expected:
+    """A tile of the product; a program's own oracle may read all that lies between."""
+    x, y = _factors(run, sources)
+    summed = slice(0, x.shape[1])
+    rows, columns = x.read((tile[0], summed)), y.read((summed, tile[1]))
+    if model is None:
+        return Expected(rows @ columns, None)
+    found = track(rows, model) @ track(columns, model)
+    return Expected(found.value, found.bound)
 
 
 class _Transposed:

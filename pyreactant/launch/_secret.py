@@ -14,6 +14,8 @@ from ..process_group import ProcessGroup
 
 SECRET = "PYREACTANT_SECRET"  # noqa: S105 - the variable's name
 SECRET_FILE = "PYREACTANT_SECRET_FILE"  # noqa: S105
+MEETING_SECRET = "PYREACTANT_MEETING_SECRET"  # noqa: S105
+"""What a supervisor gives its programs, for connections among themselves."""
 _SHORTEST = 16
 
 
@@ -44,6 +46,11 @@ def run_secret(group: ProcessGroup, environ: Mapping[str, str] = os.environ) -> 
     # Each run has its own, so that what was said in one proves nothing in another.
     this_run = f"{group.run_id} {group.coordinator_address}".encode()
     return hmac.digest(base, this_run, hashlib.sha256)
+
+
+def meeting_secret(secret: bytes) -> str:
+    """What the programs of a run get; the run's own secret cannot be told from it."""
+    return hmac.digest(secret, b"the programs among themselves", hashlib.sha256).hex()
 
 
 def _read(path: Path) -> bytes:

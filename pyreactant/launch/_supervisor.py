@@ -26,7 +26,7 @@ from ._options import RunOptions, fresh_folder
 from ._output import close_terminals, terminals
 from ._report import RunReport, first_error, process_row, say, utc
 from ._rollcall import RollCall, Uplink, join
-from ._secret import run_secret
+from ._secret import MEETING_SECRET, meeting_secret, run_secret
 from ._state import ProcessState
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
@@ -78,8 +78,8 @@ async def _lead(options: RunOptions, group: ProcessGroup) -> int:
     restart = env_int("SLURM_RESTART_COUNT") or 0
     run = f"{utc()[:19].replace(':', '')}-{secrets.token_hex(2)}"
     indices = [0] if remote else list(range(count))
-    settings = device_settings(options, group, len(indices))
-    secret = run_secret(group) if remote else b""
+    secret = run_secret(group) if remote else secrets.token_bytes(32)
+    settings = _settings(options, group, len(indices), secret)
     folder = fresh_folder(options.folder, run, restart)
     members: dict[int, Any] = {}
 
@@ -139,10 +139,10 @@ async def _follow(options: RunOptions, group: ProcessGroup) -> int:
     def patience() -> float:
         return 0.0 if uplink is None else options.grace + 5
 
-    agent = Agent([index], options.program, device_settings(options, group, 1), emit,
+    secret = run_secret(group)
+    agent = Agent([index], options.program, _settings(options, group, 1, secret), emit,
                   shown=options.all_output, only=None,
                   stall_timeout=options.stall_timeout)  # fmt: skip
-    secret = run_secret(group)
     with _signals(on_signal):
         watch = asyncio.create_task(agent.watch())
         ending = asyncio.create_task(_given_up(told, patience))
@@ -219,6 +219,14 @@ def _report_alone(
         report.write(options.folder, f"report-process-{index}")
     _show(report, options)
     return report.exit_code
+
+
+def _settings(
+    options: RunOptions, group: ProcessGroup, count: int, secret: bytes
+) -> list[dict[str, str]]:
+    """What this machine's programs get in their environment, each its own."""
+    shared = {MEETING_SECRET: meeting_secret(secret)}
+    return [{**own, **shared} for own in device_settings(options, group, count)]
 
 
 def _hello(index: int, count: int, known: Mapping[str, str]) -> dict[str, Any]:

@@ -151,10 +151,11 @@ class Plan:
         return self.topology is None
 
     def commands(self) -> dict[str, str]:
-        """Command lines that run the best of them, by how: alone, supervised, as a Slurm job.
+        """Command lines that run the best of them, by how.
 
-        {} where there is none, or for another program than a product. What was measured here is
-        given for here alone.
+        "matmul" alone, "run" supervised, "sbatch" as a Slurm job, "tpu" on slices made for it,
+        "crosscheck" on CPU devices here. {} where there is none, or for another program than a
+        product. What was measured here is given for here alone.
         """
         if self.best is None or self.program != "matmul":
             return {}
@@ -165,12 +166,33 @@ class Plan:
             words += ["--platform", self.platform]
             words += ["--cpu-devices", str(self.devices)] if self.platform == "cpu" else []
             return {"matmul": shlex.join(["pyreactant", *words])}
+        assert self.topology is not None
         module = shlex.join(["-m", "pyreactant", *words])
-        return {
+        slices = ["--accelerator-type", self.topology.accelerator_type]
+        slices += ["--slice-count", str(self.topology.num_slices)]
+        found = {
             "matmul": shlex.join(["pyreactant", *words]),
             "run": f"pyreactant run -- {module}",
             "sbatch": f"PYREACTANT_PROGRAM={shlex.quote(module)} sbatch slurm/main.sbatch",
+            "tpu": f"{shlex.join(['pyreactant', 'tpu', 'run', *slices])} -- {module}",
         }
+        return found | self._crosscheck()
+
+    def _crosscheck(self) -> dict[str, str]:
+        """On CPU devices here, as many as the slices have; {} for products that are not square."""
+        assert self.best is not None
+        assert self.topology is not None
+        sizes = self._sizes()
+        flags = self.best.flags()
+        if sizes[0] != "--size" or "--out-spec" in flags or "--device-ids" in flags:
+            return {}
+        x, y = self.best.texts()[:2]
+        words = [
+            "pyreactant", "crosscheck", "matmul", *sizes, "--dtype", self.dtype, "--platform",
+            "cpu", "--processes", "1", "--devices-per-process", str(self.devices), *flags[:2],
+            "--spec", f"{x};{y}",
+        ]  # fmt: skip
+        return {"crosscheck": shlex.join(words)}
 
     def _sizes(self) -> list[str]:
         (m, k), (_, n) = self.shapes

@@ -1,4 +1,4 @@
-"""`sbatch slurm/main.sbatch` on a real Slurm: the matmul, programs, failures, preemption."""
+"""`sbatch slurm/main.sbatch` on a real Slurm: cross-check, programs, failures, preemption."""
 
 import json
 import os
@@ -41,18 +41,21 @@ def report(folder: Path) -> dict[str, object]:
     return dict(json.loads((folder / "report.json").read_text()))
 
 
-def test_matmul_and_its_verdict(cluster: Cluster, tmp_path: Path) -> None:
+def test_cross_check_and_its_verdict(cluster: Cluster, tmp_path: Path) -> None:
     job, printed, output = run(
         cluster, tmp_path, http_proxy="http://user:hunter2@127.0.0.1:9", MY_TOKEN="hunter2",
         PYREACTANT_MESH="x=4", PYREACTANT_SPEC="x,None", LD_PRELOAD="",
     )  # fmt: skip
     assert (job.state, job.code) == ("COMPLETED", 0), printed
-    assert "verdict: jax agrees with the float64 oracle" in printed
-    assert "[0] jax" in printed
-    found = json.loads((output / "results" / "jax.json").read_text())
-    assert (found["m"], found["num_processes"], len(found["devices"])) == (256, 2, 4)
-    assert found["mesh"]["axis_names"] == ["x"]
-    assert np.load(output / "results" / "jax.npy").shape == (256, 256)
+    assert "matmul: right on jax, by an oracle that no XLA computed" in printed
+    assert "[0] crosscheck: matmul: compiled in" in printed
+    found = json.loads((output / "report.json").read_text())
+    (run_of_jax,), (row,) = found["runs"], found["rows"]
+    assert (run_of_jax["num_processes"], len(run_of_jax["devices"])) == (2, 4)
+    assert (row["problem"]["size"], row["problem"]["mesh"]["axis_names"]) == (256, ["x"])
+    assert row["problem"]["in_specs"][0][0] == "x"
+    with np.load(output / "jax" / "shards-1.npz") as blocks:
+        assert blocks["matmul/output 0/2"].shape == (64, 256)
     assert report(output / "jax")["cause"] == "done"
     assert (output / "jax" / "process-1.log").exists()
     provenance = {p.name: p.read_text() for p in (output / "provenance").iterdir()}
@@ -75,16 +78,31 @@ def test_two_runtimes_are_compared(cluster: Cluster, tmp_path: Path) -> None:
     )
     job, printed, output = run(cluster, tmp_path, PYTHONPATH=f"{tmp_path}{os.pathsep}{REPOSITORY}")
     assert (job.state, job.code) == ("COMPLETED", 0), printed
-    assert "verdict: jax and standin: agree: relative difference" in printed
+    assert "matmul: right on jax and standin" in printed
+    assert "they agree with each other" in printed
     # And where they differ, the job says so.
-    product = np.load(output / "results" / "standin.npy")
-    product[3, 5] += 1
-    np.save(output / "results" / "standin.npy", product)
-    verdict = [sys.executable, str(REPOSITORY / "slurm" / "verdict.py"), "results/jax",
-               "results/standin"]  # fmt: skip
+    path = output / "standin" / "shards-0.npz"
+    with np.load(path) as found:
+        blocks = dict(found)
+    blocks["matmul/output 0/1"][3, 5] += 1
+    np.savez(path, **blocks)
+    verdict = [sys.executable, "-m", "pyreactant", "compare", "jax", "standin"]
     done = cluster.run(verdict, env=settings(), cwd=output)
     assert done.returncode == 5
-    assert "jax and standin: DIFFER" in done.stdout
+    assert "matmul, jax and standin: DIFFER" in done.stdout
+
+
+def test_several_programs(cluster: Cluster, tmp_path: Path) -> None:
+    programs = {"PYREACTANT_PROGRAMS": "transpose row_sum", "PYREACTANT_SIZE": "16"}
+    job, printed, output = run(cluster, tmp_path, **programs)
+    assert (job.state, job.code) == ("COMPLETED", 0), printed
+    rows = json.loads((output / "report.json").read_text())["rows"]
+    assert [(row["program"], row["problem"]["size"]) for row in rows] == [
+        ("transpose", 16), ("row_sum", 16)
+    ]  # fmt: skip
+    job, printed, _ = run(cluster, tmp_path, PYREACTANT_PROGRAMS="transposed")
+    assert (job.state, job.code) == ("FAILED", 2)
+    assert "no program 'transposed': did you mean 'transpose'?" in printed
 
 
 def test_the_command_of_the_readme(cluster: Cluster, tmp_path: Path) -> None:
@@ -94,7 +112,7 @@ def test_the_command_of_the_readme(cluster: Cluster, tmp_path: Path) -> None:
     number = cluster.submit(arguments, env=settings(), cwd=tmp_path)
     job = cluster.wait(number, timeout=120)
     assert (job.state, job.code) == ("COMPLETED", 0)
-    assert "verdict: jax agrees" in (tmp_path / f"pyreactant-{number}.out").read_text()
+    assert "matmul: right on jax" in (tmp_path / f"pyreactant-{number}.out").read_text()
 
 
 def test_what_a_program_finds(cluster: Cluster, tmp_path: Path) -> None:

@@ -78,7 +78,24 @@ def test_command(compiler: Path) -> None:
     again = run(*arguments, "--json", XDG_CACHE_HOME=str(compiler))
     report = json.loads(again.stdout)
     assert report["candidates"][0]["texts"] == ["x,None", "None,y", "x,y"]
-    assert report["commands"]["matmul"] == f"pyreactant matmul {flags}"
+    commands = report["commands"]
+    assert commands["matmul"] == f"pyreactant matmul {flags}"
+    slices = "--accelerator-type v6e-16 --slice-count 1"
+    assert commands["tpu"] == f"pyreactant tpu run {slices} -- -m pyreactant matmul {flags}"
+    here = "--platform cpu --processes 1 --devices-per-process 16"
+    asked = "--size 16384 --dtype bfloat16"
+    specs = "--mesh x=4,y=4 --spec 'x,None;None,y'"
+    assert commands["crosscheck"] == f"pyreactant crosscheck matmul {asked} {here} {specs}"
+
+
+def test_the_plan_is_cross_checked_here(compiler: Path, tmp_path: Path) -> None:
+    """The command that it gives: the same mesh and specs, for real, on CPU devices."""
+    found = plan(topology="v6e-4", size=512, tried=1)
+    command = shlex.split(found.commands()["crosscheck"])
+    argv = [sys.executable, "-m", *command, "--backends", "jax", "--out", str(tmp_path / "out")]
+    ran = subprocess.run(argv, env=environment(), capture_output=True, text=True, timeout=120)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "matmul: right on jax" in ran.stdout
 
 
 def test_several_slices(compiler: Path) -> None:

@@ -1,0 +1,267 @@
+"""A deliberately broken runtime: the real one, with one thing that goes wrong."""
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+import pyreactant as pr
+from pyreactant._array import Shard, ShardedArray
+from pyreactant._backend import AbstractBackend, Capabilities, StartOptions
+from pyreactant._compiled import Executable
+from pyreactant._errors import ShardingError
+from pyreactant._program import Program
+from pyreactant._runtime import current
+from pyreactant._sharding import Index, NamedSharding
+from pyreactant.crosscheck._verdict import Kind
+from pyreactant.process_group import ProcessGroup
+from pyreactant.programs._case import Case
+
+Blocks = dict[int, np.ndarray]
+"""What each device of this process holds, by position."""
+
+
+class NotApplicableError(Exception):
+    """The mutant can do nothing to this program in this layout."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of a program by the broken runtime.
+
+    Attributes:
+        case: The program.
+        args: Its arguments.
+        shardings: Of its outputs, as asked for.
+        shapes: Of its outputs.
+        program: What is compiled, with its static arguments.
+        static: The same.
+        outs: What the real runtime made of the arguments.
+        run: Calls the real runtime; gives its arrays. Collective.
+        shards: Reads the real runtime's arrays.
+        place: Places other arguments, as host arrays, as the real ones were.
+        previous: The blocks of each output as the call before returned them; None at first.
+    """
+
+    case: Case
+    args: Sequence[ShardedArray]
+    shardings: Sequence[NamedSharding]
+    shapes: Sequence[tuple[int, ...]]
+    program: Program
+    static: Mapping[str, Any]
+    outs: Sequence[Any]
+    run: Callable[..., list[Any]]
+    shards: Callable[[Any], list[Shard]]
+    place: Callable[[Sequence[np.ndarray]], list[Any]]
+    previous: list[Blocks] | None
+
+    def blocks(self, values: Sequence[Any]) -> list[Blocks]:
+        """The blocks of arrays of the real runtime."""
+        return [
+            {shard.device.position: np.array(shard.data) for shard in self.shards(value)}
+            for value in values
+        ]
+
+    def right(self) -> list[Blocks]:
+        """The blocks of the outputs as they should be."""
+        return self.blocks(self.outs)
+
+    def again(self, args: Sequence[np.ndarray]) -> list[Blocks]:
+        """The blocks of the outputs from other arguments. Collective."""
+        return self.blocks(self.run(*self.place(args)))
+
+    def whole(self) -> list[np.ndarray]:
+        """The arguments, put together. Collective."""
+        return [arg.gather() for arg in self.args]
+
+
+class Mutant:
+    """What goes wrong; here nothing does."""
+
+    kind: ClassVar[Kind | None] = None
+    honest = True
+    """Whether blocks are reported to be what the real runtime says, or what was asked for."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def mesh(self, mesh: pr.Mesh) -> pr.Mesh:
+        """The mesh that the real runtime gets for the outputs."""
+        return mesh
+
+    def blocks(self, call: Call) -> list[Blocks] | None:
+        """The blocks that come back; None for those of the real runtime."""
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Value:
+    """An output of the broken runtime: the real one's, and the blocks that come back instead."""
+
+    real: Any
+    sharding: NamedSharding
+    shape: tuple[int, ...]
+    blocks: Blocks | None
+
+
+class Broken(AbstractBackend):
+    """A runtime that does all as the real one but what the mutant changes."""
+
+    name = "jax"
+
+    def __init__(self, real: AbstractBackend, case: Case, mutant: Mutant) -> None:
+        self._real = real
+        self._case = case
+        self._mutant = mutant
+        self._previous: list[Blocks] | None = None
+
+    def start(self, group: ProcessGroup, options: StartOptions) -> None:
+        raise NotImplementedError
+
+    def capabilities(self) -> Capabilities:
+        return self._real.capabilities()
+
+    def devices(self) -> tuple[pr.Device, ...]:
+        return self._real.devices()
+
+    def from_blocks(
+        self,
+        shape: tuple[int, ...],
+        dtype: np.dtype[Any],
+        sharding: NamedSharding,
+        read: Callable[[Index], np.ndarray],
+    ) -> Any:
+        return self._real.from_blocks(shape, dtype, sharding, read)
+
+    def compile(
+        self,
+        program: Program,
+        args: Sequence[ShardedArray],
+        out_sharding: Any,
+        precision: str | None,
+        static: Mapping[str, Any],
+    ) -> Executable:
+        asked = out_sharding if isinstance(out_sharding, tuple) else (out_sharding,)
+        real = tuple(NamedSharding(self._mutant.mesh(s.mesh), s.spec) for s in asked)
+        executable = self._compile(program, args, real, out_sharding, precision, static)
+        avals = tuple(
+            aval._replace(sharding=sharding)
+            for aval, sharding in zip(executable.avals, asked, strict=True)
+        )
+
+        def place(arrays: Sequence[np.ndarray]) -> list[Any]:
+            return [
+                self._real.from_blocks(a.shape, a.dtype, arg.sharding, a.__getitem__)
+                for a, arg in zip(arrays, args, strict=True)
+            ]
+
+        def run(*values: Any) -> Any:
+            given = [ShardedArray(v, a.aval, self) for v, a in zip(values, args, strict=True)]
+            shapes = [aval.shape for aval in avals]
+            outs = _listed(executable.run(*values))
+            call = Call(
+                self._case, given, asked, shapes, program, static, outs,
+                lambda *those: _listed(executable.run(*those)), self._real.addressable_shards,
+                place, self._previous,
+            )  # fmt: skip
+            blocks = self._mutant.blocks(call)
+            self._previous = call.blocks(outs)
+            found = [
+                _Value(out, sharding, shape, blocks[number] if blocks else None)
+                for number, (out, sharding, shape) in enumerate(
+                    zip(outs, asked, shapes, strict=True)
+                )
+            ]
+            return found[0] if executable.single else found
+
+        return Executable(run, avals, executable.single, executable.text)
+
+    def _compile(
+        self,
+        program: Program,
+        args: Sequence[ShardedArray],
+        real: tuple[NamedSharding, ...],
+        out_sharding: Any,
+        precision: str | None,
+        static: Mapping[str, Any],
+    ) -> Executable:
+        """Compile for the mutant's meshes; compiled programs are kept for other mutants."""
+        key = (program, tuple(a.aval for a in args), real, precision, tuple(sorted(static.items())))
+        mesh = real[0].mesh
+        if key not in _compiled:
+            given = real if isinstance(out_sharding, tuple) else real[0]
+            moved = [self._moved(a, mesh) for a in args]
+            _compiled[key] = self._real.compile(program, moved, given, precision, static)
+        executable = _compiled[key]
+
+        def run(*values: Any) -> Any:
+            arrays = [ShardedArray(v, a.aval, self) for v, a in zip(values, args, strict=True)]
+            return executable.run(*(self._moved(a, mesh).value for a in arrays))
+
+        return replace(executable, run=run)
+
+    def _moved(self, array: ShardedArray, mesh: pr.Mesh) -> ShardedArray:
+        """The array on the mutant's mesh, as if it had been placed there from the first."""
+        sharding = array.sharding
+        if (mesh.device_ids, mesh.axis_names) == (
+            sharding.mesh.device_ids,
+            sharding.mesh.axis_names,
+        ):
+            return array
+        whole, sharding = array.gather(), NamedSharding(mesh, sharding.spec)
+        value = self._real.from_blocks(whole.shape, whole.dtype, sharding, whole.__getitem__)
+        return ShardedArray(value, array.aval._replace(sharding=sharding), self._real)
+
+    def addressable_shards(self, value: Any) -> list[Shard]:
+        if not isinstance(value, _Value):
+            return self._real.addressable_shards(value)
+        shards = self._real.addressable_shards(value.real)
+        if not self._mutant.honest:
+            asked = value.sharding.devices_indices_map(value.shape)
+            shards = [Shard(s.device, asked[s.device.position], s._read) for s in shards]
+        if value.blocks is None:
+            return shards
+        blocks = value.blocks
+        return [_with(shard, blocks[shard.device.position]) for shard in shards]
+
+    def is_fully_addressable(self, mesh: pr.Mesh) -> bool:
+        return self._real.is_fully_addressable(mesh)
+
+    def gather(self, value: Any, sharding: NamedSharding) -> np.ndarray:
+        return self._real.gather(value, sharding)
+
+    def block_until_ready(self, value: Any) -> None:
+        self._real.block_until_ready(value.real if isinstance(value, _Value) else value)
+
+    def barrier(self, name: str, timeout: float) -> None:
+        self._real.barrier(name, timeout)
+
+    def shutdown(self) -> None:
+        self._real.shutdown()
+
+
+_compiled: dict[Any, Executable] = {}
+
+
+@contextlib.contextmanager
+def broken(case: Case, mutant: Mutant) -> Iterator[None]:
+    """Within this, the process's runtime is broken."""
+    running = current()
+    real, cache = running.backend, running.cache
+    running.backend, running.cache = Broken(real, case, mutant), {}
+    try:
+        yield
+    except ShardingError as error:
+        raise NotApplicableError(str(error)) from error
+    finally:
+        running.backend, running.cache = real, cache
+
+
+def _listed(outs: Any) -> list[Any]:
+    return list(outs) if isinstance(outs, (list, tuple)) else [outs]
+
+
+def _with(shard: Shard, block: np.ndarray) -> Shard:
+    return Shard(shard.device, shard.index, lambda: block)

@@ -1,0 +1,73 @@
+"""Random healthy runs: program, mesh, layout, dtype, size and seed."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+import pyreactant as pr
+from pyreactant.crosscheck._execute import run_case
+from pyreactant.crosscheck._verdict import Diagnosis
+from pyreactant.programs import CASES, find_case
+from pyreactant.programs._case import Case, Layout
+
+from .trials import diagnosis_of
+
+_SIZES = (8, 12, 16, 24, 32, 40, 48, 64, 80, 96)
+
+
+@dataclass(frozen=True)
+class Draw:
+    """What a healthy run is of."""
+
+    case: Case
+    size: int
+    dtype: str
+    mesh: pr.Mesh
+    layout: Layout
+    seed: int
+
+    def run(self) -> Diagnosis:
+        """Run it, and check it."""
+        return diagnosis_of(run_case(
+            self.case, size=self.size, dtype=self.dtype, seed=self.seed, mesh=self.mesh,
+            layout=self.layout, calls=1,
+        ))  # fmt: skip
+
+    def __str__(self) -> str:
+        return (
+            f"{self.case.name} size={self.size} {self.dtype} {self.mesh!r} "
+            f"{self.layout.in_specs} -> {self.layout.out_specs} seed={self.seed}"
+        )
+
+
+def draws(seed: int, devices: int) -> Iterator[Draw]:
+    """Draws without end, the same for the same seed."""
+    random = np.random.default_rng(seed)
+    cases = [find_case(name) for name in CASES]
+    while True:
+        case = cases[random.integers(len(cases))]
+        mesh = _mesh(random, devices)
+        size = int(random.choice(_SIZES))
+        layouts = case.layouts(mesh, size)
+        if not layouts:
+            continue
+        yield Draw(
+            case, size, str(random.choice(case.dtypes)), mesh,
+            layouts[random.integers(len(layouts))], int(random.integers(2**31)),
+        )  # fmt: skip
+
+
+def _mesh(random: np.random.Generator, devices: int) -> pr.Mesh:
+    """Some or all devices in any order, in one to three axes."""
+    count = int(random.choice([n for n in (1, 2, 3, 4, 6, 8) if n <= devices]))
+    shape: list[int] = []
+    left = count
+    for _ in range(int(random.integers(3))):
+        shape.append(int(random.choice([d for d in range(1, left + 1) if left % d == 0])))
+        left //= shape[-1]
+    shape.append(left)
+    ids = random.permutation(devices)[:count]
+    if random.random() < 0.5:
+        ids = np.sort(ids)
+    return pr.Mesh(shape, ("x", "y", "z")[: len(shape)], ids)

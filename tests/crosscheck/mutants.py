@@ -1,0 +1,404 @@
+"""What goes wrong in a broken runtime, one mutant each.
+
+A mutant changes what really happens where it can (the mesh that the runtime gets, the arguments of
+the call), and else the blocks that come back.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import jax
+import numpy as np
+
+import pyreactant as pr
+from pyreactant._dtypes import as_dtype
+from pyreactant._program import load
+from pyreactant._runtime import current
+from pyreactant.crosscheck._verdict import Kind
+
+from .broken import Blocks, Call, Mutant, NotApplicableError
+
+
+class Altered(Mutant):
+    """Blocks change on the way back.
+
+    Args:
+        name: For reports.
+        kind: How that must be called; None where it must pass.
+        change: From the right blocks of one output to others.
+    """
+
+    def __init__(self, name: str, kind: Kind | None, change: Callable[[Blocks], Blocks]) -> None:
+        super().__init__(name)
+        self.kind = kind  # type: ignore[misc]
+        self._change = change
+
+    def blocks(self, call: Call) -> list[Blocks]:
+        return [self._change(blocks) for blocks in call.right()]
+
+
+class OtherMesh(Mutant):
+    """The devices of the outputs are in another order, or fewer.
+
+    Args:
+        name: For reports.
+        kind: How that must be called.
+        change: The mesh that the real runtime gets.
+        honest: Whether it says so.
+    """
+
+    def __init__(
+        self, name: str, kind: Kind, change: Callable[[pr.Mesh], pr.Mesh], *, honest: bool
+    ) -> None:
+        super().__init__(name)
+        self.kind = kind  # type: ignore[misc]
+        self.honest = honest
+        self._change = change
+
+    def mesh(self, mesh: pr.Mesh) -> pr.Mesh:
+        return self._change(mesh)
+
+
+class Partial(Mutant):
+    """Each device sums only over its own part of the operands."""
+
+    kind = Kind.MISSING_REDUCTION
+
+    def blocks(self, call: Call) -> list[Blocks]:
+        found: list[Blocks] = []
+        for output, sharding in enumerate(call.shardings):
+            contracted = call.case.contracted(output)
+            cut = [
+                (number, dimension)
+                for number, dimension in contracted
+                if call.args[number].sharding.cuts(call.args[number].ndim)[dimension] > 1
+            ]
+            if not cut:
+                raise NotApplicableError
+            blocks: Blocks = {}
+            for position in sharding.mesh.device_ids:
+                alone = self._alone(call, cut[:1], position)[output]
+                blocks |= {position: alone[position]} if position in alone else {}
+            found.append(blocks)
+        return found
+
+    def _alone(self, call: Call, cut: Sequence[tuple[int, int]], position: int) -> list[Blocks]:
+        args = call.whole()
+        for number, dimension in cut:
+            arg = call.args[number]
+            own = arg.sharding.devices_indices_map(arg.shape)[position]
+            kept = np.zeros_like(args[number])
+            part = tuple(s if d == dimension else slice(None) for d, s in enumerate(own))
+            kept[part] = args[number][part]
+            args[number] = kept
+        return call.again(args)
+
+
+class Factor(Mutant):
+    """A sum over devices is left out or done twice where all parts are equal."""
+
+    kind = Kind.MISSING_REDUCTION
+
+    def __init__(self, name: str, *, twice: bool) -> None:
+        super().__init__(name)
+        self._twice = twice
+
+    def blocks(self, call: Call) -> list[Blocks]:
+        found = []
+        for output, blocks in enumerate(call.right()):
+            axes = {
+                axis
+                for number, dimension in call.case.contracted(output)
+                for axis in call.args[number].sharding.axes(call.args[number].ndim)[dimension]
+            }
+            mesh = call.shardings[output].mesh
+            factor = math.prod(mesh.axis_size(axis) for axis in axes)
+            if factor == 1:
+                raise NotApplicableError
+            found.append({p: self._scaled(block, factor) for p, block in blocks.items()})
+        return found
+
+    def _scaled(self, block: np.ndarray, factor: int) -> np.ndarray:
+        if self._twice:
+            return (block * factor).astype(block.dtype)
+        if block.dtype.kind in "iu":
+            raise NotApplicableError  # sums of equal parts could be divided
+        return (block / factor).astype(block.dtype)
+
+
+class OwnPart(Mutant):
+    """Each device computes from its own part of a dimension alone."""
+
+    kind = Kind.MISSING_REDUCTION
+
+    def blocks(self, call: Call) -> list[Blocks]:
+        body = jax.jit(partial(load(call.program, "jax"), **call.static))
+        args, found = call.whole(), call.right()
+        for output, sharding in enumerate(call.shardings):
+            shape = call.shapes[output]
+            cuts = sharding.cuts(len(shape))
+            same = [arg.shape == shape for arg in args]
+            if not any(same) or all(cut == 1 for cut in cuts):
+                raise NotApplicableError
+            dimension = max(d for d, cut in enumerate(cuts) if cut > 1)
+            for position, index in sharding.devices_indices_map(shape).items():
+                if position not in found[output]:
+                    continue
+                part = tuple(s if d == dimension else slice(None) for d, s in enumerate(index))
+                own = [arg[part] if like else arg for arg, like in zip(args, same, strict=True)]
+                try:
+                    result = body(*own)
+                except Exception:
+                    raise NotApplicableError from None
+                result = result[output] if isinstance(result, (tuple, list)) else result
+                inside = tuple(slice(0, None) if d == dimension else s for d, s in enumerate(index))
+                block = np.array(result[inside])
+                if block.shape != found[output][position].shape:
+                    raise NotApplicableError
+                found[output][position] = block
+        return found
+
+
+class ShortOperands(Mutant):
+    """Operands are rounded to bfloat16 before the program runs."""
+
+    kind = Kind.LOWER_PRECISION
+
+    def blocks(self, call: Call) -> list[Blocks]:
+        args = call.whole()
+        if not args:
+            raise NotApplicableError
+        short = as_dtype("bfloat16")
+        return call.again([
+            arg.astype(short).astype(arg.dtype) if arg.dtype == np.float32 else arg for arg in args
+        ])  # fmt: skip
+
+
+class Stale(Mutant):
+    """A device returns what it returned the call before.
+
+    Args:
+        name: For reports.
+        every: Whether all devices do.
+    """
+
+    kind = Kind.UNINITIALISED
+
+    def __init__(self, name: str, *, every: bool) -> None:
+        super().__init__(name)
+        self._every = every
+
+    def blocks(self, call: Call) -> list[Blocks]:
+        found = call.right()
+        for output, before in enumerate(call.previous or []):
+            for position in list(found[output])[: None if self._every else 1]:
+                found[output][position] = before[position]
+        return found
+
+
+class Halo(Mutant):
+    """What a device takes from its neighbours is one position off.
+
+    Args:
+        name: For reports.
+        by: 1 or -1.
+    """
+
+    kind = Kind.HALO
+
+    def __init__(self, name: str, by: int) -> None:
+        super().__init__(name)
+        self._by = by
+
+    def blocks(self, call: Call) -> list[Blocks]:
+        found = call.right()
+        shapes = tuple(arg.shape for arg in call.args)
+        for output, sharding in enumerate(call.shardings):
+            shape = call.shapes[output]
+            if shapes != (shape,):
+                raise NotApplicableError
+            for position, index in sharding.devices_indices_map(shape).items():
+                (need,) = call.case.needs(output, index, shapes)
+                beside = [d for d, (n, i) in enumerate(zip(need, index, strict=True)) if n != i]
+                if not beside:
+                    raise NotApplicableError
+                whole = call.whole()[0]
+                moved = np.take(
+                    whole, np.clip(np.arange(shape[beside[0]]) + self._by, 0, shape[beside[0]] - 1),
+                    axis=beside[0],
+                )  # fmt: skip
+                own = tuple(s if d == beside[0] else slice(None) for d, s in enumerate(index))
+                moved[own] = whole[own]
+                there = call.again([moved])[output]
+                found[output] |= {position: there[position]} if position in there else {}
+        return found
+
+
+class OnlyOn(Mutant):
+    """Another mutant, on one process only."""
+
+    def __init__(self, process: int, mutant: Altered, kind: Kind) -> None:
+        super().__init__(f"{mutant.name}, on process {process} only")
+        self.kind = kind  # type: ignore[misc]
+        self._process = process
+        self._mutant = mutant
+
+    def blocks(self, call: Call) -> list[Blocks] | None:
+        if current().group.process_index != self._process:
+            return None
+        return self._mutant.blocks(call)
+
+
+def _axes_swapped(mesh: pr.Mesh) -> pr.Mesh:
+    if len(mesh.axis_names) < 2:
+        raise NotApplicableError
+    first, second, *rest = mesh.axis_names
+    return pr.Mesh(mesh.shape, (second, first, *rest), mesh.device_ids)
+
+
+def _column_major(mesh: pr.Mesh) -> pr.Mesh:
+    ids = np.array(mesh.device_ids).reshape(mesh.shape, order="F")
+    return pr.Mesh(mesh.shape, mesh.axis_names, ids)
+
+
+def _rotated(mesh: pr.Mesh) -> pr.Mesh:
+    return pr.Mesh(mesh.shape, mesh.axis_names, np.roll(mesh.device_ids, 1))
+
+
+def _half(mesh: pr.Mesh) -> pr.Mesh:
+    even = [axis for axis, n in enumerate(mesh.shape) if n % 2 == 0]
+    if not even:
+        raise NotApplicableError
+    axis = even[-1]  # the last, so that every process keeps a device
+    ids = np.array(mesh.device_ids).reshape(mesh.shape)
+    kept = ids.take(range(mesh.shape[axis] // 2), axis)
+    return pr.Mesh(kept.shape, mesh.axis_names, kept)
+
+
+def _first(change: Callable[[np.ndarray], np.ndarray]) -> Callable[[Blocks], Blocks]:
+    """Change the block of one device, the second where there is one."""
+
+    def changed(blocks: Blocks) -> Blocks:
+        position = sorted(blocks)[min(1, len(blocks) - 1)]
+        return {**blocks, position: change(blocks[position])}
+
+    return changed
+
+
+def all_blocks(change: Callable[[np.ndarray], np.ndarray]) -> Callable[[Blocks], Blocks]:
+    return lambda blocks: {position: change(block) for position, block in blocks.items()}
+
+
+def _transposed(block: np.ndarray) -> np.ndarray:
+    pairs = [
+        (a, b) for b in range(block.ndim) for a in range(b) if block.shape[a] == block.shape[b]
+    ]
+    if not pairs:
+        raise NotApplicableError
+    return block.swapaxes(*pairs[-1])
+
+
+def _column_major_bytes(block: np.ndarray) -> np.ndarray:
+    return block.ravel(order="F").reshape(block.shape)
+
+
+def short_values(name: str) -> Callable[[np.ndarray], np.ndarray]:
+    def short(block: np.ndarray) -> np.ndarray:
+        if block.dtype.kind not in "fc" or block.itemsize < 4:
+            raise NotApplicableError
+        if block.dtype.kind == "c":
+            return (short(block.real) + 1j * short(block.imag)).astype(block.dtype)
+        return block.astype(as_dtype(name)).astype(block.dtype)
+
+    return short
+
+
+def _not_a_number(block: np.ndarray) -> np.ndarray:
+    if block.dtype.kind in "biu":
+        raise NotApplicableError
+    return np.full_like(block, np.nan)
+
+
+def _poison(block: np.ndarray) -> np.ndarray:
+    _needs_several(block)
+    return np.frombuffer(b"\xcd" * block.nbytes, block.dtype).reshape(block.shape)
+
+
+def _random_bits(block: np.ndarray) -> np.ndarray:
+    if block.dtype.kind in "biu":
+        raise NotApplicableError  # any bits are whole numbers
+    _needs_several(block)
+    bits = np.random.default_rng(7).bytes(block.nbytes)
+    return np.frombuffer(bits, block.dtype).reshape(block.shape)
+
+
+def _needs_several(block: np.ndarray) -> None:
+    if block.size < 4:
+        raise NotApplicableError  # one odd number is as good as another
+
+
+def _half_written(block: np.ndarray) -> np.ndarray:
+    if block.size < 8:
+        raise NotApplicableError
+    flat = block.copy().ravel()
+    flat[flat.size // 2 :] = 0
+    return flat.reshape(block.shape)
+
+
+def _shifted(block: np.ndarray) -> np.ndarray:
+    if block.ndim == 0 or block.shape[-1] < 4:
+        raise NotApplicableError
+    return np.roll(block, 1, axis=-1)
+
+
+def _neighbour(block: np.ndarray) -> np.ndarray:
+    """The next number up, of each element."""
+    if block.dtype.kind == "c":
+        return (_neighbour(block.real) + 1j * _neighbour(block.imag)).astype(block.dtype)
+    if block.dtype.kind in "biu":
+        raise NotApplicableError
+    return np.nextafter(block, np.array(np.inf, block.dtype))
+
+
+def odd_values(block: np.ndarray) -> np.ndarray:
+    """Wrong in a way that has no name."""
+    number = np.arange(block.size).reshape(block.shape)
+    return (block + 1 + number % 5).astype(block.dtype)
+
+
+def mutants() -> list[Mutant]:
+    """Every mutant of one process; the last must pass."""
+    swap, column, rotate = Kind.AXES_SWAPPED, Kind.COLUMN_MAJOR, Kind.WRONG_DEVICES
+    memory, short = Kind.UNINITIALISED, Kind.LOWER_PRECISION
+    return [
+        OtherMesh("mesh axes swapped, and says so", swap, _axes_swapped, honest=True),
+        OtherMesh("mesh axes swapped", swap, _axes_swapped, honest=False),
+        OtherMesh("column-major devices, and says so", column, _column_major, honest=True),
+        OtherMesh("column-major devices", column, _column_major, honest=False),
+        OtherMesh("right values on the wrong devices", rotate, _rotated, honest=True),
+        OtherMesh("devices rotated", Kind.PERMUTED, _rotated, honest=False),
+        OtherMesh("fewer devices", Kind.FEWER_DEVICES, _half, honest=True),
+        Altered("one block transposed", Kind.TRANSPOSED, _first(_transposed)),
+        Altered("all blocks transposed", Kind.TRANSPOSED, all_blocks(_transposed)),
+        Altered("column-major bytes", Kind.TRANSPOSED, all_blocks(_column_major_bytes)),
+        Partial("reduction dropped"),
+        Factor("reduction dropped, equal parts", twice=False),
+        Factor("reduction done twice", twice=True),
+        OwnPart("computed from the own part alone"),
+        Altered("bfloat16 results", short, all_blocks(short_values("bfloat16"))),
+        Altered("bfloat16 results of one device", short, _first(short_values("bfloat16"))),
+        Altered("float16 results", short, all_blocks(short_values("float16"))),
+        ShortOperands("bfloat16 operands"),
+        Altered("block of NaN", memory, _first(_not_a_number)),
+        Altered("block of zeros", memory, _first(np.zeros_like)),
+        Altered("block of 0xCD bytes", memory, _first(_poison)),
+        Altered("block of random bits", memory, _first(_random_bits)),
+        Altered("block half written", memory, _first(_half_written)),
+        Stale("stale block", every=False),
+        Stale("stale result", every=True),
+        Halo("halo one too far on", 1),
+        Halo("halo one too far back", -1),
+        Altered("block shifted", Kind.SHIFTED, _first(_shifted)),
+        Altered("one unit in the last place", None, all_blocks(_neighbour)),
+    ]

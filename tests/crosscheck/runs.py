@@ -1,0 +1,65 @@
+"""Finished cross-checks of small programs, and a stand-in for a second runtime."""
+
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pyreactant import _runtime
+from pyreactant.crosscheck._report import Report
+from pyreactant.crosscheck._run import crosscheck
+
+STAND_IN = "standin"
+"""The JAX runtime under another name: what is tested is the comparison, not a second runtime."""
+
+PROGRAMS = ["matmul", "row_sum", "transpose", "full_sum"]
+
+
+@contextmanager
+def second_runtime(folder: Path) -> Iterator[None]:
+    """Make the stand-in known here and in the processes that are started meanwhile."""
+    (folder / "sitecustomize.py").write_text(
+        "import sys\n"
+        "if 'pyreactant' in ' '.join(sys.orig_argv):\n"
+        "    from pyreactant import _runtime\n"
+        f"    _runtime.BACKENDS[{STAND_IN!r}] = ('pyreactant._jax:JaxBackend', 'jax')\n"
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(folder)
+        patch.setitem(_runtime.BACKENDS, STAND_IN, ("pyreactant._jax:JaxBackend", "jax"))
+        yield
+
+
+def small(program: Any, **options: Any) -> Report:
+    """Two processes with two CPU devices each, and little arrays."""
+    usual = {"processes": 2, "devices_per_process": 2, "platform": "cpu", "backends": "jax"}
+    return crosscheck(program, **{**usual, **options})
+
+
+def copy(runs: Path, folder: Path) -> Path:
+    """A copy of finished runs, to be damaged."""
+    return Path(shutil.copytree(runs, folder / "copy"))
+
+
+def change_record(run: Path, process: int, change: Callable[[dict[str, Any]], object]) -> None:
+    """Edit what a process has written."""
+    path = run / f"process-{process}.json"
+    record = json.loads(path.read_text())
+    change(record)
+    path.write_text(json.dumps(record))
+
+
+def change_blocks(
+    run: Path, process: int, change: Callable[[dict[str, np.ndarray]], object]
+) -> None:
+    """Edit the blocks that a process has written."""
+    path = run / f"shards-{process}.npz"
+    with np.load(path) as found:
+        blocks = dict(found)
+    change(blocks)
+    np.savez(path, **blocks)

@@ -1,0 +1,298 @@
+"""The checks of one process: what is compared with what, and what a verdict says."""
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pyreactant as pr
+from pyreactant._array import Shard
+from pyreactant._dtypes import as_dtype
+from pyreactant._errors import MismatchError
+from pyreactant._source import Source
+from pyreactant.crosscheck import _check, _execute, _sketch
+from pyreactant.crosscheck._check import check_blocks, check_inputs
+from pyreactant.crosscheck._execute import CaseRun, digest, run_case
+from pyreactant.crosscheck._held import Held
+from pyreactant.crosscheck._tiles import around, cut, size
+from pyreactant.crosscheck._values import Expected, compare, join, ulp
+from pyreactant.crosscheck._verdict import BlockVerdict, Kind
+from pyreactant.programs import Layout, find_case
+
+from .broken import broken
+from .mutants import Altered, all_blocks
+
+pytestmark = pytest.mark.usefixtures("backend")
+
+MESH = pr.Mesh((2, 4), ("x", "y"))
+
+
+def flat(verdicts: list[list[BlockVerdict]]) -> list[BlockVerdict]:
+    return [verdict for array in verdicts for verdict in array]
+
+
+@pytest.fixture(scope="module")
+def product(backend: str) -> CaseRun:
+    return run_case(find_case("matmul"), size=32, mesh=MESH, calls=2)
+
+
+def test_every_device_has_a_verdict_for_every_array(product: CaseRun) -> None:
+    inputs, outputs = check_inputs(product), check_blocks(product)
+    assert [len(array) for array in (*inputs, *outputs)] == [8, 8, 8]
+    assert all(verdict.passed and verdict.placed for verdict in flat(inputs + outputs))
+    assert {verdict.method for verdict in flat(inputs)} == {"digest"}
+    assert {verdict.method for verdict in flat(outputs)} == {"oracle"}
+    assert all(0 < verdict.ratio <= 1 and verdict.ulps > 0 for verdict in flat(outputs))
+    assert {v.array for v in flat(inputs + outputs)} == {"input 0", "input 1", "output 0"}
+
+
+def test_inputs_are_a_function_of_the_seed_alone(product: CaseRun) -> None:
+    case = find_case("matmul")
+    layout = Layout((("y", "x"), (None, "x")), ((None, "y"),))
+    other = run_case(case, size=32, mesh=MESH, layout=layout, calls=1)
+    for name in product.named("input"):
+        np.testing.assert_array_equal(product.arrays[name].gather(), other.arrays[name].gather())
+    seeded = run_case(case, size=32, mesh=MESH, seed=1, calls=1)
+    assert seeded.digests["input 0"] != product.digests["input 0"]
+    before = [source.read((slice(0, 4), slice(0, 4))) for source in product.sources(before=True)]
+    assert not np.array_equal(before[0], product.arrays["input 0"].gather()[:4, :4])
+
+
+def test_times_and_plans_are_told(product: CaseRun) -> None:
+    assert set(product.seconds) == {"place", "compile", "call", "calls"}
+    assert len(product.seconds["calls"]) == 2
+    assert product.plans["output 0"].shape == (32, 32)
+    assert product.precision == "highest"
+
+
+def test_verdicts_survive_json() -> None:
+    verdict = BlockVerdict(
+        "output 0", 3, 1, [[0, 4]], [[4, 8]], False, "oracle", 1.0, 0.0, float("inf"), 2.0,
+        float("nan"), 3, 0, {"element": [1], "got": "1.0", "expected": "2.0", "allowed": 0.0},
+        (Kind.TRANSPOSED, Kind.PERMUTED), [[[4, 8]]], "why",
+    )  # fmt: skip
+    back = BlockVerdict.from_dict(json.loads(json.dumps(verdict.to_dict())))
+    assert np.isnan(back.relative_norm)
+    assert replace(back, relative_norm=0.0) == replace(verdict, relative_norm=0.0)
+
+
+def test_a_wrong_input_is_found_bit_by_bit(product: CaseRun) -> None:
+    case = find_case("transpose")
+    run = run_case(case, size=32, mesh=MESH, calls=1)
+    array = run.arrays["input 0"]
+    right = array.addressable_shards
+
+    class Flipped:
+        sharding = array.sharding
+
+        @property
+        def addressable_shards(self) -> list[Shard]:
+            bad = right[3].data.copy()
+            bad.view(np.uint32)[1, 2] ^= 1
+            return [*right[:3], Shard(right[3].device, right[3].index, lambda: bad), *right[4:]]
+
+    arrays: dict[str, Any] = {**run.arrays, "input 0": Flipped()}
+    changed = replace(run, arrays=arrays, verified=set())
+    verdicts = check_inputs(changed)[0]
+    assert [verdict.passed for verdict in verdicts] == [True] * 3 + [False] + [True] * 4
+    wrong = verdicts[3]
+    assert wrong.wrong == 1
+    assert wrong.worst is not None
+    start = right[3].index
+    assert wrong.worst["element"] == [start[0].start + 1, start[1].start + 2]
+    assert "input 0" not in changed.verified
+    assert wrong.kind == Kind.ROUNDING
+
+
+def test_outputs_must_be_those_of_the_oracle() -> None:
+    case = find_case("matmul")
+    other = replace(case, program=replace(case.program, jax="jax.numpy:outer"))
+    with pytest.raises(MismatchError, match=r"must be float32\[8, 8\].*got float32\[64, 64\]"):
+        run_case(other, size=8, mesh=pr.Mesh((1,), ("x",), [0]), calls=1)
+
+
+def test_a_program_without_an_oracle_passes_where_its_blocks_lie_rightly() -> None:
+    run = run_case(replace(find_case("softmax"), oracle=None), size=16, mesh=MESH, calls=1)
+    verdicts = flat(check_blocks(run))
+    assert {verdict.method for verdict in verdicts} == {"none"}
+    assert all(verdict.passed for verdict in verdicts)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int32", "complex64"])
+def test_large_products_take_freivalds_and_a_sample(
+    dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_sketch, "_WORK", 1000)
+    for name in ("matmul", "matmul_transposed", "gram"):
+        case = find_case(name)
+        for layout in case.layouts(MESH)[:3]:
+            run = run_case(case, size=64, mesh=MESH, layout=layout, dtype=dtype, calls=1)
+            check_inputs(run)
+            verdicts = flat(check_blocks(run))
+            assert {verdict.method for verdict in verdicts} == {"Freivalds"}
+            assert all(verdict.passed for verdict in verdicts)
+
+
+@pytest.mark.parametrize("wrong", ["element", "bfloat16"])
+def test_large_products_that_are_wrong_are_named_by_the_oracle(
+    wrong: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_sketch, "_WORK", 1000)
+
+    def change(block: np.ndarray) -> np.ndarray:
+        if wrong == "bfloat16":
+            return block.astype(as_dtype("bfloat16")).astype(block.dtype)
+        changed = block.copy()
+        changed[5, 7] += 1
+        return changed
+
+    case = find_case("matmul")
+    with broken(case, Altered(wrong, None, all_blocks(change))):
+        run = run_case(case, size=64, mesh=MESH, calls=1)
+        check_inputs(run)
+        verdicts = flat(check_blocks(run))
+    assert not any(verdict.passed for verdict in verdicts)
+    if wrong == "element":
+        assert [verdict.wrong for verdict in verdicts] == [1] * 8
+        assert verdicts[0].worst is not None
+        assert verdicts[0].worst["element"] == [5, 7]
+
+
+def test_tiles_keep_to_their_limit_and_cover_the_block() -> None:
+    block = (slice(3, 67), slice(10, 110))
+    tiles = list(cut(block, size, 100))
+    covered = np.zeros((200, 200), int)
+    for tile in tiles:
+        assert size(tile) <= 100
+        covered[tile] += 1
+    assert covered[block].all()
+    assert covered.sum() == 6400
+    assert list(cut((), size, 1)) == [()]
+    # Where no cut makes it cheaper, it is left whole.
+    assert list(cut(block, lambda _: 1000, 10)) == [block]
+
+
+def test_a_tile_around_an_element_stays_in_its_block() -> None:
+    block = (slice(8, 16), slice(0, 100))
+    assert around(block, [8, 99], 16) == (slice(8, 16), slice(84, 100))
+    assert around(block, [15, 50], 4) == (slice(12, 16), slice(48, 52))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
+def test_ulp_is_the_distance_of_neighbours(dtype: str) -> None:
+    found = as_dtype(dtype)
+    values = np.array([1.0, 1.5, 0.75, 3e-2, 1000.0, 0.0]).astype(found)
+    up = np.nextafter(values, np.array(np.inf, found))
+    gaps = up.astype(float) - values.astype(float)
+    right = ulp(np.abs(values.astype(float)), found)
+    np.testing.assert_array_equal(right[:-1], gaps[:-1])
+    assert right[-1] >= gaps[-1]  # zero: the smallest normal number's
+
+
+def test_the_neighbour_of_a_right_element_is_right_too() -> None:
+    for value in (1.0, np.nextafter(np.float32(2.0), np.float32(0)), 1e-30, 0.0):
+        held = np.float32(value)
+        expected = Expected(np.array([float(held)]), np.zeros(1))
+        for towards in (np.inf, -np.inf):
+            neighbour = np.nextafter(held, np.float32(towards))
+            assert compare(np.array([neighbour]), expected).wrong == 0
+        assert compare(np.array([np.float32(value + 1e-3)]), expected).wrong == 1
+
+
+@pytest.mark.parametrize(
+    ("got", "value", "wrong"),
+    [
+        (np.nan, 1.0, 1),
+        (1.0, np.nan, 1),
+        (np.nan, np.nan, 0),
+        (np.inf, np.inf, 0),
+        (-np.inf, np.inf, 1),
+        (np.inf, 1e39, 0),  # beyond the largest float32
+        (np.inf, 1.0, 1),
+    ],
+)
+def test_nan_and_infinity_must_stand_where_the_oracle_has_them(
+    got: float, value: float, wrong: int
+) -> None:
+    numbers = compare(np.array([got, 1.0], np.float32), _expected([value, 1.0]))
+    assert numbers.wrong == wrong
+    assert numbers.wrong_patterns == wrong
+    assert numbers.non_finite == (1 - wrong if not np.isfinite(got) else 0)
+
+
+def test_exact_values_are_compared_bit_by_bit() -> None:
+    got = np.array([0.0, np.nan, 3.0, 2.0], np.float32)
+    same = Expected(got.copy(), None)
+    assert compare(got, same).wrong == 0
+    assert compare(np.array([-0.0, np.nan, 3.0, 2.0], np.float32), same).wrong == 1
+    numbers = compare(np.array([1, 5], np.int8), Expected(np.array([1, 4]), None), (10,))
+    assert (numbers.wrong, numbers.worst) == (
+        1, {"element": [11], "got": "5", "expected": "4", "allowed": 0.0},
+    )  # fmt: skip
+
+
+def test_scalars_and_empty_blocks_are_compared() -> None:
+    assert compare(np.array(1.0, np.float32), _expected(1.0)).wrong == 0
+    assert compare(np.array(2.0, np.float32), _expected(1.0)).wrong == 1
+    assert compare(np.array(7), Expected(np.array(6), None)).wrong == 1
+    assert compare(np.empty((0, 4), np.float32), _expected(np.empty((0, 4)))).wrong == 0
+    assert join([]).wrong == 0
+
+
+def test_numbers_of_tiles_add_up() -> None:
+    random = np.random.default_rng(0)
+    value = random.standard_normal((8, 8))
+    got = (value + 0.1).astype(np.float32)
+    whole = compare(got, _expected(value))
+    parts = [compare(got[:3], _expected(value[:3])), compare(got[3:], _expected(value[3:]), (3, 0))]
+    both = join(parts)
+    assert (both.wrong, both.error, both.worst) == (whole.wrong, whole.error, whole.worst)
+    assert both.relative_norm == pytest.approx(whole.relative_norm)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8", "bool", "complex64"])
+def test_digests_tell_order_and_values(dtype: str) -> None:
+    block = (np.arange(12) % 2 + np.arange(12)).reshape(3, 4).astype(as_dtype(dtype))
+    assert digest(block) == digest(block.copy(order="F"))
+    assert digest(block) != digest(block[::-1])
+    assert digest(block[:0]) == digest(block[:, :0])
+
+
+def test_inputs_are_read_from_the_devices_only_where_they_were_right(
+    product: CaseRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = []
+
+    def watched(source: Source, array: pr.ShardedArray) -> Held:
+        held.append(1)
+        return Held(source, array)
+
+    monkeypatch.setattr(_check, "Held", watched)
+    unchecked = replace(product, verified=set())
+    check_blocks(unchecked)
+    assert not held
+    check_inputs(unchecked)
+    check_blocks(unchecked)
+    assert len(held) == 2
+
+
+def test_results_are_checked_after_a_call_with_other_inputs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen = []
+    real = _execute._call
+
+    def call(compiled: pr.Compiled, args: Any) -> Any:
+        seen.append(float(np.array(args[0])[0, 0]))
+        return real(compiled, args)
+
+    monkeypatch.setattr(_execute, "_call", call)
+    run_case(find_case("row_sum"), size=16, mesh=MESH, calls=3)
+    assert len(seen) == 4  # one to warm up
+    assert seen[0] == seen[1] == seen[2] != seen[3]
+
+
+def _expected(value: Any) -> Expected:
+    return Expected(np.asarray(value, float), np.zeros(np.shape(value)))

@@ -1,0 +1,156 @@
+"""`pyreactant crosscheck` and `compare` as a user runs them."""
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.crosscheck.runs import change_blocks, copy
+from tests.harness import environment
+
+SMALL = ["-n", "1", "--devices-per-process", "2", "--platform", "cpu", "--backends", "jax"]
+
+
+def run(
+    *arguments: str, folder: Path | None = None, **settings: str
+) -> subprocess.CompletedProcess[str]:
+    argv = [sys.executable, "-m", "pyreactant", *arguments]
+    return subprocess.run(
+        argv, env=environment(**settings), cwd=folder, capture_output=True, text=True, timeout=200
+    )
+
+
+def test_crosscheck(tmp_path: Path) -> None:
+    ran = run("crosscheck", "transpose", "row_sum", "--size", "8", *SMALL, folder=tmp_path)
+    assert ran.returncode == 0, ran.stderr
+    assert "transpose" in ran.stdout
+    assert "right exactly" in ran.stdout
+    assert "right on jax, by an oracle that no XLA computed" in ran.stdout
+    assert "jax: row_sum: compiled in" in ran.stderr
+    assert "Gloo" not in ran.stdout + ran.stderr
+    (out,) = (tmp_path / "pyreactant-crosschecks").iterdir()
+    assert {p.name for p in out.iterdir()} == {"request.json", "jax", "report.json", "report.html"}
+    assert {"process-0.json", "process-0.log", "shards-0.npz", "report.json"} <= {
+        p.name for p in (out / "jax").iterdir()
+    }
+    report = json.loads((out / "report.json").read_text())
+    assert report["passed"]
+    assert [row["program"] for row in report["rows"]] == ["transpose", "row_sum"]
+
+
+def test_what_is_wrong_is_exit_code_5(tmp_path: Path) -> None:
+    ran = run("crosscheck", "tests.crosscheck.user_programs:wrong", "--size", "8", "--json",
+              "--html", "page.html", "--out", "out", *SMALL, folder=tmp_path)  # fmt: skip
+    assert ran.returncode == 5, ran.stderr
+    assert "Traceback" not in ran.stderr
+    report = json.loads(ran.stdout)
+    assert report["rows"][0]["results"][0]["outcome"] == "wrong"
+    assert "Did not pass" in (tmp_path / "page.html").read_text()
+
+
+def test_list() -> None:
+    ran = run("crosscheck", "--list")
+    assert ran.returncode == 0, ran.stderr
+    assert len(ran.stdout.splitlines()) >= 21
+    assert "matmul " in ran.stdout
+
+
+def test_request(tmp_path: Path) -> None:
+    """For processes that another launcher starts, as main.sbatch does."""
+    ran = run("crosscheck", "matmul", "--size", "8", "--spec", "x,y;x,y", "--mesh", "2x1",
+              "--request", "request.json", folder=tmp_path)  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    member = ["-m", "pyreactant.crosscheck._member", "request.json", "out"]
+    done = subprocess.run(
+        [sys.executable, *member], cwd=tmp_path, capture_output=True, text=True,
+        env=environment(PYREACTANT_PLATFORM="cpu", PYREACTANT_NUM_CPU_DEVICES="2"),
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    ran = run("compare", "out", folder=tmp_path)
+    assert ran.returncode == 0, ran.stderr
+    assert "n=8 float32 x,y x,y" in ran.stdout
+
+
+def test_compare(runs: Path, tmp_path: Path) -> None:
+    changed = copy(runs, tmp_path)
+    ran = run("compare", str(runs / "jax"), str(runs / "standin"), "--html", "c.html",
+              folder=tmp_path)  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    assert "right on jax and standin" in ran.stdout
+    assert "page: c.html" in ran.stdout
+    assert (tmp_path / "c.html").exists()
+
+    def change(blocks: dict[str, object]) -> None:
+        blocks["matmul/output 0/0"] = blocks["matmul/output 0/1"]
+
+    change_blocks(changed / "standin", 0, change)
+    ran = run("compare", str(runs / "jax"), str(changed / "standin"), folder=tmp_path)
+    assert ran.returncode == 5
+    assert "DIFFER" in ran.stdout
+    shutil.rmtree(changed / "standin" / ".." / "jax")
+    ran = run("compare", str(changed / "jax"))
+    assert ran.returncode == 2
+    assert "no such folder" in ran.stderr
+
+
+BAD = [
+    ([], "--all", "matmul", 2, "give programs or --all, not both"),
+    ([], "--mesh", "two", 2, "cannot read mesh 'two'"),
+    ([], "--spec", "x;;", 2, "cannot read partition spec"),
+    ([], "--html", "no/page.html", 2, "--html no/page.html: its folder does not exist"),
+    ([], "--out", "taken", 2, "taken: exists and is not empty; name another folder"),
+    ([], "--backends", "absent", 2, "unknown backend 'absent'; known are: auto, jax"),
+    (["matmull"], "--seed", "1", 2, "did you mean 'matmul'"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("programs", "option", "value", "code", "message"), BAD)
+def test_bad_input(
+    programs: list[str], option: str, value: str, code: int, message: str, tmp_path: Path
+) -> None:
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "taken" / "file").touch()
+    before = sorted(tmp_path.rglob("*"))
+    ran = run("crosscheck", *programs, option, value, folder=tmp_path)
+    assert ran.returncode == code, ran.stderr
+    assert message in ran.stderr
+    assert "Traceback" not in ran.stderr
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def _left(folder: Path) -> list[str]:
+    """Command lines of processes that have to do with a folder."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            line = path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:
+            continue
+        if str(folder) in line:
+            found.append(line)
+    return found
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_told_to_stop_it_leaves_nothing_running(number: int, code: int, tmp_path: Path) -> None:
+    argv = [sys.executable, "-m", "pyreactant", "crosscheck", "tests.crosscheck.user_programs:slow",
+            "--size", "8", "--out", str(tmp_path / "out"), *SMALL]  # fmt: skip
+    process = subprocess.Popen(
+        argv, env=environment(), cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    try:
+        deadline = time.monotonic() + 60
+        while not (tmp_path / "out" / "jax" / "process-0.json").exists():
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        assert len(_left(tmp_path)) >= 3
+        process.send_signal(number)
+        assert process.wait(60) == code
+    finally:
+        process.kill()
+    assert _left(tmp_path) == []

@@ -1,0 +1,199 @@
+"""What verdicts of several processes say together; here they are made up."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pyreactant as pr
+from pyreactant.crosscheck._diagnose import diagnose
+from pyreactant.crosscheck._orders import blocks_of, orders
+from pyreactant.crosscheck._summed import _positions
+from pyreactant.crosscheck._verdict import (
+    ArrayPlan,
+    BlockVerdict,
+    Diagnosis,
+    Kind,
+    as_index,
+    plain_index,
+)
+
+MESH = pr.Mesh((2, 4), ("x", "y"))
+SHAPE = (8, 8)
+PLANS = {
+    name: ArrayPlan(SHAPE, "float32", pr.NamedSharding(MESH, ("x", "y")))
+    for name in ("input 0", "output 0")
+}
+
+Change = Callable[[int, list[list[int]]], dict[str, Any]]
+
+
+def verdicts(array: str, change: Change) -> list[BlockVerdict]:
+    """Of eight devices on two processes; `change` gives what differs from a right block."""
+    plan = PLANS[array]
+    found = []
+    for device, index in plan.sharding.devices_indices_map(SHAPE).items():
+        block = plain_index(index)
+        right: dict[str, Any] = {"index": block, "expected_index": block}
+        found.append(BlockVerdict(array, device, device // 4, **{**right, **change(device, block)}))
+    return found
+
+
+def right(device: int, block: list[list[int]]) -> dict[str, Any]:
+    return {}
+
+
+def said(change: Change, array: str = "output 0") -> Diagnosis:
+    found = [v for name in PLANS for v in verdicts(name, change if name == array else right)]
+    return diagnose(found, PLANS, program="matmul", runtime="jax", num_processes=2)
+
+
+def wrong(*kinds: Kind, **more: Any) -> dict[str, Any]:
+    return {"passed": False, "wrong": 3, "kinds": kinds, "matches": [], "text": "worst", **more}
+
+
+def test_right_blocks_pass() -> None:
+    found = said(right)
+    assert found.passed
+    assert found.kind is None
+
+
+def test_a_wrong_input_is_to_blame_before_the_outputs() -> None:
+    def both(device: int, block: list[list[int]]) -> dict[str, Any]:
+        return wrong(Kind.UNINITIALISED) if device == 5 else {}
+
+    blocks = [*verdicts("output 0", both), *verdicts("input 0", both)]
+    found = diagnose(blocks, PLANS, program="p", runtime="jax", num_processes=2)
+    assert found.array == "input 0"
+    assert (found.processes, found.devices) == ((1,), (5,))
+
+
+@pytest.mark.parametrize("honest", [True, False])
+@pytest.mark.parametrize("number", range(2))
+def test_orders_of_devices_are_named(number: int, honest: bool) -> None:
+    kind, _, held = orders(PLANS["output 0"].sharding, SHAPE)[number]
+
+    def change(device: int, block: list[list[int]]) -> dict[str, Any]:
+        there = plain_index(held[device])
+        if there == block:
+            return {}
+        if honest:
+            return {"index": there, "passed": False, "kinds": (Kind.WRONG_DEVICES,)}
+        same = [s.stop - s.start for s in held[device]] == [b - a for a, b in block]
+        return wrong(Kind.PERMUTED if same else Kind.STRUCTURE, matches=[there])
+
+    found = said(change)
+    assert found.kind == kind
+    assert found.also == ()
+    assert found.processes == (0, 1)
+
+
+def test_other_orders_are_permuted_blocks_or_wrong_devices() -> None:
+    held = list(PLANS["output 0"].sharding.devices_indices_map(SHAPE).values())
+
+    def rotated(device: int, block: list[list[int]]) -> dict[str, Any]:
+        return wrong(Kind.PERMUTED, matches=[plain_index(held[device - 1])])
+
+    def honest(device: int, block: list[list[int]]) -> dict[str, Any]:
+        there = plain_index(held[device - 1])
+        return {"index": there, "passed": False, "kinds": (Kind.WRONG_DEVICES,), "text": "lies"}
+
+    assert said(rotated).kind == Kind.PERMUTED
+    assert "device 1 holds block [0:4, 0:2]" in said(rotated).text
+    assert said(honest).kind == Kind.WRONG_DEVICES
+    assert "block [0:4, 0:2] lies on device 1" in said(honest).text
+
+
+def test_fewer_devices_are_counted() -> None:
+    def gone(device: int, block: list[list[int]]) -> dict[str, Any]:
+        if device < 4:
+            return {"index": [[0, 4], [0, 4]], "passed": False, "kinds": (Kind.WRONG_DEVICES,)}
+        return {"index": None, "passed": False, "kinds": (Kind.FEWER_DEVICES,)}
+
+    found = said(gone)
+    assert found.kind == Kind.FEWER_DEVICES
+    assert "devices 4, 5, 6, 7 hold nothing" in found.text
+
+
+def test_one_process_that_differs_is_named() -> None:
+    def odd(device: int, block: list[list[int]]) -> dict[str, Any]:
+        return wrong(Kind.WRONG) if device > 3 else {}
+
+    def short(device: int, block: list[list[int]]) -> dict[str, Any]:
+        return wrong(Kind.LOWER_PRECISION) if device > 3 else {}
+
+    found = said(odd)
+    assert (found.kind, found.processes) == (Kind.ONE_PROCESS, (1,))
+    assert "no other process differs" in found.text
+    found = said(short)
+    assert (found.kind, found.processes) == (Kind.LOWER_PRECISION, (1,))
+    assert "no other process differs" in found.text
+
+
+def test_what_all_wrong_blocks_share_comes_first_and_the_rest_is_told() -> None:
+    def change(device: int, block: list[list[int]]) -> dict[str, Any]:
+        if device == 1:
+            return wrong(Kind.PERMUTED, Kind.TRANSPOSED, matches=[[[4, 8], [0, 2]]])
+        return wrong(Kind.TRANSPOSED) if device == 2 else {}
+
+    assert said(change).kind == Kind.TRANSPOSED
+
+    def alone(device: int, block: list[list[int]]) -> dict[str, Any]:
+        return change(device, block) if device == 1 else {}
+
+    found = said(alone)
+    assert (found.kind, found.also) == (Kind.PERMUTED, (Kind.TRANSPOSED,))
+    assert "cannot tell it from transposed block" in found.text
+
+
+def test_blocks_that_differ_in_kind_give_the_commonest() -> None:
+    def change(device: int, block: list[list[int]]) -> dict[str, Any]:
+        return wrong(Kind.WRONG if device else Kind.UNINITIALISED)
+
+    found = said(change)
+    assert (found.kind, found.also) == (Kind.WRONG, (Kind.UNINITIALISED,))
+
+
+def test_a_diagnosis_names_everything_and_survives_json() -> None:
+    def change(device: int, block: list[list[int]]) -> dict[str, Any]:
+        return wrong(Kind.TRANSPOSED, ratio=float(device)) if device in (2, 6) else {}
+
+    found = said(change)
+    for part in ("matmul", "jax", "output 0", "transposed block", "2 of 8 blocks",
+                 "processes 0, 1", "devices 2, 6", "worst"):  # fmt: skip
+        assert part in found.text
+    assert Diagnosis.from_dict(json.loads(json.dumps(found.to_dict()))) == found
+    plan = PLANS["output 0"]
+    assert ArrayPlan.from_dict(json.loads(json.dumps(plan.to_dict()))) == plan
+    index = (slice(0, 4), slice(2, 8))
+    assert as_index(plain_index(index)) == index
+
+
+def test_orders_leave_out_what_changes_nothing() -> None:
+    whole = pr.NamedSharding(MESH, ())
+    assert orders(whole, SHAPE) == []
+    line = pr.NamedSharding(pr.Mesh((8,), ("x",)), ("x",))
+    assert orders(line, SHAPE) == []
+    square = pr.NamedSharding(pr.Mesh((2, 2), ("x", "y"), range(4)), ("x", "y"))
+    kinds = {kind for kind, _, _ in orders(square, SHAPE)}
+    assert kinds == {Kind.AXES_SWAPPED, Kind.COLUMN_MAJOR}  # the same on a square mesh
+    many = pr.NamedSharding(pr.Mesh((2,) * 5, tuple("abcde"), range(32)), tuple("abcde"))
+    assert len(orders(many, (2,) * 5)) < 30
+
+
+def test_blocks_include_those_of_other_shapes() -> None:
+    shapes = {
+        tuple(s.stop - s.start for s in index)
+        for index in blocks_of(PLANS["output 0"].sharding, SHAPE)
+    }
+    assert shapes == {(4, 2), (2, 4)}  # and those with the axes exchanged
+
+
+def test_parts_of_a_sum_follow_the_mesh() -> None:
+    sharding = pr.NamedSharding(MESH, (("x", "y"),))
+    major = _positions(16, ("x", "y"), sharding, {"x": 1})
+    np.testing.assert_array_equal(np.flatnonzero(major), range(8, 16))
+    minor = _positions(16, ("x", "y"), sharding, {"y": 1})
+    np.testing.assert_array_equal(np.flatnonzero(minor), [2, 3, 10, 11])

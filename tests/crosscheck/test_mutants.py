@@ -1,0 +1,89 @@
+"""Mutants are caught and called by their names.
+
+Here each program has a third of the mutants, and those of `ALL` all of them; the whole table, on
+several meshes and layouts, is what `python -m benchmarks.crosscheck --only mutants` makes.
+"""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import pyreactant as pr
+from pyreactant.crosscheck._diagnose import diagnose
+from pyreactant.crosscheck._execute import run_case
+from pyreactant.crosscheck._verdict import ArrayPlan, BlockVerdict, Kind
+from pyreactant.programs import CASES, find_case
+from tests import harness
+
+from .mutants import mutants
+from .trials import attempts, diagnosis_of
+
+FLAT = pr.Mesh((2, 4), ("x", "y"))
+CUBE = pr.Mesh((2, 2, 2), ("x", "y", "z"))  # square blocks of square arrays
+ALL = ("matmul", "row_sum", "transpose", "softmax", "gather")
+SIZES = {"batched_matmul": 16, "attention": 16, "perceptron_gradient": 16, "sgd_step": 16}
+
+
+@pytest.mark.usefixtures("backend")
+@pytest.mark.parametrize("name", CASES)
+def test_mutants_are_caught_and_named(name: str) -> None:
+    case = find_case(name)
+    mesh = CUBE if name in ("matmul", "gram", "row_sum") else FLAT
+    healthy = run_case(case, size=SIZES.get(name, 32), mesh=mesh, calls=1)
+    found = diagnosis_of(healthy)
+    assert found.passed, found.text
+    number = list(CASES).index(name)
+    chosen = mutants() if name in ALL else mutants()[number % 3 :: 3]
+    tried = list(attempts(case, healthy, chosen))
+    wrong = [f"{t.mutant} -> {t.diagnosis.kind}: {t.diagnosis.text}" for t in tried if not t.right]
+    assert not wrong, "\n".join(wrong)
+    assert len(tried) >= (15 if name in ALL else 3)
+
+
+ACROSS = [
+    "mesh axes swapped, and says so",
+    "column-major devices",
+    "right values on the wrong devices",
+    "fewer devices",
+    "reduction dropped",
+    "bfloat16 results",
+    "block of NaN",
+    "stale result",
+    "one unit in the last place",
+    "odd values, on process 1 only",
+    "bfloat16 results, on process 1 only",
+]
+
+
+def test_mutants_of_two_processes(tmp_path: Path) -> None:
+    """Real processes; the verdicts of both are put together as the cross-check does."""
+    asked = {"programs": ["matmul", "softmax"], "size": 32, "mutants": ACROSS}
+    argv = [sys.executable, "-m", "tests.crosscheck.members", str(tmp_path), json.dumps(asked)]
+    environments = harness.run_environments(2, 4)
+    finished = harness.spawn([argv] * 2, environments, tmp_path, timeout=200)
+    harness.check_all_passed(finished)
+    members = [json.loads((tmp_path / f"verdicts-{p}.json").read_text()) for p in range(2)]
+    tried = set()
+    for records in zip(*members, strict=True):
+        first = records[0]
+        found = diagnose(
+            [BlockVerdict.from_dict(v) for record in records for v in record["verdicts"]],
+            {name: ArrayPlan.from_dict(plan) for name, plan in first["plans"].items()},
+            program=first["program"], runtime="jax", num_processes=2,
+        )  # fmt: skip
+        if first["kind"] is None:
+            assert found.passed, found.text
+        elif any(record["changed"] for record in records):
+            tried.add(first["mutant"])
+            assert Kind(first["kind"]) in (found.kind, *found.also), _told(first, found.text)
+            on_one = "process 1 only" in first["mutant"]
+            assert found.processes == ((1,) if on_one else (0, 1)), found.text
+            assert ("no other process differs" in found.text) == on_one
+    assert tried == {*ACROSS} - {"one unit in the last place"}
+
+
+def _told(record: dict[str, Any], text: str) -> str:
+    return f"{record['mutant']} on {record['program']} -> {text}"

@@ -1,0 +1,128 @@
+"""Folders of finished runs that are damaged, incomplete, or not what they should be."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pyreactant import FileError, InvalidArgumentError, __version__
+from pyreactant.crosscheck._records import read_run
+from pyreactant.crosscheck._run import compare
+from pyreactant.crosscheck._shards import ShardWriter
+from tests.crosscheck.runs import change_blocks, change_record, copy
+
+
+def test_a_whole_run(runs: Path) -> None:
+    run = read_run(runs / "jax")
+    assert [record.process for record in run.records] == [0, 1]
+    assert run.exit_code == 0
+    record = run.records[1].program("matmul")
+    assert record is not None
+    block = next(b for b in record.blocks if b.array == "output 0")
+    assert run.block("matmul", block).shape == (8, 8)
+    assert record.problem["size"] == 16
+    assert set(record.inputs) == {"input 0", "input 1"}
+
+
+def _cut(run: Path) -> None:
+    path = run / "process-1.json"
+    path.write_text(path.read_text()[:-200])
+
+
+def _cut_blocks(run: Path) -> None:
+    path = run / "shards-1.npz"
+    path.write_bytes(path.read_bytes()[:-200])
+
+
+def _flip_a_bit(run: Path) -> None:
+    path = run / "shards-1.npz"
+    data = bytearray(path.read_bytes())
+    data[300] ^= 1  # within the first block
+    path.write_bytes(data)
+
+
+DAMAGES: list[tuple[Callable[[Path], object], str]] = [
+    (_cut, "process-1.json: truncated or damaged, so not a record of pyreactant crosscheck"),
+    (_cut_blocks, "shards-1.npz: truncated or damaged"),
+    (_flip_a_bit, "shards-1.npz: truncated or damaged"),
+    (lambda run: (run / "shards-0.npz").unlink(), "shards-0.npz: is missing; copy shards-*.npz"),
+    (lambda run: (run / "process-1.json").unlink(), "process 1 of 2 is missing; copy process-*.js"),
+    (lambda run: (run / "process-0.json").unlink(), "process 0 of 2 is missing"),
+    (lambda run: (run / "process-0.json").write_text("[]"), "process-0.json: not a record of"),
+    (lambda run: (run / "process-0.json").write_text('{"schema": 1}'), "by pyreactant None"),
+    (lambda run: change_record(run, 0, lambda r: r.update(schema=9)), "(format 9), and this is"),
+    (lambda run: change_record(run, 0, lambda r: r.update(pyreactant="0.0.9")),
+     f"written by pyreactant 0.0.9 (format 1), and this is {__version__} (format 1); run it again"),
+    (lambda run: change_record(run, 1, lambda r: r.pop("devices")), "(KeyError('devices'))"),
+    (lambda run: change_record(run, 1, lambda r: r["request"].update(id="other")),
+     "process-1.json: of another run than process 0's; do not copy runs into one folder"),
+    (lambda run: change_record(run, 1, lambda r: r.update(process=0)),
+     "is the record of process 0; name it so again"),
+    (lambda run: change_record(run, 1, lambda r: r.update(finished=False, running="row_sum")),
+     "process 1 had not finished (row_sum was running); wait for the end of the run"),
+    (lambda run: change_blocks(run, 1, lambda b: b.pop("matmul/output 0/2")),
+     "shards-1.npz: has no block 'matmul/output 0/2'; copy it again"),
+    (lambda run: (run / "report.json").write_text("{"), "report.json: truncated or damaged"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("damage", "message"), DAMAGES, ids=[m for _, m in DAMAGES])
+def test_damage(damage: Callable[[Path], object], message: str, runs: Path, tmp_path: Path) -> None:
+    folder = copy(runs, tmp_path)
+    damage(folder / "standin")
+    with pytest.raises(FileError) as caught:
+        compare(folder / "jax", folder / "standin")
+    assert message in str(caught.value)
+
+
+def test_the_last_start_of_a_job_that_was_requeued(runs: Path, tmp_path: Path) -> None:
+    run = copy(runs, tmp_path) / "jax"
+    preempted = {"cause": "preempted", "exit_code": 6, "summary": "told to stop"}
+    (run / "restart-2").mkdir()
+    (run / "report.json").rename(run / "restart-2" / "report.json")
+    (run / "process-0.log").rename(run / "restart-2" / "process-0.log")
+    for folder in (run, run / "restart-1"):
+        folder.mkdir(exist_ok=True)
+        (folder / "report.json").write_text(json.dumps(preempted))
+    assert read_run(run).exit_code == 0
+    assert compare(run).passed
+    assert "crosscheck: matmul" in compare(run).runs[0].logs["0"]
+
+
+def test_folders_that_hold_no_run(runs: Path, tmp_path: Path) -> None:
+    with pytest.raises(FileError, match="no such folder; give the folder of a run, such as OUT/ja"):
+        compare(tmp_path / "none")
+    with pytest.raises(FileError, match="holds no run of pyreactant crosscheck"):
+        compare(runs / "jax", tmp_path)
+    with pytest.raises(InvalidArgumentError, match="each folder once"):
+        compare(runs / "jax", runs / "standin" / ".." / "jax")
+    with pytest.raises(InvalidArgumentError, match="name the folders of finished runs"):
+        compare()
+
+
+def test_bytes_of_types_that_numpy_does_not_know(tmp_path: Path) -> None:
+    import ml_dtypes
+
+    block = np.arange(6, dtype=ml_dtypes.bfloat16).reshape(2, 3)
+    writer = ShardWriter(tmp_path / "shards-0.npz")
+    writer.add("p/output 0/0", block)
+    writer.add("p/output 0/1", block[:0])
+    writer.add("p/output 0/2", np.float32(3)[()].reshape(()))
+    assert not (tmp_path / "shards-0.npz").exists()
+    writer.close()
+    with np.load(tmp_path / "shards-0.npz") as found:
+        np.testing.assert_array_equal(found["p/output 0/0"].view(ml_dtypes.bfloat16), block)
+        assert found["p/output 0/1"].shape == (0, 3)
+        assert found["p/output 0/2"] == 3
+        assert found["p/output 0/2"].shape == ()
+
+
+def test_records_are_json_that_anything_reads(runs: Path) -> None:
+    def refuse(text: str) -> Any:
+        raise AssertionError(f"{text} is no JSON")
+
+    for path in runs.glob("*/process-*.json"):
+        json.loads(path.read_text(), parse_constant=refuse)

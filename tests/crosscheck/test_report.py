@@ -1,0 +1,122 @@
+"""The report as data and on a terminal."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pyreactant import FileError, __version__
+from pyreactant.crosscheck._report import Report, Result
+from pyreactant.crosscheck._words import bytes_text, ratio_text, seconds_text
+from tests.crosscheck.samples import report
+
+
+@pytest.mark.parametrize("wrong", [[], [5, 6]])
+def test_json_round_trip(wrong: list[int], tmp_path: Path) -> None:
+    made = report(wrong=wrong)
+    text = made.to_json(tmp_path / "report.json")
+    assert (tmp_path / "report.json").read_text() == text
+    assert Report.from_json(tmp_path / "report.json") == made
+    data = json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+    assert data["passed"] is not bool(wrong)
+    assert data["exit_code"] == (5 if wrong else 0)
+    assert data["verdict"] == made.verdict
+    assert data["pyreactant"] == __version__
+
+
+def test_numbers_that_are_not_finite(tmp_path: Path) -> None:
+    made = report(["matmul"], wrong=[1])
+    (row,) = made.rows
+    endless = tuple(replace(r, ratio=float("inf"), error=float("inf")) for r in row.results)
+    pairs = tuple(replace(p, difference=float("inf")) for p in row.pairs)
+    made = replace(made, rows=(replace(row, results=endless, pairs=pairs),))
+    made.to_json(tmp_path / "report.json")
+    assert Report.from_json(tmp_path / "report.json") == made
+    assert "<svg" in made.to_html()
+
+
+def test_reports_that_are_none(tmp_path: Path) -> None:
+    path = tmp_path / "report.json"
+    with pytest.raises(FileError, match="cannot be read"):
+        Report.from_json(path)
+    for text, why in (("{", "truncated or damaged"), ("[]", "not a report"), ("{}", "None"),
+                      (f'{{"schema": 1, "pyreactant": "{__version__}"}}', "KeyError")):  # fmt: skip
+        path.write_text(text)
+        with pytest.raises(FileError, match=why):
+            Report.from_json(path)
+    with pytest.raises(FileError, match="cannot be written"):
+        report(["matmul"]).to_json(tmp_path / "none" / "report.json")
+
+
+def with_results(*results: Result) -> Report:
+    made = report(["matmul"], [r.runtime for r in results])
+    (row,) = made.rows
+    return replace(made, rows=(replace(row, results=results),))
+
+
+def test_exit_codes() -> None:
+    right, wrong = Result("jax", "right"), Result("jax", "wrong")
+    raised, lost = Result("b", "raised", exit_code=1), Result("b", "not run", exit_code=6)
+    assert with_results(right).exit_code == 0
+    assert with_results(wrong).exit_code == 5
+    assert with_results(wrong, lost).exit_code == 5
+    assert with_results(right, raised).exit_code == 1
+    assert with_results(right, lost).exit_code == 6
+    assert with_results(Result("jax", "unchecked")).exit_code == 3
+    assert report(["matmul"], wrong=[1]).exit_code == 5
+    assert Report((), (), {}, "").exit_code == 1
+
+
+def test_a_run_that_breaks_after_its_last_program() -> None:
+    made = report(["heat"], ["jax"])
+    ended = {"cause": "lost", "exit_code": 6, "summary": "process 1 was killed by SIGKILL"}
+    broken = replace(made, runs=(replace(made.runs[0], ended=ended),))
+    assert not broken.passed
+    assert broken.exit_code == 6
+    assert broken.verdict == (
+        "All programs are right, but not all is well. The run on jax ended badly: process 1 was "
+        "killed by SIGKILL."
+    )
+    nothing = replace(broken, rows=())
+    assert nothing.exit_code == 6
+    assert "Nothing was checked. The run on jax ended badly" in nothing.verdict
+
+
+def test_verdicts() -> None:
+    assert report(["heat"]).verdict == (
+        "heat: right on jax and stand-in, by an oracle that no XLA computed, and they agree with "
+        "each other."
+    )
+    assert report(["heat", "fft"], ["jax"]).verdict == (
+        "2 programs: right on jax, by an oracle that no XLA computed. Only jax ran, so there was "
+        "nothing to compare it with."
+    )
+    assert report(["heat", "fft"], wrong=[3]).verdict == (
+        "1 of 2 programs did not pass: heat wrong on stand-in (transposed block)."
+    )
+    assert Report((), (), {}, "").verdict == "Nothing was checked."
+
+
+def test_on_a_terminal() -> None:
+    text = report(["heat", "fft"], wrong=[3]).to_text(width=200)
+    assert "\x1b" not in text
+    for said in (
+        "program",
+        "jax and stand-in",
+        "wrong: transposed block",
+        "n=512 float32 x,y x,y",
+        "heat on stand-in: transposed block: process 0, device 3",
+        "reactant did not run: run: pyreactant setup",
+        "1 of 2 programs did not pass",
+    ):
+        assert said in text  # fmt: skip
+    assert max(map(len, report().to_text(width=100).splitlines())) <= 100
+
+
+def test_numbers_as_text() -> None:
+    assert [seconds_text(s) for s in (2.5, 0.0123, 4.5e-6)] == ["2.5 s", "12.3 ms", "4.5 us"]
+    assert [bytes_text(b) for b in (None, 0, 1000, 2048, 5 * 2**30)] == [
+        "-", "0 B", "1000 B", "2 KiB", "5 GiB"
+    ]  # fmt: skip
+    assert [ratio_text(r) for r in (0, 0.254, 3e-5, 6.2e6)] == ["0.00", "0.25", "3e-05", "6e+06"]

@@ -1,0 +1,198 @@
+"""Cross-checks as a user runs them: processes, programs of one's own, what goes wrong."""
+
+import time
+from pathlib import Path
+
+import pytest
+
+import pyreactant as pr
+from pyreactant.crosscheck._report import Report, Result
+from pyreactant.crosscheck._run import crosscheck
+from pyreactant.testing import assert_crosscheck
+from tests.crosscheck.runs import STAND_IN, second_runtime, small
+from tests.crosscheck.user_programs import HERE, blind, program, right, wrong
+
+
+def results(report: Report) -> dict[str, Result]:
+    return {row.program: row.results[0] for row in report.rows}
+
+
+def test_users_programs(tmp_path: Path) -> None:
+    """By name and as an object; what raises on every process ends itself alone."""
+    names = ["wrong", "raises_on_all", "fewer_results", "two_results"]
+    report = small([right, *(f"{HERE}:{name}" for name in names)], size=8, out=tmp_path / "out")
+    found = {name.rpartition(":")[2]: result for name, result in results(report).items()}
+    assert found["right"].outcome == "right"
+    assert found["two_results"].outcome == "right"
+    assert {b.array for b in found["two_results"].blocks} == {"output 0", "output 1"}
+    assert found["wrong"].outcome == "wrong"
+    assert "wrong on jax: output 0" in found["wrong"].text
+    assert "process" in found["wrong"].text
+    assert found["raises_on_all"].outcome == "raised"
+    assert found["raises_on_all"].text.endswith(
+        "raises_on_all on jax: every process raised ValueError: no luck at all"
+    )
+    assert found["fewer_results"].outcome == "wrong"
+    assert found["fewer_results"].kind == "wrong shape or dtype"
+    assert report.exit_code == 5
+    assert (tmp_path / "out" / "jax" / "process-1.json").exists()
+    assert "raises_on_all raised on jax" in report.verdict
+
+
+def test_raising_on_one_process_ends_the_run_and_names_it() -> None:
+    began = time.monotonic()
+    report = small(["matmul", f"{HERE}:raises_on_one", "row_sum"], size=8)
+    assert time.monotonic() - began < 60
+    found = results(report)
+    assert found["matmul"].outcome == "right"
+    raised = found[f"{HERE}:raises_on_one"]
+    assert raised.outcome == "raised"
+    assert "did not end: process 1 on " in raised.text
+    assert "raised ValueError: no luck on this process" in raised.text
+    assert found["row_sum"].outcome == "not run"
+    assert "its run ended before" in found["row_sum"].text
+    assert report.exit_code == 1
+
+
+def test_a_process_that_is_lost_is_named() -> None:
+    report = small(["matmul", f"{HERE}:leaves_early", "row_sum"], size=8)
+    found = results(report)
+    assert found["matmul"].outcome == "right"
+    lost = found[f"{HERE}:leaves_early"]
+    assert lost.outcome == "raised"
+    assert "did not end: process 1 on " in lost.text
+    assert "exit code 9" in lost.text
+    assert found["row_sum"].outcome == "not run"
+    assert report.exit_code == 1
+
+
+def test_without_an_oracle_runtimes_are_compared(tmp_path: Path) -> None:
+    with second_runtime(tmp_path):
+        report = small(blind, backends=["jax", STAND_IN], size=8)
+    assert report.passed
+    (row,) = report.rows
+    assert [r.outcome for r in row.results] == ["unchecked", "unchecked"]
+    assert "no oracle stood behind it" in row.pairs[0].text
+    assert "No oracle stood behind blind: both runtimes may be wrong alike" in report.verdict
+    assert "the oracle" not in report.verdict.partition("No oracle")[0]
+
+
+def test_bodies_that_differ(tmp_path: Path) -> None:
+    """As the JAX and the Julia body of a program may: in values, shape, dtype, number."""
+    names = ["turned_round", "other_shape", "other_dtype", "other_count"]
+    with second_runtime(tmp_path):
+        report = small([f"{HERE}:{n}" for n in names], backends=["jax", STAND_IN], size=8)
+    rows = {row.program.rpartition(":")[2]: row for row in report.rows}
+    turned = rows["turned_round"]
+    assert [r.outcome for r in turned.results] == ["right", "wrong"]
+    wrong = turned.results[1]
+    assert "turned_round on standin: output 0 looks like" in wrong.text
+    assert not turned.pairs[0].passed
+    for name, said in (
+        ("other_shape", "output 0 is float32[8, 8] on jax and float32[4, 8] on standin; make both"),
+        ("other_dtype", "output 0 is float32[8, 8] on jax and float16[8, 8] on standin; make both"),
+        ("other_count", "they return different numbers of outputs: 1 on jax, 2 on standin; make b"),
+    ):
+        (pair,) = rows[name].pairs
+        assert pair.kind == "different outputs"
+        assert said in pair.text
+        assert not rows[name].passed
+    assert report.exit_code == 5
+    assert "wrong on standin" in report.verdict
+    assert "other_shape jax and standin differ (different outputs)" in report.verdict
+
+
+def test_assert_crosscheck() -> None:
+    report = assert_crosscheck(
+        right, size=8, dtype="int32", backends="jax", processes=1, devices_per_process=2,
+        platform="cpu",
+    )  # fmt: skip
+    assert report.rows[0].exact
+    assert report.rows[0].problem["dtype"] == "int32"
+    with pytest.raises(AssertionError, match="wrong on jax"):
+        assert_crosscheck(
+            wrong, size=8, backends="jax", processes=1, devices_per_process=2, platform="cpu"
+        )
+
+
+def test_bool_mesh_and_spec() -> None:
+    one = {"processes": 1, "devices_per_process": 4, "platform": "cpu", "backends": "jax"}
+    report = crosscheck("transpose", dtype="bool", mesh="a=4", spec="a", size=8, **one)
+    assert report.passed, report.to_text()
+    (row,) = report.rows
+    assert row.problem["mesh"]["axis_names"] == ["a"]
+    assert row.problem["in_specs"][0][0] == "a"
+    report = crosscheck("matmul", mesh=pr.Mesh((2, 2), ("x", "y")), spec=[("x", None)], **one)
+    assert report.passed, report.to_text()
+
+
+BAD = [
+    ({"program": []}, pr.InvalidArgumentError, "nothing to cross-check: name programs, or all"),
+    ({"program": "matmull"}, pr.InvalidArgumentError, "did you mean 'matmul'"),
+    ({"program": "no_module:p"}, pr.InvalidArgumentError, "cannot import program 'no_module:p'"),
+    ({"program": f"{HERE}:SQUARE"}, pr.InvalidArgumentError, "must be a pyreactant.Program"),
+    ({"program": ["matmul", "matmul"]}, pr.InvalidArgumentError, "each program once, got matmul"),
+    ({"program": pr.Program("p", jax="a:b")}, pr.InvalidArgumentError, "give them, for instance"),
+    ({"program": blind}, pr.RequirementError, "has no oracle, and only jax is to run"),
+    ({"program": program("p", "double", "absent")}, pr.InvalidArgumentError, "cannot import oracl"),
+    ({"backends": "torch"}, pr.InvalidArgumentError, "unknown backend 'torch'; known are: auto, j"),
+    ({"backends": []}, pr.InvalidArgumentError, "no backend is named"),
+    ({"backends": "jax,jax"}, pr.InvalidArgumentError, "backend 'jax' is named twice"),
+    ({"platform": "abacus"}, pr.InvalidArgumentError, "unknown platform 'abacus'"),
+    ({"size": 0}, pr.InvalidArgumentError, "size must be 1 or more, got 0"),
+    ({"size": 7}, pr.ShardingError, "program 'matmul' at size 7: dimension 0 of shape (7, 7) has"),
+    ({"seed": -1}, pr.InvalidArgumentError, "seed must be 0 or more, got -1"),
+    ({"repeat": 0}, pr.InvalidArgumentError, "repeat must be 1 or more, got 0"),
+    ({"mesh": "4", "size": 9}, pr.ShardingError, "at size 9: dimension 0 of shape (9, 9) has size"),
+    ({"mesh": "3", "size": 64, "processes": 1, "devices_per_process": 3}, pr.ShardingError,
+     "program 'matmul' at size 64: dimension 0 of shape (64, 64) has size 64, which is not"),
+    ({"mesh": "2"}, pr.ShardingError, "Mesh(x=2) does not fit the 4 devices of a run; give anoth"),
+    ({"mesh": "zxy"}, pr.ShardingError, "cannot read mesh 'zxy'"),
+    ({"spec": "x,q"}, pr.ShardingError, "names axis 'q', but the mesh has axes ('x', 'y')"),
+    ({"spec": "x,y;x,y;x,y"}, pr.InvalidArgumentError, "takes at size 64 on Mesh(x=2, y=2) inputs"),
+    ({"dtype": "float13"}, pr.InvalidArgumentError, "unknown dtype 'float13'"),
+    ({"program": ["sort", "fft"], "dtype": "int32"}, pr.InvalidArgumentError, "program 'fft' is "
+     "checked with complex64, complex128, got dtype int32; of these programs sort take it"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("options", "kind", "message"), BAD, ids=[str(o) for o, _, _ in BAD])
+def test_bad_input_starts_nothing(
+    options: dict[str, object], kind: type[Exception], message: str, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setattr("pyreactant.crosscheck._run._run", lambda *_: pytest.fail("it started"))
+    with pytest.raises(kind) as caught:
+        small(**{"program": "matmul", "out": tmp_path / "out", **options})
+    assert message in str(caught.value)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_in_use(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(pr.FileError, match="exists and is not empty; name another folder"):
+        small("matmul", out=tmp_path)
+    with pytest.raises(pr.FileError, match="cannot be made"):
+        small("matmul", out=tmp_path / "file" / "out")
+
+
+def test_a_platform_that_is_not_here() -> None:
+    with pytest.raises(pr.InvalidArgumentError, match="GPUs"):
+        small("matmul", platform="gpu", processes=64, devices_per_process=64)
+    report = crosscheck("matmul", platform="gpu", processes=1, backends="jax")
+    assert report.exit_code == 3
+    assert "platform 'gpu' was asked for, but JAX has here: cpu" in report.rows[0].results[0].text
+    assert report.rows[0].results[0].outcome == "not run"
+    assert "Did not pass" in report.to_html()
+
+
+def test_a_runtime_that_is_not_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    from pyreactant import _runtime
+
+    monkeypatch.setitem(_runtime.BACKENDS, "absent", ("no_package:Backend", "no_package"))
+    how = "the package no_package is not installed; python -m pip install 'no_package'"
+    with pytest.raises(pr.RequirementError, match="backend 'absent' was asked for, but is not her"):
+        small("matmul", backends="absent")
+    report = small("matmul", backends="auto", processes=1)
+    assert report.absent["absent"] == how
+    assert f"absent did not run: {how}" in report.to_text(width=300)

@@ -1,0 +1,103 @@
+"""Try mutants on programs, and count what is caught and named."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+import pyreactant as pr
+from pyreactant.crosscheck._check import check_blocks, check_inputs
+from pyreactant.crosscheck._diagnose import diagnose
+from pyreactant.crosscheck._execute import CaseRun, run_case
+from pyreactant.crosscheck._verdict import Diagnosis, Kind
+from pyreactant.programs._case import Case, Layout
+
+from .broken import Mutant, NotApplicableError, broken
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One mutant on one program.
+
+    Attributes:
+        mutant: Its name.
+        program: Its name.
+        layout: Specs.
+        changed: Whether it changed anything that can be seen.
+        right: Whether it was caught and named rightly (or passed, where it must).
+        diagnosis: What was said.
+    """
+
+    mutant: str
+    program: str
+    layout: Layout
+    changed: bool
+    right: bool
+    diagnosis: Diagnosis
+
+
+def diagnosis_of(run: CaseRun) -> Diagnosis:
+    """All checks of a run of one process."""
+    verdicts = [block for array in (*check_inputs(run), *check_blocks(run)) for block in array]
+    return diagnose(
+        verdicts, run.plans, program=run.case.name, runtime="jax", num_processes=pr.num_processes()
+    )
+
+
+def attempt(case: Case, healthy: CaseRun, mutant: Mutant) -> Trial | None:
+    """Try a mutant on the program of a healthy run; None where it cannot do anything to it."""
+    try:
+        with broken(case, mutant):
+            run = run_case(
+                case, size=healthy.size, dtype=healthy.dtype, seed=healthy.seed,
+                mesh=mesh_of(healthy), layout=healthy.layout, calls=1,
+            )  # fmt: skip
+            altered = changed(healthy, run)
+            found = diagnosis_of(run)
+    except NotApplicableError:
+        return None
+    if mutant.kind is None:
+        # A neighbouring number is right but where every bit must be.
+        right = found.kind == Kind.ROUNDING if case.is_exact(healthy.dtype) else found.passed
+    else:
+        right = mutant.kind == found.kind or mutant.kind in found.also
+    return Trial(mutant.name, case.name, healthy.layout, altered, right, found)
+
+
+def attempts(case: Case, healthy: CaseRun, mutants: Iterable[Mutant]) -> Iterator[Trial]:
+    """Those of several mutants that change something."""
+    for mutant in mutants:
+        trial = attempt(case, healthy, mutant)
+        if trial is not None and (trial.changed or mutant.kind is None):
+            yield trial
+
+
+def mesh_of(run: CaseRun) -> pr.Mesh:
+    """The mesh that a run's arrays lie on."""
+    return next(iter(run.plans.values())).sharding.mesh
+
+
+def changed(healthy: CaseRun, mutated: CaseRun) -> bool:
+    """Whether blocks lie elsewhere, or differ by more than rounding does."""
+    for name in healthy.named("output"):
+        right = {s.device.position: s for s in healthy.arrays[name].addressable_shards}
+        got = {s.device.position: s for s in mutated.arrays[name].addressable_shards}
+        if right.keys() != got.keys():
+            return True
+        for position, shard in right.items():
+            other = got[position]
+            if shard.index != other.index or _differ(shard.data, other.data):
+                return True
+    return False
+
+
+def _differ(right: np.ndarray, got: np.ndarray) -> bool:
+    if right.shape != got.shape or right.dtype.kind in "biu":
+        return not np.array_equal(right, got)
+    wide = np.complex128 if right.dtype.kind == "c" else np.float64
+    with np.errstate(invalid="ignore"):
+        a, b = right.astype(wide), got.astype(wide)
+    if not np.isfinite(b).all():
+        return True
+    eps = {8: 2.0**-52, 4: 2.0**-23, 2: 2.0**-8}[right.real.dtype.itemsize]
+    return bool(np.abs(a - b).max(initial=0) > 8 * eps * np.abs(a).max(initial=0))
