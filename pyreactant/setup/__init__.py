@@ -1,0 +1,15 @@
+"""`pyreactant setup`: Julia, Reactant and our Julia package, installed and compiled once."""
+
+from typing import TYPE_CHECKING
+
+from .._lazy import attach
+
+if TYPE_CHECKING:
+    from ._options import Options as Options
+    from ._record import Record as Record
+    from ._setup import setup as setup
+
+_MODULE_OF, __getattr__, __dir__ = attach(
+    globals(), {"_options": "Options", "_record": "Record", "_setup": "setup"}
+)
+__all__ = [*_MODULE_OF]

@@ -1,0 +1,118 @@
+"""TOML files of Julia projects: read, and edited so that all else in them stays as it is."""
+
+import math
+import re
+import tomllib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .._errors import FileError
+
+if TYPE_CHECKING:
+    from tomlkit import TOMLDocument
+
+
+def load(path: Path) -> dict[str, Any]:
+    """What stands in a file; nothing where there is none.
+
+    Raises:
+        FileError: It cannot be read, or is not TOML; it names the line.
+    """
+    return parse(path, read(path))
+
+
+def read(path: Path) -> str:
+    """The text of a file, with its own line ends; empty where there is none.
+
+    Raises:
+        FileError: It cannot be read, or is not UTF-8.
+    """
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return ""
+    except OSError as error:
+        raise FileError(f"cannot read {path}: {error.strerror}") from None
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise _bad(path, line, f"byte {data[error.start]:#04x} is not UTF-8") from None
+
+
+def parse(path: Path, text: str) -> dict[str, Any]:
+    """What a text says.
+
+    Raises:
+        FileError: It is not TOML.
+    """
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        why = str(error)
+        at = re.search(r" ?\(at (?:line (\d+), column \d+|end of document)\)$", why)
+        line = int(at[1]) if at and at[1] else text.count("\n") + 1
+        raise _bad(path, line, why[: at.start()] if at else why) from None
+    except RecursionError:
+        raise _bad(path, 1, "it is nested too deeply") from None
+
+
+def edit(
+    path: Path,
+    text: str,
+    change: "Callable[[TOMLDocument | dict[str, Any]], object]",
+    by_hand: str,
+) -> str:
+    """The text after a change; its comments, order and spaces stay.
+
+    Args:
+        path: Where it stands.
+        text: What stands there.
+        change: Done to the document as tomlkit has it, and to a plain dictionary of the same
+            content, as proof: nothing but what was asked may have changed.
+        by_hand: What a person would write into the file.
+
+    Raises:
+        FileError: It is not TOML, or cannot be edited so.
+    """
+    import tomlkit
+    from tomlkit.exceptions import TOMLKitError
+
+    expected = parse(path, text)
+    change(expected)
+    try:
+        document = tomlkit.parse(text)
+        change(document)
+        edited = tomlkit.dumps(document)
+        proven = same(_filled(tomllib.loads(edited)), _filled(expected))
+    except (TOMLKitError, tomllib.TOMLDecodeError, TypeError, ValueError, LookupError):
+        proven = False
+    if not proven:
+        raise FileError(
+            f"{path} cannot be edited without changing something else in it; "
+            f"write it by hand: {by_hand}"
+        )
+    return edited
+
+
+def same(one: Any, other: Any) -> bool:
+    """Whether two values of TOML are equal, a nan to a nan."""
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        return one.keys() == other.keys() and all(same(one[k], other[k]) for k in one)
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(same, one, other))
+    if isinstance(one, float) and isinstance(other, float) and math.isnan(one):
+        return math.isnan(other)
+    return type(one) is type(other) and bool(one == other)
+
+
+def _filled(content: dict[str, Any]) -> dict[str, Any]:
+    """Without empty tables, which mean nothing: one goes with the last of its dotted keys."""
+    return {key: value for key, value in content.items() if value != {}}
+
+
+def _bad(path: Path, line: int, why: str) -> FileError:
+    return FileError(
+        f"{path}, line {line}: must be TOML, but {why}; mend that line, then try again"
+    )

@@ -1,0 +1,199 @@
+"""The stages of a setup: what each does."""
+
+import dataclasses
+import json
+import shlex
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from .. import __version__
+from .._errors import FileError, RequirementError
+from .._julia_place import RECORD, read_json
+from . import _backup, _record, _toml
+from ._atomic import write, writing
+from ._child import run
+from ._failed import absent, error_of
+from ._here import ABOVE, SCRIPT, environment, julia_version
+from ._options import check_version, is_version, versions_admitted
+from ._preferences import edits, kept, local_file
+from ._record import Record
+from ._report import Report
+from ._state import State, depot, first_depot
+
+_ADVICE = "name a folder that can be written: pyreactant setup --project DIR"
+_PRECOMPILE = Path(__file__).with_name("precompile.jl")
+
+
+class Work:
+    """One setup, from what stands to its record; whoever does it holds the lock."""
+
+    def __init__(self, state: State, report: Report) -> None:
+        self._state = state
+        self._project = state.project
+        self._stages = state.stages
+        self._report = report
+        self._log = state.project / "pyreactant" / "setup.log"
+        self._ran: list[str] = []
+
+    def run(self) -> Record:
+        """Do what is due."""
+        with writing(self._project, _ADVICE):
+            self._log.write_text("")
+            self._set_preferences()
+        resolved = self._state.resolved() or self._resolve()
+        compiled = self._state.compiled()
+        if compiled is None:
+            compiled = self._precompile(resolved)
+        if "absent" in compiled and not self._state.offline and "resolve" not in self._ran:
+            self._stages.undo("resolve")  # the project was taken apart since
+            resolved = self._resolve()
+            compiled = self._precompile(resolved)
+        if "absent" in compiled:
+            raise absent(compiled["absent"], self._project, offline=self._state.offline)
+        return self._settle(resolved, compiled)
+
+    def _set_preferences(self) -> None:
+        if not self._state.preferences_due():
+            return
+        self._begin("preferences", "setting the preferences")
+        for path, text in kept(self._project).items():
+            write(path, text.encode())
+        for path, text in edits(self._project, self._state.wanted()).items():
+            write(path, text.encode())
+        said = (f"{name} {value}" for name, value in self._state.preferences().items() if value)
+        self._report("preferences", "done", ", ".join(said))
+
+    def _resolve(self) -> dict[str, Any]:
+        self._begin("resolve", "finding or installing Julia and its packages")
+        with writing(self._project, _ADVICE):
+            self._stages.undo("resolve", "precompile")
+            _record.remove(self._project)
+            before = self._stages.result("asked") or {}
+            self._stages.done("asked", "", {"julia": self._state.julia})
+            _backup.save(self._project)
+        versions, executable = None, None
+        if self._state.julia is not None and is_version(self._state.julia):
+            versions = versions_admitted(self._state.julia)
+        elif self._state.julia is not None:
+            versions, executable = "", self._state.julia
+        own = self._project != self._state.request.here.project
+        script = [sys.executable, "-P", str(SCRIPT), str(self._answer), str(ABOVE), "resolve"]
+        # Offline it must not be forced: it would note that the packages are not its own.
+        argv = [*script, json.dumps([versions, not self._state.offline])]
+        changes = {
+            "PYTHON_JULIAPKG_OFFLINE": "yes" if self._state.offline else "no",
+            "PYTHON_JULIAPKG_EXE": executable,
+            **({"PYTHON_JULIAPKG_PROJECT": str(self._project)} if own else {}),
+        }
+        code, answer, start = self._child("resolve", argv, changes)
+        if code != 0 or "executable" not in answer:
+            self._stages.done("asked", "", before)
+            raise error_of(
+                "installing Julia and its packages", answer, self._log, start,
+                offline=self._state.offline, depot=first_depot(),
+            )  # fmt: skip
+        found = answer["executable"]
+        result = {"executable": found, "version": check_version(found, julia_version(found))}
+        with writing(self._project, _ADVICE):
+            self._stages.done("resolve", self._state.resolve_key(), result)
+            _backup.drop(self._project)
+        self._report("resolve", "done", f"Julia {result['version']} ({found})")
+        return result
+
+    def _precompile(self, resolved: Mapping[str, Any]) -> dict[str, Any]:
+        """Load all that a rank loads; what was found, or which packages are `absent`."""
+        self._begin("precompile", "compiling for Julia")
+        with writing(self._project, _ADVICE):
+            _record.remove(self._project)
+        argv = [
+            resolved["executable"], f"--project={self._project}", "--startup-file=no",
+            str(_PRECOMPILE), str(self._state.request.package), str(self._answer),
+        ]  # fmt: skip
+        changes = {"JULIA_PKG_OFFLINE": "true"} if self._state.offline else {}
+        code, answer, start = self._child("precompile", argv, changes)
+        if "absent" in answer:
+            return answer
+        if code != 0 or "reactant" not in answer:
+            raise error_of(
+                "compiling for Julia", {}, self._log, start,
+                offline=self._state.offline, depot=first_depot(),
+            )  # fmt: skip
+        self._check(answer)
+        key = self._state.precompile_key()
+        assert key is not None
+        with writing(self._project, _ADVICE):
+            self._stages.done("precompile", key, answer)
+        self._report("precompile", "done", f"Reactant {answer['reactant']}")
+        return answer
+
+    def _check(self, found: Mapping[str, Any]) -> None:
+        """That Reactant is what the preferences ask for."""
+        preferences = self._state.preferences()
+        if found["runtime"] != preferences["xla_runtime"]:
+            raise RequirementError(
+                f"Reactant must have been compiled for {preferences['xla_runtime']}, as "
+                f"{local_file(self._project)} says, but is for {found['runtime'] or 'none'}; look "
+                "for another preference in the environments of JULIA_LOAD_PATH"
+            )
+        binaries = found["binaries"]
+        if binaries and not binaries["available"]:
+            raise RequirementError(
+                f"Reactant must have binaries for this machine, but has none for "
+                f"{binaries['platform']}; choose others: pyreactant setup --gpu none, or "
+                "--gpu cuda --gpu-version VERSION with one that Reactant is built for"
+            )
+
+    def _settle(self, resolved: Mapping[str, Any], compiled: Mapping[str, Any]) -> Record:
+        self._begin("record", "noting where all is")
+        record = Record(
+            executable=resolved["executable"],
+            project=str(self._project),
+            julia=resolved["version"],
+            reactant=compiled["reactant"],
+            pythoncall=compiled["pythoncall"],
+            binaries=compiled["binaries"],
+            preferences=self._state.preferences(),
+            pyreactant=__version__,
+            depot=depot(),
+            requirements=self._state.request.here.files,
+            when=time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime()),
+        )
+        with writing(self._project, _ADVICE):
+            record.write()
+        pointer = _record.point_to(self._project, record.executable)
+        self._report("record", "done", f"{self._project / RECORD}, found through {pointer}")
+        return dataclasses.replace(record, ran=tuple(self._ran))
+
+    def _begin(self, stage: str, what: str) -> None:
+        self._ran.append(stage)
+        self._report(stage, "starts", what)
+
+    @property
+    def _answer(self) -> Path:
+        return self._project / "pyreactant" / "answer"
+
+    def _child(
+        self, stage: str, argv: list[str], changes: Mapping[str, str | None]
+    ) -> tuple[int, dict[str, Any], int]:
+        """Run it: its exit code, its answer, and where in the log its output begins."""
+        start = self._log.stat().st_size
+        with writing(self._project, _ADVICE):
+            self._answer.unlink(missing_ok=True)
+            settings = environment(self._project / "pyreactant", changes)
+            with self._log.open("a") as log:
+                log.write(f"$ {shlex.join(argv)}\n")
+            code = run(argv, settings, self._log, lambda text: self._report(stage, "says", text))
+        return code, self._read_answer(argv), start
+
+    def _read_answer(self, argv: list[str]) -> dict[str, Any]:
+        try:
+            if str(_PRECOMPILE) in argv:
+                return _toml.load(self._answer)
+            return dict(read_json(self._answer))
+        except (FileNotFoundError, FileError):  # cut short, or never written: the log says why
+            return {}
+        finally:
+            self._answer.unlink(missing_ok=True)

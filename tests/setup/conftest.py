@@ -1,0 +1,176 @@
+"""A Python environment, a home and a stand-in for Julia of a test's own."""
+
+import importlib.util
+import json
+import shlex
+import shutil
+import site
+import subprocess
+import venv
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.harness import REPOSITORY, environment, require
+
+# What a setup needs of juliacall: that it is installed, and what it asks of juliapkg. The real one
+# also asks for a version of OpenSSL that fits this Python's, which would choose among Julias.
+JULIACALL = {
+    "juliacall/__init__.py": "",
+    "juliacall/juliapkg.json": json.dumps(
+        {
+            "julia": "^1.10.3",
+            "packages": {
+                "PythonCall": {
+                    "uuid": "6099a3de-0909-46bc-b1f4-468b9a2dfc0d",
+                    "version": "=0.9.37",
+                }
+            },
+        }
+    ),
+}
+STAND_IN = Path(__file__).with_name("stand_in_julia.sh")
+_OURS = ("PYTHON_JULIA", "JULIA_", "REACTANT_", "XDG_CONFIG_HOME", "STAND_IN", "LD_PRELOAD")
+
+
+@dataclass
+class Here:
+    """Where a setup runs: nothing of it is anybody else's."""
+
+    folder: Path
+
+    @property
+    def prefix(self) -> Path:
+        """The Python environment."""
+        return self.folder / "python"
+
+    @property
+    def python(self) -> str:
+        """Its Python."""
+        return str(self.prefix / "bin" / "python")
+
+    @property
+    def julia(self) -> str:
+        """The stand-in for Julia."""
+        return str(self.folder / "julia")
+
+    @property
+    def project(self) -> Path:
+        """The Julia project that juliapkg takes in such an environment."""
+        return self.prefix / "julia_env"
+
+    @property
+    def notes(self) -> Path:
+        """Where the stand-in notes what it was asked."""
+        return self.folder / "notes"
+
+    def environment(self, **settings: str) -> dict[str, str]:
+        """The environment of a process there."""
+        kept = {k: v for k, v in environment().items() if not k.startswith(_OURS)}
+        kept.pop("PYTHONPATH")
+        own = {"HOME": str(self.folder / "home"), "STAND_IN": str(self.notes)}
+        return {**kept, **own, "PYTHON_JULIAPKG_EXE": self.julia, **settings}
+
+    def argv(self, **options: Any) -> list[str]:
+        """The command that sets up."""
+        return [self.python, "-P", "-m", "tests.setup.driver", json.dumps(options)]
+
+    def run(
+        self,
+        settings: dict[str, str] | None = None,
+        within: Sequence[str] = (),
+        **options: Any,
+    ) -> dict[str, Any]:
+        """Set up, within another command; the record with its `events`, or the error."""
+        ran = subprocess.run(
+            [*within, *self.argv(**options)], env=self.environment(**(settings or {})),
+            capture_output=True, text=True, timeout=500,
+        )  # fmt: skip
+        lines = ran.stdout.splitlines()
+        assert lines, ran.stderr
+        said: dict[str, Any] = json.loads(lines[-1])
+        assert isinstance(said, dict), ran.stderr
+        return {**said, "events": [json.loads(line) for line in lines[:-1]], "code": ran.returncode}
+
+    def asked(self) -> list[str]:
+        """What the stand-in did, in order."""
+        path = self.notes / "asked"
+        return path.read_text().split() if path.exists() else []
+
+    def place(self, **settings: str) -> dict[str, str]:
+        """What `find_place` finds there, in a process of its own."""
+        code = (
+            "import json; from pyreactant._julia_place import find_place; p = find_place();"
+            "print(json.dumps([str(p.executable), str(p.project), p.source]))"
+        )
+        ran = subprocess.run(
+            [self.python, "-P", "-c", code], env=self.environment(**settings),
+            capture_output=True, text=True, timeout=60,
+        )  # fmt: skip
+        assert ran.returncode == 0, ran.stderr
+        return dict(zip(("executable", "project", "source"), json.loads(ran.stdout), strict=True))
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Here:
+    """A Python environment of its own, with all that this one has."""
+    require(importlib.util.find_spec("juliapkg"), "juliapkg")
+    return make(tmp_path)
+
+
+def make(folder: Path) -> Here:
+    """Make the place in a folder."""
+    here = Here(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "home").mkdir()
+    here.notes.mkdir()
+    shutil.copy(STAND_IN, here.julia)
+    source = folder / "package" / "_julia_package" / "src"  # others may be changing ours meanwhile
+    source.mkdir(parents=True)
+    (source / "PyReactant.jl").write_text("module PyReactant end\n")
+    venv.create(here.prefix, symlinks=True)
+    [packages] = here.prefix.glob("lib/python*/site-packages")
+    for name, text in JULIACALL.items():
+        (packages / name).parent.mkdir(exist_ok=True)
+        (packages / name).write_text(text)
+    (packages / "all.pth").write_text("\n".join([*site.getsitepackages(), str(REPOSITORY)]))
+    return here
+
+
+class Mounted:
+    """Commands that run another one with folders mounted in its own way, for it alone."""
+
+    def __init__(self) -> None:
+        self._base = ["unshare", "--mount", "--map-root-user", "--"]
+        works = shutil.which("unshare") and subprocess.run([*self._base, "true"]).returncode == 0
+        require(works, "unshare, and the right to mount")
+
+    def read_only(self, *folders: Path) -> list[str]:
+        """These folders cannot be written."""
+        lines = []
+        for folder in map(shlex.quote, map(str, folders)):
+            lines += [f"mount --bind {folder} {folder}", f"mount -o remount,bind,ro {folder}"]
+        return self._shell(*lines)
+
+    def full(self, folder: Path) -> list[str]:
+        """This folder is on a disk with no space left."""
+        name = shlex.quote(str(folder))
+        return self._shell(
+            f"mount -t tmpfs -o size=64k none {name}",
+            f"mkdir {name}/pyreactant",
+            f"touch {name}/pyreactant/lock",
+            f"dd if=/dev/zero of={name}/filler bs=4k status=none 2>/dev/null || true",
+        )
+
+    def _shell(self, *lines: str) -> list[str]:
+        script = "\n".join(["set -e", *lines, 'exec "$@"'])
+        return [*self._base, "sh", "-c", script, "sh"]
+
+
+@pytest.fixture
+def mounted() -> Mounted:
+    """A way to run commands with read-only folders and full disks."""
+    return Mounted()

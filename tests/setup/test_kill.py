@@ -1,0 +1,102 @@
+"""A setup that is killed anywhere leaves nothing running, and is finished by the next one."""
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import time
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from tests.setup.conftest import Here
+
+# PYREACTANT_TEST_EVERY_STEP=1 kills before each change to a file too, which takes minutes.
+EVERY_STEP = os.environ.get("PYREACTANT_TEST_EVERY_STEP") == "1"
+
+
+@pytest.mark.timeout(1200)
+def test_killed_at_every_step(here: Here) -> None:
+    """Before each file that is put in its place and each process that is started."""
+    step = 0
+    while True:
+        killed = subprocess.run(
+            here.argv(kill_at=step, every_step=EVERY_STEP), env=here.environment(),
+            capture_output=True, text=True, timeout=60,
+        )  # fmt: skip
+        if killed.returncode == 0:
+            break
+        assert killed.returncode == -signal.SIGKILL, killed.stderr
+        at = (here.notes / "killed").read_text()
+        finished = here.run()
+        assert finished["code"] == 0, (at, finished)
+        litter = [p for p in here.project.rglob("*") if "partial" in p.name or p.name == "before"]
+        assert not litter, at
+        shutil.rmtree(here.project)
+        shutil.rmtree(here.prefix / "share")
+        step += 1
+    assert step >= (60 if EVERY_STEP else 9), step
+    assert here.run()["ran"] == []
+
+
+@pytest.mark.parametrize("stage", ["resolve", "precompile"])
+def test_killed_while_julia_works(here: Here, stage: str) -> None:
+    environment = here.environment(STAND_IN_DELAY="600")
+    if stage == "precompile":
+        here.run({"STAND_IN_FAIL": "precompile"})
+        (here.notes / "precompile.pid").unlink()
+    setup = subprocess.Popen(here.argv(), env=environment, stdout=subprocess.DEVNULL)
+    noted = here.notes / f"{stage}.pid"
+    deadline = time.monotonic() + 30
+    while not noted.exists() or not noted.read_text().strip():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    setup.kill()
+    setup.wait()
+    worker = int(noted.read_text())
+    while Path(f"/proc/{worker}").exists():
+        assert time.monotonic() < deadline, "what Julia started outlived the setup"
+        time.sleep(0.02)
+    finished = here.run()
+    assert finished["code"] == 0, finished
+    # What was done before the kill is not done again.
+    assert here.asked().count("resolve") == (2 if stage == "resolve" else 1)
+
+
+def test_files_that_were_cut_short(here: Here) -> None:
+    """Julia is killed while it writes the project file and the manifest."""
+    project = here.folder / "mine"
+    project.mkdir()
+    deps = '# mine\n[deps]\nExample = "7876af07-990d-54b4-ab0e-23690620f79a"\n'
+    (project / "Project.toml").write_text(deps)
+    failed = here.run({"STAND_IN_FAIL": "cut"}, project=str(project))
+    assert failed["error"] == "PyReactantError"
+    assert (project / "Project.toml").read_text() == ""
+    meta = project / "pyjuliapkg" / "meta.json"
+    meta.parent.mkdir(exist_ok=True)
+    meta.write_text('{"meta_ver')  # and so may juliapkg be
+    finished = here.run(project=str(project))
+    assert finished["code"] == 0, finished
+    text = (project / "Project.toml").read_text()
+    assert text.startswith("# mine")
+    assert {"Example", "Reactant"} <= tomllib.loads(text)["deps"].keys()
+
+
+def test_interrupted(here: Here) -> None:
+    """Ctrl-C ends it at once, with all that it started."""
+    setup = subprocess.Popen(
+        here.argv(), env=here.environment(STAND_IN_DELAY="600"),
+        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    noted = here.notes / "resolve.pid"
+    deadline = time.monotonic() + 30
+    while not noted.exists() or not noted.read_text().strip():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    setup.send_signal(signal.SIGINT)
+    setup.communicate(timeout=10)
+    with contextlib.suppress(FileNotFoundError):
+        state = Path(f"/proc/{int(noted.read_text())}/stat").read_text().rsplit(")")[-1].split()[0]
+        assert state == "Z"

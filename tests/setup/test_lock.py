@@ -1,0 +1,53 @@
+"""The lock of a project: who has it, and what it needs."""
+
+import errno
+import fcntl
+import os
+from pathlib import Path
+
+import pytest
+
+from pyreactant._errors import DeadlineError, RequirementError
+from pyreactant.setup._lock import held
+
+
+def test_one_at_a_time(tmp_path: Path) -> None:
+    told: list[str] = []
+    with held(tmp_path, "first", advice="none"):
+        with (
+            pytest.raises(
+                DeadlineError, match=r"is still held by `first` \(process \d+ on .* UTC\)"
+            ),
+            held(tmp_path, "second", advice="none", wait=0.3, waiting=told.append),
+        ):
+            pytest.fail("two have it")
+        assert len(told) == 1
+        assert f"process {os.getpid()} on {os.uname().nodename}" in told[0]
+    with held(tmp_path, "third", advice="none", wait=0):
+        pass
+
+
+def test_the_holder_has_not_said_yet_who_it_is(tmp_path: Path) -> None:
+    (tmp_path / "pyreactant").mkdir()
+    with (tmp_path / "pyreactant" / "lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        with (
+            pytest.raises(DeadlineError, match="is still held by another process after 0 s"),
+            held(tmp_path, "second", advice="none", wait=0),
+        ):
+            pytest.fail("two have it")
+
+
+@pytest.mark.parametrize("number", [errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP])
+def test_a_file_system_without_locks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    def fails(*arguments: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(fcntl, "flock", fails)
+    with (
+        pytest.raises(RequirementError, match=r"must have locks, but has none \(.*--project DIR"),
+        held(tmp_path, "first", advice="none"),
+    ):
+        pytest.fail("there are none")

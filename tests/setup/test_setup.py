@@ -1,0 +1,177 @@
+"""What a setup does and settles; that it does nothing where all stands, and sees what changed."""
+
+import json
+import resource
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from tests.setup.conftest import Here, make
+
+ALL = ["preferences", "resolve", "precompile", "record"]
+
+
+def test_all_of_it(here: Here) -> None:
+    record = here.run()
+    assert record["ran"] == ALL, record
+    assert here.asked() == ["resolve", "precompile"]
+    assert record["executable"] == here.julia
+    assert record["project"] == str(here.project)
+    assert (record["julia"], record["reactant"]) == ("1.11.5", "0.2.280")
+    assert record["preferences"] == {"xla_runtime": "IFRT", "gpu": None, "gpu_version": None}
+    assert any(path.endswith("pyreactant/juliapkg.json") for path in record["requirements"])
+    written = json.loads((here.project / "pyreactant" / "setup.json").read_text())
+    assert written == {k: v for k, v in record.items() if k not in ("ran", "events", "code")}
+    found = here.place()
+    assert (found["executable"], found["project"]) == (here.julia, str(here.project))
+    states = [(stage, state) for stage, state, _ in record["events"] if state != "says"]
+    assert states == [(stage, state) for stage in ALL for state in ("starts", "done")]
+    assert any("Updating registry" in text for _, _, text in record["events"])
+
+    before = _seconds()
+    again = here.run({"STAND_IN_FAIL": "resolve"})  # it must not even ask
+    assert _seconds() - before < 2
+    assert again["ran"] == []
+    assert again["events"] == []
+    assert again["when"] == record["when"]
+    assert here.asked() == ["resolve", "precompile"]
+
+
+def test_the_preference_stands_before_anything_is_resolved(here: Here) -> None:
+    here.run(gpu="cuda")
+    for stage in ("resolve", "precompile"):
+        seen = tomllib.loads((here.notes / f"{stage}.toml").read_text())
+        assert seen == {
+            "Reactant": {"xla_runtime": "IFRT"},
+            "Reactant_jll": {"gpu": "cuda", "gpu_version": "12.9"},
+        }
+    named = tomllib.loads((here.project / "Project.toml").read_text())["deps"]
+    assert {"Reactant", "Reactant_jll", "PythonCall"} <= named.keys()
+
+
+def test_what_changed_is_done_again(here: Here) -> None:
+    here.run()
+    gpu = here.run(gpu="rocm")  # other binaries
+    assert gpu["ran"] == ALL
+    assert gpu["preferences"]["gpu_version"] == "7.1"
+    assert here.run()["ran"] == []  # what was asked for once holds
+    assert here.run(gpu="none")["preferences"]["gpu_version"] is None
+
+    local = here.project / "LocalPreferences.toml"
+    local.write_text(local.read_text().replace("IFRT", "PJRT"))
+    other = here.run()  # the user's own choice stays
+    assert other["ran"] == ["precompile", "record"]
+    assert other["preferences"]["xla_runtime"] == "PJRT"
+
+    assert here.run({"STAND_IN_VERSION": "1.11.6"})["julia"] == "1.11.6"  # Julia was replaced
+    (here.project / "Manifest.toml").unlink()  # the project was taken apart
+    assert here.run({"STAND_IN_VERSION": "1.11.6"})["ran"] == [
+        "precompile",
+        "resolve",
+        "precompile",
+        "record",
+    ]
+
+    [packages] = here.prefix.glob("lib/python*/site-packages")
+    (packages / "other").mkdir()
+    (packages / "other" / "juliapkg.json").write_text("{}")  # another package needs Julia
+    assert here.run({"STAND_IN_VERSION": "1.11.6"})["ran"] == ["resolve", "precompile", "record"]
+
+
+def test_a_project_of_the_users_own(tmp_path: Path) -> None:
+    here = make(tmp_path / "mit Leerzeichen und ünïcode ☃")
+    project = here.folder / "mein Projekt"
+    project.mkdir()
+    (project / "Project.toml").write_text(
+        '# mine\nname = "Mine"\n\n[deps]\nExample = "7876af07-990d-54b4-ab0e-23690620f79a"\n\n'
+        '[extras]\nReactant_jll = "0192cb87-2b54-54ad-80e0-3be72ad8a3c0"\n\n'
+        '[preferences.Reactant_jll]\nlibReactantExtra_path = "/mine.so"\n'
+    )
+    record = here.run(project=str(project))
+    assert record["project"] == str(project), record
+    assert here.place()["project"] == str(project)
+    text = (project / "Project.toml").read_text()
+    assert "# mine" in text
+    assert "Example" in tomllib.loads(text)["deps"]
+    # juliapkg drops preferences that are not its own, so what stood there is kept elsewhere.
+    assert tomllib.loads((project / "LocalPreferences.toml").read_text()) == {
+        "Reactant": {"xla_runtime": "IFRT"},
+        "Reactant_jll": {"libReactantExtra_path": "/mine.so"},
+    }
+    assert here.run()["ran"] == []  # it is the project in use now
+    assert not here.project.exists()
+
+
+def test_which_julia(here: Here) -> None:
+    other = here.folder / "other-julia"
+    other.write_text(Path(here.julia).read_text())
+    other.chmod(0o755)
+    assert here.run()["executable"] == here.julia
+    no_variable = {"PYTHON_JULIAPKG_EXE": ""}
+    named = here.run(no_variable, julia=str(other))
+    assert named["executable"] == str(other), named
+    assert named["ran"] == ["resolve", "precompile", "record"]
+    assert here.run(no_variable)["ran"] == []  # as before
+
+
+def test_a_version_of_julia_is_left_to_juliapkg(here: Here) -> None:
+    tools = here.folder / "tools"
+    tools.mkdir()
+    (tools / "julia").symlink_to(here.julia)
+    settings = {"PYTHON_JULIAPKG_EXE": "", "PATH": f"{tools}:/usr/bin:/bin"}
+    found = here.run(settings, julia="1.11", offline=True, project=str(_with_reactant(here)))
+    assert found["executable"] == str(tools / "julia"), found
+    other = here.run(settings, julia="1.10", offline=True)
+    assert other["error"] == "RequirementError"
+    assert "Julia must be installed, but is not found (--offline installs none)" in other["message"]
+    assert here.run(settings, offline=True)["code"] == 0, "what failed is not kept"
+
+
+def test_offline_takes_what_is_there(here: Here) -> None:
+    record = here.run(offline=True, project=str(_with_reactant(here)))
+    assert record["ran"] == ALL, record
+    assert here.asked() == ["precompile"]
+    seen = (here.notes / "precompile.env").read_text().splitlines()
+    assert "JULIA_PKG_OFFLINE=true" in seen
+
+
+def test_the_environment_of_julia(here: Here) -> None:
+    here.run({"LD_PRELOAD": "", "PYTHONPATH": "/mine", "JULIA_DEPOT_PATH": str(here.folder / "d")})
+    for stage in ("resolve", "precompile"):
+        lines = (here.notes / f"{stage}.env").read_text().splitlines()
+        seen = dict(line.split("=", 1) for line in lines if "=" in line)
+        assert "LD_PRELOAD" not in seen
+        assert seen["JULIA_PYTHONCALL_EXE"] == here.python
+        assert seen["JULIA_CONDAPKG_BACKEND"] == "Null"
+        without, mine = seen["PYTHONPATH"].split(":")
+        assert mine == "/mine"
+        for name in ("jax", "jaxlib", "tensorflow"):
+            assert "raise ImportError" in Path(without, f"{name}.py").read_text()
+    record = json.loads((here.project / "pyreactant" / "setup.json").read_text())
+    assert record["depot"] == str(here.folder / "d")
+
+
+@pytest.mark.parametrize("name", ["PYTHON_JULIAPKG_PROJECT", "PYTHON_JULIACALL_PROJECT"])
+def test_a_project_that_the_environment_names(here: Here, name: str) -> None:
+    project = here.folder / "named"
+    project.mkdir()
+    settings = {name: str(project)}
+    if name == "PYTHON_JULIACALL_PROJECT":
+        settings["PYTHON_JULIACALL_EXE"] = here.julia
+    assert here.run(settings)["project"] == str(project)
+
+
+def _with_reactant(here: Here) -> Path:
+    project = here.folder / "project"
+    project.mkdir()
+    deps = '[deps]\nReactant = "3c362404-f566-11ee-1572-e11a4b42c853"\n'
+    (project / "Project.toml").write_text(deps)
+    (project / "Manifest.toml").write_text("[[deps.Reactant]]\n")
+    return project
+
+
+def _seconds() -> float:
+    """Of work, by processes that have ended: others' work does not count, as on a clock."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime

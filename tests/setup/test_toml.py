@@ -1,0 +1,166 @@
+"""An edit of any valid TOML changes what it should and not a character of the rest."""
+
+import math
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from pyreactant._errors import FileError
+from pyreactant.setup import _toml
+from pyreactant.setup._preferences import REACTANT, edits, find, kept
+
+BARE = st.text("abcXYZ09_-", min_size=1, max_size=6)
+CHARACTERS = st.characters(
+    codec="utf-8", exclude_categories=["Cc", "Cs"], exclude_characters="\"'\\\\"
+)
+QUOTED = st.text(CHARACTERS, max_size=6).map(lambda text: f'"{text}"')
+LITERAL = st.text(CHARACTERS, max_size=6).map(lambda text: f"'{text}'")
+KEY = st.one_of(BARE, QUOTED, LITERAL)
+DOTTED = st.lists(KEY, min_size=1, max_size=3).map(" . ".join)
+SCALAR = st.one_of(
+    QUOTED,
+    LITERAL,
+    st.sampled_from(
+        ["1", "-0", "+1_000", "0xdead", "0o7", "0b1", "1.5", "-1e-3", "inf", "nan", "true", "false",
+         "1979-05-27T07:32:00Z", "1979-05-27 07:32:00.5", "1979-05-27", "07:32:00",
+         '"""a\n"b" \\\n  c"""', "'''\n# no comment\n[no table]\n'''", '"\\u00e9\\t\\""']
+    ),
+)  # fmt: skip
+VALUE = st.recursive(
+    SCALAR,
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3).map(lambda items: "[" + ", ".join(items) + "]"),
+        st.lists(inner, max_size=2).map(lambda items: "[ # why\n" + ",\n".join(items) + "\n]"),
+        st.dictionaries(BARE, inner, max_size=2).map(
+            lambda table: "{ " + ", ".join(f"{k} = {v}" for k, v in table.items()) + " }"
+        ),
+    ),
+    max_leaves=5,
+)
+SPACE = st.sampled_from(["", " ", "\t", "  "])
+COMMENT = st.sampled_from(["", " # why", "#", "  # ☃ = [table]"])
+PAIR = st.builds("{}{} ={}{}{}\n".format, SPACE, DOTTED, SPACE, VALUE, COMMENT)
+HEADER = st.builds("{}[{}]{}\n".format, SPACE, DOTTED, COMMENT)
+MANY = st.builds("[[{}]]{}\n".format, DOTTED, COMMENT)
+OURS = st.sampled_from(
+    [
+        "[Reactant]\n", "[Reactant] # ours\n\n", '[Reactant]\nxla_runtime = "PJRT"\n',
+        "[Reactant]\n  'xla_runtime'='PJRT'# why\nother = 3\n", '[Reactant.sub]\na = "b"\n',
+        'Reactant.xla_runtime = "PJRT" # dotted\n', 'Reactant = { xla_runtime = "PJRT", a = 1 }\n',
+        '"Reactant" = {}\n', "[ Reactant . sub . sub ]\n", '[Reactant]\n__clear__ = ["gpu"]\n',
+    ]
+)  # fmt: skip
+BLANK = st.sampled_from(["\n", "# a comment\n", "   \n"])
+LINES = st.lists(st.one_of(PAIR, HEADER, MANY, OURS, BLANK), max_size=12).map("".join)
+ENDS = st.sampled_from(["", "\n", "# the end, and no line end"])
+TEXT = st.builds("{}{}".format, LINES, ENDS)
+
+
+def parsed(text: str) -> dict[str, Any] | None:
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError:
+        return None
+
+
+@given(text=TEXT, windows=st.booleans(), value=st.sampled_from(["IFRT", "PJRT"]))
+@example(text="a.b = 1\n[c]", windows=False, value="IFRT")
+@example(text="[[a]]\nb=1", windows=True, value="IFRT")
+@example(text="[Reactant.sub]\n[other]\n[Reactant]\n", windows=False, value="IFRT")
+def test_set_and_unset_among_anything(
+    text: str, windows: bool, value: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    before = parsed(text)
+    if before is None or not isinstance(before.get("Reactant", {}), dict):
+        return  # not TOML, as about half of them; or refused, of which there is another test
+    project = tmp_path_factory.mktemp("project")
+    local = project / "LocalPreferences.toml"
+    local.write_bytes(text.replace("\n", "\r\n" if windows else "\n").encode())
+    before = tomllib.loads(local.read_bytes().decode())
+    apply(edits(project, {"xla_runtime": value}))
+    expected = {**before, "Reactant": {**before.get("Reactant", {}), "xla_runtime": value}}
+    assert _toml.same(tomllib.loads(local.read_bytes().decode()), expected)
+    assert find("xla_runtime", (project,)).value == value
+    assert comments(local.read_bytes().decode()) == comments(text)
+    apply(edits(project, {"xla_runtime": None}))
+    del expected["Reactant"]["xla_runtime"]
+    after = tomllib.loads(local.read_bytes().decode())
+    assert _toml.same(after, expected) or _toml.same({**after, "Reactant": {}}, expected)
+
+
+@given(text=TEXT)
+def test_a_project_names_the_package_among_anything(
+    text: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    before = parsed(text)
+    sections = ("deps", "extras", "weakdeps")
+    if before is None or not all(isinstance(before.get(s, {}), dict) for s in sections):
+        return
+    project = tmp_path_factory.mktemp("project")
+    (project / "Project.toml").write_bytes(text.encode())
+    apply(edits(project, {"xla_runtime": "IFRT"}))
+    after = tomllib.loads((project / "Project.toml").read_bytes().decode())
+    assert after.pop("extras")[REACTANT.name] == REACTANT.uuid
+    before.pop("extras", None)
+    assert _toml.same(after, before)
+    assert find("xla_runtime", (project,)).value == "IFRT"
+
+
+@given(text=TEXT)
+def test_what_a_project_says_is_kept(text: str, tmp_path_factory: pytest.TempPathFactory) -> None:
+    said = parsed(f'[deps]\nReactant = "{REACTANT.uuid}"\n[preferences.Reactant]\n{text}')
+    if said is None:
+        return
+    project = tmp_path_factory.mktemp("project")
+    named = f'[deps]\nReactant = "{REACTANT.uuid}"\n[preferences.Reactant]\n{text}'
+    (project / "Project.toml").write_bytes(named.encode())
+    apply(kept(project))
+    local = project / "LocalPreferences.toml"
+    found = tomllib.loads(local.read_bytes().decode()) if local.exists() else {}
+    assert _toml.same(found.get("Reactant", {}), said["preferences"]["Reactant"])
+
+
+@given(data=st.one_of(st.binary(max_size=60), TEXT.map(str.encode)))
+def test_what_is_no_toml_is_refused_with_its_line(
+    data: bytes, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    path = tmp_path_factory.mktemp("project") / "LocalPreferences.toml"
+    path.write_bytes(data)
+    try:
+        _toml.load(path)
+    except FileError as error:
+        line = int(str(error).removeprefix(f"{path}, line ").split(":")[0])
+        assert 1 <= line <= data.count(b"\n") + 1
+
+
+def test_same() -> None:
+    assert _toml.same({"a": [math.nan, 1]}, {"a": [math.nan, 1]})
+    assert not _toml.same({"a": 1}, {"a": 1.0})
+    assert not _toml.same({"a": [1]}, {"a": [1, 2]})
+    assert not _toml.same({"a": True}, {"a": 1})
+
+
+def test_what_cannot_be_edited_is_left(tmp_path: Path) -> None:
+    """Where tomlkit would change something else, it is said, and the file stays."""
+    path = tmp_path / "LocalPreferences.toml"
+
+    def change(document: Any) -> None:
+        if not isinstance(document, dict) or hasattr(document, "as_string"):
+            document["other"] = 1
+        document["key"] = 1
+
+    with pytest.raises(FileError, match="write it by hand: key"):
+        _toml.edit(path, "", change, "key")
+
+
+def apply(changes: dict[Path, str]) -> None:
+    for path, text in changes.items():
+        path.write_bytes(text.encode())
+
+
+def comments(text: str) -> list[str]:
+    return sorted(line.strip() for line in text.splitlines() if line.strip().startswith("#"))
