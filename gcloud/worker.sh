@@ -22,7 +22,7 @@ python_version=3.12
 # gRPC would ask a web proxy for the coordinator; Google's images preload what Julia cannot bear.
 quiet() {
   unset http_proxy https_proxy all_proxy no_proxy HTTP_PROXY HTTPS_PROXY ALL_PROXY NO_PROXY
-  export LD_PRELOAD=
+  export LD_PRELOAD='' OPENBLAS_NUM_THREADS=${OPENBLAS_NUM_THREADS:-1}
 }
 
 python_of() {

@@ -128,7 +128,8 @@ def _compare_floats(
         if got.dtype.kind == "f":
             same &= (np.isnan(got) & np.isnan(expected)) | (got == expected)
         # Where the exact element, or a partial sum on the way, is beyond the largest number.
-        overflow = (np.abs(expected) + allowed >= tolerance.largest) | (scale >= tolerance.largest)
+        beyond = (np.abs(expected) + allowed >= tolerance.largest) | (scale >= tolerance.largest)
+        overflow = beyond & np.isfinite(expected)
         right = np.where(finite, error <= allowed, same | (overflow & ~np.isfinite(got)))
         ratio = np.where(finite, error / np.where(allowed > 0, allowed, np.inf), 0.0)
         usual = np.max(

@@ -23,7 +23,7 @@ def looks_uninitialised(got: np.ndarray, expected: Expected) -> str | None:
     if is_float(got.dtype) and not np.isfinite(some).any():
         half = some.size * 2 >= got.size
         return "it holds NaN or infinity" if half else None
-    if not some.any():
+    if not np.count_nonzero(some):
         return "it holds zeros"
     if some.size > 3 and (some == some.flat[0]).all():
         return f"every wrong element is {some.flat[0]}"

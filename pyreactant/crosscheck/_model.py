@@ -22,6 +22,9 @@ _FUNCTIONS = {
     "cosh": 40.0, "arctan2": 40.0, "hypot": 8.0,
 }  # fmt: skip
 
+_SHORT_FUNCTION = 4.0
+"""The same of a type shorter than float32, beside what float32 has."""
+
 _OF_SUM, _OF_NORM, _STRAY = 4.2, 30.5, 6.0
 """Of random walks, see `Model.sum_error`; docs/checks.md derives them."""
 
@@ -87,7 +90,11 @@ class Model:
 
     def function(self, name: str, is_complex: bool = False) -> float:
         """Relative error of an elementary function; KeyError for one that is not known."""
-        return _FUNCTIONS[name] * self.roundoff * (2 if is_complex else 1)
+        ulps, parts = _FUNCTIONS[name], 2 if is_complex else 1
+        if self.sum_roundoff != self.roundoff:
+            # Of short types it is computed in float32, or by a unit with some bits to spare.
+            return (ulps * self.sum_roundoff + _SHORT_FUNCTION * self.roundoff) * parts
+        return ulps * self.roundoff * parts
 
     def multiply(self, is_complex: bool) -> float:
         """Relative error of one product of two elements."""

@@ -155,6 +155,8 @@ def _run(name: str, options: Sequence[str], folder: Path, progress: bool) -> Non
         "--folder", str(run), "--", "-m", "pyreactant.crosscheck._member", str(request), str(run),
     ]  # fmt: skip
     environment = {key: value for key, value in os.environ.items() if key not in _WHO}
+    # Checking has threads of its own, and tiles that are too small for more.
+    environment.setdefault("OPENBLAS_NUM_THREADS", "1")
     # A program's module may be where only this process looks, as under pytest.
     environment["PYTHONPATH"] = os.pathsep.join(path or os.getcwd() for path in sys.path)  # noqa: PTH109
     with tempfile.TemporaryFile() as said:

@@ -91,9 +91,7 @@ def _factors(run: CaseRun, sources: Sequence[Source]) -> list[Source]:
     ]
 
 
-def _product(
-    run: CaseRun, sources: Sequence[Source], model: Model | None, tile: Index
-) -> Expected:
+def _product(run: CaseRun, sources: Sequence[Source], model: Model | None, tile: Index) -> Expected:
     """A tile of the product; a program's own oracle may read all that lies between."""
     x, y = _factors(run, sources)
     summed = slice(0, x.shape[1])

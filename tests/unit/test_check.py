@@ -146,6 +146,17 @@ def test_some_nan_and_infinity(method: str) -> None:
         assert not _check_of(x, y, wrong).passed, at
 
 
+def test_infinity_of_the_other_sign_is_wrong() -> None:
+    x = np.random.default_rng(0).random((8, 8), np.float32)
+    y = x.copy()
+    y[1, 6] = np.inf
+    with np.errstate(all="ignore"):
+        c = x @ y
+    assert _check_of(x, y, c).passed
+    c[5, 6] = -np.inf
+    assert not _check_of(x, y, c).passed
+
+
 def test_overflow_of_the_result_is_right() -> None:
     x = np.full((8, 8), 200, np.float16)
     with np.errstate(over="ignore"):

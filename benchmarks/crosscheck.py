@@ -1,0 +1,284 @@
+"""`python -m benchmarks.crosscheck`: the cross-check against its bounds, as tables and as JSON.
+
+`[--only mutants,draws,cost,memory,all] [--draws N] [--meshes N] [--layouts N] [--programs A,B]
+[--quick] [--json FILE]`. Mutants are those of `tests/crosscheck`. It ends with 1 where a mutant was
+missed or a healthy run failed; no time makes it fail.
+"""
+
+import argparse
+import collections
+import itertools
+import json
+import math
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import tracemalloc
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import pyreactant as pr
+from pyreactant.crosscheck._check import check_blocks, check_inputs
+from pyreactant.crosscheck._execute import CaseRun, run_case
+from pyreactant.programs import CASES, find_case
+from pyreactant.programs._case import Case
+from tests.crosscheck.draws import draws
+from tests.crosscheck.mutants import mutants
+from tests.crosscheck.trials import Trial, attempts
+
+from ._measure import machine, quartiles
+
+PARTS = ("mutants", "draws", "cost", "memory", "all")
+COST, MEMORY, ALL = 0.25, 1.5, 90.0
+"""Bounds: checks over the program's own call, peak over own shards, seconds."""
+
+ELEMENTS = 4096**2
+MESHES = (
+    pr.Mesh((2, 4), ("x", "y")),
+    pr.Mesh((2, 2, 2), ("x", "y", "z")),
+    pr.Mesh((4, 2), ("x", "y"), [3, 1, 4, 0, 5, 7, 2, 6]),
+    pr.Mesh((8,), ("x",)),
+)
+_SMALL = {"batched_matmul": 16, "attention": 16, "perceptron_gradient": 16, "sgd_step": 16}
+
+
+@dataclass
+class Row:
+    """What became of one mutant."""
+
+    mutant: str
+    tried: int = 0
+    caught: int = 0
+    named: int = 0
+    shared: int = 0
+
+
+def main() -> None:
+    """Measure what is asked for."""
+    asked = _arguments()
+    # The checks have threads of their own; BLAS's would only stand in their way. Before NumPy.
+    if os.environ.get("OPENBLAS_NUM_THREADS") != "1":
+        os.environ["OPENBLAS_NUM_THREADS"] = "1"
+        os.execv(sys.executable, [sys.executable, "-m", "benchmarks.crosscheck", *sys.argv[1:]])
+    if asked.child:
+        print(json.dumps(_child(asked.child, asked.programs, asked.quick)))
+        return
+    found: dict[str, Any] = machine()
+    print(", ".join(f"{name} {value}" for name, value in found.items()), end="\n\n")
+    bad = 0
+    names = asked.programs or list(CASES)
+    if {"mutants", "draws"} & asked.only:
+        os.environ.setdefault("JAX_PLATFORMS", "cpu")
+        pr.initialize(platform="cpu", num_cpu_devices=8)
+    if "mutants" in asked.only:
+        found["mutants"], missed = _mutants(names, asked.meshes, asked.layouts)
+        bad += missed
+    if "draws" in asked.only:
+        found["draws"] = _draws(asked.draws)
+        bad += len(found["draws"]["alarms"])
+    if {"cost", "memory"} & asked.only:
+        found["cost"] = _costs(names, asked.quick)
+    if "all" in asked.only:
+        found["all"] = _whole(asked.quick)
+    if asked.json:
+        asked.json.write_text(json.dumps(found, indent=2))
+    sys.exit(1 if bad else 0)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.crosscheck", description=__doc__)
+    parser.add_argument("--only", type=lambda text: {*text.split(",")}, default={*PARTS})
+    parser.add_argument("--draws", type=int)
+    parser.add_argument("--meshes", type=int)
+    parser.add_argument("--layouts", type=int)
+    parser.add_argument("--programs", type=lambda text: text.split(","))
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--child", help=argparse.SUPPRESS)
+    asked = parser.parse_args()
+    if not asked.only <= {*PARTS}:
+        parser.error(f"--only takes some of {','.join(PARTS)}")
+    asked.draws = asked.draws or (20 if asked.quick else 1000)
+    asked.meshes = asked.meshes or (1 if asked.quick else len(MESHES))
+    asked.layouts = asked.layouts or (1 if asked.quick else 2)
+    return asked
+
+
+def _mutants(names: Sequence[str], meshes: int, layouts: int) -> tuple[list[dict[str, Any]], int]:
+    rows = {mutant.name: Row(mutant.name) for mutant in mutants()}
+    kinds = {mutant.name: mutant.kind for mutant in mutants()}
+    missed = 0
+    for trial in _trials(names, meshes, layouts):
+        row = rows[trial.mutant]
+        row.tried += 1
+        row.caught += not trial.diagnosis.passed
+        row.named += trial.right
+        row.shared += bool(trial.diagnosis.also)
+        if not trial.right:
+            missed += 1
+            print(f"MISSED {trial.mutant} on {trial.program} {trial.layout}: {trial.diagnosis}")
+    print("\n| mutant | tried | caught | named rightly | not the only name that fits |")
+    print("|---|---|---|---|---|")
+    for row in rows.values():
+        note = "" if kinds[row.mutant] else " (must pass, but where every bit must be right)"
+        print(f"| {row.mutant}{note} | {row.tried} | {row.caught} | {row.named} | {row.shared} |")
+    return [asdict(row) for row in rows.values()], missed
+
+
+def _trials(names: Sequence[str], meshes: int, layouts: int) -> Iterator[Trial]:
+    for name, mesh in itertools.product(names, MESHES[:meshes]):
+        case, size = find_case(name), _SMALL.get(name, 32)
+        for layout in case.layouts(mesh, size)[:layouts]:
+            healthy = run_case(case, size=size, mesh=mesh, layout=layout, calls=1)
+            yield from attempts(case, healthy, mutants())
+
+
+def _draws(count: int) -> dict[str, Any]:
+    start, alarms = time.perf_counter(), []
+    per_program: collections.Counter[str] = collections.Counter()
+    for draw in itertools.islice(draws(2026, 8), count):
+        found = draw.run()
+        per_program[draw.case.name] += 1
+        if not found.passed:
+            alarms.append(f"{draw}: {found.text}")
+            print(f"FALSE ALARM {alarms[-1]}")
+    seconds = time.perf_counter() - start
+    print(f"\n{count} healthy draws of {len(per_program)} programs: {len(alarms)} false alarms "
+          f"in {seconds:.0f} s")  # fmt: skip
+    return {"draws": count, "alarms": alarms, "programs": per_program, "seconds": seconds}
+
+
+def _measured(name: str, quick: bool) -> dict[str, Any]:
+    """In a process of its own, so that memory is its own too."""
+    argv = [sys.executable, "-m", "benchmarks.crosscheck", "--child", "cost", "--programs", name]
+    done = subprocess.run(argv + ["--quick"] * quick, capture_output=True, text=True)
+    if done.returncode:
+        return {"program": name, "error": done.stderr.strip().splitlines()[-1]}
+    return dict(json.loads(done.stdout.splitlines()[-1]))
+
+
+def _child(what: str, names: Sequence[str], quick: bool) -> dict[str, Any]:
+    assert what == "cost"
+    os.environ["JAX_PLATFORMS"] = "cpu"
+    pr.initialize(platform="cpu", num_cpu_devices=8)
+    case = find_case(names[0])
+    size = _size_of(case, 256**2 if quick else ELEMENTS)
+    start, cpu = time.perf_counter(), time.process_time()
+    run = run_case(case, size=size, calls=2 if quick else 3)
+    whole = time.perf_counter() - start, time.process_time() - cpu
+    shards = sum(s.data.nbytes for a in run.arrays.values() for s in a.addressable_shards)
+    checks, processor = [], []
+    for _ in range(2 if quick else 3):
+        start, cpu = time.perf_counter(), time.process_time()
+        passed, method = _check(run)
+        checks.append(time.perf_counter() - start)
+        processor.append(time.process_time() - cpu)
+    # What the checks hold beside the blocks: NumPy tells tracemalloc of all that it allocates.
+    tracemalloc.start()
+    _check(run)
+    added = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return {
+        "program": case.name, "size": size, "method": method, "passed": passed,
+        "calls": run.seconds["calls"], "whole": whole[0], "whole_processor": whole[1],
+        "checks": checks, "checks_processor": processor, "call_processor": _call_cpu(run),
+        "shards": shards, "added": added,
+    }  # fmt: skip
+
+
+def _check(run: CaseRun) -> tuple[bool, str]:
+    run.verified.clear()
+    blocks = [block for array in (*check_inputs(run), *check_blocks(run)) for block in array]
+    return all(block.passed for block in blocks), blocks[-1].method
+
+
+def _call_cpu(run: CaseRun) -> float:
+    """Processor seconds of one call."""
+    args = [run.arrays[name] for name in run.named("input")]
+    outs = [run.plans[name].sharding for name in run.named("output")]
+    compiled = pr.compile(
+        run.case.program, *args, out_sharding=outs[0] if len(outs) == 1 else tuple(outs),
+        precision=run.precision, static=run.case.static(run.size),
+    )  # fmt: skip
+    start = time.process_time()
+    result = compiled(*args)
+    for one in result if isinstance(result, tuple) else (result,):
+        one.block_until_ready()
+    return time.process_time() - start
+
+
+def _size_of(case: Case, elements: int) -> int:
+    """The largest power of two for which no array has more elements."""
+    size = 8
+    while _largest(case, 2 * size) <= elements:
+        size *= 2
+    return size
+
+
+def _largest(case: Case, size: int) -> int:
+    dtype = case.dtypes[0]
+    assert case.outputs is not None
+    shapes = [one.shape for one in case.inputs(size, dtype)]
+    shapes += [one.shape for one in case.outputs(size, dtype)]
+    return max(map(math.prod, shapes))
+
+
+def _costs(names: Sequence[str], quick: bool) -> list[dict[str, Any]]:
+    print("\n| program | n | method | call (quartiles) | checks (quartiles) | of a call "
+          f"(bound {COST:.0%} for the product) | of its processor time | of the whole run "
+          f"| peak over shards (bound {MEMORY}) |")  # fmt: skip
+    print("|---|---|---|---|---|---|---|---|---|")
+    rows = []
+    for name in names:
+        row = _measured(name, quick)
+        rows.append(row)
+        if "error" in row:
+            print(f"| {name} | failed: {row['error']} |", flush=True)
+            continue
+        call, checks = quartiles(row["calls"]), quartiles(row["checks"])
+        row["ratio"] = checks[1] / call[1]
+        row["ratio_processor"] = quartiles(row["checks_processor"])[1] / row["call_processor"]
+        row["peak"] = 1 + row["added"] / max(row["shards"], 1)
+        method = row["method"] + ("" if row["passed"] else " WRONG")
+        print(
+            f"| {name} | {row['size']} | {method} | {_spread(call)} | {_spread(checks)} "
+            f"| {row['ratio']:.2f} | {row['ratio_processor']:.2f} "
+            f"| {checks[1] / row['whole']:.2f} | {row['peak']:.2f} |",
+            flush=True,
+        )
+    return rows
+
+
+def _spread(values: tuple[float, float, float]) -> str:
+    low, middle, high = (f"{value * 1e3:.3g}" for value in values)
+    return f"{middle} ms ({low} to {high})"
+
+
+def _whole(quick: bool) -> dict[str, Any]:
+    """`pyreactant crosscheck --all` at its default sizes."""
+    seconds = []
+    with tempfile.TemporaryDirectory() as folder:
+        for number in range(1 if quick else 3):
+            argv = [
+                sys.executable, "-m", "pyreactant", "crosscheck", "--all", "--backends", "jax",
+                "--processes", "2", "--devices-per-process", "4", "--platform", "cpu",
+                "--out", str(Path(folder) / str(number)),
+            ]  # fmt: skip
+            start = time.perf_counter()
+            done = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+            seconds.append(time.perf_counter() - start)
+            if done.returncode:
+                print(done.stdout)
+                return {"failed": done.returncode, "seconds": seconds}
+    low, middle, high = quartiles(seconds)
+    print(f"\ncrosscheck --all, JAX, 2 processes x 4 devices: {middle:.1f} s "
+          f"({low:.1f} to {high:.1f}), bound {ALL:.0f} s")  # fmt: skip
+    return {"seconds": seconds, "bound": ALL}
+
+
+if __name__ == "__main__":
+    main()
