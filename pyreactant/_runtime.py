@@ -1,6 +1,7 @@
 """The one runtime of this process: started once, asked by everything else."""
 
 import importlib
+import importlib.util
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,12 +11,21 @@ from . import _supervised
 from ._array import Device
 from ._backend import AbstractBackend, StartOptions
 from ._compiled import Compiled
-from ._errors import InvalidArgumentError, RequirementError, ShardingError, StateError
+from ._errors import (
+    InvalidArgumentError,
+    PyReactantError,
+    RequirementError,
+    ShardingError,
+    StateError,
+)
 from ._mesh import Mesh
 from .process_group import ProcessGroup, resolve
 from .process_group._environment import env_int
 
-BACKENDS = {"jax": ("pyreactant._jax:JaxBackend", "jax")}
+BACKENDS = {
+    "jax": ("pyreactant._jax:JaxBackend", "jax"),
+    "reactant": ("pyreactant._reactant:ReactantBackend", "juliacall"),
+}
 """Known runtimes, each with its class, imported when it is started, and the package it needs."""
 
 PLATFORMS = ("cpu", "gpu", "tpu")
@@ -61,7 +71,8 @@ def initialize(
         coordinator_address: "host:port" of process 0, the same on every process.
         num_processes: How many processes take part.
         process_index: Which of them this is, from 0.
-        local_device_ids: The GPUs of this machine that are this process's own.
+        local_device_ids: The GPUs of this machine that are this process's own (in
+            Reactant's terms, one of them is single_gpu_per_process).
         num_cpu_devices: Virtual CPU devices of this process.
         initialization_timeout: Seconds to wait for the other processes; 60 if not said.
         heartbeat_timeout: Seconds after which a silent process is lost; 30 if not said.
@@ -119,6 +130,25 @@ def _load(name: str) -> AbstractBackend:
             f"install it with: python -m pip install {package}"
         ) from error
     return found()
+
+
+def usable_backends() -> tuple[str, ...]:
+    """The runtimes that can be started here, as far as can be seen without starting any."""
+    return tuple(
+        name
+        for name, (_, package) in BACKENDS.items()
+        if importlib.util.find_spec(package) and (package != "juliacall" or _julia_is_settled())
+    )
+
+
+def _julia_is_settled() -> bool:
+    from ._julia_place import find_place
+
+    try:
+        find_place()
+    except PyReactantError:
+        return False
+    return True
 
 
 def _options(said: Mapping[str, Any]) -> StartOptions:
@@ -190,7 +220,7 @@ def shutdown() -> None:
 
 
 def backend_name() -> str:
-    """Name of the runtime, "jax"."""
+    """Name of the runtime, "jax" or "reactant"."""
     return current().backend.name
 
 

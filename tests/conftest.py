@@ -1,17 +1,56 @@
 """One runtime per process: --backend says which one this pytest process runs."""
 
+import faulthandler
+import os
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before NumPy; two workers share the machine
+
 import hypothesis
 import pytest
 
 import pyreactant as pr
+from tests import harness
+from tests.julia import place
 
 # Examples may take long on a busy machine, which says nothing about the code.
 hypothesis.settings.register_profile("untimed", deadline=None)
 hypothesis.settings.load_profile("untimed")
 
+MARKERS = {
+    "only(name)": "what only one runtime does; skipped with another --backend",
+    "julia": "needs a real Julia: PYREACTANT_TEST_JULIA and PYREACTANT_TEST_JULIA_PROJECT",
+    "reactant": "needs real Reactant: PYREACTANT_TEST_REACTANT=1, after pyreactant setup",
+}
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--backend", default="jax", help="runtime under test in this process")
+    parser.addoption(
+        "--backend", default="jax", choices=("jax", "reactant"),
+        help="runtime under test in this process; reactant is Reactant's stand-in where "
+        "PYREACTANT_TEST_JULIA is set, else the real one",
+    )  # fmt: skip
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_configure(config: pytest.Config) -> None:
+    for name, meaning in MARKERS.items():
+        config.addinivalue_line("markers", f"{name}: {meaning}")
+    harness.backend = config.getoption("--backend")
+    if harness.backend == "reactant":
+        # Julia uses SIGSEGV in ordinary life, of which Python's handler makes a crash.
+        faulthandler.disable()
+        if place.absent() is None:
+            os.environ.update(place.stand_in())
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    only = item.get_closest_marker("only")
+    if only and harness.backend not in only.args:
+        pytest.skip(f"it is about {only.args[0]}; --backend is {harness.backend}")
+    if item.get_closest_marker("julia") and (why := place.absent()):
+        pytest.skip(why)
+    if item.get_closest_marker("reactant") and not os.environ.get("PYREACTANT_TEST_REACTANT"):
+        pytest.skip("real Reactant is not said to be here (PYREACTANT_TEST_REACTANT=1)")
 
 
 @pytest.fixture(scope="session")

@@ -22,6 +22,10 @@ OF_A_RUN = (
 """How variables begin that a launcher or a user sets for a run."""
 
 
+backend = "jax"
+"""The runtime of the programs that are run here; --backend sets it."""
+
+
 @dataclass(frozen=True)
 class Finished:
     """How a process ended: exit code (negative for a signal) and all it printed."""
@@ -106,6 +110,8 @@ def run_program(
     """Run ``tests.multiprocess.programs.<name>(**arguments)`` on every process of a run."""
     argv = [sys.executable, "-m", "tests.multiprocess.programs", name, json.dumps(arguments)]
     environments = run_environments(processes, devices, settings)
+    if backend == "reactant":
+        timeout *= 5  # every process starts Julia, and compiles Julia's own code for its arrays
     return spawn([argv] * processes, environments, folder, timeout)
 
 
@@ -116,6 +122,7 @@ def run_environments(
     address = f"127.0.0.1:{free_port()}"
     return [
         environment(
+            PYREACTANT_BACKEND=backend,
             PYREACTANT_PLATFORM="cpu",
             PYREACTANT_NUM_CPU_DEVICES=str(devices),
             PYREACTANT_COORDINATOR_ADDRESS=address,

@@ -23,3 +23,13 @@ def scaled(x: Any, factor: Any, *, power: int) -> Any:
 def filled() -> Any:
     """No argument at all."""
     return jnp.arange(8.0)
+
+
+def turned(x: Any) -> Any:
+    """Three dimensions in another order."""
+    return x.transpose(2, 0, 1)
+
+
+def one_in_a_tuple(x: Any) -> Any:
+    """A tuple with one array."""
+    return (x + 1,)

@@ -1,6 +1,7 @@
 """What the contract suite's files share."""
 
 import math
+from pathlib import Path
 
 import numpy as np
 
@@ -10,6 +11,13 @@ from pyreactant._dtypes import as_dtype
 MESH = pr.Mesh((2, 4), ("x", "y"))
 XY = pr.NamedSharding(MESH, ("x", "y"))
 BODIES = "tests.backend.bodies:"
+JULIA_BODIES = str(Path(__file__).parent / "Bodies")
+MATMUL = pr.Program("matmul", jax="jax.numpy:matmul", julia="*")
+
+
+def body(name: str) -> pr.Program:
+    """A program of the suite, with a body for each runtime: bodies.py and Bodies/."""
+    return pr.Program(name, jax=BODIES + name, julia=f"Bodies.{name}", julia_project=JULIA_BODIES)
 
 
 def numbers(shape: tuple[int, ...], dtype: str = "float32") -> np.ndarray:

@@ -5,7 +5,12 @@ import sys
 
 import pytest
 
+import pyreactant as pr
+from pyreactant._dtypes import NAMES
+from tests.backend.common import MATMUL, XY, numbers
 from tests.harness import environment
+
+pytestmark = pytest.mark.only("jax")
 
 
 def _alone(code: str, **settings: str) -> subprocess.CompletedProcess[str]:
@@ -81,6 +86,34 @@ def test_starts_that_fail(code: str, settings: dict[str, str], message: str) -> 
     ran = _alone(code, **settings)
     assert ran.returncode == 1
     assert message in ran.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("program", "message"),
+    [
+        (pr.Program("p", julia="*"), "has no jax body"),
+        (pr.Program("p", jax="no.such:f"), "cannot import jax='no.such:f'"),
+        (pr.Program("p", jax="jax.numpy:nothing"), "cannot import"),
+        (pr.Program("p", jax="jax.numpy:pi"), "is not a function"),
+    ],
+)
+def test_bad_bodies(backend: str, program: pr.Program, message: str) -> None:
+    with pytest.raises(pr.InvalidArgumentError, match=message):
+        pr.compile(program, pr.device_put(numbers((8, 8)), XY))
+
+
+def test_text_has_shardings_and_collectives(backend: str) -> None:
+    a = pr.device_put(numbers((8, 8)), XY)
+    f = pr.compile(MATMUL, a, a, out_sharding=XY)
+    assert "stablehlo.dot_general" in f.as_text()
+    assert "sdy.mesh" in f.as_text()
+    assert "all-gather" in f.as_text("hlo") or "all-reduce" in f.as_text("hlo")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_value_is_an_array_of_jax(backend: str, name: str) -> None:
+    x = numbers((8, 8), name)
+    assert pr.device_put(x, XY).value.dtype == x.dtype
 
 
 def test_many_calls_without_waiting() -> None:

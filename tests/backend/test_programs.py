@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import pyreactant as pr
-from tests.backend.common import BODIES, MESH, XY, numbers
+from tests.backend.common import MATMUL, MESH, XY, body, numbers
 from tests.multiprocess.programs import SPECS
 
 pytestmark = pytest.mark.usefixtures("backend")
@@ -49,14 +49,14 @@ def test_matmul_of_placed_arrays_and_another_mesh() -> None:
 def test_programs_with_several_outputs_scalars_and_statics() -> None:
     x = numbers((8, 8))
     a = pr.device_put(x, XY)
-    rows, everything = pr.compile(pr.Program("sums", jax=BODIES + "sums"), a)(a)
+    rows, everything = pr.compile(body("sums"), a)(a)
     np.testing.assert_array_equal(np.asarray(rows), x.sum(axis=1))
     assert everything.shape == ()
     assert float(np.asarray(everything)) == x.sum()
-    transposed = pr.compile(pr.Program("t", jax=BODIES + "add_transposed"), a)(a)
+    transposed = pr.compile(body("add_transposed"), a)(a)
     np.testing.assert_array_equal(np.asarray(transposed), x + x.T)
     factor = pr.device_put(np.float32(3), pr.NamedSharding(MESH, ()))
-    program = pr.Program("scaled", jax=BODIES + "scaled")
+    program = body("scaled")
     for power in (1, 2):
         f = pr.compile(program, a, factor, static={"power": power}, out_sharding=XY)
         np.testing.assert_array_equal(np.asarray(f(a, factor)), 3 * x**power)
@@ -71,22 +71,22 @@ def test_outputs_lie_on_the_mesh_that_was_given() -> None:
         c = pr.matmul_sharded(a, a)
         assert c.sharding == sharding
         np.testing.assert_array_equal(np.asarray(pr.matmul_sharded(c, a)), x @ x @ x)
-        chosen = pr.compile(pr.Program("t", jax=BODIES + "add_transposed"), a)(a)
+        chosen = pr.compile(body("add_transposed"), a)(a)
         assert chosen.sharding.mesh == sharding.mesh
         sums = pr.compile(
-            pr.Program("sums", jax=BODIES + "sums"), a,
+            body("sums"), a,
             out_sharding=pr.NamedSharding(sharding.mesh, ()),
         )(a)  # fmt: skip
         assert [s.sharding.mesh for s in sums] == [sharding.mesh] * 2
 
 
 def test_compile_is_cached_by_all_that_matters() -> None:
-    program = pr.Program("t", jax=BODIES + "add_transposed")
+    program = body("add_transposed")
     a, b = (pr.device_put(numbers((8, 8), d), XY) for d in ("float32", "float64"))
     other = pr.device_put(numbers((8, 8)), pr.NamedSharding(MESH, ("y", "x")))
     first = pr.compile(program, a)
     assert pr.compile(program, a) is first
-    assert pr.compile(pr.Program("t", jax=BODIES + "add_transposed"), a) is first
+    assert pr.compile(body("add_transposed"), a) is first
     different = [
         pr.compile(program, b),
         pr.compile(program, other),
@@ -98,7 +98,7 @@ def test_compile_is_cached_by_all_that_matters() -> None:
 
 def test_compiled_refuses_other_arguments() -> None:
     a = pr.device_put(numbers((8, 8)), XY)
-    f = pr.compile(pr.Program("t", jax=BODIES + "add_transposed"), a)
+    f = pr.compile(body("add_transposed"), a)
     for wrong, message in (
         (
             pr.device_put(numbers((4, 4)), XY),
@@ -115,7 +115,7 @@ def test_compiled_refuses_other_arguments() -> None:
 
 
 def test_compile_wants_one_set_of_devices() -> None:
-    program = pr.Program("matmul", jax="jax.numpy:matmul")
+    program = MATMUL
     half = pr.NamedSharding(pr.Mesh((4,), ("x",), range(4)), ("x",))
     a, b = pr.device_put(numbers((8, 8)), XY), pr.device_put(numbers((8, 8)), half)
     with pytest.raises(pr.ShardingError, match="must lie on the same devices"):
@@ -130,14 +130,63 @@ def test_compile_wants_one_set_of_devices() -> None:
     np.testing.assert_array_equal(np.asarray(c), numbers((8, 8)) @ numbers((8, 8)))
 
 
-def test_text() -> None:
+@pytest.mark.parametrize("stage", ["stablehlo", "hlo"])
+def test_text(stage: str) -> None:
     a = pr.device_put(numbers((8, 8)), XY)
-    f = pr.compile(pr.Program("matmul", jax="jax.numpy:matmul"), a, a, out_sharding=XY)
-    assert "stablehlo.dot_general" in f.as_text()
-    assert "sdy.mesh" in f.as_text()
-    assert "all-gather" in f.as_text("hlo") or "all-reduce" in f.as_text("hlo")
+    f = pr.compile(MATMUL, a, a, out_sharding=XY)
+    assert "main" in f.as_text(stage) or "HloModule" in f.as_text(stage)
+    assert f.as_text(stage) != pr.compile(body("add_transposed"), a).as_text(stage)
     with pytest.raises(pr.InvalidArgumentError, match="'stablehlo' or 'hlo'"):
         f.as_text("c")
+
+
+def test_one_output_in_a_tuple_and_three_dimensions() -> None:
+    cube = pr.NamedSharding(pr.Mesh((2, 2, 2), ("a", "b", "c")), ("a", ("b", "c")))
+    x = numbers((2, 4, 3))
+    a = pr.device_put(x, cube)
+    f = pr.compile(body("turned"), a, out_sharding=pr.NamedSharding(cube.mesh, (None, "c", "a")))
+    np.testing.assert_array_equal(np.asarray(f(a)), x.transpose(2, 0, 1))
+    (one,) = pr.compile(body("one_in_a_tuple"), a)(a)
+    np.testing.assert_array_equal(np.asarray(one), x + 1)
+
+
+def test_out_shardings_of_each_output() -> None:
+    a = pr.device_put(numbers((8, 8)), XY)
+    outs = (pr.NamedSharding(MESH, ("y",)), pr.NamedSharding(MESH, ()))
+    found = pr.compile(body("sums"), a, out_sharding=outs)(a)
+    assert tuple(c.sharding for c in found) == outs
+    for c, expected in zip(
+        found, (numbers((8, 8)).sum(axis=1), numbers((8, 8)).sum()), strict=True
+    ):
+        np.testing.assert_array_equal(np.asarray(c), expected)
+
+
+def test_scalars_are_arguments_and_not_part_of_the_program() -> None:
+    """Numbers that a runtime freezes while compiling would be those of the first call."""
+    a = pr.device_put(numbers((8, 8)), XY)
+    replicated = pr.NamedSharding(MESH, ())
+    three, five = (pr.device_put(np.float32(n), replicated) for n in (3, 5))
+    f = pr.compile(body("scaled"), a, three, static={"power": 1}, out_sharding=XY)
+    for factor, number in ((three, 3), (five, 5)):
+        np.testing.assert_array_equal(np.asarray(f(a, factor)), number * numbers((8, 8)))
+
+
+def test_two_sizes_of_one_program() -> None:
+    """A compiled form of one size that is taken for another gives wrong results in silence."""
+    for shape in ((8, 8), (16, 16), (8, 8)):
+        x = numbers(shape)
+        a = pr.device_put(x, XY)
+        np.testing.assert_array_equal(np.asarray(pr.compile(body("add_transposed"), a)(a)), x + x.T)
+
+
+def test_arguments_are_as_they_were() -> None:
+    x = numbers((8, 8))
+    a = pr.device_put(x, XY)
+    f = pr.compile(body("add_transposed"), a, out_sharding=XY)
+    b = f(a)
+    f(b)
+    np.testing.assert_array_equal(np.asarray(a), x)
+    np.testing.assert_array_equal(np.asarray(b), x + x.T)
 
 
 @pytest.mark.parametrize(
@@ -145,10 +194,11 @@ def test_text() -> None:
     [
         (lambda: pr.Program("p", jax="jax.numpy.matmul"), "must be a name such as"),
         (lambda: pr.Program("p", jax=len), "put the function in a module and give its name"),
-        (lambda: pr.Program("p", julia="*"), "has no jax body"),
-        (lambda: pr.Program("p", jax="no.such:f"), "cannot import jax='no.such:f'"),
-        (lambda: pr.Program("p", jax="jax.numpy:nothing"), "cannot import"),
-        (lambda: pr.Program("p", jax="jax.numpy:pi"), "is not a function"),
+        (lambda: pr.Program("p", julia="sum"), "must be a name such as 'Module.function'"),
+        (lambda: pr.Program("p", julia="A.f(1)"), "must be a name such as 'Module.function'"),
+        (lambda: pr.Program("p", julia=sum), "of a Julia project and give its name"),
+        (lambda: pr.Program("p", julia="*", julia_project=1), "julia_project= must be the path"),
+        (lambda: pr.Program("p", oracle="numpy:sin"), "has no (jax|julia) body"),
     ],
 )
 def test_bad_programs(program: Any, message: str) -> None:

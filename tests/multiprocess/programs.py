@@ -56,6 +56,25 @@ def permuted_devices() -> None:
         assert a.gather().flags.c_contiguous
 
 
+def bodies() -> None:
+    """Programs with several outputs and scalars, where the compiler chooses where they lie."""
+    from tests.backend.common import body
+
+    mesh, n = _mesh(), len(pr.devices())
+    x = (np.arange(4 * n * n) % 100).astype(np.float32).reshape(2 * n, 2 * n)
+    three = pr.device_put(np.float32(3), pr.NamedSharding(mesh, ()))
+    for spec in SPECS:
+        a = pr.device_put(x, pr.NamedSharding(mesh, spec))
+        found = [
+            pr.compile(body("add_transposed"), a)(a),
+            *pr.compile(body("sums"), a)(a),
+            pr.compile(body("scaled"), a, three, static={"power": 2})(a, three),
+        ]
+        for c, expected in zip(found, (x + x.T, x.sum(1), x.sum(), 3 * x**2), strict=True):
+            _check_placement(c, expected)
+            np.testing.assert_array_equal(c.gather(), expected)
+
+
 def dtypes() -> None:
     """Element types cross processes unchanged."""
     from pyreactant._dtypes import NAMES, as_dtype
@@ -105,6 +124,8 @@ def not_addressable() -> None:
     if pr.process_index() == 0:
         assert "shape=(8, 8)" in repr(a)
         assert "process 1" in a._repr_html_()
+        assert repr(a.value)
+        assert len(a.addressable_shards) == len(pr.local_devices())
     with pytest.raises(pr.NotAddressableError, match=r"call gather\(\) on every process"):
         np.asarray(a)
 
@@ -164,7 +185,7 @@ def told() -> None:
 
 
 def device_ids() -> None:
-    """Positions are dense though JAX's CPU ids are not."""
+    """Positions are dense though XLA's CPU ids are not."""
     found = pr.devices()
     assert [d.position for d in found] == list(range(len(found)))
     assert [d.process_index for d in found] == sorted(d.process_index for d in found)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import harness
 from tests.harness import Finished, check_all_passed, environment, logs, spawn
 from tests.hosts import on_hosts, two_hosts
 
@@ -20,6 +21,7 @@ def _run(namespaces: list[str], folder: Path, program: str) -> list[Finished]:
     argv = [sys.executable, "-m", "tests.multiprocess.programs", program, "{}"]
     environments = [
         environment(
+            PYREACTANT_BACKEND=harness.backend,
             PYREACTANT_PLATFORM="cpu",
             PYREACTANT_NUM_CPU_DEVICES="2",
             PYREACTANT_NUM_PROCESSES="2",

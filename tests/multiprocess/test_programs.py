@@ -12,7 +12,7 @@ LAYOUTS = [(2, 2), (2, 4), (4, 2)]
 @pytest.mark.parametrize(("processes", "devices"), LAYOUTS)
 @pytest.mark.parametrize(
     "name",
-    ["matmul_pairs", "permuted_devices", "constructors", "not_addressable", "uneven"],
+    ["matmul_pairs", "permuted_devices", "constructors", "not_addressable", "uneven", "bodies"],
 )
 def test_program(name: str, processes: int, devices: int, tmp_path: Path) -> None:
     check_all_passed(run_program(name, tmp_path, processes=processes, devices=devices))

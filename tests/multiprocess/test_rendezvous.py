@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests import harness
 from tests.harness import (
     Finished,
     check_all_passed,
@@ -23,7 +24,10 @@ from tests.harness import (
 def _start(folder: Path, *arguments: dict[str, Any], timeout: float = 60) -> list[Finished]:
     """One process per dict of arguments to initialize, each of which must raise."""
     program = [sys.executable, "-m", "tests.multiprocess.programs", "no_start"]
-    argvs = [[*program, json.dumps({"platform": "cpu", **said})] for said in arguments]
+    argvs = [
+        [*program, json.dumps({"backend": harness.backend, "platform": "cpu", **said})]
+        for said in arguments
+    ]
     return spawn(argvs, [environment()] * len(argvs), folder, timeout)
 
 
@@ -63,7 +67,7 @@ def test_nobody_listens(tmp_path: Path) -> None:
 
 
 def test_missing_process(tmp_path: Path) -> None:
-    """JAX's own way is an abort with no Python exception."""
+    """The runtimes' own ways are an abort with no Python exception, and to wait for ever."""
     said = {"coordinator_address": f"127.0.0.1:{free_port()}", "num_processes": 3}
     said |= {"initialization_timeout": 4}
     finished = _start(tmp_path, *({**said, "process_index": i} for i in (0, 1)))

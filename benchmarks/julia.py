@@ -1,0 +1,180 @@
+"""`python -m benchmarks.julia`: what Python adds to Julia, against the issue's bounds.
+
+Needs the real-Julia level of the tests (PYREACTANT_TEST_JULIA, PYREACTANT_TEST_JULIA_PROJECT) and
+runs over the stand-in for Reactant: the figures are those of the bridge, not of Reactant.
+`--json FILE` writes them, `--quick` takes few repetitions and small arrays.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import pyreactant as pr
+from pyreactant import _julia
+from tests.harness import environment
+from tests.julia.place import absent, stand_in
+
+from ._measure import Pair, interleave, keeping_bytecode, machine, timed
+
+FOLDER = str(Path(__file__).parent / "Timing")
+JULIACALL = (
+    "import juliacall\n"
+    "for name in ('Preferences', 'PythonCall', 'Reactant'):\n"
+    "    juliacall.Base.require(juliacall.Main, juliacall.Base.Symbol(name))"
+)
+OURS = "from pyreactant import _julia; _julia.start()"
+
+
+def start(repetitions: int) -> Pair:
+    """A process that starts Julia with our package against one with its packages alone."""
+
+    def run(code: str) -> float:
+        settings = keeping_bytecode(environment(**stand_in()))
+        settings["PYTHON_JULIACALL_HANDLE_SIGNALS"] = "no"
+        # Ours keeps jax out itself; Reactant's extension would import it in the other.
+        blocked = f"import sys; sys.modules['jax'] = sys.modules['tensorflow'] = None\n{code}"
+        command = [sys.executable, "-c", blocked]
+        return timed(
+            lambda: subprocess.run(command, check=True, env=settings, stderr=subprocess.DEVNULL)
+        )
+
+    ours, theirs = interleave(lambda: run(OURS), lambda: run(JULIACALL), repetitions)
+    return Pair("start Julia with our package, against its packages alone", ours, theirs, 1.10)
+
+
+def call(repetitions: int, calls: int = 200) -> list[Pair]:
+    """A call of a compiled program from Python against its thunk's from Julia."""
+    module = _julia.start()
+    mesh = pr.Mesh((8,), ("i",))
+    x = pr.device_put(np.ones(8, np.float32), pr.NamedSharding(mesh, ("i",)))
+    thunk = _julia.call(module.find_function, "Timing.thunk", FOLDER)
+    found = []
+    for count in (1, 4):
+        f = pr.compile(pr.Program("add", julia="+"), *[x] * count, out_sharding=x.sharding)
+        handle = f._executable.run.args[0]  # type: ignore[attr-defined]
+        held = (x.value,) * count
+
+        def ours(f: Any = f, count: int = count) -> float:
+            return statistics.median(timed(lambda: f(*[x] * count)) for _ in range(calls))
+
+        def theirs(handle: Any = handle, held: Any = held) -> float:
+            return statistics.median(_julia.call(thunk, handle, held, calls))
+
+        name = f"call of a compiled program of {count}, over its thunk from Julia"
+        found.append(Pair(name, *interleave(ours, theirs, repetitions), 50e-6, difference=True))
+    return found
+
+
+def copies(repetitions: int, side: int) -> list[Pair]:
+    """A matrix of NumPy into a Julia array and back, against np.copy."""
+    import juliacall
+
+    module = _julia.start()
+    found = []
+    orders: list[tuple[Any, float]] = [("C", 1.5), ("F", 1.05)]
+    for order, bound in orders:
+        x = np.zeros((side, side), np.float32, order=order)
+        x[...] = np.arange(side, dtype=np.float32)
+        held = module.to_julia(x, juliacall.Base.Float32)
+
+        def into(x: Any = x) -> None:
+            module.to_julia(x, juliacall.Base.Float32)
+            juliacall.Base.GC.gc(False)
+
+        def back(held: Any = held, x: Any = x) -> None:
+            module.to_numpy_b(np.empty_like(x), held)
+
+        for what, ours in (("into Julia", into), ("back", back)):
+            pair = interleave(partial(timed, ours), partial(timed, x.copy), repetitions)
+            size = f"{x.nbytes / 2**30:.3g} GiB float32"
+            found.append(Pair(f"{size} {order} order {what}, against np.copy", *pair, bound))
+    return found
+
+
+MEMORY = """
+import sys
+import numpy as np
+from pyreactant import _julia
+side, order = int(sys.argv[1]), sys.argv[2]
+m = _julia.start()
+import juliacall as j
+status = lambda k: int(next(l for l in open('/proc/self/status') if l.startswith(k)).split()[1])
+small = np.ones((64, 64), np.float32, order=order)
+m.to_numpy_b(np.empty_like(small), m.to_julia(small, j.Base.Float32))
+x = np.ones((side, side), np.float32, order=order)
+before = status('VmRSS')
+held = m.to_julia(x, j.Base.Float32)
+print((status('VmHWM') - before) * 1024)
+out = np.empty_like(x)
+before = status('VmRSS')
+m.to_numpy_b(out, held)
+print((status('VmHWM') - before) * 1024)
+"""
+
+
+def memory(side: int) -> list[Pair]:
+    """How much more memory is in use at most while a matrix crosses: its own, once."""
+    found = []
+    for order in "CF":
+        argv = [sys.executable, "-c", MEMORY, str(side), order]
+        ran = subprocess.run(
+            argv, env=environment(**stand_in()), check=True, capture_output=True, text=True
+        )
+        size = 4.0 * side * side
+        for what, extra in zip(("into Julia", "back"), ran.stdout.split(), strict=True):
+            name = f"peak memory, {size / 2**30:.3g} GiB {order} order {what}, over its size"
+            found.append(Pair(name, [float(extra)], [size], 1.05, unit="B"))
+    return found
+
+
+def _row(pair: Pair) -> str:
+    found = pair.to_dict()
+    scale, unit = (2**20, "MiB") if pair.unit == "B" else (1e-6, "us")
+    if pair.unit == "s" and found["ours_median"] > 0.01:
+        scale, unit = 1e-3, "ms"
+    ratio = pair.kind == "ratio"
+    ours, theirs = (f"{found[k] / scale:.4g} {unit}" for k in ("ours_median", "theirs_median"))
+    low, middle, high, bound = (
+        f"{v:.3f}" if ratio else f"{v / scale:.4g} {unit}"
+        for v in (*(found[k] for k in ("lower_quartile", "median", "upper_quartile")), pair.bound)
+    )
+    verdict = "within" if found["within"] else "**missed**"
+    return f"| {pair.name} | {ours} | {theirs} | {middle} ({low} to {high}) | {bound} | {verdict} |"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.julia", description=__doc__)
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--quick", action="store_true")
+    asked = parser.parse_args()
+    if why := absent():
+        parser.error(why)
+    os.environ.update(stand_in())
+    few, many, side = (2, 2, 1024) if asked.quick else (9, 21, 16384)
+    began = time.monotonic()
+    pairs = [start(few), *memory(side)]
+    pr.initialize("reactant", platform="cpu", num_cpu_devices=8)
+    pairs += [*call(many), *copies(few, side)]
+    here = machine()
+    here["julia"] = ", ".join(" ".join(row) for row in _julia.call(_julia.start().versions))
+    print(", ".join(f"{name} {value}" for name, value in here.items() if name != "versions"))
+    print("\n| what | ours, median | theirs, median | compared, median (quartiles) | bound | |")
+    print("|---|---|---|---|---|---|")
+    print(*map(_row, pairs), sep="\n")
+    print(f"\ntook {time.monotonic() - began:.0f} s")
+    if asked.json:
+        figures = [p.to_dict() for p in pairs]
+        asked.json.write_text(json.dumps({**here, "figures": figures}, indent=2))
+
+
+if __name__ == "__main__":
+    main()

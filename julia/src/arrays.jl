@@ -1,0 +1,219 @@
+"""
+An array on devices, as Python holds it. `array` is Reactant's own; `blocks` is where Reactant
+says that it lies, by ascending device id. Not an AbstractArray on purpose: showing, comparing or
+converting one of Reactant's is a collective operation (xla/IFRT/Array.jl:179-234).
+"""
+mutable struct Held
+    const array::Any
+    const type::DataType
+    const shape::Dims
+    const sharding::Union{Nothing, ArraySharding}
+    const blocks::Vector{Block}
+    parts::Union{Nothing, Vector{Any}}
+end
+
+function Base.show(io::IO, x::Held)
+    return print(io, "Held($(element_name(x.type))$(collect(x.shape)) on $(x.sharding))")
+end
+
+"""
+    dtype_of(x) -> NumPy's name of its element type
+"""
+dtype_of(x::Held) = element_name(x.type)
+
+"""
+    shape_of(x) -> the global shape
+"""
+shape_of(x::Held) = x.shape
+
+"""
+    from_blocks(dtype, shape, sharding, blocks, holders) -> Held
+
+Place an array of which this process has these blocks (NumPy arrays); `holders[i]` are the ids of
+the devices here that hold `blocks[i]`. Nobody needs the whole array.
+"""
+function from_blocks(
+    dtype::String,
+    @nospecialize(shape::Tuple),
+    s::ArraySharding,
+    @nospecialize(blocks_here::Tuple),
+    @nospecialize(holders::Tuple),
+)
+    T = element_type(dtype)
+    dims = Dims(shape)
+    s = padded(s, length(dims))
+    wanted = Dict(id => Tuple(stops .- starts) for (id, starts, stops) in blocks(s, dims))
+    local_ids = filter(is_local, sort(s.mesh.ids))
+    check_holders(local_ids, wanted, blocks_here, holders)
+    if prod(dims) == 0
+        return empty_array(T, dims, s)
+    end
+    array = without_python() do
+        data = [to_julia(block, T) for block in blocks_here]
+        account(sum(sizeof, data; init = 0))
+        s.mesh.reactant === nothing && return on_one_device(only(data), only(s.mesh.ids))
+        ranks = Dict(id => rank for (rank, id) in enumerate(local_ids))
+        # Shards count from 1 in ascending order of device ids; made anew for each call, because
+        # Reactant subtracts one from what it is given (Types.jl:450-452).
+        shards = [Int64[ranks[id] for id in ids] for ids in holders]
+        return assembled(data, dims, shards, to_reactant(s))
+    end
+    return Held(array, T, dims, s, placed(array, s, dims), nothing)
+end
+
+function check_holders(
+    local_ids,
+    wanted,
+    @nospecialize(blocks_here::Tuple),
+    @nospecialize(holders::Tuple),
+)
+    given = sort!(Int64[id for ids in holders for id in ids])
+    if given != local_ids || length(blocks_here) != length(holders)
+        throw(Wrong(
+            "InvalidArgumentError",
+            "each of this process's devices $local_ids needs one block, got blocks for $given",
+        ))
+    end
+    for (block, ids) in zip(blocks_here, holders), id in ids
+        size(block) == wanted[id] && continue
+        throw(Wrong(
+            "InvalidArgumentError",
+            "device $id needs a block of shape $(wanted[id]), got $(size(block))",
+        ))
+    end
+    return nothing
+end
+
+# Reactant keeps only the pointers of the single arrays while it puts them together
+# (xla/IFRT/Array.jl:84-97): a collection in between would free them.
+function assembled(data::Vector, dims, shards, s)
+    was = GC.enable(false)
+    try
+        return Reactant.ConcreteIFRTArray(data, dims, shards; sharding = s)
+    finally
+        GC.enable(was)
+    end
+end
+
+# `device=` and `idx=` of Reactant's own constructors are ignored (Types.jl:389-393), so the
+# buffer is made on its device and wrapped.
+function on_one_device(data::Array{T, N}, id) where {T, N}
+    client = XLA.default_backend()
+    buffer = XLA.IFRT.Array(client, data, XLA.get_device(client, id))
+    return Reactant.ConcreteIFRTArray{T, N}(XLA.IFRT.AsyncArray(buffer, nothing), size(data))
+end
+
+# Reactant cannot cut a dimension without elements (xla/Sharding.jl:230): such an array lies whole
+# on every device, and has the blocks that its sharding says all the same.
+function empty_array(::Type{T}, dims, s) where {T}
+    data = [allocate(T, dims)]
+    if s.mesh.reactant === nothing
+        array = on_one_device(only(data), only(s.mesh.ids))
+    else
+        whole = ArraySharding(s.mesh, [String[] for _ in dims])
+        shards = [Int64.(eachindex(filter(is_local, s.mesh.ids)))]
+        array = assembled(data, dims, shards, to_reactant(whole))
+    end
+    return Held(array, T, dims, s, blocks(s, dims), nothing)
+end
+
+"""Where Reactant says that an array lies; both constructors give ascending device ids."""
+function placed(array, s::ArraySharding, dims::Dims)
+    ids = sort(s.mesh.ids)
+    s.mesh.reactant === nothing && return [whole_block(only(ids), dims)]
+    return [
+        block_of(id, slices)
+        for (id, slices) in zip(ids, array.sharding.device_to_array_slices)
+    ]
+end
+
+whole_block(id, dims) = (Int64(id), zeros(Int, length(dims)), Int[dims...])
+block_of(id, slices) = (Int64(id), Int[first(r) - 1 for r in slices], Int[last(r) for r in slices])
+
+"""
+    shards(x) -> [(device id, starts, stops), ...]
+
+The blocks on this process's devices, by ascending device id. Never communicates.
+"""
+function shards(x::Held)
+    return [(id, Tuple(a), Tuple(b)) for (id, a, b) in x.blocks if is_local(id)]
+end
+
+"""
+    read_shard(x, i, out)
+
+Write the block of `shards(x)[i]` (from 0) into NumPy memory. Never communicates: Reactant's
+`Array(x)` and `to_host` of a sharded array would (xla/IFRT/Array.jl:179-234).
+"""
+function read_shard(x::Held, i::Integer, out::AbstractArray)
+    id, starts, stops = filter(b -> is_local(b[1]), x.blocks)[i + 1]
+    dims = Tuple(stops .- starts)
+    check_out(out, x.type, dims)
+    prod(dims) == 0 && return nothing
+    part = part_of(x, id)
+    return without_python(() -> read_part(part, x.type, dims, out))
+end
+
+"""The array of one device."""
+function part_of(x::Held, id)
+    if x.parts === nothing
+        data = x.array.data
+        # `true`: the addressable ones only.
+        x.parts = without_python(() -> XLA.IFRT.disassemble_into_single_device_arrays(data, true))
+    end
+    return x.parts[findfirst(part -> XLA.device_ordinal(XLA.device(part)) == id, x.parts)]
+end
+
+function read_part(part, ::Type{T}, dims::Dims, out) where {T}
+    if has_julia_order(out)
+        memory = GC.@preserve out unsafe_wrap(Array, Ptr{T}(pointer_to_bytes(out)), dims)
+        GC.@preserve out XLA.to_host(part, memory, Reactant.Sharding.NoSharding())
+    else
+        memory = allocate(T, dims)
+        XLA.to_host(part, memory, Reactant.Sharding.NoSharding())
+        to_numpy!(out, memory)
+    end
+    return nothing
+end
+
+"""
+    gather(x, out)
+
+Write the whole array into NumPy memory on every process. Collective.
+"""
+function gather(x::Held, out::AbstractArray)
+    check_out(out, x.type, x.shape)
+    prod(x.shape) == 0 && return nothing
+    whole = is_whole(x) ? x : run(replicator(x), x)
+    part = part_of(whole, first(shards(whole))[1])
+    return without_python(() -> read_part(part, x.type, x.shape, out))
+end
+
+is_whole(x::Held) = all(b -> all(iszero, b[2]) && Tuple(b[3]) == x.shape, x.blocks)
+
+"""
+    wait(x)
+
+Wait until the blocks here are computed.
+"""
+function wait(x::Held)
+    without_python(() -> Base.wait(x.array))
+    return nothing
+end
+
+"""Bytes placed or computed since the last collection, and how many are let pass."""
+const PLACED = Ref(0)
+const COLLECT_AFTER = 1 << 30
+
+"""
+Julia's collector does not see device memory, which goes back only when it finds the array that
+holds it: it is asked once for each GiB.
+"""
+function account(bytes::Integer)
+    PLACED[] += bytes
+    if PLACED[] > COLLECT_AFTER
+        PLACED[] = 0
+        GC.gc(true)
+    end
+    return nothing
+end

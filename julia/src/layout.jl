@@ -1,0 +1,99 @@
+# Memory order, and nothing else knows of it. NumPy arrays come in any order and strides; Reactant
+# takes Julia arrays, whose first index runs fastest. Axis i stays axis i, so a C-order array is
+# transposed in memory on its way: once, block by block, without a second copy.
+
+"""
+    to_julia(block, T) -> Array{T}
+
+A Julia array with the elements of a NumPy array: same axes, elements of type `T`. Types that
+NumPy knows only from ml_dtypes come as unsigned integers with the same bits.
+"""
+function to_julia(block::AbstractArray{<:Any, N}, ::Type{T}) where {N, T}
+    check_element(block, T, "a block of $(element_name(T))")
+    target = allocate(T, size(block))
+    GC.@preserve block target copy_elements!(
+        pointer_to_bytes(target),
+        byte_strides(target),
+        pointer_to_bytes(block),
+        byte_strides(block),
+        size(block),
+        sizeof(T),
+    )
+    return target
+end
+
+"""
+    to_numpy!(out, source::Array)
+
+Write a Julia array into NumPy memory of the same axes, whatever its order and strides.
+"""
+function to_numpy!(out::AbstractArray, source::Array{T}) where {T}
+    check_out(out, T, size(source))
+    GC.@preserve out source copy_elements!(
+        pointer_to_bytes(out),
+        byte_strides(out),
+        pointer_to_bytes(source),
+        byte_strides(source),
+        size(source),
+        sizeof(T),
+    )
+    return nothing
+end
+
+"""Whether `out` has Julia's order, so that it can be written without a Julia array between."""
+function has_julia_order(out::AbstractArray{T}) where {T}
+    return byte_strides(out) == julia_strides(size(out), sizeof(T))
+end
+
+function julia_strides(shape::Dims{N}, step::Int) where {N}
+    return ntuple(i -> step * prod(shape[1:(i - 1)]; init = 1), Val(N))
+end
+
+"""The types that NumPy has only from ml_dtypes."""
+const CrossingAsBits = Union{Reactant.BFloat16, Reactant.ReactantFloat8}
+
+function check_element(::AbstractArray{E}, ::Type{T}, what::String) where {E, T}
+    E === T && return nothing
+    T <: CrossingAsBits && E === (sizeof(T) == 1 ? UInt8 : UInt16) && return nothing
+    throw(Wrong(
+        "InvalidArgumentError",
+        "$what was needed, got elements of Julia's type $E; give an array of that dtype " *
+            "(bfloat16 and float8 kinds as a view of unsigned integers)",
+    ))
+end
+
+function check_out(out::AbstractArray, ::Type{T}, shape::Dims) where {T}
+    check_element(out, T, "memory for $(element_name(T))")
+    if size(out) != shape
+        throw(Wrong("InvalidArgumentError", "memory of shape $shape was needed, got $(size(out))"))
+    end
+    if out isa PythonCall.PyArray && !is_writable(out)
+        throw(Wrong("InvalidArgumentError", "the memory to write to is read-only; give another"))
+    end
+    return nothing
+end
+
+is_writable(::PythonCall.PyArray{T, N, M}) where {T, N, M} = M
+
+pointer_to_bytes(x::PythonCall.PyArray) = Ptr{UInt8}(x.ptr)
+pointer_to_bytes(x::StridedArray) = Ptr{UInt8}(pointer(x))
+
+byte_strides(x::PythonCall.PyArray) = x.strides
+byte_strides(x::StridedArray) = strides(x) .* sizeof(eltype(x))
+
+"""
+A Julia array without content. The kernel is asked for large pages, as NumPy asks for its own
+arrays: without them filling a large array costs twice as much.
+"""
+function allocate(::Type{T}, shape::Dims{N}) where {T, N}
+    array = Array{T, N}(undef, shape)
+    @static if Sys.islinux()
+        page, large, advice = 4096, 4 * 1024^2, 14 # MADV_HUGEPAGE
+        if sizeof(array) >= large
+            start = (UInt(pointer(array)) + page - 1) & ~UInt(page - 1)
+            bytes = UInt(pointer(array)) + sizeof(array) - start
+            @ccall madvise(Ptr{Cvoid}(start)::Ptr{Cvoid}, bytes::Csize_t, advice::Cint)::Cint
+        end
+    end
+    return array
+end

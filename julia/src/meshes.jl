@@ -1,0 +1,167 @@
+"""
+A mesh as Python means it: device ids in C order over named axes. `reactant` is Reactant's own,
+nothing for one device, which Reactant does not want a mesh for (Sharding.jl:62-69).
+"""
+struct DeviceMesh
+    ids::Vector{Int64}
+    sizes::Vector{Int}
+    names::Vector{String}
+    reactant::Union{Nothing, Reactant.Sharding.Mesh}
+end
+
+"""
+    mesh(ids, sizes, names) -> DeviceMesh
+
+`ids` are Reactant's device ids in C order over axes of these sizes, the last running fastest.
+"""
+function mesh(@nospecialize(ids::Tuple), @nospecialize(sizes::Tuple), @nospecialize(names::Tuple))
+    if length(sizes) != length(names) || prod(sizes; init = 1) != length(ids) || isempty(ids)
+        throw(Wrong(
+            "ShardingError",
+            "a mesh needs one name per axis and one device per place, got sizes $sizes, " *
+                "names $names and $(length(ids)) device ids",
+        ))
+    end
+    allunique(ids) || throw(Wrong("ShardingError", "a mesh has each device once, got $ids"))
+    allunique(names) || throw(Wrong("ShardingError", "a mesh has each axis name once, got $names"))
+    devices = Int64[id for id in ids]
+    length(devices) == 1 && return DeviceMesh(devices, [sizes...], [names...], nothing)
+    # The constructor that takes ids alone reads them in Julia's order and takes the inverse
+    # permutation (Sharding.jl:40-48), and it sorts the caller's array in place (:56). This one
+    # takes what XLA reads: place k, last axis fastest, holds sorted[ranks[k] + 1].
+    sorted = sort(devices)
+    ranks = Int64[searchsortedfirst(sorted, id) - 1 for id in devices]
+    axis_names = Tuple(Symbol(name) for name in names)
+    axis_sizes = Tuple(Int(n) for n in sizes)
+    reactant = Reactant.Sharding.Mesh(sorted, ranks, axis_names, axis_sizes)
+    return DeviceMesh(devices, [sizes...], [names...], reactant)
+end
+
+Base.:(==)(a::DeviceMesh, b::DeviceMesh) = a === b ||
+    (a.ids == b.ids && a.sizes == b.sizes && a.names == b.names)
+
+function Base.show(io::IO, m::DeviceMesh)
+    axes = join(("$name=$n" for (name, n) in zip(m.names, m.sizes)), ", ")
+    return print(io, "DeviceMesh($axes over devices $(m.ids))")
+end
+
+"""How an array lies on a mesh: for each dimension the axes that cut it, major to minor."""
+struct ArraySharding
+    mesh::DeviceMesh
+    spec::Vector{Vector{String}}
+end
+
+"""
+    sharding(mesh, spec) -> ArraySharding
+
+`spec` has an entry per dimension: nothing, an axis name, or a tuple of names, major to minor.
+Dimensions beyond it are not cut.
+"""
+function sharding(m::DeviceMesh, @nospecialize(spec::Tuple))
+    entries = Vector{String}[names_of(m, entry) for entry in spec]
+    used = reduce(vcat, entries; init = String[])
+    twice = findfirst(name -> count(==(name), used) > 1, used)
+    twice === nothing ||
+        throw(Wrong(
+            "ShardingError",
+            "partition spec $spec uses axis '$(used[twice])' twice; an axis can cut one " *
+                "dimension only",
+        ))
+    return ArraySharding(m, entries)
+end
+
+sharding(::DeviceMesh, spec) = throw(unfit_spec(spec))
+
+names_of(::DeviceMesh, ::Nothing) = String[]
+names_of(m::DeviceMesh, name::String) = names_of(m, (name,))
+
+function names_of(m::DeviceMesh, @nospecialize(names::Tuple))
+    all(name -> name isa String, names) || throw(unfit_spec(names))
+    unknown = findfirst(name -> !(name in m.names), names)
+    unknown === nothing ||
+        throw(Wrong(
+            "ShardingError",
+            "partition spec names axis '$(names[unknown])', but the mesh has axes $(m.names)",
+        ))
+    return String[names...]
+end
+
+names_of(::DeviceMesh, entry) = throw(unfit_spec(entry))
+
+# A Python list arrives as a PyList, which is neither; Reactant would say only
+# "Unexpected partition spec" (Sharding.jl:275).
+function unfit_spec(entry)
+    return Wrong(
+        "ShardingError",
+        "a partition spec is a tuple of None, axis names and tuples of names, got a " *
+            "$(nameof(typeof(entry))): $entry; write tuples, not lists",
+    )
+end
+
+Base.:(==)(a::ArraySharding, b::ArraySharding) = a === b || (a.mesh == b.mesh && a.spec == b.spec)
+
+Base.show(io::IO, s::ArraySharding) = print(io, "ArraySharding($(s.mesh), $(s.spec))")
+
+"""The same sharding with exactly `ndim` entries, which Reactant wants."""
+function padded(s::ArraySharding, ndim::Int)
+    length(s.spec) == ndim && return s
+    if length(s.spec) > ndim
+        throw(Wrong(
+            "ShardingError",
+            "the partition spec has $(length(s.spec)) entries, the array $ndim dimensions",
+        ))
+    end
+    return ArraySharding(s.mesh, [s.spec; [String[] for _ in 1:(ndim - length(s.spec))]])
+end
+
+"""Reactant's sharding for one of ours that has all its entries."""
+function to_reactant(s::ArraySharding)
+    s.mesh.reactant === nothing && return Reactant.Sharding.NoSharding()
+    # Symbols and tuples: anything else Reactant refuses or, worse, stores as it is
+    # (Sharding.jl:257-276).
+    spec = Tuple(isempty(names) ? nothing : Tuple(Symbol.(names)) for names in s.spec)
+    return Reactant.Sharding.NamedSharding(s.mesh.reactant, spec)
+end
+
+"""A device and the block of an array that it holds, 0-based and half open."""
+const Block = Tuple{Int64, Vector{Int}, Vector{Int}}
+
+"""
+    blocks(s, shape) -> Vector{Block}
+
+The block of an array that each device holds, by ascending device id; the placement rule itself,
+which does not ask Reactant.
+"""
+function blocks(s::ArraySharding, shape::Dims)
+    s = padded(s, length(shape))
+    size_of = Dict(zip(s.mesh.names, s.mesh.sizes))
+    cuts = Int[prod(size_of[name] for name in names; init = 1) for names in s.spec]
+    for (dimension, (n, cut)) in enumerate(zip(shape, cuts))
+        n % cut == 0 && continue
+        throw(Wrong(
+            "ShardingError",
+            "dimension $(dimension - 1) of shape $shape is not divisible by $cut, the size " *
+                "of its mesh axes $(s.spec[dimension]) (blocks must be equal: nothing is padded)",
+        ))
+    end
+    found = Block[]
+    for (k, id) in enumerate(s.mesh.ids)
+        at = coordinates(s.mesh, k - 1)
+        starts = Int[]
+        for (n, cut, names) in zip(shape, cuts, s.spec)
+            number = foldl((i, name) -> i * size_of[name] + at[name], names; init = 0)
+            push!(starts, number * (n ÷ cut))
+        end
+        push!(found, (id, starts, starts .+ shape .÷ cuts))
+    end
+    return sort!(found; by = first)
+end
+
+"""Where place `k` (from 0, last axis fastest) lies on each axis."""
+function coordinates(m::DeviceMesh, k::Int)
+    at = Dict{String, Int}()
+    for (name, n) in Iterators.reverse(zip(m.names, m.sizes))
+        k, at[name] = divrem(k, n)
+    end
+    return at
+end

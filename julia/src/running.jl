@@ -1,0 +1,69 @@
+"""
+    run(compiled, args...) -> Held, or a tuple of them
+
+Run a program. On CPU the results are there afterwards; elsewhere they are on their way.
+"""
+run(c::Compiled, args...) = c(args...)
+
+function (c::Compiled)(args...)
+    check_arguments(c, args)
+    arrays = map(x -> x.array, args)
+    account(c.bytes)
+    results = without_python(() -> c.thunk(arrays...))
+    held = ntuple(i -> hold(results[i], c.outputs[i]), length(c.outputs))
+    return c.trace.single ? held[1] : held
+end
+
+function check_arguments(c::Compiled, args)
+    n = length(c.inputs)
+    if length(args) != n
+        throw(Wrong("InvalidArgumentError", "'$(c.name)' takes $n arrays, got $(length(args))"))
+    end
+    for (i, x) in enumerate(args)
+        wanted = c.inputs[i]
+        x isa Held &&
+            x.type === wanted.type &&
+            x.shape == wanted.shape &&
+            x.sharding == wanted.sharding &&
+            continue
+        throw(Wrong(
+            "InvalidArgumentError",
+            "argument $(i - 1) of '$(c.name)': compiled for " *
+                "$(element_name(wanted.type))$(collect(wanted.shape)) on $(wanted.sharding), " *
+                "got $x",
+        ))
+    end
+    return nothing
+end
+
+# Numbers become arrays of no dimensions, and each result gets the sharding that Python knows: the
+# one Reactant gives is XLA's, on a mesh of its own (compiler/Codegen.jl:1441-1456).
+function hold(result, o::Output)
+    array = wrap(o.type, Val(length(o.shape)), result.data, o)
+    return Held(array, o.type, o.shape, o.sharding, o.blocks, nothing)
+end
+
+function wrap(::Type{T}, ::Val{N}, data, o::Output) where {T, N}
+    o.info === nothing && return Reactant.ConcreteIFRTArray{T, N}(data, o.shape)
+    return Reactant.ConcreteIFRTArray{T, N}(data, o.shape, o.info)
+end
+
+identity_of(x) = x
+
+const REPLICATORS = Dict{Any, Compiled}()
+
+"""The program that gives each device the whole of arrays like `x`."""
+function replicator(x::Held)
+    key = (
+        x.type,
+        x.shape,
+        x.sharding.mesh.ids,
+        x.sharding.mesh.sizes,
+        x.sharding.mesh.names,
+        x.sharding.spec,
+    )
+    return get!(REPLICATORS, key) do
+        whole = ArraySharding(x.sharding.mesh, [String[] for _ in x.shape])
+        compile("PyReactant.identity_of", "", (x,), (whole,), "", ())
+    end
+end

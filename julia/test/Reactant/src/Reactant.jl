@@ -1,0 +1,49 @@
+"""
+A stand-in for Reactant.jl, whose binaries cannot be fetched everywhere: the documented signatures
+that PyReactant uses, computed with plain arrays, and every trap that a caller of the real one falls
+into. Several processes are real processes with a TCP coordinator.
+
+Written from Reactant's behaviour, not from its text; julia/test compares the placement arithmetic
+with the original's. What is here only for tests: COMPILATIONS, IMPORTED, EVERY_PROCESS_CALLS.
+"""
+module Reactant
+
+using LinearAlgebra: LinearAlgebra # products of arrays
+using Preferences: load_preference
+using UUIDs: UUID
+
+"""How often anything was compiled."""
+const COMPILATIONS = Ref(0)
+
+"""What the Python extension imported."""
+const IMPORTED = String[]
+
+"""Said by tests in which every process converts or shows an array at the same time."""
+const EVERY_PROCESS_CALLS = Ref(false)
+
+"""Where the real one would wait for ever for the other processes."""
+struct HiddenCollective <: Exception
+    what::String
+end
+
+function Base.showerror(io::IO, error::HiddenCollective)
+    return print(
+        io,
+        "HiddenCollective: $(error.what) of an array on several processes runs a program on " *
+            "all of them; the real Reactant hangs here unless every process does it",
+    )
+end
+
+include("elements.jl")
+include("xla.jl")
+include("sharding.jl")
+include("coordinator.jl")
+include("distributed.jl")
+include("clients.jl")
+include("arrays.jl")
+include("configuration.jl")
+include("ops.jl")
+include("compile.jl")
+include("text.jl")
+
+end

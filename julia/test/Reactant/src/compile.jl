@@ -1,0 +1,198 @@
+struct MisMatchedThunkTypeError <: Exception
+    wanted::Any
+    got::Any
+end
+
+function Base.showerror(io::IO, error::MisMatchedThunkTypeError)
+    return print(
+        io,
+        "no method is defined for this combination of argument types. You passed in \
+             $(error.got), but the thunk was compiled for $(error.wanted)",
+    )
+end
+
+"""What was found while tracing with arrays that look like the arguments."""
+struct Executable
+    inputs::Vector{Any} # per argument: size and XLA's sharding, nothing for frozen values
+    outputs::Vector{XLA.OpSharding}
+    devices::Vector{Int64}
+    sharded::Bool
+    tag::String
+end
+
+struct Thunk{F, A}
+    f::F
+    exec::Executable
+    frozen::Vector{Any}
+    results::Vector{Any} # per result: its size, or the number of the argument that it is
+    single::Bool
+    argument_types::Type{A}
+    global_device_ids::Vector{Int64}
+    donated_args_mask::Vector{Bool}
+    context::IdDict{Any, Any}
+end
+
+XLA.get_output_shardings(t::Thunk) = t.exec.sharded ? t.exec.outputs : XLA.OpSharding[]
+Base.show(io::IO, t::Thunk) = print(io, "Reactant compiled function $(t.f)")
+
+const TracedArguments = Ref(false)
+within_compile() = TracedArguments[]
+
+"""
+    compile(f, args; sync, kwargs...)
+
+Trace `f` with arrays of the arguments' sizes. What is not an array of ours is frozen. The results
+of a real trace cannot depend on values; here they are numbers that nobody should look at.
+"""
+function compile(f, args::Tuple; sync::Bool = false, kwargs...)
+    COMPILATIONS[] += 1
+    context = copy(task_local_storage())
+    samples = map(sample, args)
+    before = map(x -> x isa Array ? copy(x) : nothing, samples)
+    outer, Ops.CONSTRAINTS[] = Ops.CONSTRAINTS[], IdDict{Any, Any}()
+    local result, constraints
+    try
+        result = f(samples...)
+        constraints = Ops.CONSTRAINTS[]
+    finally
+        Ops.CONSTRAINTS[] = outer
+    end
+    arrays = [x for x in args if x isa ConcreteIFRTArray]
+    meshes = [x.sharding.mesh for x in arrays if Sharding.is_sharded(x.sharding)]
+    append!(meshes, [s.mesh for s in values(constraints)])
+    ids = isempty(meshes) ? Int64[] : first(meshes).device_ids
+    @assert allequal(m.device_ids for m in meshes) "All meshes must have the same device ids"
+    donated = Bool[
+        b !== nothing && reinterpret_bits(x) != reinterpret_bits(b)
+        for (x, b) in zip(samples, before)
+        if x isa Array
+    ]
+    found = result isa Tuple ? result : (result,)
+    # A result that is an argument is no output of the executable, unless it was written to.
+    kept = [x for (x, gone) in zip(filter(x -> x isa Array, samples), donated) if !gone]
+    results = Any[
+        any(x -> x === y, kept) ? findfirst(x -> x === y, samples) : size(y)
+        for y in found
+    ]
+    outputs = [
+        output_sharding(y, constraints, arrays)
+        for (y, r) in zip(found, results)
+        if r isa Tuple
+    ]
+    inputs = Any[x isa ConcreteIFRTArray ? (size(x), hlo_of(x)) : nothing for x in args]
+    exec = Executable(inputs, outputs, ids, !isempty(ids), "$f$(map(size, arrays))")
+    frozen = Any[x isa ConcreteIFRTArray ? nothing : x for x in args]
+    types = Tuple{map(Core.Typeof, args)...}
+    return Thunk(f, exec, frozen, results, !(result isa Tuple), types, ids, donated, context)
+end
+
+reinterpret_bits(x::Array) = isempty(x) ? UInt8[] : copy(reinterpret(UInt8, vec(x)))
+
+sample(x) = x
+function sample(x::ConcreteIFRTArray{T, N}) where {T, N}
+    x.donated && error("$(typeof(x)) has already been donated!")
+    values = T <: ReactantFloat8 ? reinterpret(T, ones(UInt8, length(x))) : ones_of(T, length(x))
+    return reshape(collect(values), size(x))
+end
+ones_of(::Type{T}, n) where {T} = fill(T(1), n)
+
+hlo_of(x::ConcreteIFRTArray{T, N}) where {T, N} = Sharding.is_sharded(x.sharding) ?
+    Sharding.to_hlo(Sharding.unwrap_shardinfo(x.sharding), N) :
+    nothing
+
+# The real one asks Shardy. Here: as told, else like an argument of the same size, else copies.
+function output_sharding(y, constraints, arrays)
+    haskey(constraints, y) && return Sharding.to_hlo(constraints[y], ndims(y))
+    for x in arrays
+        size(x) == size(y) && Sharding.is_sharded(x.sharding) && return hlo_of(x)
+    end
+    return XLA.OpSharding(true, false, Int64[])
+end
+
+# Types alone are checked: arrays of other sizes, or placed otherwise, are taken for what the
+# program was compiled for.
+function (t::Thunk)(args...)
+    types = Tuple{map(Core.Typeof, args)...}
+    types == t.argument_types || throw(MisMatchedThunkTypeError(t.argument_types, types))
+    numbers = [argument(t, i, x) for (i, x) in enumerate(args)]
+    values = as_traced(() -> t.f(numbers...), t.context)
+    values = t.single ? (values,) : values
+    next = Ref(0)
+    wrapped = ntuple(i -> result(t, values[i], t.results[i], args, next), length(values))
+    donate!(t, args)
+    return t.single ? only(wrapped) : wrapped
+end
+
+# Here a program is run by calling its function again: with what was around it when it was traced.
+function as_traced(f, context)
+    task = current_task()
+    storage, constraints = task.storage, Ops.CONSTRAINTS[]
+    task.storage, Ops.CONSTRAINTS[] = context, IdDict{Any, Any}()
+    try
+        return f()
+    finally
+        task.storage, Ops.CONSTRAINTS[] = storage, constraints
+    end
+end
+
+argument(t::Thunk, i, _) = t.frozen[i]
+function argument(t::Thunk, i, x::ConcreteIFRTArray{T, N}) where {T, N}
+    shape, hlo = t.exec.inputs[i]
+    buffer = x.data.buffer
+    hlo === nothing || return assemble(buffer, hlo, T, shape, t.exec.tag)
+    return fitted(last(first(buffer.parts)), Base.OneTo.(shape)) |> copy
+end
+
+function donate!(t::Thunk, args)
+    arrays = [x for x in args if x isa ConcreteIFRTArray]
+    for (x, donated) in zip(arrays, t.donated_args_mask)
+        donated && setfield!(x, :donated, true)
+    end
+    return nothing
+end
+
+# An argument that comes back unchanged comes back without its sharding.
+function result(t::Thunk, y, of::Int, args, _)
+    x = args[of]
+    return ConcreteIFRTArray{eltype(x), ndims(x)}(x.data, size(x))
+end
+
+function result(t::Thunk, y, shape::Tuple, args, next)
+    next[] += 1
+    T = y isa Number ? typeof(y) : eltype(y)
+    value = y isa Number ? fill(y) : collect(y)
+    client = XLA.default_backend()
+    if !t.exec.sharded
+        first_array = findfirst(x -> x isa ConcreteIFRTArray, args)
+        device = first_array === nothing ?
+            XLA.default_device(client) :
+            XLA.device(args[first_array])
+        data = XLA.IFRT.AsyncArray(XLA.IFRT.Array(client, value, device), nothing)
+        y isa Number && return ConcreteIFRTNumber{T}(data, Sharding.NoShardInfo(), false)
+        return ConcreteIFRTArray{T, length(shape)}(data, shape)
+    end
+    hlo = t.exec.outputs[next[]]
+    ids = t.global_device_ids
+    slices = first(XLA.sharding_to_concrete_array_indices(hlo, Dims(shape), 0:(length(ids) - 1)))
+    mesh = Sharding.Mesh(ids, 0:(length(ids) - 1), (:flat_mesh,), (length(ids),))
+    info = Sharding.ShardInfo(Sharding.HloSharding(hlo, mesh), slices)
+    parts = [XLA.get_device(client, id) => blocks(value, s) for (id, s) in zip(ids, slices)]
+    data = on_devices(client, parts, (; mesh), Dims(shape))
+    y isa Number && return ConcreteIFRTNumber{T}(data, info, false)
+    return ConcreteIFRTArray{T, length(shape)}(data, Dims(shape), info)
+end
+
+"""Compiles, and runs once."""
+macro jit(call)
+    f, arguments = call.args[1], call.args[2:end]
+    return :(
+        let arguments = ($(esc.(arguments)...),)
+            compile($(esc(f)), arguments)(arguments...)
+        end
+    )
+end
+
+macro compile(options...)
+    call = last(options)
+    return :(compile($(esc(call.args[1])), ($(esc.(call.args[2:end])...),)))
+end

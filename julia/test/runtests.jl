@@ -1,0 +1,28 @@
+# Tests of PyReactant over the stand-in for Reactant beside this file, in a real Julia.
+# tests/julia/test_julia_side.py starts them; by hand, with a Python that has NumPy:
+#   JULIA_PYTHONCALL_EXE=python3 JULIA_CONDAPKG_BACKEND=Null XLA_FLAGS=... \
+#   JULIA_LOAD_PATH=PROJECT:julia/test/Reactant:julia:@stdlib julia julia/test/runtests.jl
+using PythonCall: PythonCall, pyimport
+using Test
+
+# As pyreactant does before Reactant loads: its extension would import them.
+for name in ("jax", "jaxlib", "tensorflow")
+    pyimport("sys").modules[name] = nothing
+end
+
+using PyReactant
+using Reactant
+
+include("common.jl")
+
+@testset "PyReactant" begin
+    @testset "$file" for file in ("layout", "meshes", "arrays", "programs", "names", "traps")
+        include("$file.jl")
+    end
+    @testset "processes" begin
+        include("processes.jl")
+    end
+    @testset "Reactant's own arithmetic" begin
+        include("against_reactant.jl")
+    end
+end

@@ -1,0 +1,208 @@
+"""The Reactant runtime: Reactant.jl through the Julia package PyReactant."""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache, partial
+from typing import Any, ClassVar, final
+
+import numpy as np
+
+from . import _julia
+from ._array import Aval, Device, Shard, ShardedArray
+from ._backend import AbstractBackend, Capabilities, StartOptions
+from ._compiled import Executable
+from ._dtypes import EXTENDED, NAMES, as_dtype
+from ._errors import InvalidArgumentError, ShardingError
+from ._julia import call
+from ._meeting import Meeting
+from ._mesh import Mesh
+from ._program import Program
+from ._reactant_placement import find_sharding
+from ._reactant_setup import start
+from ._sharding import Index, NamedSharding
+from .process_group import ProcessGroup
+
+_SHUTDOWN_TIMEOUT = 30.0
+
+
+@final
+class ReactantBackend(AbstractBackend):
+    """Reactant on CPU, GPU or TPU, in one process or many."""
+
+    name: ClassVar[str] = "reactant"
+
+    def __init__(self) -> None:
+        self._group = ProcessGroup()
+        self._julia: Any = None
+        self._meeting: Meeting | None = None
+        self._devices: tuple[Device, ...] = ()
+        self._position: dict[int, int] = {}
+        self._barriers: dict[str, int] = {}
+
+    def start(self, group: ProcessGroup, options: StartOptions) -> None:
+        self._group = group
+        self._julia, self._devices, self._meeting = start(group, options)
+        self._position = {d.id: d.position for d in self._devices}
+
+    def capabilities(self) -> Capabilities:
+        held = set(NAMES)
+        if self._devices[0].platform == "tpu":
+            held -= {"complex128"}
+        return Capabilities(dtypes=frozenset(held), multi_process=True)
+
+    def devices(self) -> tuple[Device, ...]:
+        return self._devices
+
+    def from_blocks(
+        self,
+        shape: tuple[int, ...],
+        dtype: np.dtype[Any],
+        sharding: NamedSharding,
+        read: Callable[[Index], np.ndarray],
+    ) -> Any:
+        indices = sharding.devices_indices_map(shape)
+        holders: dict[tuple[tuple[int, int], ...], list[int]] = {}
+        for position, index in indices.items():
+            if self._is_local(position):
+                holders.setdefault(tuple((s.start, s.stop) for s in index), []).append(position)
+        blocks = tuple(as_bits(read(indices[positions[0]])) for positions in holders.values())
+        ids = tuple(tuple(self._devices[p].id for p in positions) for positions in holders.values())
+        placed = _placed(self, sharding)
+        return call(self._julia.from_blocks, dtype.name, shape, placed, blocks, ids)
+
+    def compile(
+        self,
+        program: Program,
+        args: Sequence[ShardedArray],
+        out_sharding: Any,
+        precision: str | None,
+        static: Mapping[str, Any],
+    ) -> Executable:
+        if program.julia is None:
+            raise InvalidArgumentError(
+                f"Program {program.name!r} has no julia body; give julia='Module.function'"
+            )
+        project = ""
+        if program.julia_project is not None:
+            what = f"Program {program.name!r}"
+            project = str(_julia.project_folder(program.julia_project, what))
+        given = out_sharding if isinstance(out_sharding, tuple) else (out_sharding,)
+        wanted = None if out_sharding is None else tuple(_placed(self, s) for s in given)
+        _check_static(program, static)
+        compiled = call(
+            self._julia.compile, program.julia, project, tuple(a.value for a in args), wanted,
+            precision or "", tuple(static.items()),
+        )  # fmt: skip
+        rows = call(self._julia.outputs, compiled)
+        if out_sharding is None:
+            meshes = list(dict.fromkeys(a.sharding.mesh for a in args))
+            given = tuple(self._chosen(program, i, row, meshes) for i, row in enumerate(rows))
+            call(self._julia.settle, compiled, tuple(_placed(self, s) for s in given))
+        elif len(given) == 1:
+            given *= len(rows)  # one for all, as JAX takes it
+        avals = tuple(
+            Aval(_whole_numbers(row[1]), as_dtype(str(row[0])), sharding)
+            for row, sharding in zip(rows, given, strict=True)
+        )
+        text = partial(call, self._julia.text, compiled)
+        run = partial(call, compiled)
+        single = bool(call(self._julia.is_single, compiled))
+        return Executable(run, avals, single, lambda stage: str(text(stage)))
+
+    def addressable_shards(self, value: Any) -> list[Shard]:
+        dtype = as_dtype(str(call(self._julia.dtype_of, value)))
+        shards = []
+        for number, (device, starts, stops) in enumerate(call(self._julia.shards, value)):
+            index = _index(starts, stops)
+            read = partial(self._read, value, number, index, dtype)
+            shards.append(Shard(self._devices[self._position[int(device)]], index, read))
+        return sorted(shards, key=lambda s: s.device.position)
+
+    def is_fully_addressable(self, mesh: Mesh) -> bool:
+        return self._group.num_processes == 1 or all(map(self._is_local, mesh.device_ids))
+
+    def gather(self, value: Any, sharding: NamedSharding) -> np.ndarray:
+        dtype = as_dtype(str(call(self._julia.dtype_of, value)))
+        whole = np.empty(_whole_numbers(call(self._julia.shape_of, value)), dtype)
+        call(self._julia.gather, value, as_bits(whole))
+        return whole
+
+    def block_until_ready(self, value: Any) -> None:
+        call(self._julia.wait, value)
+
+    def barrier(self, name: str, timeout: float) -> None:
+        if self._meeting is not None:
+            # A name can be waited at once only, so each use gets its number.
+            self._barriers[name] = self._barriers.get(name, 0) + 1
+            self._meeting.barrier(f"{name}/{self._barriers[name]}", timeout)
+
+    def shutdown(self) -> None:
+        if self._meeting is not None:
+            # Reactant itself ends when the process does; nobody must be waiting for this one then.
+            self._meeting.barrier("pyreactant/shutdown", _SHUTDOWN_TIMEOUT)
+            self._meeting.close()
+
+    def _is_local(self, position: int) -> bool:
+        return self._devices[position].process_index == self._group.process_index
+
+    def _read(self, value: Any, number: int, index: Index, dtype: np.dtype[Any]) -> np.ndarray:
+        block = np.empty(tuple(s.stop - s.start for s in index), dtype)
+        call(self._julia.read_shard, value, number, as_bits(block))
+        return block
+
+    def _chosen(
+        self, program: Program, number: int, row: Any, meshes: Sequence[Mesh]
+    ) -> NamedSharding:
+        """Our sharding for a placement that the compiler chose, on one of the arguments' meshes."""
+        shape = _whole_numbers(row[1])
+        placement = {
+            self._position[int(device)]: _index(starts, stops) for device, starts, stops in row[2]
+        }
+        found = find_sharding(meshes, shape, placement)
+        if found is None:
+            blocks = ", ".join(
+                f"device {p}: {[f'{s.start}:{s.stop}' for s in placement[p]]}"
+                for p in sorted(placement)[:8]
+            )
+            raise ShardingError(
+                f"program {program.name!r}: the compiler placed output {number} of shape {shape} "
+                f"as no mesh and spec of the arguments describe ({blocks}); give out_sharding="
+            )
+        return found
+
+
+@lru_cache(maxsize=256)
+def _placed(backend: ReactantBackend, sharding: NamedSharding) -> Any:
+    """Julia's form of a sharding; tuples only, since Reactant refuses a list in a spec."""
+    julia, mesh = backend._julia, sharding.mesh
+    ids = tuple(backend._devices[i].id for i in mesh.device_ids)
+    return call(julia.sharding, call(julia.mesh, ids, mesh.shape, mesh.axis_names), sharding.spec)
+
+
+def as_bits(array: np.ndarray) -> np.ndarray:
+    """The same memory as numbers that juliacall knows, where NumPy has the type from ml_dtypes."""
+    if array.dtype.name in EXTENDED:
+        return array.view(np.uint16 if array.dtype.itemsize == 2 else np.uint8)
+    return array
+
+
+def _index(starts: Sequence[Any], stops: Sequence[Any]) -> Index:
+    return tuple(slice(int(a), int(b)) for a, b in zip(starts, stops, strict=True))
+
+
+def _whole_numbers(values: Sequence[Any]) -> tuple[int, ...]:
+    return tuple(int(n) for n in values)
+
+
+def _check_static(program: Program, static: Mapping[str, Any]) -> None:
+    for name, value in static.items():
+        if not _is_plain(value):
+            raise InvalidArgumentError(
+                f"program {program.name!r}: static argument {name!r} must be a number, a text, "
+                f"None or a tuple of these to reach Julia, got {type(value).__name__}"
+            )
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, tuple):
+        return all(map(_is_plain, value))
+    return value is None or isinstance(value, (bool, int, float, complex, str))

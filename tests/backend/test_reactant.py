@@ -1,0 +1,124 @@
+"""What only the Reactant runtime does: programs in Julia, and how they go wrong."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pyreactant as pr
+from tests.backend.common import JULIA_BODIES, MESH, XY, numbers
+
+pytestmark = pytest.mark.only("reactant")
+
+
+def _program(name: str, project: str | None = JULIA_BODIES) -> pr.Program:
+    return pr.Program("p", julia=name, julia_project=project)
+
+
+@pytest.fixture
+def a(backend: str) -> pr.ShardedArray:
+    return pr.device_put(numbers((8, 8)), XY)
+
+
+@pytest.mark.parametrize(
+    ("program", "message"),
+    [
+        (pr.Program("p", jax="jax.numpy:matmul"), "has no julia body; give julia='Module.func"),
+        (_program("Bodies.nothing_such"), "Bodies has no function 'nothing_such'"),
+        (_program("Bodies.Nowhere.f"), "Bodies has no module 'Nowhere'"),
+        (_program("NoSuchModule.f"), "there is no Julia module 'NoSuchModule'"),
+        (_program("Bodies.number"), "'Bodies.number' is no Julia function, but a Int64"),
+        (_program("Bodies.gives_text"), "must return an array, a number or a tuple of them"),
+        (_program("Bodies.gives_nothing"), "must return an array, a number or a tuple of them"),
+        (_program("Bodies.gives_pair"), "must return an array, a number or a tuple of them"),
+        (_program("Bodies.turned", "/no/such/folder"), "with a Project.toml, got '/no/such/folde"),
+    ],
+)
+def test_wrong_programs(a: pr.ShardedArray, program: pr.Program, message: str) -> None:
+    with pytest.raises(pr.InvalidArgumentError, match=message):
+        pr.compile(program, a)
+
+
+def test_function_that_throws(a: pr.ShardedArray) -> None:
+    with pytest.raises(pr.PyReactantError) as caught:
+        pr.compile(_program("Bodies.throws"), a)
+    text = str(caught.value)
+    assert "the model wants another shape" in text.splitlines()[0] + text.splitlines()[1]
+    assert "Stacktrace" not in text
+    (note,) = caught.value.__notes__
+    assert note.startswith("Julia's backtrace:")
+    assert "Bodies.jl" in note
+    assert caught.value.exit_code == 1
+    np.testing.assert_array_equal(np.asarray(a), numbers((8, 8)))  # and everything goes on
+
+
+def test_wrong_number_of_arguments_and_keywords(a: pr.ShardedArray) -> None:
+    with pytest.raises(pr.PyReactantError, match="MethodError"):
+        pr.compile(_program("Bodies.add_transposed"), a, a)
+    with pytest.raises(pr.PyReactantError, match="nonsense"):
+        pr.compile(_program("Bodies.add_transposed"), a, static={"nonsense": 1})
+    with pytest.raises(pr.InvalidArgumentError, match="static argument 'power' must be a number"):
+        pr.compile(_program("Bodies.scaled"), a, a, static={"power": b"2"})
+
+
+def test_submodules_and_names_with_a_bang(a: pr.ShardedArray) -> None:
+    c = pr.compile(_program("Bodies.Deep.scale!"), a, out_sharding=XY)(a)
+    np.testing.assert_array_equal(np.asarray(c), 2 * numbers((8, 8)))
+
+
+def test_project_with_spaces_and_unicode(a: pr.ShardedArray, tmp_path: Path) -> None:
+    folder = tmp_path / "ein Modell, ü"
+    shutil.copytree(JULIA_BODIES, folder)
+    uuid = "11111111-1111-1111-1111-111111111111"
+    (folder / "Project.toml").write_text(f'name = "Modell"\nuuid = "{uuid}"\n')
+    (folder / "src" / "Modell.jl").write_text("module Modell\ndouble(x) = x .+ x\nend\n")
+    c = pr.compile(_program("Modell.double", str(folder)), a, out_sharding=XY)(a)
+    np.testing.assert_array_equal(np.asarray(c), 2 * numbers((8, 8)))
+
+
+def test_no_argument_at_all(backend: str) -> None:
+    line = pr.NamedSharding(pr.Mesh((8,), ("i",)), ("i",))
+    c = pr.compile(_program("Bodies.filled"), out_sharding=line)()
+    np.testing.assert_array_equal(np.asarray(c), np.arange(8, dtype=np.float32))
+
+
+def test_lists_never_reach_julia(a: pr.ShardedArray) -> None:
+    """Reactant refuses a list in a spec; ours are tuples however they were written."""
+    spec: Any = [["x", "y"], None]
+    sharding = pr.NamedSharding(MESH, spec)
+    c = pr.device_put(numbers((8, 8)), sharding)
+    assert c.sharding.spec == (("x", "y"), None)
+    np.testing.assert_array_equal(np.asarray(c), numbers((8, 8)))
+
+
+def test_showing_the_value_communicates_nothing(a: pr.ShardedArray) -> None:
+    assert "Held(float32[8, 8]" in repr(a.value)
+    assert str(a.value)
+
+
+def test_functions_that_write_to_an_argument_are_refused(a: pr.ShardedArray) -> None:
+    with pytest.raises(pr.InvalidArgumentError, match=r"writes to its argument 0"):
+        pr.compile(_program("Bodies.writes!"), a)
+    np.testing.assert_array_equal(np.asarray(a), numbers((8, 8)))
+
+
+def test_only_the_main_thread(a: pr.ShardedArray) -> None:
+    import threading
+
+    found: list[Any] = []
+
+    def read() -> None:
+        try:
+            found.append(np.asarray(a))
+        except pr.StateError as error:
+            found.append(str(error))
+
+    thread = threading.Thread(target=read, name="reader")
+    thread.start()
+    thread.join()
+    assert found == [
+        "Julia must be called from the main thread, this is 'reader'; hand the work over to the "
+        "main thread"
+    ]

@@ -1,0 +1,45 @@
+"""The Julia package PyReactant, tested in Julia over the stand-in for Reactant."""
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from tests.harness import REPOSITORY, environment
+from tests.julia.place import STAND_IN
+
+pytestmark = pytest.mark.julia
+
+LIMIT = 900
+SOURCE = "PYREACTANT_TEST_REACTANT_SOURCE"
+
+
+@pytest.mark.timeout(LIMIT + 60)
+def test_the_package_and_its_stand_in() -> None:
+    """julia/test/runtests.jl: layout, meshes, arrays, programs, names, traps and processes."""
+    executable = os.environ["PYREACTANT_TEST_JULIA"]
+    project = os.environ["PYREACTANT_TEST_JULIA_PROJECT"]
+    settings = {
+        "JULIA_LOAD_PATH": os.pathsep.join(("", str(STAND_IN), str(REPOSITORY / "julia"))),
+        "JULIA_PYTHONCALL_EXE": sys.executable,
+        "JULIA_CONDAPKG_BACKEND": "Null",
+        "JULIA_PKG_OFFLINE": "true",
+        "XLA_FLAGS": "--xla_force_host_platform_device_count=8",
+    }
+    runtests = REPOSITORY / "julia" / "test" / "runtests.jl"
+    argv = [executable, f"--project={project}", "--startup-file=no", str(runtests)]
+    variables = environment(**settings)
+    # For the comparison with Reactant's own sources; without it that part is skipped.
+    variables[SOURCE] = os.environ.get(SOURCE, "")
+    with subprocess.Popen(
+        argv, env=variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        start_new_session=True,
+    ) as process:  # fmt: skip
+        try:
+            said, _ = process.communicate(timeout=LIMIT)
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)  # and the processes that it started
+    assert process.returncode == 0, said[-20_000:]

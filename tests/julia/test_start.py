@@ -1,0 +1,170 @@
+"""How Julia starts in a process of Python: what it is given, and how that fails."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.harness import environment
+from tests.julia.alone import alone, project
+from tests.julia.place import stand_in
+
+pytestmark = pytest.mark.julia
+
+DEVICES = "import pyreactant as p; print(len(p.devices()))"
+
+
+def test_nothing_of_jax_and_no_warning() -> None:
+    """Reactant's extension for Python imports jax and tensorflow where it can: a second XLA."""
+    ran = alone(
+        "import sys, pyreactant as p\n"
+        "print(p.backend_name(), [n for n in sys.modules if n.startswith(('jax', 'tensorfl'))\n"
+        "      and sys.modules[n] is not None])"
+    )
+    assert ran.stdout == "reactant []\n", ran.stderr
+    assert "Failed to import" not in ran.stderr
+    assert ran.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("code", "settings", "said"),
+    [
+        (DEVICES, {}, "8"),
+        (DEVICES, {"XLA_FLAGS": "--xla_force_host_platform_device_count=5"}, "5"),
+        (
+            "import os, pyreactant as p; p.initialize(num_cpu_devices=3)\n"
+            "print(len(p.devices()), 'XLA_FLAGS' in os.environ)",
+            {},
+            "3 False",
+        ),
+    ],
+)
+def test_number_of_devices(code: str, settings: dict[str, str], said: str) -> None:
+    ran = alone(code, **settings)
+    assert ran.stdout.strip() == said, ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("code", "settings", "message"),
+    [
+        (
+            "import pyreactant as p; p.initialize(platform='gpu')",
+            {},
+            "pyreactant._errors.RequirementError: ",
+        ),
+        (
+            "import pyreactant as p; p.devices(); p.shutdown(); p.devices()",
+            {},
+            "was shut down; a process has one runtime for its whole life",
+        ),
+        (
+            DEVICES,
+            {"JULIA_LOAD_PATH": ""},
+            "must have the package Reactant, but has not; run: pyreactant setup",
+        ),
+    ],
+)
+def test_starts_that_fail(code: str, settings: dict[str, str], message: str) -> None:
+    ran = alone(code, **settings)
+    assert ran.returncode == 1
+    assert message in ran.stderr.splitlines()[-1], ran.stderr
+
+
+def test_platform_that_falls_back_in_silence() -> None:
+    """Reactant logs that the GPU failed, and goes on with the CPU."""
+    ran = alone("import pyreactant as p; p.initialize(platform='gpu')")
+    assert "RequirementError: platform 'gpu'" in ran.stderr, ran.stderr
+
+
+def test_path_with_spaces_and_unicode(tmp_path: Path) -> None:
+    folder = project(tmp_path / "ein Projekt, ü")
+    assert alone(DEVICES, PYTHON_JULIACALL_PROJECT=str(folder)).stdout.strip() == "8"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("", "RequirementError: Reactant must be loaded with xla_runtime IFRT, its preference is"),
+        (
+            "num_processes=2, process_index=0, coordinator_address='localhost:9'",
+            "xla_runtime must be IFRT in a run of 2 processes, got PJRT",
+        ),
+    ],
+)
+def test_pjrt(arguments: str, message: str, tmp_path: Path) -> None:
+    """Reactant itself would only warn of several processes, and loses the order of a mesh."""
+    folder = project(tmp_path / "pjrt", runtime="PJRT")
+    code = f"import pyreactant as p; p.initialize({arguments})"
+    ran = alone(code, PYTHON_JULIACALL_PROJECT=str(folder))
+    assert message in ran.stderr.splitlines()[-1], ran.stderr
+
+
+def test_reactant_that_was_loaded_with_another_preference() -> None:
+    ran = alone(
+        "import juliacall\n"
+        "juliacall.Base.require(juliacall.Main, juliacall.Base.Symbol('Reactant'))\n"
+        "import pyreactant as p; p.initialize()"
+    )
+    last = ran.stderr.splitlines()[-1]
+    assert "StateError: Reactant's preference xla_runtime is IFRT" in last, ran.stderr
+    assert "had loaded Reactant with PJRT; start a new process" in last
+
+
+def test_two_threads() -> None:
+    ran = alone(
+        "import pyreactant as p, numpy as n\n"
+        "c = p.matmul_sharded(); print(float(n.asarray(c).sum()))",
+        PYTHON_JULIACALL_THREADS="2",
+    )
+    assert ran.stdout.strip() == "540800.0", ran.stderr
+
+
+def test_ctrl_c_between_and_during_calls() -> None:
+    """It raises KeyboardInterrupt at the end of the call, and the process goes on."""
+    code = (
+        "import os, signal, time, threading, numpy as n, pyreactant as p\n"
+        "from pyreactant import _julia\n"
+        "p.devices()\n"
+        "import juliacall\n"
+        "for seconds in (0.0, 1.5):\n"
+        "    kill = lambda: (time.sleep(0.5), os.kill(os.getpid(), signal.SIGINT))\n"
+        "    threading.Thread(target=kill).start()\n"
+        "    began = time.monotonic()\n"
+        "    try:\n"
+        "        if seconds: _julia.call(juliacall.Libc.systemsleep, seconds)\n"
+        "        time.sleep(60)\n"
+        "    except KeyboardInterrupt:\n"
+        "        print('interrupted', time.monotonic() - began < 3)\n"
+        "print(float(n.asarray(p.matmul_sharded()).sum()))\n"
+    )
+    ran = alone(code.replace("juliacall.Libc", "juliacall.Base.Libc"))
+    assert ran.stdout.splitlines() == ["interrupted True"] * 2 + ["540800.0"], ran.stderr
+
+
+def test_ctrl_c_while_waiting_for_the_others(tmp_path: Path) -> None:
+    code = (
+        "import pyreactant as p; print('waiting', flush=True)\n"
+        "p.initialize(num_processes=2, process_index=0, coordinator_address='127.0.0.1:{}')"
+    )
+    from tests.harness import free_port
+
+    process = subprocess.Popen(
+        [sys.executable, "-c", code.format(free_port())], stdout=subprocess.PIPE, text=True,
+        stderr=subprocess.PIPE,
+        env=environment(**{"PYREACTANT_BACKEND": "reactant", **stand_in()}),
+    )  # fmt: skip
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "waiting\n"
+        time.sleep(2)
+        os.kill(process.pid, signal.SIGINT)
+        assert process.wait(20) != 0
+        assert process.stderr is not None
+        assert "KeyboardInterrupt" in process.stderr.read()
+    finally:
+        process.kill()
+        process.communicate()
