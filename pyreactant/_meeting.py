@@ -7,6 +7,7 @@ the connections stay open, and the barriers use them.
 """
 
 import json
+import secrets
 import selectors
 import socket
 import time
@@ -26,6 +27,8 @@ class Line:
         self.connection = connection
         self.host = "?"
         self.count = 0
+        self.challenge = secrets.token_hex(16)  # ours, to whoever is at the other end
+        self.answer = ""  # theirs to us
         self._buffer = b""
 
     def send(self, **message: Any) -> None:

@@ -1,5 +1,8 @@
 """How the processes of a run come together; process 0 hears who is there and says who is not."""
 
+import hashlib
+import hmac
+import os
 import selectors
 import socket
 import time
@@ -7,9 +10,15 @@ from typing import Any
 
 from ._errors import RendezvousError
 from ._meeting import Line, Meeting
+from .launch._secret import MEETING_SECRET, run_secret
 from .process_group import ProcessGroup
 from .process_group._address import check_coordinator, is_loopback
 from .process_group._data import split_address
+
+_NOT_OURS = (
+    "what listens there, or what came, has another secret; set PYREACTANT_SECRET or "
+    "PYREACTANT_SECRET_FILE to the same on every process"
+)
 
 
 def meet(group: ProcessGroup, timeout: float, heartbeat_timeout: float) -> Meeting:
@@ -25,20 +34,31 @@ def meet(group: ProcessGroup, timeout: float, heartbeat_timeout: float) -> Meeti
             processes disagree about their number or indices.
     """
     deadline = time.monotonic() + timeout
+    key = _key(group)
     check_coordinator(group, timeout)
     if group.process_index == 0:
-        meeting = _Host(group, timeout, deadline).gather()
+        meeting = _Host(group, key, timeout, deadline).gather()
     else:
-        meeting = _join(group, timeout, deadline)
+        meeting = _join(group, key, timeout, deadline)
     meeting.watch(heartbeat_timeout)
     return meeting
+
+
+def _key(group: ProcessGroup) -> bytes:
+    """What proves that a peer is of this run: the supervisor's, or the secret that it would use."""
+    given = os.environ.get(MEETING_SECRET)
+    return given.encode() if given else run_secret(group)
+
+
+def _proof(key: bytes, *words: object) -> str:
+    return hmac.new(key, " ".join(map(str, words)).encode(), hashlib.sha256).hexdigest()
 
 
 class _Host:
     """Process 0 while the others come."""
 
-    def __init__(self, group: ProcessGroup, timeout: float, deadline: float) -> None:
-        self._group, self._timeout, self._deadline = group, timeout, deadline
+    def __init__(self, group: ProcessGroup, key: bytes, timeout: float, deadline: float) -> None:
+        self._group, self._key, self._timeout, self._deadline = group, key, timeout, deadline
         self._lines: dict[int, Line] = {}
 
     def gather(self) -> Meeting:
@@ -53,6 +73,7 @@ class _Host:
                     for key, _ in selector.select(left):
                         if key.fileobj is listener:
                             line = Line(listener.accept()[0])
+                            line.send(challenge=line.challenge)
                             selector.register(line.connection, selectors.EVENT_READ, line)
                         elif not self._hear(key.data):
                             selector.unregister(key.fileobj)
@@ -73,7 +94,7 @@ class _Host:
                 f"{'; '.join(odd)}; give every process the same"
             )
         for line in self._lines.values():
-            line.send(verdict="")
+            line.send(verdict="", proof=_proof(self._key, line.answer, "verdict"))
         return Meeting(self._group, self._lines)
 
     def _hear(self, line: Line) -> bool:
@@ -88,7 +109,11 @@ class _Host:
         index, count = said.get("process_index"), said.get("num_processes")
         if not isinstance(index, int) or not isinstance(count, int):
             return False
-        line.host, line.count = str(said.get("host")), count
+        wanted = _proof(self._key, line.challenge, index, count)
+        if not hmac.compare_digest(wanted, str(said.get("proof"))):
+            line.send(refused=_NOT_OURS)
+            return True
+        line.host, line.count, line.answer = str(said.get("host")), count, str(said.get("nonce"))
         mine = self._group.num_processes
         if index in self._lines or not 0 < index < mine:
             line.send(
@@ -105,7 +130,7 @@ class _Host:
 
     def _refuse_all(self, why: str) -> None:
         for line in self._lines.values():
-            line.send(verdict=why)
+            line.send(verdict=why, proof=_proof(self._key, line.answer, "verdict"))
         raise RendezvousError(why)
 
 
@@ -123,7 +148,7 @@ def _listen(group: ProcessGroup) -> socket.socket:
     return socket.create_server(("", port), backlog=backlog)
 
 
-def _join(group: ProcessGroup, timeout: float, deadline: float) -> Meeting:
+def _join(group: ProcessGroup, key: bytes, timeout: float, deadline: float) -> Meeting:
     assert group.coordinator_address is not None
     left = max(1.0, deadline - time.monotonic())
     try:
@@ -135,19 +160,24 @@ def _join(group: ProcessGroup, timeout: float, deadline: float) -> Meeting:
         ) from None
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     line = Line(connection)
-    line.send(
-        process_index=group.process_index,
-        num_processes=group.num_processes,
-        host=socket.gethostname(),
-    )
-    why = _await_verdict(group, line, timeout, deadline)
+    why = _await_verdict(group, key, line, timeout, deadline)
     if why:
         connection.close()
         raise RendezvousError(why)
     return Meeting(group, {0: line})
 
 
-def _await_verdict(group: ProcessGroup, line: Line, timeout: float, deadline: float) -> str:
+def _introduce(group: ProcessGroup, key: bytes, line: Line, challenge: object) -> None:
+    index, count = group.process_index, group.num_processes
+    line.send(
+        process_index=index, num_processes=count, host=socket.gethostname(),
+        nonce=line.challenge, proof=_proof(key, challenge, index, count),
+    )  # fmt: skip
+
+
+def _await_verdict(
+    group: ProcessGroup, key: bytes, line: Line, timeout: float, deadline: float
+) -> str:
     me = f"process {group.process_index} of {group.num_processes}"
     with selectors.DefaultSelector() as selector:
         selector.register(line.connection, selectors.EVENT_READ)
@@ -160,13 +190,17 @@ def _await_verdict(group: ProcessGroup, line: Line, timeout: float, deadline: fl
                     "connection; check that process 0 still runs, and that the port is its own"
                 )
             for said in messages:
+                if "challenge" in said:
+                    _introduce(group, key, line, said["challenge"])
                 if "refused" in said:
                     return (
                         f"{me} was refused by the run at {group.coordinator_address}; "
                         f"{said['refused']}"
                     )
                 if "verdict" in said:
-                    return str(said["verdict"])
+                    proof = _proof(key, line.challenge, "verdict")
+                    right = hmac.compare_digest(proof, str(said.get("proof")))
+                    return str(said["verdict"]) if right else f"{me}: {_NOT_OURS}"
     return _not_all_came(group, timeout, [])
 
 

@@ -83,7 +83,7 @@ end
 const LINE, VECTOR = 64, 16
 
 """Tiles along a side of the parts of a plane whose pages the processor keeps in mind."""
-const PART = 32
+const PART = 64
 
 """
 Transpose a plane: `a` runs fastest in the target, `b` in the source. Tile by tile, a cache line

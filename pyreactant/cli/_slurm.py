@@ -48,7 +48,8 @@ def submit(
         "ntasks_per_node": tasks_per_node, "cpus_per_task": cpus_per_task, "time": time,
     }  # fmt: skip
     settings = {
-        "backends": backends, "programs": programs, "platform": platform, "size": size, "mesh": mesh, "spec": spec,
+        "backends": backends, "programs": programs, "platform": platform, "size": size,
+        "mesh": mesh, "spec": spec,
         "dtype": dtype, "output": output, "max_requeues": max_requeues,
     }  # fmt: skip
     command = _slurm.submit_command(program or [], _texts(options), _texts(settings), sbatch or [])

@@ -12,8 +12,16 @@ import pytest
 import pyreactant as pr
 from pyreactant._meeting import Meeting
 from pyreactant._meeting_start import meet
+from pyreactant.launch._secret import MEETING_SECRET
 from pyreactant.process_group import ProcessGroup
 from tests.harness import free_port
+
+KEY = "a secret of this test's own"
+
+
+@pytest.fixture(autouse=True)
+def _secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(MEETING_SECRET, KEY)
 
 
 def _group(count: int, index: int, address: str) -> ProcessGroup:
@@ -199,9 +207,67 @@ def test_lines_may_come_in_pieces(address: str) -> None:
         except OSError:
             time.sleep(0.01)
     with connection:
-        for piece in (b'{"process_index": 1, "num_', b'processes": 2, "host": "h"}', b"\n"):
+        connection.settimeout(10)
+        lines = connection.makefile()
+        challenge = json.loads(lines.readline())["challenge"]
+        proof = _proof(KEY.encode(), challenge, 1, 2)
+        said = {"process_index": 1, "num_processes": 2, "nonce": "n", "proof": proof}
+        text = json.dumps(said).encode()
+        for piece in (text[:20], text[20:], b"\n"):
             connection.sendall(piece)
             time.sleep(0.05)
-        connection.settimeout(10)
-        assert json.loads(connection.makefile().readline()) == {"verdict": ""}
+        wanted = {"verdict": "", "proof": _proof(KEY.encode(), "n", "verdict")}
+        assert json.loads(lines.readline()) == wanted
     done.join(30)
+
+
+@pytest.mark.parametrize("proof", ["", "0" * 64, None])
+def test_a_peer_without_the_secret_gets_no_seat(address: str, proof: str | None) -> None:
+    """It is told so, and the run goes on waiting for the right one."""
+    host, _, port = address.rpartition(":")
+    answers = []
+
+    def intrude() -> None:
+        while True:
+            try:
+                connection = socket.create_connection((host, int(port)), 5)
+                break
+            except OSError:
+                time.sleep(0.01)
+        with connection, connection.makefile() as lines:
+            connection.settimeout(10)
+            lines.readline()
+            said = {"process_index": 1, "num_processes": 2, "proof": proof}
+            connection.sendall(json.dumps(said).encode() + b"\n")
+            answers.append(json.loads(lines.readline()))
+
+    intruder = threading.Thread(target=intrude)
+    intruder.start()
+    (error,) = _together(address, [(2, 0)], 2.0, lambda meeting, index: None)
+    intruder.join(20)
+    assert "has another secret; set PYREACTANT_SECRET" in answers[0]["refused"]
+    assert isinstance(error, pr.RendezvousError)
+    assert "process 1 did not" in str(error)
+
+
+def test_what_listens_must_know_the_secret_too(address: str) -> None:
+    """A process tells nothing to a coordinator that cannot prove that it is this run's."""
+    host, _, port = address.rpartition(":")
+    server = socket.create_server((host, int(port)))
+
+    def pretend() -> None:
+        probe, _ = server.accept()  # the address is tried first
+        probe.close()
+        connection, _ = server.accept()
+        with connection, connection.makefile() as lines:
+            connection.sendall(b'{"challenge": "c"}\n')
+            lines.readline()
+            connection.sendall(b'{"verdict": "", "proof": "guessed"}\n')
+            lines.readline()
+
+    thread = threading.Thread(target=pretend, daemon=True)
+    thread.start()
+    (error,) = _together(address, [(2, 1)], 5.0, lambda meeting, index: None)
+    server.close()
+    assert isinstance(error, pr.RendezvousError)
+    assert "has another secret" in str(error)
