@@ -11,7 +11,7 @@ import pytest
 
 import pyreactant as pr
 from pyreactant._meeting import Meeting
-from pyreactant._meeting_start import meet
+from pyreactant._meeting_start import _proof, meet
 from pyreactant.launch._secret import MEETING_SECRET
 from pyreactant.process_group import ProcessGroup
 from tests.harness import free_port
