@@ -110,7 +110,7 @@ def test_bytes_of_types_that_numpy_does_not_know(tmp_path: Path) -> None:
     writer = ShardWriter(tmp_path / "shards-0.npz")
     writer.add("p/output 0/0", block)
     writer.add("p/output 0/1", block[:0])
-    writer.add("p/output 0/2", np.float32(3)[()].reshape(()))
+    writer.add("p/output 0/2", np.asarray(np.float32(3)))
     assert not (tmp_path / "shards-0.npz").exists()
     writer.close()
     with np.load(tmp_path / "shards-0.npz") as found:
