@@ -19,7 +19,8 @@ from ._verdict import member, write_request
 if TYPE_CHECKING:
     from ._job import Job
 
-_PORT = 8479  # of the roll-call on worker 0; JAX and Reactant get ports of their own from it
+_PORTS = range(20000, 30000)
+"""Of the roll-call on worker 0, one for each run; JAX and Reactant get ports of their own from it."""
 _UNPACK = 'mkdir -p "$1" && tar -xzf - -C "$1" && echo pyreactant-worker-done $?'
 _HELLO = "echo pyreactant-worker-done 0"
 
@@ -121,7 +122,7 @@ class _Steps:
         """One runtime on all workers; the supervisors' own report where there is one."""
         job, began = self.job, time.monotonic()
         self.tell(f"run {backend} on {len(self.workers)} VMs")
-        address = join_address(self.workers[0].internal, _PORT)
+        address = join_address(self.workers[0].internal, secrets.choice(_PORTS))
         secret = secrets.token_hex(32).encode() + b"\n"
         program = [*job.program] or member(backend)
 
