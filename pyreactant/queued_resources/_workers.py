@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ._job import Job
 
 _PORTS = range(20000, 30000)
-"""Of the roll-call on worker 0, one for each run; JAX and Reactant get ports of their own from it."""
+"""Of the roll-call on worker 0, one for each run; runtimes get ports of their own from it."""
 _UNPACK = 'mkdir -p "$1" && tar -xzf - -C "$1" && echo pyreactant-worker-done $?'
 _HELLO = "echo pyreactant-worker-done 0"
 
