@@ -176,7 +176,8 @@ def test_the_secret_is_not_the_programs(tmp_path: Path) -> None:
     text = "import os; print([k for k in os.environ if 'SECRET' in k or 'FDS' in k])"
     run = run_script(tmp_path, text, PYREACTANT_SECRET="0123456789abcdef",
                      PYREACTANT_SECRET_FILE="/x")  # fmt: skip
-    assert run.log(0) == b"[]\n"
+    # Theirs is another, for connections among themselves.
+    assert run.log(0) == b"['PYREACTANT_MEETING_SECRET']\n"
 
 
 def test_a_folder_with_a_run_is_not_taken_again(tmp_path: Path) -> None:
