@@ -159,7 +159,7 @@ def main() -> None:
     if why := absent():
         parser.error(why)
     os.environ.update(stand_in())
-    few, many, side = (2, 2, 1024) if asked.quick else (9, 21, 16384)
+    few, many, side = (2, 2, 1024) if asked.quick else (7, 15, 16384)
     began = time.monotonic()
     pairs = [start(few), *memory(side)]
     pr.initialize("reactant", platform="cpu", num_cpu_devices=8)

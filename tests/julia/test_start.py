@@ -52,11 +52,6 @@ def test_number_of_devices(code: str, settings: dict[str, str], said: str) -> No
     ("code", "settings", "message"),
     [
         (
-            "import pyreactant as p; p.initialize(platform='gpu')",
-            {},
-            "pyreactant._errors.RequirementError: ",
-        ),
-        (
             "import pyreactant as p; p.devices(); p.shutdown(); p.devices()",
             {},
             "was shut down; a process has one runtime for its whole life",
@@ -105,6 +100,7 @@ def test_pjrt(arguments: str, message: str, tmp_path: Path) -> None:
 
 def test_reactant_that_was_loaded_with_another_preference() -> None:
     ran = alone(
+        "import sys; sys.modules['jax'] = sys.modules['tensorflow'] = None\n"
         "import juliacall\n"
         "juliacall.Base.require(juliacall.Main, juliacall.Base.Symbol('Reactant'))\n"
         "import pyreactant as p; p.initialize()"
@@ -120,7 +116,7 @@ def test_two_threads() -> None:
         "c = p.matmul_sharded(); print(float(n.asarray(c).sum()))",
         PYTHON_JULIACALL_THREADS="2",
     )
-    assert ran.stdout.strip() == "540800.0", ran.stderr
+    assert ran.stdout.strip() == "562304.0", ran.stderr
 
 
 def test_ctrl_c_between_and_during_calls() -> None:
@@ -142,7 +138,7 @@ def test_ctrl_c_between_and_during_calls() -> None:
         "print(float(n.asarray(p.matmul_sharded()).sum()))\n"
     )
     ran = alone(code.replace("juliacall.Libc", "juliacall.Base.Libc"))
-    assert ran.stdout.splitlines() == ["interrupted True"] * 2 + ["540800.0"], ran.stderr
+    assert ran.stdout.splitlines() == ["interrupted True"] * 2 + ["562304.0"], ran.stderr
 
 
 def test_ctrl_c_while_waiting_for_the_others(tmp_path: Path) -> None:

@@ -57,8 +57,8 @@ function compile(f, args::Tuple; sync::Bool = false, kwargs...)
     finally
         Ops.CONSTRAINTS[] = outer
     end
-    arrays = [x for x in args if x isa ConcreteIFRTArray]
-    meshes = [x.sharding.mesh for x in arrays if Sharding.is_sharded(x.sharding)]
+    arrays = Any[x for x in args if x isa ConcreteIFRTArray]
+    meshes = Any[x.sharding.mesh for x in arrays if Sharding.is_sharded(x.sharding)]
     append!(meshes, [s.mesh for s in values(constraints)])
     ids = isempty(meshes) ? Int64[] : first(meshes).device_ids
     @assert allequal(m.device_ids for m in meshes) "All meshes must have the same device ids"

@@ -35,6 +35,29 @@ end
 Base.isnan(a::BFloat16) = isnan(Float32(a))
 Base.show(io::IO, a::BFloat16) = print(io, "BFloat16(", Float32(a), ")")
 
+# Two of the 8-bit kinds are multiplied: read by table, written as the nearest value there is.
+value_of(::Type{F8E5M2}, bits::UInt8) = Float32(reinterpret(Float16, UInt16(bits) << 8))
+function value_of(::Type{F8E4M3FN}, bits::UInt8)
+    exponent, fraction = Int(bits >> 3) & 0x0f, Int(bits) & 0x07
+    exponent == 0x0f && fraction == 0x07 && return NaN32
+    size = exponent == 0 ?
+        ldexp(Float32(fraction), -9) :
+        ldexp(Float32(8 + fraction), exponent - 10)
+    return bits & 0x80 == 0 ? size : -size
+end
+for T in (:F8E5M2, :F8E4M3FN)
+    @eval Base.Float32(x::$T) = value_of($T, reinterpret(UInt8, x))
+    @eval function $T(x::Float32)
+        isnan(x) && return reinterpret($T, 0x7f)
+        far(bits) = (d = abs(value_of($T, bits) - x); isnan(d) ? Inf32 : d)
+        # Of two that are as near the even one.
+        return reinterpret($T, argmin(bits -> (far(bits), bits & 0x01), 0x00:0xff))
+    end
+    @eval Base.:*(a::AbstractMatrix{$T}, b::AbstractVecOrMat{$T}) = $T.(
+        Float32.(collect(a)) * Float32.(collect(b)),
+    )
+end
+
 const ReactantFloat8 = Union{F8E5M2, F8E4M3FN, F8E4M3B11FNUZ, F8E5M2FNUZ, F8E4M3FNUZ}
 const ReactantPrimitive = Union{
     Bool,
