@@ -3,7 +3,7 @@
 #
 #   worker.sh FOLDER unpack                       put the archive on standard input into FOLDER
 #   worker.sh FOLDER install BACKENDS [PYTHON]    Python, JAX and libtpu; Julia and Reactant
-#   worker.sh FOLDER run BACKEND PLATFORM DEVICES INDEX COUNT ADDRESS PROGRAM...
+#   worker.sh FOLDER run BACKEND PLATFORM DEVICES STALL INDEX COUNT ADDRESS PROGRAM...
 #                                                 the run's secret is the first line of input
 #   worker.sh FOLDER results                      an archive of logs and results on the output
 #
@@ -64,8 +64,8 @@ install_julia() {
 }
 
 run() {
-  local backend=$1 platform=$2 devices=$3 index=$4 count=$5 address=$6 secret status
-  shift 6
+  local backend=$1 platform=$2 devices=$3 stall=$4 index=$5 count=$6 address=$7 secret status
+  shift 7
   IFS= read -r secret
   quiet
   cd "$folder/code" || return
@@ -74,7 +74,7 @@ run() {
   export PYREACTANT_PROCESS_INDEX=$index PYREACTANT_NUM_PROCESSES=$count
   export PYREACTANT_COORDINATOR_ADDRESS=$address PYREACTANT_PLATFORM=$platform
   export TF_CPP_MIN_LOG_LEVEL=${TF_CPP_MIN_LOG_LEVEL:-1}
-  local options=(--folder "$folder/runs/$backend" --heartbeat-timeout 8)
+  local options=(--folder "$folder/runs/$backend" --heartbeat-timeout 8 --stall-timeout "$stall")
   if [[ $devices != 0 ]]; then options+=(--devices-per-process "$devices"); fi
   "$(python_of)" -m pyreactant run "${options[@]}" -- "$@" </dev/null &
   local child=$!

@@ -169,6 +169,9 @@ def run(
     wait_for: Wait = 3600.0,
     reach_timeout: Annotated[float, typer.Option(help="Seconds for the VMs to answer.")] = 300.0,
     timeout: Annotated[float | None, typer.Option(help="Seconds for each runtime's run.")] = None,
+    stall_timeout: Annotated[
+        float, typer.Option(help="Seconds without a pulse before a program is given up.")
+    ] = 300.0,
     retries: Annotated[int, typer.Option(help="New slices after a preemption.")] = 0,
     keep: Annotated[bool, typer.Option("--keep", help="Do not delete the slices.")] = False,
     reach: Reach = "gcloud",
@@ -203,8 +206,8 @@ def run(
         request=request, out=out or Path(f"pyreactant-{request.name}"), program=program or (),
         way=Way(reach, user, tuple(ssh_flag or ())), copies=copy or (), python=python,
         platform=platform, devices=devices_per_process, size=size, wait=wait_for,
-        reach=reach_timeout, timeout=timeout,
-        retries=retries, kept=keep, **more,
+        reach=reach_timeout, timeout=timeout, stall=stall_timeout, retries=retries, kept=keep,
+        **more,
     )  # fmt: skip
     if dry_run:
         print(plan_text(job))

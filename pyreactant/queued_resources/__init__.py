@@ -8,7 +8,7 @@ _MODULES = {
     "_errors": "CloudError NotOursError PreemptedError",
     "_gc": "collect",
     "_journal": "Journal",
-    "_lifecycle": "Lease",
+    "_lifecycle": "Lease clock_error",
     "_request": "Request from_environment",
     "_resource": "Resource Worker",
     "_signals": "Interrupted cleaned_up",

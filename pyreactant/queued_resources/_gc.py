@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from ._client import Client
 from ._errors import CloudError, NotOursError
 from ._journal import Entry, Journal
-from ._lifecycle import end_of_life
+from ._lifecycle import CLOCKS, end_of_life
 from ._resource import Resource
 
-_MARGIN = 600.0  # seconds by which the clocks of launchers, of Google and of gc may differ
+_MARGIN = 10 * CLOCKS  # seconds by which the clocks of launchers, of Google and of gc may differ
 _IN_FLIGHT = 120.0  # seconds for which a request that was sent may still be carried out
 
 

@@ -44,6 +44,7 @@ class Job:
         reach: For their VMs to answer.
         install: For the installation.
         timeout: For each runtime's run; None for none.
+        stall: For a program that gives no sign of life to be given up.
         retries: How often to begin again after a preemption.
         kept: Whether the slices are kept.
     """
@@ -62,6 +63,7 @@ class Job:
     reach: float = 300.0
     install: float = 2400.0
     timeout: float | None = None
+    stall: float = 300.0
     retries: int = 0
     kept: bool = False
 
@@ -76,7 +78,7 @@ class Job:
             number = getattr(self, name)
             if number < least:
                 raise InvalidArgumentError(f"{name} must be {least} or more, got {number}")
-        for name in ("wait", "reach", "install", "timeout"):
+        for name in ("wait", "reach", "install", "timeout", "stall"):
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise InvalidArgumentError(f"{name} must be positive seconds, got {value:g}")

@@ -13,6 +13,9 @@ from ._request import Request
 from ._resource import PREEMPTED, READY, WAITING, Resource, Worker
 from ._startup import startup_script
 
+CLOCKS = 60.0
+"""Seconds by which clocks may differ before it is said; `gc` allows ten times that."""
+
 
 @dataclass(slots=True)
 class Lease:
@@ -39,7 +42,7 @@ class Lease:
     pause: float = 1.0
     unseen: float = 10.0
     deletion: float = 900.0
-    _asked: bool = field(default=False, init=False)
+    _asked: float | None = field(default=None, init=False)
     _seen: bool = field(default=False, init=False)
     _operation: Any = field(default=None, init=False)
 
@@ -51,8 +54,9 @@ class Lease:
             FileError: It cannot be noted.
         """
         request = self.request
-        self.journal.write(entry(request.path, self.run, time.time(), request.lifetime, self.kept))
-        self._asked = True
+        asked = time.time()
+        self.journal.write(entry(request.path, self.run, asked, request.lifetime, self.kept))
+        self._asked = asked
         self._operation = self.client.create(request, self.run, startup_script(request))
 
     def wait(self, timeout: float) -> list[Worker]:
@@ -115,9 +119,13 @@ class Lease:
             if self._seen:
                 raise CloudError(f"{name} was deleted by somebody else")
             return None
-        self._seen = True
         if found.run != self.run:
             raise CloudError(f"{name} was deleted, and its name taken, by somebody else")
+        if not self._seen and self._asked is not None and found.created is not None:
+            wrong = clock_error(found.created.timestamp(), self._asked, time.time())
+            if wrong:
+                self.tell(wrong)
+        self._seen = True
         if found.state in PREEMPTED:
             who = "by Cloud TPU (preempted)" if found.by_service else "by a user"
             raise PreemptedError(f"{name} is {found.state} {who}; its VMs are gone")
@@ -133,7 +141,7 @@ class Lease:
         Raises:
             CloudError: It could not be deleted; the message says how to do it by hand.
         """
-        if not self._asked:
+        if self._asked is None:
             return
         if self.kept and self._seen:
             return
@@ -186,6 +194,24 @@ def end_of_life(
                 tell(f"deletion does not get through yet: {trouble}")
         time.sleep(pause)
     raise CloudError(not_deleted(path, trouble))
+
+
+def clock_error(created: float, asked: float, now: float) -> str | None:
+    """What to say of this machine's clock; None where it may be right.
+
+    Args:
+        created: When the resource came into being, by Google's clock, in seconds of the epoch.
+        asked: When it was asked for, by this machine's.
+        now: When it was first seen, by this machine's.
+    """
+    ahead = max(asked - created, 0.0) or min(now - created, 0.0)
+    if abs(ahead) < CLOCKS:
+        return None
+    return (
+        f"this machine's clock is {abs(ahead):.0f} s {'ahead of' if ahead > 0 else 'behind'} "
+        "Google's: set it (timedatectl set-ntp true), since `pyreactant tpu gc` tells by it when "
+        "a lifetime is over"
+    )
 
 
 def wait_for(client: Client, path: str, timeout: float, tell: Callable[[str], None]) -> None:

@@ -116,6 +116,7 @@ class _Steps:
         if wrong is not None:
             if time.monotonic() - began >= timeout:
                 raise DeadlineError(f"{wrong.worker} did not finish {name} within {timeout:.0f} s")
+            self.look()  # a slice that was taken away is nobody's fault
             raise self._error(name, wrong)
 
     def run(self, backend: str, folder: Path) -> RunReport:
@@ -128,7 +129,7 @@ class _Steps:
 
         def command(worker: Worker) -> list[str]:
             index = self.workers.index(worker)
-            numbers = (str(job.devices), str(index), str(len(self.workers)))
+            numbers = (str(job.devices), f"{job.stall:g}", str(index), str(len(self.workers)))
             return self.script("run", backend, job.platform, *numbers, address, *program)
 
         name = f"run-{backend}"

@@ -161,6 +161,36 @@ def test_refusals_are_not_repeated(tmp_path: Path) -> None:
         assert len([call for call in api.calls if call.startswith("POST")]) == 1
 
 
+@pytest.mark.parametrize(
+    ("created", "asked", "now", "message"),
+    [
+        (1000.0, 990.0, 1200.0, None),  # asked again for minutes: no clock is wrong
+        (1000.0, 1059.0, 1061.0, None),
+        (1000.0, 1061.0, 1062.0, "clock is 61 s ahead of Google's: set it"),
+        (1000.0, 700.0, 701.0, "clock is 299 s behind Google's: set it"),
+    ],
+)
+def test_clock_error(created: float, asked: float, now: float, message: str | None) -> None:
+    from pyreactant.queued_resources import clock_error
+
+    found = clock_error(created, asked, now)
+    assert found is None if message is None else message in (found or "")
+
+
+@pytest.mark.parametrize("hours", [-1, 0, 1])
+def test_clock_skew_is_said(hours: int, tmp_path: Path) -> None:
+    """And the resource is made and deleted all the same."""
+    api = TpuApi(workers=hosts_of)
+    api.ahead = hours * 3600.0
+    with leased(tmp_path, api) as (lease, _, said):
+        life(lease, api)
+    assert api.left() == []
+    wrong = [line for line in said if "this machine's clock" in line]
+    assert len(wrong) == abs(hours)
+    if hours:
+        assert ("behind" if hours > 0 else "ahead of") in wrong[0]
+
+
 def test_operation_that_fails(tmp_path: Path) -> None:
     """The create is accepted, and fails later without a resource."""
     api = TpuApi(workers=hosts_of)

@@ -134,16 +134,31 @@ def here(made: Cloud) -> bool:
     return "process 0 is here" in (made.folder / "launcher.log").read_text()
 
 
-def test_a_vm_that_goes_away(made: Cloud) -> None:
+@pytest.mark.parametrize("again", [False, True])
+def test_a_vm_that_goes_away(made: Cloud, again: bool) -> None:
+    """For good, or to come back: what ran on a VM that reboots is lost all the same."""
     process = started(made, "sleeps")
     until(lambda: here(made), 60)
     assert made.workers is not None
-    made.workers.stop(worker(made, 1))
+    address = worker(made, 1)
+    made.workers.stop(address)
+    if again:
+        made.workers.start(address)
     began = time.monotonic()
     code, said = finished(made, process)
     assert code == 6, said
     assert time.monotonic() - began < 60
     assert "process 1" in said or "worker 1" in said
+
+
+def test_a_program_that_hangs(made: Cloud) -> None:
+    process = started(made, "sleeps", "--stall-timeout", "3")
+    until(lambda: here(made), 60)
+    os.kill(_program(1), signal.SIGSTOP)
+    code, said = finished(made, process)
+    assert code == 7, said
+    found = report(made.folder / "out")
+    assert (found["cause"], found["first_error"]["process"]) == ("timeout", 1)
 
 
 def test_preemption_and_another_attempt(made: Cloud) -> None:
@@ -160,6 +175,24 @@ def test_preemption_and_another_attempt(made: Cloud) -> None:
     assert code == 0, said
     assert "is SUSPENDED by Cloud TPU (preempted)" in said
     assert "beginning again (1 time left)" in said
+
+
+def test_preemption_while_copying(made: Cloud) -> None:
+    """VMs that break the connection because their slice was taken away are not to blame."""
+    assert made.workers is not None
+    address = worker_next(made, 1)
+    slow = 'case "$SSH_ORIGINAL_COMMAND" in *tar*) exec sleep 60;; esac; cd "$HOME"; '
+    made.workers.stop(address)
+    made.workers.start(address, command=slow + 'exec bash -c "$SSH_ORIGINAL_COMMAND"')
+    process = started(made, "sleeps")
+    until(lambda: "copy on 2 VMs" in (made.folder / "launcher.log").read_text(), 60)
+    made.api.suspend(next(iter(made.api.resources)))
+    made.workers.stop(address)
+    code, said = finished(made, process)
+    assert code == 6, said
+    found = report(made.folder / "out")
+    assert (found["cause"], found["first_error"]) == ("preempted", None)
+    assert "is SUSPENDED by Cloud TPU (preempted)" in found["summary"]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
@@ -189,6 +222,18 @@ def test_a_killed_launcher_ends_its_programs(made: Cloud) -> None:
 def _programs() -> list[str]:
     found = subprocess.run(["pgrep", "-f", "train.py sleeps"], capture_output=True, text=True)
     return found.stdout.split()
+
+
+def _program(index: int) -> int:
+    """Pid of a process's program, which its supervisor started."""
+    name = f"PYREACTANT_PROCESS_INDEX={index}".encode()
+    found = subprocess.run(
+        ["pgrep", "-f", "pyreactant._supervised train.py"], capture_output=True, text=True
+    )
+    pids = [pid for pid in found.stdout.split()
+            if name in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")]  # fmt: skip
+    assert len(pids) == 1
+    return int(pids[0])
 
 
 def test_a_worker_that_runs_nothing(made: Cloud) -> None:

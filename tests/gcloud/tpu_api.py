@@ -119,6 +119,7 @@ class TpuApi:
         self.faults: list[Fault] = []
         self.calls: list[str] = []
         self.operation_error: Json | None = None
+        self.ahead = 0.0  # seconds of its clock
         self.on_call: Callable[[str, str], None] = lambda moment, call: None
         self.on_patch: Callable[[Json], None] = lambda node: None
         self.lock = threading.RLock()
@@ -178,7 +179,7 @@ class TpuApi:
                         "id": str(next(self._ids) + 10**9),
                         "queuedResource": name,
                         "networkEndpoints": [self._endpoint() for _ in range(number)],
-                        "createTime": _now(),
+                        "createTime": _now(self),
                     }
         for node in resource.nodes:
             if node in self.nodes and self.nodes[node].get("state") != "PREEMPTED":
@@ -203,7 +204,7 @@ class TpuApi:
             done["response"] = response or {"@type": "type.googleapis.com/google.protobuf.Empty"}
         metadata = {
             "@type": "type.googleapis.com/google.cloud.tpu.v2.OperationMetadata",
-            "createTime": _now(), "target": target, "verb": verb, "apiVersion": "v2",
+            "createTime": _now(self), "target": target, "verb": verb, "apiVersion": "v2",
         }  # fmt: skip
         self.operations[name] = {"name": name, "metadata": metadata, **done}
         return {"name": name, "metadata": metadata, "done": False}
@@ -217,8 +218,8 @@ def _node_ids(spec: Json, name: str) -> list[str]:
     return [f"{prefix}-{i}" for i in range(int(several["nodeCount"]))]
 
 
-def _now() -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+def _now(api: TpuApi) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + api.ahead))
 
 
 def _create(api: TpuApi, parent: str, *, query: dict[str, str], body: Json) -> Json:
@@ -238,7 +239,7 @@ def _create(api: TpuApi, parent: str, *, query: dict[str, str], body: Json) -> J
             raise ApiError(409, f"Node '{spec['nodeId']}' already exists")
     if not body.get("tpu", {}).get("nodeSpec"):
         raise ApiError(400, "tpu.node_spec is required")
-    resource = Resource({**body, "name": name, "createTime": _now()}, list(api.script))
+    resource = Resource({**body, "name": name, "createTime": _now(api)}, list(api.script))
     if api.operation_error is None:
         api.resources[name] = resource
     kind = {"@type": "type.googleapis.com/google.cloud.tpu.v2.QueuedResource"}

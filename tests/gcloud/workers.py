@@ -76,19 +76,19 @@ class Workers:
     def stop(self, address: str) -> None:
         """A VM that is gone: its sshd, and all that came in through it."""
         process = self.processes.pop(address)
-        for pid in [*_descendants(process.pid), process.pid]:
+        for pid in [*descendants(process.pid), process.pid]:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         process.wait()
 
 
-def _descendants(pid: int) -> list[int]:
+def descendants(pid: int) -> list[int]:
     """Children and theirs, the youngest first."""
     found: list[int] = []
     for task in Path(f"/proc/{pid}/task").glob("*/children"):
         with contextlib.suppress(FileNotFoundError):  # it has just ended
             for child in task.read_text().split():
-                found = [*_descendants(int(child)), int(child), *found]
+                found = [*descendants(int(child)), int(child), *found]
     return found
 
 

@@ -1,0 +1,141 @@
+"""Workers of a slice that fail, hang or go away: how long until all others have ended.
+
+``python -m benchmarks.tpu_workers [--times N]``: `pyreactant tpu run` on the real sshd and JAX
+processes of tests/gcloud, two VMs; one breaks while both run, each VM in turn. Counted from the
+event, less `--stall-timeout` where a program hangs: until the other VM runs nothing of ours any
+more, and until the launcher has fetched the results, deleted the slices and ended.
+"""
+
+import argparse
+import os
+import signal
+import statistics
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tests.gcloud.cloud import Cloud, cloud, hosts_of, until
+from tests.gcloud.tpu_api import TpuApi
+from tests.gcloud.workers import descendants
+
+STALL = 3.0
+PROGRAM = """
+import os, sys, time
+import pyreactant as pr
+pr.initialize()
+print("process", pr.process_index(), "is here", flush=True)
+while not os.path.exists(sys.argv[1] + str(pr.process_index())):
+    time.sleep(0.01)
+raise ValueError("the user's own mistake")
+"""
+Break = Callable[[Cloud, int], None]
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--times", type=int, default=5)
+    asked = parser.parse_args()
+    ways: dict[str, tuple[Break, float]] = {
+        "the program raises": (_raise, 0.0),
+        "the program is killed": (lambda made, i: _signal(made, i, signal.SIGKILL), 0.0),
+        "the program hangs": (lambda made, i: _signal(made, i, signal.SIGSTOP), STALL),
+        "the VM goes away, its connections are closed": (_stop, 0.0),
+        "the VM goes away without a word": (_freeze, 0.0),
+    }
+    print("| what | times | named | others ended, median | worst | launcher ended, median |")
+    print("|---|---|---|---|---|---|")
+    with tempfile.TemporaryDirectory() as folder, cloud(
+        Path(folder), TpuApi(workers=hosts_of), 2
+    ) as made:  # fmt: skip
+        for what, (act, less) in ways.items():
+            found = [_one(made, act, turn) for turn in range(asked.times)]
+            others = [o - less for o, _, _ in found]
+            ended = statistics.median(e - less for _, e, _ in found)
+            print(f"| {what} | {len(found)} | {sum(named for *_, named in found)} | "
+                  f"{statistics.median(others):.1f} s | {max(others):.1f} s | {ended:.1f} s |",
+                  flush=True)  # fmt: skip
+
+
+def _one(made: Cloud, act: Break, turn: int) -> tuple[float, float, bool]:
+    place = made.folder / f"turn-{time.monotonic_ns()}"
+    place.mkdir()
+    made.folder = place
+    (place / "train.py").write_text(PROGRAM)
+    process = made.start(*made.run_options(), "--out", "out", "--stall-timeout", str(STALL),
+                         "--", "train.py", str(place / "now"))  # fmt: skip
+    broken = turn % 2
+    log = place / "launcher.log"
+    until(lambda: log.read_text().count("is here") == 1 and len(_all(made)) == 2, 60)
+    time.sleep(0.5)
+    began = time.monotonic()
+    act(made, broken)
+    while _programs(made, 1 - broken):
+        time.sleep(0.01)
+    others = time.monotonic() - began
+    process.wait(120)
+    ended = time.monotonic() - began
+    said = log.read_text()
+    assert made.workers is not None
+    for pid in _all(made):
+        os.kill(pid, signal.SIGKILL)
+    for address in made.workers.addresses:
+        if address in made.workers.processes:
+            made.workers.stop(address)
+        made.workers.start(address)
+    return others, ended, f"process {broken}" in said or f"worker {broken}" in said
+
+
+def _address(made: Cloud, index: int) -> str:
+    (node,) = made.api.nodes.values()
+    return str(node["networkEndpoints"][index]["ipAddress"])
+
+
+def _all(made: Cloud) -> list[int]:
+    return [*_programs(made, 0), *_programs(made, 1)]
+
+
+def _programs(made: Cloud, index: int) -> list[int]:
+    """Programs with this process index that this benchmark has started."""
+    found = subprocess.run(
+        ["pgrep", "-f", f"pyreactant._supervised train.py {made.folder}"],
+        capture_output=True, text=True,
+    )  # fmt: skip
+    name = f"PYREACTANT_PROCESS_INDEX={index}".encode()
+    return [int(pid) for pid in found.stdout.split() if name in _environment(pid)]
+
+
+def _environment(pid: str) -> list[bytes]:
+    try:
+        return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:  # it has just ended
+        return []
+
+
+def _raise(made: Cloud, index: int) -> None:
+    (made.folder / f"now{index}").touch()
+
+
+def _signal(made: Cloud, index: int, number: Any) -> None:
+    (pid,) = _programs(made, index)
+    os.kill(pid, number)
+
+
+def _stop(made: Cloud, index: int) -> None:
+    assert made.workers is not None
+    made.workers.stop(_address(made, index))
+
+
+def _freeze(made: Cloud, index: int) -> None:
+    """No process of the VM answers any more, and no connection is closed."""
+    assert made.workers is not None
+    sshd = made.workers.processes[_address(made, index)].pid
+    for pid in [sshd, *descendants(sshd), *_programs(made, index)]:
+        os.kill(pid, signal.SIGSTOP)
+
+
+if __name__ == "__main__":
+    main()
