@@ -1,6 +1,6 @@
 """What every process of a cross-check's run executes: all programs on its one runtime.
 
-``python -m pyreactant.crosscheck._member REQUEST FOLDER``, started by a supervisor. It writes
+``python -m pyreactant.crosscheck REQUEST FOLDER``, started by a supervisor. It writes
 ``process-I.json`` and ``shards-I.npz`` into FOLDER; whether results are right is for who reads
 them, so it ends with 0 also where they are not.
 """
@@ -48,7 +48,7 @@ def main() -> None:
     """Run what REQUEST asks for; settings of the run come from the environment."""
     if len(sys.argv) != 3:
         raise InvalidArgumentError(
-            "usage: python -m pyreactant.crosscheck._member REQUEST FOLDER, under pyreactant run"
+            "usage: python -m pyreactant.crosscheck REQUEST FOLDER, under pyreactant run"
         )
     request, folder = read_request(Path(sys.argv[1])), Path(sys.argv[2])
     initialize()
@@ -178,7 +178,3 @@ def _tell(found: ProgramRecord) -> None:
             said += ", WRONG"
     sys.stdout.write(f"{SAID}{found.program}: {said}\n")
     sys.stdout.flush()
-
-
-if __name__ == "__main__":
-    main()

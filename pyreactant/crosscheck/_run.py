@@ -152,7 +152,7 @@ def _run(name: str, options: Sequence[str], folder: Path, progress: bool) -> Non
     run, request = folder.resolve() / name, folder.resolve() / "request.json"
     argv = [
         sys.executable, "-m", "pyreactant", "run", "--quiet", "--backend", name, *options,
-        "--folder", str(run), "--", "-m", "pyreactant.crosscheck._member", str(request), str(run),
+        "--folder", str(run), "--", "-m", "pyreactant.crosscheck", str(request), str(run),
     ]  # fmt: skip
     environment = {key: value for key, value in os.environ.items() if key not in _WHO}
     # Checking has threads of its own, and tiles that are too small for more.

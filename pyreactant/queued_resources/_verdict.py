@@ -28,7 +28,7 @@ def write_request(job: "Job", folder: Path) -> Path:
 
 def member(backend: str) -> list[str]:
     """The program of each process, for ``pyreactant run`` in the workers' folder "code"."""
-    return ["-m", "pyreactant.crosscheck._member", f"../{_REQUEST}", f"../results/{backend}"]
+    return ["-m", "pyreactant.crosscheck", f"../{_REQUEST}", f"../results/{backend}"]
 
 
 def verdict(

@@ -65,7 +65,7 @@ def test_request(tmp_path: Path) -> None:
     ran = run("crosscheck", "matmul", "--size", "8", "--spec", "x,y;x,y", "--mesh", "2x1",
               "--request", "request.json", folder=tmp_path)  # fmt: skip
     assert ran.returncode == 0, ran.stderr
-    member = ["-m", "pyreactant.crosscheck._member", "request.json", "out"]
+    member = ["-m", "pyreactant.crosscheck", "request.json", "out"]
     done = subprocess.run(
         [sys.executable, *member], cwd=tmp_path, capture_output=True, text=True,
         env=environment(PYREACTANT_PLATFORM="cpu", PYREACTANT_NUM_CPU_DEVICES="2"),
