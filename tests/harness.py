@@ -107,11 +107,14 @@ def run_program(
     settings: Mapping[str, str] | None = None,
     **arguments: Any,
 ) -> list[Finished]:
-    """Run ``tests.multiprocess.programs.<name>(**arguments)`` on every process of a run."""
+    """Run ``tests.multiprocess.programs.<name>(**arguments)`` on every process of a run.
+
+    "one+another" runs several in a row.
+    """
     argv = [sys.executable, "-m", "tests.multiprocess.programs", name, json.dumps(arguments)]
     environments = run_environments(processes, devices, settings)
     if backend == "reactant":
-        timeout *= 5  # every process starts Julia, and compiles Julia's own code for its arrays
+        timeout *= 2  # every process starts Julia; pytest's own limit must stay beyond
     return spawn([argv] * processes, environments, folder, timeout)
 
 

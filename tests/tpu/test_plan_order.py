@@ -17,7 +17,7 @@ from pyreactant.tpu._plan_parallel import Pool
 from pyreactant.tpu._plan_report import ranked
 from tests.harness import require
 
-SIZE = 8192
+SIZE = 2048
 ALL = SIZE * SIZE * 2
 """Bytes of each of the three matrices."""
 
