@@ -32,7 +32,7 @@ def test_the_bound(compiler: Path) -> None:
     """16384^2 in bfloat16 on v6e-16: XLA's estimate at most 0.65 of that of spec (x, y)."""
     seen: list[tuple[int, int, float | None]] = []
     found = plan(
-        topology="v6e-16", size=16384, tried=4,
+        topology="v6e-16", size=16384, tried=2,
         progress=lambda done, total, best: seen.append((done, total, best and best.seconds)),
     )  # fmt: skip
     best, reference = found.best, found.reference
@@ -48,15 +48,15 @@ def test_the_bound(compiler: Path) -> None:
     assert best.seconds <= 0.65 * reference.seconds
     assert best.bytes_per_device is not None
     assert best.bytes_per_device <= topology("v6e-16").hbm_bytes
-    assert [done for done, _, _ in seen] == [1, 2, 3, 4, 5]
-    assert {total for _, total, _ in seen} == {5}
+    assert [done for done, _, _ in seen] == [1, 2, 3]
+    assert {total for _, total, _ in seen} == {3}
     assert seen[-1][2] == best.seconds
     assert not found.interrupted
     assert list(found.candidates) == sorted(found.candidates, key=lambda one: one.order)
 
 
 def test_closed_forms_are_bounds_of_what_is_compiled(compiler: Path) -> None:
-    found = plan(topology="v6e-16", size=4096, tried=4)
+    found = plan(topology="v6e-16", size=2048, tried=4)
     for one in [*found.candidates, found.reference]:
         assert one is not None
         assert one.bytes_per_device is not None
@@ -64,7 +64,7 @@ def test_closed_forms_are_bounds_of_what_is_compiled(compiler: Path) -> None:
 
 
 def test_command(compiler: Path) -> None:
-    arguments = ("--topology", "v6e-16", "--size", "16384", "--tried", "4")
+    arguments = ("--topology", "v6e-16", "--size", "16384", "--tried", "2")
     ran = run(*arguments, XDG_CACHE_HOME=str(compiler))
     assert ran.returncode == 0, ran.stderr
     assert ran.stderr == ""  # no bar where it is no terminal
@@ -99,7 +99,7 @@ def test_the_plan_is_cross_checked_here(compiler: Path, tmp_path: Path) -> None:
 
 
 def test_several_slices(compiler: Path) -> None:
-    found = plan(topology="v6e-4", num_slices=2, size=4096, tried=2)
+    found = plan(topology="v6e-4", num_slices=2, size=2048, tried=2)
     assert found.best is not None
     assert found.best.mesh.axis_names[0] == "slice"
     assert found.devices == 8
