@@ -14,6 +14,7 @@ usually makes (8 sqrt(k) u) is known too, and exceeding it is worth a note. docs
 the derivations.
 """
 
+import functools
 import math
 from dataclasses import dataclass
 from typing import Any
@@ -22,18 +23,19 @@ import numpy as np
 
 from ._dtypes import EXTENDED
 
-_SHORT = 4  # bytes; shorter floats are accumulated in float32 by XLA on CPU, GPU and TPU
+SHORT = 4
+"""Bytes; shorter floats are accumulated in float32 by XLA on CPU, GPU and TPU."""
 
-# Unit roundoff to which float32 inputs are rounded before they are multiplied, by platform and
-# precision. From the JAX documentation of jax.default_matmul_precision; TPU "high" is three and
-# "highest" six bfloat16 passes.
-_INPUT_ROUNDOFF = {
+INPUT_ROUNDOFF = {
     ("gpu", "default"): 2.0**-11,
     ("gpu", "high"): 2.0**-11,
     ("tpu", "default"): 2.0**-8,
     ("tpu", "high"): 2.0**-15,
     ("tpu", "highest"): 2.0**-22,
 }
+"""Unit roundoff to which float32 inputs are rounded before they are multiplied, by platform and
+precision. From the JAX documentation of jax.default_matmul_precision; TPU "high" is three and
+"highest" six bfloat16 passes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +75,8 @@ def product_tolerance(
     """
     if dtype.kind in "iu":
         return Tolerance(0.0, 0.0, float("inf"), 0.0)
-    out = _finfo(dtype)
-    short = dtype.itemsize < _SHORT
+    out = finfo(dtype)
+    short = dtype.itemsize < SHORT
     accumulate = np.finfo(np.float32) if short else out
     roundoff = float(accumulate.eps) / 2
     rigorous, usual = _gamma(k, roundoff), 8 * math.sqrt(k) * roundoff
@@ -91,10 +93,10 @@ def _with_other_roundings(
     bound: float, dtype: np.dtype[Any], platform: str, precision: str | None, partials: int
 ) -> float:
     """A bound on the roundings of sums, with those of operands, results and the oracle."""
-    if dtype.itemsize < _SHORT:
-        bound += partials * float(_finfo(dtype).eps) / 2 * (1 + bound)
+    if dtype.itemsize < SHORT:
+        bound += partials * float(finfo(dtype).eps) / 2 * (1 + bound)
     if dtype.name in ("float32", "complex64"):
-        rounded = _INPUT_ROUNDOFF.get((platform, precision or "default"), 0.0)
+        rounded = INPUT_ROUNDOFF.get((platform, precision or "default"), 0.0)
         bound += rounded * (2 + rounded) * (1 + bound)
     if dtype.kind == "c":
         bound *= 4  # four real products, and their sums
@@ -107,7 +109,9 @@ def _gamma(k: int, roundoff: float) -> float:
     return k * roundoff / (1 - k * roundoff) if k * roundoff < 1 else float("inf")
 
 
-def _finfo(dtype: np.dtype[Any]) -> Any:
+@functools.cache
+def finfo(dtype: np.dtype[Any]) -> Any:
+    """As `numpy.finfo`, of every float or complex type that is held."""
     if dtype.name not in EXTENDED:
         return np.finfo(dtype)
     import ml_dtypes

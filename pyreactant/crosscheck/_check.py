@@ -8,6 +8,7 @@ from functools import partial
 
 from .._array import Shard
 from .._draw import block_text
+from .._dtypes import as_dtype
 from .._runtime import devices, local_devices
 from .._sharding import Index
 from .._source import Source
@@ -16,19 +17,23 @@ from ._execute import CaseRun, digest
 from ._held import Held
 from ._judge import judge, misshapen, missing
 from ._model import Model
-from ._oracle import InputOracle, OutputOracle
+from ._oracle import HELD_BYTES, InputOracle, OutputOracle, held_bytes
 from ._sketch import is_large_product, sample, sketch
 from ._summed import ways_to_sum
-from ._tiles import cut, within
-from ._values import Numbers, compare, join
+from ._tiles import common, cut, merge, size, within
+from ._values import Numbers, compare_copies, join
 from ._verdict import ArrayPlan, BlockVerdict, Kind
 from ._wrong import Oracle, Subject
 
-Measure = Callable[[Sequence[Shard]], list[Numbers]]
-"""How blocks that are said to be the same one differ from what it should be."""
+Copies = Sequence[Shard]
+"""Blocks that are said to be the same one."""
 
-_TILE_BYTES = 8 * 2**20
-"""What a tile may need; as many as there are cores are checked at a time."""
+Measure = Callable[[Sequence[Copies]], list[list[Numbers]]]
+"""How blocks, each with its copies, differ from what they should be."""
+
+
+_ALL_BYTES = 2 * HELD_BYTES
+"""What the tiles that are checked at a time may need together, if they are several."""
 
 
 def check_inputs(run: CaseRun) -> list[list[BlockVerdict]]:
@@ -96,10 +101,19 @@ def _output(run: CaseRun, number: int, name: str, sources: tuple[Source, ...]) -
             partials=plan.sharding.mesh.size,
             random=run.case.random,
         )
-    oracle = OutputOracle(run.case, number, plan.shape, sources, model)
-    before = OutputOracle(run.case, number, plan.shape, run.sources(before=True), model)
+    oracle = OutputOracle(run.case, number, plan.shape, sources, model, held_bytes(_own(run)))
+    before = replace(oracle, sources=run.sources(before=True))
     inputs = tuple(InputOracle(source) for source in sources)
     return Subject(name, plan, oracle, before, inputs, ways_to_sum(run, number))
+
+
+def _own(run: CaseRun) -> int:
+    """Bytes of this process's blocks."""
+    return sum(
+        size(shard.index) * as_dtype(run.plans[name].dtype).itemsize
+        for name, array in run.arrays.items()
+        for shard in array.addressable_shards
+    )
 
 
 def _verdicts(
@@ -117,9 +131,12 @@ def _verdicts(
     for shard in shards:
         if _is_block(shard, plan):
             same.setdefault(block_text(shard.index), []).append(shard)
-    numbers: dict[int, Numbers] = {}
-    for copies in same.values():
-        numbers |= zip(map(id, copies), measure(copies), strict=True)
+    groups = list(same.values())
+    numbers = {
+        id(shard): found
+        for copies, measured in zip(groups, measure(groups), strict=True)
+        for shard, found in zip(copies, measured, strict=True)
+    }
     verdicts = []
     for shard in shards:
         expected = wanted.get(shard.device.position)
@@ -144,37 +161,60 @@ def _is_block(shard: Shard, plan: ArrayPlan) -> bool:
     return within_array and data.shape == shape and data.dtype.name == plan.dtype
 
 
-def _unchecked(copies: Sequence[Shard]) -> list[Numbers]:
-    return [Numbers(elements=shard.data.size) for shard in copies]
+def _unchecked(blocks: Sequence[Copies]) -> list[list[Numbers]]:
+    return [[Numbers(elements=shard.data.size) for shard in copies] for copies in blocks]
 
 
 def _by_digest(
-    digests: Mapping[str, str], oracle: Oracle, copies: Sequence[Shard]
-) -> list[Numbers]:
+    digests: Mapping[str, str], oracle: Oracle, blocks: Sequence[Copies]
+) -> list[list[Numbers]]:
     """Compare with what was made for the block; element by element only where that differs."""
-    made = digests.get(block_text(copies[0].index))
     return [
-        Numbers(elements=shard.data.size)
-        if digest(shard.data) == made
-        else _by_oracle(oracle, [shard])[0]
-        for shard in copies
+        [
+            Numbers(elements=shard.data.size)
+            if digest(shard.data) == digests.get(block_text(shard.index))
+            else _by_oracle(oracle, [[shard]])[0][0]
+            for shard in copies
+        ]
+        for copies in blocks
     ]
 
 
-def _by_oracle(oracle: Oracle, copies: Sequence[Shard]) -> list[Numbers]:
-    """Compare with the oracle, tile by tile; a tile is computed once for all copies."""
-    block, data = copies[0].index, [shard.data for shard in copies]
+def _by_oracle(oracle: Oracle, blocks: Sequence[Copies]) -> list[list[Numbers]]:
+    """Compare with the oracle, tile by tile; a tile is computed once for all that it is part of.
 
-    def measure(tile: Index) -> list[Numbers]:
-        expected, inside = oracle.block(tile), within(tile, block)
-        start = tuple(s.start for s in tile)
-        return [compare(one[inside], expected, start) for one in data]
+    Blocks that need the same rows, as those of a softmax, are computed together.
+    """
+    indices = [copies[0].index for copies in blocks]
+    data = [[shard.data for shard in copies] for copies in blocks]
+    regions = merge(indices, oracle.cost)
+    tiles = [tile for region in regions for tile in cut(region, oracle.cost, oracle.limit)]
 
-    tiles = list(cut(block, oracle.cost, _TILE_BYTES))
-    if len(tiles) == 1:  # starting threads would cost more
-        return measure(tiles[0])
-    with ThreadPoolExecutor(_cores()) as pool:
-        return [join(parts) for parts in zip(*pool.map(measure, tiles), strict=True)]
+    def measure(tile: Index) -> dict[int, list[Numbers]]:
+        expected = oracle.block(tile)
+        found = {}
+        for number, block in enumerate(indices):
+            both = common(tile, block)
+            if both is not None:
+                inside, start = within(both, block), tuple(s.start for s in both)
+                parts = [one[inside] for one in data[number]]
+                found[number] = compare_copies(parts, expected.part(within(both, tile)), start)
+        return found
+
+    dearest = max([1, *map(oracle.cost, tiles)])
+    threads = min(_cores(), len(tiles), _ALL_BYTES // dearest)
+    if threads < 2:
+        measured = list(map(measure, tiles))
+    else:
+        with ThreadPoolExecutor(threads) as pool:
+            measured = list(pool.map(measure, tiles))
+    return [
+        [
+            join(one[number][copy] for one in measured if number in one)
+            for copy in range(len(copies))
+        ]
+        for number, copies in enumerate(blocks)
+    ]
 
 
 def _by_sketch(
@@ -182,21 +222,24 @@ def _by_sketch(
     sources: Sequence[Source],
     check: Check,
     subject: Subject,
-    copies: Sequence[Shard],
-) -> list[Numbers]:
+    blocks: Sequence[Copies],
+) -> list[list[Numbers]]:
     """What Freivalds' check of the whole array found right; a sample is computed."""
     assert isinstance(subject.oracle, OutputOracle)
-    found = sample(run, sources, subject.oracle.model, copies)
-    if any(numbers.wrong for numbers in found):
-        return _by_oracle(subject.oracle, copies)
+    found = [sample(run, sources, subject.oracle.model, copies) for copies in blocks]
+    if any(numbers.wrong for copies in found for numbers in copies):
+        return _by_oracle(subject.oracle, blocks)
     return [
-        replace(
-            numbers,
-            elements=shard.data.size,
-            ratio=max(numbers.ratio, check.ratio),
-            non_finite=check.non_finite,
-        )
-        for shard, numbers in zip(copies, found, strict=True)
+        [
+            replace(
+                numbers,
+                elements=shard.data.size,
+                ratio=max(numbers.ratio, check.ratio),
+                non_finite=check.non_finite,
+            )
+            for shard, numbers in zip(copies, some, strict=True)
+        ]
+        for copies, some in zip(blocks, found, strict=True)
     ]
 
 

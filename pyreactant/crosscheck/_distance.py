@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._tolerance import _finfo
+from .._tolerance import finfo
 
 
 class Distance(NamedTuple):
@@ -40,7 +40,7 @@ def distance(x: np.ndarray, y: np.ndarray, dtype: np.dtype[Any]) -> Distance:
         apart = np.abs(a - b)
     same = (a == b) | (np.isnan(a) & np.isnan(b))
     apart = np.where(same, 0.0, np.where(np.isnan(apart), np.inf, apart))
-    info = _finfo(dtype)
+    info = finfo(dtype)
     size = np.maximum(np.where(np.isfinite(a), np.abs(a), 0.0), float(info.smallest_normal))
     unit = float(info.eps) * 2.0 ** np.floor(np.log2(size))
     finite = np.isfinite(a)
@@ -63,7 +63,7 @@ def close(x: np.ndarray, y: np.ndarray, dtype: np.dtype[Any]) -> bool:
     found = distance(x, y, dtype)
     if dtype.kind in "iub":
         return found.largest == 0
-    return found.squares <= (64 * float(_finfo(dtype).eps)) ** 2 * found.norm
+    return found.squares <= (64 * float(finfo(dtype).eps)) ** 2 * found.norm
 
 
 def guess(block: np.ndarray, dtype: np.dtype[Any], elements: int) -> float:
@@ -75,4 +75,4 @@ def guess(block: np.ndarray, dtype: np.dtype[Any], elements: int) -> float:
     """
     wide = _wide(block[np.isfinite(block)])
     rms = math.sqrt(float(np.mean(np.abs(wide) ** 2))) if wide.size else 0.0
-    return 16 * math.sqrt(elements) * float(_finfo(dtype).eps) / 2 * rms
+    return 16 * math.sqrt(elements) * float(finfo(dtype).eps) / 2 * rms

@@ -5,6 +5,7 @@ import numpy as np
 from .._array import ShardedArray
 from .._sharding import Index
 from .._source import Source
+from ._tiles import common, within
 
 
 class Held:
@@ -33,24 +34,15 @@ class Held:
         """One block, from the devices where they hold all of it."""
         found = []
         for block, data in self._blocks.values():
-            common = tuple(
-                slice(max(a.start, b.start), min(a.stop, b.stop))
-                for a, b in zip(index, block, strict=True)
-            )
-            if all(s.start < s.stop for s in common):
-                found.append((common, data[_inside(common, block)]))
+            both = common(index, block)
+            if both is not None:
+                found.append((both, data[within(both, block)]))
         wanted = tuple(s.stop - s.start for s in index)
         if sum(part.size for _, part in found) != np.prod(wanted, dtype=np.int64):
             return self._source.read(index)
         if len(found) == 1:
             return found[0][1]
         whole = np.empty(wanted, self.dtype)
-        for common, part in found:
-            whole[_inside(common, index)] = part
+        for both, part in found:
+            whole[within(both, index)] = part
         return whole
-
-
-def _inside(part: Index, block: Index) -> Index:
-    return tuple(
-        slice(p.start - b.start, p.stop - b.start) for p, b in zip(part, block, strict=True)
-    )

@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from .._dtypes import as_dtype
-from .._tolerance import _finfo
+from .._tolerance import finfo
 from ._values import Expected, is_float
 
 _FAR = 2.0**20
@@ -29,7 +29,7 @@ def looks_uninitialised(got: np.ndarray, expected: Expected) -> str | None:
         return f"every wrong element is {some.flat[0]}"
     if not is_float(got.dtype):
         return None
-    info = _finfo(got.dtype)
+    info = finfo(got.dtype)
     whole = math.log2(float(info.max)) - math.log2(float(info.tiny))
     of_all_sizes = _spread(some) > _OF_RANGE * whole > 2 * _spread(expected.value)
     if of_all_sizes or _far(some, expected.value):
@@ -65,7 +65,7 @@ def looks_rounded(got: np.ndarray, expected: Expected) -> str | None:
         sizes = np.abs(value)
     if not np.isfinite(error).all():
         return None
-    eps = float(_finfo(got.dtype).eps)
+    eps = float(finfo(got.dtype).eps)
     small = error.max() <= 2.0**-4 * sizes.max()
     spread = (error > 2 * eps * sizes).mean() >= 0.25
     if not (small and spread):

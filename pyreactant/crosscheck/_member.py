@@ -67,7 +67,8 @@ def run_member(request: Request, folder: Path) -> None:
     process = running.group.process_index
     record = ProcessRecord(
         process, running.group.num_processes, running.backend.name, devices()[0].platform,
-        socket.gethostname(), plain_devices(devices()), facts(), request.to_dict(),
+        socket.gethostname(), plain_devices(devices()), facts() | running.backend.versions(),
+        request.to_dict(),
     )  # fmt: skip
     target = folder / record_name(process)
     try:

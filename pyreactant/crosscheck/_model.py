@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from .._dtypes import as_dtype
-from .._tolerance import _INPUT_ROUNDOFF, _SHORT, _finfo
+from .._tolerance import INPUT_ROUNDOFF, SHORT, finfo
 
 _ORACLE = 2.0**-53
 """Unit roundoff of the oracle itself; what is checked may be as exact as that."""
@@ -70,23 +70,23 @@ class Model:
             random: See the attribute.
         """
         found = as_dtype(dtype)
-        own = float(_finfo(found).eps) / 2 + _ORACLE
-        short = found.itemsize < _SHORT
+        own = float(finfo(found).eps) / 2 + _ORACLE
+        short = found.itemsize < SHORT
         sums = float(np.finfo(np.float32).eps) / 2 + _ORACLE if short else own
         operand = 0.0
         if found.name in ("float32", "complex64"):
-            operand = _INPUT_ROUNDOFF.get((platform, precision or "default"), 0.0)
+            operand = INPUT_ROUNDOFF.get((platform, precision or "default"), 0.0)
         return cls(found, own, sums, operand, partials, random)
 
     @property
     def tiny(self) -> float:
         """What underflow, or flushing it to zero, may add to a result."""
-        return float(_finfo(self.dtype).tiny)
+        return float(finfo(self.dtype).tiny)
 
     @property
     def largest(self) -> float:
         """Largest finite number; beyond it infinity is right."""
-        return float(_finfo(self.dtype).max)
+        return float(finfo(self.dtype).max)
 
     def function(self, name: str, is_complex: bool = False) -> float:
         """Relative error of an elementary function; KeyError for one that is not known."""

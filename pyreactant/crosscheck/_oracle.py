@@ -14,6 +14,20 @@ from ._tiles import size
 from ._tracked import Tracked
 from ._values import Expected
 
+TILE_BYTES = 8 * 2**20
+"""What a tile may need; as many as there are cores are checked at a time."""
+
+HELD_BYTES = 256 * 2**20
+"""The same where all inputs must be read for each tile, two at a time; at most."""
+
+
+def held_bytes(own: int) -> int:
+    """What such a tile may need in a process whose blocks have `own` bytes.
+
+    Needs are estimated from above, so that two of these tiles are half of its own.
+    """
+    return max(min(own * 5 // 8, HELD_BYTES), min(TILE_BYTES, HELD_BYTES))
+
 
 @dataclass(frozen=True, slots=True)
 class InputOracle:
@@ -28,6 +42,11 @@ class InputOracle:
     def block(self, index: Index) -> Expected:
         """What a part of the array holds."""
         return Expected(self.source.read(index), None)
+
+    @property
+    def limit(self) -> int:
+        """Bytes that a tile may need."""
+        return TILE_BYTES
 
     def cost(self, index: Index) -> int:
         """Bytes that `block` needs."""
@@ -44,6 +63,7 @@ class OutputOracle:
         shape: Of the output.
         sources: Of the inputs.
         model: How the runtime rounds; None where results must be equal.
+        held: Bytes that a tile may need which reads all inputs.
     """
 
     case: Case
@@ -51,18 +71,38 @@ class OutputOracle:
     shape: tuple[int, ...]
     sources: tuple[Source, ...]
     model: Model | None
+    held: int = HELD_BYTES
 
     def block(self, index: Index) -> Expected:
         """What a part of the array holds."""
-        found = self.case.expected(self.number, index, self.sources, self.model)
+        found = self.case.expected(
+            self.number, index, self.sources, self.model, streamed=self.streamed
+        )
         if isinstance(found, Tracked):
             return Expected(found.value, found.bound)
         return Expected(np.asarray(found), None)
 
+    @property
+    def streamed(self) -> bool:
+        """Whether inputs are read piece by piece: one element depends on too much to hold."""
+        first = self._needs(tuple(slice(0, min(1, n)) for n in self.shape))
+        return self.case.stream is not None and self._each * sum(map(size, first)) > self.held
+
+    @property
+    def limit(self) -> int:
+        """Bytes that a tile may need; a streamed one reads everything, so there must be few."""
+        return self.held if self.streamed else TILE_BYTES
+
     def cost(self, index: Index) -> int:
         """Bytes that `block` needs: values and bounds, and as much again on the way."""
-        each = 16 if self.model is None else 48
-        return each * (size(index) + sum(map(size, self._needs(index))))
+        if self.streamed and self.case.stream is not None:
+            held = self.case.stream.elements(index, tuple(s.shape for s in self.sources))
+            return self._each * (size(index) + held)
+        return self._each * (size(index) + sum(map(size, self._needs(index))))
+
+    @property
+    def _each(self) -> int:
+        return 16 if self.model is None else 48
 
     def _needs(self, index: Index) -> tuple[Index, ...]:
         return self.case.needs(self.number, index, tuple(s.shape for s in self.sources))

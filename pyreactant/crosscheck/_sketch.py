@@ -30,19 +30,12 @@ _WORK = FULL_CHECK_WORK // 8
 
 _SIDE = 16  # of the tile of each block that the oracle computes
 
-_FACTORS = {
-    "matmul": ((0, False), (1, False)),
-    "matmul_transposed": ((0, False), (1, True)),
-    "gram": ((0, True), (0, False)),
-}
-"""Programs that are one product of matrices: number of the input of each factor, transposed?"""
-
 
 def is_large_product(run: CaseRun) -> bool:
     """Whether a run is of a product that is too large for its oracle."""
-    if run.case.name not in _FACTORS:
+    if not run.case.factors:
         return False
-    number, transposed = _FACTORS[run.case.name][0]
+    number, transposed = run.case.factors[0]
     summed = run.plans[f"input {number}"].shape[0 if transposed else 1]
     return math.prod(run.plans["output 0"].shape) * summed > _WORK
 
@@ -54,7 +47,7 @@ def sketch(run: CaseRun, sources: Sequence[Source]) -> Check | None:
         return None
     x, y = _factors(run, sources)
     shardings = []
-    for number, transposed in _FACTORS[run.case.name]:
+    for number, transposed in run.case.factors:
         sharding = run.plans[f"input {number}"].sharding
         axes = sharding.axes(2)
         shardings.append(NamedSharding(sharding.mesh, axes[::-1] if transposed else axes))
@@ -87,7 +80,7 @@ def sample(
 def _factors(run: CaseRun, sources: Sequence[Source]) -> list[Source]:
     return [
         _Transposed(sources[number]) if transposed else sources[number]
-        for number, transposed in _FACTORS[run.case.name]
+        for number, transposed in run.case.factors
     ]
 
 

@@ -44,7 +44,9 @@ class Tracked(NDArrayOperatorsMixin):
 
     def __init__(self, value: Any, bound: Any, model: Model) -> None:
         self.value = np.asarray(value)
-        self.bound = np.broadcast_to(np.asarray(bound, np.float64), self.value.shape)
+        self.bound = np.asarray(bound, np.float64)
+        if self.bound.shape != self.value.shape:
+            self.bound = np.broadcast_to(self.bound, self.value.shape)
         self.model = model
 
     shape = property(lambda self: self.value.shape)
@@ -54,6 +56,11 @@ class Tracked(NDArrayOperatorsMixin):
     T = property(lambda self: np.transpose(self))
     real = property(lambda self: np.real(self))
     imag = property(lambda self: np.imag(self))
+
+    @property
+    def narrow(self) -> np.ndarray:
+        """The bound, with length 1 along dimensions in which it is everywhere the same."""
+        return self.bound[tuple(slice(None) if step else slice(1) for step in self.bound.strides)]
 
     @property
     def allowed(self) -> np.ndarray:
@@ -164,10 +171,12 @@ def as_tracked(x: Any, model: Model) -> Tracked:
 
 def rounded(value: Any, error: Any, relative: float, model: Model) -> Tracked:
     """A result with the error that it inherits, and one rounding of its own."""
-    bound = np.abs(value) + error
+    # relative * (|value| + error) + error + tiny; `error` may be narrow.
+    bound = np.asarray(np.abs(value))
     bound *= relative
-    bound += error
-    bound += model.tiny
+    grown = error * (1 + relative)
+    grown += model.tiny
+    bound += grown
     return Tracked(value, bound, model)
 
 

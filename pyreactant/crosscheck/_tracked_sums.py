@@ -1,6 +1,7 @@
 """Error bounds of sums, products of matrices and Fourier transforms, in any order."""
 
 import math
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -10,13 +11,37 @@ from ._tracked import FUNCTIONS, UFUNCS, Tracked, UnknownOperationError, as_trac
 
 
 def _sum(x: Tracked, axis: Any = None, *, keepdims: bool = False) -> Tracked:
-    n, size = _length(x, axis), np.abs(x.value) + x.bound
-    how: Any = {"axis": axis, "keepdims": keepdims}
-    z, error = x.value.sum(**how), x.bound.sum(**how)
-    rounding = x.model.sum_error(
-        n, size.sum(**how), np.abs(z) + error, np.sqrt(np.square(size).sum(**how))
-    )
-    return Tracked(z, error + rounding + n * x.model.tiny, x.model)
+    how = {"axis": axis, "keepdims": keepdims}
+    return _from_sums(x.model, _length(x, axis), *_sums(x, how))
+
+
+def sum_of(parts: Iterable[Any]) -> Any:
+    """The sum of all elements of arrays that come one by one, Tracked or not."""
+    total: Any = None
+    model: Model | None = None
+    for part in parts:
+        if isinstance(part, Tracked):
+            model = part.model
+            found: Any = (part.size, *_sums(part, {}))
+            total = found if total is None else [a + b for a, b in zip(total, found, strict=True)]
+        else:
+            total = part.sum() + (0 if total is None else total)
+    return np.asarray(total) if model is None else _from_sums(model, *total)
+
+
+def _sums(x: Tracked, how: dict[str, Any]) -> tuple[Any, Any, Any, Any]:
+    """Of the values, of their bounds, of the sizes that both allow, and of these squared."""
+    size, error = np.abs(x.value), np.zeros(())
+    if x.narrow.any():
+        size += x.bound
+        error = x.bound.sum(**how)
+    absolute = size.sum(**how)
+    return x.value.sum(**how), error, absolute, np.square(size, out=np.asarray(size)).sum(**how)
+
+
+def _from_sums(model: Model, n: int, z: Any, error: Any, absolute: Any, squares: Any) -> Tracked:
+    rounding = model.sum_error(n, absolute, np.abs(z) + error, np.sqrt(squares))
+    return Tracked(z, error + rounding + n * model.tiny, model)
 
 
 def _mean(x: Tracked, axis: Any = None, *, keepdims: bool = False) -> Tracked:
@@ -71,10 +96,20 @@ def _norms(x: Tracked, axis: int) -> tuple[np.ndarray, np.ndarray]:
     """Euclidean norms of the values and of the bounds along one dimension."""
     # Sums of squares round too, by far less than this.
     slack = 1 + x.shape[axis] * 2.0**-52
-    value = np.sqrt(np.square(np.abs(x.value)).sum(axis=axis)) * slack
-    if not any(x.bound.strides) and (not x.size or x.bound.flat[0] == 0):
+    value = np.sqrt(_squares(x.value, axis)) * slack
+    if not x.narrow.any():
         return value, np.zeros(value.shape)
-    return value, np.sqrt(np.square(x.bound).sum(axis=axis)) * slack
+    return value, np.sqrt(_squares(x.bound, axis)) * slack
+
+
+def _squares(x: np.ndarray, axis: int) -> Any:
+    """Sums of squared sizes along a dimension, without another array."""
+    if np.iscomplexobj(x):
+        return _squares(x.real, axis) + _squares(x.imag, axis)
+    if axis % x.ndim == x.ndim - 1:
+        return np.einsum("...i,...i->...", x, x)
+    moved = np.moveaxis(x, axis, -2)
+    return np.einsum("...ij,...ij->...j", moved, moved)
 
 
 def _einsum(subscripts: str, *operands: Any) -> Tracked:
@@ -130,9 +165,9 @@ def _fourier(transform: Any, inverse: bool) -> Any:
         n = x.shape[axis]
         steps = math.ceil(math.log2(max(n, 2))) + 2
         z = transform(x.value, axis=axis)
-        norm = np.sqrt(np.square(np.abs(z)).sum(axis=axis, keepdims=True))
+        norm = np.expand_dims(np.sqrt(_squares(z, axis)), axis)
         # A transform multiplies Euclidean norms by sqrt(n), its inverse divides by it.
-        grown = np.sqrt(np.square(x.bound).sum(axis=axis, keepdims=True))
+        grown = np.expand_dims(np.sqrt(_squares(x.bound, axis)), axis)
         grown = grown / math.sqrt(n) if inverse else grown * math.sqrt(n)
         u = x.model.roundoff + x.model.operand_roundoff
         return Tracked(z, grown + 16 * steps * u * (norm + grown) + n * x.model.tiny, x.model)

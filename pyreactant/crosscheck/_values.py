@@ -1,14 +1,15 @@
 """Compare the elements of a block with what they should be, tile by tile."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from .._dtypes import EXTENDED, as_dtype
-from .._tolerance import _finfo
+from .._sharding import Index
+from .._tolerance import finfo
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +24,10 @@ class Expected:
 
     value: np.ndarray
     bound: np.ndarray | None
+
+    def part(self, inside: Index) -> "Expected":
+        """A part of the tile."""
+        return Expected(self.value[inside], None if self.bound is None else self.bound[inside])
 
     def allowed(self, dtype: np.dtype[Any]) -> np.ndarray:
         """The bound and one unit in the last place, so that a neighbouring number passes too."""
@@ -96,9 +101,33 @@ def compare(got: np.ndarray, expected: Expected, start: tuple[int, ...] = ()) ->
     if not got.size:
         return Numbers()
     start = start or (0,) * got.ndim
+    if got.size > _AT_ONCE and len(got) > 1:
+        return join(_in_pieces(got, expected, start))
     if expected.bound is None:
         return _compare_exact(got, expected.value, start)
     return _compare_rounded(got, expected, start)
+
+
+_AT_ONCE = 2**18
+"""Elements; what comes between takes several times their memory."""
+
+
+def _in_pieces(got: np.ndarray, expected: Expected, start: tuple[int, ...]) -> Iterator[Numbers]:
+    step = max(1, len(got) * _AT_ONCE // got.size)
+    for first in range(0, len(got), step):
+        rows = slice(first, first + step)
+        yield compare(got[rows], expected.part((rows,)), (start[0] + first, *start[1:]))
+
+
+def compare_copies(
+    parts: Sequence[np.ndarray], expected: Expected, start: tuple[int, ...] = ()
+) -> list[Numbers]:
+    """The same for copies of a tile; what has the first one's bits needs no comparison."""
+    found: list[Numbers] = []
+    for part in parts:
+        same = bool(found) and not _differ(part, parts[0]).any()
+        found.append(found[0] if same else compare(part, expected, start))
+    return found
 
 
 def fits(got: np.ndarray, expected: Expected) -> bool:
@@ -120,38 +149,41 @@ def _compare_exact(got: np.ndarray, expected: np.ndarray, start: tuple[int, ...]
         error = np.where(finite, error, 0.0)
         sizes = np.where(np.isfinite(value), np.abs(value), 0.0)
         ulps = float((error / ulp(sizes, got.dtype)).max()) if got.dtype.kind in "fcV" else 0.0
+        squares = float(np.square(error).sum()), float(np.square(sizes).sum())
     at = np.unravel_index(int(np.argmax(np.where(wrong, 1 + error, 0.0))), got.shape)
     return Numbers(
-        got.size, float(error.max()), 0.0, math.inf, ulps, float(np.square(error).sum()),
-        float(np.square(sizes).sum()), found, int((wrong & ~finite).sum()), 0,
-        _worst(at, start, got, wanted, 0.0),
+        got.size, float(error.max()), 0.0, math.inf, ulps, *squares, found,
+        int((wrong & ~finite).sum()), 0, _worst(at, start, got, wanted, 0.0),
     )  # fmt: skip
 
 
 def _compare_rounded(got: np.ndarray, expected: Expected, start: tuple[int, ...]) -> Numbers:
-    value, largest = expected.value, float(_finfo(got.dtype).max)
+    value = expected.value
     assert expected.bound is not None
     with np.errstate(all="ignore"):
         held = got.astype(value.dtype)
         allowed = expected.allowed(got.dtype)
-        error = np.abs(held - value)
-        finite = np.isfinite(held) & np.isfinite(value)
-        if finite.all():
-            right = error <= allowed
-        else:
-            right = np.where(finite, error <= allowed, _same_pattern(held, value, allowed, largest))
-            error = np.where(finite, error, 0.0)
+        error, sizes = np.abs(held - value), np.abs(value)
         ratio = error / allowed
-        ratio = np.where(~right & ~(ratio > 1), np.inf, np.nan_to_num(ratio, posinf=np.inf))
-        sizes = np.abs(value) if finite.all() else np.where(finite, np.abs(value), 0.0)
+        finite: Any = np.True_
+        right: Any = np.True_
+        at = int(np.argmax(ratio))  # the first NaN, if there is one
+        if not ratio.flat[at] <= 1:
+            finite = np.isfinite(held) & np.isfinite(value)
+            largest = float(finfo(got.dtype).max)
+            right = np.where(finite, error <= allowed, _same_pattern(held, value, allowed, largest))
+            error, sizes = np.where(finite, error, 0.0), np.where(finite, sizes, 0.0)
+            ratio = error / allowed
+            ratio = np.where(~right & ~(ratio > 1), np.inf, np.nan_to_num(ratio, posinf=np.inf))
+            at = int(np.argmax(ratio))
         ulps = float((error / ulp(sizes, got.dtype)).max())
-    at = np.unravel_index(int(np.argmax(ratio)), got.shape)
-    wrong = int(got.size - np.count_nonzero(right))
+        squares = float(np.vdot(error, error)), float(np.vdot(sizes, sizes))
+    worst = np.unravel_index(at, got.shape)
+    wrong = int(np.count_nonzero(~right))
     return Numbers(
-        got.size, float(error.max()), float(allowed[at]), float(ratio[at]), ulps,
-        float(np.vdot(error, error)), float(np.vdot(sizes, sizes)), wrong,
-        int((~finite & ~right).sum()), int((~finite & right).sum()),
-        _worst(at, start, got, value, float(allowed[at])) if wrong else None,
+        got.size, float(error.max()), float(allowed[worst]), float(ratio[worst]), ulps, *squares,
+        wrong, int(np.count_nonzero(~finite & ~right)), int(np.count_nonzero(~finite & right)),
+        _worst(worst, start, got, value, float(allowed[worst])) if wrong else None,
     )  # fmt: skip
 
 
@@ -167,11 +199,14 @@ def _same_pattern(
 
 
 def ulp(sizes: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
-    """The distance of neighbouring numbers of a type around numbers of these sizes."""
-    info = _finfo(dtype)
-    _, exponent = np.frexp(sizes)
-    lowest = round(math.log2(float(info.tiny))) + 1
-    return np.ldexp(float(info.eps), np.maximum(exponent, lowest) - 1)
+    """The distance of neighbouring numbers of a type around numbers of these sizes (float64)."""
+    info = finfo(dtype)
+    # A number without its mantissa is the power of two below it.
+    powers = (np.asarray(sizes).view(np.uint64) & _EXPONENT).view(np.float64)
+    return np.maximum(powers, float(info.tiny)) * float(info.eps)
+
+
+_EXPONENT = np.uint64(0x7FF0_0000_0000_0000)
 
 
 def _differ(got: np.ndarray, wanted: np.ndarray) -> np.ndarray:

@@ -8,5 +8,6 @@ from ._case import Case as Case
 from ._case import Input as Input
 from ._case import Layout as Layout
 from ._case import Output as Output
+from ._case import Stream as Stream
 from ._find import CASES as CASES
 from ._find import find_case as find_case

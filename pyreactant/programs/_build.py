@@ -8,7 +8,7 @@ import numpy as np
 from .._mesh import Mesh
 from .._program import Program
 from .._sharding import Index
-from ._case import Case, Input, Layout, Output, Shape, no_count, no_static
+from ._case import Case, Input, Layout, Output, Shape, Stream, no_count, no_static
 from ._letters import Letters
 
 REALS = ("float32", "float64", "bfloat16", "float16")
@@ -28,6 +28,8 @@ def letter_case(
     communicated: Callable[[Mesh, Layout, int, str], int | None] = no_count,
     static: Callable[[int], Mapping[str, Any]] = no_static,
     exact: bool = False,
+    stream: Stream | None = None,
+    factors: tuple[tuple[int, bool], ...] = (),
 ) -> Case:
     """The case of a program whose arrays are all of one dtype.
 
@@ -44,6 +46,8 @@ def letter_case(
         communicated: See `Case`.
         static: See `Case`.
         exact: See `Case`.
+        stream: See `Case`.
+        factors: See `Case`.
     """
 
     def inputs(n: int, dtype: str) -> tuple[Input, ...]:
@@ -82,6 +86,8 @@ def letter_case(
         exact=exact,
         random=True,
         contracted=letters.contracted,
+        stream=stream,
+        factors=factors,
         communicated=communicated,
     )
 

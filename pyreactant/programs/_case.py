@@ -39,6 +39,24 @@ def no_count(mesh: Mesh, layout: Layout, size: int, dtype: str) -> int | None:
     return None
 
 
+Read = Callable[[int, Index], Any]
+"""A part of an input by its number, as oracles take it: an array, or a Tracked one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """An oracle that reads its inputs piece by piece, for blocks that depend on very much.
+
+    Attributes:
+        block: As `Case.oracle`, but with `Read` in place of the parts:
+            ``block(output, index, read, shapes)``.
+        elements: How many numbers it holds at once: ``elements(index, shapes)``.
+    """
+
+    block: Callable[[int, Index, Read, tuple[Shape, ...]], Any]
+    elements: Callable[[Index, tuple[Shape, ...]], int]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Case:
     """A program with its inputs, layouts, oracle and what is known of its sums and traffic.
@@ -58,10 +76,14 @@ class Case:
             on: ``needs(output, index, shapes)`` with the shapes of the inputs.
         oracle: That block from exactly those parts: ``oracle(output, index, parts, shapes)``. It
             takes NumPy arrays, or Tracked ones where results are rounded. None: no oracle.
+        stream: The same for large inputs, if it can be done.
         exact: Whether results must be equal bit by bit in every dtype.
         random: Whether all sums run over data without structure (see `Model.random`).
         contracted: The (input, dimension) of which each element of an output needs all, as it
             sums over it, sorts it or divides by its sum.
+        factors: The two matrices whose product the program is: for each the number of the input,
+            and whether it is transposed. () for what is no such product. Large ones are checked
+            by Freivalds' method.
         communicated: Bytes that a device receives, at most, by the algorithm that the program's
             module names: ``communicated(mesh, layout, size, dtype)``, or None.
     """
@@ -75,10 +97,12 @@ class Case:
     candidates: Callable[[Mesh, int], Iterable[Layout]]
     needs: Callable[[int, Index, tuple[Shape, ...]], tuple[Index, ...]]
     oracle: Callable[[int, Index, tuple[Any, ...], tuple[Shape, ...]], Any] | None
+    stream: Stream | None = None
     static: Callable[[int], Mapping[str, Any]] = no_static
     exact: bool = False
     random: bool = False
     contracted: Callable[[int], tuple[tuple[int, int], ...]] = no_contraction
+    factors: tuple[tuple[int, bool], ...] = ()
     communicated: Callable[[Mesh, Layout, int, str], int | None] = no_count
 
     @property
@@ -127,6 +151,8 @@ class Case:
         index: Index,
         sources: tuple[Source, ...],
         model: "Model | None",
+        *,
+        streamed: bool = False,
     ) -> "Tracked | np.ndarray":
         """One block of an output by the oracle, from the parts of the inputs that it needs.
 
@@ -137,18 +163,16 @@ class Case:
             index: The block.
             sources: Of the inputs.
             model: How the runtime rounds; None for exact results.
+            streamed: By `stream`.
         """
-        from ..crosscheck._tracked import track
-
         if self.oracle is None:
             raise NotImplementedError(f"program {self.name!r} has no oracle")
         shapes = tuple(one.shape for one in sources)
+        read = _reader(sources, model)
+        if streamed and self.stream is not None:
+            return self.stream.block(output, index, read, shapes)
         needs = self.needs(output, index, shapes)
-        parts: list[Any] = [one.read(part) for one, part in zip(sources, needs, strict=True)]
-        if model is not None:
-            # Indices and other whole numbers choose; they are not rounded.
-            parts = [track(a, model) if a.dtype.kind not in "biu" else a for a in parts]
-        return self.oracle(output, index, tuple(parts), shapes)
+        return self.oracle(output, index, tuple(map(read, range(len(needs)), needs)), shapes)
 
     @classmethod
     def of(cls, program: Program) -> "Case":
@@ -160,3 +184,19 @@ class Case:
         from ._user import case_of
 
         return case_of(program)
+
+
+def _reader(sources: tuple[Source, ...], model: "Model | None") -> Read:
+    from ..crosscheck._tracked import track
+
+    def read(number: int, part: Index) -> Any:
+        array = sources[number].read(part)
+        # Indices and other whole numbers choose; they are not rounded.
+        return array if model is None or array.dtype.kind in "biu" else track(array, model)
+
+    return read
+
+
+def pieces(n: int, of: int) -> list[slice]:
+    """The range of n in slices of some length."""
+    return [slice(start, min(start + of, n)) for start in range(0, n, of)]

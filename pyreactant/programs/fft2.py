@@ -10,8 +10,9 @@ import numpy as np
 
 from .._dtypes import as_dtype
 from .._mesh import Mesh
+from .._sharding import Index
 from ._build import letter_case
-from ._case import Layout
+from ._case import Layout, Read, Shape, Stream, pieces
 from ._letters import Letters
 from ._traffic import all_to_all
 
@@ -39,7 +40,27 @@ def _communicated(mesh: Mesh, layout: Layout, size: int, dtype: str) -> int | No
     return 2 * all_to_all(block, LETTERS.cut_of("i", mesh, axes) * LETTERS.cut_of("j", mesh, axes))
 
 
+_ROWS = 32  # that are transformed at a time
+
+
+def _bands(output: int, index: Index, read: Read, shapes: tuple[Shape, ...]) -> Any:
+    """Rows first; of each only the columns that are wanted are kept."""
+    rows, columns = shapes[0]
+    wanted = np.arange(index[1].start, index[1].stop)
+    parts = [
+        np.take(np.fft.fft(read(0, (some, slice(0, columns))), axis=1), wanted, axis=1)
+        for some in pieces(rows, _ROWS)
+    ]
+    return np.fft.fft(np.concatenate(parts), axis=0)[index[0]]
+
+
+def _held(index: Index, shapes: tuple[Shape, ...]) -> int:
+    rows, columns = shapes[0]
+    return 2 * rows * (index[1].stop - index[1].start) + 2 * _ROWS * columns
+
+
 CASE = letter_case(
     "fft2", "two-dimensional Fourier transform", LETTERS, oracle,
     dtypes=("complex64", "complex128"), communicated=_communicated,
+    stream=Stream(_bands, _held),
 )  # fmt: skip

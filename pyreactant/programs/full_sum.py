@@ -5,14 +5,17 @@ Communicated bytes: each device sums its block, then these numbers are summed (a
 
 from typing import Any
 
+from .._sharding import Index
 from ._build import NUMBERS, letter_case
+from ._case import Read, Shape, Stream, pieces
 from ._letters import Letters
 from ._traffic import reduced
+from .row_sum import kept
 
 
 def body(x: Any) -> Any:
     """JAX."""
-    return x.sum(dtype=x.dtype)
+    return x.sum(dtype=kept(x))
 
 
 def oracle(x: Any) -> Any:
@@ -22,7 +25,22 @@ def oracle(x: Any) -> Any:
 
 LETTERS = Letters("ij->")
 
+_ROWS = 64  # that are summed at a time
+
+
+def _by_rows(output: int, index: Index, read: Read, shapes: tuple[Shape, ...]) -> Any:
+    from ..crosscheck._tracked_sums import sum_of
+
+    rows, columns = shapes[0]
+    return sum_of(read(0, (some, slice(0, columns))) for some in pieces(rows, _ROWS))
+
+
+def _held(index: Index, shapes: tuple[Shape, ...]) -> int:
+    return _ROWS * shapes[0][1]
+
+
 CASE = letter_case(
     "full_sum", "sum of all elements", LETTERS, oracle, dtypes=NUMBERS,
     default_size=32, communicated=reduced(LETTERS),
+    stream=Stream(_by_rows, _held),
 )  # fmt: skip

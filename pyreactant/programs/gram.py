@@ -69,5 +69,6 @@ CASE = replace(
     needs=_needs,
     oracle=_block,
     contracted=lambda output: ((0, 0),),
+    factors=((0, True), (0, False)),
     communicated=_communicated,
 )

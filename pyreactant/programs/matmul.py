@@ -47,5 +47,6 @@ CASE = letter_case(
     oracle,
     dtypes=NUMBERS,
     extra=_reference,
+    factors=((0, False), (1, False)),
     communicated=_communicated,
 )

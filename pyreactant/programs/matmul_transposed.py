@@ -25,5 +25,5 @@ LETTERS = Letters("mk,nk->mn")
 
 CASE = letter_case(
     "matmul_transposed", "product with a transposed matrix", LETTERS, oracle, dtypes=NUMBERS,
-    communicated=reduced(LETTERS),
+    factors=((0, False), (1, True)), communicated=reduced(LETTERS),
 )  # fmt: skip

@@ -10,8 +10,9 @@ import numpy as np
 
 from .._dtypes import as_dtype
 from .._mesh import Mesh
+from .._sharding import Index
 from ._build import letter_case
-from ._case import Layout
+from ._case import Layout, Read, Shape, Stream, pieces
 from ._letters import Letters
 from ._traffic import all_reduce
 
@@ -50,7 +51,31 @@ def forward(letters: Letters, mesh: Mesh, axes: Any, size: int, dtype: str) -> i
     )
 
 
+_COLUMNS = 128  # of weights that are read at a time
+
+
+def _by_columns(output: int, index: Index, read: Read, shapes: tuple[Shape, ...]) -> Any:
+    (b, o), (i, h) = index, (slice(0, n) for n in shapes[1])
+    x = read(0, (b, i))
+    hidden = np.concatenate(
+        [np.tanh(x @ read(1, (i, some)) + read(2, (some,))) for some in pieces(h.stop, _COLUMNS)],
+        axis=1,
+    )
+    columns = (
+        slice(o.start + s.start, o.start + s.stop) for s in pieces(o.stop - o.start, _COLUMNS)
+    )
+    return np.concatenate(
+        [hidden @ read(3, (h, some)) + read(4, (some,)) for some in columns], axis=1
+    )
+
+
+def _held(index: Index, shapes: tuple[Shape, ...]) -> int:
+    (i, h), rows = shapes[1], index[0].stop - index[0].start
+    return rows * (i + 2 * h + (index[1].stop - index[1].start)) + _COLUMNS * max(i, h)
+
+
 CASE = letter_case(
     "perceptron", "two layers with tanh", LETTERS, oracle, dtypes=("float32", "float64"),
     scales={1: weight_scale, 3: weight_scale}, communicated=_communicated,
+    stream=Stream(_by_columns, _held),
 )  # fmt: skip

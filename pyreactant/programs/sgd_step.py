@@ -3,10 +3,13 @@
 Communicated bytes: those of the gradient; the step itself is local.
 """
 
+from dataclasses import replace
 from typing import Any
 
+from .._sharding import Index
 from . import perceptron_gradient
 from ._build import letter_case
+from ._case import Shape
 from .perceptron import weight_scale
 
 RATE = 0.25
@@ -26,7 +29,17 @@ def oracle(x: Any, w: Any, c: Any, v: Any, d: Any, t: Any) -> Any:
 
 LETTERS = perceptron_gradient.LETTERS
 
-CASE = letter_case(
-    "sgd_step", "one step of gradient descent", LETTERS, oracle, dtypes=("float32", "float64"),
-    scales={1: weight_scale, 3: weight_scale}, communicated=perceptron_gradient.communicated,
+
+def _block(output: int, index: Index, parts: tuple[Any, ...], shapes: tuple[Shape, ...]) -> Any:
+    weights, gradient = parts[1 + output], perceptron_gradient.gradient(output, *parts)
+    return LETTERS.block(output, index, weights - RATE * gradient)
+
+
+CASE = replace(
+    letter_case(
+        "sgd_step", "one step of gradient descent", LETTERS, oracle,
+        dtypes=("float32", "float64"), scales={1: weight_scale, 3: weight_scale},
+        communicated=perceptron_gradient.communicated,
+    ),
+    oracle=_block,
 )  # fmt: skip

@@ -170,8 +170,12 @@ class ShortOperands(Mutant):
         if not args:
             raise NotApplicableError
         short = as_dtype("bfloat16")
+
+        def rounds(arg: np.ndarray) -> bool:
+            return arg.dtype.kind == "f" and arg.itemsize > short.itemsize
+
         return call.again([
-            arg.astype(short).astype(arg.dtype) if arg.dtype == np.float32 else arg for arg in args
+            arg.astype(short).astype(arg.dtype) if rounds(arg) else arg for arg in args
         ])  # fmt: skip
 
 
@@ -305,10 +309,10 @@ def _column_major_bytes(block: np.ndarray) -> np.ndarray:
 
 def short_values(name: str) -> Callable[[np.ndarray], np.ndarray]:
     def short(block: np.ndarray) -> np.ndarray:
-        if block.dtype.kind not in "fc" or block.itemsize < 4:
-            raise NotApplicableError
         if block.dtype.kind == "c":
             return (short(block.real) + 1j * short(block.imag)).astype(block.dtype)
+        if block.dtype.kind != "f" or block.itemsize <= max(2, as_dtype(name).itemsize):
+            raise NotApplicableError
         return block.astype(as_dtype(name)).astype(block.dtype)
 
     return short
@@ -389,6 +393,7 @@ def mutants() -> list[Mutant]:
         Altered("bfloat16 results", short, all_blocks(short_values("bfloat16"))),
         Altered("bfloat16 results of one device", short, _first(short_values("bfloat16"))),
         Altered("float16 results", short, all_blocks(short_values("float16"))),
+        Altered("float32 results", short, all_blocks(short_values("float32"))),
         ShortOperands("bfloat16 operands"),
         Altered("block of NaN", memory, _first(_not_a_number)),
         Altered("block of zeros", memory, _first(np.zeros_like)),

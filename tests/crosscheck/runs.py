@@ -13,6 +13,7 @@ import pytest
 from pyreactant import _runtime
 from pyreactant.crosscheck._report import Report
 from pyreactant.crosscheck._run import crosscheck
+from tests import harness
 
 STAND_IN = "standin"
 """The JAX runtime under another name: what is tested is the comparison, not a second runtime."""
@@ -38,7 +39,9 @@ def second_runtime(folder: Path) -> Iterator[None]:
 def small(program: Any, **options: Any) -> Report:
     """Two processes with two CPU devices each, and little arrays."""
     usual = {"processes": 2, "devices_per_process": 2, "platform": "cpu", "backends": "jax"}
-    return crosscheck(program, **{**usual, **options})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XLA_FLAGS", harness.QUICK_COMPILING)
+        return crosscheck(program, **{**usual, **options})
 
 
 def copy(runs: Path, folder: Path) -> Path:

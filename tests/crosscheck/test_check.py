@@ -2,6 +2,8 @@
 
 import json
 from dataclasses import replace
+from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,13 +13,14 @@ import pyreactant as pr
 from pyreactant._array import Shard
 from pyreactant._dtypes import as_dtype
 from pyreactant._errors import MismatchError
-from pyreactant._source import Source
-from pyreactant.crosscheck import _check, _execute, _sketch
+from pyreactant._sharding import Index
+from pyreactant._source import RandomSource, Source
+from pyreactant.crosscheck import _check, _execute, _oracle, _sketch, _values
 from pyreactant.crosscheck._check import check_blocks, check_inputs
 from pyreactant.crosscheck._execute import CaseRun, digest, run_case
 from pyreactant.crosscheck._held import Held
-from pyreactant.crosscheck._tiles import around, cut, size
-from pyreactant.crosscheck._values import Expected, compare, join, ulp
+from pyreactant.crosscheck._tiles import around, cut, merge, size
+from pyreactant.crosscheck._values import Expected, compare, compare_copies, join, ulp
 from pyreactant.crosscheck._verdict import BlockVerdict, Kind
 from pyreactant.programs import Layout, find_case
 
@@ -174,6 +177,69 @@ def test_tiles_keep_to_their_limit_and_cover_the_block() -> None:
     assert list(cut(block, lambda _: 1000, 10)) == [block]
 
 
+def test_tiles_are_cut_for_the_dearest_of_them() -> None:
+    def so_far(index: Index) -> int:  # a sum of all before
+        return (index[0].stop - index[0].start) * index[1].stop
+
+    tiles = list(cut((slice(0, 64), slice(0, 64)), so_far, 512))
+    assert tiles[0] == (slice(0, 8), slice(0, 64))
+    assert max(map(so_far, tiles)) == 512
+
+
+def test_blocks_that_need_the_same_are_computed_together() -> None:
+    blocks = [
+        (slice(8 * row, 8 * row + 8), slice(4 * column, 4 * column + 4))
+        for row in range(2)
+        for column in range(4)
+    ]
+    assert merge(blocks, size) == blocks
+
+    def with_rows(index: Index) -> int:
+        return size((index[0], slice(0, 16)))
+
+    assert sorted(merge(blocks, with_rows), key=str) == [
+        (slice(0, 8), slice(0, 16)),
+        (slice(8, 16), slice(0, 16)),
+    ]
+    assert merge(blocks, lambda _: 1000) == [(slice(0, 16), slice(0, 16))]
+    assert merge([()], size) == [()]
+    assert merge([], size) == []
+
+
+def test_a_copy_that_differs_is_compared_for_itself() -> None:
+    right, wrong = np.ones(4, np.float32), np.array([1, 1, 2, 1], np.float32)
+    found = compare_copies([right, right.copy(), wrong, right], _expected(np.ones(4)), (10,))
+    assert [one.wrong for one in found] == [0, 0, 1, 0]
+    assert found[2].worst is not None
+    assert found[2].worst["element"] == [12]
+
+
+@pytest.mark.parametrize("name", ["fft2", "full_sum", "perceptron"])
+def test_large_inputs_are_read_in_pieces(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = run_case(find_case(name), size=256, mesh=MESH, calls=1)
+    assert all(verdict.passed for verdict in flat(check_blocks(run)))
+    monkeypatch.setattr(_oracle, "HELD_BYTES", 2**20)
+    largest = []
+    real = RandomSource.read
+
+    def read(source: RandomSource, index: Index) -> np.ndarray:
+        largest.append(size(index))
+        return real(source, index)
+
+    monkeypatch.setattr(RandomSource, "read", read)
+    assert all(verdict.passed for verdict in flat(check_blocks(run)))
+    assert max(largest) <= 256 * 128
+    for zeroed in (0, 3):
+        values = run.arrays["output 0"].addressable_shards
+        shards = list(values)
+        bad = shards[zeroed].data.copy()
+        bad[...] = 0
+        shards[zeroed] = replace(shards[zeroed], _read=partial(np.copy, bad))
+        arrays: Any = {**run.arrays, "output 0": SimpleNamespace(addressable_shards=shards)}
+        verdicts = flat(check_blocks(replace(run, arrays=arrays)))
+        assert [v.device for v in verdicts if not v.passed] == [shards[zeroed].device.position]
+
+
 def test_a_tile_around_an_element_stays_in_its_block() -> None:
     block = (slice(8, 16), slice(0, 100))
     assert around(block, [8, 99], 16) == (slice(8, 16), slice(84, 100))
@@ -233,6 +299,12 @@ def test_exact_values_are_compared_bit_by_bit() -> None:
     )  # fmt: skip
 
 
+def test_a_process_without_blocks_has_nothing_to_compare(product: CaseRun) -> None:
+    arrays: Any = {**product.arrays, "output 0": SimpleNamespace(addressable_shards=[])}
+    (verdicts,) = check_blocks(replace(product, arrays=arrays))
+    assert [verdict.kinds for verdict in verdicts] == [(Kind.FEWER_DEVICES,)] * 8
+
+
 def test_scalars_and_empty_blocks_are_compared() -> None:
     assert compare(np.array(1.0, np.float32), _expected(1.0)).wrong == 0
     assert compare(np.array(2.0, np.float32), _expected(1.0)).wrong == 1
@@ -241,11 +313,14 @@ def test_scalars_and_empty_blocks_are_compared() -> None:
     assert join([]).wrong == 0
 
 
-def test_numbers_of_tiles_add_up() -> None:
+def test_numbers_of_tiles_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
     random = np.random.default_rng(0)
     value = random.standard_normal((8, 8))
     got = (value + 0.1).astype(np.float32)
     whole = compare(got, _expected(value))
+    monkeypatch.setattr(_values, "_AT_ONCE", 20)
+    assert compare(got, _expected(value)).worst == whole.worst
+    assert compare(got, _expected(value)).wrong == whole.wrong == 64
     parts = [compare(got[:3], _expected(value[:3])), compare(got[3:], _expected(value[3:]), (3, 0))]
     both = join(parts)
     assert (both.wrong, both.error, both.worst) == (whole.wrong, whole.error, whole.worst)

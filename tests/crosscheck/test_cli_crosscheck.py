@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.crosscheck.runs import change_blocks, copy
-from tests.harness import environment
+from tests.harness import QUICK_COMPILING, environment
 
 SMALL = ["-n", "1", "--devices-per-process", "2", "--platform", "cpu", "--backends", "jax"]
 
@@ -21,7 +21,12 @@ def run(
 ) -> subprocess.CompletedProcess[str]:
     argv = [sys.executable, "-m", "pyreactant", *arguments]
     return subprocess.run(
-        argv, env=environment(**settings), cwd=folder, capture_output=True, text=True, timeout=200
+        argv,
+        env=environment(XLA_FLAGS=QUICK_COMPILING, **settings),
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=200,
     )
 
 
@@ -121,6 +126,21 @@ def test_bad_input(
     assert message in ran.stderr
     assert "Traceback" not in ran.stderr
     assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize("backends", ["reactant", "jax,reactant"])
+def test_reactant_without_julia(backends: str, tmp_path: Path) -> None:
+    """Exit code 3 and how to get it, before anything runs; auto goes on with what is here."""
+    settings = {
+        "PYTHON_JULIACALL_EXE": str(tmp_path / "julia"), "PYTHON_JULIACALL_PROJECT": str(tmp_path),
+    }  # fmt: skip
+    ran = run("crosscheck", "--backends", backends, "--size", "8", folder=tmp_path, **settings)
+    assert ran.returncode == 3, ran.stderr
+    assert "backend 'reactant' was asked for, but is not here: " in ran.stderr
+    named = "PYTHON_JULIACALL_EXE must name an executable" in ran.stderr
+    assert named or "pip install 'pyreactant[reactant]', then: pyreactant setup" in ran.stderr
+    assert ran.stdout == ""
+    assert not (tmp_path / "pyreactant-crosschecks").exists()
 
 
 def _left(folder: Path) -> list[str]:

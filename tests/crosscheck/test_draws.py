@@ -4,7 +4,10 @@ import itertools
 
 import pytest
 
-from .draws import draws
+import pyreactant as pr
+from pyreactant.programs import find_case
+
+from .draws import Draw, draws
 
 
 @pytest.mark.usefixtures("backend")
@@ -12,6 +15,16 @@ def test_random_healthy_draws_pass() -> None:
     for draw in itertools.islice(draws(seed=5, devices=8), 40):
         found = draw.run()
         assert found.passed, f"{draw}\n{found.text}"
+
+
+@pytest.mark.usefixtures("backend")
+@pytest.mark.parametrize("name", ["row_sum", "full_sum"])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_short_numbers_are_summed_in_float32(name: str, dtype: str) -> None:
+    """A body that adds in the short type rounds after each addition, and shows on one device."""
+    one, case = pr.Mesh((1,), ("x",), [0]), find_case(name)
+    found = Draw(case, 256, dtype, one, case.layouts(one, 256)[0], 2007064338).run()
+    assert found.passed, found.text
 
 
 def test_draws_are_the_same_for_the_same_seed() -> None:

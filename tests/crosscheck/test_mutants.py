@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import pyreactant as pr
+from pyreactant.crosscheck import _oracle
 from pyreactant.crosscheck._diagnose import diagnose
 from pyreactant.crosscheck._execute import run_case
 from pyreactant.crosscheck._verdict import ArrayPlan, BlockVerdict, Kind
@@ -24,13 +25,19 @@ from .trials import attempts, diagnosis_of
 FLAT = pr.Mesh((2, 4), ("x", "y"))
 CUBE = pr.Mesh((2, 2, 2), ("x", "y", "z"))  # square blocks of square arrays
 ALL = ("matmul", "row_sum", "transpose", "softmax", "gather")
+TILED = ("softmax", "heat", "fft2", "full_sum", "cumsum", "perceptron")
+"""Checked as if they were large: in many tiles, and with inputs that are read in pieces."""
+
 SIZES = {"batched_matmul": 16, "attention": 16, "perceptron_gradient": 16, "sgd_step": 16}
 
 
 @pytest.mark.usefixtures("backend")
 @pytest.mark.parametrize("name", CASES)
-def test_mutants_are_caught_and_named(name: str) -> None:
+def test_mutants_are_caught_and_named(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     case = find_case(name)
+    if name in TILED:
+        monkeypatch.setattr(_oracle, "TILE_BYTES", 2**14)
+        monkeypatch.setattr(_oracle, "HELD_BYTES", 2**15)
     mesh = CUBE if name in ("matmul", "gram", "row_sum") else FLAT
     healthy = run_case(case, size=SIZES.get(name, 32), mesh=mesh, calls=1)
     found = diagnosis_of(healthy)
@@ -62,7 +69,7 @@ def test_mutants_of_two_processes(tmp_path: Path) -> None:
     """Real processes; the verdicts of both are put together as the cross-check does."""
     asked = {"programs": ["matmul", "softmax"], "size": 32, "mutants": ACROSS}
     argv = [sys.executable, "-m", "tests.crosscheck.members", str(tmp_path), json.dumps(asked)]
-    environments = harness.run_environments(2, 4)
+    environments = harness.run_environments(2, 4, {"XLA_FLAGS": harness.QUICK_COMPILING})
     finished = harness.spawn([argv] * 2, environments, tmp_path, timeout=200)
     harness.check_all_passed(finished)
     members = [json.loads((tmp_path / f"verdicts-{p}.json").read_text()) for p in range(2)]

@@ -1,14 +1,19 @@
 """Cross-checks as a user runs them: processes, programs of one's own, what goes wrong."""
 
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import pyreactant as pr
+from pyreactant import testing
+from pyreactant.crosscheck import _run
 from pyreactant.crosscheck._report import Report, Result
+from pyreactant.crosscheck._request import Request
 from pyreactant.crosscheck._run import crosscheck
 from pyreactant.testing import assert_crosscheck
+from tests.crosscheck import samples
 from tests.crosscheck.runs import STAND_IN, second_runtime, small
 from tests.crosscheck.user_programs import HERE, blind, program, right, wrong
 
@@ -66,23 +71,19 @@ def test_a_process_that_is_lost_is_named() -> None:
     assert report.exit_code == 1
 
 
-def test_without_an_oracle_runtimes_are_compared(tmp_path: Path) -> None:
-    with second_runtime(tmp_path):
-        report = small(blind, backends=["jax", STAND_IN], size=8)
-    assert report.passed
-    (row,) = report.rows
-    assert [r.outcome for r in row.results] == ["unchecked", "unchecked"]
-    assert "no oracle stood behind it" in row.pairs[0].text
-    assert "No oracle stood behind blind: both runtimes may be wrong alike" in report.verdict
-    assert "the oracle" not in report.verdict.partition("No oracle")[0]
-
-
-def test_bodies_that_differ(tmp_path: Path) -> None:
-    """As the JAX and the Julia body of a program may: in values, shape, dtype, number."""
+def test_two_runtimes(tmp_path: Path) -> None:
+    """Bodies that differ as those in JAX and Julia may, and one without an oracle."""
     names = ["turned_round", "other_shape", "other_dtype", "other_count"]
     with second_runtime(tmp_path):
-        report = small([f"{HERE}:{n}" for n in names], backends=["jax", STAND_IN], size=8)
+        report = small([blind, *(f"{HERE}:{n}" for n in names)], backends=["jax", STAND_IN], size=8)
     rows = {row.program.rpartition(":")[2]: row for row in report.rows}
+    alike = rows["blind"]
+    assert alike.passed
+    assert [r.outcome for r in alike.results] == ["unchecked", "unchecked"]
+    assert "no oracle stood behind it" in alike.pairs[0].text
+    alone = replace(report, rows=(alike,))
+    assert "No oracle stood behind blind: both runtimes may be wrong alike" in alone.verdict
+    assert "the oracle" not in alone.verdict.partition("No oracle")[0]
     turned = rows["turned_round"]
     assert [r.outcome for r in turned.results] == ["right", "wrong"]
     wrong = turned.results[1]
@@ -102,28 +103,53 @@ def test_bodies_that_differ(tmp_path: Path) -> None:
     assert "other_shape jax and standin differ (different outputs)" in report.verdict
 
 
-def test_assert_crosscheck() -> None:
-    report = assert_crosscheck(
-        right, size=8, dtype="int32", backends="jax", processes=1, devices_per_process=2,
-        platform="cpu",
-    )  # fmt: skip
-    assert report.rows[0].exact
-    assert report.rows[0].problem["dtype"] == "int32"
-    with pytest.raises(AssertionError, match="wrong on jax"):
-        assert_crosscheck(
-            wrong, size=8, backends="jax", processes=1, devices_per_process=2, platform="cpu"
-        )
+def test_assert_crosscheck(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it makes of a report; docs/crosscheck.md has a whole one, which a test runs."""
+    asked = []
+
+    def crosscheck(program: object, **options: object) -> Report:
+        asked.append((program, options))
+        return samples.report(["matmul"], wrong=[5] if program is wrong else [])
+
+    monkeypatch.setattr(testing, "crosscheck", crosscheck)
+    assert assert_crosscheck(right, size=8).passed
+    with pytest.raises(AssertionError, match="wrong on stand-in"):
+        assert_crosscheck(wrong, dtype="int32")
+    assert asked == [(right, {"size": 8}), (wrong, {"dtype": "int32"})]
 
 
 def test_bool_mesh_and_spec() -> None:
-    one = {"processes": 1, "devices_per_process": 4, "platform": "cpu", "backends": "jax"}
-    report = crosscheck("transpose", dtype="bool", mesh="a=4", spec="a", size=8, **one)
+    report = crosscheck(
+        "transpose", dtype="bool", mesh=pr.Mesh((4,), ("a",)), spec=[("a", None)], size=8,
+        processes=1, devices_per_process=4, platform="cpu", backends="jax",
+    )  # fmt: skip
     assert report.passed, report.to_text()
     (row,) = report.rows
+    assert row.exact
+    assert row.problem["dtype"] == "bool"
     assert row.problem["mesh"]["axis_names"] == ["a"]
     assert row.problem["in_specs"][0][0] == "a"
-    report = crosscheck("matmul", mesh=pr.Mesh((2, 2), ("x", "y")), spec=[("x", None)], **one)
-    assert report.passed, report.to_text()
+
+
+def test_meshes_and_specs_may_be_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The request is the same; what is made of it is for others to test."""
+    written = []
+
+    def write(request: Request, path: Path) -> None:
+        written.append((request.mesh, request.specs))
+        raise pr.FileError("enough")
+
+    monkeypatch.setattr(_run, "write_request", write)
+    mesh = pr.Mesh((2, 2), ("x", "y"))
+    for given in (
+        {"mesh": mesh, "spec": ("x", None)},
+        {"mesh": "x=2,y=2", "spec": "x"},
+        {"mesh": "2x2", "spec": [("x", None)]},
+    ):
+        with pytest.raises(pr.FileError, match="enough"):
+            small("matmul", size=8, **given)
+    assert [found for found, _ in written] == [mesh] * 3
+    assert [specs for _, specs in written] == [(("x", None),), (("x",),), (("x", None),)]
 
 
 BAD = [
@@ -193,6 +219,6 @@ def test_a_runtime_that_is_not_here(monkeypatch: pytest.MonkeyPatch) -> None:
     how = "the package no_package is not installed; python -m pip install 'no_package'"
     with pytest.raises(pr.RequirementError, match="backend 'absent' was asked for, but is not her"):
         small("matmul", backends="absent")
-    report = small("matmul", backends="auto", processes=1)
+    report = small("matmul", backends="auto", processes=1, devices_per_process=1, size=8)
     assert report.absent["absent"] == how
     assert f"absent did not run: {how}" in report.to_text(width=300)

@@ -22,6 +22,7 @@ class Trial:
     Attributes:
         mutant: Its name.
         program: Its name.
+        dtype: Element type.
         layout: Specs.
         changed: Whether it changed anything that can be seen.
         right: Whether it was caught and named rightly (or passed, where it must).
@@ -30,6 +31,7 @@ class Trial:
 
     mutant: str
     program: str
+    dtype: str
     layout: Layout
     changed: bool
     right: bool
@@ -61,7 +63,7 @@ def attempt(case: Case, healthy: CaseRun, mutant: Mutant) -> Trial | None:
         right = found.kind == Kind.ROUNDING if case.is_exact(healthy.dtype) else found.passed
     else:
         right = mutant.kind == found.kind or mutant.kind in found.also
-    return Trial(mutant.name, case.name, healthy.layout, altered, right, found)
+    return Trial(mutant.name, case.name, healthy.dtype, healthy.layout, altered, right, found)
 
 
 def attempts(case: Case, healthy: CaseRun, mutants: Iterable[Mutant]) -> Iterator[Trial]:
