@@ -12,6 +12,7 @@ from .._errors import FileError, InvalidArgumentError
 from .._text import MESH_HELP, SPEC_HELP, parse_mesh, parse_sizes, parse_spec
 
 if TYPE_CHECKING:
+    from .._program import Program
     from ..tpu._preflight_report import Preflight
 
 DOES_NOT_FIT = 5
@@ -22,7 +23,9 @@ def preflight(
     program: Annotated[
         str | None,
         typer.Argument(
-            help="matmul, or a JAX function as package.module:function.", show_default="matmul"
+            help="matmul, another built-in program, or a function: package.module:function, "
+            "or Module.function in Julia.",
+            show_default="matmul",
         ),
     ] = None,
     num_slices: Annotated[int, typer.Option(help="How many of them.")] = 1,
@@ -46,6 +49,10 @@ def preflight(
     y_spec: Annotated[str | None, typer.Option(help="Matmul: how y is cut, if not as x.")] = None,
     out_spec: Annotated[str | None, typer.Option(help="How the output is cut.")] = None,
     precision: Annotated[str | None, typer.Option(help="default, high or highest.")] = None,
+    backend: Annotated[
+        str | None,
+        typer.Option(help="What lowers it: jax, or reactant, in Julia.", show_default="jax"),
+    ] = None,
     stablehlo: Annotated[
         Path | None,
         typer.Option(help="Compile this StableHLO module, such as Reactant's @code_hlo prints."),
@@ -59,7 +66,11 @@ def preflight(
         ),
     ] = None,
     diff: Annotated[
-        bool, typer.Option("--diff", help="Set PROGRAM and the module side by side.")
+        bool,
+        typer.Option(
+            "--diff",
+            help="Set PROGRAM by JAX and by Reactant side by side, or PROGRAM and --stablehlo.",
+        ),
     ] = False,
     hlo: Annotated[Path | None, typer.Option(help="Write the optimised HLO to this file.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
@@ -71,26 +82,19 @@ def preflight(
     Bytes on each device, collectives, estimates of its time. Exit code 5: it does not fit.
     """
     warnings.showwarning = lambda message, *_: print(f"warning: {message}", file=sys.stderr)
-    if diff and (stablehlo is None or hlo is not None):
-        raise InvalidArgumentError(
-            "--diff sets PROGRAM and the module of --stablehlo side by side; --hlo writes one of "
-            "them, so ask for it without --diff"
-        )
-    if stablehlo is not None and program is not None and not diff:
-        raise InvalidArgumentError(
-            "give PROGRAM or --stablehlo, or both with --diff to set them side by side"
-        )
+    _check_choice(program, backend, stablehlo, diff, hlo)
     if hlo is not None and not hlo.absolute().parent.is_dir():
         raise FileError(f"--hlo {hlo}: its folder does not exist")
     common: dict[str, Any] = {"cache": not no_cache, "timeout": timeout}
-    reports = []
-    if stablehlo is None or diff:
-        specs = [parse_spec(text) for text in spec or ["x,y"]]
-        one = _jax(
-            program or "matmul", topology, num_slices, parse_sizes(size, m, k, n), shape or [],
+    reports: list[Preflight] = []
+    lowered_by, chosen = _lowered_by(program, backend, stablehlo, diff)
+    specs = [parse_spec(text) for text in spec or ["x,y"]]
+    for name in lowered_by:
+        one = _look(
+            name, chosen, topology, num_slices, parse_sizes(size, m, k, n), shape or [],
             dtype, mesh, specs, y_spec, out_spec, precision, common,
         )  # fmt: skip
-        reports.append(one)
+        reports.insert(0, one)
     if stablehlo is not None:
         from ..tpu._preflight_stablehlo import preflight_stablehlo, read_text
 
@@ -112,8 +116,41 @@ def preflight(
         raise typer.Exit(DOES_NOT_FIT)
 
 
-def _jax(
-    program: str, topology: str, num_slices: int, size: Any, shapes: list[str], dtype: str,
+def _check_choice(
+    program: str | None, backend: str | None, stablehlo: Path | None, diff: bool, hlo: Path | None
+) -> None:
+    if diff and hlo is not None:
+        raise InvalidArgumentError(
+            "--diff sets two programs side by side; --hlo writes one of them, so ask for it "
+            "without --diff"
+        )
+    if diff and stablehlo is None and backend is not None:
+        raise InvalidArgumentError(
+            "--diff without --stablehlo sets PROGRAM by JAX and by Reactant side by side; leave "
+            "--backend out"
+        )
+    if stablehlo is not None and not diff and (program is not None or backend is not None):
+        raise InvalidArgumentError(
+            "give PROGRAM or --stablehlo, or both with --diff to set them side by side"
+        )
+
+
+def _lowered_by(
+    program: str | None, backend: str | None, stablehlo: Path | None, diff: bool
+) -> "tuple[tuple[str, ...], Program | str]":
+    """The runtimes that lower PROGRAM, the last first, and the program itself."""
+    if not diff or stablehlo is not None:
+        alone = stablehlo is not None and not diff
+        return () if alone else (backend or "jax",), program or "matmul"
+    from ..programs import find_case
+
+    both = "matmul" if program in (None, "matmul") else find_case(str(program)).program
+    return ("reactant", "jax"), both  # where Julia is absent, nothing is compiled in vain
+
+
+def _look(
+    backend: str, program: "Program | str", topology: str, num_slices: int, size: Any,
+    shapes: list[str], dtype: str,
     mesh: str | None, specs: list[Any], y_spec: str | None, out_spec: str | None,
     precision: str | None, common: dict[str, Any],
 ) -> "Preflight":  # fmt: skip
@@ -133,14 +170,14 @@ def _jax(
                 "--m, --k and --n, and --spec and --y-spec"
             )
         return look(
-            program, topology=found, size=size, dtype=dtype, mesh=given, spec=specs[0], y_spec=y,
-            out_spec=out, precision=precision, **common,
+            program, topology=found, backend=backend, size=size, dtype=dtype, mesh=given,
+            spec=specs[0], y_spec=y, out_spec=out, precision=precision, **common,
         )  # fmt: skip
     if size is not None or y is not None:
         raise InvalidArgumentError("--size and --y-spec are for matmul; give --shape and --spec")
     arguments = arguments_of([_shape(text) for text in shapes], specs, dtype, given)
     return look(
-        program, *arguments, topology=found, precision=precision,
+        program, *arguments, topology=found, backend=backend, precision=precision,
         out_sharding=None if out is None else NamedSharding(given, out), **common,
     )  # fmt: skip
 

@@ -11,7 +11,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import IO, Any, ClassVar
+from typing import IO, Any, ClassVar, NamedTuple
 
 from .._errors import DeadlineError, PyReactantError
 
@@ -65,15 +65,48 @@ def compile_in_child(
         ChildLostError: It was killed, or ended itself.
         DeadlineError: It did not answer in time.
     """
+    doing = Doing(f"compiling for {accelerator_type}", "compiles", "libtpu")
+    environment = child_environment(accelerator_type)
+    return ask_child("_compile_child", environment, request, timeout, doing, known)
+
+
+class Doing(NamedTuple):
+    """What a child does, in words, for messages.
+
+    Attributes:
+        present: As in "compiling for v6e-4 took too long".
+        verb: As in "the process that compiles was killed".
+        library: What may end it.
+    """
+
+    present: str
+    verb: str
+    library: str
+
+
+def ask_child(
+    module: str,
+    environment: Mapping[str, str],
+    request: Mapping[str, Any],
+    timeout: float,
+    doing: Doing,
+    known: Callable[[str], dict[str, Any] | None] = lambda digest: None,
+) -> dict[str, Any]:
+    """The answer of a child process that runs a module of this package; see `_serve`.
+
+    Raises:
+        ChildLostError: It was killed, or ended itself.
+        DeadlineError: It did not answer in time.
+    """
     from ..launch._memory import out_of_memory_kills  # costs an import
 
     kills = out_of_memory_kills()
-    with tempfile.TemporaryFile() as log, _child(accelerator_type, log) as child:
+    with tempfile.TemporaryFile() as log, _child(module, environment, log) as child:
         late = threading.Event()
 
         def end() -> None:
             late.set()
-            child.kill()
+            _kill(child)
 
         timer = threading.Timer(timeout, end)
         timer.daemon = True
@@ -87,22 +120,24 @@ def compile_in_child(
         child.wait()
         if late.is_set():
             raise DeadlineError(
-                f"compiling for {accelerator_type} took longer than {timeout:g} s and was ended; "
+                f"{doing.present} took longer than {timeout:g} s and was ended; "
                 "allow it more with timeout= (--timeout)"
             )
-        raise _lost(child.returncode, out_of_memory_kills() > kills, log)
+        raise _lost(child.returncode, out_of_memory_kills() > kills, log, doing)
 
 
 @contextlib.contextmanager
-def _child(accelerator_type: str, log: IO[bytes]) -> Iterator[subprocess.Popen[str]]:
+def _child(
+    module: str, environment: Mapping[str, str], log: IO[bytes]
+) -> Iterator[subprocess.Popen[str]]:
     """The child, which is dead afterwards, whatever happened.
 
     It has a session of its own, so that Ctrl-C reaches it only through us; and it ends when its
     standard input closes, so that it does not outlive us however we end.
     """
-    child = subprocess.Popen(
-        [sys.executable, "-P", "-m", "pyreactant.tpu._compile_child"],
-        env=child_environment(accelerator_type),
+    child = subprocess.Popen(  # noqa: S603 - this Python, and a module of this package
+        [sys.executable, "-P", "-m", f"{__package__}.{module}"],
+        env=environment,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=log,
@@ -113,12 +148,18 @@ def _child(accelerator_type: str, log: IO[bytes]) -> Iterator[subprocess.Popen[s
     try:
         yield child
     finally:
-        child.kill()
+        _kill(child)
         child.wait()
         for pipe in (child.stdin, child.stdout):
             with contextlib.suppress(OSError):  # what it never read goes nowhere
                 assert pipe is not None
                 pipe.close()
+
+
+def _kill(child: subprocess.Popen[str]) -> None:
+    """With all that it started: Julia compiles packages in processes of their own."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(child.pid, signal.SIGKILL)
 
 
 def _converse(
@@ -148,11 +189,11 @@ def _say(stream: IO[str], message: Mapping[str, Any]) -> None:
     stream.flush()
 
 
-def _lost(code: int, out_of_memory: bool, log: IO[bytes]) -> ChildLostError:
+def _lost(code: int, out_of_memory: bool, log: IO[bytes], doing: Doing) -> ChildLostError:
     how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
     advice = ""
     if code == -signal.SIGABRT:
-        advice = "; libtpu ends the process where a program is not as it expects"
+        advice = f"; {doing.library} ends the process where a program is not as it expects"
     elif code == -signal.SIGKILL and out_of_memory:
         advice = "; this machine ran out of memory: compile fewer at once, or on a larger machine"
     elif code == -signal.SIGKILL:
@@ -163,4 +204,4 @@ def _lost(code: int, out_of_memory: bool, log: IO[bytes]) -> ChildLostError:
         advice += f": {fatal[1]}"  # what Google's logging says last
     lines = [line for line in text.splitlines() if not _NOISE.search(line)][-_LINES_OF_LOG:]
     said = "\n".join(["", "it had printed:", *(f"  {line}" for line in lines)]) if lines else ""
-    return ChildLostError(f"the process that compiles {how}{advice}{said}")
+    return ChildLostError(f"the process that {doing.verb} {how}{advice}{said}")

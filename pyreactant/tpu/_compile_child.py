@@ -1,52 +1,19 @@
-"""The process that compiles for a TPU that is not here: JSON in, JSON out.
+"""The process that compiles for a TPU that is not here: the request of `_compile`, and an answer.
 
-It reads one line from standard input, the request of `_compile`, and writes one, the answer, to
-what was its standard output; all else that is printed goes to standard error. libtpu may end the
-process (it does so on what it did not expect), locks itself and logs as it likes: none of that
-may happen in the user's process. When standard input closes, the parent is gone, and so is this.
+libtpu may end the process (it does so on what it did not expect), locks itself and logs as it
+likes: none of that may happen in the user's process.
 """
 
-import contextlib
-import json
 import os
-import queue
 import resource
 import sys
-import threading
 import time
 import traceback
-from collections.abc import Mapping
 from typing import Any
 
 from .._errors import PyReactantError
-from ._compile_jax import FailedError, Request, Stop, compile_request
-
-
-def main() -> None:
-    """Answer one request and end."""
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # libtpu's aborts are answers, not crashes
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)
-    lines: queue.SimpleQueue[str] = queue.SimpleQueue()
-    threading.Thread(target=_read, args=(lines,), daemon=True).start()
-
-    def say(answer: Mapping[str, Any]) -> None:
-        answers.write(json.dumps(answer) + "\n")
-        answers.flush()
-
-    def stop(digest: str) -> bool:
-        say({"lowered": digest})
-        return bool(json.loads(lines.get())["stop"])
-
-    with contextlib.suppress(BrokenPipeError):
-        say(_answer(json.loads(lines.get()), stop))
-    os._exit(0)  # taking JAX apart piece by piece takes 0.1 s
-
-
-def _read(lines: "queue.SimpleQueue[str]") -> None:
-    for line in sys.stdin:
-        lines.put(line)
-    os._exit(1)
+from ._compile_jax import FailedError, compile_request
+from ._serve import Request, Stop, serve
 
 
 def _answer(request: Request, stop: Stop) -> dict[str, Any]:
@@ -95,4 +62,4 @@ def _where(error: BaseException) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    serve(_answer)

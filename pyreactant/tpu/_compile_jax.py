@@ -21,10 +21,8 @@ from jax.sharding import PartitionSpec
 from .._dtypes import as_dtype
 from .._program import Program, load
 from .._sharding import NamedSharding
-
-Request = Mapping[str, Any]
-Stop = Callable[[str], bool]
-"""Whether the parent, told the digest of the lowered program, needs no more."""
+from ._preflight_request import static_of
+from ._serve import Request, Stop
 
 
 class FailedError(Exception):
@@ -101,19 +99,10 @@ def _lower(request: Request, devices: list[Any]) -> Any:
     outs = tuple(to_jax(out) for out in request["out_shardings"] or ())
     shardings = None if not outs else outs if request["several"] else outs[0]
     function = load(Program(**request["program"]), "jax")
-    jitted = jax.jit(partial(function, **_static(request["static"])), out_shardings=shardings)
+    jitted = jax.jit(partial(function, **static_of(request)), out_shardings=shardings)
     precision = request["precision"]
     with contextlib.nullcontext() if precision is None else jax.default_matmul_precision(precision):
         return jitted.lower(*args)
-
-
-def _static(values: Mapping[str, Any]) -> dict[str, Any]:
-    """JSON made tuples lists; static values are hashable, so they were tuples."""
-    return {name: _tuples(value) for name, value in values.items()}
-
-
-def _tuples(value: Any) -> Any:
-    return tuple(map(_tuples, value)) if isinstance(value, list) else value
 
 
 def _parse(text: str) -> Any:

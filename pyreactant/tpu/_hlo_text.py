@@ -41,6 +41,21 @@ def collectives(text: str, num_partitions: int) -> tuple[Collective, ...]:
     return tuple(_walk(computations, entry, 1, num_partitions))
 
 
+def result_shapes(text: str) -> tuple[tuple[int, ...], ...]:
+    """The shapes of the program's results on one device.
+
+    Args:
+        text: As for `collectives`; the first line says it, as ``...->(f32[8,4]{1,0}, s32[])}``.
+    """
+    _, _, layout = text.partition("entry_computation_layout={")
+    _, _, results = layout.partition("->")
+    found = re.match(r"\(?(?:[^{}]|\{[^{}]*\})*", results)
+    return tuple(
+        tuple(int(n.lstrip("<=")) for n in sizes.split(",") if n)
+        for _, sizes in _SHAPE.findall(found[0] if found else "")
+    )
+
+
 def shape_bytes(text: str) -> int:
     """Bytes of an HLO shape, or of all shapes in a tuple; layouts do not matter."""
     return sum(

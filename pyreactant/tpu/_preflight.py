@@ -14,6 +14,7 @@ from .._sharding import NamedSharding
 from ._preflight_ask import TIMEOUT, ask
 from ._preflight_build import build, operands, outputs_of
 from ._preflight_check import check, check_mesh
+from ._preflight_program import find_program
 from ._preflight_report import Preflight
 from ._preflight_request import Request, aval
 from ._preflight_versions import versions
@@ -26,6 +27,7 @@ def preflight(
     *args: Any,
     topology: str | Topology,
     num_slices: int = 1,
+    backend: str = "jax",
     size: int | tuple[int, int, int] | None = None,
     dtype: Any = "bfloat16",
     mesh: Mesh | None = None,
@@ -42,14 +44,18 @@ def preflight(
     """Compile a program for a slice that need not be there, with libtpu, on any machine.
 
     A product is asked for by its size; every other program by its arguments, as for
-    `pyreactant.compile`. It starts no runtime here: the compiler runs in a process of its own.
+    `pyreactant.compile`. It starts no runtime here: what lowers and compiles runs in processes
+    of its own. Reactant lowers in Julia, on as many CPU devices as the slice has, for arguments
+    that are not there; libtpu compiles what it wrote.
 
     Args:
-        program: "matmul", a Program, or the name of a JAX function, "package.module:function".
+        program: "matmul" or another built-in program, a Program, or a function of the backend's
+            language: "package.module:function", or "Module.function" in Julia.
         *args: What the program is compiled for: ShardedArrays, or anything else that has a
             shape, a dtype and a sharding (a NamedSharding of this package).
         topology: "v6e-16", "v5p:2x2x4", ...: what `pyreactant.tpu.topology` takes.
         num_slices: How many of them, joined by the data-center network.
+        backend: The runtime that lowers it, "jax" or "reactant".
         size: Of the matmul: square, or (m, k, n).
         dtype: Of the matmul.
         mesh: Of the matmul; None is all devices in two axes "x" and "y".
@@ -58,32 +64,34 @@ def preflight(
         precision: "default", "high" or "highest"; None is the runtime's own.
         static: Keyword arguments that are part of the program.
         cache: Whether to look the answer up, and keep it, in ``~/.cache/pyreactant/preflight``.
-        timeout: Seconds that compiling may take.
+        timeout: Seconds that compiling may take, and lowering with Reactant as many.
         alternatives: Where it does not fit, look for what does.
 
     Raises:
         ShardingError, DTypeError, InvalidArgumentError: The parts do not fit together, or the
             program cannot be traced; before a compiler is started, where that can be known.
-        RequirementError: libtpu is missing, or not the one that this jax wants.
+        RequirementError: libtpu is missing, or not the one that this jax wants; or Julia is.
         DeadlineError: It took too long.
         ChildLostError: The process that compiles was killed.
     """
     found = topology if isinstance(topology, Topology) else find_topology(topology, num_slices)
-    chosen = _program(program)
+    chosen = find_program(program, backend)
     if chosen is None and not args:
         _refuse("has a size", out_sharding=out_sharding, static=static)
         if size is None:
             raise InvalidArgumentError("give size= of the product (--size, or --m, --k and --n)")
         request = _matmul_request(
             found, size=size, dtype=dtype, mesh=mesh, spec=spec, y_spec=y_spec, out_spec=out_spec,
-            precision=precision,
+            precision=precision, backend=backend,
         )  # fmt: skip
     else:
         _refuse(
             "has arguments with shardings",
             size=size, mesh=mesh, y_spec=y_spec, out_spec=out_spec,
         )  # fmt: skip
-        request = _request(chosen or MATMUL, args, found, out_sharding, precision, static)
+        request = _request(
+            chosen or MATMUL, args, found, out_sharding, precision, static, backend
+        )  # fmt: skip
     report = compile_request(request, cache=cache, timeout=timeout)
     if report.fits or not alternatives:
         return report
@@ -105,21 +113,9 @@ def _refuse(why: str, **options: Any) -> None:
         )
 
 
-def _program(program: Program | str) -> Program | None:
-    """None for the product."""
-    if isinstance(program, Program):
-        return program
-    if not isinstance(program, str) or (program != "matmul" and ":" not in program):
-        raise InvalidArgumentError(
-            "a program is 'matmul', a pyreactant.Program or the name of a JAX function such as "
-            f"'package.module:function', got {program!r}"
-        )
-    return None if program == "matmul" else Program(program.rpartition(":")[2], jax=program)
-
-
 def _request(
     program: Program, args: tuple[Any, ...], topology: Topology, out_sharding: Any,
-    precision: str | None, static: Mapping[str, Any] | None,
+    precision: str | None, static: Mapping[str, Any] | None, backend: str,
 ) -> Request:  # fmt: skip
     avals = []
     for position, arg in enumerate(args):
@@ -129,7 +125,9 @@ def _request(
                 f"pyreactant.NamedSharding, as a ShardedArray has them, got {type(arg).__name__}"
             )
         avals.append(aval(arg.shape, arg.dtype, arg.sharding))
-    request = Request(program, tuple(avals), topology, out_sharding, precision, static or {})
+    request = Request(
+        program, tuple(avals), topology, out_sharding, precision, static or {}, backend
+    )  # fmt: skip
     check(request)
     return request
 
@@ -144,6 +142,7 @@ def _matmul_request(
     y_spec: Spec | None,
     out_spec: Spec | None,
     precision: str | None,
+    backend: str,
 ) -> Request:
     """The product of `matmul_sharded`; the arguments mean the same.
 
@@ -162,9 +161,8 @@ def _matmul_request(
     y = NamedSharding(mesh, spec if y_spec is None else y_spec)
     check_operands((m, k), element, (k, n), element)
     out = NamedSharding(mesh, default_out_spec(x, y) if out_spec is None else out_spec)
-    request = Request(
-        MATMUL, (Aval((m, k), element, x), Aval((k, n), element, y)), topology, out, precision, {}
-    )
+    avals = (Aval((m, k), element, x), Aval((k, n), element, y))
+    request = Request(MATMUL, avals, topology, out, precision, {}, backend)
     check(request)
     out.shard_shape((m, n))
     return request
@@ -172,6 +170,10 @@ def _matmul_request(
 
 def compile_request(request: Request, *, cache: bool = True, timeout: float = TIMEOUT) -> Preflight:
     """The Preflight of a request that was checked."""
+    if request.backend == "reactant":
+        from ._preflight_reactant import compile_reactant
+
+        return compile_reactant(request, cache=cache, timeout=timeout)
     found = versions()
     question = {**request.to_dict(), "ask": cache and not request.named_by_version}
     answer, cached = ask(question, request.topology, found, cache=cache, timeout=timeout)

@@ -10,6 +10,8 @@ from .._sharding import NamedSharding
 from ._preflight_request import Request
 from ._topology import Topology
 
+_BODIES = {"jax": ("jax", "package.module:function"), "reactant": ("julia", "Module.function")}
+
 
 def check(request: Request) -> None:
     """Whether the parts fit together; what can be found without a compiler.
@@ -19,10 +21,11 @@ def check(request: Request) -> None:
         InvalidArgumentError: There are no arguments, or a static value is not plain data.
     """
     name = request.program.name
-    if request.program.jax is None:
+    if getattr(request.program, _BODIES[request.backend][0]) is None:
+        field, form = _BODIES[request.backend]
         raise InvalidArgumentError(
-            f"Program {name!r} has no jax body; give jax='package.module:function', or its "
-            "StableHLO as a file (--stablehlo)"
+            f"Program {name!r} has no {field} body; give {field}={form!r}, or its StableHLO as a "
+            "file (--stablehlo)"
         )
     if not request.arguments:
         raise InvalidArgumentError(

@@ -1,6 +1,7 @@
 """Two preflights side by side: a JAX program and a module of Reactant's, or any other two."""
 
 import difflib
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -30,12 +31,19 @@ class Difference:
         """
         return [_key(c) for c in self.left.collectives] == [_key(c) for c in self.right.collectives]
 
+    @property
+    def same_but_for_order(self) -> bool:
+        """Whether both exchange the same bytes by the same operations, in any order."""
+        left, right = self.left.collectives, self.right.collectives
+        return Counter(map(_key, left)) == Counter(map(_key, right))
+
     def to_dict(self) -> dict[str, Any]:
         """Plain data for `json.dumps`."""
         return {
             "left": self.left.to_dict(),
             "right": self.right.to_dict(),
             "same_collectives": self.same_collectives,
+            "same_but_for_order": self.same_but_for_order,
         }
 
     def text(self) -> str:
@@ -59,7 +67,8 @@ def _lines(found: Difference) -> Iterator[str]:
     yield f"two programs for {slice_.name}, {slice_.devices} devices; compiled, not run"
     for name, first, second in rows:
         yield f"{name.ljust(widths[0])}  {first.ljust(widths[1])}  {second}".rstrip()
-    same = "the same" if found.same_collectives else "DIFFERENT"
+    other = "the same in another order" if found.same_but_for_order else "DIFFERENT"
+    same = "the same" if found.same_collectives else other
     yield f"collectives are {same}; all times are estimates"
     for note in dict.fromkeys((*left.notes, *right.notes)):
         yield f"note: {note}"

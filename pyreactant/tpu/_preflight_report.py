@@ -99,7 +99,7 @@ class Preflight:
 
     Attributes:
         program: Its name.
-        source: "jax", or "stablehlo" for a module from elsewhere.
+        source: "jax", "reactant", or "stablehlo" for a module from elsewhere.
         topology: The slice.
         mesh: Of the first argument; None for a module without a mesh.
         arguments: In order.
@@ -115,7 +115,7 @@ class Preflight:
         roofline: Lower bounds from published speeds; None where it does not fit.
         alternatives: Where it does not fit, what does, in words.
         notes: What to know about these numbers.
-        versions: Of what compiled it.
+        versions: Of what lowered and compiled it.
         compile_seconds: How long the compiler took.
         compiler_bytes: The most memory that the process that compiled had, on this machine.
         cached: Whether that was earlier.

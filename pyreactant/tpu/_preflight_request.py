@@ -26,6 +26,7 @@ class Request:
         out_sharding: Of the output, or of each of several; None leaves it to the compiler.
         precision: "default", "high", "highest", or None for the runtime's own.
         static: Keyword arguments that are part of the program.
+        backend: The runtime that lowers it: "jax" or "reactant".
     """
 
     program: Program
@@ -34,6 +35,7 @@ class Request:
     out_sharding: NamedSharding | tuple[NamedSharding, ...] | None
     precision: str | None
     static: Mapping[str, Any]
+    backend: str = "jax"
 
     @property
     def mesh(self) -> Mesh:
@@ -47,14 +49,20 @@ class Request:
             self.program.jax is not None and self.program.jax.split(":")[0].split(".")[0] == "jax"
         )
 
+    def _body(self) -> dict[str, str | None]:
+        found = self.program
+        if self.backend == "jax":
+            return {"name": found.name, "jax": found.jax}
+        return {"name": found.name, "julia": found.julia, "julia_project": found.julia_project}
+
     def to_dict(self) -> dict[str, Any]:
         """Plain data for the child process and for the key of the cache."""
         outs = self.out_sharding
         several = isinstance(outs, tuple)
         listed = outs if isinstance(outs, tuple) else () if outs is None else (outs,)
         return {
-            "kind": "jax",
-            "program": {"name": self.program.name, "jax": self.program.jax},
+            "kind": self.backend,
+            "program": self._body(),
             "arguments": [
                 {"shape": list(a.shape), "dtype": a.dtype.name, "sharding": a.sharding.to_dict()}
                 for a in self.arguments
@@ -65,6 +73,18 @@ class Request:
             "static": dict(self.static),
             "topology": self.topology.description_options,
         }
+
+
+def static_of(plain: Mapping[str, Any]) -> dict[str, Any]:
+    """The static values of a request that was plain data.
+
+    JSON made tuples lists; static values are hashable, so they were tuples.
+    """
+    return {name: _tuples(value) for name, value in plain["static"].items()}
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value
 
 
 def arguments_of(

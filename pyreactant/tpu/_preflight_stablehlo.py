@@ -1,15 +1,17 @@
 """Preflight of a StableHLO module that JAX did not make, such as Reactant's."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 
 from .._errors import FileError, InvalidArgumentError, ShardingError
 from .._mesh import Mesh
 from .._text import format_mesh
-from ._preflight_ask import TIMEOUT, ask
+from ._hlo_text import result_shapes
+from ._preflight_ask import TIMEOUT, Answer, ask
 from ._preflight_build import build
 from ._preflight_check import check_mesh
 from ._preflight_report import Operand, Preflight
@@ -56,25 +58,50 @@ def preflight_stablehlo(
             this jax has not the private interface that this uses.
     """
     found = topology if isinstance(topology, Topology) else find_topology(topology, num_slices)
+    return compile_text(
+        text, found, mesh=mesh, column_major=column_major, cache=cache, timeout=timeout
+    )
+
+
+def compile_text(
+    text: str,
+    topology: Topology,
+    *,
+    mesh: Mesh | None,
+    column_major: bool | None,
+    cache: bool,
+    timeout: float,
+    program: str | None = None,
+    source: str = "stablehlo",
+    more_versions: Mapping[str, str] = MappingProxyType({}),
+) -> Preflight:
+    """As `preflight_stablehlo`.
+
+    Args:
+        text, topology, mesh, column_major, cache, timeout: As there.
+        program: Its name; None is the module's.
+        source: What made the text.
+        more_versions: Of that.
+    """
     module = read_module(text)
     if module.mesh is None and mesh is not None:
         module = dataclasses.replace(module, mesh=mesh)
-    _check(module, found)
+    _check(module, topology)
     reversing = module.from_reactant if column_major is None else column_major
     installed = versions()
-    question = {"kind": "stablehlo", "text": text, "topology": found.description_options}
-    answer, cached = ask(question, found, installed, cache=cache, timeout=timeout)
+    question = {"kind": "stablehlo", "text": text, "topology": topology.description_options}
+    answer, cached = ask(question, topology, installed, cache=cache, timeout=timeout)
     fits = "refusal" not in answer
     return build(
         answer,
-        program=module.name,
-        source="stablehlo",
-        topology=found,
+        program=program or module.name,
+        source=source,
+        topology=topology,
         mesh=module.mesh,
-        positions=_positions(module.mesh, found),
+        positions=_positions(module.mesh, topology),
         arguments=tuple(_operand(t, module, reversing) for t in module.arguments),
-        outputs=tuple(_operand(t, module, reversing) for t in module.results) if fits else (),
-        versions=installed,
+        outputs=_outputs(module, reversing, answer) if fits else (),
+        versions={**installed, **more_versions},
         cached=cached,
         notes=(REVERSED,) if reversing else (),
     )
@@ -142,6 +169,18 @@ def _operand(tensor: Tensor, module: Module, reversing: bool) -> Operand:
     )
     written = f"tensor<{'x'.join(map(str, tensor.shape))}> in the module" if reversing else ""
     return Operand(shown.shape, tensor.dtype, spec, block, written)
+
+
+def _outputs(module: Module, reversing: bool, answer: Answer) -> tuple[Operand, ...]:
+    """The results, with the blocks that XLA made where the module leaves their sharding open."""
+    found = [_operand(tensor, module, reversing) for tensor in module.results]
+    blocks = result_shapes(answer["hlo"])
+    if len(blocks) != len(found):
+        return tuple(found)
+    return tuple(
+        dataclasses.replace(one, block=_turn(block, reversing)) if one.block is None else one
+        for one, block in zip(found, blocks, strict=True)
+    )
 
 
 def _turn(cuts: tuple[int, ...], reversing: bool) -> tuple[int, ...]:

@@ -18,7 +18,8 @@ def _lines(found: Preflight) -> Iterator[str]:
         f"preflight of {found.program} for {slice_.name}{several}: {slice_.devices} devices on "
         f"{slice_.hosts} VM{'' if slice_.hosts == 1 else 's'}; compiled, not run"
     )
-    versions = ", ".join(f"{name} {found.versions[name]}" for name in ("jax", "libtpu"))
+    shown = [name for name in ("Reactant", "julia", "jax", "libtpu") if name in found.versions]
+    versions = ", ".join(f"{name} {found.versions[name]}" for name in shown)
     how = "compiled earlier, in" if found.cached else "compiled in"
     yield f"{versions}; {how} {found.compile_seconds:.1f} s"
     yield f"mesh       {found.mesh!r}" if found.mesh else "mesh       none in the module"

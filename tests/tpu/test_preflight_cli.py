@@ -107,7 +107,7 @@ def test_a_cache_that_cannot_be_written_is_a_warning(compiler: Path, tmp_path: P
         (["a:b", "--topology", "v6e-4", "--shape", "8x?"], "a TPU program has fixed shapes"),
         (["a:b", "--topology", "v6e-4", "--shape", "8x8", "--shape", "8", "--spec", "x",
           "--spec", "x", "--spec", "x"], "got 3 specs for 2 shapes"),
-        (["--topology", "v6e-4", "--diff"], "--diff sets PROGRAM and the module"),
+        (["--topology", "v6e-4", "--diff"], "give size= of the product (--size, or --m"),
         (["matmul", "--topology", "v6e-4", "--stablehlo", "a.mlir"], "give PROGRAM or --stablehlo"),
         (["--topology", "v6e-4", "--stablehlo", "/absent.mlir"], "the module cannot be read"),
         (["matmul", "--topology", "v6e-4", "--size", "8", "--hlo", "/no/where"],

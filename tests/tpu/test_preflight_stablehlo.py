@@ -3,6 +3,7 @@
 The modules are of Reactant's form, written by hand from its documented output; see their heads.
 """
 
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -60,6 +61,19 @@ def test_beside_jax() -> None:
     assert "reactant_mul (stablehlo)" in text
     assert "collectives are the same; all times are estimates" in text
     assert found.to_dict()["same_collectives"] is True
+
+
+@pytest.mark.usefixtures("compiler")
+def test_the_same_in_another_order() -> None:
+    report = preflight_stablehlo(REACTANT, topology="v6e-16")
+    first, second = report.collectives
+    assert first != second
+    turned = Difference(report, dataclasses.replace(report, collectives=(second, first)))
+    assert not turned.same_collectives
+    assert turned.same_but_for_order
+    assert "collectives are the same in another order; all times are" in turned.text()
+    fewer = Difference(report, dataclasses.replace(report, collectives=(first,)))
+    assert not fewer.same_but_for_order
 
 
 @pytest.mark.usefixtures("compiler")

@@ -50,8 +50,13 @@ X = Aval((8, 8), np.dtype("float32"), pr.NamedSharding(MESH, ("x", "y")))
         ({"size": 64, "dtype": "float42"}, pr.DTypeError, "unknown dtype 'float42'"),
         ({"size": 64, "dtype": "bool"}, pr.DTypeError, "must hold numbers"),
         ({"size": 64, "precision": "utmost"}, pr.InvalidArgumentError, "known are: default"),
+        ({"program": "softmaxx", "size": 64}, pr.InvalidArgumentError,
+         r"a program is 'matmul', another built-in one \(matmul_transposed, gram, matvec, ...\), a "
+         "pyreactant.Program or the name of a JAX function such as 'package.module:function', got"),
         ({"program": "softmax", "size": 64}, pr.InvalidArgumentError,
-         "a program is 'matmul', a pyreactant.Program or the name of a JAX function"),
+         "size= cannot be given for a program that has arguments"),
+        ({"backend": "torch", "size": 64}, pr.InvalidArgumentError,
+         "unknown backend 'torch'; a program is lowered by one of: jax, reactant"),
     ],
 )  # fmt: skip
 def test_found_before_a_compiler_starts(
