@@ -11,6 +11,7 @@ import os
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from functools import partial
 from pathlib import Path
@@ -21,24 +22,28 @@ import numpy as np
 import pyreactant as pr
 from pyreactant import _julia
 from tests.harness import environment
-from tests.julia.place import absent, stand_in
+from tests.julia.place import absent, stand_in, without_workload
 
 from ._measure import Pair, interleave, keeping_bytecode, machine, timed
 
 FOLDER = str(Path(__file__).parent / "Timing")
+# NumPy is ours to load where the bound is on what Julia's part costs; and without the warnings
+# that Reactant's extension could not import jax, which take as long to print as it to load.
 JULIACALL = (
-    "import juliacall\n"
+    "import numpy, juliacall\n"
+    "juliacall.Base.CoreLogging.disable_logging(juliacall.Base.CoreLogging.Warn)\n"
     "for name in ('Preferences', 'PythonCall', 'Reactant'):\n"
     "    juliacall.Base.require(juliacall.Main, juliacall.Base.Symbol(name))"
 )
 OURS = "from pyreactant import _julia; _julia.start()"
 
 
-def start(repetitions: int) -> Pair:
+def start(repetitions: int, folder: Path) -> Pair:
     """A process that starts Julia with our package against one with its packages alone."""
+    reactant = without_workload(folder)
 
     def run(code: str) -> float:
-        settings = keeping_bytecode(environment(**stand_in()))
+        settings = keeping_bytecode(environment(**stand_in(reactant)))
         settings["PYTHON_JULIACALL_HANDLE_SIGNALS"] = "no"
         # Ours keeps jax out itself; Reactant's extension would import it in the other.
         blocked = f"import sys; sys.modules['jax'] = sys.modules['tensorflow'] = None\n{code}"
@@ -47,6 +52,7 @@ def start(repetitions: int) -> Pair:
             lambda: subprocess.run(command, check=True, env=settings, stderr=subprocess.DEVNULL)
         )
 
+    run(OURS)  # compiles what is not compiled yet
     ours, theirs = interleave(lambda: run(OURS), lambda: run(JULIACALL), repetitions)
     return Pair("start Julia with our package, against its packages alone", ours, theirs, 1.10)
 
@@ -98,6 +104,16 @@ def copies(repetitions: int, side: int) -> list[Pair]:
             size = f"{x.nbytes / 2**30:.3g} GiB float32"
             found.append(Pair(f"{size} {order} order {what}, against np.copy", *pair, bound))
     return found
+
+
+def read(repetitions: int, side: int) -> Pair:
+    """A block that is read from its device, against np.copy."""
+    x = np.zeros((side, side), np.float32, order="F")
+    x[...] = np.arange(side, dtype=np.float32)
+    placed = pr.device_put(x, pr.NamedSharding(pr.Mesh((1,), ("i",), [0]), ()))
+    [shard] = placed.addressable_shards
+    pair = interleave(lambda: timed(lambda: shard.data), partial(timed, x.copy), repetitions)
+    return Pair(f"{x.nbytes / 2**30:.3g} GiB float32 Shard.data, against np.copy", *pair, 1.05)
 
 
 MEMORY = """
@@ -161,10 +177,12 @@ def main() -> None:
     os.environ.update(stand_in())
     few, many, side = (2, 2, 1024) if asked.quick else (7, 15, 16384)
     began = time.monotonic()
-    pairs = [start(few), *memory(side)]
+    with tempfile.TemporaryDirectory() as folder:
+        pairs = [start(few, Path(folder)), *memory(side)]
     pr.initialize("reactant", platform="cpu", num_cpu_devices=8)
-    pairs += [*call(many), *copies(few, side)]
+    pairs += [*call(many), *copies(few, side), read(few, side)]
     here = machine()
+    here["load"] = os.getloadavg()
     here["julia"] = ", ".join(" ".join(row) for row in _julia.call(_julia.start().versions))
     print(", ".join(f"{name} {value}" for name, value in here.items() if name != "versions"))
     print("\n| what | ours, median | theirs, median | compared, median (quartiles) | bound | |")

@@ -51,6 +51,8 @@ class Shard:
     device: Device
     index: Index
     _read: Callable[[], np.ndarray]
+    _read_into: Callable[[np.ndarray], object] | None = None
+    """Where the runtime can write to memory that is there; without it blocks are copied twice."""
 
     @property
     def data(self) -> np.ndarray:
@@ -134,7 +136,12 @@ class ShardedArray:
             start = tuple(s.start for s in shard.index)
             if start not in seen:
                 seen.add(start)
-                whole[shard.index] = shard.data
+                if shard._read_into is None:
+                    whole[shard.index] = shard.data
+                else:
+                    # With an ellipsis it is memory also where there are no dimensions.
+                    place: Any = (*shard.index, ...)
+                    shard._read_into(whole[place])
         return whole
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:

@@ -70,6 +70,10 @@ class AbstractBackend(abc.ABC):
         ``devices()[i].position == i``, and the tuple is equal on every process.
         """
 
+    def versions(self) -> dict[str, str]:
+        """Of what it runs that is no Python package, by name. Never communicates."""
+        return {}
+
     @abc.abstractmethod
     def from_blocks(
         self,

@@ -52,6 +52,9 @@ class ReactantBackend(AbstractBackend):
     def devices(self) -> tuple[Device, ...]:
         return self._devices
 
+    def versions(self) -> dict[str, str]:
+        return {str(name): str(version) for name, version in call(self._julia.versions)}
+
     def from_blocks(
         self,
         shape: tuple[int, ...],
@@ -77,19 +80,12 @@ class ReactantBackend(AbstractBackend):
         precision: str | None,
         static: Mapping[str, Any],
     ) -> Executable:
-        if program.julia is None:
-            raise InvalidArgumentError(
-                f"Program {program.name!r} has no julia body; give julia='Module.function'"
-            )
-        project = ""
-        if program.julia_project is not None:
-            what = f"Program {program.name!r}"
-            project = str(_julia.project_folder(program.julia_project, what))
+        name, project = _function(program)
         given = out_sharding if isinstance(out_sharding, tuple) else (out_sharding,)
-        wanted = None if out_sharding is None else tuple(_placed(self, s) for s in given)
+        wanted = self._wanted(out_sharding)
         _check_static(program, static)
         compiled = call(
-            self._julia.compile, program.julia, project, tuple(a.value for a in args), wanted,
+            self._julia.compile, name, project, tuple(a.value for a in args), wanted,
             precision or "", tuple(static.items()),
         )  # fmt: skip
         rows = call(self._julia.outputs, compiled)
@@ -108,13 +104,38 @@ class ReactantBackend(AbstractBackend):
         single = bool(call(self._julia.is_single, compiled))
         return Executable(run, avals, single, lambda stage: str(text(stage)))
 
+    def lower(
+        self,
+        program: Program,
+        args: Sequence[Aval],
+        out_sharding: Any,
+        precision: str | None,
+        static: Mapping[str, Any],
+    ) -> str:
+        """StableHLO of a program, for arguments that are described and not there."""
+        name, project = _function(program)
+        _check_static(program, static)
+        inputs = tuple((a.dtype.name, a.shape, _placed(self, a.sharding)) for a in args)
+        text = call(
+            self._julia.lower, name, project, inputs, self._wanted(out_sharding), precision or "",
+            tuple(static.items()),
+        )  # fmt: skip
+        return str(text)
+
+    def _wanted(self, out_sharding: Any) -> tuple[Any, ...] | None:
+        if out_sharding is None:
+            return None
+        given = out_sharding if isinstance(out_sharding, tuple) else (out_sharding,)
+        return tuple(_placed(self, s) for s in given)
+
     def addressable_shards(self, value: Any) -> list[Shard]:
         dtype = as_dtype(str(call(self._julia.dtype_of, value)))
         shards = []
         for number, (device, starts, stops) in enumerate(call(self._julia.shards, value)):
             index = _index(starts, stops)
-            read = partial(self._read, value, number, index, dtype)
-            shards.append(Shard(self._devices[self._position[int(device)]], index, read))
+            into = partial(self._read_into, value, number)
+            read = partial(_read, into, index, dtype)
+            shards.append(Shard(self._devices[self._position[int(device)]], index, read, into))
         return sorted(shards, key=lambda s: s.device.position)
 
     def is_fully_addressable(self, mesh: Mesh) -> bool:
@@ -144,10 +165,8 @@ class ReactantBackend(AbstractBackend):
     def _is_local(self, position: int) -> bool:
         return self._devices[position].process_index == self._group.process_index
 
-    def _read(self, value: Any, number: int, index: Index, dtype: np.dtype[Any]) -> np.ndarray:
-        block = np.empty(tuple(s.stop - s.start for s in index), dtype)
-        call(self._julia.read_shard, value, number, as_bits(block))
-        return block
+    def _read_into(self, value: Any, number: int, out: np.ndarray) -> None:
+        call(self._julia.read_shard, value, number, as_bits(out))
 
     def _chosen(
         self, program: Program, number: int, row: Any, meshes: Sequence[Mesh]
@@ -170,6 +189,18 @@ class ReactantBackend(AbstractBackend):
         return found
 
 
+def _function(program: Program) -> tuple[str, str]:
+    """Of a program's Julia body: its name, and the folder of its project, "" without one."""
+    if program.julia is None:
+        raise InvalidArgumentError(
+            f"Program {program.name!r} has no julia body; give julia='Module.function'"
+        )
+    if program.julia_project is None:
+        return program.julia, ""
+    what = f"Program {program.name!r}"
+    return program.julia, str(_julia.project_folder(program.julia_project, what))
+
+
 @lru_cache(maxsize=256)
 def _placed(backend: ReactantBackend, sharding: NamedSharding) -> Any:
     """Julia's form of a sharding; tuples only, since Reactant refuses a list in a spec."""
@@ -183,6 +214,13 @@ def as_bits(array: np.ndarray) -> np.ndarray:
     if array.dtype.name in EXTENDED:
         return array.view(np.uint16 if array.dtype.itemsize == 2 else np.uint8)
     return array
+
+
+def _read(into: Callable[[np.ndarray], None], index: Index, dtype: np.dtype[Any]) -> np.ndarray:
+    # In Julia's order: that is one copy from the device, C order one more.
+    block = np.empty(tuple(s.stop - s.start for s in index), dtype, order="F")
+    into(block)
+    return block
 
 
 def _index(starts: Sequence[Any], stops: Sequence[Any]) -> Index:

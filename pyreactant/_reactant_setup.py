@@ -83,7 +83,8 @@ def check_runtime(module: Any) -> None:
 
     Raises:
         StateError: The preference says another; Julia had started before it was changed.
-        RequirementError: It is PJRT, which has neither several processes nor blocks of its own.
+        RequirementError: It is PJRT, in one process too: of arrays on several devices it takes only
+            whole ones, and of meshes only those with their devices in ascending order.
     """
     found = str(call(module.runtime))
     asked = preferences.get("xla_runtime") or "PJRT"
@@ -94,8 +95,9 @@ def check_runtime(module: Any) -> None:
         )
     if found != "IFRT":
         raise RequirementError(
-            f"Reactant must be loaded with xla_runtime IFRT, its preference is {found}; run: "
-            "pyreactant prefs set xla_runtime IFRT"
+            f"Reactant must be loaded with xla_runtime IFRT, its preference is {found}, which has "
+            "no arrays made of blocks and no meshes with devices in another order than theirs; "
+            "run: pyreactant prefs set xla_runtime IFRT, then: pyreactant setup"
         )
 
 

@@ -43,6 +43,14 @@ def pytest_configure(config: pytest.Config) -> None:
             os.environ.update(place.stand_in())
 
 
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Let Julia compile its packages before the time of a test runs."""
+    asked = any(item.get_closest_marker("julia") for item in session.items)
+    asked |= harness.backend == "reactant" and bool(session.items)
+    if asked and not session.config.option.collectonly and place.absent() is None:
+        place.compile_packages()
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
     only = item.get_closest_marker("only")
     if only and harness.backend not in only.args:
@@ -57,5 +65,8 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 def backend(request: pytest.FixtureRequest) -> str:
     """The runtime, started with eight CPU devices."""
     name: str = request.config.getoption("--backend")
-    pr.initialize(name, platform="cpu", num_cpu_devices=8)
+    with pytest.MonkeyPatch.context() as patch:
+        # XLA reads this once, when it starts; processes that tests start have nothing of it.
+        patch.setenv("XLA_FLAGS", f"{os.environ.get('XLA_FLAGS', '')} {harness.QUICK_COMPILING}")
+        pr.initialize(name, platform="cpu", num_cpu_devices=8)
     return name

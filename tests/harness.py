@@ -21,6 +21,8 @@ OF_A_RUN = (
 )  # fmt: skip
 """How variables begin that a launcher or a user sets for a run."""
 
+QUICK_COMPILING = "--xla_backend_optimization_level=0"
+"""XLA_FLAGS where what LLVM makes of a program is not under test: half the cost of compiling."""
 
 backend = "jax"
 """The runtime of the programs that are run here; --backend sets it."""

@@ -37,5 +37,6 @@ include("running.jl")
 include("text.jl")
 include("devices.jl")
 include("programs/Programs.jl")
+include("precompile.jl")
 
 end

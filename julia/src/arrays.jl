@@ -9,7 +9,7 @@ mutable struct Held
     const shape::Dims
     const sharding::Union{Nothing, ArraySharding}
     const blocks::Vector{Block}
-    parts::Union{Nothing, Vector{Any}}
+    parts::Union{Nothing, AbstractVector}
 end
 
 function Base.show(io::IO, x::Held)
@@ -40,53 +40,73 @@ function from_blocks(
     @nospecialize(holders::Tuple),
 )
     T = element_type(dtype)
-    dims = Dims(shape)
+    dims = Dims(items(shape))
     s = padded(s, length(dims))
-    wanted = Dict(id => Tuple(stops .- starts) for (id, starts, stops) in blocks(s, dims))
     local_ids = filter(is_local, sort(s.mesh.ids))
-    check_holders(local_ids, wanted, blocks_here, holders)
+    given, here = items(blocks_here), Vector{Int64}[items(ids) for ids in items(holders)]
+    check_holders(local_ids, blocks(s, dims), given, here)
     if prod(dims) == 0
         return empty_array(T, dims, s)
     end
-    array = without_python() do
-        data = [to_julia(block, T) for block in blocks_here]
-        account(sum(sizeof, data; init = 0))
-        s.mesh.reactant === nothing && return on_one_device(only(data), only(s.mesh.ids))
-        ranks = Dict(id => rank for (rank, id) in enumerate(local_ids))
-        # Shards count from 1 in ascending order of device ids; made anew for each call, because
-        # Reactant subtracts one from what it is given (Types.jl:450-452).
-        shards = [Int64[ranks[id] for id in ids] for ids in holders]
-        return assembled(data, dims, shards, to_reactant(s))
-    end
+    array = without_python(transfer, T, dims, s, local_ids, given, here)
     return Held(array, T, dims, s, placed(array, s, dims), nothing)
 end
 
-function check_holders(
-    local_ids,
-    wanted,
-    @nospecialize(blocks_here::Tuple),
-    @nospecialize(holders::Tuple),
+function transfer(
+    T::DataType,
+    @nospecialize(dims::Dims),
+    s::ArraySharding,
+    local_ids::Vector{Int64},
+    given::Vector{Any},
+    here::Vector{Vector{Int64}},
 )
-    given = sort!(Int64[id for ids in holders for id in ids])
-    if given != local_ids || length(blocks_here) != length(holders)
+    data = Vector{Array{T, length(dims)}}(undef, length(given))
+    for (i, block) in enumerate(given)
+        data[i] = to_julia(block, T)
+        account(sizeof(data[i]))
+    end
+    s.mesh.reactant === nothing && return on_one_device(only(data), only(s.mesh.ids))
+    # Shards count from 1 in ascending order of device ids; made anew for each call, because
+    # Reactant subtracts one from what it is given (Types.jl:450-452).
+    shards = Vector{Int64}[searchsortedfirst.((local_ids,), ids) for ids in here]
+    return assembled(data, dims, shards, to_reactant(s))
+end
+
+function check_holders(
+    local_ids::Vector{Int64},
+    wanted::Vector{Block},
+    given::Vector{Any},
+    here::Vector{Vector{Int64}},
+)
+    ids = sort!(reduce(vcat, here; init = Int64[]))
+    if ids != local_ids || length(given) != length(here)
         throw(Wrong(
             "InvalidArgumentError",
-            "each of this process's devices $local_ids needs one block, got blocks for $given",
+            "each of this process's devices $local_ids needs one block, got blocks for $ids",
         ))
     end
-    for (block, ids) in zip(blocks_here, holders), id in ids
-        size(block) == wanted[id] && continue
-        throw(Wrong(
-            "InvalidArgumentError",
-            "device $id needs a block of shape $(wanted[id]), got $(size(block))",
-        ))
+    shape_of_id = Dict{Int64, Vector{Int}}(id => stops .- starts for (id, starts, stops) in wanted)
+    for (block, ids) in zip(given, here)
+        shape = Int[size(block)...]
+        for id in ids
+            shape == shape_of_id[id] && continue
+            throw(Wrong(
+                "InvalidArgumentError",
+                "device $id needs a block of shape $(Tuple(shape_of_id[id])), got $(Tuple(shape))",
+            ))
+        end
     end
     return nothing
 end
 
 # Reactant keeps only the pointers of the single arrays while it puts them together
 # (xla/IFRT/Array.jl:84-97): a collection in between would free them.
-function assembled(data::Vector, dims, shards, s)
+function assembled(
+    @nospecialize(data::Vector),
+    @nospecialize(dims::Dims),
+    shards::Vector{Vector{Int64}},
+    @nospecialize(s),
+)
     was = GC.enable(false)
     try
         return Reactant.ConcreteIFRTArray(data, dims, shards; sharding = s)
@@ -105,7 +125,7 @@ end
 
 # Reactant cannot cut a dimension without elements (xla/Sharding.jl:230): such an array lies whole
 # on every device, and has the blocks that its sharding says all the same.
-function empty_array(::Type{T}, dims, s) where {T}
+function empty_array(T::DataType, @nospecialize(dims::Dims), s::ArraySharding)
     data = [allocate(T, dims)]
     if s.mesh.reactant === nothing
         array = on_one_device(only(data), only(s.mesh.ids))
@@ -118,17 +138,19 @@ function empty_array(::Type{T}, dims, s) where {T}
 end
 
 """Where Reactant says that an array lies; both constructors give ascending device ids."""
-function placed(array, s::ArraySharding, dims::Dims)
+function placed(@nospecialize(array), s::ArraySharding, @nospecialize(dims::Dims))
     ids = sort(s.mesh.ids)
-    s.mesh.reactant === nothing && return [whole_block(only(ids), dims)]
-    return [
-        block_of(id, slices)
-        for (id, slices) in zip(ids, array.sharding.device_to_array_slices)
-    ]
+    s.mesh.reactant === nothing && return Block[whole_block(only(ids), dims)]
+    slices = array.sharding.device_to_array_slices
+    return Block[block_of(id, slices[i]) for (i, id) in enumerate(ids)]
 end
 
-whole_block(id, dims) = (Int64(id), zeros(Int, length(dims)), Int[dims...])
-block_of(id, slices) = (Int64(id), Int[first(r) - 1 for r in slices], Int[last(r) for r in slices])
+whole_block(id, @nospecialize(dims::Dims)) = (Int64(id), zeros(Int, length(dims)), Int[dims...])
+
+function block_of(id, @nospecialize(slices::Tuple))
+    ranges = items(slices)
+    return (Int64(id), Int[first(r) - 1 for r in ranges], Int[last(r) for r in ranges])
+end
 
 """
     shards(x) -> [(device id, starts, stops), ...]
@@ -136,7 +158,7 @@ block_of(id, slices) = (Int64(id), Int[first(r) - 1 for r in slices], Int[last(r
 The blocks on this process's devices, by ascending device id. Never communicates.
 """
 function shards(x::Held)
-    return [(id, Tuple(a), Tuple(b)) for (id, a, b) in x.blocks if is_local(id)]
+    return Any[(id, Tuple(a), Tuple(b)) for (id, a, b) in x.blocks if is_local(id)]
 end
 
 """
@@ -145,33 +167,38 @@ end
 Write the block of `shards(x)[i]` (from 0) into NumPy memory. Never communicates: Reactant's
 `Array(x)` and `to_host` of a sharded array would (xla/IFRT/Array.jl:179-234).
 """
-function read_shard(x::Held, i::Integer, out::AbstractArray)
+function read_shard(x::Held, i::Integer, @nospecialize(out::AbstractArray))
     id, starts, stops = filter(b -> is_local(b[1]), x.blocks)[i + 1]
     dims = Tuple(stops .- starts)
     check_out(out, x.type, dims)
     prod(dims) == 0 && return nothing
-    part = part_of(x, id)
-    return without_python(() -> read_part(part, x.type, dims, out))
+    return without_python(read_part, part_of(x, id), x.type, dims, out)
 end
 
 """The array of one device."""
 function part_of(x::Held, id)
     if x.parts === nothing
-        data = x.array.data
         # `true`: the addressable ones only.
-        x.parts = without_python(() -> XLA.IFRT.disassemble_into_single_device_arrays(data, true))
+        split = XLA.IFRT.disassemble_into_single_device_arrays
+        x.parts = without_python(split, x.array.data, true)
     end
-    return x.parts[findfirst(part -> XLA.device_ordinal(XLA.device(part)) == id, x.parts)]
+    for part in x.parts
+        XLA.device_ordinal(XLA.device(part)) == id && return part
+    end
+    error("no device $id among the parts of $x; please report this")
 end
 
-function read_part(part, ::Type{T}, dims::Dims, out) where {T}
-    if has_julia_order(out)
-        memory = GC.@preserve out unsafe_wrap(Array, Ptr{T}(pointer_to_bytes(out)), dims)
-        GC.@preserve out XLA.to_host(part, memory, Reactant.Sharding.NoSharding())
+function read_part(part, T::DataType, @nospecialize(dims::Dims), @nospecialize(out::AbstractArray))
+    there = elements(out)
+    if has_julia_order(there, sizeof(T))
+        GC.@preserve out begin
+            block = unsafe_wrap(Array, Ptr{T}(there.start), dims)
+            XLA.to_host(part, block, Reactant.Sharding.NoSharding())
+        end
     else
-        memory = allocate(T, dims)
-        XLA.to_host(part, memory, Reactant.Sharding.NoSharding())
-        to_numpy!(out, memory)
+        block = allocate(T, dims)
+        XLA.to_host(part, block, Reactant.Sharding.NoSharding())
+        to_numpy!(out, block)
     end
     return nothing
 end
@@ -181,15 +208,18 @@ end
 
 Write the whole array into NumPy memory on every process. Collective.
 """
-function gather(x::Held, out::AbstractArray)
+function gather(x::Held, @nospecialize(out::AbstractArray))
     check_out(out, x.type, x.shape)
     prod(x.shape) == 0 && return nothing
     whole = is_whole(x) ? x : run(replicator(x), x)
     part = part_of(whole, first(shards(whole))[1])
-    return without_python(() -> read_part(part, x.type, x.shape, out))
+    return without_python(read_part, part, x.type, x.shape, out)
 end
 
-is_whole(x::Held) = all(b -> all(iszero, b[2]) && Tuple(b[3]) == x.shape, x.blocks)
+function is_whole(x::Held)
+    shape = Int[x.shape...]
+    return all(b -> all(iszero, b[2]) && b[3] == shape, x.blocks)
+end
 
 """
     wait(x)
@@ -197,7 +227,7 @@ is_whole(x::Held) = all(b -> all(iszero, b[2]) && Tuple(b[3]) == x.shape, x.bloc
 Wait until the blocks here are computed.
 """
 function wait(x::Held)
-    without_python(() -> Base.wait(x.array))
+    without_python(Base.wait, x.array)
     return nothing
 end
 

@@ -49,15 +49,23 @@ function compile(
     precision::String,
     @nospecialize(static::Tuple),
 )
-    f = find_function(name, project)
-    keywords = NamedTuple(Symbol(key) => value for (key, value) in static)
-    for (i, arg) in enumerate(args)
+    trace = trace_of(name, project, out_shardings, static)
+    for (i, arg) in enumerate(items(args))
         arg.sharding === nothing && throw(unsettled(i))
     end
-    shardings = ArraySharding[s for s in something(out_shardings, ())]
-    trace = Trace(f, keywords, shardings)
     # The function may have been loaded just now, in a world that this call does not see.
     return Base.invokelatest(compile_trace, name, trace, args, precision)
+end
+
+function trace_of(
+    name::String,
+    project::String,
+    @nospecialize(out_shardings::Union{Nothing, Tuple}),
+    @nospecialize(static::Tuple),
+)
+    f = find_function(name, project)
+    keywords = isempty(static) ? (;) : NamedTuple(Symbol(key) => value for (key, value) in static)
+    return Trace(f, keywords, ArraySharding[items(something(out_shardings, ()))...])
 end
 
 function unsettled(i)
@@ -68,16 +76,10 @@ function unsettled(i)
     )
 end
 
-function compile_trace(name::String, trace::Trace, args::Tuple, precision::String)
-    arrays = map(x -> x.array, args)
-    # With many programs in flight CPU devices can wait for each other for ever.
-    sync = platform() == "cpu"
-    thunk = tracing(trace) do
-        # Precision is read while products are traced, not when they run (Configuration.jl).
-        with_precision(precision) do
-            without_python(() -> Reactant.compile(traced, arrays; sync))
-        end
-    end
+function compile_trace(name::String, trace::Trace, @nospecialize(args::Tuple), precision::String)
+    arrays = Tuple(Any[x.array for x in items(args)])
+    # Precision is read while products are traced, not when they run (Configuration.jl).
+    thunk = tracing(Later(with_precision, (Later(compile_arrays, (arrays,)), precision)), trace)
     if any(thunk.donated_args_mask)
         throw(Wrong(
             "InvalidArgumentError",
@@ -85,20 +87,34 @@ function compile_trace(name::String, trace::Trace, args::Tuple, precision::Strin
                 "$(findfirst(thunk.donated_args_mask) - 1); programs are pure: copy it first",
         ))
     end
-    for (i, (_, dims)) in enumerate(trace.outputs)
-        # Raises where they would not be equal.
-        isempty(trace.shardings) || blocks(trace.shardings[min(i, end)], dims)
-    end
-    inputs = [Input(x.type, x.shape, x.sharding) for x in args]
+    check_outputs(trace)
+    inputs = Input[Input(x.type, x.shape, x.sharding) for x in items(args)]
     outputs = find_outputs(name, thunk, trace, args)
     bytes = sum(o -> local_bytes(o.type, o.blocks), outputs; init = 0)
     compiled = Compiled(name, thunk, trace, precision, inputs, outputs, bytes)
     if !isempty(trace.shardings)
         n = length(outputs)
-        settle(compiled, Tuple(trace.shardings[min(i, end)] for i in 1:n))
+        settle(compiled, Tuple(ArraySharding[trace.shardings[min(i, end)] for i in 1:n]))
     end
     return compiled
 end
+
+"""Raises where blocks of an output would not be equal."""
+function check_outputs(trace::Trace)
+    isempty(trace.shardings) && return nothing
+    for (i, (_, dims)) in enumerate(trace.outputs)
+        blocks(trace.shardings[min(i, end)], dims)
+    end
+    return nothing
+end
+
+function compile_arrays(@nospecialize(arrays::Tuple))
+    # With many programs in flight CPU devices can wait for each other for ever.
+    sync = platform() == "cpu"
+    return without_python(compile_in_sync, arrays, sync)
+end
+
+compile_in_sync(@nospecialize(arrays), sync::Bool) = Reactant.compile(traced, arrays; sync)
 
 function with_precision(f, precision::String)
     isempty(precision) && return f()
@@ -107,14 +123,14 @@ function with_precision(f, precision::String)
 end
 
 """The results as the executable has them: their placement is XLA's choice."""
-function find_outputs(name, thunk, trace::Trace, args::Tuple)
+function find_outputs(name, @nospecialize(thunk), trace::Trace, @nospecialize(args::Tuple))
     found = XLA.get_output_shardings(thunk)
     if isempty(found)
         # one device
         id = isempty(args) ? first(first(devices())) : only(args[1].sharding.mesh.ids)
-        return [
+        return Output[
             Output(T, dims, [whole_block(id, dims)], nothing, nothing)
-            for (T, dims) in trace.outputs
+            for (T, dims) in items(trace.outputs)
         ]
     end
     if length(found) != length(trace.outputs)
@@ -124,12 +140,13 @@ function find_outputs(name, thunk, trace::Trace, args::Tuple)
         )
     end
     ids = thunk.global_device_ids
-    return map(trace.outputs, found) do (T, dims), op
+    return Output[
         Output(T, dims, blocks_of(op, dims, ids, name), nothing, nothing)
-    end
+        for ((T, dims), op) in zip(items(trace.outputs), found)
+    ]
 end
 
-function blocks_of(op, dims::Dims, ids, name)
+function blocks_of(op, @nospecialize(dims::Dims), ids, name)
     slices, uneven = XLA.sharding_to_concrete_array_indices(op, dims, 0:(length(ids) - 1))
     if uneven
         throw(Wrong(
@@ -138,7 +155,7 @@ function blocks_of(op, dims::Dims, ids, name)
                 "are not equal; give out_sharding=",
         ))
     end
-    return [block_of(id, slice) for (id, slice) in zip(ids, slices)]
+    return Block[block_of(id, slices[i]) for (i, id) in enumerate(ids)]
 end
 
 function local_bytes(T, found::Vector{Block})
@@ -151,8 +168,8 @@ end
 Of each output its placement: (device id, starts, stops) for every device.
 """
 function outputs(c::Compiled)
-    placement(o) = [(id, Tuple(a), Tuple(b)) for (id, a, b) in o.blocks]
-    return [(element_name(o.type), o.shape, placement(o)) for o in c.outputs]
+    placement(o) = Any[(id, Tuple(a), Tuple(b)) for (id, a, b) in o.blocks]
+    return Any[(element_name(o.type), o.shape, placement(o)) for o in c.outputs]
 end
 
 """
@@ -168,8 +185,8 @@ is_single(c::Compiled) = c.trace.single
 Say which sharding each output has, so that it can be an argument of other programs. Fails where
 the compiler placed it elsewhere.
 """
-function settle(c::Compiled, shardings::Tuple)
-    for (i, (o, s)) in enumerate(zip(c.outputs, shardings))
+function settle(c::Compiled, @nospecialize(shardings::Tuple))
+    for (i, (o, s)) in enumerate(zip(c.outputs, items(shardings)))
         s = padded(s, length(o.shape))
         if prod(o.shape) != 0 && blocks(s, o.shape) != o.blocks
             throw(Wrong(
@@ -178,13 +195,21 @@ function settle(c::Compiled, shardings::Tuple)
                     "it otherwise: $(o.blocks)",
             ))
         end
-        o.sharding, o.info = s, sharding_info(s, o)
+        o.sharding, o.info = s, sharding_info(s, o.blocks)
     end
     return nothing
 end
 
-function sharding_info(s::ArraySharding, o::Output)
+"""Blocks as Reactant has them: ranges that count from 1."""
+function slices_of(found::Vector{Block}, n::Int)
+    slices = Vector{NTuple{n, UnitRange{Int}}}(undef, length(found))
+    for (i, (_, starts, stops)) in enumerate(found)
+        slices[i] = Tuple(UnitRange.(starts .+ 1, stops))
+    end
+    return slices
+end
+
+function sharding_info(s::ArraySharding, found::Vector{Block})
     s.mesh.reactant === nothing && return nothing
-    slices = [Tuple((a + 1):b for (a, b) in zip(starts, stops)) for (_, starts, stops) in o.blocks]
-    return Reactant.Sharding.ShardInfo(to_reactant(s), slices)
+    return Reactant.Sharding.ShardInfo(to_reactant(s), slices_of(found, length(s.spec)))
 end

@@ -1,5 +1,12 @@
 # Copies between two memories of the same axes in any order, element by element as bits.
 
+"""Where the elements of an array lie: their shape, and the bytes between neighbours on an axis."""
+struct Elements
+    start::Ptr{UInt8}
+    shape::Vector{Int}
+    strides::Vector{Int}
+end
+
 """One axis of a copy: its length, and the bytes from one element to the next on either side."""
 struct Axis
     length::Int
@@ -7,11 +14,13 @@ struct Axis
     source::Int
 end
 
-function copy_elements!(target, target_strides, source, source_strides, shape, bytes)
-    any(iszero, shape) && return nothing
-    axes = merge_axes(
-        Axis[Axis(n, t, s) for (n, t, s) in zip(shape, target_strides, source_strides) if n != 1]
-    )
+function copy_elements!(to::Elements, from::Elements, bytes::Int)
+    any(iszero, from.shape) && return nothing
+    axes = Axis[]
+    for (n, t, s) in zip(from.shape, to.strides, from.strides)
+        n == 1 || push!(axes, Axis(n, t, s))
+    end
+    axes, target, source = merge_axes(axes), to.start, from.start
     # Complex numbers of 16 bytes lie on 8-byte boundaries in NumPy, which UInt128 would not.
     bytes == 1 && return copy_axes!(Ptr{UInt8}(target), Ptr{UInt8}(source), axes)
     bytes == 2 && return copy_axes!(Ptr{UInt16}(target), Ptr{UInt16}(source), axes)

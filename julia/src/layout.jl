@@ -2,23 +2,23 @@
 # takes Julia arrays, whose first index runs fastest. Axis i stays axis i, so a C-order array is
 # transposed in memory on its way: once, block by block, without a second copy.
 
+# Nothing here is compiled for the type of an array except what asks for its memory: a program has
+# arrays of many types and numbers of dimensions, each of which would cost the first user seconds.
+
+function elements(@nospecialize(x::AbstractArray))
+    return Elements(pointer_to_bytes(x), Int[size(x)...], Int[byte_strides(x)...])
+end
+
 """
     to_julia(block, T) -> Array{T}
 
 A Julia array with the elements of a NumPy array: same axes, elements of type `T`. Types that
 NumPy knows only from ml_dtypes come as unsigned integers with the same bits.
 """
-function to_julia(block::AbstractArray{<:Any, N}, ::Type{T}) where {N, T}
+function to_julia(@nospecialize(block::AbstractArray), T::DataType)
     check_element(block, T, "a block of $(element_name(T))")
     target = allocate(T, size(block))
-    GC.@preserve block target copy_elements!(
-        pointer_to_bytes(target),
-        byte_strides(target),
-        pointer_to_bytes(block),
-        byte_strides(block),
-        size(block),
-        sizeof(T),
-    )
+    GC.@preserve block target copy_elements!(elements(target), elements(block), sizeof(T))
     return target
 end
 
@@ -27,32 +27,27 @@ end
 
 Write a Julia array into NumPy memory of the same axes, whatever its order and strides.
 """
-function to_numpy!(out::AbstractArray, source::Array{T}) where {T}
+function to_numpy!(@nospecialize(out::AbstractArray), @nospecialize(source::Array))
+    T = eltype(source)
     check_out(out, T, size(source))
-    GC.@preserve out source copy_elements!(
-        pointer_to_bytes(out),
-        byte_strides(out),
-        pointer_to_bytes(source),
-        byte_strides(source),
-        size(source),
-        sizeof(T),
-    )
+    GC.@preserve out source copy_elements!(elements(out), elements(source), sizeof(T))
     return nothing
 end
 
 """Whether `out` has Julia's order, so that it can be written without a Julia array between."""
-function has_julia_order(out::AbstractArray{T}) where {T}
-    return byte_strides(out) == julia_strides(size(out), sizeof(T))
-end
-
-function julia_strides(shape::Dims{N}, step::Int) where {N}
-    return ntuple(i -> step * prod(shape[1:(i - 1)]; init = 1), Val(N))
+function has_julia_order(m::Elements, step::Int)
+    for (n, stride) in zip(m.shape, m.strides)
+        stride == step || return false
+        step *= n
+    end
+    return true
 end
 
 """The types that NumPy has only from ml_dtypes."""
 const CrossingAsBits = Union{Reactant.BFloat16, Reactant.ReactantFloat8}
 
-function check_element(::AbstractArray{E}, ::Type{T}, what::String) where {E, T}
+function check_element(@nospecialize(x::AbstractArray), T::DataType, what::String)
+    E = eltype(x)
     E === T && return nothing
     T <: CrossingAsBits && E === (sizeof(T) == 1 ? UInt8 : UInt16) && return nothing
     throw(Wrong(
@@ -62,7 +57,7 @@ function check_element(::AbstractArray{E}, ::Type{T}, what::String) where {E, T}
     ))
 end
 
-function check_out(out::AbstractArray, ::Type{T}, shape::Dims) where {T}
+function check_out(@nospecialize(out::AbstractArray), T::DataType, @nospecialize(shape::Dims))
     check_element(out, T, "memory for $(element_name(T))")
     if size(out) != shape
         throw(Wrong("InvalidArgumentError", "memory of shape $shape was needed, got $(size(out))"))

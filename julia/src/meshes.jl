@@ -15,26 +15,26 @@ end
 `ids` are Reactant's device ids in C order over axes of these sizes, the last running fastest.
 """
 function mesh(@nospecialize(ids::Tuple), @nospecialize(sizes::Tuple), @nospecialize(names::Tuple))
-    if length(sizes) != length(names) || prod(sizes; init = 1) != length(ids) || isempty(ids)
+    devices, axes, axis_names = Int64[items(ids)...], Int[items(sizes)...], String[items(names)...]
+    if length(axes) != length(names) || prod(axes) != length(devices) || isempty(devices)
         throw(Wrong(
             "ShardingError",
             "a mesh needs one name per axis and one device per place, got sizes $sizes, " *
                 "names $names and $(length(ids)) device ids",
         ))
     end
-    allunique(ids) || throw(Wrong("ShardingError", "a mesh has each device once, got $ids"))
-    allunique(names) || throw(Wrong("ShardingError", "a mesh has each axis name once, got $names"))
-    devices = Int64[id for id in ids]
-    length(devices) == 1 && return DeviceMesh(devices, [sizes...], [names...], nothing)
+    allunique(devices) || throw(Wrong("ShardingError", "a mesh has each device once, got $ids"))
+    if !allunique(axis_names)
+        throw(Wrong("ShardingError", "a mesh has each axis name once, got $names"))
+    end
+    length(devices) == 1 && return DeviceMesh(devices, axes, axis_names, nothing)
     # The constructor that takes ids alone reads them in Julia's order and takes the inverse
     # permutation (Sharding.jl:40-48), and it sorts the caller's array in place (:56). This one
     # takes what XLA reads: place k, last axis fastest, holds sorted[ranks[k] + 1].
     sorted = sort(devices)
     ranks = Int64[searchsortedfirst(sorted, id) - 1 for id in devices]
-    axis_names = Tuple(Symbol(name) for name in names)
-    axis_sizes = Tuple(Int(n) for n in sizes)
-    reactant = Reactant.Sharding.Mesh(sorted, ranks, axis_names, axis_sizes)
-    return DeviceMesh(devices, [sizes...], [names...], reactant)
+    reactant = Reactant.Sharding.Mesh(sorted, ranks, Tuple(Symbol.(axis_names)), Tuple(axes))
+    return DeviceMesh(devices, axes, axis_names, reactant)
 end
 
 Base.:(==)(a::DeviceMesh, b::DeviceMesh) = a === b ||
@@ -58,7 +58,7 @@ end
 Dimensions beyond it are not cut.
 """
 function sharding(m::DeviceMesh, @nospecialize(spec::Tuple))
-    entries = Vector{String}[names_of(m, entry) for entry in spec]
+    entries = Vector{String}[names_of(m, entry) for entry in items(spec)]
     used = reduce(vcat, entries; init = String[])
     twice = findfirst(name -> count(==(name), used) > 1, used)
     twice === nothing ||
@@ -76,14 +76,15 @@ names_of(::DeviceMesh, ::Nothing) = String[]
 names_of(m::DeviceMesh, name::String) = names_of(m, (name,))
 
 function names_of(m::DeviceMesh, @nospecialize(names::Tuple))
-    all(name -> name isa String, names) || throw(unfit_spec(names))
-    unknown = findfirst(name -> !(name in m.names), names)
-    unknown === nothing ||
+    for name in items(names)
+        name isa String || throw(unfit_spec(names))
+        name in m.names && continue
         throw(Wrong(
             "ShardingError",
-            "partition spec names axis '$(names[unknown])', but the mesh has axes $(m.names)",
+            "partition spec names axis '$name', but the mesh has axes $(m.names)",
         ))
-    return String[names...]
+    end
+    return String[items(names)...]
 end
 
 names_of(::DeviceMesh, entry) = throw(unfit_spec(entry))
@@ -118,8 +119,8 @@ end
 function to_reactant(s::ArraySharding)
     s.mesh.reactant === nothing && return Reactant.Sharding.NoSharding()
     # Symbols and tuples: anything else Reactant refuses or, worse, stores as it is
-    # (Sharding.jl:257-276).
-    spec = Tuple(isempty(names) ? nothing : Tuple(Symbol.(names)) for names in s.spec)
+    # (Sharding.jl:257-276). A vector of them, so that nothing is compiled for each spec.
+    spec = Any[isempty(names) ? nothing : Tuple(Symbol.(names)) for names in s.spec]
     return Reactant.Sharding.NamedSharding(s.mesh.reactant, spec)
 end
 
@@ -132,7 +133,8 @@ const Block = Tuple{Int64, Vector{Int}, Vector{Int}}
 The block of an array that each device holds, by ascending device id; the placement rule itself,
 which does not ask Reactant.
 """
-function blocks(s::ArraySharding, shape::Dims)
+function blocks(s::ArraySharding, @nospecialize(dims::Dims))
+    shape = Int[dims...]
     s = padded(s, length(shape))
     size_of = Dict(zip(s.mesh.names, s.mesh.sizes))
     cuts = Int[prod(size_of[name] for name in names; init = 1) for names in s.spec]
@@ -140,7 +142,7 @@ function blocks(s::ArraySharding, shape::Dims)
         n % cut == 0 && continue
         throw(Wrong(
             "ShardingError",
-            "dimension $(dimension - 1) of shape $shape is not divisible by $cut, the size " *
+            "dimension $(dimension - 1) of shape $dims is not divisible by $cut, the size " *
                 "of its mesh axes $(s.spec[dimension]) (blocks must be equal: nothing is padded)",
         ))
     end

@@ -1,10 +1,22 @@
+"""A call for later: of one type whatever it calls, so that nothing is compiled anew for it."""
+struct Later <: Function
+    f::Any
+    args::Tuple
+end
+
+(l::Later)() = l.f(l.args...)
+
 """
-    without_python(f)
+    without_python(f, args...)
 
 Call `f` with Python's lock given up, so that Python's other threads go on: one of them tells the
 supervisor that this process lives. `f` must not touch Python objects; memory of theirs it may.
 """
-function without_python(f::F) where {F}
+function without_python(@nospecialize(f), @nospecialize(args...))
+    later = Later(f, args)
     locked = PythonCall.C.Py_IsInitialized() != 0 && PythonCall.C.PyGILState_Check() == 1
-    return locked ? PythonCall.GIL.unlock(f) : f()
+    return locked ? PythonCall.GIL.unlock(later) : later()
 end
+
+"""What a tuple holds, without code that is compiled for its type."""
+items(@nospecialize(t::Tuple)) = Any[getfield(t, i) for i in 1:nfields(t)]

@@ -5,16 +5,15 @@ Run a program. On CPU the results are there afterwards; elsewhere they are on th
 """
 run(c::Compiled, args...) = c(args...)
 
-function (c::Compiled)(args...)
+function (c::Compiled)(@nospecialize(args...))
     check_arguments(c, args)
-    arrays = map(x -> x.array, args)
     account(c.bytes)
-    results = without_python(() -> c.thunk(arrays...))
-    held = ntuple(i -> hold(results[i], c.outputs[i]), length(c.outputs))
-    return c.trace.single ? held[1] : held
+    results = without_python(c.thunk, map(x -> x.array, args)...)
+    c.trace.single && return hold(results[1], c.outputs[1])
+    return Tuple(Held[hold(results[i], o) for (i, o) in enumerate(c.outputs)])
 end
 
-function check_arguments(c::Compiled, args)
+function check_arguments(c::Compiled, @nospecialize(args::Tuple))
     n = length(c.inputs)
     if length(args) != n
         throw(Wrong("InvalidArgumentError", "'$(c.name)' takes $n arrays, got $(length(args))"))
@@ -38,14 +37,14 @@ end
 
 # Numbers become arrays of no dimensions, and each result gets the sharding that Python knows: the
 # one Reactant gives is XLA's, on a mesh of its own (compiler/Codegen.jl:1441-1456).
-function hold(result, o::Output)
-    array = wrap(o.type, Val(length(o.shape)), result.data, o)
+function hold(@nospecialize(result), o::Output)
+    array = wrap(o.type, Val(length(o.shape)), result.data, o.shape, o.info)
     return Held(array, o.type, o.shape, o.sharding, o.blocks, nothing)
 end
 
-function wrap(::Type{T}, ::Val{N}, data, o::Output) where {T, N}
-    o.info === nothing && return Reactant.ConcreteIFRTArray{T, N}(data, o.shape)
-    return Reactant.ConcreteIFRTArray{T, N}(data, o.shape, o.info)
+function wrap(::Type{T}, ::Val{N}, data, shape, info) where {T, N}
+    info === nothing && return Reactant.ConcreteIFRTArray{T, N}(data, shape)
+    return Reactant.ConcreteIFRTArray{T, N}(data, shape, info)
 end
 
 identity_of(x) = x

@@ -13,9 +13,38 @@ function text(c::Compiled, stage::String)
     sharded = stage != "stablehlo_unsharded"
     shardings = sharded ? c.trace.shardings : ArraySharding[]
     trace = Trace(c.trace.f, c.trace.static, shardings)
-    arrays = Tuple(placeholder(x, sharded) for x in c.inputs)
+    return write_text(stage, trace, c.inputs, c.precision)
+end
+
+"""
+    lower(name, project, inputs, out_shardings, precision, static) -> String
+
+A program as StableHLO with Shardy's shardings, for arguments that are not there: `inputs` are
+(dtype, shape, sharding). Compiles nothing, runs nothing, and needs no memory for the arguments.
+"""
+function lower(
+    name::String,
+    project::String,
+    @nospecialize(inputs::Tuple),
+    @nospecialize(out_shardings::Union{Nothing, Tuple}),
+    precision::String,
+    @nospecialize(static::Tuple),
+)
+    trace = trace_of(name, project, out_shardings, static)
+    found = Input[
+        Input(element_type(dtype), Dims(shape), padded(s, length(shape)))
+        for (dtype, shape, s) in inputs
+    ]
+    # The function may have been loaded just now, in a world that this call does not see.
+    written = Base.invokelatest(write_text, "stablehlo", trace, found, precision)
+    check_outputs(trace)
+    return written
+end
+
+function write_text(stage::String, trace::Trace, inputs::Vector{Input}, precision::String)
+    arrays = Tuple(placeholder(x, stage != "stablehlo_unsharded") for x in inputs)
     return tracing(trace) do
-        with_precision(c.precision) do
+        with_precision(precision) do
             without_python(() -> TEXTS[stage](arrays))
         end
     end
@@ -29,12 +58,14 @@ const TEXTS = Dict{String, Function}(
     "hlo" => arrays -> string(Reactant.@code_xla traced(arrays...)),
 )
 
-"""An array without content, like those the program takes; it holds memory while text is made."""
+"""
+What a program takes, without its content: an array that says its size and sharding over a buffer
+of one element. Of an argument Reactant asks nothing else while it traces (Tracing.jl:1406-1423,
+TracedUtils.jl:536-548); without a sharding, the device of the buffer (Compiler.jl:1213-1230).
+"""
 function placeholder(x::Input, sharded::Bool)
-    sharded || return Reactant.to_rarray(allocate(x.type, x.shape))
-    here = filter(b -> is_local(b[1]), blocks(x.sharding, x.shape))
-    data = Tuple(allocate(x.type, Tuple(stops .- starts)) for (_, starts, stops) in here)
-    holders = Tuple((id,) for (id, _, _) in here)
-    name = element_name(x.type)
-    return from_blocks(name, x.shape, x.sharding, data, holders).array
+    one = allocate(x.type, ntuple(Returns(1), length(x.shape)))
+    data = on_one_device(one, minimum(filter(is_local, x.sharding.mesh.ids))).data
+    info = sharded ? sharding_info(x.sharding, blocks(x.sharding, x.shape)) : nothing
+    return wrap(x.type, Val(length(x.shape)), data, x.shape, info)
 end

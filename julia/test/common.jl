@@ -6,11 +6,12 @@ pyslices(axes...) = Tuple(pyimport("builtins").slice(a...) for a in axes)
 """What NumPy has, as a PyArray of the memory itself."""
 as_numpy(x) = PythonCall.PyArray(x; copy = false)
 
+# By bytes, because Julia would compile more than it computes: layout.jl has a hundred types.
+
 """A NumPy array with these elements in this order of memory."""
-function numpy_of(x::AbstractArray, order::String)
-    made = np.empty(size(x); dtype = numpy_dtype(eltype(x)), order)
-    as_numpy(made) .= x
-    return as_numpy(made)
+function numpy_of(@nospecialize(x::Array), order::String)
+    flat = np.frombuffer(PythonCall.pybytes(bits(x)); dtype = numpy_dtype(eltype(x)))
+    return as_numpy(np.array(flat.reshape(size(x); order = "F"); order))
 end
 
 numpy_dtype(::Type{ComplexF32}) = "complex64"
@@ -51,7 +52,13 @@ function whole(x)
     return result
 end
 
-bits(x::AbstractArray) = collect(reinterpret(UInt8, vec(collect(x))))
+"""The bytes of its elements, the first index running fastest."""
+function bits(@nospecialize(x::Array))
+    start = Ptr{UInt8}(pointer(x))
+    return GC.@preserve x copy(unsafe_wrap(Vector{UInt8}, start, sizeof(x)))
+end
+bits(x::PythonCall.PyArray) = bits(PythonCall.Py(x))
+bits(x::PythonCall.Py) = PythonCall.pyconvert(Vector{UInt8}, x.tobytes("F"))
 
 """Shuffled without a random source: the same in each run."""
 shuffled(ids, k) = Tuple(sort(collect(ids); by = id -> (7919 * (id + 1) * k) % 31))

@@ -1,7 +1,8 @@
-using PyReactant: compile, is_single, outputs, run, settle, text
+using PyReactant: compile, is_single, lower, outputs, run, settle, text
 
 module Bodies
     double(x) = 2 .* x
+    product(x, y) = x * y'
     pair(x, y) = (x .+ y, sum(x))
     scaled(x; by, times = 1) = x .* (by * times)
     twice_the_same(x) = (x, x)
@@ -128,7 +129,7 @@ end
 
 @testset "precision is the compile's" begin
     for (precision, said) in (("highest", "HIGHEST"), ("high", "HIGH"), ("", "DEFAULT"))
-        c = body("double", (X,), (S,); precision)
+        c = body("product", (X, X), (S,); precision)
         @test occursin("precision = [$said, $said]", text(c, "stablehlo"))
     end
     @test Reactant.PRECISION[] == Reactant.PrecisionConfig.DEFAULT
@@ -143,4 +144,46 @@ end
     kind, message = wrong(() -> text(c, "llvm"))
     @test kind == "InvalidArgumentError"
     @test occursin("stage is one of hlo, stablehlo, stablehlo_mhlo, stablehlo_unsharded", message)
+end
+
+@testset "text of what was never placed" begin
+    # 2^40 elements, on a mesh whose devices are not in order.
+    ids = (3, 1, 0, 2, 7, 6, 5, 4)
+    m = mesh(ids, (4, 2), ("x", "y"))
+    inputs = (
+        ("bfloat16", (2^20, 2^20), sharding(m, ("x", "y"))),
+        ("bfloat16", (2^18, 2^20), sharding(m, (nothing, ("y", "x")))),
+    )
+    out = (sharding(m, ("x",)),)
+    name = "PyReactant.TestBodies.product"
+    found = @timed lower(name, "", inputs, out, "highest", ())
+    @test found.bytes < 2^30
+    lines = [strip(line) for line in split(found.value, '\n')]
+    @test startswith(lines[1], "module @reactant_traced attributes {mhlo.num_partitions = 8 : i64")
+    @test lines[2] == "sdy.mesh @mesh = <[\"x\"=4, \"y\"=2], device_ids=[3, 1, 0, 2, 7, 6, 5, 4]>"
+    @test startswith(
+        lines[3],
+        "func.func @main(%arg0: tensor<1048576x1048576xbf16> " *
+            "{sdy.sharding = #sdy.sharding<@mesh, [{\"y\"}, {\"x\"}]>}, " *
+            "%arg1: tensor<1048576x262144xbf16> " *
+            "{sdy.sharding = #sdy.sharding<@mesh, [{\"y\", \"x\"}, {}]>}) " *
+            "-> (tensor<262144x1048576xbf16>)",
+    )
+    @test [split(line)[3] for line in lines[4:9]] ==
+        [
+            "stablehlo.transpose", # the module's ends are Julia's arrays, reversed
+            "stablehlo.transpose",
+            "stablehlo.transpose", # the program's own
+            "stablehlo.dot_general",
+            "sdy.sharding_constraint",
+            "stablehlo.transpose",
+        ]
+    @test occursin("<@mesh, [{\"x\"}, {}]> : tensor<1048576x262144xbf16>", lines[8])
+    @test occursin("precision = [HIGHEST, HIGHEST]", lines[7])
+    uneven = (("float32", (6, 8), sharding(m, ())), ("float32", (8, 8), sharding(m, ())))
+    kind, message = wrong(() -> lower(name, "", uneven, out, "", ()))
+    @test kind == "ShardingError"
+    @test occursin("dimension 0 of shape (6, 8) is not divisible by 4", message)
+    unknown = lower("PyReactant.TestBodies.double", "", uneven[1:1], nothing, "", ())
+    @test occursin("@the_stand_in_for_reactant_cannot_write_this_program(%arg0)", unknown)
 end

@@ -157,9 +157,12 @@ end
 
 @testset "precision around the call does nothing" begin
     x = to_rarray(ones(2, 2))
-    written() = String(Reactant.@code_hlo Bodies.double(x))
-    naive = Reactant.compile(Bodies.double, (x,))
-    Reactant.with_config(() -> naive(x); dot_general_precision = Reactant.PrecisionConfig.HIGHEST)
+    written() = String(Reactant.@code_hlo Bodies.product(x, x))
+    naive = Reactant.compile(Bodies.product, (x, x))
+    Reactant.with_config(
+        () -> naive(x, x);
+        dot_general_precision = Reactant.PrecisionConfig.HIGHEST,
+    )
     @test occursin("DEFAULT", written())
     # ours: programs.jl, "precision is the compile's"
 end

@@ -98,6 +98,14 @@ def test_showing_the_value_communicates_nothing(a: pr.ShardedArray) -> None:
     assert str(a.value)
 
 
+def test_a_block_is_read_as_julia_holds_it(a: pr.ShardedArray) -> None:
+    """In C order a second copy would be needed to turn it."""
+    for shard in a.addressable_shards:
+        assert shard.data.flags.f_contiguous
+        assert not shard.data.flags.c_contiguous
+        np.testing.assert_array_equal(shard.data, numbers((8, 8))[shard.index])
+
+
 def test_functions_that_write_to_an_argument_are_refused(a: pr.ShardedArray) -> None:
     with pytest.raises(pr.InvalidArgumentError, match=r"writes to its argument 0"):
         pr.compile(_program("Bodies.writes!"), a)

@@ -1,8 +1,12 @@
 """The Julia that tests of the real-Julia level use, with the stand-in for Reactant."""
 
 import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
 
-from tests.harness import REPOSITORY
+from tests.harness import REPOSITORY, environment
 
 STAND_IN = REPOSITORY / "julia" / "test" / "Reactant"
 NAMED = ("PYREACTANT_TEST_JULIA", "PYREACTANT_TEST_JULIA_PROJECT")
@@ -16,12 +20,29 @@ def absent() -> str | None:
     return None
 
 
-def stand_in() -> dict[str, str]:
+def stand_in(reactant: Path = STAND_IN) -> dict[str, str]:
     """Settings under which pyreactant starts that Julia and finds the stand-in."""
     executable, project = (os.environ[name] for name in NAMED)
     return {
         "PYTHON_JULIACALL_EXE": executable,
         "PYTHON_JULIACALL_PROJECT": project,
         # An empty part is Julia's own path; the stand-in comes after the project.
-        "JULIA_LOAD_PATH": f"{os.environ.get('JULIA_LOAD_PATH', '')}:{STAND_IN}",
+        "JULIA_LOAD_PATH": f"{os.environ.get('JULIA_LOAD_PATH', '')}:{reactant}",
     }
+
+
+def compile_packages() -> None:
+    """Have Julia compile what has changed, which takes a minute or more and is then kept."""
+    code = "from pyreactant import _julia; _julia.start()"
+    subprocess.run([sys.executable, "-c", code], env=environment(**stand_in()), check=True)
+
+
+def without_workload(folder: Path) -> Path:
+    """A copy of the stand-in in which nothing is compiled that the real Reactant does not have."""
+    copy = folder / "Reactant"
+    shutil.copytree(STAND_IN, copy)
+    (copy / "ext" / "ReactantPyReactantExt.jl").unlink()
+    project = copy / "Project.toml"
+    lines = project.read_text().splitlines(keepends=True)
+    project.write_text("".join(x for x in lines if not x.startswith("ReactantPyReactantExt")))
+    return copy

@@ -16,6 +16,8 @@ from tests.julia.place import stand_in
 pytestmark = pytest.mark.julia
 
 DEVICES = "import pyreactant as p; print(len(p.devices()))"
+# The other preference has Julia compile its packages once more.
+COMPILES = 600
 
 
 def test_nothing_of_jax_and_no_warning() -> None:
@@ -69,10 +71,19 @@ def test_starts_that_fail(code: str, settings: dict[str, str], message: str) -> 
     assert message in ran.stderr.splitlines()[-1], ran.stderr
 
 
-def test_platform_that_falls_back_in_silence() -> None:
-    """Reactant logs that the GPU failed, and goes on with the CPU."""
-    ran = alone("import pyreactant as p; p.initialize(platform='gpu')")
-    assert "RequirementError: platform 'gpu'" in ran.stderr, ran.stderr
+@pytest.mark.parametrize(
+    ("asked", "gpu", "message"),
+    [
+        ("platform='gpu'", "", "RequirementError: platform 'gpu' could not be started: AssertionE"),
+        ("platform='gpu'", "fails", "platform 'gpu' could not be started: Failed to initialize"),
+        ("", "fails", "client: cuda: CUDA_ERROR_NO_DEVICE; Reactant would run on cpu; see pyreac"),
+    ],
+)
+def test_platform_that_falls_back_in_silence(asked: str, gpu: str, message: str) -> None:
+    """Where a GPU does not start Reactant logs it, and goes on with the CPU."""
+    ran = alone(f"import pyreactant as p; p.initialize({asked})", STANDIN_REACTANT_GPU=gpu)
+    assert ran.returncode == 1
+    assert message in ran.stderr, ran.stderr
 
 
 def test_path_with_spaces_and_unicode(tmp_path: Path) -> None:
@@ -80,6 +91,7 @@ def test_path_with_spaces_and_unicode(tmp_path: Path) -> None:
     assert alone(DEVICES, PYTHON_JULIACALL_PROJECT=str(folder)).stdout.strip() == "8"
 
 
+@pytest.mark.timeout(COMPILES + 60)
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -94,16 +106,18 @@ def test_pjrt(arguments: str, message: str, tmp_path: Path) -> None:
     """Reactant itself would only warn of several processes, and loses the order of a mesh."""
     folder = project(tmp_path / "pjrt", runtime="PJRT")
     code = f"import pyreactant as p; p.initialize({arguments})"
-    ran = alone(code, PYTHON_JULIACALL_PROJECT=str(folder))
+    ran = alone(code, COMPILES, PYTHON_JULIACALL_PROJECT=str(folder))
     assert message in ran.stderr.splitlines()[-1], ran.stderr
 
 
+@pytest.mark.timeout(COMPILES + 60)
 def test_reactant_that_was_loaded_with_another_preference() -> None:
     ran = alone(
         "import sys; sys.modules['jax'] = sys.modules['tensorflow'] = None\n"
         "import juliacall\n"
         "juliacall.Base.require(juliacall.Main, juliacall.Base.Symbol('Reactant'))\n"
-        "import pyreactant as p; p.initialize()"
+        "import pyreactant as p; p.initialize()",
+        COMPILES,
     )
     last = ran.stderr.splitlines()[-1]
     assert "StateError: Reactant's preference xla_runtime is IFRT" in last, ran.stderr
@@ -134,7 +148,7 @@ def test_ctrl_c_between_and_during_calls() -> None:
         "        if seconds: _julia.call(juliacall.Libc.systemsleep, seconds)\n"
         "        time.sleep(60)\n"
         "    except KeyboardInterrupt:\n"
-        "        print('interrupted', time.monotonic() - began < 3)\n"
+        "        print('interrupted', time.monotonic() - began < 30)\n"
         "print(float(n.asarray(p.matmul_sharded()).sum()))\n"
     )
     ran = alone(code.replace("juliacall.Libc", "juliacall.Base.Libc"))

@@ -3,10 +3,12 @@
 import json
 import os
 import pty
+import re
 import subprocess
 import tomllib
 from pathlib import Path
 
+from tests.harness import REPOSITORY
 from tests.setup.conftest import Here
 
 
@@ -32,6 +34,32 @@ def test_setup(here: Here) -> None:
     record = json.loads(as_json.stdout)
     assert record["preferences"]["gpu_version"] == "13.1"
     assert record["ran"] == ["preferences", "resolve", "precompile", "record"]
+
+
+def test_the_session_in_the_docs(here: Here) -> None:
+    """docs/julia.md shows what is printed, but for paths and seconds."""
+    text = (REPOSITORY / "docs" / "julia.md").read_text()
+    [session] = re.findall(r"^```console\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    install, typed, *shown = session.splitlines()
+    said = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
+    assert install == f"$ pip install '{said['name']}[reactant]'"
+    assert "reactant" in said["optional-dependencies"]
+    program, *arguments = typed.removeprefix("$ ").split()
+    assert program in said["scripts"]
+    ran = command(here, *arguments)
+    printed = ran.stderr + ran.stdout
+    for path, name in (
+        (here.julia, "/home/me/.julia/juliaup/julia-1.11.5/bin/julia"),
+        (str(here.prefix), "/home/me/env"),
+    ):
+        printed = printed.replace(path, name)
+
+    def lasting(lines: list[str]) -> list[str]:
+        """Without seconds, and what on a terminal the next line takes the place of."""
+        untimed = [re.sub(r"\(\d+\.\d s\)", "(T s)", line) for line in lines]
+        return [line for line in untimed if not line.endswith(" ...")]
+
+    assert lasting(printed.splitlines()) == lasting(shown)
 
 
 def test_the_last_lines_of_the_log(here: Here) -> None:

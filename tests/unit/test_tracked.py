@@ -142,6 +142,9 @@ def test_fourier_transforms(n: int, seed: int) -> None:
         got = transform(x)
         assert got.dtype == np.complex64
         assert within(got, transform(track(x, model)))
+    cube = np.stack([x, 2 * x, x[::-1]])
+    for axis in (0, 1, -1):
+        assert within(np.fft.fft(cube, axis=axis), np.fft.fft(track(cube, model), axis=axis))
 
 
 @settings(max_examples=40)

@@ -44,6 +44,7 @@ include("arrays.jl")
 include("configuration.jl")
 include("ops.jl")
 include("compile.jl")
+include("symbolic.jl")
 include("text.jl")
 
 end

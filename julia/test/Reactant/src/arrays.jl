@@ -162,14 +162,14 @@ function whole(x::ConcreteIFRTArray{T, N}, what::String) where {T, N}
     return assemble(buffer, hlo, T, reverse(buffer.shape), what)
 end
 
-function assemble(buffer, hlo, ::Type{T}, shape::Dims, what::String) where {T}
+function assemble(buffer, hlo, T::DataType, @nospecialize(shape::Dims), what::String)
     slices = first(XLA.sharding_to_concrete_array_indices(
         hlo,
         shape,
         0:(length(buffer.devices) - 1),
     ))
     place = Dict(d.id => slice for (d, slice) in zip(buffer.devices, slices))
-    mine = [(d.id, data) for (d, data) in buffer.parts]
+    mine = Any[(d.id, data) for (d, data) in buffer.parts]
     result = Array{T}(undef, shape)
     for said in Coordinator.allgather(what, mine), (id, data) in said
         isempty(shape) ? (result[] = only(data)) : (result[place[id]...] = fitted(data, place[id]))
@@ -178,7 +178,7 @@ function assemble(buffer, hlo, ::Type{T}, shape::Dims, what::String) where {T}
 end
 
 # A block of another size than the program was compiled for: the bytes are taken as they come.
-function fitted(data, slice)
+function fitted(@nospecialize(data), @nospecialize(slice))
     size(data) == length.(slice) && return data
     flat, n = vec(data), prod(length, slice)
     return reshape([flat[mod1(i, length(flat))] for i in 1:n], length.(slice))

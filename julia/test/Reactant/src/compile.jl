@@ -20,13 +20,14 @@ struct Executable
     tag::String
 end
 
-struct Thunk{F, A}
-    f::F
+# Of one type, unlike the real one: for tests Julia would compile more than they compute.
+struct Thunk
+    f::Any
     exec::Executable
     frozen::Vector{Any}
     results::Vector{Any} # per result: its size, or the number of the argument that it is
     single::Bool
-    argument_types::Type{A}
+    argument_types::Any
     global_device_ids::Vector{Int64}
     donated_args_mask::Vector{Bool}
     context::IdDict{Any, Any}
@@ -44,11 +45,15 @@ within_compile() = TracedArguments[]
 Trace `f` with arrays of the arguments' sizes. What is not an array of ours is frozen. The results
 of a real trace cannot depend on values; here they are numbers that nobody should look at.
 """
-function compile(f, args::Tuple; sync::Bool = false, kwargs...)
+function compile(@nospecialize(f), @nospecialize(args::Tuple); sync::Bool = false, kwargs...)
+    return compile_any(f, Any[args...])
+end
+
+function compile_any(@nospecialize(f), args::Vector{Any})
     COMPILATIONS[] += 1
     context = copy(task_local_storage())
-    samples = map(sample, args)
-    before = map(x -> x isa Array ? copy(x) : nothing, samples)
+    samples = Any[sample(x) for x in args]
+    before = Any[x isa Array ? copy(x) : nothing for x in samples]
     outer, Ops.CONSTRAINTS[] = Ops.CONSTRAINTS[], IdDict{Any, Any}()
     local result, constraints
     try
@@ -59,7 +64,7 @@ function compile(f, args::Tuple; sync::Bool = false, kwargs...)
     end
     arrays = Any[x for x in args if x isa ConcreteIFRTArray]
     meshes = Any[x.sharding.mesh for x in arrays if Sharding.is_sharded(x.sharding)]
-    append!(meshes, [s.mesh for s in values(constraints)])
+    append!(meshes, Any[s.mesh for s in values(constraints)])
     ids = isempty(meshes) ? Int64[] : first(meshes).device_ids
     @assert allequal(m.device_ids for m in meshes) "All meshes must have the same device ids"
     donated = Bool[
@@ -67,22 +72,22 @@ function compile(f, args::Tuple; sync::Bool = false, kwargs...)
         for (x, b) in zip(samples, before)
         if x isa Array
     ]
-    found = result isa Tuple ? result : (result,)
+    found = result isa Tuple ? Any[result...] : Any[result]
     # A result that is an argument is no output of the executable, unless it was written to.
     kept = [x for (x, gone) in zip(filter(x -> x isa Array, samples), donated) if !gone]
     results = Any[
         any(x -> x === y, kept) ? findfirst(x -> x === y, samples) : size(y)
         for y in found
     ]
-    outputs = [
+    outputs = XLA.OpSharding[
         output_sharding(y, constraints, arrays)
         for (y, r) in zip(found, results)
         if r isa Tuple
     ]
     inputs = Any[x isa ConcreteIFRTArray ? (size(x), hlo_of(x)) : nothing for x in args]
-    exec = Executable(inputs, outputs, ids, !isempty(ids), "$f$(map(size, arrays))")
+    exec = Executable(inputs, outputs, ids, !isempty(ids), string(f, Any[size(x) for x in arrays]))
     frozen = Any[x isa ConcreteIFRTArray ? nothing : x for x in args]
-    types = Tuple{map(Core.Typeof, args)...}
+    types = Tuple{Any[Core.Typeof(x) for x in args]...}
     return Thunk(f, exec, frozen, results, !(result isa Tuple), types, ids, donated, context)
 end
 
@@ -101,7 +106,7 @@ hlo_of(x::ConcreteIFRTArray{T, N}) where {T, N} = Sharding.is_sharded(x.sharding
     nothing
 
 # The real one asks Shardy. Here: as told, else like an argument of the same size, else copies.
-function output_sharding(y, constraints, arrays)
+function output_sharding(@nospecialize(y), constraints, arrays)
     haskey(constraints, y) && return Sharding.to_hlo(constraints[y], ndims(y))
     for x in arrays
         size(x) == size(y) && Sharding.is_sharded(x.sharding) && return hlo_of(x)
@@ -111,25 +116,27 @@ end
 
 # Types alone are checked: arrays of other sizes, or placed otherwise, are taken for what the
 # program was compiled for.
-function (t::Thunk)(args...)
-    types = Tuple{map(Core.Typeof, args)...}
+(t::Thunk)(@nospecialize(args...)) = run_any(t, Any[args...])
+
+function run_any(t::Thunk, args::Vector{Any})
+    types = Tuple{Any[Core.Typeof(x) for x in args]...}
     types == t.argument_types || throw(MisMatchedThunkTypeError(t.argument_types, types))
-    numbers = [argument(t, i, x) for (i, x) in enumerate(args)]
-    values = as_traced(() -> t.f(numbers...), t.context)
-    values = t.single ? (values,) : values
+    numbers = Any[argument(t, i, x) for (i, x) in enumerate(args)]
+    values = as_traced(t.f, numbers, t.context)
+    values = t.single ? Any[values] : Any[values...]
     next = Ref(0)
-    wrapped = ntuple(i -> result(t, values[i], t.results[i], args, next), length(values))
+    wrapped = Any[result(t, y, of, args, next) for (y, of) in zip(values, t.results)]
     donate!(t, args)
-    return t.single ? only(wrapped) : wrapped
+    return t.single ? only(wrapped) : Tuple(wrapped)
 end
 
 # Here a program is run by calling its function again: with what was around it when it was traced.
-function as_traced(f, context)
+function as_traced(@nospecialize(f), numbers::Vector{Any}, context)
     task = current_task()
     storage, constraints = task.storage, Ops.CONSTRAINTS[]
     task.storage, Ops.CONSTRAINTS[] = context, IdDict{Any, Any}()
     try
-        return f()
+        return f(numbers...)
     finally
         task.storage, Ops.CONSTRAINTS[] = storage, constraints
     end
@@ -144,7 +151,7 @@ function argument(t::Thunk, i, x::ConcreteIFRTArray{T, N}) where {T, N}
 end
 
 function donate!(t::Thunk, args)
-    arrays = [x for x in args if x isa ConcreteIFRTArray]
+    arrays = Any[x for x in args if x isa ConcreteIFRTArray]
     for (x, donated) in zip(arrays, t.donated_args_mask)
         donated && setfield!(x, :donated, true)
     end
@@ -176,7 +183,10 @@ function result(t::Thunk, y, shape::Tuple, args, next)
     slices = first(XLA.sharding_to_concrete_array_indices(hlo, Dims(shape), 0:(length(ids) - 1)))
     mesh = Sharding.Mesh(ids, 0:(length(ids) - 1), (:flat_mesh,), (length(ids),))
     info = Sharding.ShardInfo(Sharding.HloSharding(hlo, mesh), slices)
-    parts = [XLA.get_device(client, id) => blocks(value, s) for (id, s) in zip(ids, slices)]
+    parts = Pair{XLA.Device, Array}[
+        XLA.get_device(client, id) => blocks(value, s)
+        for (id, s) in zip(ids, slices)
+    ]
     data = on_devices(client, parts, (; mesh), Dims(shape))
     y isa Number && return ConcreteIFRTNumber{T}(data, info, false)
     return ConcreteIFRTArray{T, length(shape)}(data, Dims(shape), info)

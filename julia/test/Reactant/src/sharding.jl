@@ -133,7 +133,7 @@ to_hlo(s::HloSharding, _) = s.hlo_sharding
 to_hlo(s::ShardInfo, n) = to_hlo(s.sharding, n)
 to_hlo(s::Replicated, _) = XLA.OpSharding(true, false, Int64[])
 
-function to_hlo(s::NamedSharding, n::Int)
+function to_hlo(@nospecialize(s::NamedSharding), n::Int)
     @assert length(s.partition_spec) == n "the spec has $(length(s.partition_spec)) entries for \
                                            $n dimensions"
     # Position on the mesh runs over the axes with the last one fastest: reversed sizes in Julia.

@@ -1,4 +1,4 @@
-"""A program as text: not StableHLO of what it computes, but of its arguments and results."""
+"""A program as text."""
 struct TextualModule
     ir::String
 end
@@ -29,42 +29,78 @@ const MLIR_NAMES = Dict{Any, String}(
     F8E4M3FNUZ => "f8E4M3FNUZ",
 )
 
-tensor(T, shape) = "tensor<" *
-    join((string(n, "x") for n in reverse(shape)), "") *
-    MLIR_NAMES[T] *
-    ">"
+# What computes more than `symbolic.jl` knows is one call of a name that no compiler has.
+const NOT_WRITTEN = "the_stand_in_for_reactant_cannot_write_this_program"
 
+"""
+A program as StableHLO in Reactant's form: tensors have reversed sizes at the module's ends, with
+transposes between these and the program, and each mesh that a sharding names stands at the top.
+"""
 function program_text(f, args::Tuple; shardy_passes = :none, hlo = false)
-    thunk = compile(f, args)
-    COMPILATIONS[] -= 1
-    inputs = join(
-        (
-            "%arg$(i - 1): $(tensor(eltype(x), size(x)))" *
-                written(x.sharding, ndims(x), shardy_passes)
-            for (i, x) in enumerate(args)
-            if x isa ConcreteIFRTArray
-        ),
-        ", ",
-    )
-    head = hlo ? "HloModule reactant_$f" : "module @reactant_$f"
-    return """
-    $head attributes {mhlo.num_partitions = $(max(1, length(thunk.global_device_ids)))} {
-      func.func @main($inputs) {
-        // precision = [$(PRECISION[]), $(PRECISION[])], $(length(thunk.results)) results
-      }
-    }
-    """
+    arrays = [x for x in args if x isa ConcreteIFRTArray]
+    writing = Writing([], [], shardy_passes === :to_mhlo_shardings)
+    before, WRITING[] = WRITING[], writing
+    try
+        inputs = map(enumerate(arrays)) do (i, x)
+            "%arg$(i - 1): $(tensor(eltype(x), reverse(size(x))))$(sharding_text(x))"
+        end
+        results = @something symbolic_results(f, args) called_results(f, args)
+        n = maximum(x -> Sharding.is_sharded(x.sharding) ? length(x.sharding.mesh) : 1, arrays)
+        types = join(map(tensor, results), ", ")
+        lines = [
+            (hlo ? "HloModule" : "module @") *
+                "reactant_$f attributes " *
+                "{mhlo.num_partitions = $n : i64, mhlo.num_replicas = 1 : i64} {"
+            "  " .* mesh_lines(writing.meshes)
+            "  func.func @main($(join(inputs, ", "))) -> ($types) {"
+            "    " .* writing.lines
+            "    return $(join((y.name for y in results), ", ")) : $types"
+            "  }"
+            "}"
+        ]
+        return join(lines, "\n") * "\n"
+    finally
+        WRITING[] = before
+    end
 end
 
-function written(info, n, shardy_passes)
-    Sharding.is_sharded(info) || return ""
-    s = Sharding.unwrap_shardinfo(info)
-    shardy_passes === :to_mhlo_shardings &&
-        return " {mhlo.sharding = \"$(Sharding.to_hlo(s, n).tile_assignment)\"}"
-    s isa Sharding.NamedSharding || return " {sdy.sharding = <@mesh>}"
-    entry(names) = "{" * join(("\"$name\"" for name in names if name !== nothing), ", ") * "}"
-    entries = join(map(entry, reverse(s.partition_spec)), ", ")
-    return " {sdy.sharding = #sdy.sharding<@mesh, [$entries]>}"
+"""The program's results; nothing where it does what is not known here."""
+function symbolic_results(f, args)
+    number = Ref(-1)
+    try
+        found = f(map(x -> x isa ConcreteIFRTArray ? entering(x, number[] += 1) : x, args)...)
+        return map(leaving, found isa Tuple ? found : (found,))
+    catch
+        empty!(WRITING[].lines)
+        return nothing
+    end
+end
+
+function entering(x::ConcreteIFRTArray{T, N}, number) where {T, N}
+    return turned(Symbolic{T, N}(reverse(size(x)), "%arg$number"))
+end
+
+leaving(x::Symbolic) = turned(x)
+leaving(_) = throw(NotWritten())
+
+"""Results that come out of a call instead of the program."""
+function called_results(f, args)
+    found = f(map(sample, args)...)
+    arrays = [x for x in args if x isa ConcreteIFRTArray]
+    names = join(("%arg$(i - 1)" for i in eachindex(arrays)), ", ")
+    types = join((tensor(eltype(x), reverse(size(x))) for x in arrays), ", ")
+    return map(found isa Tuple ? found : (found,)) do y
+        T, shape = eltype(y), reverse(size(y))
+        operands = "@$NOT_WRITTEN($names) : ($types) -> $(tensor(T, shape))"
+        write_down(T, shape, "stablehlo.custom_call $operands")
+    end
+end
+
+function sharding_text(x)
+    Sharding.is_sharded(x.sharding) || return ""
+    s = Sharding.unwrap_shardinfo(x.sharding)
+    WRITING[].mhlo || return " {sdy.sharding = #sdy.sharding$(shardy_text(s, true))}"
+    return " {mhlo.sharding = \"$(hlo_text(Sharding.to_hlo(s, ndims(x)), true))\"}"
 end
 
 macro code_hlo(options...)

@@ -1,0 +1,36 @@
+# Compiled with the package, so that the first array and the first program do not wait for it. Only
+# what is compiled once for all types of arguments; nothing runs, since no device may start here.
+for (f, types) in (
+        (initialize, (String, Int, Int, Tuple, Bool, String, Float64, Float64)),
+        (start_platform, (String, Int)),
+        (devices, ()),
+        (mesh, (Tuple, Tuple, Tuple)),
+        (sharding, (DeviceMesh, Tuple)),
+        (from_blocks, (String, Tuple, ArraySharding, Tuple, Tuple)),
+        (
+            transfer,
+            (DataType, Dims, ArraySharding, Vector{Int64}, Vector{Any}, Vector{Vector{Int64}}),
+        ),
+        (shards, (Held,)),
+        (read_shard, (Held, Int, AbstractArray)),
+        (read_part, (Any, DataType, Dims, AbstractArray)),
+        (gather, (Held, AbstractArray)),
+        (compile, (String, String, Tuple, Union{Nothing, Tuple}, String, Tuple)),
+        (compile_trace, (String, Trace, Tuple, String)),
+        (compile_arrays, (Tuple,)),
+        (tracing, (Later, Trace)),
+        (outputs, (Compiled,)),
+        (is_single, (Compiled,)),
+        (lower, (String, String, Tuple, Union{Nothing, Tuple}, String, Tuple)),
+        (write_text, (String, Trace, Vector{Input}, String)),
+        (placeholder, (Input, Bool)),
+        (settle, (Compiled, Tuple)),
+        (check_arguments, (Compiled, Tuple)),
+        (hold, (Any, Output)),
+        (explain, (Wrong,)),
+    )
+    precompile(f, types)
+end
+for width in (UInt8, UInt16, UInt32, UInt64, NTuple{2, UInt64})
+    precompile(copy_axes!, (Ptr{width}, Ptr{width}, Vector{Axis}))
+end
