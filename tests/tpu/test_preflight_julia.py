@@ -69,7 +69,7 @@ def test_the_product_of_the_largest_matrices() -> None:
     assert right.versions["julia"].startswith("1.")
 
 
-@pytest.mark.parametrize("mesh", [MESH, TURNED, pr.Mesh((2, 8), ("a", "b"))])
+@pytest.mark.parametrize("mesh", [TURNED, pr.Mesh((2, 8), ("a", "b"))])
 def test_axes_have_the_same_names(mesh: pr.Mesh) -> None:
     first, second = mesh.axis_names
     found = look("matmul", size=4096, mesh=mesh, spec=((first, second), None), y_spec=(None, None),
@@ -86,7 +86,6 @@ def test_axes_have_the_same_names(mesh: pr.Mesh) -> None:
     [
         ("gram", [("x", "y")]),
         ("matmul_transposed", [("x", "y"), ("y", None)]),
-        ("transpose", [("x", "y")]),
         (pr.Program("product", jax="jax.numpy:matmul", julia="*"), [("x", None), (None, "y")]),
     ],
 )
@@ -138,7 +137,6 @@ def test_what_the_stand_in_cannot_write_is_said() -> None:
          pr.InvalidArgumentError, "julia_project= must be the folder of a Julia project"),
         ("Base.identity", {"out_sharding": pr.NamedSharding(MESH, ("x", "y", None))},
          pr.ShardingError, "fewer than its output sharding's partition spec has entries"),
-        ("Base.one", {"static": {"n": {"a": 1}}}, pr.InvalidArgumentError, "must be a number, a"),
     ],
 )  # fmt: skip
 def test_what_julia_refuses(
