@@ -1,5 +1,6 @@
 """Check what a run left on this process's devices, block by block."""
 
+import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -98,13 +99,27 @@ def _output(run: CaseRun, number: int, name: str, sources: tuple[Source, ...]) -
             run.dtype,
             platform=devices()[0].platform,
             precision=run.precision,
-            partials=plan.sharding.mesh.size,
+            partials=_cut_over(run, number),
             random=run.case.random,
         )
     oracle = OutputOracle(run.case, number, plan.shape, sources, model, held_bytes(_own(run)))
     before = replace(oracle, sources=run.sources(before=True))
     inputs = tuple(InputOracle(source) for source in sources)
     return Subject(name, plan, oracle, before, inputs, ways_to_sum(run, number))
+
+
+def _cut_over(run: CaseRun, output: int) -> int:
+    """Over how many devices the sums of an output are cut; all, where that is not known."""
+    mesh = run.plans[f"output {output}"].sharding.mesh
+    if not run.case.random:
+        return mesh.size
+    plans = [run.plans[name] for name in run.named("input")]
+    axes = {
+        axis
+        for number, dimension in run.case.contracted(output)
+        for axis in plans[number].sharding.axes(len(plans[number].shape))[dimension]
+    }
+    return math.prod(mesh.axis_size(axis) for axis in axes)
 
 
 def _own(run: CaseRun) -> int:

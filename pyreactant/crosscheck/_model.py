@@ -22,8 +22,10 @@ _FUNCTIONS = {
     "cosh": 40.0, "arctan2": 40.0, "hypot": 8.0,
 }  # fmt: skip
 
-_SHORT_FUNCTION = 4.0
-"""The same of a type shorter than float32, beside what float32 has."""
+_SHORT_FUNCTION, _ON_CPU = 4.0, 1.0
+"""The same of a type shorter than float32, beside what float32 has. XLA's CPU compiler computes
+functions of such types in float32 and rounds once; others may have a unit that is exact to 2 ulp.
+"""
 
 _OF_SUM, _OF_NORM, _STRAY = 4.2, 30.5, 6.0
 """Of random walks, see `Model.sum_error`; docs/checks.md derives them."""
@@ -39,6 +41,7 @@ class Model:
         sum_roundoff: The same for the running sums of reductions and products.
         operand_roundoff: The same for operands of products, where they are rounded first.
         partials: Over how many devices a sum may be cut, at most; each may round its part.
+        short_function: Error of functions in roundoffs, where the type is short: see `function`.
         random: Whether sums run over data without structure, so that rounding errors of sums
             have random signs. Never assumed of a user's program.
     """
@@ -49,6 +52,7 @@ class Model:
     operand_roundoff: float = 0.0
     partials: int = 1
     random: bool = False
+    short_function: float = _SHORT_FUNCTION
 
     @classmethod
     def of(
@@ -76,7 +80,8 @@ class Model:
         operand = 0.0
         if found.name in ("float32", "complex64"):
             operand = INPUT_ROUNDOFF.get((platform, precision or "default"), 0.0)
-        return cls(found, own, sums, operand, partials, random)
+        functions = _ON_CPU if platform == "cpu" else _SHORT_FUNCTION
+        return cls(found, own, sums, operand, partials, random, functions)
 
     @property
     def tiny(self) -> float:
@@ -92,8 +97,7 @@ class Model:
         """Relative error of an elementary function; KeyError for one that is not known."""
         ulps, parts = _FUNCTIONS[name], 2 if is_complex else 1
         if self.sum_roundoff != self.roundoff:
-            # Of short types it is computed in float32, or by a unit with some bits to spare.
-            return (ulps * self.sum_roundoff + _SHORT_FUNCTION * self.roundoff) * parts
+            return (ulps * self.sum_roundoff + self.short_function * self.roundoff) * parts
         return ulps * self.roundoff * parts
 
     def multiply(self, is_complex: bool) -> float:

@@ -50,6 +50,27 @@ def test_mutants_are_caught_and_named(name: str, monkeypatch: pytest.MonkeyPatch
     assert len(tried) >= (15 if name in ALL else 3)
 
 
+@pytest.mark.usefixtures("backend")
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_mutants_of_short_types(dtype: str) -> None:
+    """Rounding is largest there; what these change in the sum of a softmax is a few per cent."""
+    case = find_case("softmax")
+    chosen = [mutant for mutant in mutants() if mutant.kind == Kind.HALO]
+    for size, layout in ((16, 0), (32, 1)):
+        healthy = run_case(
+            case,
+            size=size,
+            dtype=dtype,
+            mesh=FLAT,
+            layout=case.layouts(FLAT, size)[layout],
+            calls=1,
+        )
+        found = diagnosis_of(healthy)
+        assert found.passed, found.text
+        tried = list(attempts(case, healthy, chosen))
+        assert [t.mutant for t in tried if t.right] == [mutant.name for mutant in chosen], size
+
+
 ACROSS = [
     "mesh axes swapped, and says so",
     "column-major devices",
