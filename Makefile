@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-JOBS ?= 2
+JOBS ?= 3
 
 .PHONY: matmul test lint bench faults clean
 

@@ -125,6 +125,7 @@ def run_environments(
 ) -> list[dict[str, str]]:
     """The environment of each process of a run on this machine's CPU."""
     address = f"127.0.0.1:{free_port()}"
+    quick = {"XLA_FLAGS": QUICK_COMPILING} if backend == "jax" else {}
     return [
         environment(
             PYREACTANT_BACKEND=backend,
@@ -133,7 +134,7 @@ def run_environments(
             PYREACTANT_COORDINATOR_ADDRESS=address,
             PYREACTANT_NUM_PROCESSES=str(processes),
             PYREACTANT_PROCESS_INDEX=str(index),
-            **(settings or {}),
+            **quick | dict(settings or {}),
         )
         for index in range(processes)
     ]

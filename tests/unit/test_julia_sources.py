@@ -26,7 +26,7 @@ def fatou(*arguments: str, folder: Path = JULIA) -> subprocess.CompletedProcess[
 
 
 def test_there_are_sources() -> None:
-    assert {"start.jl", "src/PyReactant.jl", "src/programs/Programs.jl"} <= set(names)
+    assert {"src/PyReactant.jl", "src/programs/Programs.jl"} <= set(names)
 
 
 def test_is_formatted() -> None:
