@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-JOBS ?= 3
+JOBS ?= 2
 
 .PHONY: matmul test lint bench faults clean
 
