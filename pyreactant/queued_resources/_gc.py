@@ -3,12 +3,15 @@
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from ._client import Client
 from ._errors import CloudError, NotOursError
 from ._journal import Entry, Journal
 from ._lifecycle import CLOCKS, end_of_life
 from ._resource import Resource
+
+if TYPE_CHECKING:
+    from ._client import Client
 
 _MARGIN = 10 * CLOCKS  # seconds by which the clocks of launchers, of Google and of gc may differ
 _IN_FLIGHT = 120.0  # seconds for which a request that was sent may still be carried out
@@ -24,7 +27,7 @@ class Finding:
 
 
 def collect(
-    client: Client, journal: Journal, tell: Callable[[str], None], *,
+    client: "Client", journal: Journal, tell: Callable[[str], None], *,
     parents: Iterable[str] = (), dry_run: bool = False, pause: float = 1.0, unseen: float = 10.0,
     timeout: float = 900.0,
 ) -> list[Finding]:  # fmt: skip
@@ -59,7 +62,7 @@ def collect(
 
 
 def _of_journal(
-    client: Client, journal: Journal, found: Entry, tell: Callable[[str], None], dry_run: bool,
+    client: "Client", journal: Journal, found: Entry, tell: Callable[[str], None], dry_run: bool,
     pause: float, unseen: float, timeout: float,
 ) -> Finding:  # fmt: skip
     launcher = found.launcher()
@@ -84,7 +87,7 @@ def _of_journal(
 
 
 def _of_label(
-    client: Client, found: Resource, tell: Callable[[str], None], dry_run: bool,
+    client: "Client", found: Resource, tell: Callable[[str], None], dry_run: bool,
     pause: float, timeout: float,
 ) -> Finding:  # fmt: skip
     assert found.run is not None
@@ -102,7 +105,7 @@ def _of_label(
 
 
 def delete_ours(
-    client: Client, journal: Journal, path: str, tell: Callable[[str], None], timeout: float,
+    client: "Client", journal: Journal, path: str, tell: Callable[[str], None], timeout: float,
 ) -> None:  # fmt: skip
     """Delete one resource, provided that pyreactant made it.
 

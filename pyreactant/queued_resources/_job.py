@@ -6,13 +6,12 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .._errors import FileError, InvalidArgumentError, PyReactantError
 from .._runtime import BACKENDS
 from ..launch import RunReport
 from ..launch._report import utc
-from ._client import Client
 from ._code import check_program
 from ._errors import CloudError, PreemptedError
 from ._journal import Journal
@@ -22,6 +21,9 @@ from ._request import Request
 from ._signals import Interrupted, cleaned_up
 from ._verdict import verdict
 from ._workers import WorkerError, on_workers
+
+if TYPE_CHECKING:
+    from ._client import Client
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +87,7 @@ class Job:
 
 
 def run_job(
-    job: Job, client: Client, journal: Journal, tell: Callable[[str], None],
+    job: Job, client: "Client", journal: Journal, tell: Callable[[str], None],
     show: Callable[[str], None],
 ) -> RunReport:  # fmt: skip
     """Do all of it; the slices are deleted however it ends, unless `job.kept`.
@@ -125,7 +127,7 @@ def run_job(
 
 
 def _attempt(
-    job: Job, client: Client, journal: Journal, folder: Path, tell: Callable[[str], None],
+    job: Job, client: "Client", journal: Journal, folder: Path, tell: Callable[[str], None],
     show: Callable[[str], None],
 ) -> RunReport:  # fmt: skip
     run = secrets.token_hex(8)

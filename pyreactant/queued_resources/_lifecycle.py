@@ -3,15 +3,17 @@
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .._errors import DeadlineError
-from ._client import Client
 from ._errors import CloudError, PreemptedError
 from ._journal import Journal, entry
 from ._request import Request
 from ._resource import PREEMPTED, READY, WAITING, Resource, Worker
 from ._startup import startup_script
+
+if TYPE_CHECKING:
+    from ._client import Client
 
 CLOCKS = 60.0
 """Seconds by which clocks may differ before it is said; `gc` allows ten times that."""
@@ -33,7 +35,7 @@ class Lease:
         deletion: Seconds that a deletion may take, broken connections included.
     """
 
-    client: Client
+    client: "Client"
     request: Request
     run: str
     journal: Journal
@@ -151,7 +153,7 @@ class Lease:
 
 
 def end_of_life(
-    client: Client, path: str, run: str, tell: Callable[[str], None], *, first: bool,
+    client: "Client", path: str, run: str, tell: Callable[[str], None], *, first: bool,
     unseen: float, timeout: float, pause: float,
 ) -> None:  # fmt: skip
     """Delete a resource of one run, and wait until the API no longer knows it.
@@ -214,7 +216,7 @@ def clock_error(created: float, asked: float, now: float) -> str | None:
     )
 
 
-def wait_for(client: Client, path: str, timeout: float, tell: Callable[[str], None]) -> None:
+def wait_for(client: "Client", path: str, timeout: float, tell: Callable[[str], None]) -> None:
     """Wait until a queued resource, whoever made it, is ACTIVE.
 
     Raises:

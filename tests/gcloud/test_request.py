@@ -1,5 +1,7 @@
 """What is refused before anything is asked for."""
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ from pyreactant.queued_resources._code import check_program
 from pyreactant.queued_resources._reach import Way
 from pyreactant.queued_resources._request import Request, from_environment
 from tests.gcloud.cloud import REQUEST
+from tests.harness import environment
 
 
 @pytest.mark.parametrize(
@@ -106,3 +109,21 @@ def test_request_is_frozen_data() -> None:
     assert request == from_environment(REQUEST)
     assert isinstance(hash(request), int)
     assert Request.__dataclass_params__.frozen
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "message"),
+    [
+        (["run", "--dry-run"], 0, "v6e-16"),
+        (["gc"], 3, "install it with: python -m pip install 'pyreactant[tpu]'"),
+    ],
+)
+def test_without_googles_client(command: list[str], code: int, message: str) -> None:
+    """A plan asks nothing of anybody; all else says what is missing."""
+    start = "import sys; sys.modules['requests'] = None; from pyreactant.cli import main; main()"
+    ran = subprocess.run(
+        [sys.executable, "-c", start, "tpu", *command], env=environment(**REQUEST),
+        capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert ran.returncode == code, ran.stderr
+    assert message in ran.stdout + ran.stderr
