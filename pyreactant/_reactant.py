@@ -81,8 +81,7 @@ class ReactantBackend(AbstractBackend):
         static: Mapping[str, Any],
     ) -> Executable:
         name, project = _function(program)
-        given = out_sharding if isinstance(out_sharding, tuple) else (out_sharding,)
-        wanted = self._wanted(out_sharding)
+        given, wanted = _listed(out_sharding), self._wanted(out_sharding)
         _check_static(program, static)
         compiled = call(
             self._julia.compile, name, project, tuple(a.value for a in args), wanted,
@@ -125,8 +124,7 @@ class ReactantBackend(AbstractBackend):
     def _wanted(self, out_sharding: Any) -> tuple[Any, ...] | None:
         if out_sharding is None:
             return None
-        given = out_sharding if isinstance(out_sharding, tuple) else (out_sharding,)
-        return tuple(_placed(self, s) for s in given)
+        return tuple(_placed(self, s) for s in _listed(out_sharding))
 
     def addressable_shards(self, value: Any) -> list[Shard]:
         dtype = as_dtype(str(call(self._julia.dtype_of, value)))
@@ -187,6 +185,10 @@ class ReactantBackend(AbstractBackend):
                 f"as no mesh and spec of the arguments describe ({blocks}); give out_sharding="
             )
         return found
+
+
+def _listed(out_sharding: Any) -> tuple[Any, ...]:
+    return out_sharding if isinstance(out_sharding, tuple) else (out_sharding,)
 
 
 def _function(program: Program) -> tuple[str, str]:

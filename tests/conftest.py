@@ -2,6 +2,7 @@
 
 import faulthandler
 import os
+from collections.abc import Iterator
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before NumPy; two workers share the machine
 
@@ -70,3 +71,12 @@ def backend(request: pytest.FixtureRequest) -> str:
         patch.setenv("XLA_FLAGS", f"{os.environ.get('XLA_FLAGS', '')} {harness.QUICK_COMPILING}")
         pr.initialize(name, platform="cpu", num_cpu_devices=8)
     return name
+
+
+@pytest.fixture(scope="module")
+def named_julia() -> Iterator[None]:
+    """Processes that are started find the Julia of the tests, and the stand-in for Reactant."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in place.stand_in().items():
+            patch.setenv(name, value)
+        yield

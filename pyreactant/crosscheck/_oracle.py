@@ -85,8 +85,10 @@ class OutputOracle:
     @property
     def streamed(self) -> bool:
         """Whether inputs are read piece by piece: one element depends on too much to hold."""
+        if self.case.stream is None:
+            return False
         first = self._needs(tuple(slice(0, min(1, n)) for n in self.shape))
-        return self.case.stream is not None and self._each * sum(map(size, first)) > self.held
+        return self._each * sum(map(size, first)) > self.held
 
     @property
     def limit(self) -> int:

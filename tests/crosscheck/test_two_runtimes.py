@@ -7,7 +7,6 @@ runs, the Julia bodies, the records, the comparison, the report.
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,21 +17,13 @@ from pyreactant.crosscheck._report import Report, Result
 from pyreactant.crosscheck._run import compare, crosscheck
 from pyreactant.programs import CASES
 from tests.harness import environment
-from tests.julia.place import stand_in
 
-pytestmark = [pytest.mark.julia, pytest.mark.timeout(1800)]
+pytestmark = [
+    pytest.mark.julia, pytest.mark.timeout(1800), pytest.mark.usefixtures("named_julia"),
+]  # fmt: skip
 
 BODIES = Path(__file__).parent / "WrongBodies"
 EXACT = ("transpose", "sort", "gather", "random_fill")
-
-
-@pytest.fixture(autouse=True, scope="module")
-def julia() -> Iterator[None]:
-    """The processes of the runs find that Julia, and the stand-in."""
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in stand_in().items():
-            patch.setenv(name, value)
-        yield
 
 
 def both(program: Any, **options: Any) -> Report:
@@ -41,7 +32,7 @@ def both(program: Any, **options: Any) -> Report:
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def runs(named_julia: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """All programs on two processes with two devices each, as a user runs them."""
     out = tmp_path_factory.mktemp("two") / "out"
     argv = [sys.executable, "-m", "pyreactant", "crosscheck", "--all", "--backends", "jax,reactant",

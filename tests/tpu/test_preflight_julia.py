@@ -6,7 +6,6 @@ The stand-in writes Reactant's form of products and transposes, and says where i
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,20 +17,14 @@ from pyreactant._array import Aval
 from pyreactant.tpu._preflight import preflight
 from pyreactant.tpu._preflight_diff import Difference
 from tests.harness import environment
-from tests.julia.place import stand_in
 
-pytestmark = [pytest.mark.julia, pytest.mark.timeout(900), pytest.mark.usefixtures("compiler")]
+pytestmark = [
+    pytest.mark.julia, pytest.mark.timeout(900),
+    pytest.mark.usefixtures("compiler", "named_julia"),
+]  # fmt: skip
 
 MESH = pr.Mesh((4, 4), ("x", "y"))
 TURNED = pr.Mesh((4, 4), ("x", "y"), np.arange(16).reshape(4, 4).T)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def julia() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in stand_in().items():
-            patch.setenv(name, value)
-        yield
 
 
 def square(n: int, spec: Any, mesh: pr.Mesh = MESH) -> Aval:

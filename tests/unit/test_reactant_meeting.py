@@ -196,16 +196,20 @@ def test_what_listens_is_no_run(address: str) -> None:
             meet(_group(2, 1, address), 5, 30)
 
 
-def test_lines_may_come_in_pieces(address: str) -> None:
-    host, port = address.split(":")
-    done = threading.Thread(target=_together, args=(address, [(2, 0)], 20, lambda m, i: None))
-    done.start()
+def _connected(address: str) -> socket.socket:
+    """A connection to a process that is about to listen there."""
+    host, _, port = address.rpartition(":")
     while True:
         try:
-            connection = socket.create_connection((host, int(port)), 5)
-            break
+            return socket.create_connection((host, int(port)), 5)
         except OSError:
             time.sleep(0.01)
+
+
+def test_lines_may_come_in_pieces(address: str) -> None:
+    done = threading.Thread(target=_together, args=(address, [(2, 0)], 20, lambda m, i: None))
+    done.start()
+    connection = _connected(address)
     with connection:
         connection.settimeout(10)
         lines = connection.makefile()
@@ -224,16 +228,10 @@ def test_lines_may_come_in_pieces(address: str) -> None:
 @pytest.mark.parametrize("proof", ["", "0" * 64, None])
 def test_a_peer_without_the_secret_gets_no_seat(address: str, proof: str | None) -> None:
     """It is told so, and the run goes on waiting for the right one."""
-    host, _, port = address.rpartition(":")
     answers = []
 
     def intrude() -> None:
-        while True:
-            try:
-                connection = socket.create_connection((host, int(port)), 5)
-                break
-            except OSError:
-                time.sleep(0.01)
+        connection = _connected(address)
         with connection, connection.makefile() as lines:
             connection.settimeout(10)
             lines.readline()
