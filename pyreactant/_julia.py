@@ -4,14 +4,12 @@ Julia is called from the main thread only. Its functions that may wait for other
 compile for minutes release Python's global lock, so that the pulse to the supervisor goes on.
 """
 
-import contextlib
 import os
 import re
 import shlex
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -179,11 +177,10 @@ def _import_juliacall(place: Place) -> Any:
 
 def _load_package(juliacall: Any, place: Place) -> Any:
     folder, base = package_folder(), juliacall.Base
-    # Few plain calls, and no Julia text: what Julia must compile first is waited for at each start.
-    base.push_b(base.LOAD_PATH, str(folder))
+    # Few calls, and no Julia text: what Julia must compile first is waited for at each start.
+    base.push_b(base.LOAD_PATH, str(folder / "start"), str(folder))
     try:
-        with _without_import_warnings(base):
-            return base.require(juliacall.Main, base.Symbol("PyReactant"))
+        return base.require(juliacall.Main, base.Symbol("PyReactantStart")).load()
     except juliacall.JuliaError as error:
         reactant = base.identify_package("Reactant")
         if reactant is None or base.locate_package(reactant) is None:
@@ -195,32 +192,6 @@ def _load_package(juliacall: Any, place: Place) -> Any:
             f"the Julia package {folder} cannot be loaded in {place.project} ({place.source}): "
             f"{error}"
         ) from None
-
-
-@contextlib.contextmanager
-def _without_import_warnings(base: Any) -> Iterator[None]:
-    """Keep Julia's log while packages load, then let it out but for two warnings.
-
-    With those Reactant's extension for Python says that it cannot import jax and tensorflow
-    (ext/ReactantPythonCallExt/ReactantPythonCallExt.jl:19-41), which are kept out on purpose.
-    """
-    logging, kept = base.CoreLogging, base.IOBuffer()
-    before = logging.global_logger(logging.SimpleLogger(kept, logging.Info))
-    try:
-        yield
-    finally:
-        logging.global_logger(before)
-        sys.stderr.write(unexpected(str(base.String(base.take_b(kept)))))
-
-
-def unexpected(log: str) -> str:
-    """Records of Julia's log, but for those of imports that fail because they are kept out."""
-    # A record of several lines begins with ┌, one of a single line with [.
-    records = re.split(r"(?m)^(?=[┌\[] )", log)
-    return "".join(r for r in records if not _IMPORT_WARNING.match(r))
-
-
-_IMPORT_WARNING = re.compile("[┌[] Warning: Failed to import (jax|tensorflow)")
 
 
 def project_folder(project: str, what: str) -> Path:

@@ -9,7 +9,12 @@ import pytest
 
 from tests.harness import REPOSITORY, environment
 
-PLACES = {"julia/src": "_julia_package/src", "slurm": "_slurm", "gcloud": "_gcloud"}
+PLACES = {
+    "julia/src": "_julia_package/src",
+    "julia/start": "_julia_package/start",
+    "slurm": "_slurm",
+    "gcloud": "_gcloud",
+}
 WHERE = """
 import pyreactant
 from pyreactant._julia_place import package_folder

@@ -1,7 +1,8 @@
 # Tests of PyReactant over the stand-in for Reactant beside this file, in a real Julia.
 # tests/julia/test_julia_side.py starts them; by hand, with a Python that has NumPy:
 #   JULIA_PYTHONCALL_EXE=python3 JULIA_CONDAPKG_BACKEND=Null XLA_FLAGS=... \
-#   JULIA_LOAD_PATH=PROJECT:julia/test/Reactant:julia:@stdlib julia julia/test/runtests.jl
+#   JULIA_LOAD_PATH=PROJECT:julia/test/Reactant:julia/start:julia:@stdlib \
+#   julia julia/test/runtests.jl
 using PythonCall: PythonCall, pyimport
 using Test
 
@@ -15,8 +16,10 @@ using Reactant
 
 include("common.jl")
 
+const FILES = ("start", "layout", "meshes", "arrays", "programs", "names", "traps")
+
 @testset "PyReactant" begin
-    @testset "$file" for file in ("layout", "meshes", "arrays", "programs", "names", "traps")
+    @testset "$file" for file in FILES
         include("$file.jl")
     end
     @testset "processes" begin

@@ -40,9 +40,9 @@ end
 
 answer(content) = open(io -> TOML.print(io, content), ARGS[2], "w")
 
-push!(LOAD_PATH, ARGS[1])
+push!(LOAD_PATH, joinpath(ARGS[1], "start"), ARGS[1])
 if isempty(absent())
-    Base.require(Main, :PyReactant)
+    Base.invokelatest(Base.require(Main, :PyReactantStart).load)
     answer(Base.invokelatest(found))
 else
     answer(Dict("absent" => absent()))

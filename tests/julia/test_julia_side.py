@@ -21,14 +21,15 @@ def test_the_package_and_its_stand_in() -> None:
     """julia/test/runtests.jl: layout, meshes, arrays, programs, names, traps and processes."""
     executable = os.environ["PYREACTANT_TEST_JULIA"]
     project = os.environ["PYREACTANT_TEST_JULIA_PROJECT"]
+    ours = REPOSITORY / "julia"
     settings = {
-        "JULIA_LOAD_PATH": os.pathsep.join(("", str(STAND_IN), str(REPOSITORY / "julia"))),
+        "JULIA_LOAD_PATH": os.pathsep.join(map(str, ("", STAND_IN, ours / "start", ours))),
         "JULIA_PYTHONCALL_EXE": sys.executable,
         "JULIA_CONDAPKG_BACKEND": "Null",
         "JULIA_PKG_OFFLINE": "true",
         "XLA_FLAGS": "--xla_force_host_platform_device_count=8",
     }
-    runtests = REPOSITORY / "julia" / "test" / "runtests.jl"
+    runtests = ours / "test" / "runtests.jl"
     argv = [executable, f"--project={project}", "--startup-file=no", str(runtests)]
     variables = environment(**settings)
     # For the comparison with Reactant's own sources; without it that part is skipped.

@@ -11,7 +11,6 @@ import pytest
 import pyreactant as pr
 from pyreactant._backend import StartOptions
 from pyreactant._dtypes import EXTENDED, NAMES, as_dtype
-from pyreactant._julia import unexpected
 from pyreactant._reactant import as_bits
 from pyreactant._reactant_setup import check_started, cpu_devices, local_gpus, make_devices
 from pyreactant.process_group import ProcessGroup
@@ -60,25 +59,6 @@ def _run(folder: Path, code: str = START, **settings: str) -> subprocess.Complet
 def _last(ran: subprocess.CompletedProcess[str]) -> str:
     assert ran.returncode == 1, ran.stderr
     return ran.stderr.splitlines()[-1]
-
-
-JULIAS_LOG = """\
-┌ Warning: Failed to import jax. What needs it won't be supported.
-│   exception = PyException(<py ModuleNotFoundError('import of jax halted')>)
-└ @ ReactantPythonCallExt ext/ReactantPythonCallExt.jl:13
-┌ Warning: no driver
-└ @ Reactant src/Reactant.jl:3
-┌ Warning: Failed to import tensorflow. What needs it won't be supported.
-└ @ ReactantPythonCallExt ext/ReactantPythonCallExt.jl:13
-[ Info: one line
-"""
-
-
-def test_only_expected_warnings_are_dropped() -> None:
-    left = "┌ Warning: no driver\n└ @ Reactant src/Reactant.jl:3\n[ Info: one line\n"
-    assert unexpected(JULIAS_LOG) == left
-    assert unexpected("") == ""
-    assert unexpected("said without a logger\n") == "said without a logger\n"
 
 
 def test_environment_of_julia(folder: Path) -> None:

@@ -10,7 +10,8 @@ function __init__()
             pyimport(name)
             push!(Reactant.IMPORTED, name)
         catch error
-            @warn "Failed to import $name. What needs it won't be supported." exception = error
+            said = (error, catch_backtrace())
+            @warn "Failed to import $name. What needs it won't be supported." exception = said
         end
     end
     return nothing
