@@ -70,7 +70,7 @@ class ReactantBackend(AbstractBackend):
         blocks = tuple(as_bits(read(indices[positions[0]])) for positions in holders.values())
         ids = tuple(tuple(self._devices[p].id for p in positions) for positions in holders.values())
         placed = _placed(self, sharding)
-        return call(self._julia.from_blocks, dtype.name, shape, placed, blocks, ids)
+        return call(self._julia.from_blocks, dtype.name, shape, placed, ids, *blocks)
 
     def compile(
         self,

@@ -75,9 +75,18 @@ function over(f, axes::Vector{Axis})
     return nothing
 end
 
+"""
+Bytes copied at once. Memory that nobody wrote to yet is cleared by the kernel, a large page at a
+time, which is then in the cache; a longer copy would go past the cache.
+"""
+const RUN = 2 * 1024^2
+
 function copy_line!(target::Ptr{U}, source::Ptr{U}, a::Axis) where {U}
     if a.target == a.source == sizeof(U)
-        unsafe_copyto!(target, source, a.length)
+        for i in 0:(RUN ÷ sizeof(U)):(a.length - 1)
+            n = min(RUN ÷ sizeof(U), a.length - i)
+            unsafe_copyto!(target + i * sizeof(U), source + i * sizeof(U), n)
+        end
     else
         for i in 0:(a.length - 1)
             unsafe_store!(target + i * a.target, unsafe_load(source + i * a.source))

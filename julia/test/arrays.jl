@@ -17,9 +17,9 @@ const M = mesh(shuffled(IDS, 2), (2, 4), ("x", "y"))
     @test [id for (id, _, _) in shards(held)] == sort([IDS...])
     whole_spec = (spec..., nothing, nothing)[1:2]
     @test by_device(shards(held)) == plain_rule(M.ids, (2, 4), ("x", "y"), whole_spec, (16, 32))
-    out = numpy_of(zeros(Float32, 16, 32), "C")
-    gather(held, out)
-    @test out == x
+    out = np.zeros((16, 32), "float32")
+    gather(held, as_numpy(out))
+    @test as_numpy(out) == x
 end
 
 @testset "no dimensions, no elements, one device" begin
@@ -29,7 +29,7 @@ end
         s = PyReactant.padded(sharding(M, ("x",)), length(shape))
         found = PyReactant.blocks(s, shape)
         data = Tuple(zeros(Int8, Tuple(b .- a)) for (_, a, b) in found)
-        held = from_blocks("int8", shape, s, data, Tuple((id,) for (id, _, _) in found))
+        held = from_blocks("int8", shape, s, Tuple((id,) for (id, _, _) in found), data...)
         @test PyReactant.shape_of(held) == shape
         @test shards(held) == [(id, Tuple(a), Tuple(b)) for (id, a, b) in found]
         read_shard(held, 0, zeros(Int8, Tuple(found[1][3] .- found[1][2])))
@@ -46,13 +46,31 @@ end
     held = place(x, sharding(M, ("x", "y")))
     (_, from, to) = shards(held)[3]
     for order in ("C", "F")
-        out = numpy_of(zeros(Int, Tuple(to .- from)), order)
-        read_shard(held, 2, out)
-        @test out == x[(from[1] + 1):to[1], (from[2] + 1):to[2]]
-        out .= 0
+        out = np.zeros(to .- from, "int64"; order)
+        read_shard(held, 2, as_numpy(out))
+        @test as_numpy(out) == x[(from[1] + 1):to[1], (from[2] + 1):to[2]]
+        out.fill(0)
     end
     x .= 0
     @test sum(whole(held)) == sum(1:64)
+end
+
+@testset "Julia keeps no NumPy array: its collector would free the memory late" begin
+    held = place(reshape(collect(1:64), 8, 8), sharding(M, ("x", "y")))
+    references(x) = PythonCall.pyconvert(Int, pyimport("sys").getrefcount(x))
+    room = np.zeros((4, 2), "int64")
+    before = references(room)
+    read_shard(held, 0, as_numpy(room))
+    @test references(room) == before
+    @test first(wrong(() -> read_shard(held, 0, as_numpy(room.T)))) == "InvalidArgumentError"
+    @test references(room) == before
+    all_of_it = np.zeros((8, 8), "int64")
+    gather(held, as_numpy(all_of_it))
+    @test references(all_of_it) == before
+    given = ntuple(_ -> as_numpy(room), 8)
+    ids = Tuple((id,) for (id, _, _) in PyReactant.blocks(held.sharding, (8, 8)))
+    from_blocks("int64", (8, 8), held.sharding, ids, given...)
+    @test references(room) == before
 end
 
 @testset "a block that several devices hold is given once" begin
@@ -67,7 +85,7 @@ end
     holders = Tuple(Tuple(by_block[k]) for k in keys_)
     for _ in 1:2
         # twice: Reactant changes the mapping that it is given
-        @test whole(from_blocks("float64", (8,), s, data, holders)) == x
+        @test whole(from_blocks("float64", (8,), s, holders, data...)) == x
     end
 end
 
@@ -77,15 +95,15 @@ end
     block = zeros(4, 2)
     for (f, text) in (
             (
-                () -> from_blocks("float64", (8, 8), s, (block,), ids[1:1]),
+                () -> from_blocks("float64", (8, 8), s, ids[1:1], block),
                 "each of this process's devices",
             ),
             (
-                () -> from_blocks("float64", (8, 8), s, ntuple(_ -> zeros(4, 4), 8), ids),
+                () -> from_blocks("float64", (8, 8), s, ids, ntuple(_ -> zeros(4, 4), 8)...),
                 "needs a block of shape (4, 2), got (4, 4)",
             ),
             (
-                () -> from_blocks("float32", (8, 8), s, ntuple(_ -> block, 8), ids),
+                () -> from_blocks("float32", (8, 8), s, ids, ntuple(_ -> block, 8)...),
                 "a block of float32",
             ),
         )

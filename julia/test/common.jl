@@ -38,7 +38,7 @@ function place(x::AbstractArray, s)
     cut(starts, stops) = x[(UnitRange(a + 1, b) for (a, b) in zip(starts, stops))...]
     data = Tuple(ndims(x) == 0 ? x : cut(starts, stops) for (_, starts, stops) in found)
     name = PyReactant.element_name(eltype(x))
-    return PyReactant.from_blocks(name, size(x), s, data, Tuple((id,) for (id, _, _) in found))
+    return PyReactant.from_blocks(name, size(x), s, Tuple((id,) for (id, _, _) in found), data...)
 end
 
 """Read an array back from its shards."""

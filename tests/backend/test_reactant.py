@@ -1,6 +1,7 @@
 """What only the Reactant runtime does: programs in Julia, and how they go wrong."""
 
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 
 import pyreactant as pr
+from pyreactant._dtypes import as_dtype
 from tests.backend.common import JULIA_BODIES, MESH, XY, numbers
 
 pytestmark = pytest.mark.only("reactant")
@@ -104,6 +106,17 @@ def test_a_block_is_read_as_julia_holds_it(a: pr.ShardedArray) -> None:
         assert shard.data.flags.f_contiguous
         assert not shard.data.flags.c_contiguous
         np.testing.assert_array_equal(shard.data, numbers((8, 8))[shard.index])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_julia_keeps_no_numpy_array(backend: str, dtype: str) -> None:
+    """Or its memory would be free only when Julia collects, which it does for its own only."""
+    x = numbers((8, 8)).astype(as_dtype(dtype))
+    references = sys.getrefcount(x)
+    placed = pr.device_put(x, XY)
+    assert sys.getrefcount(x) == references
+    assert sys.getrefcount(np.asarray(placed)) == sys.getrefcount(np.empty(1))
+    assert sys.getrefcount(placed.addressable_shards[0].data) == sys.getrefcount(np.empty(1))
 
 
 def test_functions_that_write_to_an_argument_are_refused(a: pr.ShardedArray) -> None:

@@ -22,7 +22,13 @@ function place(x, s)
     s = PyReactant.padded(s, ndims(x))
     mine = filter(b -> PyReactant.is_local(b[1]), PyReactant.blocks(s, size(x)))
     data = Tuple(x[(UnitRange(i + 1, j) for (i, j) in zip(a, b))...] for (_, a, b) in mine)
-    return PyReactant.from_blocks("float64", size(x), s, data, Tuple((id,) for (id, _, _) in mine))
+    return PyReactant.from_blocks(
+        "float64",
+        size(x),
+        s,
+        Tuple((id,) for (id, _, _) in mine),
+        data...,
+    )
 end
 
 held = place(X, S)

@@ -17,7 +17,7 @@ function session(julia, numpy, dtype, shape)
     holders = isempty(shape) ?
         (Tuple(0:7),) :
         length(shape) == 1 ? ((0, 1, 2, 3), (4, 5, 6, 7)) : Tuple((id,) for id in 0:7)
-    held = julia.from_blocks(dtype, shape, sharding, map(_ -> block, holders), holders)
+    held = julia.from_blocks(dtype, shape, sharding, holders, map(_ -> block, holders)...)
     # Products need two dimensions; the rest is added.
     name = length(shape) == 2 ? "*" : "+"
     for out in (nothing, (sharding,))
