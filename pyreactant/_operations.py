@@ -144,13 +144,21 @@ def compile(
             )
     outs = out_sharding if isinstance(out_sharding, tuple) else (out_sharding,)
     _check_one_set_of_devices(program, args, [out for out in outs if out is not None])
-    options = tuple(sorted((static or {}).items()))
+    options = dict(sorted((static or {}).items()))
     avals = tuple(a.aval for a in args)
-    key = (program, avals, out_sharding, precision, options)
+    key = (program, avals, out_sharding, precision, _exactly(tuple(options.items())))
     if key not in running.cache:
-        executable = running.backend.compile(program, args, out_sharding, precision, dict(options))
+        executable = running.backend.compile(program, args, out_sharding, precision, options)
         running.cache[key] = Compiled(program, args, executable, running.backend)
     return running.cache[key]
+
+
+def _exactly(value: Any) -> Any:
+    """A static value as part of a key: 1, 1.0 and True are equal, and so are 0.0 and -0.0."""
+    if isinstance(value, tuple):
+        return (type(value), *map(_exactly, value))
+    inexact = isinstance(value, (float, complex, np.inexact))
+    return type(value), repr(value) if inexact else value
 
 
 def _check_one_set_of_devices(

@@ -20,6 +20,11 @@ def scaled(x: Any, factor: Any, *, power: int) -> Any:
     return factor * x**power
 
 
+def over(x: Any, *, number: float) -> Any:
+    """A static argument of which 0.0 and -0.0 are two."""
+    return x / number
+
+
 def filled() -> Any:
     """No argument at all."""
     return jnp.arange(8.0)

@@ -62,6 +62,17 @@ def test_programs_with_several_outputs_scalars_and_statics() -> None:
         np.testing.assert_array_equal(np.asarray(f(a, factor)), 3 * x**power)
 
 
+def test_static_values_that_are_equal_and_not_the_same() -> None:
+    x = np.ones((8, 8), np.float32)
+    a = pr.device_put(x, XY)
+    for number in (0.0, -0.0):
+        f = pr.compile(body("over"), a, static={"number": number}, out_sharding=XY)
+        np.testing.assert_array_equal(np.asarray(f(a)), np.inf * np.copysign(x, number))
+        assert pr.compile(body("over"), a, static={"number": number}, out_sharding=XY) is f
+    found = {pr.compile(body("over"), a, static={"number": n}) for n in (1, 1.0, True, 1 + 0j)}
+    assert len(found) == 4
+
+
 def test_outputs_lie_on_the_mesh_that_was_given() -> None:
     """All devices named in order is another mesh than all devices: results keep it."""
     x = numbers((8, 8))

@@ -14,6 +14,9 @@ sums(x) = (dropdims(sum(x; dims=2); dims=2), sum(x))
 """A number and a static argument."""
 scaled(x, factor; power) = factor .* x .^ power
 
+"""A static argument of which 0.0 and -0.0 are two."""
+over(x; number) = x ./ number
+
 """No argument at all."""
 filled() = collect(Float32, 0:7)
 
