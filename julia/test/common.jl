@@ -3,8 +3,11 @@ const np = pyimport("numpy")
 """Slices for NumPy: (start, stop, step) of each axis."""
 pyslices(axes...) = Tuple(pyimport("builtins").slice(a...) for a in axes)
 
-"""What NumPy has, as a PyArray of the memory itself."""
-as_numpy(x) = PythonCall.PyArray(x; copy = false)
+"""
+What NumPy has, as a PyArray of the memory itself. With a reference of its own, as an argument from
+Python has: PyReactant lets go of it.
+"""
+as_numpy(x) = PythonCall.PyArray(PythonCall.pynew(x); copy = false)
 
 # By bytes, because Julia would compile more than it computes: layout.jl has a hundred types.
 

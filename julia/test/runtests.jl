@@ -2,7 +2,7 @@
 # tests/julia/test_julia_side.py starts them; by hand, with a Python that has NumPy:
 #   JULIA_PYTHONCALL_EXE=python3 JULIA_CONDAPKG_BACKEND=Null XLA_FLAGS=... \
 #   JULIA_LOAD_PATH=PROJECT:julia/test/Reactant:julia/start:julia:@stdlib \
-#   julia julia/test/runtests.jl
+#   julia julia/test/runtests.jl [FILE ...]
 using PythonCall: PythonCall, pyimport
 using Test
 
@@ -11,21 +11,28 @@ for name in ("jax", "jaxlib", "tensorflow")
     pyimport("sys").modules[name] = nothing
 end
 
+using PyReactantStart: PyReactantStart
+PyReactantStart.load()
 using PyReactant
 using Reactant
 
+include("mutate.jl")
 include("common.jl")
 
-const FILES = ("start", "layout", "meshes", "arrays", "programs", "names", "traps")
+const FILES = [
+    "start",
+    "layout",
+    "meshes",
+    "arrays",
+    "programs",
+    "names",
+    "traps",
+    "processes",
+    "against_reactant",
+]
 
 @testset "PyReactant" begin
-    @testset "$file" for file in FILES
+    @testset "$file" for file in (isempty(ARGS) ? FILES : ARGS)
         include("$file.jl")
-    end
-    @testset "processes" begin
-        include("processes.jl")
-    end
-    @testset "Reactant's own arithmetic" begin
-        include("against_reactant.jl")
     end
 end

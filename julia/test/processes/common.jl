@@ -5,8 +5,12 @@ for name in ("jax", "jaxlib", "tensorflow")
     pyimport("sys").modules[name] = nothing
 end
 
+using PyReactantStart: PyReactantStart
+PyReactantStart.load()
 using PyReactant
 using Reactant
+
+include("../mutate.jl")
 
 function wrong(f)
     try
