@@ -1,0 +1,179 @@
+"""Reactant's traps: for each the code that avoids it, and what must fail where it is taken away."""
+
+from dataclasses import dataclass
+
+JULIA = "julia/src/"
+PORT = "{port}"
+TWO = (("processes/two.jl", "0", PORT), ("processes/two.jl", "1", PORT))
+FAILS = (("processes/gpu.jl", "fails"),)
+WORKS = (("processes/gpu.jl", "works"),)
+
+
+def files(*names: str) -> tuple[tuple[str, ...], ...]:
+    """Some of the files of julia/test/runtests.jl."""
+    return (("runtests.jl", *names),)
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """The project without the code that avoids a trap.
+
+    Attributes:
+        trap: What Reactant does.
+        file: Where the code is.
+        code: What stands there, once.
+        without: What would.
+        runs: Julia files and their arguments, started together, of which one must fail; or the
+            name of one of pytest's tests.
+        says: What the one that fails says.
+        gpu: What the stand-in's GPU does.
+    """
+
+    trap: str
+    file: str
+    code: str
+    without: str
+    runs: tuple[tuple[str, ...], ...] | str
+    says: str
+    gpu: str = ""
+
+
+MUTANTS = [
+    Mutant(
+        "1 device order", JULIA + "meshes.jl",
+        "Int64[searchsortedfirst(sorted, id) - 1 for id in devices]",
+        "Int64[0:(length(devices) - 1);]", files("traps"), "right(held.array)",
+    ),
+    Mutant(
+        "1 the caller's ids are sorted", JULIA + "meshes.jl",
+        "sorted = sort(devices)", "sorted = sort!(devices)", files("traps"), "right(held.array)",
+    ),
+    Mutant(
+        "2 reading is collective", JULIA + "reading.jl",
+        "    return without_python(read_part, part_of(x, id), x.type, dims, out)",
+        "    parts = Tuple(UnitRange.(starts .+ 1, stops))\n"
+        "    copyto!(out, Array(x.array)[parts...])\n    return nothing",
+        TWO, "HiddenCollective",
+    ),
+    Mutant(
+        "2 showing is collective", JULIA + "arrays.jl",
+        'print(io, "Held($(element_name(x.type))$(collect(x.shape)) on $(x.sharding))")',
+        "print(io, x.array)", TWO, "HiddenCollective",
+    ),
+    Mutant(
+        "3 thunks check no shape", JULIA + "running.jl",
+        "            x.shape == wanted.shape &&\n", "", files("traps"), "InvalidArgumentError",
+    ),
+    Mutant(
+        "3 thunks check no sharding", JULIA + "running.jl",
+        "            x.sharding == wanted.sharding &&\n", "            true &&\n", files("traps"),
+        "InvalidArgumentError",
+    ),
+    Mutant(
+        "3 the cache's key has the arguments", "pyreactant/_operations.py",
+        "key = (program, avals,", "key = (program,",
+        "tests/backend/test_programs.py::test_two_sizes_of_one_program", "compiled for",
+    ),
+    Mutant(
+        "3 and static values", "pyreactant/_operations.py",
+        ", _exactly(tuple(options.items())))", ")",
+        "tests/backend/test_programs.py::test_programs_with_several_outputs_scalars_and_statics",
+        "Not equal",
+    ),
+    Mutant(
+        "4 what is left out is detected", JULIA + "distributed.jl",
+        "                local_gpu_device_ids = Int[items(local_gpu_ids)...],\n", "", TWO,
+        "cluster environment detector",
+    ),
+    Mutant(
+        "4 no ids are no GPUs", JULIA + "distributed.jl",
+        "Int[items(local_gpu_ids)...]", "Int[]", WORKS, "gpu.jl", gpu="works",
+    ),
+    Mutant(
+        "5 jax is imported", "pyreactant/_julia.py",
+        "        sys.modules[name] = None  # type", "        pass  # type",
+        "tests/unit/test_reactant_start.py::test_jax_cannot_follow", "AssertionError",
+    ),
+    Mutant(
+        "5 two XLAs in a process", "pyreactant/_julia.py", "    if loaded:\n", "    if False:\n",
+        "tests/unit/test_reactant_start.py::test_starts_that_fail", "StateError",
+    ),
+    Mutant(
+        "6 the device that is named is ignored", JULIA + "arrays.jl",
+        "    buffer = XLA.IFRT.Array(client, data, XLA.get_device(client, id))\n",
+        "    device = XLA.get_device(client, id)\n"
+        "    return Reactant.ConcreteIFRTArray(data; device)\n",
+        files("traps"), "XLA.device(held.array) == device",
+    ),
+    Mutant(
+        "7 one port for both runtimes", "pyreactant/process_group/_data.py",
+        "61440 + zlib.crc32(run_id.encode()) % 4096", "61440 + int(run_id.split()[1]) % 4096",
+        "tests/unit/test_process_group.py", "port_of",
+    ),
+    Mutant(
+        "8 a CPU in a GPU's place", JULIA + "devices.jl",
+        "(!isempty(wanted) && found != wanted) || !isempty(log.failures)", "false", FAILS,
+        "gpu.jl", gpu="fails",
+    ),
+    Mutant(
+        "8 seen from Python", "pyreactant/_reactant_setup.py",
+        "options.platform is not None and platform != options.platform", "False",
+        "tests/unit/test_reactant_start.py::test_what_started_is_not_what_was_asked_for",
+        "DID NOT RAISE",
+    ),
+    Mutant(
+        "9 the timeout is ignored", "pyreactant/_reactant_distributed.py",
+        "            _end(error)\n", "            pass\n",
+        "tests/unit/test_reactant_rendezvous.py::test_wait_without_end_ends_with_a_message",
+        "TimeoutExpired",
+    ),
+    Mutant(
+        "10 a second runtime in the process", "pyreactant/_runtime.py",
+        "    if differ:\n", "    if False:\n",
+        "tests/backend/test_laws.py::test_bad_input", "DID NOT RAISE",
+    ),
+    Mutant(
+        "lists in a spec", JULIA + "meshes.jl",
+        "names_of(::DeviceMesh, entry) = throw(unfit_spec(entry))",
+        "names_of(m::DeviceMesh, entry) = String[PythonCall.pyconvert(String, e) for e in entry]",
+        files("traps"), "nothing was thrown",
+    ),
+    Mutant(
+        "padding", JULIA + "meshes.jl", "n % cut == 0 && continue", "continue", files("traps"),
+        "ShardingError",
+    ),
+    Mutant(
+        "an argument that is a result", JULIA + "tracing.jl",
+        "as_output(y::Reactant.TracedRArray) = copy(y)",
+        "as_output(y::Reactant.TracedRArray) = y", files("traps"), "Error",
+    ),
+    Mutant(
+        "an argument that is written to", JULIA + "compile.jl",
+        "if any(thunk.donated_args_mask)", "if false", files("traps"), "programs are pure",
+    ),
+    Mutant(
+        "slices in another order", JULIA + "arrays.jl",
+        "    ids = sort(s.mesh.ids)\n    s.mesh.reactant === nothing && return Block[",
+        "    ids = s.mesh.ids\n    s.mesh.reactant === nothing && return Block[",
+        files("arrays"), "Fail",
+    ),
+    Mutant(
+        "shards in ascending order", JULIA + "arrays.jl",
+        "local_ids = filter(is_local, sort(s.mesh.ids))",
+        "local_ids = filter(is_local, s.mesh.ids)", files("arrays"), "needs one block",
+    ),
+    Mutant(
+        "precision is the compilation's", JULIA + "compile.jl",
+        "    return Reactant.with_config(f; dot_general_precision = chosen, "
+        "convolution_precision = chosen)", "    return f()", files("programs"), "Fail",
+    ),
+    Mutant(
+        "numbers are frozen", JULIA + "tracing.jl",
+        "as_argument(x::AbstractArray{<:Any, 0}) = x[]",
+        "as_argument(x::AbstractArray{<:Any, 0}) = x", files("traps"), "Error",
+    ),
+    Mutant(
+        "pointers while arrays are put together", JULIA + "arrays.jl",
+        "    was = GC.enable(false)\n", "    was = true\n", files("arrays"), "Fail",
+    ),
+]  # fmt: skip
