@@ -1,6 +1,4 @@
-using PyReactant: from_blocks, gather, mesh, read_shard, sharding, shards
-
-const M = mesh(shuffled(IDS, 2), (2, 4), ("x", "y"))
+using PyReactant: from_blocks, gather, read_shard, shards
 
 @testset "$spec" for spec in (
         ("x", "y"),

@@ -1,34 +1,4 @@
-using PyReactant: compile, is_single, lower, outputs, run, settle, text
-
-module Bodies
-    double(x) = 2 .* x
-    product(x, y) = x * y'
-    pair(x, y) = (x .+ y, sum(x))
-    scaled(x; by, times = 1) = x .* (by * times)
-    twice_the_same(x) = (x, x)
-    back(x) = x
-    writes(x) = (x .= 0; x)
-    constant(x) = [1.0 2.0; 3.0 4.0]
-    number(x) = 7
-    by_scalar(x, a) = a * x
-    text_of(x) = "text"
-    turned(x) = x'
-    throws(x) = error("no luck today")
-    not_a_function = 3
-end
-@eval PyReactant const TestBodies = $Bodies
-
-const S = sharding(M, ("x", "y"))
-const X = place(reshape(Float64.(1:64), 8, 8), S)
-
-body(name, args, out = nothing; precision = "", static = ()) = compile(
-    "PyReactant.TestBodies.$name",
-    "",
-    args,
-    out,
-    precision,
-    static,
-)
+using PyReactant: is_single, lower, outputs, run, settle, text
 
 @testset "one result, several, none of the compiler's choice" begin
     c = body("double", (X,), (S,))

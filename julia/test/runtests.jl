@@ -18,6 +18,7 @@ using Reactant
 
 include("mutate.jl")
 include("common.jl")
+include("bodies.jl")
 
 const FILES = [
     "start",

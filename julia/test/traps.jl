@@ -155,6 +155,20 @@ end
     # ours: arrays.jl, "a block that several devices hold", twice
 end
 
+@testset "arrays of one device are pointers while they are put together" begin
+    s = NamedSharding(M.reactant, (:x, :y))
+    Reactant.COLLECTS[] = true
+    try
+        data = [zeros(4, 2) for _ in 1:8]
+        naive = () -> ConcreteIFRTArray(data, (8, 8), [[i] for i in 1:8]; sharding = s)
+        @test occursin("was freed while its pointer was in use", last(wrong(naive)))
+        held = place(reshape(Float64.(1:64), 8, 8), S)
+        @test whole(held) == whole(X)
+    finally
+        Reactant.COLLECTS[] = false
+    end
+end
+
 @testset "precision around the call does nothing" begin
     x = to_rarray(ones(2, 2))
     written() = String(Reactant.@code_hlo Bodies.product(x, x))

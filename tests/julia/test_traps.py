@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.harness import REPOSITORY, environment, free_port, logs, spawn
+from tests.harness import REPOSITORY, environment, free_port, spawn
 from tests.julia.place import STAND_IN, stand_in
 from tests.julia.traps import JULIA, MUTANTS, PORT, Mutant
 

@@ -42,7 +42,7 @@ MUTANTS = [
     Mutant(
         "1 device order", JULIA + "meshes.jl",
         "Int64[searchsortedfirst(sorted, id) - 1 for id in devices]",
-        "Int64[0:(length(devices) - 1);]", files("traps"), "right(held.array)",
+        "Int64[0:(length(devices) - 1);]", files("traps"), "whole(held) == x",
     ),
     Mutant(
         "1 the caller's ids are sorted", JULIA + "meshes.jl",
@@ -78,7 +78,7 @@ MUTANTS = [
         "3 and static values", "pyreactant/_operations.py",
         ", _exactly(tuple(options.items())))", ")",
         "tests/backend/test_programs.py::test_programs_with_several_outputs_scalars_and_statics",
-        "Not equal",
+        "Mismatched elements",
     ),
     Mutant(
         "4 what is left out is detected", JULIA + "distributed.jl",
@@ -174,6 +174,6 @@ MUTANTS = [
     ),
     Mutant(
         "pointers while arrays are put together", JULIA + "arrays.jl",
-        "    was = GC.enable(false)\n", "    was = true\n", files("arrays"), "Fail",
+        "    was = GC.enable(false)\n", "    was = true\n", files("traps"), "was freed while",
     ),
 ]  # fmt: skip

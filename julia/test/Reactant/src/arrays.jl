@@ -107,6 +107,12 @@ function refuse_on_pjrt(s)
     return nothing
 end
 
+"""
+Whether Julia collects where the original has only pointers to the arrays of single devices
+(xla/IFRT/Array.jl:84-97). There it may happen; here it is said, and does not happen otherwise.
+"""
+const COLLECTS = Ref(false)
+
 # Blocks of this process alone, shards from 1 by ascending device id; the mapping is changed.
 function ConcreteIFRTArray(
     data::Vector{Array{T, N}},
@@ -127,14 +133,19 @@ function ConcreteIFRTArray(
     ))
     all_devices = [XLA.get_device(client, id) for id in ids]
     here = [(d, slice) for (d, slice) in zip(all_devices, slices) if XLA.is_addressable(d)]
-    parts = Pair{XLA.Device, Array}[]
-    for (i, (d, slice)) in enumerate(here)
+    singles = [] # pointers, in the original
+    for (i, (_, slice)) in enumerate(here)
         at = findfirst(Base.Fix1(in, i), data_to_addressable_shard)
         @assert at !== nothing
         @assert size(data[at]) == length.(slice) "Expected data[$at] to be at $slice, but got size \
                                                   $(size(data[at]))"
-        push!(parts, d => copy(data[at]))
+        single = copy(data[at])
+        push!(singles, COLLECTS[] ? WeakRef(single) : Some(single))
     end
+    COLLECTS[] && GC.gc()
+    kept = [x.value for x in singles]
+    nothing in kept && error("an array of one device was freed while its pointer was in use")
+    parts = Pair{XLA.Device, Array}[d => x for ((d, _), x) in zip(here, kept)]
     for shards in data_to_addressable_shard
         shards .-= 1
     end
