@@ -16,8 +16,8 @@ pytestmark = [pytest.mark.julia, pytest.mark.timeout(600)]
 
 def in_julia(mutant: Mutant, folder: Path) -> list[tuple[int | None, str]]:
     """Run the mutant's files; the definition is changed once the package is loaded."""
-    ours, port = REPOSITORY / "julia", str(free_port())
-    place = stand_in()
+    assert not isinstance(mutant.runs, str)
+    ours, port, place = REPOSITORY / "julia", str(free_port()), stand_in()
     settings = {
         "JULIA_LOAD_PATH": ":".join(map(str, ("", STAND_IN, ours / "start", ours))),
         "JULIA_PYTHONCALL_EXE": sys.executable,
