@@ -1,6 +1,6 @@
-# A definition of PyReactant as it would be without the code that avoids a trap: tests/julia/traps.py
-# says which, and test_traps.py sees that a test notices. PYREACTANT_MUTANT is the file, and _CODE
-# and _WITHOUT what stands there and what would.
+# A definition of PyReactant as it would be without the code that avoids a trap; which, and that a
+# test notices, is in tests/julia/traps.py and test_traps.py. PYREACTANT_MUTANT is the file, and
+# _CODE and _WITHOUT are what stands there and what would.
 
 function mutate(file, code, without)
     path = joinpath(dirname(pathof(PyReactant)), file)
