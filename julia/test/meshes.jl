@@ -1,27 +1,4 @@
-using PyReactant: blocks, mesh, sharding, to_reactant
-
-const MESHES = (
-    ((8,), ("x",)),
-    ((2, 4), ("x", "y")),
-    ((4, 2), ("a", "b")),
-    ((2, 2, 2), ("x", "y", "z")),
-    ((1, 8), ("x", "y")),
-    ((2, 1, 4), ("x", "y", "z")),
-)
-
-"""Every spec of `n` dimensions over these axes, with two axes in one dimension in either order."""
-function specs(names, n)
-    pairs_ = Any[(a, b) for a in names for b in names if a != b]
-    entries = Any[nothing, names..., (n < 3 ? pairs_ : pairs_[1:0])...]
-    found = Any[()]
-    for _ in 1:n
-        found = Any[(spec..., entry) for spec in found for entry in entries]
-    end
-    return filter(
-        spec -> allunique(reduce(vcat, map(named, collect(spec)); init = String[])),
-        found,
-    )
-end
+using PyReactant: blocks
 
 """What XLA's form of a sharding gives, by device."""
 function by_xla(s, @nospecialize(shape))

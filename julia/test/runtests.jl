@@ -18,7 +18,7 @@ using Reactant
 
 include("mutate.jl")
 include("common.jl")
-include("bodies.jl")
+include("shared.jl")
 
 const FILES = [
     "start",
