@@ -19,8 +19,8 @@ def _run(*argv: str) -> float:
 IMPORTS = {
     "import pyreactant": "",
     "import pyreactant, Mesh and initialize": "pyreactant.Mesh, pyreactant.initialize",
-    "import pyreactant, every name but the TPU tools": (
-        "[getattr(pyreactant, n) for n, m in pyreactant._MODULE_OF.items() if m[:3] != 'tpu']"
+    "import pyreactant, every name but the tools'": (
+        "[getattr(pyreactant, n) for n, m in pyreactant._MODULE_OF.items() if m and '.' not in m]"
     ),
 }
 """Names are loaded when first used, so the import alone says little."""
