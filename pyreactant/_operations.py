@@ -128,8 +128,8 @@ def compile(
         static: Keyword arguments that are part of the program (hashable values).
 
     Raises:
-        InvalidArgumentError: The program has no body for this runtime, or arguments that are
-            no ShardedArrays.
+        InvalidArgumentError: The program has no body for this runtime, arguments that are no
+            ShardedArrays, or a static value that is not hashable.
     """
     running = current()
     if precision is not None and precision not in PRECISIONS:
@@ -145,12 +145,25 @@ def compile(
     outs = out_sharding if isinstance(out_sharding, tuple) else (out_sharding,)
     _check_one_set_of_devices(program, args, [out for out in outs if out is not None])
     options = dict(sorted((static or {}).items()))
+    _check_hashable(program, options)
     avals = tuple(a.aval for a in args)
     key = (program, avals, out_sharding, precision, _exactly(tuple(options.items())))
     if key not in running.cache:
         executable = running.backend.compile(program, args, out_sharding, precision, options)
         running.cache[key] = Compiled(program, args, executable, running.backend)
     return running.cache[key]
+
+
+def _check_hashable(program: Program, static: Mapping[str, Any]) -> None:
+    for name, value in static.items():
+        try:
+            hash(value)
+        except TypeError:
+            raise InvalidArgumentError(
+                f"program {program.name!r}: static argument {name!r} must be hashable, because it "
+                f"is part of the program, got {type(value).__name__}; give a tuple in place of a "
+                "list, and arrays as arguments"
+            ) from None
 
 
 def _exactly(value: Any) -> Any:

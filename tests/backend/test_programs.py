@@ -71,6 +71,8 @@ def test_static_values_that_are_equal_and_not_the_same() -> None:
         assert pr.compile(body("over"), a, static={"number": number}, out_sharding=XY) is f
     found = {pr.compile(body("over"), a, static={"number": n}) for n in (1, 1.0, True, 1 + 0j)}
     assert len(found) == 4
+    with pytest.raises(pr.InvalidArgumentError, match=r"'number' must be hashable.*got list; give"):
+        pr.compile(body("over"), a, static={"number": [1]})
 
 
 def test_outputs_lie_on_the_mesh_that_was_given() -> None:

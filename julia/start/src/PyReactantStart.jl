@@ -1,6 +1,6 @@
 """
 Loads PyReactant without two warnings of Reactant's. A package of its own, because it must be
-there, compiled, before Reactant is: Julia compiles a logger for a second where it has none.
+there, compiled, before Reactant is: a logger that Julia compiles at each start takes 0.6 s of it.
 """
 module PyReactantStart
 
