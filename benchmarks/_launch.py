@@ -35,8 +35,20 @@ def run(repetitions: int) -> Pair:
 
 
 def _supervised(folder: str) -> None:
-    argv = [sys.executable, "-m", "pyreactant", "run", "--platform", "cpu", "--processes", "2",
-            "--devices-per-process", "2", "--", SCRIPT]  # fmt: skip
+    argv = [
+        sys.executable,
+        "-m",
+        "pyreactant",
+        "run",
+        "--platform",
+        "cpu",
+        "--processes",
+        "2",
+        "--devices-per-process",
+        "2",
+        "--",
+        SCRIPT,
+    ]
     settings = keeping_bytecode(environment())
     subprocess.run(argv, check=True, cwd=folder, env=settings, capture_output=True)
 
@@ -44,11 +56,15 @@ def _supervised(folder: str) -> None:
 def _by_hand(folder: str) -> None:
     running = [
         subprocess.Popen(
-            [sys.executable, SCRIPT], cwd=folder, env=keeping_bytecode(settings),
-            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            [sys.executable, SCRIPT],
+            cwd=folder,
+            env=keeping_bytecode(settings),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
         )
         for settings in run_environments(2, 2)
-    ]  # fmt: skip
+    ]
     codes = [process.wait() for process in running]
     if any(codes):
         raise RuntimeError("a process started by hand failed")
@@ -70,18 +86,28 @@ async def _roll_call(count: int) -> float:
     states = [ProcessState(i) for i in range(count)]
     with tempfile.TemporaryDirectory() as folder:
         head = Head(
-            RunOptions([SCRIPT], quiet=True), states, broadcast, lambda: "127.0.0.1:1",
-            "benchmark", Path(folder), 0,
-        )  # fmt: skip
+            RunOptions([SCRIPT], quiet=True),
+            states,
+            broadcast,
+            lambda: "127.0.0.1:1",
+            "benchmark",
+            Path(folder),
+            0,
+        )
         call = RollCall(_SECRET.encode(), head.admit, head.hear, head.lose, 60.0)
         address = f"127.0.0.1:{free_port()}"
         await call.listen(address, count)
         head.admit(_hello(0, count, facts()))
         leading = asyncio.create_task(head.run())
         members = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "benchmarks._members", address, str(count),
-            env={**os.environ, "PYREACTANT_SECRET": _SECRET}, stdout=subprocess.PIPE,
-        )  # fmt: skip
+            sys.executable,
+            "-m",
+            "benchmarks._members",
+            address,
+            str(count),
+            env={**os.environ, "PYREACTANT_SECRET": _SECRET},
+            stdout=subprocess.PIPE,
+        )
         said, _ = await members.communicate()
         leading.cancel()
         await call.close()

@@ -164,8 +164,10 @@ def _draws(seed: int, count: int) -> dict[str, Any]:
             alarms.append(f"{draw}: {found.text}")
             print(f"FALSE ALARM {alarms[-1]}", flush=True)
     seconds = time.perf_counter() - start
-    print(f"\n{count} healthy draws of {len(per_program)} programs: {len(alarms)} false alarms "
-          f"in {seconds:.0f} s")  # fmt: skip
+    print(
+        f"\n{count} healthy draws of {len(per_program)} programs: {len(alarms)} false alarms "
+        f"in {seconds:.0f} s"
+    )
     return {"draws": count, "alarms": alarms, "programs": per_program, "seconds": seconds}
 
 
@@ -198,11 +200,18 @@ def _child(what: str, names: Sequence[str], quick: bool) -> dict[str, Any]:
     checks, processor = [one[0] for one in timed], [one[1] for one in timed]
     passed, method = first[2:]
     return {
-        "program": case.name, "size": size, "method": method, "passed": passed,
-        "calls": run.seconds["calls"], "whole": whole[0], "whole_processor": whole[1],
-        "checks": checks, "checks_processor": processor,
-        "shards": shards, "added": added,
-    }  # fmt: skip
+        "program": case.name,
+        "size": size,
+        "method": method,
+        "passed": passed,
+        "calls": run.seconds["calls"],
+        "whole": whole[0],
+        "whole_processor": whole[1],
+        "checks": checks,
+        "checks_processor": processor,
+        "shards": shards,
+        "added": added,
+    }
 
 
 def _timed_check(run: CaseRun) -> tuple[float, float, bool, str]:
@@ -235,9 +244,11 @@ def _largest(case: Case, size: int) -> int:
 
 
 def _costs(names: Sequence[str], quick: bool) -> list[dict[str, Any]]:
-    print("\n| program | n | method | call (quartiles) | checks (quartiles) | of a call "
-          f"| of the run (bound {COST:.0%}) | of its processor time "
-          f"| peak over shards (bound {MEMORY}) |")  # fmt: skip
+    print(
+        "\n| program | n | method | call (quartiles) | checks (quartiles) | of a call "
+        f"| of the run (bound {COST:.0%}) | of its processor time "
+        f"| peak over shards (bound {MEMORY}) |"
+    )
     print("|---|---|---|---|---|---|---|---|---|")
     rows = []
     for name in names:
@@ -272,10 +283,22 @@ def _whole(quick: bool) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         for number in range(1 if quick else 3):
             argv = [
-                sys.executable, "-m", "pyreactant", "crosscheck", "--all", "--backends", "jax",
-                "--processes", "2", "--devices-per-process", "4", "--platform", "cpu",
-                "--out", str(Path(folder) / str(number)),
-            ]  # fmt: skip
+                sys.executable,
+                "-m",
+                "pyreactant",
+                "crosscheck",
+                "--all",
+                "--backends",
+                "jax",
+                "--processes",
+                "2",
+                "--devices-per-process",
+                "4",
+                "--platform",
+                "cpu",
+                "--out",
+                str(Path(folder) / str(number)),
+            ]
             start = time.perf_counter()
             done = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
             seconds.append(time.perf_counter() - start)
@@ -283,8 +306,10 @@ def _whole(quick: bool) -> dict[str, Any]:
                 print(done.stdout)
                 return {"failed": done.returncode, "seconds": seconds}
     low, middle, high = quartiles(seconds)
-    print(f"\ncrosscheck --all, JAX, 2 processes x 4 devices: {middle:.1f} s "
-          f"({low:.1f} to {high:.1f}), bound {ALL:.0f} s")  # fmt: skip
+    print(
+        f"\ncrosscheck --all, JAX, 2 processes x 4 devices: {middle:.1f} s "
+        f"({low:.1f} to {high:.1f}), bound {ALL:.0f} s"
+    )
     return {"seconds": seconds, "bound": ALL}
 
 

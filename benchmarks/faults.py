@@ -143,9 +143,14 @@ def _start(
 ) -> "subprocess.Popen[bytes]":
     with (folder / f"supervisor-{number}.log").open("wb") as out:
         return subprocess.Popen(
-            argv, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT,
-            env=settings, cwd=folder, start_new_session=True,
-        )  # fmt: skip
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            env=settings,
+            cwd=folder,
+            start_new_session=True,
+        )
 
 
 def _kill_sessions(running: Sequence["subprocess.Popen[bytes]"]) -> None:
@@ -220,9 +225,17 @@ def text(found: Mapping[str, Any]) -> str:
     if found["within"] < found["injections"]:
         verdict = f"**{found['injections'] - found['within']} later**"
     cells = [
-        NAMES[found["fault"]], WHENS[found["when"]], found["process"], found["injections"],
-        len(found["misses"]), len(found["left"]), median, worst, f"{found['bound']:g} s", verdict,
-    ]  # fmt: skip
+        NAMES[found["fault"]],
+        WHENS[found["when"]],
+        found["process"],
+        found["injections"],
+        len(found["misses"]),
+        len(found["left"]),
+        median,
+        worst,
+        f"{found['bound']:g} s",
+        verdict,
+    ]
     return f"| {' | '.join(map(str, cells))} |"
 
 

@@ -66,8 +66,10 @@ def main() -> int:
     print("|---|---|---|---|---|---|---|---|")
     for (fault, when, process), runs in found.items():
         rights, left, seconds = zip(*runs, strict=True)
-        print(f"| {fault} | {when} | {process} | {len(runs)} | {rights.count(False)} | {sum(left)} "
-              f"| {statistics.median(seconds):.2f} s | {max(seconds):.2f} s |")  # fmt: skip
+        print(
+            f"| {fault} | {when} | {process} | {len(runs)} | {rights.count(False)} | {sum(left)} "
+            f"| {statistics.median(seconds):.2f} s | {max(seconds):.2f} s |"
+        )
     return int(any(not right or left for runs in found.values() for right, left, _ in runs))
 
 

@@ -21,8 +21,15 @@ from tests.gcloud.cloud import Cloud, cloud, hosts_of
 from tests.gcloud.tpu_api import TpuApi
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGKILL)
-LINES = ("is ACTIVE with", "copy on", "install on", "run jax on", "processes came",
-         "all 2 initialized", "deleting")  # fmt: skip
+LINES = (
+    "is ACTIVE with",
+    "copy on",
+    "install on",
+    "run jax on",
+    "processes came",
+    "all 2 initialized",
+    "deleting",
+)
 Point = tuple[str, object, float]
 
 
@@ -47,14 +54,22 @@ def main() -> None:
             for turn, point in enumerate(points()[: asked.points]):
                 number = SIGNALS[(turn + slices) % 4]
                 place = Path(folder, f"{slices}-{turn}")
-                rows.append({"slices": slices, "point": point, "signal": number.name,
-                             **_one(place, slices, point, number)})  # fmt: skip
+                rows.append(
+                    {
+                        "slices": slices,
+                        "point": point,
+                        "signal": number.name,
+                        **_one(place, slices, point, number),
+                    }
+                )
                 print(rows[-1], flush=True)
         added = [_whole(Path(folder, f"whole-{i}")) for i in range(3)]
     left = sum(bool(row["left"]) for row in rows)
-    print(f"{len(rows)} launchers ended, {sum(row['reached'] for row in rows)} at their point, "
-          f"{left} left something; a whole run on 4 VMs takes {statistics.median(added):.1f} s "
-          f"({min(added):.1f} to {max(added):.1f})")  # fmt: skip
+    print(
+        f"{len(rows)} launchers ended, {sum(row['reached'] for row in rows)} at their point, "
+        f"{left} left something; a whole run on 4 VMs takes {statistics.median(added):.1f} s "
+        f"({min(added):.1f} to {max(added):.1f})"
+    )
     if asked.json:
         asked.json.write_text(json.dumps({"rows": rows, "whole": added}, indent=1, default=str))
 
@@ -64,8 +79,16 @@ def _one(folder: Path, slices: int, point: Point, number: int) -> dict[str, Any]
     with cloud(folder, api, 2) as made:
         kind = ["--accelerator-type", "v5litepod-8" if slices == 2 else "v5p-16"]
         runtime = "v2-alpha-tpuv5-lite" if slices == 2 else "v2-alpha-tpuv5"
-        argv = [*made.run_options(), *kind, "--slice-count", str(slices), "--out", "out",
-                "--runtime-version", runtime]  # fmt: skip
+        argv = [
+            *made.run_options(),
+            *kind,
+            "--slice-count",
+            str(slices),
+            "--out",
+            "out",
+            "--runtime-version",
+            runtime,
+        ]
         reached = _end_at(made, argv, point, number)
         noted = list((folder / "home" / "state").rglob("*.json"))
         if number == signal.SIGKILL:

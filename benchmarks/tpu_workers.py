@@ -48,16 +48,19 @@ def main() -> None:
     }
     print("| what | times | named | others ended, median | worst | launcher ended, median |")
     print("|---|---|---|---|---|---|")
-    with tempfile.TemporaryDirectory() as folder, cloud(
-        Path(folder), TpuApi(workers=hosts_of), 2
-    ) as made:  # fmt: skip
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        cloud(Path(folder), TpuApi(workers=hosts_of), 2) as made,
+    ):
         for what, (act, less) in ways.items():
             found = [_one(made, act, turn) for turn in range(asked.times)]
             others = [o - less for o, _, _ in found]
             ended = statistics.median(e - less for _, e, _ in found)
-            print(f"| {what} | {len(found)} | {sum(named for *_, named in found)} | "
-                  f"{statistics.median(others):.1f} s | {max(others):.1f} s | {ended:.1f} s |",
-                  flush=True)  # fmt: skip
+            print(
+                f"| {what} | {len(found)} | {sum(named for *_, named in found)} | "
+                f"{statistics.median(others):.1f} s | {max(others):.1f} s | {ended:.1f} s |",
+                flush=True,
+            )
 
 
 def _one(made: Cloud, act: Break, turn: int) -> tuple[float, float, bool]:
@@ -65,8 +68,16 @@ def _one(made: Cloud, act: Break, turn: int) -> tuple[float, float, bool]:
     place.mkdir()
     made.folder = place
     (place / "train.py").write_text(PROGRAM)
-    process = made.start(*made.run_options(), "--out", "out", "--stall-timeout", str(STALL),
-                         "--", "train.py", str(place / "now"))  # fmt: skip
+    process = made.start(
+        *made.run_options(),
+        "--out",
+        "out",
+        "--stall-timeout",
+        str(STALL),
+        "--",
+        "train.py",
+        str(place / "now"),
+    )
     broken = turn % 2
     log = place / "launcher.log"
     until(lambda: log.read_text().count("is here") == 1 and len(_all(made)) == 2, 60)
@@ -102,8 +113,9 @@ def _programs(made: Cloud, index: int) -> list[int]:
     """Programs with this process index that this benchmark has started."""
     found = subprocess.run(
         ["pgrep", "-f", f"pyreactant._supervised train.py {made.folder}"],
-        capture_output=True, text=True,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+    )
     name = f"PYREACTANT_PROCESS_INDEX={index}".encode()
     return [int(pid) for pid in found.stdout.split() if name in _environment(pid)]
 

@@ -170,9 +170,14 @@ def _compare_integers(shard: Shard, expected: np.ndarray) -> Check:
     at = np.unravel_index(int(np.argmax(wrong)), wrong.shape)
     distance = np.abs(shard.data.astype(np.float64) - expected.astype(np.float64))
     return Check(
-        "integer product", False, float(distance.max()), 0.0, float("inf"), int(wrong.sum()),
+        "integer product",
+        False,
+        float(distance.max()),
+        0.0,
+        float("inf"),
+        int(wrong.sum()),
         worst=_where(shard, at, shard.data[at], expected[at]),
-    )  # fmt: skip
+    )
 
 
 def _where(shard: Shard, at: tuple[Any, ...], got: Any, expected: Any) -> dict[str, Any]:

@@ -15,8 +15,15 @@ if TYPE_CHECKING:
 # Distinct in light and dark themes; a block keeps its colour on every device that holds it.
 _COLOURS = ("cyan", "green", "yellow", "magenta", "blue", "red", "white", "bright_black")
 _HTML_COLOURS = (
-    "#b3e0f2", "#c3e6b8", "#f7e3a1", "#e5c6e8", "#c5cdf5", "#f5c4bd", "#e6e6e6", "#cfc8bd",
-)  # fmt: skip
+    "#b3e0f2",
+    "#c3e6b8",
+    "#f7e3a1",
+    "#e5c6e8",
+    "#c5cdf5",
+    "#f5c4bd",
+    "#e6e6e6",
+    "#cfc8bd",
+)
 
 
 @dataclass(frozen=True, slots=True)

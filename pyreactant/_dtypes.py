@@ -7,16 +7,33 @@ import numpy as np
 from ._errors import DTypeError
 
 FLOAT8 = (
-    "float8_e4m3fn", "float8_e4m3b11fnuz", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz",
-)  # fmt: skip
+    "float8_e4m3fn",
+    "float8_e4m3b11fnuz",
+    "float8_e4m3fnuz",
+    "float8_e5m2",
+    "float8_e5m2fnuz",
+)
 
 EXTENDED = ("bfloat16", *FLOAT8)
 """Kinds that NumPy has from the package ml_dtypes; XLA and Julia have them too."""
 
 NAMES = (
-    "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
-    "float16", "float32", "float64", "complex64", "complex128", *EXTENDED,
-)  # fmt: skip
+    "bool",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "uint8",
+    "uint16",
+    "uint32",
+    "uint64",
+    "float16",
+    "float32",
+    "float64",
+    "complex64",
+    "complex128",
+    *EXTENDED,
+)
 
 
 def as_dtype(dtype: Any) -> np.dtype[Any]:

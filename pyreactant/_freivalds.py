@@ -130,10 +130,12 @@ def _pass(shape: tuple[int, ...], tiles: Iterable[_Tile], vectors: np.ndarray) -
             bad_rows[rows] += found.bad_rows
             bad_columns[columns] += found.bad_columns
     running = current()
-    return _Sums(*(
-        total(running.backend, running.group, part)
-        for part in (product, squares, bad_rows, bad_columns)
-    ))  # fmt: skip
+    return _Sums(
+        *(
+            total(running.backend, running.group, part)
+            for part in (product, squares, bad_rows, bad_columns)
+        )
+    )
 
 
 def _cores() -> int:
@@ -187,8 +189,9 @@ def _verdict(
     if c.dtype.kind in "iu":
         bits = np.uint64(2 ** (8 * c.dtype.itemsize) - 1)
         wrong = int(((sums.product - x.product) & bits != 0).any(axis=1).sum())
-        return Check("Freivalds", not wrong, ratio=float("inf") if wrong else 0.0, wrong=wrong,
-                     note=_NOTE)  # fmt: skip
+        return Check(
+            "Freivalds", not wrong, ratio=float("inf") if wrong else 0.0, wrong=wrong, note=_NOTE
+        )
     clean = x.bad_rows == 0
     residual = np.abs(sums.product - x.product).max(axis=1, initial=0.0) * clean
     (n, k) = (c.shape[1], x.bad_columns.size)

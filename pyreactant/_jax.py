@@ -197,8 +197,9 @@ class JaxBackend(AbstractBackend):
         ours = Mesh(found.devices.shape, found.axis_names, ids)
         same = (m for m in meshes if _names_and_places(m) == _names_and_places(ours))
         mesh = next(same, ours)
-        spec: list[Axes] = [e if e is None or isinstance(e, (str, tuple)) else None
-                            for e in sharding.spec]  # fmt: skip
+        spec: list[Axes] = [
+            e if e is None or isinstance(e, (str, tuple)) else None for e in sharding.spec
+        ]
         return NamedSharding(mesh, spec)
 
 

@@ -179,9 +179,16 @@ def run_matmul(request: MatmulRequest) -> MatmulReport:
     if request.out is not None and check.passed:
         write_npy(request.out, c, overwrite=request.overwrite)
     return MatmulReport(
-        c, operands, shardings, request.precision, x.shape[1], compile_seconds,
-        tuple(seconds), check, check_seconds,
-    )  # fmt: skip
+        c,
+        operands,
+        shardings,
+        request.precision,
+        x.shape[1],
+        compile_seconds,
+        tuple(seconds),
+        check,
+        check_seconds,
+    )
 
 
 def write_report(report: MatmulReport, path: Path) -> None:

@@ -170,9 +170,12 @@ def _join(group: ProcessGroup, key: bytes, timeout: float, deadline: float) -> M
 def _introduce(group: ProcessGroup, key: bytes, line: Line, challenge: object) -> None:
     index, count = group.process_index, group.num_processes
     line.send(
-        process_index=index, num_processes=count, host=socket.gethostname(),
-        nonce=line.challenge, proof=_proof(key, challenge, index, count),
-    )  # fmt: skip
+        process_index=index,
+        num_processes=count,
+        host=socket.gethostname(),
+        nonce=line.challenge,
+        proof=_proof(key, challenge, index, count),
+    )
 
 
 def _await_verdict(

@@ -46,10 +46,7 @@ def device_put(x: Any, sharding: NamedSharding, *, check: bool = False) -> Shard
 
 
 def from_callback(
-    shape: Sequence[int],
-    dtype: Any,
-    sharding: NamedSharding,
-    callback: Callable[[Index], Any],
+    shape: Sequence[int], dtype: Any, sharding: NamedSharding, callback: Callable[[Index], Any]
 ) -> ShardedArray:
     """Place an array that nobody holds as a whole.
 

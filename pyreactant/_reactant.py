@@ -84,9 +84,14 @@ class ReactantBackend(AbstractBackend):
         given, wanted = _listed(out_sharding), self._wanted(out_sharding)
         _check_static(program, static)
         compiled = call(
-            self._julia.compile, name, project, tuple(a.value for a in args), wanted,
-            precision or "", tuple(static.items()),
-        )  # fmt: skip
+            self._julia.compile,
+            name,
+            project,
+            tuple(a.value for a in args),
+            wanted,
+            precision or "",
+            tuple(static.items()),
+        )
         rows = call(self._julia.outputs, compiled)
         if out_sharding is None:
             meshes = list(dict.fromkeys(a.sharding.mesh for a in args))
@@ -116,9 +121,14 @@ class ReactantBackend(AbstractBackend):
         _check_static(program, static)
         inputs = tuple((a.dtype.name, a.shape, _placed(self, a.sharding)) for a in args)
         text = call(
-            self._julia.lower, name, project, inputs, self._wanted(out_sharding), precision or "",
+            self._julia.lower,
+            name,
+            project,
+            inputs,
+            self._wanted(out_sharding),
+            precision or "",
             tuple(static.items()),
-        )  # fmt: skip
+        )
         return str(text)
 
     def _wanted(self, out_sharding: Any) -> tuple[Any, ...] | None:

@@ -43,10 +43,16 @@ def connect(
         check_coordinator(group, options.initialization_timeout)
     with limited(group, options, "its rendezvous"):
         call(
-            module.initialize, address, group.num_processes, group.process_index, gpus,
-            len(gpus) == 1, address if is_loopback(address) else "",
-            options.initialization_timeout, options.heartbeat_timeout,
-        )  # fmt: skip
+            module.initialize,
+            address,
+            group.num_processes,
+            group.process_index,
+            gpus,
+            len(gpus) == 1,
+            address if is_loopback(address) else "",
+            options.initialization_timeout,
+            options.heartbeat_timeout,
+        )
     meeting.barrier("pyreactant/joined", options.initialization_timeout)
 
 

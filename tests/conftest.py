@@ -28,10 +28,12 @@ MARKERS = {
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
-        "--backend", default="jax", choices=("jax", "reactant"),
+        "--backend",
+        default="jax",
+        choices=("jax", "reactant"),
         help="runtime under test in this process; reactant is Reactant's stand-in where "
         "PYREACTANT_TEST_JULIA is set, else the real one",
-    )  # fmt: skip
+    )
 
 
 @pytest.hookimpl(trylast=True)

@@ -16,9 +16,17 @@ import pytest
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 OF_A_RUN = (
-    "PYREACTANT_", "JAX_", "XLA_", "SLURM_", "OMPI_", "PMI", "MPI_LOCAL", "TPU_", "MEGASCALE_",
+    "PYREACTANT_",
+    "JAX_",
+    "XLA_",
+    "SLURM_",
+    "OMPI_",
+    "PMI",
+    "MPI_LOCAL",
+    "TPU_",
+    "MEGASCALE_",
     "GCE_METADATA_",
-)  # fmt: skip
+)
 """How variables begin that a launcher or a user sets for a run."""
 
 QUICK_COMPILING = "--xla_backend_optimization_level=0"
@@ -75,10 +83,15 @@ def spawn(
             with log.open("wb") as out:
                 processes.append(
                     subprocess.Popen(
-                        argv, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT,
-                        env=settings, cwd=folder, start_new_session=True,
+                        argv,
+                        stdin=subprocess.DEVNULL,
+                        stdout=out,
+                        stderr=subprocess.STDOUT,
+                        env=settings,
+                        cwd=folder,
+                        start_new_session=True,
                     )
-                )  # fmt: skip
+                )
         deadline = time.monotonic() + timeout
         for process in processes:
             try:

@@ -29,8 +29,20 @@ def two_hosts(folder: Path) -> Iterator[list[str]]:
         for namespace in found:
             _ip("netns", "add", namespace)
             made.append(namespace)
-        _ip("link", "add", "cable", "netns", found[0],
-            "type", "veth", "peer", "name", "cable", "netns", found[1])  # fmt: skip
+        _ip(
+            "link",
+            "add",
+            "cable",
+            "netns",
+            found[0],
+            "type",
+            "veth",
+            "peer",
+            "name",
+            "cable",
+            "netns",
+            found[1],
+        )
         for i, namespace in enumerate(found):
             _ip("-n", namespace, "addr", "add", f"10.77.0.{i + 1}/24", "dev", "cable")
             for device in ("lo", "cable"):
@@ -44,10 +56,22 @@ def two_hosts(folder: Path) -> Iterator[list[str]]:
 def on_hosts(namespaces: Sequence[str], folder: Path, *argv: str) -> list[list[str]]:
     """The command line that runs a command on each host."""
     return [
-        ["ip", "netns", "exec", namespace, "unshare", "--uts", "--mount", "bash", str(_HOST), name,
-         str(folder / "hosts"), *argv]
+        [
+            "ip",
+            "netns",
+            "exec",
+            namespace,
+            "unshare",
+            "--uts",
+            "--mount",
+            "bash",
+            str(_HOST),
+            name,
+            str(folder / "hosts"),
+            *argv,
+        ]
         for namespace, name in zip(namespaces, NAMES, strict=True)
-    ]  # fmt: skip
+    ]
 
 
 def cut_cable(namespaces: Sequence[str]) -> None:

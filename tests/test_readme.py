@@ -59,8 +59,10 @@ def test_the_two_commands() -> None:
         ["make", "matmul", f"VENV={sys.prefix}"],
         # What was said to a make that runs these tests (ARGS, PYTHON) is not for this one.
         env=environment(MAKEFLAGS="", ARGS=""),
-        cwd=REPOSITORY, capture_output=True, text=True,
-    )  # fmt: skip
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+    )
     assert ran.returncode == 0, ran.stderr
     ours, readme = (re.findall("[│├┌└].*", text) for text in (ran.stdout, _blocks("text")[0]))
     assert ours == readme, "the picture in the README is not what the command draws"

@@ -31,8 +31,11 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("wheel")
     subprocess.run(
         [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", folder],
-        cwd=REPOSITORY, check=True, capture_output=True, timeout=120,
-    )  # fmt: skip
+        cwd=REPOSITORY,
+        check=True,
+        capture_output=True,
+        timeout=120,
+    )
     (wheel,) = folder.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(folder / "site")
@@ -41,9 +44,13 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def run(installed: Path, tmp_path: Path, *arguments: str) -> str:
     ran = subprocess.run(
-        [sys.executable, "-P", *arguments], cwd=tmp_path, capture_output=True, text=True,
-        env=environment() | {"PYTHONPATH": str(installed)}, timeout=120,
-    )  # fmt: skip
+        [sys.executable, "-P", *arguments],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        env=environment() | {"PYTHONPATH": str(installed)},
+        timeout=120,
+    )
     assert ran.returncode == 0, ran.stdout + ran.stderr
     return ran.stdout
 
@@ -51,8 +58,10 @@ def run(installed: Path, tmp_path: Path, *arguments: str) -> str:
 def test_every_file_is_in_it(installed: Path) -> None:
     listed = subprocess.run(
         ["git", "ls-files", "pyreactant", *PLACES, "julia/Project.toml"],
-        cwd=REPOSITORY, capture_output=True, text=True,
-    )  # fmt: skip
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+    )
     if listed.returncode:
         pytest.skip("no git here, which says what belongs to the project")
     tracked = listed.stdout.split()
@@ -81,6 +90,18 @@ def test_its_commands_work(installed: Path, tmp_path: Path) -> None:
     assert "check     right" in said
     script = run(installed, tmp_path, "-m", "pyreactant", "slurm", "submit", "--dry-run")
     assert str(installed) in script
-    cloud = ["tpu", "run", "--name", "test", "--project", "my-project", "--zone", "us-east5-b",
-             "--accelerator-type", "v6e-16", "--runtime-version", "v2-alpha-tpuv6e"]  # fmt: skip
+    cloud = [
+        "tpu",
+        "run",
+        "--name",
+        "test",
+        "--project",
+        "my-project",
+        "--zone",
+        "us-east5-b",
+        "--accelerator-type",
+        "v6e-16",
+        "--runtime-version",
+        "v2-alpha-tpuv6e",
+    ]
     assert "v6e-16" in run(installed, tmp_path, "-m", "pyreactant", *cloud, "--dry-run")

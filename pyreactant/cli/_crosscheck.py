@@ -102,10 +102,21 @@ def crosscheck(
         return
     folder = out or Path("pyreactant-crosschecks", f"{datetime.now():%Y-%m-%dT%H%M%S}")
     report = _run.crosscheck(
-        selection, backends=backends, processes=processes, devices_per_process=devices_per_process,
-        mesh=chosen_mesh, spec=specs, size=size, dtype=dtype, seed=seed, platform=platform,
-        repeat=repeat, out=folder, timeout=timeout, progress=True,
-    )  # fmt: skip
+        selection,
+        backends=backends,
+        processes=processes,
+        devices_per_process=devices_per_process,
+        mesh=chosen_mesh,
+        spec=specs,
+        size=size,
+        dtype=dtype,
+        seed=seed,
+        platform=platform,
+        repeat=repeat,
+        out=folder,
+        timeout=timeout,
+        progress=True,
+    )
     _show(report, html or folder / "report.html", html is not None, as_json, folder)
 
 

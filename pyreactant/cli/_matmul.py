@@ -66,10 +66,20 @@ def matmul(
     initialize(backend, platform=platform, num_cpu_devices=cpu_devices)
     report = run_matmul(
         MatmulRequest(
-            sizes, dtype, mesh_given, specs[0] or (), specs[1], specs[2], precision, seed, repeat,
-            files, out, overwrite,
+            sizes,
+            dtype,
+            mesh_given,
+            specs[0] or (),
+            specs[1],
+            specs[2],
+            precision,
+            seed,
+            repeat,
+            files,
+            out,
+            overwrite,
         )
-    )  # fmt: skip
+    )
     if process_index() == 0:
         if report_file is not None:
             write_report(report, report_file)

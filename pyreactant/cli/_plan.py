@@ -64,10 +64,21 @@ def plan(
     shapes = [_shape(text) for text in shape or []]
     with _progress("compiled" if topology else "measured") as progress:
         found = find(
-            program or "matmul", topology=topology, num_slices=num_slices, size=sizes,
-            shapes=shapes, dtype=dtype, precision=precision, platform=platform, devices=devices,
-            tried=tried, workers=workers, cache=not no_cache, timeout=timeout, progress=progress,
-        )  # fmt: skip
+            program or "matmul",
+            topology=topology,
+            num_slices=num_slices,
+            size=sizes,
+            shapes=shapes,
+            dtype=dtype,
+            precision=precision,
+            platform=platform,
+            devices=devices,
+            tried=tried,
+            workers=workers,
+            cache=not no_cache,
+            timeout=timeout,
+            progress=progress,
+        )
     if as_json:
         print(json.dumps(found.to_dict(), indent=2, allow_nan=False))
     else:
@@ -142,8 +153,9 @@ def _parts(found: "Plan") -> "Iterator[RenderableType]":
             yield f"{label}: {one.trouble}"
     points = [
         Point(label, one.bytes_per_device or one.layout.memory_bytes, one.seconds)
-        for label, one in rows if one.seconds is not None
-    ]  # fmt: skip
+        for label, one in rows
+        if one.seconds is not None
+    ]
     if points:
         yield "\n".join(["", *scatter(points, found.hbm_bytes), ""])
     best, reference = found.best, found.reference
@@ -199,9 +211,9 @@ def _table(found: "Plan", rows: "list[tuple[str, Candidate]]") -> "RenderableTyp
     for name in (*times, "sends", "a device"):
         table.add_column(name, justify="right", overflow="fold")
     for label, one in rows:
-        seconds = [one.seconds] if found.measured else [
-            one.seconds, one.xla_seconds, one.link_seconds
-        ]  # fmt: skip
+        seconds = (
+            [one.seconds] if found.measured else [one.seconds, one.xla_seconds, one.link_seconds]
+        )
         numbers = ["-" if value is None else seconds_text(value) for value in seconds]
         if one.at_least:
             numbers[0] = f"> {numbers[0]}"

@@ -91,9 +91,20 @@ def preflight(
     specs = [parse_spec(text) for text in spec or ["x,y"]]
     for name in lowered_by:
         one = _look(
-            name, chosen, topology, num_slices, parse_sizes(size, m, k, n), shape or [],
-            dtype, mesh, specs, y_spec, out_spec, precision, common,
-        )  # fmt: skip
+            name,
+            chosen,
+            topology,
+            num_slices,
+            parse_sizes(size, m, k, n),
+            shape or [],
+            dtype,
+            mesh,
+            specs,
+            y_spec,
+            out_spec,
+            precision,
+            common,
+        )
         reports.insert(0, one)
     if stablehlo is not None:
         from ..tpu._preflight_stablehlo import preflight_stablehlo, read_text
@@ -149,11 +160,20 @@ def _lowered_by(
 
 
 def _look(
-    backend: str, program: "Program | str", topology: str, num_slices: int, size: Any,
-    shapes: list[str], dtype: str,
-    mesh: str | None, specs: list[Any], y_spec: str | None, out_spec: str | None,
-    precision: str | None, common: dict[str, Any],
-) -> "Preflight":  # fmt: skip
+    backend: str,
+    program: "Program | str",
+    topology: str,
+    num_slices: int,
+    size: Any,
+    shapes: list[str],
+    dtype: str,
+    mesh: str | None,
+    specs: list[Any],
+    y_spec: str | None,
+    out_spec: str | None,
+    precision: str | None,
+    common: dict[str, Any],
+) -> "Preflight":
     from .._matmul import default_mesh
     from .._sharding import NamedSharding
     from ..tpu._preflight import preflight as look
@@ -170,16 +190,30 @@ def _look(
                 "--m, --k and --n, and --spec and --y-spec"
             )
         return look(
-            program, topology=found, backend=backend, size=size, dtype=dtype, mesh=given,
-            spec=specs[0], y_spec=y, out_spec=out, precision=precision, **common,
-        )  # fmt: skip
+            program,
+            topology=found,
+            backend=backend,
+            size=size,
+            dtype=dtype,
+            mesh=given,
+            spec=specs[0],
+            y_spec=y,
+            out_spec=out,
+            precision=precision,
+            **common,
+        )
     if size is not None or y is not None:
         raise InvalidArgumentError("--size and --y-spec are for matmul; give --shape and --spec")
     arguments = arguments_of([_shape(text) for text in shapes], specs, dtype, given)
     return look(
-        program, *arguments, topology=found, backend=backend, precision=precision,
-        out_sharding=None if out is None else NamedSharding(given, out), **common,
-    )  # fmt: skip
+        program,
+        *arguments,
+        topology=found,
+        backend=backend,
+        precision=precision,
+        out_sharding=None if out is None else NamedSharding(given, out),
+        **common,
+    )
 
 
 def _shape(text: str) -> tuple[Any, ...]:

@@ -51,8 +51,20 @@ def run(
     from ..launch import RunOptions, supervise
 
     options = RunOptions(
-        ["-m", *program] if module else program, processes, devices_per_process, backend,
-        platform, folder, all_output, quiet, start_timeout, stall_timeout, heartbeat_timeout,
-        grace, timeout, max_restarts, allow_different_environments,
-    )  # fmt: skip
+        ["-m", *program] if module else program,
+        processes,
+        devices_per_process,
+        backend,
+        platform,
+        folder,
+        all_output,
+        quiet,
+        start_timeout,
+        stall_timeout,
+        heartbeat_timeout,
+        grace,
+        timeout,
+        max_restarts,
+        allow_different_environments,
+    )
     raise typer.Exit(supervise(options))

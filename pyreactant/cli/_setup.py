@@ -45,9 +45,13 @@ def setup(
     from ._setup_show import Show
 
     options = Options(
-        project=project, julia=julia, gpu=gpu, gpu_version=gpu_version, offline=offline,
+        project=project,
+        julia=julia,
+        gpu=gpu,
+        gpu_version=gpu_version,
+        offline=offline,
         wait=WAIT if wait is None else wait,
-    )  # fmt: skip
+    )
     with Show(sys.stderr) as show:
         record = set_up(options, show)
     if as_json:

@@ -44,14 +44,25 @@ def submit(
     from ..launch import _slurm
 
     options = {
-        "account": account, "partition": partition, "constraint": constraint, "nodes": nodes,
-        "ntasks_per_node": tasks_per_node, "cpus_per_task": cpus_per_task, "time": time,
-    }  # fmt: skip
+        "account": account,
+        "partition": partition,
+        "constraint": constraint,
+        "nodes": nodes,
+        "ntasks_per_node": tasks_per_node,
+        "cpus_per_task": cpus_per_task,
+        "time": time,
+    }
     settings = {
-        "backends": backends, "programs": programs, "platform": platform, "size": size,
-        "mesh": mesh, "spec": spec,
-        "dtype": dtype, "output": output, "max_requeues": max_requeues,
-    }  # fmt: skip
+        "backends": backends,
+        "programs": programs,
+        "platform": platform,
+        "size": size,
+        "mesh": mesh,
+        "spec": spec,
+        "dtype": dtype,
+        "output": output,
+        "max_requeues": max_requeues,
+    }
     command = _slurm.submit_command(program or [], _texts(options), _texts(settings), sbatch or [])
     if dry_run:
         print(command)

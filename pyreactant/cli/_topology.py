@@ -81,13 +81,21 @@ def _rows(found: "Topology") -> list[tuple[str, str]]:
     ici = f"{found.ici_bandwidth / 1e9:g} GB/s a chip, {found.ici_links} links, both directions"
     dcn = found.dcn_bandwidth
     return [
-        ("ICI shape", f"{_shape(found)}{' of one slice' if found.num_slices > 1 else ''}, "
-                      + (f"closed to a ring along {', '.join(rings)}" if rings else "no ring")),
+        (
+            "ICI shape",
+            f"{_shape(found)}{' of one slice' if found.num_slices > 1 else ''}, "
+            + (f"closed to a ring along {', '.join(rings)}" if rings else "no ring"),
+        ),
         ("TensorCores", str(found.cores)),
-        ("a VM has", f"{_n(found.chips_per_host, 'chip')}, "
-                     f"{_n(found.devices_per_process, 'local device')}"),
-        ("HBM", f"{found.hbm_bytes_per_chip / _GIB:g} GiB a chip; the compiler has "
-                f"{found.hbm_bytes / _GIB:.2f} GiB a device"),
+        (
+            "a VM has",
+            f"{_n(found.chips_per_host, 'chip')}, {_n(found.devices_per_process, 'local device')}",
+        ),
+        (
+            "HBM",
+            f"{found.hbm_bytes_per_chip / _GIB:g} GiB a chip; the compiler has "
+            f"{found.hbm_bytes / _GIB:.2f} GiB a device",
+        ),
         ("HBM speed", f"{found.hbm_bandwidth / 1e9:g} GB/s a chip"),
         ("peak", ", ".join(peaks) + " a chip"),
         ("ICI speed", ici),
@@ -96,7 +104,7 @@ def _rows(found: "Topology") -> list[tuple[str, str]]:
         ("runtime version", found.runtime_version or "none"),
         ("GKE machine", found.machine_type or "none"),
         ("libtpu", found.libtpu_name),
-    ]  # fmt: skip
+    ]
 
 
 def _table(found: "list[Topology]") -> "Table":
@@ -104,19 +112,42 @@ def _table(found: "list[Topology]") -> "Table":
     from rich.table import Table
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
-    for column in ("slice", "ICI shape", "chips", "cores", "VMs", "chips\nof a VM",
-                   "JAX\ndevices", "of a\nprocess", "HBM\na chip", "bf16\na chip",
-                   "runtime version"):  # fmt: skip
+    for column in (
+        "slice",
+        "ICI shape",
+        "chips",
+        "cores",
+        "VMs",
+        "chips\nof a VM",
+        "JAX\ndevices",
+        "of a\nprocess",
+        "HBM\na chip",
+        "bf16\na chip",
+        "runtime version",
+    ):
         left = column in ("slice", "ICI shape", "runtime version")
         table.add_column(column, justify="left" if left else "right", overflow="fold")
     for before, one in zip([None, *found], found, strict=False):
         if before is not None and before.generation != one.generation:
             table.add_section()
         table.add_row(
-            one.name, _shape(one), *map(str, (one.chips, one.cores, one.hosts, one.chips_per_host,
-            one.devices, one.devices_per_process)), f"{one.hbm_bytes_per_chip / _GIB:g} GiB",
-            f"{one.peak_flops['bfloat16'] / 1e12:g} T", one.runtime_version or "-",
-        )  # fmt: skip
+            one.name,
+            _shape(one),
+            *map(
+                str,
+                (
+                    one.chips,
+                    one.cores,
+                    one.hosts,
+                    one.chips_per_host,
+                    one.devices,
+                    one.devices_per_process,
+                ),
+            ),
+            f"{one.hbm_bytes_per_chip / _GIB:g} GiB",
+            f"{one.peak_flops['bfloat16'] / 1e12:g} T",
+            one.runtime_version or "-",
+        )
     return table
 
 

@@ -41,12 +41,21 @@ Wait = Annotated[float, typer.Option("--wait", help="Seconds for it to become AC
 
 @app.command()
 def create(
-    name: Name = None, project: Project = None, zone: Zone = None, accelerator_type: Kind = None,
-    slice_count: Slices = None, runtime_version: Runtime = None,
-    provisioning: Provisioning = "on-demand", valid_for: ValidFor = None, lifetime: Lifetime = 6.0,
-    network: Network = None, subnetwork: Subnetwork = None, internal_ips: Internal = False,
-    wait_for: Wait = 3600.0, transport: Transport = "rest",
-) -> None:  # fmt: skip
+    name: Name = None,
+    project: Project = None,
+    zone: Zone = None,
+    accelerator_type: Kind = None,
+    slice_count: Slices = None,
+    runtime_version: Runtime = None,
+    provisioning: Provisioning = "on-demand",
+    valid_for: ValidFor = None,
+    lifetime: Lifetime = 6.0,
+    network: Network = None,
+    subnetwork: Subnetwork = None,
+    internal_ips: Internal = False,
+    wait_for: Wait = 3600.0,
+    transport: Transport = "rest",
+) -> None:
     """Ask for slices, wait for them, and keep them until their lifetime is over."""
     from ..queued_resources._cost import cost_of_forgetting
     from ..queued_resources._journal import Journal
@@ -54,11 +63,19 @@ def create(
     from ..queued_resources._signals import Interrupted, cleaned_up
 
     request = _request(
-        name, project, zone, accelerator_type, slice_count, runtime_version,
-        provisioning=provisioning, valid_for=valid_for and valid_for * 3600,
-        lifetime=lifetime * 3600, network=network, subnetwork=subnetwork,
+        name,
+        project,
+        zone,
+        accelerator_type,
+        slice_count,
+        runtime_version,
+        provisioning=provisioning,
+        valid_for=valid_for and valid_for * 3600,
+        lifetime=lifetime * 3600,
+        network=network,
+        subnetwork=subnetwork,
         internal_ips=internal_ips,
-    )  # fmt: skip
+    )
     lease = Lease(_client(transport), request, os.urandom(8).hex(), Journal(), _tell)
     try:
         with cleaned_up(lease.close, _tell):
@@ -68,18 +85,22 @@ def create(
     except Interrupted as end:
         _tell(f"ended by {end}")
         raise typer.Exit(128 + end.number) from None
-    _tell(f"{request.name} is ACTIVE with {len(workers)} VMs, and is kept: "
-          f"{cost_of_forgetting(request.topology, request.lifetime)}; delete it with: "
-          f"pyreactant tpu delete --name {request.name} --project {request.project} "
-          f"--zone {request.zone}")  # fmt: skip
+    _tell(
+        f"{request.name} is ACTIVE with {len(workers)} VMs, and is kept: "
+        f"{cost_of_forgetting(request.topology, request.lifetime)}; delete it with: "
+        f"pyreactant tpu delete --name {request.name} --project {request.project} "
+        f"--zone {request.zone}"
+    )
 
 
 @app.command("wait")
 def wait_until_active(
-    name: Name = None, project: Project = None, zone: Zone = None,
+    name: Name = None,
+    project: Project = None,
+    zone: Zone = None,
     timeout: Annotated[float, typer.Option(help="Seconds.")] = 3600.0,
     transport: Transport = "rest",
-) -> None:  # fmt: skip
+) -> None:
     """Wait until a queued resource is ACTIVE; it is not deleted if it never is."""
     from ..queued_resources._lifecycle import wait_for
 
@@ -88,9 +109,12 @@ def wait_until_active(
 
 @app.command()
 def status(
-    name: Name = None, project: Project = None, zone: Zone = None, as_json: AsJson = False,
+    name: Name = None,
+    project: Project = None,
+    zone: Zone = None,
+    as_json: AsJson = False,
     transport: Transport = "rest",
-) -> None:  # fmt: skip
+) -> None:
     """Say how a queued resource stands."""
     from ..queued_resources._errors import CloudError
 
@@ -103,19 +127,23 @@ def status(
 
 @app.command("list")
 def list_resources(
-    project: Project = None, zone: Zone = None, as_json: AsJson = False,
+    project: Project = None,
+    zone: Zone = None,
+    as_json: AsJson = False,
     transport: Transport = "rest",
-) -> None:  # fmt: skip
+) -> None:
     """List the queued resources of a project and zone; * marks those that pyreactant made."""
     _show(_client(transport).resources(_parent(project, zone)), as_json)
 
 
 @app.command()
 def delete(
-    name: Name = None, project: Project = None, zone: Zone = None,
+    name: Name = None,
+    project: Project = None,
+    zone: Zone = None,
     timeout: Annotated[float, typer.Option(help="Seconds.")] = 900.0,
     transport: Transport = "rest",
-) -> None:  # fmt: skip
+) -> None:
     """Delete a queued resource that pyreactant made, and wait until it is gone."""
     from ..queued_resources._gc import delete_ours
     from ..queued_resources._journal import Journal
@@ -125,10 +153,12 @@ def delete(
 
 @app.command()
 def gc(
-    project: Project = None, zone: Zone = None,
+    project: Project = None,
+    zone: Zone = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be deleted.")] = False,
-    as_json: AsJson = False, transport: Transport = "rest",
-) -> None:  # fmt: skip
+    as_json: AsJson = False,
+    transport: Transport = "rest",
+) -> None:
     """Delete what launchers of this machine left behind that were killed.
 
     With a project and zone, also what other machines left there and whose lifetime is over.
@@ -156,10 +186,18 @@ def run(
         list[str] | None,
         typer.Argument(metavar="[-- SCRIPT [ARGUMENTS]]", help="Else the sharded matmul."),
     ] = None,
-    name: Name = None, project: Project = None, zone: Zone = None, accelerator_type: Kind = None,
-    slice_count: Slices = None, runtime_version: Runtime = None,
-    provisioning: Provisioning = "on-demand", valid_for: ValidFor = None, lifetime: Lifetime = 6.0,
-    network: Network = None, subnetwork: Subnetwork = None, internal_ips: Internal = False,
+    name: Name = None,
+    project: Project = None,
+    zone: Zone = None,
+    accelerator_type: Kind = None,
+    slice_count: Slices = None,
+    runtime_version: Runtime = None,
+    provisioning: Provisioning = "on-demand",
+    valid_for: ValidFor = None,
+    lifetime: Lifetime = 6.0,
+    network: Network = None,
+    subnetwork: Subnetwork = None,
+    internal_ips: Internal = False,
     backends: Annotated[str | None, typer.Option(help="Runtimes in turn, as jax,reactant.")] = None,
     size: Annotated[int, typer.Option(help="Of the matmul.")] = 4096,
     out: Annotated[Path | None, typer.Option(help="Folder for logs, results, report.")] = None,
@@ -184,7 +222,7 @@ def run(
     devices_per_process: Annotated[int, typer.Option(help="With --platform cpu.")] = 0,
     transport: Transport = "rest",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan; do nothing.")] = False,
-) -> None:  # fmt: skip
+) -> None:
     """Make slices, run each runtime on all of their VMs, bring the results back, delete the slices.
 
     They are deleted on success, failure, Ctrl-C, SIGTERM, SIGHUP; after SIGKILL by `pyreactant tpu
@@ -196,19 +234,38 @@ def run(
     from ..queued_resources._reach import Way
 
     request = _request(
-        name, project, zone, accelerator_type, slice_count, runtime_version,
-        provisioning=provisioning, valid_for=valid_for and valid_for * 3600,
-        lifetime=lifetime * 3600, network=network, subnetwork=subnetwork,
+        name,
+        project,
+        zone,
+        accelerator_type,
+        slice_count,
+        runtime_version,
+        provisioning=provisioning,
+        valid_for=valid_for and valid_for * 3600,
+        lifetime=lifetime * 3600,
+        network=network,
+        subnetwork=subnetwork,
         internal_ips=internal_ips,
-    )  # fmt: skip
+    )
     more: dict[str, Any] = {} if backends is None else {"backends": backends.split(",")}
     job = Job(
-        request=request, out=out or Path(f"pyreactant-{request.name}"), program=program or (),
-        way=Way(reach, user, tuple(ssh_flag or ())), copies=copy or (), python=python,
-        platform=platform, devices=devices_per_process, size=size, wait=wait_for,
-        reach=reach_timeout, timeout=timeout, stall=stall_timeout, retries=retries, kept=keep,
+        request=request,
+        out=out or Path(f"pyreactant-{request.name}"),
+        program=program or (),
+        way=Way(reach, user, tuple(ssh_flag or ())),
+        copies=copy or (),
+        python=python,
+        platform=platform,
+        devices=devices_per_process,
+        size=size,
+        wait=wait_for,
+        reach=reach_timeout,
+        timeout=timeout,
+        stall=stall_timeout,
+        retries=retries,
+        kept=keep,
         **more,
-    )  # fmt: skip
+    )
     if dry_run:
         print(plan_text(job))
         return
@@ -222,49 +279,93 @@ def ssh(
     command: Annotated[
         list[str] | None, typer.Argument(metavar="[-- COMMAND]", help="Else a shell.")
     ] = None,
-    name: Name = None, project: Project = None, zone: Zone = None, accelerator_type: Kind = None,
-    slice_count: Slices = None, runtime_version: Runtime = None, internal_ips: Internal = False,
-    worker: WorkerNumber = 0, reach: Reach = "gcloud", user: User = None, ssh_flag: SshFlag = None,
+    name: Name = None,
+    project: Project = None,
+    zone: Zone = None,
+    accelerator_type: Kind = None,
+    slice_count: Slices = None,
+    runtime_version: Runtime = None,
+    internal_ips: Internal = False,
+    worker: WorkerNumber = 0,
+    reach: Reach = "gcloud",
+    user: User = None,
+    ssh_flag: SshFlag = None,
     transport: Transport = "rest",
-) -> None:  # fmt: skip
+) -> None:
     """A shell or a command on one VM of slices that are ACTIVE."""
     from ..queued_resources._reach import Way, command_on
 
-    request = _request(name, project, zone, accelerator_type, slice_count, runtime_version,
-                       internal_ips=internal_ips)  # fmt: skip
+    request = _request(
+        name,
+        project,
+        zone,
+        accelerator_type,
+        slice_count,
+        runtime_version,
+        internal_ips=internal_ips,
+    )
     way = Way(reach, user, tuple(ssh_flag or ()))
     way.check()
-    argv = command_on(_client(transport), request, way, worker, command or (),
-                      terminal=sys.stdin.isatty())  # fmt: skip
+    argv = command_on(
+        _client(transport), request, way, worker, command or (), terminal=sys.stdin.isatty()
+    )
     os.execvp(argv[0], argv)  # noqa: S606 - no shell is wanted
 
 
 @app.command()
 def logs(
-    name: Name = None, project: Project = None, zone: Zone = None, accelerator_type: Kind = None,
-    slice_count: Slices = None, runtime_version: Runtime = None, internal_ips: Internal = False,
+    name: Name = None,
+    project: Project = None,
+    zone: Zone = None,
+    accelerator_type: Kind = None,
+    slice_count: Slices = None,
+    runtime_version: Runtime = None,
+    internal_ips: Internal = False,
     worker: WorkerNumber = 0,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as it grows.")] = False,
-    reach: Reach = "gcloud", user: User = None, ssh_flag: SshFlag = None,
+    reach: Reach = "gcloud",
+    user: User = None,
+    ssh_flag: SshFlag = None,
     transport: Transport = "rest",
-) -> None:  # fmt: skip
+) -> None:
     """Print what a VM's program has printed so far; after a run all logs are in its folder."""
     tail = "exec tail -n +1 ${1:+-F} pyreactant-*/runs/*/process-*.log"
-    ssh(["bash", "-c", tail, "_", *(["follow"] if follow else [])], name, project, zone,
-        accelerator_type, slice_count, runtime_version, internal_ips, worker, reach, user, ssh_flag,
-        transport)  # fmt: skip
+    ssh(
+        ["bash", "-c", tail, "_", *(["follow"] if follow else [])],
+        name,
+        project,
+        zone,
+        accelerator_type,
+        slice_count,
+        runtime_version,
+        internal_ips,
+        worker,
+        reach,
+        user,
+        ssh_flag,
+        transport,
+    )
 
 
 def _request(
-    name: str | None, project: str | None, zone: str | None, kind: str | None,
-    count: int | None, runtime: str | None, **more: Any,
-) -> "Request":  # fmt: skip
+    name: str | None,
+    project: str | None,
+    zone: str | None,
+    kind: str | None,
+    count: int | None,
+    runtime: str | None,
+    **more: Any,
+) -> "Request":
     from ..queued_resources._request import from_environment
 
     said = {
-        "QR_ID": name, "PROJECT": project, "ZONE": zone, "ACCELERATOR_TYPE": kind,
-        "SLICE_COUNT": None if count is None else str(count), "RUNTIME_VERSION": runtime,
-    }  # fmt: skip
+        "QR_ID": name,
+        "PROJECT": project,
+        "ZONE": zone,
+        "ACCELERATOR_TYPE": kind,
+        "SLICE_COUNT": None if count is None else str(count),
+        "RUNTIME_VERSION": runtime,
+    }
     environ = {**os.environ, **{key: value for key, value in said.items() if value is not None}}
     return from_environment(environ, **more)
 
@@ -272,8 +373,10 @@ def _request(
 def _parent(project: str | None, zone: str | None) -> str:
     from ..queued_resources._request import check_form
 
-    found = {"PROJECT": project or os.environ.get("PROJECT"),
-             "ZONE": zone or os.environ.get("ZONE")}  # fmt: skip
+    found = {
+        "PROJECT": project or os.environ.get("PROJECT"),
+        "ZONE": zone or os.environ.get("ZONE"),
+    }
     for label, value in found.items():
         if not value:
             raise InvalidArgumentError(f"say --{label.lower()}, or set {label}")
@@ -305,10 +408,16 @@ def _client(transport: str) -> "Client":
 def _show(found: Any, as_json: bool) -> None:
     if as_json:
         rows = [
-            {"name": r.path, "state": r.state, "reason": r.reason, "run": r.run,
-             "created": r.created and r.created.isoformat(), "lifetime": r.lifetime}
+            {
+                "name": r.path,
+                "state": r.state,
+                "reason": r.reason,
+                "run": r.run,
+                "created": r.created and r.created.isoformat(),
+                "lifetime": r.lifetime,
+            }
             for r in found
-        ]  # fmt: skip
+        ]
         print(json.dumps(rows, indent=2))
         return
     for r in found:

@@ -62,9 +62,17 @@ def _row(runs: Sequence[Run], names: Sequence[str], program: str) -> Row:
     ran = next((r for r in found if r.outcome != RECORD_RAISED), None)
     known = ran or ProgramRecord(program, RECORD_RAISED)
     return Row(
-        program, known.summary, known.oracle, known.exact, known.problem, known.precision,
-        known.communicated, known.plans, results, pairs,
-    )  # fmt: skip
+        program,
+        known.summary,
+        known.oracle,
+        known.exact,
+        known.problem,
+        known.precision,
+        known.communicated,
+        known.plans,
+        results,
+        pairs,
+    )
 
 
 def _result(run: Run, name: str, program: str) -> Result:
@@ -78,9 +86,12 @@ def _result(run: Run, name: str, program: str) -> Result:
         return _not_there(run, name, program)
     blocks = [block for record in records for block in record.blocks]
     found = diagnose(
-        blocks, records[0].plans, program=program, runtime=name,
+        blocks,
+        records[0].plans,
+        program=program,
+        runtime=name,
         num_processes=run.records[0].num_processes,
-    )  # fmt: skip
+    )
     outcome = WRONG if not found.passed else RIGHT if records[0].oracle else UNCHECKED
     shown = [b for b in blocks if b.array.startswith("output") or not b.passed]
     outputs = [b for b in shown if b.array.startswith("output")]
@@ -89,7 +100,12 @@ def _result(run: Run, name: str, program: str) -> Result:
     if outcome == UNCHECKED:
         text = f"{program} on {name} has no oracle: placement was checked, values were not"
     return Result(
-        name, outcome, str(found.kind or ""), text, 0, _method(outputs),
+        name,
+        outcome,
+        str(found.kind or ""),
+        text,
+        0,
+        _method(outputs),
         error=max((b.error for b in outputs), default=0.0),
         allowed=worst.allowed if worst else 0.0,
         ratio=worst.ratio if worst else 0.0,
@@ -97,7 +113,7 @@ def _result(run: Run, name: str, program: str) -> Result:
         relative_norm=max((b.relative_norm for b in outputs), default=0.0),
         seconds=_slowest(records),
         blocks=tuple(sorted(shown, key=lambda b: (b.array, b.device))),
-    )  # fmt: skip
+    )
 
 
 def _method(blocks: Iterable[BlockVerdict]) -> str:
@@ -149,10 +165,17 @@ def _facts(run: Run, name: str) -> RunFacts:
     processes = first.num_processes if first else len((run.ended or {}).get("processes", []))
     hosts = dict.fromkeys(record.host for record in run.records)
     return RunFacts(
-        name, first.backend if first else run.folder.name, first.platform if first else "",
-        str(run.folder), processes, tuple(hosts), tuple(first.devices) if first else (),
-        first.facts if first else (run.ended or {}).get("facts", {}), ended, _logs(run.logs),
-    )  # fmt: skip
+        name,
+        first.backend if first else run.folder.name,
+        first.platform if first else "",
+        str(run.folder),
+        processes,
+        tuple(hosts),
+        tuple(first.devices) if first else (),
+        first.facts if first else (run.ended or {}).get("facts", {}),
+        ended,
+        _logs(run.logs),
+    )
 
 
 def _logs(folder: Path) -> dict[str, str]:

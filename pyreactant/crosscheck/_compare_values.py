@@ -42,10 +42,11 @@ def compare_array(one: Side, two: Side) -> Pair:
     names = one.name, two.name
     if one.verdicts.keys() != two.verdicts.keys():
         return differ(
-            names, "placement differs",
+            names,
+            "placement differs",
             f"{one.array} has blocks on devices {sorted(one.verdicts)} on {one.name} and on "
             f"{sorted(two.verdicts)} on {two.name}",
-        )  # fmt: skip
+        )
     for device in sorted(one.verdicts):
         a, b = one.verdicts[device], two.verdicts[device]
         if a.index != b.index:
@@ -78,19 +79,29 @@ def _compare_values(one: Side, two: Side) -> Pair:
         allowed = _allowed(one, two, device, x)
         squares, norm = squares + found.squares, norm + found.norm
         pair = replace(
-            pair, blocks=pair.blocks + 1, difference=max(pair.difference, found.largest),
-            ulps=max(pair.ulps, found.ulps), passed=pair.passed and found.largest <= allowed,
-        )  # fmt: skip
+            pair,
+            blocks=pair.blocks + 1,
+            difference=max(pair.difference, found.largest),
+            ulps=max(pair.ulps, found.ulps),
+            passed=pair.passed and found.largest <= allowed,
+        )
         ratio = found.largest / allowed if allowed else math.inf if found.largest else 0.0
         if ratio > largest_ratio:
             largest_ratio = ratio
             element = [start + i for (start, _), i in zip(verdict.index, found.at, strict=True)]
             values = {"values": [_text(block, found.at) for block in (x, y)]} if x.size else {}
             pair = replace(
-                pair, allowed=allowed, device=device,
-                worst={"array": one.array, "process": verdict.process, "block": verdict.index,
-                       "element": element, **values},
-            )  # fmt: skip
+                pair,
+                allowed=allowed,
+                device=device,
+                worst={
+                    "array": one.array,
+                    "process": verdict.process,
+                    "block": verdict.index,
+                    "element": element,
+                    **values,
+                },
+            )
     pair = replace(pair, relative_norm=math.sqrt(squares / norm) if norm else math.sqrt(squares))
     if pair.passed or pair.device is None:
         return pair

@@ -45,9 +45,12 @@ def distance(x: np.ndarray, y: np.ndarray, dtype: np.dtype[Any]) -> Distance:
     unit = float(info.eps) * 2.0 ** np.floor(np.log2(size))
     finite = np.isfinite(a)
     return Distance(
-        float(np.max(apart)), _argmax(apart), float(np.max(apart / unit)),
-        float(np.sum(apart**2)), float(np.sum(np.abs(a[finite]) ** 2)),
-    )  # fmt: skip
+        float(np.max(apart)),
+        _argmax(apart),
+        float(np.max(apart / unit)),
+        float(np.sum(apart**2)),
+        float(np.sum(np.abs(a[finite]) ** 2)),
+    )
 
 
 def _wide(x: np.ndarray) -> np.ndarray:

@@ -119,10 +119,17 @@ def run_case(
     times = [*times[1:], last][-calls:]  # the very first call warms up
     _check_outputs(case, size, dtype, backend_name(), outputs)
     return CaseRun(
-        case, size, dtype, seed, layout, precision, _plans(args, outputs),
+        case,
+        size,
+        dtype,
+        seed,
+        layout,
+        precision,
+        _plans(args, outputs),
         _by_name("input", args) | _by_name("output", outputs),
-        _by_name("input", digests), seconds | {"call": statistics.median(times), "calls": times},
-    )  # fmt: skip
+        _by_name("input", digests),
+        seconds | {"call": statistics.median(times), "calls": times},
+    )
 
 
 def digest(block: np.ndarray) -> str:
@@ -157,12 +164,7 @@ def _place(
 
 
 def _compile(
-    case: Case,
-    size: int,
-    args: Sequence[ShardedArray],
-    mesh: Mesh,
-    layout: Layout,
-    precision: str,
+    case: Case, size: int, args: Sequence[ShardedArray], mesh: Mesh, layout: Layout, precision: str
 ) -> Compiled:
     static = case.static(size)
     specs = layout.out_specs

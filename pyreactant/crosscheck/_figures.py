@@ -89,10 +89,12 @@ def communicated(report: Report) -> Picture | None:
         _programs(axes, [row.program for row in known])
         axes.set_xlabel("closed form, per call")
         svg = to_svg(
-            figure, "communicated", title,
+            figure,
+            "communicated",
+            title,
             f"Bars: the most is {bytes_text(max(sizes))}, of "
             f"{max(known, key=lambda r: r.communicated or 0).program}.",
-        )  # fmt: skip
+        )
     rows = [[row.program, bytes_text(row.communicated)] for row in report.rows]
     return Picture(title, svg, ["program", "received by each device"], rows)
 
@@ -114,9 +116,13 @@ def _dots(
             there = [(v, i + shift) for i, v in enumerate(values) if v is not None]
             if there:
                 axes.plot(
-                    *zip(*there, strict=True), _MARKERS[number % 4], color=SERIES[number % 4],
-                    markersize=5, label=runtime, linestyle="none",
-                )  # fmt: skip
+                    *zip(*there, strict=True),
+                    _MARKERS[number % 4],
+                    color=SERIES[number % 4],
+                    markersize=5,
+                    label=runtime,
+                    linestyle="none",
+                )
         draw(axes)
         axes.grid(axis="x", linewidth=0.6)
         axes.minorticks_off()

@@ -56,18 +56,38 @@ class _Panel:
     def write(self, cell: tuple[int, int], text: str, **looks: Any) -> None:
         """In the middle of a cell."""
         line, column = cell
-        self.axes.text(_LEFT + (column + 0.5) * self.width, self.top + (line + 0.5) * self.height,
-                       text, ha="center", va="center", **looks)  # fmt: skip
+        self.axes.text(
+            _LEFT + (column + 0.5) * self.width,
+            self.top + (line + 0.5) * self.height,
+            text,
+            ha="center",
+            va="center",
+            **looks,
+        )
 
     def frame(self, title: str, down: Sequence[str], across: Sequence[str]) -> None:
         """A title, and what lines and columns are."""
         self.axes.text(0.05, self.top - 0.29, title, va="center", weight="bold")
         for line, text in enumerate(down):
-            self.axes.text(_LEFT - 0.06, self.top + (line + 0.5) * self.height, text, ha="right",
-                           va="center", color=MUTED, fontsize=8)  # fmt: skip
+            self.axes.text(
+                _LEFT - 0.06,
+                self.top + (line + 0.5) * self.height,
+                text,
+                ha="right",
+                va="center",
+                color=MUTED,
+                fontsize=8,
+            )
         for column, text in enumerate(across):
-            self.axes.text(_LEFT + (column + 0.5) * self.width, self.top - 0.09, text, ha="center",
-                           va="center", color=MUTED, fontsize=8)  # fmt: skip
+            self.axes.text(
+                _LEFT + (column + 0.5) * self.width,
+                self.top - 0.09,
+                text,
+                ha="center",
+                va="center",
+                color=MUTED,
+                fontsize=8,
+            )
 
 
 def _picture(row: Row, result: Result, array: str, name: str) -> Picture:
@@ -91,11 +111,17 @@ def _picture(row: Row, result: Result, array: str, name: str) -> Picture:
         name = "".join(c if c.isalnum() else "-" for c in name)
         svg = to_svg(figure, name, title, _describe(blocks))
     rows = [
-        [str(b.device), str(b.process), block_text(b.index),
-         "right" if b.passed else ", ".join(b.kinds) or "wrong", f"{b.error:.2e}",
-         f"{b.allowed:.2e}", f"{b.ulps:.3g}"]
+        [
+            str(b.device),
+            str(b.process),
+            block_text(b.index),
+            "right" if b.passed else ", ".join(b.kinds) or "wrong",
+            f"{b.error:.2e}",
+            f"{b.allowed:.2e}",
+            f"{b.ulps:.3g}",
+        ]
         for b in blocks
-    ]  # fmt: skip
+    ]
     head = ["device", "process", "block", "verdict", "error", "allowed", "ULP"]
     return Picture(title, svg, head, rows)
 

@@ -17,9 +17,12 @@ from ._words import (
 )
 
 _LOOKS = {
-    RIGHT: ("✓", "good"), WRONG: ("✗", "bad"), RAISED: ("!", "bad"), NOT_RUN: ("-", "warn"),
+    RIGHT: ("✓", "good"),
+    WRONG: ("✗", "bad"),
+    RAISED: ("!", "bad"),
+    NOT_RUN: ("-", "warn"),
     UNCHECKED: ("?", "warn"),
-}  # fmt: skip
+}
 
 
 def mark(outcome: str, text: str) -> str:
@@ -116,8 +119,11 @@ def program_part(number: int, row: Row, pictures: Sequence[Picture]) -> str:
     """One program: what it is, what is wrong with it, and its pictures."""
     outcome = RIGHT if row.passed else WRONG
     title = f"{mark(outcome, row.program)} <span class='small'>{escape(row.summary)}</span>"
-    facts = [("arrays", _arrays(row)), ("precision asked for", row.precision or "-"),
-             ("allowed", "nothing: exact" if row.exact else "what rounding may make")]  # fmt: skip
+    facts = [
+        ("arrays", _arrays(row)),
+        ("precision asked for", row.precision or "-"),
+        ("allowed", "nothing: exact" if row.exact else "what rounding may make"),
+    ]
     facts += [(r.runtime, _how(r)) for r in row.results]
     facts += [(f"{p.first} and {p.second}", p.text) for p in row.pairs]
     wrong = "".join(f'<p class="is-bad">{escape(text)}</p>' for text in complaints(row))

@@ -46,21 +46,39 @@ def judge(
         words.insert(0, _belongs(expected))
     where = f"{name} on {_on(shard.device)}, block {block_text(shard.index)}"
     return BlockVerdict(
-        name, shard.device.position, shard.device.process_index, plain_index(shard.index),
-        None if expected is None else plain_index(expected), not kinds, method, numbers.error,
-        numbers.allowed, numbers.ratio, numbers.ulps, numbers.relative_norm, numbers.wrong,
-        numbers.non_finite, numbers.worst, tuple(kinds), matches,
+        name,
+        shard.device.position,
+        shard.device.process_index,
+        plain_index(shard.index),
+        None if expected is None else plain_index(expected),
+        not kinds,
+        method,
+        numbers.error,
+        numbers.allowed,
+        numbers.ratio,
+        numbers.ulps,
+        numbers.relative_norm,
+        numbers.wrong,
+        numbers.non_finite,
+        numbers.worst,
+        tuple(kinds),
+        matches,
         f"{where}: {'; '.join(words)}" if words else "",
-    )  # fmt: skip
+    )
 
 
 def missing(name: str, device: Device, expected: Index) -> BlockVerdict:
     """The verdict about a device that holds nothing and should."""
     return BlockVerdict(
-        name, device.position, device.process_index, None, plain_index(expected), False,
+        name,
+        device.position,
+        device.process_index,
+        None,
+        plain_index(expected),
+        False,
         kinds=(Kind.FEWER_DEVICES,),
         text=f"{name} on {_on(device)}: it holds no block, {block_text(expected)} belongs there",
-    )  # fmt: skip
+    )
 
 
 def misshapen(
@@ -72,12 +90,17 @@ def misshapen(
     if subject is not None and got.dtype.name == dtype:
         matches = [plain_index(index) for index in matching(subject, got, shard.index)]
     return BlockVerdict(
-        name, shard.device.position, shard.device.process_index, plain_index(shard.index),
-        None if expected is None else plain_index(expected), False,
-        kinds=(Kind.STRUCTURE,), matches=matches,
+        name,
+        shard.device.position,
+        shard.device.process_index,
+        plain_index(shard.index),
+        None if expected is None else plain_index(expected),
+        False,
+        kinds=(Kind.STRUCTURE,),
+        matches=matches,
         text=f"{name} on {_on(shard.device)}: it holds {got.dtype.name}{list(got.shape)} for block "
         f"{block_text(shard.index)} of dtype {dtype}",
-    )  # fmt: skip
+    )
 
 
 def _values(numbers: Numbers) -> str:

@@ -66,10 +66,15 @@ def run_member(request: Request, folder: Path) -> None:
     running = current()
     process = running.group.process_index
     record = ProcessRecord(
-        process, running.group.num_processes, running.backend.name, devices()[0].platform,
-        socket.gethostname(), plain_devices(devices()), facts() | running.backend.versions(),
+        process,
+        running.group.num_processes,
+        running.backend.name,
+        devices()[0].platform,
+        socket.gethostname(),
+        plain_devices(devices()),
+        facts() | running.backend.versions(),
         request.to_dict(),
-    )  # fmt: skip
+    )
     target = folder / record_name(process)
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -110,9 +115,14 @@ def _run(request: Request, program: str | Program, name: str, shards: ShardWrite
     size = request.size or case.size_for(mesh)
     layout = choose_layout(case, mesh, size, request.specs)
     run = run_case(
-        case, size=size, dtype=request.dtype, seed=request.seed, mesh=mesh, layout=layout,
+        case,
+        size=size,
+        dtype=request.dtype,
+        seed=request.seed,
+        mesh=mesh,
+        layout=layout,
         calls=request.repeat,
-    )  # fmt: skip
+    )
     start = time.perf_counter()
     blocks = [block for array in (*check_inputs(run), *check_blocks(run)) for block in array]
     checked = time.perf_counter() - start

@@ -17,10 +17,22 @@ _ORACLE = 2.0**-53
 # Error of functions in unit roundoffs (half units in the last place): what XLA's exhaustive
 # tests of its CPU and GPU compilers allow (xla/tests/exhaustive); docs/checks.md has more.
 _FUNCTIONS = {
-    "divide": 4.0, "sqrt": 4.0, "rsqrt": 4.0, "sin": 4.0, "cos": 4.0, "arctan": 40.0,
-    "exp": 40.0, "expm1": 40.0, "log": 40.0, "log1p": 40.0, "tanh": 40.0, "sinh": 40.0,
-    "cosh": 40.0, "arctan2": 40.0, "hypot": 8.0,
-}  # fmt: skip
+    "divide": 4.0,
+    "sqrt": 4.0,
+    "rsqrt": 4.0,
+    "sin": 4.0,
+    "cos": 4.0,
+    "arctan": 40.0,
+    "exp": 40.0,
+    "expm1": 40.0,
+    "log": 40.0,
+    "log1p": 40.0,
+    "tanh": 40.0,
+    "sinh": 40.0,
+    "cosh": 40.0,
+    "arctan2": 40.0,
+    "hypot": 8.0,
+}
 
 _SHORT_FUNCTION, _ON_CPU = 4.0, 1.0
 """The same of a type shorter than float32, beside what float32 has. XLA's CPU compiler computes

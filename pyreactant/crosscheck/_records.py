@@ -108,9 +108,11 @@ class ProcessRecord:
     def to_dict(self) -> dict[str, Any]:
         """Plain data for `json.dumps`."""
         plain = {name: getattr(self, name) for name in self.__slots__}
-        return {"schema": SCHEMA, "pyreactant": __version__} | plain | {
-            "programs": [program.to_dict() for program in self.programs]
-        }  # fmt: skip
+        return (
+            {"schema": SCHEMA, "pyreactant": __version__}
+            | plain
+            | {"programs": [program.to_dict() for program in self.programs]}
+        )
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> "ProcessRecord":
@@ -248,8 +250,12 @@ def error_facts(error: BaseException) -> dict[str, Any]:
 
     code = error.exit_code if isinstance(error, PyReactantError) else 1
     text = "".join(traceback.format_exception(error))
-    return {"exception": type(error).__name__, "message": str(error)[:2000], "exit_code": code,
-            "traceback": text[-8000:]}  # fmt: skip
+    return {
+        "exception": type(error).__name__,
+        "message": str(error)[:2000],
+        "exit_code": code,
+        "traceback": text[-8000:],
+    }
 
 
 def plain_devices(devices: Sequence[Any]) -> list[dict[str, Any]]:

@@ -165,19 +165,28 @@ class Report:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for `json.dumps`."""
-        said = {"schema": SCHEMA, "pyreactant": __version__, "passed": self.passed,
-                "exit_code": self.exit_code, "verdict": self.verdict}  # fmt: skip
+        said = {
+            "schema": SCHEMA,
+            "pyreactant": __version__,
+            "passed": self.passed,
+            "exit_code": self.exit_code,
+            "verdict": self.verdict,
+        }
         return said | {name: plain(getattr(self, name)) for name in self.__slots__}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> "Report":
         """The report that `to_dict` described."""
-        runs = ({**run, "hosts": tuple(run["hosts"]), "devices": tuple(run["devices"])}
-                for run in data["runs"])  # fmt: skip
+        runs = (
+            {**run, "hosts": tuple(run["hosts"]), "devices": tuple(run["devices"])}
+            for run in data["runs"]
+        )
         return cls(
-            tuple(map(_row, data["rows"])), tuple(RunFacts(**run) for run in runs),
-            data["absent"], data["created"],
-        )  # fmt: skip
+            tuple(map(_row, data["rows"])),
+            tuple(RunFacts(**run) for run in runs),
+            data["absent"],
+            data["created"],
+        )
 
     def to_json(self, path: str | Path | None = None) -> str:
         """The report as JSON, and into a file if one is named.
@@ -244,12 +253,14 @@ def _row(data: Mapping[str, Any]) -> Row:
         Result(**_floats(r) | {"blocks": tuple(map(BlockVerdict.from_dict, r["blocks"]))})
         for r in data["results"]
     )
-    return Row(**{
-        **data,
-        "plans": {name: ArrayPlan.from_dict(plan) for name, plan in data["plans"].items()},
-        "results": tuple(results),
-        "pairs": tuple(Pair(**_floats(pair)) for pair in data["pairs"]),
-    })  # fmt: skip
+    return Row(
+        **{
+            **data,
+            "plans": {name: ArrayPlan.from_dict(plan) for name, plan in data["plans"].items()},
+            "results": tuple(results),
+            "pairs": tuple(Pair(**_floats(pair)) for pair in data["pairs"]),
+        }
+    )
 
 
 def _floats(data: Mapping[str, Any]) -> dict[str, Any]:

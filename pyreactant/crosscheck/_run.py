@@ -77,9 +77,14 @@ def crosscheck(
         FileError: `out` cannot be used.
     """
     request = Request(
-        selected(program), size, dtype, seed,
-        parse_mesh(mesh) if isinstance(mesh, str) else mesh, _specs(spec), repeat,
-    )  # fmt: skip
+        selected(program),
+        size,
+        dtype,
+        seed,
+        parse_mesh(mesh) if isinstance(mesh, str) else mesh,
+        _specs(spec),
+        repeat,
+    )
     names, absent = choose_backends(backends)
     options = device_options(processes, devices_per_process, platform)
     check_request(request, options, names)
@@ -151,9 +156,22 @@ def _run(name: str, options: Sequence[str], folder: Path, progress: bool) -> Non
     """One runtime's run, from start to end; how it ended is in its report.json."""
     run, request = folder.resolve() / name, folder.resolve() / "request.json"
     argv = [
-        sys.executable, "-m", "pyreactant", "run", "--quiet", "--backend", name, *options,
-        "--folder", str(run), "--", "-m", "pyreactant.crosscheck", str(request), str(run),
-    ]  # fmt: skip
+        sys.executable,
+        "-m",
+        "pyreactant",
+        "run",
+        "--quiet",
+        "--backend",
+        name,
+        *options,
+        "--folder",
+        str(run),
+        "--",
+        "-m",
+        "pyreactant.crosscheck",
+        str(request),
+        str(run),
+    ]
     environment = {key: value for key, value in os.environ.items() if key not in _WHO}
     # Checking has threads of its own, and tiles that are too small for more.
     environment.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -172,9 +190,14 @@ def _run(name: str, options: Sequence[str], folder: Path, progress: bool) -> Non
 def _supervised(argv: Sequence[str], environment: Any, progress: str | None, said: Any) -> int:
     """Wait for a run; `progress` is what its lines of progress begin with."""
     process = subprocess.Popen(  # noqa: S603 - this Python, and arguments as they are
-        argv, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=said,
-        text=True, errors="replace",
-    )  # fmt: skip
+        argv,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=said,
+        text=True,
+        errors="replace",
+    )
     assert process.stdout is not None
     here = threading.current_thread() is threading.main_thread()
     before = signal.signal(signal.SIGTERM, _end) if here else None

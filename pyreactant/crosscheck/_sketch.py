@@ -54,9 +54,13 @@ def sketch(run: CaseRun, sources: Sequence[Source]) -> Check | None:
     summed = {*shardings[0].axes(2)[1], *shardings[1].axes(2)[0]}
     mesh = product.sharding.mesh
     tolerance = product_tolerance(
-        product.dtype, x.shape[1], devices()[0].platform, run.precision,
-        math.prod(mesh.axis_size(axis) for axis in summed), run.case.random,
-    )  # fmt: skip
+        product.dtype,
+        x.shape[1],
+        devices()[0].platform,
+        run.precision,
+        math.prod(mesh.axis_size(axis) for axis in summed),
+        run.case.random,
+    )
     return freivalds(x, y, product, (shardings[0], shardings[1]), tolerance)
 
 

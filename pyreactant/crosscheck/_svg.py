@@ -22,9 +22,14 @@ INK, MUTED, LINE, PAPER = "#010101", "#020202", "#030303", "#040404"
 GOOD, BAD = "#050505", "#060606"
 SERIES = ("#0a0a0a", "#0b0b0b", "#0c0c0c", "#0d0d0d")
 _VARIABLES = {
-    INK: "--ink", MUTED: "--muted", LINE: "--line", PAPER: "--paper", GOOD: "--good", BAD: "--bad",
+    INK: "--ink",
+    MUTED: "--muted",
+    LINE: "--line",
+    PAPER: "--paper",
+    GOOD: "--good",
+    BAD: "--bad",
     **{colour: f"--series-{number}" for number, colour in enumerate(SERIES, 1)},
-}  # fmt: skip
+}
 
 SETTINGS: dict[str, Any] = {
     "svg.fonttype": "none",

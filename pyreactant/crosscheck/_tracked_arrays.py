@@ -79,11 +79,25 @@ def _like(function: Any) -> Any:
 FUNCTIONS |= {
     f: _moved(f)
     for f in (
-        np.transpose, np.swapaxes, np.moveaxis, np.reshape, np.ravel, np.squeeze, np.expand_dims,
-        np.broadcast_to, np.roll, np.flip, np.take, np.tile, np.repeat, np.triu, np.tril,
-        np.diagonal, np.rot90,
+        np.transpose,
+        np.swapaxes,
+        np.moveaxis,
+        np.reshape,
+        np.ravel,
+        np.squeeze,
+        np.expand_dims,
+        np.broadcast_to,
+        np.roll,
+        np.flip,
+        np.take,
+        np.tile,
+        np.repeat,
+        np.triu,
+        np.tril,
+        np.diagonal,
+        np.rot90,
     )
-}  # fmt: skip
+}
 FUNCTIONS |= {f: _joined(f) for f in (np.concatenate, np.stack, np.vstack, np.hstack)}
 FUNCTIONS |= {f: _extreme(f) for f in (np.max, np.min)}
 FUNCTIONS |= {f: _like(f) for f in (np.zeros_like, np.ones_like, np.full_like)}

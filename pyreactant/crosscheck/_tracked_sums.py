@@ -66,9 +66,11 @@ def _cumsum(x: Tracked, axis: Any = None) -> Tracked:
     n = np.arange(1, x.shape[axis] + 1).reshape(-1, *[1] * ((x.ndim - 1 - axis) % x.ndim))
     z, error = np.cumsum(x.value, axis=axis), np.cumsum(x.bound, axis=axis)
     rounding = x.model.sum_error(
-        n, np.cumsum(size, axis=axis), np.abs(z) + error,
+        n,
+        np.cumsum(size, axis=axis),
+        np.abs(z) + error,
         np.sqrt(np.cumsum(np.square(size), axis=axis)),
-    )  # fmt: skip
+    )
     return Tracked(z, error + rounding + n * x.model.tiny, x.model)
 
 
@@ -191,8 +193,15 @@ def _dot(x: Any, y: Any) -> Tracked:
 _FFT, _INVERSE_FFT = _fourier(np.fft.fft, False), _fourier(np.fft.ifft, True)
 UFUNCS[np.matmul] = _matmul
 FUNCTIONS |= {
-    np.sum: _sum, np.mean: _mean, np.var: _var, np.cumsum: _cumsum, np.dot: _dot,
-    np.std: lambda *args, **options: np.sqrt(_var(*args, **options)), np.einsum: _einsum,
-    np.fft.fft: _FFT, np.fft.fft2: _fourier_2d(_FFT),
-    np.fft.ifft: _INVERSE_FFT, np.fft.ifft2: _fourier_2d(_INVERSE_FFT),
-}  # fmt: skip
+    np.sum: _sum,
+    np.mean: _mean,
+    np.var: _var,
+    np.cumsum: _cumsum,
+    np.dot: _dot,
+    np.std: lambda *args, **options: np.sqrt(_var(*args, **options)),
+    np.einsum: _einsum,
+    np.fft.fft: _FFT,
+    np.fft.fft2: _fourier_2d(_FFT),
+    np.fft.ifft: _INVERSE_FFT,
+    np.fft.ifft2: _fourier_2d(_INVERSE_FFT),
+}

@@ -83,11 +83,18 @@ def join(parts: Iterable[Numbers]) -> Numbers:
     tiles = list(parts) or [Numbers()]
     worst = max(tiles, key=lambda t: (t.wrong > 0, t.ratio))
     return Numbers(
-        sum(t.elements for t in tiles), max(t.error for t in tiles), worst.allowed, worst.ratio,
-        max(t.ulps for t in tiles), sum(t.error_squares for t in tiles),
-        sum(t.value_squares for t in tiles), sum(t.wrong for t in tiles),
-        sum(t.wrong_patterns for t in tiles), sum(t.non_finite for t in tiles), worst.worst,
-    )  # fmt: skip
+        sum(t.elements for t in tiles),
+        max(t.error for t in tiles),
+        worst.allowed,
+        worst.ratio,
+        max(t.ulps for t in tiles),
+        sum(t.error_squares for t in tiles),
+        sum(t.value_squares for t in tiles),
+        sum(t.wrong for t in tiles),
+        sum(t.wrong_patterns for t in tiles),
+        sum(t.non_finite for t in tiles),
+        worst.worst,
+    )
 
 
 def compare(got: np.ndarray, expected: Expected, start: tuple[int, ...] = ()) -> Numbers:
@@ -152,9 +159,17 @@ def _compare_exact(got: np.ndarray, expected: np.ndarray, start: tuple[int, ...]
         squares = float(np.square(error).sum()), float(np.square(sizes).sum())
     at = np.unravel_index(int(np.argmax(np.where(wrong, 1 + error, 0.0))), got.shape)
     return Numbers(
-        got.size, float(error.max()), 0.0, math.inf, ulps, *squares, found,
-        int((wrong & ~finite).sum()), 0, _worst(at, start, got, wanted, 0.0),
-    )  # fmt: skip
+        got.size,
+        float(error.max()),
+        0.0,
+        math.inf,
+        ulps,
+        *squares,
+        found,
+        int((wrong & ~finite).sum()),
+        0,
+        _worst(at, start, got, wanted, 0.0),
+    )
 
 
 def _compare_rounded(got: np.ndarray, expected: Expected, start: tuple[int, ...]) -> Numbers:
@@ -181,10 +196,17 @@ def _compare_rounded(got: np.ndarray, expected: Expected, start: tuple[int, ...]
     worst = np.unravel_index(at, got.shape)
     wrong = int(np.count_nonzero(~right))
     return Numbers(
-        got.size, float(error.max()), float(allowed[worst]), float(ratio[worst]), ulps, *squares,
-        wrong, int(np.count_nonzero(~finite & ~right)), int(np.count_nonzero(~finite & right)),
+        got.size,
+        float(error.max()),
+        float(allowed[worst]),
+        float(ratio[worst]),
+        ulps,
+        *squares,
+        wrong,
+        int(np.count_nonzero(~finite & ~right)),
+        int(np.count_nonzero(~finite & right)),
         _worst(worst, start, got, value, float(allowed[worst])) if wrong else None,
-    )  # fmt: skip
+    )
 
 
 def _same_pattern(
@@ -235,5 +257,7 @@ def _worst(
 ) -> dict[str, Any]:
     return {
         "element": [int(i) + s for i, s in zip(at, start, strict=True)],
-        "got": str(got[at]), "expected": str(expected[at]), "allowed": allowed,
-    }  # fmt: skip
+        "got": str(got[at]),
+        "expected": str(expected[at]),
+        "allowed": allowed,
+    }

@@ -43,9 +43,7 @@ class ArrayPlan:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for `json.dumps`; `from_dict` reads it back."""
-        return {
-            "shape": list(self.shape), "dtype": self.dtype, "sharding": self.sharding.to_dict(),
-        }  # fmt: skip
+        return {"shape": list(self.shape), "dtype": self.dtype, "sharding": self.sharding.to_dict()}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> "ArrayPlan":
@@ -153,19 +151,27 @@ class Diagnosis:
     def to_dict(self) -> dict[str, Any]:
         """Plain data for `json.dumps`."""
         return {
-            "passed": self.passed, "kind": self.kind and str(self.kind),
-            "also": [str(kind) for kind in self.also], "array": self.array,
-            "processes": list(self.processes), "devices": list(self.devices), "text": self.text,
-        }  # fmt: skip
+            "passed": self.passed,
+            "kind": self.kind and str(self.kind),
+            "also": [str(kind) for kind in self.also],
+            "array": self.array,
+            "processes": list(self.processes),
+            "devices": list(self.devices),
+            "text": self.text,
+        }
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> "Diagnosis":
         """The diagnosis that `to_dict` described."""
         return cls(
-            data["passed"], Kind(data["kind"]) if data["kind"] else None,
-            tuple(Kind(kind) for kind in data["also"]), data["array"],
-            tuple(data["processes"]), tuple(data["devices"]), data["text"],
-        )  # fmt: skip
+            data["passed"],
+            Kind(data["kind"]) if data["kind"] else None,
+            tuple(Kind(kind) for kind in data["also"]),
+            data["array"],
+            tuple(data["processes"]),
+            tuple(data["devices"]),
+            data["text"],
+        )
 
 
 _NUMBERS = ("error", "allowed", "ratio", "ulps", "relative_norm")

@@ -10,8 +10,7 @@ if TYPE_CHECKING:
 
     from ._pair import Pair
 
-COLOURS = {RIGHT: "green", WRONG: "bold red", RAISED: "red", NOT_RUN: "yellow",
-           UNCHECKED: "yellow"}  # fmt: skip
+COLOURS = {RIGHT: "green", WRONG: "bold red", RAISED: "red", NOT_RUN: "yellow", UNCHECKED: "yellow"}
 
 
 EXPLAINED = (

@@ -82,10 +82,14 @@ class Child:
         self._refused = ""
         try:
             self._process = subprocess.Popen(  # noqa: S603 - our own modules
-                [machine.python, "-P", *arguments], env={**child_environment(machine), **settings},
-                cwd=folder, stdin=subprocess.PIPE, stdout=self._out, stderr=self._log,
+                [machine.python, "-P", *arguments],
+                env={**child_environment(machine), **settings},
+                cwd=folder,
+                stdin=subprocess.PIPE,
+                stdout=self._out,
+                stderr=self._log,
                 start_new_session=True,
-            )  # fmt: skip
+            )
         except OSError as error:
             self._refused = f"{machine.python} cannot be started ({error.strerror})"
 

@@ -28,12 +28,32 @@ def product(machine: Machine, backend: str, processes: int, seconds: float) -> F
     """
     with tempfile.TemporaryDirectory(prefix="pyreactant-doctor-") as folder:
         arguments = [
-            "-m", "pyreactant", "run", "--processes", str(processes), "--quiet",
-            "--folder", f"{folder}/run", "--timeout", f"{seconds:g}", "--grace", "2",
+            "-m",
+            "pyreactant",
+            "run",
+            "--processes",
+            str(processes),
+            "--quiet",
+            "--folder",
+            f"{folder}/run",
+            "--timeout",
+            f"{seconds:g}",
+            "--grace",
+            "2",
             *(("--devices-per-process", "2", "--platform", "cpu") if processes > 1 else ()),
-            "--", "-m", "pyreactant", "matmul", "--backend", backend, "--size", str(SIZE),
-            "--repeat", "1", "--report", f"{folder}/product.json",
-        ]  # fmt: skip
+            "--",
+            "-m",
+            "pyreactant",
+            "matmul",
+            "--backend",
+            backend,
+            "--size",
+            str(SIZE),
+            "--repeat",
+            "1",
+            "--report",
+            f"{folder}/product.json",
+        ]
         with Child(machine, arguments, seconds + BEYOND, {}, Path(folder)) as child:
             answer = child.answer()
         if answer.code == 0:

@@ -7,8 +7,10 @@ from ._check import Found
 from ._machine import Machine
 from ._versions import at_least
 
-_QUERY = ("--query-gpu=index,name,driver_version,memory.total,memory.used,compute_mode",
-          "--format=csv,noheader,nounits")  # fmt: skip
+_QUERY = (
+    "--query-gpu=index,name,driver_version,memory.total,memory.used,compute_mode",
+    "--format=csv,noheader,nounits",
+)
 _APPS = ("--query-compute-apps=pid,process_name,used_memory", "--format=csv,noheader,nounits")
 # CUDA Toolkit release notes, minimum driver for minor version compatibility.
 LEAST_DRIVER = {"12": "525.60.13", "13": "580"}
@@ -103,16 +105,22 @@ def users(machine: Machine) -> Found:
     if ran.code != 0 or asked.code != 0:
         return Found("warn", "nvidia-smi cannot say", "nvidia-smi")
     rows = [[part.strip() for part in line.split(",")] for line in ran.out.splitlines() if line]
-    busy = [f"process {row[0]} ({row[1].rpartition('/')[2]}, {row[2]} MiB)"
-            for row in rows if len(row) == 3]  # fmt: skip
+    busy = [
+        f"process {row[0]} ({row[1].rpartition('/')[2]}, {row[2]} MiB)"
+        for row in rows
+        if len(row) == 3
+    ]
     exclusive = [gpu.number for gpu in _gpus(asked.out) if gpu.mode.startswith("Exclusive")]
     if busy:
         only = " and lets no other in" if exclusive else ""
         many = f" and {len(busy) - 4} more" if len(busy) > 4 else ""
         text = f"in use by {', '.join(busy[:4])}{many}, which leaves less memory{only}"
         return Found("warn", text, "nvidia-smi")
-    used = [f"GPU {gpu.number} {gpu.used} MiB" for gpu in _gpus(asked.out)
-            if gpu.used.isdigit() and int(gpu.used) > 1024]  # fmt: skip
+    used = [
+        f"GPU {gpu.number} {gpu.used} MiB"
+        for gpu in _gpus(asked.out)
+        if gpu.used.isdigit() and int(gpu.used) > 1024
+    ]
     if used:  # another container's processes are not listed
         text = f"memory is taken by processes that cannot be seen from here: {', '.join(used)}"
         return Found("warn", text, "nvidia-smi")

@@ -120,9 +120,15 @@ class Machine:
 
     def _run(self, argv: Sequence[str], seconds: float) -> Ran:
         process = subprocess.Popen(  # noqa: S603 - what is on the user's PATH
-            argv, env=dict(self.environ), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE, text=True, errors="replace", start_new_session=True,
-        )  # fmt: skip
+            argv,
+            env=dict(self.environ),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+        )
         try:
             out, err = process.communicate(timeout=seconds)
             return Ran(process.returncode, out, err)

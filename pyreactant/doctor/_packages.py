@@ -117,8 +117,12 @@ def plugins(machine: Machine) -> Found:
         if not satisfies(version, spec):
             text = f"{listed}: jax {of_jax} wants jax-{name}{spec}, and will not use this one"
             return Found("fail", text, machine.pip(f"jax[{kind}]=={of_jax}"))
-    lacking = [f"jax-{k}-{part}" for k in kinds for part in ("plugin", "pjrt")
-               if f"{k}-{part}" not in found]  # fmt: skip
+    lacking = [
+        f"jax-{k}-{part}"
+        for k in kinds
+        for part in ("plugin", "pjrt")
+        if f"{k}-{part}" not in found
+    ]
     if lacking:
         text = f"{listed}, but not {', '.join(lacking)}, which belongs to it"
         return Found("fail", text, machine.pip(f"jax[{kinds[0]}]=={of_jax}"))

@@ -13,8 +13,10 @@ from ._machine import Machine
 
 _PROXIES = ("http_proxy", "https_proxy", "all_proxy", "grpc_proxy")
 _FRACTIONS = (
-    "XLA_PYTHON_CLIENT_MEM_FRACTION", "XLA_CLIENT_MEM_FRACTION", "XLA_REACTANT_GPU_MEM_FRACTION",
-)  # fmt: skip
+    "XLA_PYTHON_CLIENT_MEM_FRACTION",
+    "XLA_CLIENT_MEM_FRACTION",
+    "XLA_REACTANT_GPU_MEM_FRACTION",
+)
 _SWITCHES = {
     # What jaxlib takes for no, and all else for yes; what Julia's parse(Bool, ...) takes at all.
     "XLA_PYTHON_CLIENT_PREALLOCATE": ("0", "false", "False", "1", "true", "True"),

@@ -131,8 +131,15 @@ class Agent:
     def _start(self, index: int, environment: Mapping[str, str], folder: Path) -> ChildProcess:
         log = Log(folder / f"process-{index}.log")
         if log.error:
-            self._emit({"type": "log_failed", "process": index, "age": 0.0,
-                        "path": str(log.path), "error": log.error})  # fmt: skip
+            self._emit(
+                {
+                    "type": "log_failed",
+                    "process": index,
+                    "age": 0.0,
+                    "path": str(log.path),
+                    "error": log.error,
+                }
+            )
         shown = None
         if self._shown and self._only in (None, index):
             several = self._only is None

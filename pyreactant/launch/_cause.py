@@ -14,9 +14,15 @@ from typing import Any
 from ._state import ProcessState, exit_text, names
 
 EXIT_CODES = {
-    "user": 1, "environment": 3, "rendezvous": 4, "lost": 6, "out of memory": 6, "preempted": 6,
-    "timeout": 7, "interrupted": 130,
-}  # fmt: skip
+    "user": 1,
+    "environment": 3,
+    "rendezvous": 4,
+    "lost": 6,
+    "out of memory": 6,
+    "preempted": 6,
+    "timeout": 7,
+    "interrupted": 130,
+}
 """The cause classes, with the exit code of each."""
 
 EARLY = 0.75
@@ -89,8 +95,9 @@ def _failures(state: ProcessState) -> Iterator[Failure]:
         yield failure(
             "timeout",
             f"{name} stopped answering while {state.stalled} (in phase {state.phase})",
-            state, times["stalled"],
-        )  # fmt: skip
+            state,
+            times["stalled"],
+        )
     if state.error is not None:
         yield _from_error(state, state.error)
     elif state.code:
@@ -146,26 +153,29 @@ def _ended_early(
         # It left without the runtime's shutdown, as os._exit does: no other can end well.
         if in_doubt or now - at > EARLY:
             return failure(
-                "user", f"{state.name()} {what} without shutdown, while {names(others)} "
-                "still needed it",
-                state, at,
-            )  # fmt: skip
+                "user",
+                f"{state.name()} {what} without shutdown, while {names(others)} still needed it",
+                state,
+                at,
+            )
         return None
     for other in [s for s in others if not s.finished]:
         if other.phase == "initializing" and not state.initialized:
             return failure(
                 "user",
                 f"{state.name()} {what} before initialize, while {other.name()} waits for it there",
-                state, at,
-            )  # fmt: skip
+                state,
+                at,
+            )
         beyond = other.collectives > state.collectives and other.waiting_at is not None
         if beyond and state.initialized and now - max(at, other.waiting_at or now) > EARLY:
             return failure(
                 "user",
                 f"{state.name()} {what} after {state.collectives} collective operations, while "
                 f"{other.name()} waits in number {other.collectives}",
-                state, at,
-            )  # fmt: skip
+                state,
+                at,
+            )
     return None
 
 

@@ -89,9 +89,13 @@ def _git(folder: Path, *arguments: str) -> str | None:
     try:
         ran = subprocess.run(
             ["git", "-C", str(folder), *arguments],  # noqa: S607 - the user's own git
-            capture_output=True, text=True, errors="replace", timeout=5, check=False,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=5,
+            check=False,
             stdin=subprocess.DEVNULL,
-        )  # fmt: skip
+        )
     except (OSError, subprocess.TimeoutExpired):
         return None
     return ran.stdout if ran.returncode == 0 else None

@@ -166,11 +166,16 @@ class Head:
     async def _attempt(self, restarts: int) -> Failure | None:
         """Start all programs; the failure that broke them, or None once all have ended well."""
         total = self._restart + restarts
-        self._broadcast({
-            "type": "go", "run": f"{self._run}-{total}", "folder": str(self._folder),
-            "num_processes": len(self.states), "coordinator": self._coordinator(),
-            "restarts": total,
-        })  # fmt: skip
+        self._broadcast(
+            {
+                "type": "go",
+                "run": f"{self._run}-{total}",
+                "folder": str(self._folder),
+                "num_processes": len(self.states),
+                "coordinator": self._coordinator(),
+                "restarts": total,
+            }
+        )
         found_at: float | None = None
         while True:
             now = time.monotonic()

@@ -53,9 +53,7 @@ class RunOptions:
             )
         if self.program[0] != "-m":
             _check_script(Path(self.program[0]))
-        for name, least in (
-            ("processes", 1), ("devices_per_process", 1), ("max_restarts", 0)
-        ):  # fmt: skip
+        for name, least in (("processes", 1), ("devices_per_process", 1), ("max_restarts", 0)):
             value = getattr(self, name)
             if value is not None and value < least:
                 raise InvalidArgumentError(f"{name} must be {least} or more, got {value}")

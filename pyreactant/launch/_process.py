@@ -26,9 +26,13 @@ _LINE_LIMIT = 1 << 20
 _STACKS_LIMIT = 16_000
 _FROM_PROGRAM = ("phase", "error", "signal", "cooperates", "step", "stopped")
 _STATES = {
-    "T": "stopped by a signal", "t": "stopped by a debugger", "R": "running", "S": "waiting",
-    "D": "waiting for a device or file", "Z": "ended",
-}  # fmt: skip
+    "T": "stopped by a signal",
+    "t": "stopped by a debugger",
+    "R": "running",
+    "S": "waiting",
+    "D": "waiting for a device or file",
+    "Z": "ended",
+}
 
 
 class ChildProcess:
@@ -66,9 +70,15 @@ class ChildProcess:
         settings = {**environment, DESCRIPTORS: ",".join(map(str, descriptors))}
         try:
             self._popen = subprocess.Popen(
-                argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                env=settings, pass_fds=descriptors, start_new_session=True, bufsize=0,
-            )  # fmt: skip
+                argv,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env=settings,
+                pass_fds=descriptors,
+                start_new_session=True,
+                bufsize=0,
+            )
         finally:
             theirs.close()
             os.close(stacks)

@@ -58,8 +58,11 @@ class RunReport:
 
     def to_text(self) -> str:
         """For reading."""
-        lines = [f"{self.cause}: {self.summary}", f"exit code {self.exit_code}, after "
-                 f"{self.seconds:.1f} s, started {self.started}", ""]  # fmt: skip
+        lines = [
+            f"{self.cause}: {self.summary}",
+            f"exit code {self.exit_code}, after {self.seconds:.1f} s, started {self.started}",
+            "",
+        ]
         error = self.first_error or {}
         rows = _few(self.processes, error.get("process"))
         lines += [
@@ -109,8 +112,13 @@ def first_error(failure: Failure, states: Sequence[ProcessState], now: float) ->
     if failure.process is None:
         return found
     state = states[failure.process]
-    found |= {"host": state.host, "phase": state.phase, "log": state.log,
-              "log_tail": state.log_tail, "stacks": state.stacks}  # fmt: skip
+    found |= {
+        "host": state.host,
+        "phase": state.phase,
+        "log": state.log,
+        "log_tail": state.log_tail,
+        "stacks": state.stacks,
+    }
     if state.error is not None:
         found |= {key: state.error.get(key) for key in ("exception", "message", "traceback")}
     return found
@@ -119,13 +127,20 @@ def first_error(failure: Failure, states: Sequence[ProcessState], now: float) ->
 def process_row(state: ProcessState) -> dict[str, Any]:
     """One process for the report."""
     return {
-        "index": state.index, "host": state.host, "pid": state.pid, "phase": state.phase,
-        "state": state.ending(), "exit_code": state.code, "error": state.error and {
-            key: state.error.get(key) for key in ("exception", "message", "traceback")
-        },
-        "collectives": state.collectives, "stacks": state.stacks, "log": state.log,
-        "log_tail": state.log_tail, "log_error": state.log_error,
-    }  # fmt: skip
+        "index": state.index,
+        "host": state.host,
+        "pid": state.pid,
+        "phase": state.phase,
+        "state": state.ending(),
+        "exit_code": state.code,
+        "error": state.error
+        and {key: state.error.get(key) for key in ("exception", "message", "traceback")},
+        "collectives": state.collectives,
+        "stacks": state.stacks,
+        "log": state.log,
+        "log_tail": state.log_tail,
+        "log_error": state.log_error,
+    }
 
 
 def utc(seconds_ago: float = 0.0) -> str:

@@ -241,9 +241,12 @@ class Uplink:
 
 
 async def join(
-    address: str, secret: bytes, hello: Mapping[str, Any], timeout: float,
+    address: str,
+    secret: bytes,
+    hello: Mapping[str, Any],
+    timeout: float,
     progress: Callable[[str], None],
-) -> Uplink:  # fmt: skip
+) -> Uplink:
     """Connect to process 0, which may not listen yet, and be admitted.
 
     Raises:
@@ -276,9 +279,7 @@ class _GreetingError(RendezvousError):
     """What listens there is something else."""
 
 
-async def _enter(
-    address: str, secret: bytes, hello: Mapping[str, Any], timeout: float
-) -> Uplink:  # fmt: skip
+async def _enter(address: str, secret: bytes, hello: Mapping[str, Any], timeout: float) -> Uplink:
     """One try to connect and to be admitted."""
     host, port = split_address(address)
     wire = Wire(secret, server=False)

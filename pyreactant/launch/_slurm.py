@@ -39,9 +39,13 @@ class Command:
                 f"{self.argv[0]} is not on this machine; run this on a login node of the cluster"
             )
         done = subprocess.run(
-            self.argv, env={**os.environ, **self.settings}, stdin=subprocess.DEVNULL,
-            capture_output=True, text=True, check=False,
-        )  # fmt: skip
+            self.argv,
+            env={**os.environ, **self.settings},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         if done.returncode:
             raise InvalidArgumentError(f"{self}\nfailed: {(done.stderr or done.stdout).strip()}")
         return done.stdout

@@ -6,9 +6,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 PHASES = (
-    "expected", "joined", "spawned", "started", "initializing", "initialized", "shutdown",
-    "ending", "exited",
-)  # fmt: skip
+    "expected",
+    "joined",
+    "spawned",
+    "started",
+    "initializing",
+    "initialized",
+    "shutdown",
+    "ending",
+    "exited",
+)
 """What a process goes through, in order; a program without a runtime skips some."""
 
 _LONGEST = 1e9

@@ -91,9 +91,15 @@ async def _lead(options: RunOptions, group: ProcessGroup) -> int:
     hosts = group.hosts or [None] * count
     states = [ProcessState(i, host) for i, host in zip(range(count), hosts, strict=True)]
     head = Head(options, states, broadcast, _coordinator(group, count), run, folder, restart)
-    agent = Agent(indices, options.program, settings, head.hear, shown=True,
-                  only=None if options.all_output else 0,
-                  stall_timeout=options.stall_timeout)  # fmt: skip
+    agent = Agent(
+        indices,
+        options.program,
+        settings,
+        head.hear,
+        shown=True,
+        only=None if options.all_output else 0,
+        stall_timeout=options.stall_timeout,
+    )
     roll_call: RollCall | None = None
     if remote:
         assert group.coordinator_address is not None
@@ -140,9 +146,15 @@ async def _follow(options: RunOptions, group: ProcessGroup) -> int:
         return 0.0 if uplink is None else options.grace + 5
 
     secret = run_secret(group)
-    agent = Agent([index], options.program, _settings(options, group, 1, secret), emit,
-                  shown=options.all_output, only=None,
-                  stall_timeout=options.stall_timeout)  # fmt: skip
+    agent = Agent(
+        [index],
+        options.program,
+        _settings(options, group, 1, secret),
+        emit,
+        shown=options.all_output,
+        only=None,
+        stall_timeout=options.stall_timeout,
+    )
     with _signals(on_signal):
         watch = asyncio.create_task(agent.watch())
         ending = asyncio.create_task(_given_up(told, patience))
@@ -211,10 +223,17 @@ def _report_alone(
     cause = "lost" if joined else "rendezvous"  # process 0 is gone, or was never found
     broken = failure(cause, f"process {index} on {states[index].host}: {error}", states[0], now)
     report = RunReport(
-        broken.cause, broken.exit_code, broken.summary, first_error(broken, states, now),
-        [process_row(states[index])], round(now - began, 3), utc(now - began),
-        str(options.folder or Path.cwd()), list(options.program), facts=facts(),
-    )  # fmt: skip
+        broken.cause,
+        broken.exit_code,
+        broken.summary,
+        first_error(broken, states, now),
+        [process_row(states[index])],
+        round(now - began, 3),
+        utc(now - began),
+        str(options.folder or Path.cwd()),
+        list(options.program),
+        facts=facts(),
+    )
     if options.folder is not None:
         report.write(options.folder, f"report-process-{index}")
     _show(report, options)
@@ -230,8 +249,14 @@ def _settings(
 
 
 def _hello(index: int, count: int, known: Mapping[str, str]) -> dict[str, Any]:
-    return {"type": "join", "process": index, "num_processes": count,
-            "host": socket.gethostname(), "pid": os.getpid(), "facts": known}  # fmt: skip
+    return {
+        "type": "join",
+        "process": index,
+        "num_processes": count,
+        "host": socket.gethostname(),
+        "pid": os.getpid(),
+        "facts": known,
+    }
 
 
 def _coordinator(group: ProcessGroup, count: int) -> Callable[[], str | None]:

@@ -32,10 +32,7 @@ _PMIX_VARIABLES = (
     "PMIX_HOSTNAME",
 )
 # With a process for each GPU of a host, each takes its own.
-_FOR_EACH_GPU = {
-    OPEN_MPI: "mpirun --map-by ppr:{gpus}:node ...",
-    PMIX: "mpiexec -ppn {gpus} ...",
-}
+_FOR_EACH_GPU = {OPEN_MPI: "mpirun --map-by ppr:{gpus}:node ...", PMIX: "mpiexec -ppn {gpus} ..."}
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,9 +129,8 @@ def _group(found: World, environ: Mapping[str, str]) -> tuple[ProcessGroup, tupl
 def _local_devices(found: World, environ: Mapping[str, str]) -> _gpus.Share:
     tasks = found.local_size or 1
     own, notes = _gpus.share(
-        environ, tasks, found.local_rank or 0,
-        bound=False, command=_FOR_EACH_GPU[found.name],
-    )  # fmt: skip
+        environ, tasks, found.local_rank or 0, bound=False, command=_FOR_EACH_GPU[found.name]
+    )
     unsaid = own is None and _gpus.visible_gpus(environ) is None
     if tasks > 1 and unsaid and environ.get("PYREACTANT_PLATFORM") != "cpu":
         notes += (

@@ -109,5 +109,11 @@ def _incomplete(said: Sequence[str]) -> InvalidArgumentError:
 
 
 _RESOLVERS: tuple[Callable[[Mapping[str, str]], Finding], ...] = (
-    _environment, slurm, open_mpi, pmix, gke, metadata, _one_process,
-)  # fmt: skip
+    _environment,
+    slurm,
+    open_mpi,
+    pmix,
+    gke,
+    metadata,
+    _one_process,
+)

@@ -129,9 +129,12 @@ def _step(environ: Mapping[str, str]) -> tuple[ProcessGroup, tuple[str, ...]]:
             f"in a job of several components set {COUNT}, {INDEX} and {COORDINATOR} instead"
         )
     local, notes = _gpus.share(
-        environ, _tasks_here(tasks, environ), env_int("SLURM_LOCALID", environ) or 0,
-        bound=_gpus.slurm_binds(environ), command=_SRUN_GPUS,
-    )  # fmt: skip
+        environ,
+        _tasks_here(tasks, environ),
+        env_int("SLURM_LOCALID", environ) or 0,
+        bound=_gpus.slurm_binds(environ),
+        command=_SRUN_GPUS,
+    )
     if count == 1:  # whatever else is missing, one process can run
         node = environ.get("SLURM_STEP_NODELIST", "")
         host = None if not node or "[" in node or "," in node else (node,)

@@ -48,9 +48,14 @@ def _expanded(nodes: str, environ: Mapping[str, str]) -> Sequence[str]:
     try:
         ran = subprocess.run(  # noqa: S603 - checked above; scontrol as the user's PATH says
             ["scontrol", "show", "hostnames", nodes],  # noqa: S607
-            env={**os.environ, **environ}, stdin=subprocess.DEVNULL, capture_output=True,
-            text=True, errors="replace", timeout=_TIMEOUT, check=False,
-        )  # fmt: skip
+            env={**os.environ, **environ},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_TIMEOUT,
+            check=False,
+        )
     except OSError as error:
         problem = f"could not be started ({error.strerror or error})"
     except subprocess.TimeoutExpired:

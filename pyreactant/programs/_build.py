@@ -96,10 +96,7 @@ def program(name: str) -> Program:
     """A built-in program: bodies of that name for both runtimes, and its oracle."""
     module = f"pyreactant.programs.{name}"
     return Program(
-        name,
-        jax=f"{module}:body",
-        julia=f"PyReactant.Programs.{name}",
-        oracle=f"{module}:oracle",
+        name, jax=f"{module}:body", julia=f"PyReactant.Programs.{name}", oracle=f"{module}:oracle"
     )
 
 

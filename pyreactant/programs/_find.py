@@ -10,10 +10,28 @@ from .._program import Program
 from ._case import Case
 
 NAMES = (
-    "matmul", "matmul_transposed", "gram", "matvec", "batched_matmul", "row_sum", "full_sum",
-    "softmax", "layer_norm", "attention", "heat", "fft", "fft2", "transpose", "cumsum", "sort",
-    "gather", "perceptron", "perceptron_gradient", "sgd_step", "random_fill",
-)  # fmt: skip
+    "matmul",
+    "matmul_transposed",
+    "gram",
+    "matvec",
+    "batched_matmul",
+    "row_sum",
+    "full_sum",
+    "softmax",
+    "layer_norm",
+    "attention",
+    "heat",
+    "fft",
+    "fft2",
+    "transpose",
+    "cumsum",
+    "sort",
+    "gather",
+    "perceptron",
+    "perceptron_gradient",
+    "sgd_step",
+    "random_fill",
+)
 """The built-in programs, in the order in which reports show them."""
 
 

@@ -87,8 +87,9 @@ class Letters:
 
     def layout(self, cuts: Assignment) -> Layout:
         """The layout in which each letter is cut by these axes."""
-        ins, outs = (tuple(spec(letters, cuts) for letters in group)
-                     for group in (self.inputs, self.outputs))  # fmt: skip
+        ins, outs = (
+            tuple(spec(letters, cuts) for letters in group) for group in (self.inputs, self.outputs)
+        )
         return Layout(ins, outs)
 
     def axes(self, layout: Layout) -> dict[str, tuple[str, ...]] | None:

@@ -34,9 +34,7 @@ def oracle(q: Any, k: Any, v: Any) -> Any:
 
 
 LETTERS = Letters(
-    "hqd,hkd,hke->hqe",
-    sizes=dict.fromkeys("hde", lambda n: max(1, n // 4)),
-    cut="hqk",
+    "hqd,hkd,hke->hqe", sizes=dict.fromkeys("hde", lambda n: max(1, n // 4)), cut="hqk"
 )
 
 
@@ -59,6 +57,12 @@ def _communicated(mesh: Mesh, layout: Layout, size: int, dtype: str) -> int | No
 
 
 CASE = letter_case(
-    "attention", "attention in several heads", LETTERS, oracle, dtypes=("float32", "float64"),
-    default_size=32, extra=_sequence_parallel, communicated=_communicated,
-)  # fmt: skip
+    "attention",
+    "attention in several heads",
+    LETTERS,
+    oracle,
+    dtypes=("float32", "float64"),
+    default_size=32,
+    extra=_sequence_parallel,
+    communicated=_communicated,
+)

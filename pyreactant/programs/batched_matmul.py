@@ -24,6 +24,11 @@ def oracle(x: Any, y: Any) -> Any:
 LETTERS = Letters("bmk,bkn->bmn", sizes={"b": lambda n: max(1, n // 4)})
 
 CASE = letter_case(
-    "batched_matmul", "a batch of matrix products", LETTERS, oracle, dtypes=NUMBERS,
-    default_size=32, communicated=reduced(LETTERS),
-)  # fmt: skip
+    "batched_matmul",
+    "a batch of matrix products",
+    LETTERS,
+    oracle,
+    dtypes=NUMBERS,
+    default_size=32,
+    communicated=reduced(LETTERS),
+)

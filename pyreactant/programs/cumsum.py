@@ -44,8 +44,12 @@ def _communicated(mesh: Mesh, layout: Layout, size: int, dtype: str) -> int | No
 
 CASE = replace(
     letter_case(
-        "cumsum", "cumulative sum along each row", LETTERS, oracle,
-        dtypes=("float32", "float64", "int32"), communicated=_communicated,
+        "cumsum",
+        "cumulative sum along each row",
+        LETTERS,
+        oracle,
+        dtypes=("float32", "float64", "int32"),
+        communicated=_communicated,
     ),
     needs=_needs,
-)  # fmt: skip
+)

@@ -40,6 +40,10 @@ def _communicated(mesh: Mesh, layout: Layout, size: int, dtype: str) -> int | No
 
 
 CASE = letter_case(
-    "fft", "Fourier transform of each row", LETTERS, oracle,
-    dtypes=("complex64", "complex128"), communicated=_communicated,
-)  # fmt: skip
+    "fft",
+    "Fourier transform of each row",
+    LETTERS,
+    oracle,
+    dtypes=("complex64", "complex128"),
+    communicated=_communicated,
+)

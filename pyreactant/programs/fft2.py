@@ -60,7 +60,11 @@ def _held(index: Index, shapes: tuple[Shape, ...]) -> int:
 
 
 CASE = letter_case(
-    "fft2", "two-dimensional Fourier transform", LETTERS, oracle,
-    dtypes=("complex64", "complex128"), communicated=_communicated,
+    "fft2",
+    "two-dimensional Fourier transform",
+    LETTERS,
+    oracle,
+    dtypes=("complex64", "complex128"),
+    communicated=_communicated,
     stream=Stream(_bands, _held),
-)  # fmt: skip
+)

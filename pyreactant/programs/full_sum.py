@@ -40,7 +40,12 @@ def _held(index: Index, shapes: tuple[Shape, ...]) -> int:
 
 
 CASE = letter_case(
-    "full_sum", "sum of all elements", LETTERS, oracle, dtypes=NUMBERS,
-    default_size=32, communicated=reduced(LETTERS),
+    "full_sum",
+    "sum of all elements",
+    LETTERS,
+    oracle,
+    dtypes=NUMBERS,
+    default_size=32,
+    communicated=reduced(LETTERS),
     stream=Stream(_by_rows, _held),
-)  # fmt: skip
+)

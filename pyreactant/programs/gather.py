@@ -29,17 +29,18 @@ LETTERS = Letters("rd,k->kd")
 
 
 def _inputs(n: int, dtype: str) -> tuple[Input, ...]:
-    return (
-        Input("table", (n, n), dtype),
-        Input("indices", (n,), "int32", kind="indices", high=n),
-    )
+    return (Input("table", (n, n), dtype), Input("indices", (n,), "int32", kind="indices", high=n))
 
 
 CASE = replace(
     letter_case(
-        "gather", "rows of a table, by indices", LETTERS, oracle,
+        "gather",
+        "rows of a table, by indices",
+        LETTERS,
+        oracle,
         dtypes=("float32", "float64", "bfloat16", "float16", "complex64", "int8", "int32"),
-        communicated=reduced(LETTERS), exact=True,
+        communicated=reduced(LETTERS),
+        exact=True,
     ),
     inputs=_inputs,
-)  # fmt: skip
+)

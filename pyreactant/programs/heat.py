@@ -86,9 +86,14 @@ def _static(size: int) -> Mapping[str, Any]:
 
 CASE = replace(
     letter_case(
-        "heat", "heat equation, five-point stencil in a loop", LETTERS, oracle,
-        dtypes=("float32", "float64"), communicated=_communicated, static=_static,
+        "heat",
+        "heat equation, five-point stencil in a loop",
+        LETTERS,
+        oracle,
+        dtypes=("float32", "float64"),
+        communicated=_communicated,
+        static=_static,
     ),
     needs=_needs,
     oracle=_block,
-)  # fmt: skip
+)

@@ -35,6 +35,9 @@ def oracle(x: Any, gain: Any, shift: Any) -> Any:
 LETTERS = Letters("ij,j,j->ij", whole="j")
 
 CASE = letter_case(
-    "layer_norm", "layer normalisation of each row", LETTERS, oracle,
+    "layer_norm",
+    "layer normalisation of each row",
+    LETTERS,
+    oracle,
     communicated=reduced(LETTERS, passes=2),
-)  # fmt: skip
+)

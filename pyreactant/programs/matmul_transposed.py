@@ -24,6 +24,11 @@ def oracle(x: Any, y: Any) -> Any:
 LETTERS = Letters("mk,nk->mn")
 
 CASE = letter_case(
-    "matmul_transposed", "product with a transposed matrix", LETTERS, oracle, dtypes=NUMBERS,
-    factors=((0, False), (1, True)), communicated=reduced(LETTERS),
-)  # fmt: skip
+    "matmul_transposed",
+    "product with a transposed matrix",
+    LETTERS,
+    oracle,
+    dtypes=NUMBERS,
+    factors=((0, False), (1, True)),
+    communicated=reduced(LETTERS),
+)

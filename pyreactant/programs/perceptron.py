@@ -75,7 +75,12 @@ def _held(index: Index, shapes: tuple[Shape, ...]) -> int:
 
 
 CASE = letter_case(
-    "perceptron", "two layers with tanh", LETTERS, oracle, dtypes=("float32", "float64"),
-    scales={1: weight_scale, 3: weight_scale}, communicated=_communicated,
+    "perceptron",
+    "two layers with tanh",
+    LETTERS,
+    oracle,
+    dtypes=("float32", "float64"),
+    scales={1: weight_scale, 3: weight_scale},
+    communicated=_communicated,
     stream=Stream(_by_columns, _held),
-)  # fmt: skip
+)

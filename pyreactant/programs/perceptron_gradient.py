@@ -71,9 +71,13 @@ def _block(output: int, index: Index, parts: tuple[Any, ...], shapes: tuple[Shap
 
 CASE = replace(
     letter_case(
-        "perceptron_gradient", "its gradient, by automatic differentiation", LETTERS, oracle,
-        dtypes=("float32", "float64"), scales={1: weight_scale, 3: weight_scale},
+        "perceptron_gradient",
+        "its gradient, by automatic differentiation",
+        LETTERS,
+        oracle,
+        dtypes=("float32", "float64"),
+        scales={1: weight_scale, 3: weight_scale},
         communicated=communicated,
     ),
     oracle=_block,
-)  # fmt: skip
+)

@@ -64,10 +64,15 @@ def _block(output: int, index: Index, parts: tuple[Any, ...], shapes: tuple[Shap
 
 CASE = replace(
     letter_case(
-        "random_fill", "random numbers from a counter", LETTERS, oracle, dtypes=("float32",),
-        communicated=reduced(LETTERS), exact=True,
+        "random_fill",
+        "random numbers from a counter",
+        LETTERS,
+        oracle,
+        dtypes=("float32",),
+        communicated=reduced(LETTERS),
+        exact=True,
     ),
     inputs=_inputs,
     outputs=_outputs,
     oracle=_block,
-)  # fmt: skip
+)

@@ -37,9 +37,13 @@ def _block(output: int, index: Index, parts: tuple[Any, ...], shapes: tuple[Shap
 
 CASE = replace(
     letter_case(
-        "sgd_step", "one step of gradient descent", LETTERS, oracle,
-        dtypes=("float32", "float64"), scales={1: weight_scale, 3: weight_scale},
+        "sgd_step",
+        "one step of gradient descent",
+        LETTERS,
+        oracle,
+        dtypes=("float32", "float64"),
+        scales={1: weight_scale, 3: weight_scale},
         communicated=perceptron_gradient.communicated,
     ),
     oracle=_block,
-)  # fmt: skip
+)

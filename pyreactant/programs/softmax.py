@@ -29,6 +29,10 @@ def oracle(x: Any) -> Any:
 LETTERS = Letters("ij->ij", whole="j")
 
 CASE = letter_case(
-    "softmax", "softmax of each row", LETTERS, oracle, dtypes=REALS,
+    "softmax",
+    "softmax of each row",
+    LETTERS,
+    oracle,
+    dtypes=REALS,
     communicated=reduced(LETTERS, passes=2),
-)  # fmt: skip
+)

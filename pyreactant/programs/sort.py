@@ -40,7 +40,11 @@ def _communicated(mesh: Mesh, layout: Layout, size: int, dtype: str) -> int | No
 
 
 CASE = letter_case(
-    "sort", "each row sorted", LETTERS, oracle,
+    "sort",
+    "each row sorted",
+    LETTERS,
+    oracle,
     dtypes=("float32", "float64", "bfloat16", "float16", "int32"),
-    communicated=_communicated, exact=True,
-)  # fmt: skip
+    communicated=_communicated,
+    exact=True,
+)

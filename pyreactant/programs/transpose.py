@@ -39,7 +39,12 @@ def _communicated(mesh: Mesh, layout: Layout, size: int, dtype: str) -> int:
 
 
 CASE = letter_case(
-    "transpose", "transpose and reshard", LETTERS, oracle,
+    "transpose",
+    "transpose and reshard",
+    LETTERS,
+    oracle,
     dtypes=("float32", "float64", "bfloat16", "float16", "complex64", "int8", "int32", "bool"),
-    extra=_resharded, communicated=_communicated, exact=True,
-)  # fmt: skip
+    extra=_resharded,
+    communicated=_communicated,
+    exact=True,
+)

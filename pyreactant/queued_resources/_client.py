@@ -22,9 +22,14 @@ from ._request import Request
 from ._resource import LIFETIME_LABEL, RUN_LABEL, Resource, Worker, from_api
 
 _LATER = (
-    exceptions.TooManyRequests, exceptions.ServiceUnavailable, exceptions.GatewayTimeout,
-    exceptions.InternalServerError, TransportError, requests.ConnectionError, requests.Timeout,
-)  # fmt: skip
+    exceptions.TooManyRequests,
+    exceptions.ServiceUnavailable,
+    exceptions.GatewayTimeout,
+    exceptions.InternalServerError,
+    TransportError,
+    requests.ConnectionError,
+    requests.Timeout,
+)
 _MISSING = exceptions.NotFound
 _CALL = 30.0  # seconds for one call
 _CLOUD = "cloud-platform"
@@ -42,9 +47,12 @@ class Client:
     """
 
     def __init__(
-        self, *, transport: str = "rest", patience: float = 120.0,
+        self,
+        *,
+        transport: str = "rest",
+        patience: float = 120.0,
         environ: Mapping[str, str] = os.environ,
-    ) -> None:  # fmt: skip
+    ) -> None:
         if transport not in ("rest", "grpc"):
             raise InvalidArgumentError(f"the transport is 'rest' or 'grpc', got {transport!r}")
         self.patience = patience
@@ -88,17 +96,21 @@ class Client:
             NotOursError: The name is somebody else's, who keeps it.
         """
         asked = tpu_v2.CreateQueuedResourceRequest(
-            parent=request.parent, queued_resource_id=request.name,
+            parent=request.parent,
+            queued_resource_id=request.name,
             queued_resource=_body(request, run, startup_script),
-        )  # fmt: skip
+        )
         try:
             return self._ask(self._client.create_queued_resource, asked, exceptions.Conflict)
         except exceptions.Conflict as error:
             there = self._taken(request.path)
             if there is not None and there.run == run:
                 return None
-            owner = "a resource of somebody else" if there is None or there.run is None else (
-                f"another run of pyreactant ({there.run})")  # fmt: skip
+            owner = (
+                "a resource of somebody else"
+                if there is None or there.run is None
+                else (f"another run of pyreactant ({there.run})")
+            )
             raise NotOursError(
                 f"the name {request.name!r} is taken in {request.zone} by {owner}, which is left "
                 f"alone; choose another QR_ID ({_text(error)})"
@@ -142,9 +154,14 @@ class Client:
                 continue
             for index, endpoint in enumerate(node.network_endpoints):
                 found.append(
-                    Worker(short, index, endpoint.ip_address, endpoint.access_config.external_ip,
-                           str(node.id))
-                )  # fmt: skip
+                    Worker(
+                        short,
+                        index,
+                        endpoint.ip_address,
+                        endpoint.access_config.external_ip,
+                        str(node.id),
+                    )
+                )
         return found
 
     def _ask(
@@ -152,9 +169,12 @@ class Client:
     ) -> Found:
         """A call's answer; an error of the `known` kind is raised as it is."""
         again = retry.Retry(
-            predicate=retry.if_exception_type(*_LATER), initial=0.5, maximum=20.0, multiplier=2.0,
+            predicate=retry.if_exception_type(*_LATER),
+            initial=0.5,
+            maximum=20.0,
+            multiplier=2.0,
             timeout=self.patience,
-        )  # fmt: skip
+        )
         try:
             return call(request=request, retry=again, timeout=_CALL)
         except exceptions.RetryError as error:
@@ -180,9 +200,10 @@ def _insecure(endpoint: str) -> Any:
 
 def _body(request: Request, run: str, startup_script: str) -> Any:
     network = tpu_v2.NetworkConfig(
-        network=request.network or "", subnetwork=request.subnetwork or "",
+        network=request.network or "",
+        subnetwork=request.subnetwork or "",
         enable_external_ips=not request.internal_ips,
-    )  # fmt: skip
+    )
     node = tpu_v2.Node(
         accelerator_type=request.accelerator_type,
         runtime_version=request.runtime_version,

@@ -12,8 +12,12 @@ def cost_of_forgetting(slices: Topology, lifetime: float) -> str:
     hours = lifetime / 3600
     chip_hours = slices.chips * hours
     price = _LIST_PRICE.get(slices.generation)
-    about = "" if price is None else (
-        f", about {chip_hours * price:,.0f} USD at {price} USD per chip and hour (list price of US "
-        "regions on demand; see cloud.google.com/tpu/pricing)"
-    )  # fmt: skip
+    about = (
+        ""
+        if price is None
+        else (
+            f", about {chip_hours * price:,.0f} USD at {price} USD per chip and hour (list price of "
+            "US regions on demand; see cloud.google.com/tpu/pricing)"
+        )
+    )
     return f"{slices.chips} chips for {hours:g} h are {chip_hours:,.0f} chip-hours{about}"

@@ -27,10 +27,16 @@ class Finding:
 
 
 def collect(
-    client: "Client", journal: Journal, tell: Callable[[str], None], *,
-    parents: Iterable[str] = (), dry_run: bool = False, pause: float = 1.0, unseen: float = 10.0,
+    client: "Client",
+    journal: Journal,
+    tell: Callable[[str], None],
+    *,
+    parents: Iterable[str] = (),
+    dry_run: bool = False,
+    pause: float = 1.0,
+    unseen: float = 10.0,
     timeout: float = 900.0,
-) -> list[Finding]:  # fmt: skip
+) -> list[Finding]:
     """Delete resources of pyreactant whose launcher is dead, or whose lifetime is over.
 
     Args:
@@ -62,9 +68,15 @@ def collect(
 
 
 def _of_journal(
-    client: "Client", journal: Journal, found: Entry, tell: Callable[[str], None], dry_run: bool,
-    pause: float, unseen: float, timeout: float,
-) -> Finding:  # fmt: skip
+    client: "Client",
+    journal: Journal,
+    found: Entry,
+    tell: Callable[[str], None],
+    dry_run: bool,
+    pause: float,
+    unseen: float,
+    timeout: float,
+) -> Finding:
     launcher = found.launcher()
     over = time.time() > found.asked + found.lifetime + _MARGIN
     if not over and found.kept:
@@ -78,8 +90,16 @@ def _of_journal(
     fresh = time.time() - found.asked < _IN_FLIGHT
     try:
         there = client.get(found.path) is not None
-        end_of_life(client, found.path, found.run, tell, first=fresh, unseen=unseen,
-                    timeout=timeout, pause=pause)  # fmt: skip
+        end_of_life(
+            client,
+            found.path,
+            found.run,
+            tell,
+            first=fresh,
+            unseen=unseen,
+            timeout=timeout,
+            pause=pause,
+        )
     except CloudError as error:
         return Finding(found.path, "failed", str(error))
     journal.forget(found.run)
@@ -87,9 +107,13 @@ def _of_journal(
 
 
 def _of_label(
-    client: "Client", found: Resource, tell: Callable[[str], None], dry_run: bool,
-    pause: float, timeout: float,
-) -> Finding:  # fmt: skip
+    client: "Client",
+    found: Resource,
+    tell: Callable[[str], None],
+    dry_run: bool,
+    pause: float,
+    timeout: float,
+) -> Finding:
     assert found.run is not None
     age = None if found.created is None else time.time() - found.created.timestamp()
     if age is None or found.lifetime is None or age < found.lifetime + _MARGIN:
@@ -97,16 +121,24 @@ def _of_label(
     if dry_run:
         return Finding(found.path, "left", "its lifetime is over; it would be deleted")
     try:
-        end_of_life(client, found.path, found.run, tell, first=False, unseen=0.0,
-                    timeout=timeout, pause=pause)  # fmt: skip
+        end_of_life(
+            client,
+            found.path,
+            found.run,
+            tell,
+            first=False,
+            unseen=0.0,
+            timeout=timeout,
+            pause=pause,
+        )
     except CloudError as error:
         return Finding(found.path, "failed", str(error))
     return Finding(found.path, "deleted", "its lifetime is over")
 
 
 def delete_ours(
-    client: "Client", journal: Journal, path: str, tell: Callable[[str], None], timeout: float,
-) -> None:  # fmt: skip
+    client: "Client", journal: Journal, path: str, tell: Callable[[str], None], timeout: float
+) -> None:
     """Delete one resource, provided that pyreactant made it.
 
     Raises:
@@ -120,8 +152,9 @@ def delete_ours(
     if found is None:
         tell(f"there is no {name}")
     else:
-        end_of_life(client, path, str(found.run), tell, first=False, unseen=0.0, timeout=timeout,
-                    pause=1.0)  # fmt: skip
+        end_of_life(
+            client, path, str(found.run), tell, first=False, unseen=0.0, timeout=timeout, pause=1.0
+        )
     for noted in journal.entries():
         if isinstance(noted, Entry) and noted.path == path and noted.launcher() != "alive":
             journal.forget(noted.run)

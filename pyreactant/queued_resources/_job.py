@@ -74,8 +74,9 @@ class Job:
         if unknown or not self.backends:
             raise InvalidArgumentError(
                 f"unknown backend {unknown[0]!r}; known are: {', '.join(BACKENDS)}"
-                if unknown else "name at least one backend"
-            )  # fmt: skip
+                if unknown
+                else "name at least one backend"
+            )
         for name, least in (("retries", 0), ("size", 1), ("devices", 0)):
             number = getattr(self, name)
             if number < least:
@@ -87,9 +88,12 @@ class Job:
 
 
 def run_job(
-    job: Job, client: "Client", journal: Journal, tell: Callable[[str], None],
+    job: Job,
+    client: "Client",
+    journal: Journal,
+    tell: Callable[[str], None],
     show: Callable[[str], None],
-) -> RunReport:  # fmt: skip
+) -> RunReport:
     """Do all of it; the slices are deleted however it ends, unless `job.kept`.
 
     Args:
@@ -127,9 +131,13 @@ def run_job(
 
 
 def _attempt(
-    job: Job, client: "Client", journal: Journal, folder: Path, tell: Callable[[str], None],
+    job: Job,
+    client: "Client",
+    journal: Journal,
+    folder: Path,
+    tell: Callable[[str], None],
     show: Callable[[str], None],
-) -> RunReport:  # fmt: skip
+) -> RunReport:
     run = secrets.token_hex(8)
     lease = Lease(client, job.request, run, journal, tell, kept=job.kept)
     started, began = utc(), time.monotonic()
@@ -143,8 +151,10 @@ def _attempt(
             tell(f"{job.request.name} is ACTIVE with {len(workers)} VMs")
             found = on_workers(job, workers, run, folder, lease.check, tell, show)
     except WorkerError as wrong:
-        error, worker = wrong, {"process": wrong.process, "host": str(wrong.worker),
-                                "log_tail": wrong.tail}  # fmt: skip
+        error, worker = (
+            wrong,
+            {"process": wrong.process, "host": str(wrong.worker), "log_tail": wrong.tail},
+        )
     except (PyReactantError, Interrupted) as wrong:
         error = wrong
     if error is None and found is not None:  # the slices are gone: this costs no more
@@ -152,10 +162,16 @@ def _attempt(
     assert error is not None
     code = 128 + error.number if isinstance(error, Interrupted) else _code(error)
     return RunReport(
-        cause=_cause(error), exit_code=code, summary=str(error), first_error=worker, processes=(),
-        seconds=round(time.monotonic() - began, 3), started=started, folder=str(folder),
+        cause=_cause(error),
+        exit_code=code,
+        summary=str(error),
+        first_error=worker,
+        processes=(),
+        seconds=round(time.monotonic() - began, 3),
+        started=started,
+        folder=str(folder),
         command=list(job.program),
-    )  # fmt: skip
+    )
 
 
 def _code(error: BaseException) -> int:

@@ -79,8 +79,10 @@ class Lease:
             if now - said > 60 or not said:
                 said = now
                 reason = f": {found.reason}" if found is not None and found.reason else ""
-                self.tell(f"{self.request.name} is {state or 'not seen yet'}, for "
-                          f"{now - since:.0f} s{reason}")  # fmt: skip
+                self.tell(
+                    f"{self.request.name} is {state or 'not seen yet'}, for "
+                    f"{now - since:.0f} s{reason}"
+                )
             if found is not None and found.state == READY:
                 workers = self.client.workers(self.request)
                 if len(workers) == self.request.topology.hosts:
@@ -147,15 +149,30 @@ class Lease:
             return
         if self.kept and self._seen:
             return
-        end_of_life(self.client, self.request.path, self.run, self.tell, first=not self._seen,
-                    unseen=self.unseen, timeout=self.deletion, pause=self.pause)  # fmt: skip
+        end_of_life(
+            self.client,
+            self.request.path,
+            self.run,
+            self.tell,
+            first=not self._seen,
+            unseen=self.unseen,
+            timeout=self.deletion,
+            pause=self.pause,
+        )
         self.journal.forget(self.run)
 
 
 def end_of_life(
-    client: "Client", path: str, run: str, tell: Callable[[str], None], *, first: bool,
-    unseen: float, timeout: float, pause: float,
-) -> None:  # fmt: skip
+    client: "Client",
+    path: str,
+    run: str,
+    tell: Callable[[str], None],
+    *,
+    first: bool,
+    unseen: float,
+    timeout: float,
+    pause: float,
+) -> None:
     """Delete a resource of one run, and wait until the API no longer knows it.
 
     A resource of the same name that another run, or somebody else, made is left alone.

@@ -24,9 +24,12 @@ if TYPE_CHECKING:
 
 _MARK = "pyreactant-command"
 _OURS = (
-    "-oBatchMode=yes", "-oConnectTimeout=10", "-oServerAliveInterval=3", "-oServerAliveCountMax=2",
+    "-oBatchMode=yes",
+    "-oConnectTimeout=10",
+    "-oServerAliveInterval=3",
+    "-oServerAliveCountMax=2",
     "-oLogLevel=ERROR",
-)  # fmt: skip
+)
 _GCLOUD = 180.0  # seconds
 
 
@@ -88,9 +91,14 @@ class Way:
 
 
 def command_on(
-    client: "Client", request: Request, way: Way, worker: int, command: Sequence[str], *,
+    client: "Client",
+    request: Request,
+    way: Way,
+    worker: int,
+    command: Sequence[str],
+    *,
     terminal: bool = False,
-) -> list[str]:  # fmt: skip
+) -> list[str]:
     """The argument list that runs a command on one worker.
 
     Args:
@@ -122,16 +130,23 @@ def _check_key(environ: Mapping[str, str]) -> None:
     if not os.path.exists(key):  # noqa: PTH110 - gcloud will make one
         return
     opened = subprocess.run(
-        ["ssh-keygen", "-y", "-P", "", "-f", key], stdin=subprocess.DEVNULL, capture_output=True,
-        check=False, timeout=20,
-    )  # fmt: skip
+        ["ssh-keygen", "-y", "-P", "", "-f", key],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        check=False,
+        timeout=20,
+    )
     if opened.returncode == 0:
         return
     public = f"{key}.pub"
     agent = subprocess.run(
-        ["ssh-add", "-T", public], stdin=subprocess.DEVNULL, capture_output=True, check=False,
-        timeout=20, env=dict(environ),
-    )  # fmt: skip
+        ["ssh-add", "-T", public],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        check=False,
+        timeout=20,
+        env=dict(environ),
+    )
     if agent.returncode:
         raise RequirementError(
             f"the ssh key {key} has a passphrase and no agent holds it; run: "
@@ -146,11 +161,18 @@ def _ask_gcloud(
     for node in dict.fromkeys(worker.node for worker in workers):
         where = f"{way.user}@{node}" if way.user else node
         base = [
-            "gcloud", "compute", "tpus", "tpu-vm", "ssh", where,
-            f"--project={request.project}", f"--zone={request.zone}", "--quiet",
+            "gcloud",
+            "compute",
+            "tpus",
+            "tpu-vm",
+            "ssh",
+            where,
+            f"--project={request.project}",
+            f"--zone={request.zone}",
+            "--quiet",
             *(["--internal-ip"] if request.internal_ips else []),
             *(f"--ssh-flag={flag}" for flag in way.flags),
-        ]  # fmt: skip
+        ]
         # The first call puts the key into the node's metadata. That a worker does not answer yet
         # is no error here: the agent on the VM may not have seen the key.
         _gcloud([*base, "--worker=0", "--command=true"], environ, may_fail=True)
@@ -169,9 +191,16 @@ def _ask_gcloud(
 def _gcloud(argv: list[str], environ: Mapping[str, str], *, may_fail: bool = False) -> str:
     try:
         done = subprocess.run(
-            argv, env=dict(environ), stdin=subprocess.DEVNULL, capture_output=True, text=True,
-            errors="replace", check=False, timeout=_GCLOUD, start_new_session=True,
-        )  # fmt: skip
+            argv,
+            env=dict(environ),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+            timeout=_GCLOUD,
+            start_new_session=True,
+        )
     except subprocess.TimeoutExpired:
         if may_fail:
             return ""

@@ -64,10 +64,13 @@ class Request:
 
     def __post_init__(self) -> None:
         for label, value in (
-            ("QR_ID", self.name), ("PROJECT", self.project), ("ZONE", self.zone),
-            ("RUNTIME_VERSION", self.runtime_version), ("NETWORK", self.network),
+            ("QR_ID", self.name),
+            ("PROJECT", self.project),
+            ("ZONE", self.zone),
+            ("RUNTIME_VERSION", self.runtime_version),
+            ("NETWORK", self.network),
             ("SUBNETWORK", self.subnetwork),
-        ):  # fmt: skip
+        ):
             if value is not None:
                 check_form(label, value)
         count = self.slice_count
@@ -150,9 +153,14 @@ def from_environment(environ: Mapping[str, str], **more: Any) -> Request:
         )
     runtime = environ.get("RUNTIME_VERSION") or topology(kind).runtime_version or ""
     return Request(
-        name=environ["QR_ID"], project=environ["PROJECT"], zone=environ["ZONE"],
-        accelerator_type=kind, runtime_version=runtime, slice_count=int(count), **more,
-    )  # fmt: skip
+        name=environ["QR_ID"],
+        project=environ["PROJECT"],
+        zone=environ["ZONE"],
+        accelerator_type=kind,
+        runtime_version=runtime,
+        slice_count=int(count),
+        **more,
+    )
 
 
 def check_form(label: str, value: str) -> None:

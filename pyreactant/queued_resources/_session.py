@@ -72,17 +72,23 @@ class Sessions:
     """
 
     def __init__(
-        self, commands: Mapping[Worker, Sequence[str]], folder: Path,
+        self,
+        commands: Mapping[Worker, Sequence[str]],
+        folder: Path,
         show: Callable[[Worker, str], None],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.commands, self._folder, self._show = commands, folder, show
         self.running: list[Session] = []
 
     def start(
-        self, name: str, command: Callable[[Worker], Sequence[str]],
-        given: Callable[[Worker], bytes | Path | None] = lambda _: None, *,
-        held: bool = False, out: Callable[[Worker], Path | None] = lambda _: None,
-    ) -> list[Session]:  # fmt: skip
+        self,
+        name: str,
+        command: Callable[[Worker], Sequence[str]],
+        given: Callable[[Worker], bytes | Path | None] = lambda _: None,
+        *,
+        held: bool = False,
+        out: Callable[[Worker], Path | None] = lambda _: None,
+    ) -> list[Session]:
         """Start it everywhere.
 
         Args:
@@ -100,24 +106,32 @@ class Sessions:
         return self.running
 
     def _one(
-        self, name: str, worker: Worker, command: Sequence[str], given: bytes | Path | None,
-        held: bool, out: Path | None,
-    ) -> Session:  # fmt: skip
+        self,
+        name: str,
+        worker: Worker,
+        command: Sequence[str],
+        given: bytes | Path | None,
+        held: bool,
+        out: Path | None,
+    ) -> Session:
         log = self._folder / f"{name}-{worker.node}-{worker.index}.log"
         argv = [*self.commands[worker], shlex.join(command)]  # ssh has a shell at the other end
         target: IO[bytes] | int = subprocess.PIPE if out is None else out.open("wb")
         process = subprocess.Popen(
-            argv, stdin=subprocess.PIPE, stdout=target,
+            argv,
+            stdin=subprocess.PIPE,
+            stdout=target,
             stderr=subprocess.STDOUT if out is None else subprocess.PIPE,
             start_new_session=True,  # Ctrl-C is for us; we end them
-        )  # fmt: skip
+        )
         if not isinstance(target, int):
             target.close()
         session = Session(worker, process, log)
         stream = process.stdout if out is None else process.stderr
         for work in (
-            lambda: self._read(session, stream), lambda: _feed(process.stdin, given, held)
-        ):  # fmt: skip
+            lambda: self._read(session, stream),
+            lambda: _feed(process.stdin, given, held),
+        ):
             thread = threading.Thread(target=work, daemon=True)
             thread.start()
             session.threads.append(thread)
@@ -137,9 +151,12 @@ class Sessions:
                     self._show(session.worker, text)
 
     def wait(
-        self, timeout: float | None, grace: float = 5.0,
-        look: Callable[[], None] = lambda: None, every: float = 10.0,
-    ) -> Session | None:  # fmt: skip
+        self,
+        timeout: float | None,
+        grace: float = 5.0,
+        look: Callable[[], None] = lambda: None,
+        every: float = 10.0,
+    ) -> Session | None:
         """Wait for all; once one is in trouble the others get `grace` seconds to end.
 
         Args:

@@ -31,9 +31,7 @@ def member(backend: str) -> list[str]:
     return ["-m", "pyreactant.crosscheck", f"../{_REQUEST}", f"../results/{backend}"]
 
 
-def verdict(
-    job: "Job", workers: Sequence[Worker], folder: Path, report: RunReport
-) -> RunReport:  # fmt: skip
+def verdict(job: "Job", workers: Sequence[Worker], folder: Path, report: RunReport) -> RunReport:
     """Put together what each VM wrote, check it, and compare the runtimes.
 
     Returns:

@@ -36,9 +36,14 @@ class WorkerError(PyReactantError, RuntimeError):
 
 
 def on_workers(
-    job: "Job", workers: Sequence[Worker], run: str, folder: Path, look: Callable[[], None],
-    tell: Callable[[str], None], show: Callable[[str], None],
-) -> RunReport:  # fmt: skip
+    job: "Job",
+    workers: Sequence[Worker],
+    run: str,
+    folder: Path,
+    look: Callable[[], None],
+    tell: Callable[[str], None],
+    show: Callable[[str], None],
+) -> RunReport:
     """Copy, install, run each runtime in turn, bring everything back.
 
     Args:
@@ -152,9 +157,10 @@ class _Steps:
         file = folder / f"report-{backend}.json"
         command = ["cat", f"{self.remote}/runs/{backend}/report.json"]
         first = Sessions(
-            {self.workers[0]: self.sessions.commands[self.workers[0]]}, folder / "logs",
+            {self.workers[0]: self.sessions.commands[self.workers[0]]},
+            folder / "logs",
             lambda *_: None,
-        )  # fmt: skip
+        )
         first.start("report", lambda _: command, out=lambda _: file)
         first.wait(30)
         return read_report(file)

@@ -27,9 +27,13 @@ def run(
     guarded = [sys.executable, "-I", "-S", str(_GUARD), *argv]
     with log.open("ab") as file:
         child = subprocess.Popen(  # noqa: S603 - no shell, and the guard is ours
-            guarded, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            env=environment, start_new_session=True,
-        )  # fmt: skip
+            guarded,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            start_new_session=True,
+        )
         try:
             assert child.stdout is not None
             for raw in child.stdout:

@@ -64,8 +64,11 @@ def julia_version(executable: str) -> str | None:
     try:
         ran = subprocess.run(  # noqa: S603 - the Julia that the user names
             [executable, "--version"],
-            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60,
-        )  # fmt: skip
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
     except (OSError, subprocess.TimeoutExpired, UnicodeDecodeError):
         return None
     found = re.match(r"julia version (\d+\.\d+\.\S+)", ran.stdout)

@@ -59,10 +59,7 @@ def parse(path: Path, text: str) -> dict[str, Any]:
 
 
 def edit(
-    path: Path,
-    text: str,
-    change: "Callable[[TOMLDocument | dict[str, Any]], object]",
-    by_hand: str,
+    path: Path, text: str, change: "Callable[[TOMLDocument | dict[str, Any]], object]", by_hand: str
 ) -> str:
     """The text after a change; its comments, order and spaces stay.
 

@@ -92,9 +92,13 @@ class Work:
         if code != 0 or "executable" not in answer:
             self._stages.done("asked", "", before)
             raise error_of(
-                "installing Julia and its packages", answer, self._log, start,
-                offline=self._state.offline, depot=first_depot(),
-            )  # fmt: skip
+                "installing Julia and its packages",
+                answer,
+                self._log,
+                start,
+                offline=self._state.offline,
+                depot=first_depot(),
+            )
         found = answer["executable"]
         result = {"executable": found, "version": check_version(found, julia_version(found))}
         with writing(self._project, _ADVICE):
@@ -109,18 +113,26 @@ class Work:
         with writing(self._project, _ADVICE):
             _record.remove(self._project)
         argv = [
-            resolved["executable"], f"--project={self._project}", "--startup-file=no",
-            str(_PRECOMPILE), str(self._state.request.package), str(self._answer),
-        ]  # fmt: skip
+            resolved["executable"],
+            f"--project={self._project}",
+            "--startup-file=no",
+            str(_PRECOMPILE),
+            str(self._state.request.package),
+            str(self._answer),
+        ]
         changes = {"JULIA_PKG_OFFLINE": "true"} if self._state.offline else {}
         code, answer, start = self._child("precompile", argv, changes)
         if "absent" in answer:
             return answer
         if code != 0 or "reactant" not in answer:
             raise error_of(
-                "compiling for Julia", {}, self._log, start,
-                offline=self._state.offline, depot=first_depot(),
-            )  # fmt: skip
+                "compiling for Julia",
+                {},
+                self._log,
+                start,
+                offline=self._state.offline,
+                depot=first_depot(),
+            )
         self._check(answer)
         key = self._state.precompile_key()
         assert key is not None

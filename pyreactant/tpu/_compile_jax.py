@@ -134,9 +134,12 @@ def _compile_module(module: Any, devices: list[Any]) -> Any:
 
 def _bytes(memory: Any) -> dict[str, int]:
     kinds = {
-        "arguments": "argument", "outputs": "output", "temporaries": "temp",
-        "code": "generated_code", "alias": "alias",
-    }  # fmt: skip
+        "arguments": "argument",
+        "outputs": "output",
+        "temporaries": "temp",
+        "code": "generated_code",
+        "alias": "alias",
+    }
     return {ours: getattr(memory, f"{theirs}_size_in_bytes") for ours, theirs in kinds.items()}
 
 

@@ -68,12 +68,19 @@ class Collective:
     def to_dict(self) -> dict[str, Any]:
         """Plain data for `json.dumps`."""
         return {
-            "op": self.op, "shape": self.shape, "bytes": self.bytes, "times": self.times,
-            "axes": list(self.axes), "whole_axes": self.whole,
-            "groups": [list(g) for g in self.groups], "pairs": [list(p) for p in self.pairs],
-            "channel": self.channel, "across_slices": self.across_slices, "note": self.note,
+            "op": self.op,
+            "shape": self.shape,
+            "bytes": self.bytes,
+            "times": self.times,
+            "axes": list(self.axes),
+            "whole_axes": self.whole,
+            "groups": [list(g) for g in self.groups],
+            "pairs": [list(p) for p in self.pairs],
+            "channel": self.channel,
+            "across_slices": self.across_slices,
+            "note": self.note,
             "wire_bytes": self.wire_bytes,
-        }  # fmt: skip
+        }
 
 
 def sent_bytes(found: Iterable[Collective]) -> int:

@@ -103,14 +103,22 @@ def plan(
     done, interrupted = _evaluate(pool, jobs, progress)
     name = program if isinstance(program, str) else program.name
     return Plan(
-        program=name, shapes=given, dtype=element.name, precision=precision,
-        topology=machine.topology, platform=machine.platform,
-        devices=machine.devices * machine.num_slices, hbm_bytes=machine.memory_bytes,
+        program=name,
+        shapes=given,
+        dtype=element.name,
+        precision=precision,
+        topology=machine.topology,
+        platform=machine.platform,
+        devices=machine.devices * machine.num_slices,
+        hbm_bytes=machine.memory_bytes,
         candidates=ranked([one for one in done if not one.reference]),
         reference=next((one for one in done if one.reference), None),
-        considered=found.considered, too_large=found.too_large, interrupted=interrupted,
-        peak_bytes=peak_of_children() or None, at_once=pool.at_once,
-    )  # fmt: skip
+        considered=found.considered,
+        too_large=found.too_large,
+        interrupted=interrupted,
+        peak_bytes=peak_of_children() or None,
+        at_once=pool.at_once,
+    )
 
 
 def _evaluate(
@@ -187,22 +195,37 @@ def _reference(product: Product, machine: Machine) -> Layout | None:
 
 
 def _evaluator(
-    machine: Machine, program: Program | str, shapes: tuple[tuple[int, ...], ...], dtype: str,
-    precision: str | None, cache: bool, timeout: float,
-) -> Callable[..., Candidate]:  # fmt: skip
+    machine: Machine,
+    program: Program | str,
+    shapes: tuple[tuple[int, ...], ...],
+    dtype: str,
+    precision: str | None,
+    cache: bool,
+    timeout: float,
+) -> Callable[..., Candidate]:
     if machine.topology is None:
         from ._plan_measure import measured
 
         return functools.partial(
-            measured, machine=machine, shapes=shapes, dtype=dtype, precision=precision,
+            measured,
+            machine=machine,
+            shapes=shapes,
+            dtype=dtype,
+            precision=precision,
             timeout=timeout,
-        )  # fmt: skip
+        )
     from ._plan_compile import compiled
 
     return functools.partial(
-        compiled, machine=machine, program=program, shapes=shapes, dtype=dtype,
-        precision=precision, cache=cache, timeout=timeout,
-    )  # fmt: skip
+        compiled,
+        machine=machine,
+        program=program,
+        shapes=shapes,
+        dtype=dtype,
+        precision=precision,
+        cache=cache,
+        timeout=timeout,
+    )
 
 
 def _nothing(found: Found, machine: Machine, shapes: tuple[tuple[int, ...], ...]) -> str:

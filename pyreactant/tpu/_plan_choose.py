@@ -26,8 +26,9 @@ def promising(seconds: np.ndarray, memory: np.ndarray, keep: int) -> list[int]:
     """
     points = {
         (float(f"{seconds[i]:.6g}"), float(f"{memory[i]:.6g}")): int(i)
-        for i in reversed(range(len(seconds))) if np.isfinite(seconds[i] + memory[i])
-    }  # fmt: skip
+        for i in reversed(range(len(seconds)))
+        if np.isfinite(seconds[i] + memory[i])
+    }
     order = [points[point] for point in sorted(points)]
     chosen: set[int] = set()
     left = order

@@ -37,16 +37,24 @@ def compiled(
     """
     assert machine.topology is not None
     common: dict[str, Any] = {
-        "topology": machine.topology, "precision": precision, "cache": cache, "timeout": timeout,
+        "topology": machine.topology,
+        "precision": precision,
+        "cache": cache,
+        "timeout": timeout,
         "alternatives": False,
-    }  # fmt: skip
+    }
     try:
         if program == "matmul":
             (m, k), (_, n) = shapes
             report = preflight(
-                size=(m, k, n), dtype=dtype, mesh=layout.mesh, spec=layout.specs[0],
-                y_spec=layout.specs[1], out_spec=layout.out_spec, **common,
-            )  # fmt: skip
+                size=(m, k, n),
+                dtype=dtype,
+                mesh=layout.mesh,
+                spec=layout.specs[0],
+                y_spec=layout.specs[1],
+                out_spec=layout.out_spec,
+                **common,
+            )
         else:
             arguments = [
                 Aval(shape, as_dtype(dtype), NamedSharding(layout.mesh, spec))
@@ -64,9 +72,12 @@ def _candidate(layout: Layout, machine: Machine, report: Preflight, reference: b
     memory = report.bytes_per_device
     if not report.fits or memory is None or report.roofline is None:
         return Candidate(
-            layout=layout, fits=False, trouble=report.refusal.partition("\n")[0],
-            bytes_per_device=None if memory is None else memory.total, reference=reference,
-        )  # fmt: skip
+            layout=layout,
+            fits=False,
+            trouble=report.refusal.partition("\n")[0],
+            bytes_per_device=None if memory is None else memory.total,
+            reference=reference,
+        )
     links = link_seconds(report.collectives, layout.mesh, machine)
     return Candidate(
         layout=layout,

@@ -45,16 +45,23 @@ def product_layouts(product: Product, machine: Machine, keep: int) -> Found:
         cut = {name: array[:, fits] for name, array in cut.items()}
         considered += cut["x"].shape[1]
         found = costs(product, sizes, cut, machine.speeds(len(sizes)))
-        held = found.memory if machine.memory_bytes is None else np.where(
-            found.memory > machine.memory_bytes, np.inf, found.memory
-        )  # fmt: skip
+        held = (
+            found.memory
+            if machine.memory_bytes is None
+            else np.where(found.memory > machine.memory_bytes, np.inf, found.memory)
+        )
         too_large += int(np.isinf(held).sum())
         held = np.where(regular(cut), held, np.inf)
         for index in promising(found.seconds, held, 4 * keep):
             roles = tuple(
-                (int(cut["x"][a, index]), int(cut["y"][a, index]), int(cut["c"][a, index]),
-                 int(found.loops[a, index])) for a in range(len(sizes))
-            )  # fmt: skip
+                (
+                    int(cut["x"][a, index]),
+                    int(cut["y"][a, index]),
+                    int(cut["c"][a, index]),
+                    int(found.loops[a, index]),
+                )
+                for a in range(len(sizes))
+            )
             key = _same(sizes, roles, len(outer))
             entry = sizes, roles, float(found.seconds[index]), float(held[index])
             if key not in best or entry[2] < best[key][2]:
@@ -66,8 +73,9 @@ def product_layouts(product: Product, machine: Machine, keep: int) -> Found:
     layouts = [_best_order(product, machine, *entries[i][:2]) for i in chosen]
     order = promising(
         np.array([one.seconds for one in layouts]),
-        np.array([one.memory_bytes for one in layouts]), keep,
-    )  # fmt: skip
+        np.array([one.memory_bytes for one in layouts]),
+        keep,
+    )
     return Found(tuple(layouts[i] for i in order), considered, too_large)
 
 
@@ -129,9 +137,15 @@ def _layout(product: Product, machine: Machine, mesh: Mesh, roles: Sequence[Role
         inside = max(inside, _loads(machine.topology, mesh).seconds(busy, machine.link_bandwidth))
     x, y, c = specs_of(mesh, roles)
     return Layout(
-        mesh, (x, y), c, float(found.memory[0]), sum(received), float(found.local[0]), inside,
+        mesh,
+        (x, y),
+        c,
+        float(found.memory[0]),
+        sum(received),
+        float(found.local[0]),
+        inside,
         sum(received[:outer]) / machine.slice_bandwidth,
-    )  # fmt: skip
+    )
 
 
 def layout_of(
@@ -147,9 +161,15 @@ def layout_of(
         roles.append((x, y, c, NONE))
     found = _layout(product, machine, mesh, roles)
     return Layout(
-        mesh, specs, out_spec, found.memory_bytes, found.received_bytes, found.local_seconds,
-        found.link_seconds, found.slice_seconds,
-    )  # fmt: skip
+        mesh,
+        specs,
+        out_spec,
+        found.memory_bytes,
+        found.received_bytes,
+        found.local_seconds,
+        found.link_seconds,
+        found.slice_seconds,
+    )
 
 
 def _axes(entry: Axes) -> tuple[str, ...]:

@@ -35,17 +35,33 @@ def measured(
         RequirementError: The platform, or so many devices, are not here.
     """
     candidate = Candidate(
-        layout=layout, bytes_per_device=layout.memory_bytes,
-        sent_bytes=layout.received_bytes, reference=reference,
-    )  # fmt: skip
+        layout=layout,
+        bytes_per_device=layout.memory_bytes,
+        sent_bytes=layout.received_bytes,
+        reference=reference,
+    )
     (m, k), (_, n) = shapes
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder, "report.json")
         argv = [
-            sys.executable, "-m", "pyreactant", "matmul", "--m", f"{m}", "--k", f"{k}",
-            "--n", f"{n}", "--dtype", dtype, "--platform", machine.platform,
-            "--report", str(report), *candidate.flags(),
-        ]  # fmt: skip
+            sys.executable,
+            "-m",
+            "pyreactant",
+            "matmul",
+            "--m",
+            f"{m}",
+            "--k",
+            f"{k}",
+            "--n",
+            f"{n}",
+            "--dtype",
+            dtype,
+            "--platform",
+            machine.platform,
+            "--report",
+            str(report),
+            *candidate.flags(),
+        ]
         argv += ["--cpu-devices", f"{machine.devices}"] if machine.platform == "cpu" else []
         argv += ["--precision", precision] if precision else []
         try:
@@ -58,16 +74,23 @@ def measured(
             return _failed(candidate, _last(ran.stderr) or f"exit code {ran.returncode}")
         seconds = json.loads(report.read_text())["seconds"]
     return Candidate(
-        layout=layout, seconds=statistics.median(seconds), bytes_per_device=layout.memory_bytes,
-        sent_bytes=layout.received_bytes, reference=reference,
-    )  # fmt: skip
+        layout=layout,
+        seconds=statistics.median(seconds),
+        bytes_per_device=layout.memory_bytes,
+        sent_bytes=layout.received_bytes,
+        reference=reference,
+    )
 
 
 def _run(argv: list[str], timeout: float) -> "subprocess.CompletedProcess[str]":
     child = subprocess.Popen(  # noqa: S603 - our own module, by this Python
-        argv, env=_environment(), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
+        argv,
+        env=_environment(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
     _running.add(child)
     try:
         _, said = child.communicate(timeout=timeout)

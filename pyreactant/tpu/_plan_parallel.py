@@ -94,9 +94,11 @@ def _cgroup() -> Iterator[int]:
     """What limits of cgroups (version 2, and version 1) leave; nothing where there are none."""
     for limit, used in (
         ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
-        ("/sys/fs/cgroup/memory/memory.limit_in_bytes",
-         "/sys/fs/cgroup/memory/memory.usage_in_bytes"),
-    ):  # fmt: skip
+        (
+            "/sys/fs/cgroup/memory/memory.limit_in_bytes",
+            "/sys/fs/cgroup/memory/memory.usage_in_bytes",
+        ),
+    ):
         try:
             texts = [Path(path).read_text().strip() for path in (limit, used)]
         except OSError:

@@ -188,10 +188,22 @@ class Plan:
             return {}
         x, y = self.best.texts()[:2]
         words = [
-            "pyreactant", "crosscheck", "matmul", *sizes, "--dtype", self.dtype, "--platform",
-            "cpu", "--processes", "1", "--devices-per-process", str(self.devices), *flags[:2],
-            "--spec", f"{x};{y}",
-        ]  # fmt: skip
+            "pyreactant",
+            "crosscheck",
+            "matmul",
+            *sizes,
+            "--dtype",
+            self.dtype,
+            "--platform",
+            "cpu",
+            "--processes",
+            "1",
+            "--devices-per-process",
+            str(self.devices),
+            *flags[:2],
+            "--spec",
+            f"{x};{y}",
+        ]
         return {"crosscheck": shlex.join(words)}
 
     def _sizes(self) -> list[str]:

@@ -81,17 +81,21 @@ def preflight(
         if size is None:
             raise InvalidArgumentError("give size= of the product (--size, or --m, --k and --n)")
         request = _matmul_request(
-            found, size=size, dtype=dtype, mesh=mesh, spec=spec, y_spec=y_spec, out_spec=out_spec,
-            precision=precision, backend=backend,
-        )  # fmt: skip
+            found,
+            size=size,
+            dtype=dtype,
+            mesh=mesh,
+            spec=spec,
+            y_spec=y_spec,
+            out_spec=out_spec,
+            precision=precision,
+            backend=backend,
+        )
     else:
         _refuse(
-            "has arguments with shardings",
-            size=size, mesh=mesh, y_spec=y_spec, out_spec=out_spec,
-        )  # fmt: skip
-        request = _request(
-            chosen or MATMUL, args, found, out_sharding, precision, static, backend
-        )  # fmt: skip
+            "has arguments with shardings", size=size, mesh=mesh, y_spec=y_spec, out_spec=out_spec
+        )
+        request = _request(chosen or MATMUL, args, found, out_sharding, precision, static, backend)
     report = compile_request(request, cache=cache, timeout=timeout)
     if report.fits or not alternatives:
         return report
@@ -114,9 +118,14 @@ def _refuse(why: str, **options: Any) -> None:
 
 
 def _request(
-    program: Program, args: tuple[Any, ...], topology: Topology, out_sharding: Any,
-    precision: str | None, static: Mapping[str, Any] | None, backend: str,
-) -> Request:  # fmt: skip
+    program: Program,
+    args: tuple[Any, ...],
+    topology: Topology,
+    out_sharding: Any,
+    precision: str | None,
+    static: Mapping[str, Any] | None,
+    backend: str,
+) -> Request:
     avals = []
     for position, arg in enumerate(args):
         if not isinstance(getattr(arg, "sharding", None), NamedSharding):
@@ -127,7 +136,7 @@ def _request(
         avals.append(aval(arg.shape, arg.dtype, arg.sharding))
     request = Request(
         program, tuple(avals), topology, out_sharding, precision, static or {}, backend
-    )  # fmt: skip
+    )
     check(request)
     return request
 

@@ -72,11 +72,13 @@ def operands(avals: Sequence[Aval]) -> tuple[Operand, ...]:
     """Arguments as a report shows them."""
     return tuple(
         Operand(
-            a.shape, a.dtype.name, format_spec(a.sharding, len(a.shape)),
+            a.shape,
+            a.dtype.name,
+            format_spec(a.sharding, len(a.shape)),
             a.sharding.shard_shape(a.shape),
         )
         for a in avals
-    )  # fmt: skip
+    )
 
 
 def outputs_of(answer: Mapping[str, Any], mesh: Mesh) -> tuple[Operand, ...]:

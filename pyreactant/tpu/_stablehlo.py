@@ -16,13 +16,28 @@ from ._stablehlo_text import SDY, Tensor, closing, mesh, parts, results, tensor
 
 KNOWN_CUSTOM_CALLS = frozenset(
     (
-        "AllocateBuffer", "ApproxTopK", "Eigh", "LuDecomposition", "Qr",
-        "ProductOfElementaryHouseholderReflectors", "SPMDFullToShardShape",
-        "SPMDShardToFullShape", "Sharding", "annotate_device_placement", "tpu_custom_call",
-        "xla.sdy.FuncResultSharding", "xla.sdy.GlobalToLocalShape", "xla.sdy.LocalToGlobalShape",
-        "mhlo.topk", "mhlo.erf", "LayoutConstraint", "MoveToHost", "MoveToDevice", "TopK",
+        "AllocateBuffer",
+        "ApproxTopK",
+        "Eigh",
+        "LuDecomposition",
+        "Qr",
+        "ProductOfElementaryHouseholderReflectors",
+        "SPMDFullToShardShape",
+        "SPMDShardToFullShape",
+        "Sharding",
+        "annotate_device_placement",
+        "tpu_custom_call",
+        "xla.sdy.FuncResultSharding",
+        "xla.sdy.GlobalToLocalShape",
+        "xla.sdy.LocalToGlobalShape",
+        "mhlo.topk",
+        "mhlo.erf",
+        "LayoutConstraint",
+        "MoveToHost",
+        "MoveToDevice",
+        "TopK",
     )
-)  # fmt: skip
+)
 """Those that XLA for TPU handles: what JAX emits for it (``jax/_src/export/_export.py``, jax
 0.12.0.1), and what XLA's Shardy and StableHLO conversions make and read again."""
 

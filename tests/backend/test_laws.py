@@ -121,16 +121,8 @@ def test_from_process_local() -> None:
     [
         (lambda: pr.device_put(np.array([None]), XY), pr.DTypeError, "arrays of Python objects"),
         (lambda: pr.device_put(numbers((7, 8)), XY), pr.ShardingError, "dimension 0 of shape"),
-        (
-            lambda: pr.device_put(numbers((8,)), XY),
-            pr.ShardingError,
-            "has 2 entries but",
-        ),
-        (
-            lambda: pr.device_put(numbers((8, 8)), MESH),
-            pr.ShardingError,
-            "NamedSharding is n",
-        ),
+        (lambda: pr.device_put(numbers((8,)), XY), pr.ShardingError, "has 2 entries but"),
+        (lambda: pr.device_put(numbers((8, 8)), MESH), pr.ShardingError, "NamedSharding is n"),
         (lambda: pr.matmul_sharded(numbers((8, 8))), pr.InvalidArgumentError, "both x and y"),
         (
             lambda: pr.matmul_sharded(numbers((8, 4)), numbers((8, 4))),

@@ -86,10 +86,7 @@ def test_outputs_lie_on_the_mesh_that_was_given() -> None:
         np.testing.assert_array_equal(np.asarray(pr.matmul_sharded(c, a)), x @ x @ x)
         chosen = pr.compile(body("add_transposed"), a)(a)
         assert chosen.sharding.mesh == sharding.mesh
-        sums = pr.compile(
-            body("sums"), a,
-            out_sharding=pr.NamedSharding(sharding.mesh, ()),
-        )(a)  # fmt: skip
+        sums = pr.compile(body("sums"), a, out_sharding=pr.NamedSharding(sharding.mesh, ()))(a)
         assert [s.sharding.mesh for s in sums] == [sharding.mesh] * 2
 
 
@@ -113,10 +110,7 @@ def test_compiled_refuses_other_arguments() -> None:
     a = pr.device_put(numbers((8, 8)), XY)
     f = pr.compile(body("add_transposed"), a)
     for wrong, message in (
-        (
-            pr.device_put(numbers((4, 4)), XY),
-            r"for float32\[8, 8\] .* got float32\[4, 4\]",
-        ),
+        (pr.device_put(numbers((4, 4)), XY), r"for float32\[8, 8\] .* got float32\[4, 4\]"),
         (pr.device_put(numbers((8, 8), "int32"), XY), r"got int32\[8, 8\]"),
         (pr.device_put(numbers((8, 8)), pr.NamedSharding(MESH, ())), r"got .*Mesh.*, \(\)\)"),
         (numbers((8, 8)), "got a ndarray; place it with pyreactant.device_put first"),

@@ -13,8 +13,11 @@ from tests.unit.test_process_group_slurm import step
 def explain(*arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "pyreactant", "explain", *arguments],
-        env=environment(**settings), capture_output=True, text=True, timeout=60,
-    )  # fmt: skip
+        env=environment(**settings),
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
 
 
 def test_one_process() -> None:
@@ -48,9 +51,15 @@ def test_json() -> None:
     assert report["error"] is None
     names = [resolver["name"] for resolver in report["resolvers"]]
     assert names == [
-        "arguments", "environment", "Slurm", "Open MPI", "PMIx", "Cloud TPU on GKE",
-        "Cloud TPU metadata", "one process",
-    ]  # fmt: skip
+        "arguments",
+        "environment",
+        "Slurm",
+        "Open MPI",
+        "PMIx",
+        "Cloud TPU on GKE",
+        "Cloud TPU metadata",
+        "one process",
+    ]
     assert [r["name"] for r in report["resolvers"] if r["decides"]] == ["Slurm"]
     assert [r["name"] for r in report["resolvers"] if r["applies"]] == ["Slurm", "one process"]
     assert report["resolvers"][2]["saw"]["SLURM_PROCID"] == "1"
@@ -85,9 +94,12 @@ def test_a_trap_that_comes_too_late_is_shown() -> None:
 @pytest.mark.parametrize("arguments", [[], ["--json"]])
 def test_no_secret_is_shown(arguments: list[str]) -> None:
     ran = explain(
-        *arguments, PYREACTANT_SECRET="hush", PYREACTANT_SECRET_FILE="/hush",
-        http_proxy="http://me:hush@proxy:1", HTTPS_PROXY="http://me:hush@proxy:1",
-    )  # fmt: skip
+        *arguments,
+        PYREACTANT_SECRET="hush",
+        PYREACTANT_SECRET_FILE="/hush",
+        http_proxy="http://me:hush@proxy:1",
+        HTTPS_PROXY="http://me:hush@proxy:1",
+    )
     assert ran.returncode == 0, ran.stderr
     assert "hush" not in ran.stdout + ran.stderr
     assert "goes around the proxy of http_proxy, HTTPS_PROXY" in ran.stdout

@@ -90,8 +90,18 @@ def test_files_of_bfloat16(tmp_path: Path) -> None:
 
     x = np.arange(64).reshape(8, 8).astype(ml_dtypes.bfloat16)
     np.save(tmp_path / "x.npy", x)
-    ran = run("matmul", "--x", "x.npy", "--y", "x.npy", "--dtype", "bfloat16", "--out", "c.npy",
-              folder=tmp_path)  # fmt: skip
+    ran = run(
+        "matmul",
+        "--x",
+        "x.npy",
+        "--y",
+        "x.npy",
+        "--dtype",
+        "bfloat16",
+        "--out",
+        "c.npy",
+        folder=tmp_path,
+    )
     assert ran.returncode == 0, ran.stderr
     c = np.load(tmp_path / "c.npy").view(ml_dtypes.bfloat16)
     exact = x.astype(float) @ x.astype(float)
@@ -140,8 +150,12 @@ def test_zero_sizes(sizes: tuple[str, ...]) -> None:
 
 
 BAD = [
-    (["--size", "7"], 2, "dimension 0 of shape (7, 7) has size 7, which is not divisible by its "
-     "mesh axes x=2; use a size such as 6 or 8"),
+    (
+        ["--size", "7"],
+        2,
+        "dimension 0 of shape (7, 7) has size 7, which is not divisible by its "
+        "mesh axes x=2; use a size such as 6 or 8",
+    ),
     (["--size", "12", "--spec", "x+y,None"], 2, "divisible by its mesh axes x=2 * y=4 = 8; use a"),
     (["--mesh", "4x4"], 2, "needs 16 devices, at positions up to 15, but there are 8 (cpu)"),
     (["--mesh", "2x2"], 2, "uses 4 of 8 devices; use a mesh of 8, or name the devices"),
@@ -162,8 +176,11 @@ BAD = [
     (["--x", "x.npy", "--y", "no.npy"], 2, "no.npy: no such file; give a .npy file"),
     (["--x", "x.npy", "--y", "cut.npy"], 2, "cut.npy: not a whole .npy file (it is truncated)"),
     (["--x", "x.npy", "--y", "object.npy"], 2, "object.npy: holds Python objects"),
-    (["--x", "x.npy", "--y", "wide.npy"], 2, "x of shape (m, k) and y of shape (k, n) are needed, "
-     "got (8, 8) and (16, 8)"),
+    (
+        ["--x", "x.npy", "--y", "wide.npy"],
+        2,
+        "x of shape (m, k) and y of shape (k, n) are needed, got (8, 8) and (16, 8)",
+    ),
     (["--x", "x.npy", "--y", "double.npy"], 2, "must have one dtype, got float32 and float64"),
     (["--x", "x.npy", "--y", "x.npy", "--size", "8"], 2, "give sizes or files, not both"),
     (["--out", "x.npy"], 2, "x.npy: exists already; give another name, or --overwrite"),
@@ -176,7 +193,7 @@ BAD = [
     (["--cpu-devices", "0"], 2, "num_cpu_devices must be 1 or more, got 0"),
     (["--repeat", "-1"], 2, "repeat must be 0 or more, got -1"),
     (["--sise", "8"], 2, "No such option"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("arguments", "code", "message"), BAD, ids=[" ".join(b[0]) for b in BAD])
@@ -262,8 +279,26 @@ def test_arrays_larger_than_the_memory_of_a_process(tmp_path: Path) -> None:
         "os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:2])\n"
         "resource.setrlimit(resource.RLIMIT_DATA, (1024 * 2**20,) * 2)\nc.main()\n"
     )
-    argv = [sys.executable, "-c", code, "matmul", "--x", "x.npy", "--y", "y.npy", "--out", "c.npy",
-            "--mesh", "4", "--spec", "x", "--y-spec", "None,None", "--repeat", "0"]  # fmt: skip
+    argv = [
+        sys.executable,
+        "-c",
+        code,
+        "matmul",
+        "--x",
+        "x.npy",
+        "--y",
+        "y.npy",
+        "--out",
+        "c.npy",
+        "--mesh",
+        "4",
+        "--spec",
+        "x",
+        "--y-spec",
+        "None,None",
+        "--repeat",
+        "0",
+    ]
     finished = spawn([argv] * 4, run_environments(4, 1), tmp_path, 200)
     assert [f.code for f in finished] == [0] * 4, logs(finished)
     c = np.load(tmp_path / "c.npy")
@@ -281,8 +316,21 @@ def test_two_processes_read_and_write_their_blocks(tmp_path: Path) -> None:
     x = np.random.default_rng(0).integers(-9, 9, (16, 24)).astype(np.float32)
     np.save(tmp_path / "x.npy", x)
     np.save(tmp_path / "y.npy", np.ascontiguousarray(x.T))
-    argv = [sys.executable, "-m", "pyreactant", "matmul", "--x", "x.npy", "--y", "y.npy",
-            "--out", "c.npy", "--mesh", "2x2", "--json"]  # fmt: skip
+    argv = [
+        sys.executable,
+        "-m",
+        "pyreactant",
+        "matmul",
+        "--x",
+        "x.npy",
+        "--y",
+        "y.npy",
+        "--out",
+        "c.npy",
+        "--mesh",
+        "2x2",
+        "--json",
+    ]
     finished = spawn([argv] * 2, run_environments(2, 2), tmp_path, 90)
     assert [f.code for f in finished] == [0, 0], logs(finished)
     np.testing.assert_array_equal(np.load(tmp_path / "c.npy"), x @ x.T)
@@ -309,15 +357,23 @@ def test_file_missing_on_one_process_ends_both(tmp_path: Path) -> None:
 
 
 def test_process_index_out_of_range() -> None:
-    ran = run("matmul", PYREACTANT_NUM_PROCESSES="2", PYREACTANT_PROCESS_INDEX="2",
-              PYREACTANT_COORDINATOR_ADDRESS=f"127.0.0.1:{free_port()}")  # fmt: skip
+    ran = run(
+        "matmul",
+        PYREACTANT_NUM_PROCESSES="2",
+        PYREACTANT_PROCESS_INDEX="2",
+        PYREACTANT_COORDINATOR_ADDRESS=f"127.0.0.1:{free_port()}",
+    )
     assert ran.returncode == 2
     assert "process_index must be from 0 to 1 with num_processes=2, got 2" in ran.stderr
 
 
 def test_unresolvable_coordinator() -> None:
-    ran = run("matmul", PYREACTANT_NUM_PROCESSES="2", PYREACTANT_PROCESS_INDEX="1",
-              PYREACTANT_COORDINATOR_ADDRESS="no-such-host.invalid:1234")  # fmt: skip
+    ran = run(
+        "matmul",
+        PYREACTANT_NUM_PROCESSES="2",
+        PYREACTANT_PROCESS_INDEX="1",
+        PYREACTANT_COORDINATOR_ADDRESS="no-such-host.invalid:1234",
+    )
     assert ran.returncode == 4
     assert "the host 'no-such-host.invalid' does not resolve here" in ran.stderr
     assert "Traceback" not in ran.stderr

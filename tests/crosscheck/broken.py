@@ -162,10 +162,18 @@ class Broken(AbstractBackend):
             shapes = [aval.shape for aval in avals]
             outs = _listed(executable.run(*values))
             call = Call(
-                self._case, given, asked, shapes, program, static, outs,
-                lambda *those: _listed(executable.run(*those)), self._real.addressable_shards,
-                place, self._previous,
-            )  # fmt: skip
+                self._case,
+                given,
+                asked,
+                shapes,
+                program,
+                static,
+                outs,
+                lambda *those: _listed(executable.run(*those)),
+                self._real.addressable_shards,
+                place,
+                self._previous,
+            )
             blocks = self._mutant.blocks(call)
             self._previous = call.blocks(outs)
             found = [

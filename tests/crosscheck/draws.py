@@ -29,10 +29,17 @@ class Draw:
 
     def run(self) -> Diagnosis:
         """Run it, and check it."""
-        return diagnosis_of(run_case(
-            self.case, size=self.size, dtype=self.dtype, seed=self.seed, mesh=self.mesh,
-            layout=self.layout, calls=1,
-        ))  # fmt: skip
+        return diagnosis_of(
+            run_case(
+                self.case,
+                size=self.size,
+                dtype=self.dtype,
+                seed=self.seed,
+                mesh=self.mesh,
+                layout=self.layout,
+                calls=1,
+            )
+        )
 
     def __str__(self) -> str:
         return (
@@ -53,9 +60,13 @@ def draws(seed: int, devices: int) -> Iterator[Draw]:
         if not layouts:
             continue
         yield Draw(
-            case, size, str(random.choice(case.dtypes)), mesh,
-            layouts[random.integers(len(layouts))], int(random.integers(2**31)),
-        )  # fmt: skip
+            case,
+            size,
+            str(random.choice(case.dtypes)),
+            mesh,
+            layouts[random.integers(len(layouts))],
+            int(random.integers(2**31)),
+        )
 
 
 def _mesh(random: np.random.Generator, devices: int) -> pr.Mesh:

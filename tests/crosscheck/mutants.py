@@ -174,9 +174,9 @@ class ShortOperands(Mutant):
         def rounds(arg: np.ndarray) -> bool:
             return arg.dtype.kind == "f" and arg.itemsize > short.itemsize
 
-        return call.again([
-            arg.astype(short).astype(arg.dtype) if rounds(arg) else arg for arg in args
-        ])  # fmt: skip
+        return call.again(
+            [arg.astype(short).astype(arg.dtype) if rounds(arg) else arg for arg in args]
+        )
 
 
 class Stale(Mutant):
@@ -229,9 +229,10 @@ class Halo(Mutant):
                     raise NotApplicableError
                 whole = call.whole()[0]
                 moved = np.take(
-                    whole, np.clip(np.arange(shape[beside[0]]) + self._by, 0, shape[beside[0]] - 1),
+                    whole,
+                    np.clip(np.arange(shape[beside[0]]) + self._by, 0, shape[beside[0]] - 1),
                     axis=beside[0],
-                )  # fmt: skip
+                )
                 own = tuple(s if d == beside[0] else slice(None) for d, s in enumerate(index))
                 moved[own] = whole[own]
                 there = call.again([moved])[output]

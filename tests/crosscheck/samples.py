@@ -17,18 +17,33 @@ def blocks(plan: ArrayPlan, ratio: float, wrong: Sequence[int] = ()) -> tuple[Bl
     found = []
     for device, index in plan.sharding.devices_indices_map(plan.shape).items():
         good: dict[str, Any] = {
-            "array": "output 0", "device": device, "process": device // 4, "method": "oracle",
-            "index": plain_index(index), "expected_index": plain_index(index),
-        }  # fmt: skip
+            "array": "output 0",
+            "device": device,
+            "process": device // 4,
+            "method": "oracle",
+            "index": plain_index(index),
+            "expected_index": plain_index(index),
+        }
         part = ratio * (1 + device) / 9
         if device not in wrong:
             found.append(BlockVerdict(**good, error=1e-6 * part, allowed=1e-6, ratio=part, ulps=3))
             continue
         worst = {"element": [3, 130], "got": 1.25, "expected": 7.5, "allowed": 1e-6}
-        found.append(BlockVerdict(
-            **good, passed=False, error=6.25, allowed=1e-6, ratio=6.25e6, ulps=9e6, wrong=4000,
-            relative_norm=0.7, worst=worst, kinds=(Kind.TRANSPOSED,), text="a transposed block",
-        ))  # fmt: skip
+        found.append(
+            BlockVerdict(
+                **good,
+                passed=False,
+                error=6.25,
+                allowed=1e-6,
+                ratio=6.25e6,
+                ulps=9e6,
+                wrong=4000,
+                relative_norm=0.7,
+                worst=worst,
+                kinds=(Kind.TRANSPOSED,),
+                text="a transposed block",
+            )
+        )
     return tuple(found)
 
 
@@ -41,24 +56,59 @@ def row(name: str, runtimes: Sequence[str], number: int = 1, wrong: Sequence[int
         ratio = 0.0 if number % 5 == 0 else 0.9 / 3**number * (place + 1)
         found = blocks(plan, ratio, bad)
         text = f"{name} on {runtime}: transposed block: process 0, device {bad[0]}" if bad else ""
-        results.append(Result(
-            runtime, "wrong" if bad else "right", "transposed block" if bad else "", text, 0,
-            "oracle", error=max(b.error for b in found), allowed=1e-6,
-            ratio=max(b.ratio for b in found), ulps=max(b.ulps for b in found),
-            seconds={"compile": 0.2 + place, "call": 1e-3 * 1.7**number, "check": 0.1},
-            blocks=found,
-        ))  # fmt: skip
+        results.append(
+            Result(
+                runtime,
+                "wrong" if bad else "right",
+                "transposed block" if bad else "",
+                text,
+                0,
+                "oracle",
+                error=max(b.error for b in found),
+                allowed=1e-6,
+                ratio=max(b.ratio for b in found),
+                ulps=max(b.ulps for b in found),
+                seconds={"compile": 0.2 + place, "call": 1e-3 * 1.7**number, "check": 0.1},
+                blocks=found,
+            )
+        )
     pairs = tuple(
-        Pair(runtimes[0], other, not wrong, "transposed block" if wrong else "",
-             "DIFFER" if wrong else "agree", 1e-6, 2e-6, 2.0, 1e-7, 8)
+        Pair(
+            runtimes[0],
+            other,
+            not wrong,
+            "transposed block" if wrong else "",
+            "DIFFER" if wrong else "agree",
+            1e-6,
+            2e-6,
+            2.0,
+            1e-7,
+            8,
+        )
         for other in runtimes[1:]
-    )  # fmt: skip
-    problem = {"size": 512, "dtype": "float32", "seed": 0, "mesh": MESH.to_dict(),
-               "in_specs": [["x", "y"], ["x", "y"]], "out_specs": [["x", "y"]]}  # fmt: skip
+    )
+    problem = {
+        "size": 512,
+        "dtype": "float32",
+        "seed": 0,
+        "mesh": MESH.to_dict(),
+        "in_specs": [["x", "y"], ["x", "y"]],
+        "out_specs": [["x", "y"]],
+    }
     plans = {"input 0": plan, "input 1": plan, "output 0": plan}
     bytes_received = None if number % 4 == 0 else 1000 * 2**number
-    return Row(name, "what it computes", True, number % 5 == 0, problem, "highest", bytes_received,
-               plans, tuple(results), pairs)  # fmt: skip
+    return Row(
+        name,
+        "what it computes",
+        True,
+        number % 5 == 0,
+        problem,
+        "highest",
+        bytes_received,
+        plans,
+        tuple(results),
+        pairs,
+    )
 
 
 def report(
@@ -71,16 +121,34 @@ def report(
         row(name, runtimes, number, wrong if number == 1 else ())
         for number, name in enumerate(names, 1)
     ]
-    devices = [{"position": i, "process_index": i // 4, "id": i, "platform": "cpu", "kind": "cpu"}
-               for i in range(8)]  # fmt: skip
-    ended = {"cause": "done", "exit_code": 0, "summary": "all processes ended well",
-             "seconds": 12.5, "started": "2026-01-02T03:04:05+00:00", "command": ["-m", "x"],
-             "git": {"commit": "0123456789abcdef", "changed_files": ["a.py", "b.py"]}}  # fmt: skip
+    devices = [
+        {"position": i, "process_index": i // 4, "id": i, "platform": "cpu", "kind": "cpu"}
+        for i in range(8)
+    ]
+    ended = {
+        "cause": "done",
+        "exit_code": 0,
+        "summary": "all processes ended well",
+        "seconds": 12.5,
+        "started": "2026-01-02T03:04:05+00:00",
+        "command": ["-m", "x"],
+        "git": {"commit": "0123456789abcdef", "changed_files": ["a.py", "b.py"]},
+    }
     runs = [
-        RunFacts(name, name, "cpu", f"/out/{name}", 2, ("one", "two"), tuple(devices),
-                 {"python": "3.12.1", "jax": "0.12.0", "XLA_FLAGS": "--xla_a=<1>"}, ended,
-                 {"0": "a log with <tags> & signs\nsecond line", "1": ""})
+        RunFacts(
+            name,
+            name,
+            "cpu",
+            f"/out/{name}",
+            2,
+            ("one", "two"),
+            tuple(devices),
+            {"python": "3.12.1", "jax": "0.12.0", "XLA_FLAGS": "--xla_a=<1>"},
+            ended,
+            {"0": "a log with <tags> & signs\nsecond line", "1": ""},
+        )
         for name in runtimes
-    ]  # fmt: skip
-    return Report(tuple(rows), tuple(runs), {"reactant": "run: pyreactant setup"},
-                  "2026-01-02T03:04:06+00:00")  # fmt: skip
+    ]
+    return Report(
+        tuple(rows), tuple(runs), {"reactant": "run: pyreactant setup"}, "2026-01-02T03:04:06+00:00"
+    )

@@ -72,10 +72,25 @@ def test_times_and_plans_are_told(product: CaseRun) -> None:
 
 def test_verdicts_survive_json() -> None:
     verdict = BlockVerdict(
-        "output 0", 3, 1, [[0, 4]], [[4, 8]], False, "oracle", 1.0, 0.0, float("inf"), 2.0,
-        float("nan"), 3, 0, {"element": [1], "got": "1.0", "expected": "2.0", "allowed": 0.0},
-        (Kind.TRANSPOSED, Kind.PERMUTED), [[[4, 8]]], "why",
-    )  # fmt: skip
+        "output 0",
+        3,
+        1,
+        [[0, 4]],
+        [[4, 8]],
+        False,
+        "oracle",
+        1.0,
+        0.0,
+        float("inf"),
+        2.0,
+        float("nan"),
+        3,
+        0,
+        {"element": [1], "got": "1.0", "expected": "2.0", "allowed": 0.0},
+        (Kind.TRANSPOSED, Kind.PERMUTED),
+        [[[4, 8]]],
+        "why",
+    )
     back = BlockVerdict.from_dict(json.loads(json.dumps(verdict.to_dict())))
     assert np.isnan(back.relative_norm)
     assert replace(back, relative_norm=0.0) == replace(verdict, relative_norm=0.0)
@@ -295,8 +310,9 @@ def test_exact_values_are_compared_bit_by_bit() -> None:
     assert compare(np.array([-0.0, np.nan, 3.0, 2.0], np.float32), same).wrong == 1
     numbers = compare(np.array([1, 5], np.int8), Expected(np.array([1, 4]), None), (10,))
     assert (numbers.wrong, numbers.worst) == (
-        1, {"element": [11], "got": "5", "expected": "4", "allowed": 0.0},
-    )  # fmt: skip
+        1,
+        {"element": [11], "got": "5", "expected": "4", "allowed": 0.0},
+    )
 
 
 def test_a_process_without_blocks_has_nothing_to_compare(product: CaseRun) -> None:

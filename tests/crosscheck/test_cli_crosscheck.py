@@ -49,8 +49,19 @@ def test_crosscheck(tmp_path: Path) -> None:
 
 
 def test_what_is_wrong_is_exit_code_5(tmp_path: Path) -> None:
-    ran = run("crosscheck", "tests.crosscheck.user_programs:wrong", "--size", "8", "--json",
-              "--html", "page.html", "--out", "out", *SMALL, folder=tmp_path)  # fmt: skip
+    ran = run(
+        "crosscheck",
+        "tests.crosscheck.user_programs:wrong",
+        "--size",
+        "8",
+        "--json",
+        "--html",
+        "page.html",
+        "--out",
+        "out",
+        *SMALL,
+        folder=tmp_path,
+    )
     assert ran.returncode == 5, ran.stderr
     assert "Traceback" not in ran.stderr
     report = json.loads(ran.stdout)
@@ -67,14 +78,28 @@ def test_list() -> None:
 
 def test_request(tmp_path: Path) -> None:
     """For processes that another launcher starts, as main.sbatch does."""
-    ran = run("crosscheck", "matmul", "--size", "8", "--spec", "x,y;x,y", "--mesh", "2x1",
-              "--request", "request.json", folder=tmp_path)  # fmt: skip
+    ran = run(
+        "crosscheck",
+        "matmul",
+        "--size",
+        "8",
+        "--spec",
+        "x,y;x,y",
+        "--mesh",
+        "2x1",
+        "--request",
+        "request.json",
+        folder=tmp_path,
+    )
     assert ran.returncode == 0, ran.stderr
     member = ["-m", "pyreactant.crosscheck", "request.json", "out"]
     done = subprocess.run(
-        [sys.executable, *member], cwd=tmp_path, capture_output=True, text=True,
+        [sys.executable, *member],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
         env=environment(PYREACTANT_PLATFORM="cpu", PYREACTANT_NUM_CPU_DEVICES="2"),
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stderr
     ran = run("compare", "out", folder=tmp_path)
     assert ran.returncode == 0, ran.stderr
@@ -83,8 +108,9 @@ def test_request(tmp_path: Path) -> None:
 
 def test_compare(runs: Path, tmp_path: Path) -> None:
     changed = copy(runs, tmp_path)
-    ran = run("compare", str(runs / "jax"), str(runs / "standin"), "--html", "c.html",
-              folder=tmp_path)  # fmt: skip
+    ran = run(
+        "compare", str(runs / "jax"), str(runs / "standin"), "--html", "c.html", folder=tmp_path
+    )
     assert ran.returncode == 0, ran.stderr
     assert "right on jax and standin" in ran.stdout
     assert "page: c.html" in ran.stdout
@@ -111,7 +137,7 @@ BAD = [
     ([], "--out", "taken", 2, "taken: exists and is not empty; name another folder"),
     ([], "--backends", "absent", 2, "unknown backend 'absent'; known are: auto, jax"),
     (["matmull"], "--seed", "1", 2, "did you mean 'matmul'"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("programs", "option", "value", "code", "message"), BAD)
@@ -132,8 +158,9 @@ def test_bad_input(
 def test_reactant_without_julia(backends: str, tmp_path: Path) -> None:
     """Exit code 3 and how to get it, before anything runs; auto goes on with what is here."""
     settings = {
-        "PYTHON_JULIACALL_EXE": str(tmp_path / "julia"), "PYTHON_JULIACALL_PROJECT": str(tmp_path),
-    }  # fmt: skip
+        "PYTHON_JULIACALL_EXE": str(tmp_path / "julia"),
+        "PYTHON_JULIACALL_PROJECT": str(tmp_path),
+    }
     ran = run("crosscheck", "--backends", backends, "--size", "8", folder=tmp_path, **settings)
     assert ran.returncode == 3, ran.stderr
     assert "backend 'reactant' was asked for, but is not here: " in ran.stderr
@@ -158,8 +185,18 @@ def _left(folder: Path) -> list[str]:
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_told_to_stop_it_leaves_nothing_running(number: int, code: int, tmp_path: Path) -> None:
-    argv = [sys.executable, "-m", "pyreactant", "crosscheck", "tests.crosscheck.user_programs:slow",
-            "--size", "8", "--out", str(tmp_path / "out"), *SMALL]  # fmt: skip
+    argv = [
+        sys.executable,
+        "-m",
+        "pyreactant",
+        "crosscheck",
+        "tests.crosscheck.user_programs:slow",
+        "--size",
+        "8",
+        "--out",
+        str(tmp_path / "out"),
+        *SMALL,
+    ]
     process = subprocess.Popen(
         argv, env=environment(), cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )

@@ -85,25 +85,37 @@ def _last_bit_of_an_exact_one(blocks: Blocks) -> None:
 
 
 CHANGED_BLOCKS = [
-    (_one_element, "matmul", "different values",
-     "DIFFER (different values): device 3 (process 1), block [8:16, 8:16] of output 0, element "
-     "[13, 15]: "),
-    (_two_blocks_swapped, "matmul", "permuted blocks",
-     " what jax has here; largest difference "),
+    (
+        _one_element,
+        "matmul",
+        "different values",
+        "DIFFER (different values): device 3 (process 1), block [8:16, 8:16] of output 0, element "
+        "[13, 15]: ",
+    ),
+    (_two_blocks_swapped, "matmul", "permuted blocks", " what jax has here; largest difference "),
     (_a_transposed_block, "matmul", "transposed block", "device 2 (process 1), block [8:16, 0:8]"),
     (_nan, "matmul", "different values", "element [8, 0]: "),
-    (_another_dtype, "matmul", "different outputs", "output 0 of standin, device 2 (process 1): its"
-     " file holds float64[8, 8] and not float32[8, 8], the block [8:16, 0:8] that was checked"),
+    (
+        _another_dtype,
+        "matmul",
+        "different outputs",
+        "output 0 of standin, device 2 (process 1): its"
+        " file holds float64[8, 8] and not float32[8, 8], the block [8:16, 0:8] that was checked",
+    ),
     (_another_shape, "matmul", "different outputs", "its file holds float32[4, 8] and not float32"),
     (_last_bit_of_an_exact_one, "transpose", "different values", "element [9, 9]: "),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("change", "program", "kind", "text"), CHANGED_BLOCKS)
 def test_blocks_that_are_not_those_that_were_checked(
-    change: Callable[[Blocks], object], program: str, kind: str, text: str, runs: Path,
+    change: Callable[[Blocks], object],
+    program: str,
+    kind: str,
+    text: str,
+    runs: Path,
     tmp_path: Path,
-) -> None:  # fmt: skip
+) -> None:
     report = compared(runs, tmp_path, lambda run: change_blocks(run, 1, change))
     found = pair(report, program)
     assert not found.passed
@@ -140,21 +152,40 @@ def _two_outputs(program: dict[str, Any]) -> None:
 
 CHANGED_RECORDS: list[tuple[Callable[[dict[str, Any]], object], str, str]] = [
     (lambda p: p["problem"].update(seed=1), "different problems", "(seed: 0 and 1)"),
-    (lambda p: p["problem"].update(size=32, dtype="float64"), "different problems",
-     "(size: 16 and 32; dtype: float32 and float64)"),
+    (
+        lambda p: p["problem"].update(size=32, dtype="float64"),
+        "different problems",
+        "(size: 16 and 32; dtype: float32 and float64)",
+    ),
     (lambda p: p["problem"]["mesh"].update(shape=[4, 1]), "different problems", "(mesh: {'shape'"),
-    (lambda p: p["inputs"]["input 1"].update(dict.fromkeys(p["inputs"]["input 1"], "0bad")),
-     "different problems", "of input 1 has other bytes, though the seed is the same"),
-    (lambda p: p["plans"]["output 0"].update(dtype="float64"), "different outputs",
-     "output 0 is float32[16, 16] on jax and float64[16, 16] on standin; make both bodies return"),
-    (lambda p: p["plans"]["output 0"].update(shape=[16, 32]), "different outputs",
-     "output 0 is float32[16, 16] on jax and float32[16, 32] on standin"),
+    (
+        lambda p: p["inputs"]["input 1"].update(dict.fromkeys(p["inputs"]["input 1"], "0bad")),
+        "different problems",
+        "of input 1 has other bytes, though the seed is the same",
+    ),
+    (
+        lambda p: p["plans"]["output 0"].update(dtype="float64"),
+        "different outputs",
+        "output 0 is float32[16, 16] on jax and float64[16, 16] on standin; make both bodies",
+    ),
+    (
+        lambda p: p["plans"]["output 0"].update(shape=[16, 32]),
+        "different outputs",
+        "output 0 is float32[16, 16] on jax and float32[16, 32] on standin",
+    ),
     (_two_outputs, "different outputs", "different numbers of outputs: 1 on jax, 2 on standin"),
-    (_index_of_device_0, "placement differs", "device 0 holds [0:8, 0:8] of output 0 on jax "
-     "(process 0) and [0:8, 8:16] on standin (process 0); the NumPy map says [0:8, 0:8]"),
-    (_without_device_3, "placement differs",
-     "blocks on devices [0, 1, 2, 3] on jax and on [0, 1, 2] on standin"),
-]  # fmt: skip
+    (
+        _index_of_device_0,
+        "placement differs",
+        "device 0 holds [0:8, 0:8] of output 0 on jax "
+        "(process 0) and [0:8, 8:16] on standin (process 0); the NumPy map says [0:8, 0:8]",
+    ),
+    (
+        _without_device_3,
+        "placement differs",
+        "blocks on devices [0, 1, 2, 3] on jax and on [0, 1, 2] on standin",
+    ),
+]
 
 
 @pytest.mark.parametrize(("change", "kind", "text"), CHANGED_RECORDS)

@@ -161,8 +161,16 @@ def test_a_diagnosis_names_everything_and_survives_json() -> None:
         return wrong(Kind.TRANSPOSED, ratio=float(device)) if device in (2, 6) else {}
 
     found = said(change)
-    for part in ("matmul", "jax", "output 0", "transposed block", "2 of 8 blocks",
-                 "processes 0, 1", "devices 2, 6", "worst"):  # fmt: skip
+    for part in (
+        "matmul",
+        "jax",
+        "output 0",
+        "transposed block",
+        "2 of 8 blocks",
+        "processes 0, 1",
+        "devices 2, 6",
+        "worst",
+    ):
         assert part in found.text
     assert Diagnosis.from_dict(json.loads(json.dumps(found.to_dict()))) == found
     plan = PLANS["output 0"]

@@ -53,12 +53,23 @@ def browse(tmp_path: Path) -> Browse:
         path.write_text(page, encoding="utf-8")
         sandbox = ["--no-sandbox"] if os.geteuid() == 0 else []
         ran = subprocess.run(
-            [str(chromium), "--headless", *sandbox, "--disable-gpu", "--hide-scrollbars",
-             f"--user-data-dir={tmp_path / 'profile'}", f"--window-size={width},900",
-             "--host-resolver-rules=MAP * ~NOTFOUND", "--enable-logging=stderr", *options,
-             path.as_uri()],
-            capture_output=True, text=True, timeout=120,
-        )  # fmt: skip
+            [
+                str(chromium),
+                "--headless",
+                *sandbox,
+                "--disable-gpu",
+                "--hide-scrollbars",
+                f"--user-data-dir={tmp_path / 'profile'}",
+                f"--window-size={width},900",
+                "--host-resolver-rules=MAP * ~NOTFOUND",
+                "--enable-logging=stderr",
+                *options,
+                path.as_uri(),
+            ],
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
         assert ran.returncode == 0, ran.stderr
         said = [line for line in ran.stderr.splitlines() if "CONSOLE" in line]
         return ran.stdout, "\n".join(said)
@@ -224,8 +235,13 @@ def test_contrast(theme: int) -> None:
     for text in ("ink", "muted", "good", "bad", "warn", "link"):
         for ground in ("paper", "card"):
             assert _contrast(colours[text], colours[ground]) >= 4.5, (text, ground)
-    for text, ground in (("good", "good-card"), ("bad", "bad-card"), ("muted", "good-card"),
-                         ("muted", "bad-card"), ("ink", "bad-card")):  # fmt: skip
+    for text, ground in (
+        ("good", "good-card"),
+        ("bad", "bad-card"),
+        ("muted", "good-card"),
+        ("muted", "bad-card"),
+        ("ink", "bad-card"),
+    ):
         assert _contrast(colours[text], colours[ground]) >= 4.5, (text, ground)
     for number in range(1, 5):
         assert _contrast(colours[f"series-{number}"], colours["card"]) >= 3
@@ -253,7 +269,7 @@ def test_what_is_on_it(good: str, bad: str) -> None:
         "It printed nothing",
         "0.12.0",
     ):
-        assert said in good  # fmt: skip
+        assert said in good
     assert "What is wrong" not in good
     assert "matmul on stand-in: transposed block: process 0, device 5" in bad
     assert re.search(r'<details id="program-0" open>', bad)
@@ -300,8 +316,13 @@ def test_pictures_of_any_mesh(mesh: pr.Mesh, shape: tuple[int, ...], spec: Any) 
     good = blocks(plan, 0.5)
     nowhere = replace(good[0], index=None, passed=False, kinds=(Kind.FEWER_DEVICES,))
     elsewhere = replace(good[-1], index=good[0].index, passed=False, ratio=float("inf"))
-    for found in (good, (nowhere, *good[1:]), (*good[:-1], elsewhere), good[1:],
-                  (replace(good[0], expected_index=None, passed=False), *good[1:])):  # fmt: skip
+    for found in (
+        good,
+        (nowhere, *good[1:]),
+        (*good[:-1], elsewhere),
+        good[1:],
+        (replace(good[0], expected_index=None, passed=False), *good[1:]),
+    ):
         result = replace(row.results[0], blocks=found)
         drawn = placement(replace(row, plans={"output 0": plan}), result, 3)
         if not found:

@@ -100,8 +100,10 @@ def test_mutants_of_two_processes(tmp_path: Path) -> None:
         found = diagnose(
             [BlockVerdict.from_dict(v) for record in records for v in record["verdicts"]],
             {name: ArrayPlan.from_dict(plan) for name, plan in first["plans"].items()},
-            program=first["program"], runtime="jax", num_processes=2,
-        )  # fmt: skip
+            program=first["program"],
+            runtime="jax",
+            num_processes=2,
+        )
         if first["kind"] is None:
             assert found.passed, found.text
         elif any(record["changed"] for record in records):

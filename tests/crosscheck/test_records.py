@@ -54,19 +54,29 @@ DAMAGES: list[tuple[Callable[[Path], object], str]] = [
     (lambda run: (run / "process-0.json").write_text("[]"), "process-0.json: not a record of"),
     (lambda run: (run / "process-0.json").write_text('{"schema": 1}'), "by pyreactant None"),
     (lambda run: change_record(run, 0, lambda r: r.update(schema=9)), "(format 9), and this is"),
-    (lambda run: change_record(run, 0, lambda r: r.update(pyreactant="0.0.9")),
-     f"written by pyreactant 0.0.9 (format 1), and this is {__version__} (format 1); run it again"),
+    (
+        lambda run: change_record(run, 0, lambda r: r.update(pyreactant="0.0.9")),
+        f"written by pyreactant 0.0.9 (format 1), and this is {__version__} (format 1); run it",
+    ),
     (lambda run: change_record(run, 1, lambda r: r.pop("devices")), "(KeyError('devices'))"),
-    (lambda run: change_record(run, 1, lambda r: r["request"].update(id="other")),
-     "process-1.json: of another run than process 0's; do not copy runs into one folder"),
-    (lambda run: change_record(run, 1, lambda r: r.update(process=0)),
-     "is the record of process 0; name it so again"),
-    (lambda run: change_record(run, 1, lambda r: r.update(finished=False, running="row_sum")),
-     "process 1 had not finished (row_sum was running); wait for the end of the run"),
-    (lambda run: change_blocks(run, 1, lambda b: b.pop("matmul/output 0/2")),
-     "shards-1.npz: has no block 'matmul/output 0/2'; copy it again"),
+    (
+        lambda run: change_record(run, 1, lambda r: r["request"].update(id="other")),
+        "process-1.json: of another run than process 0's; do not copy runs into one folder",
+    ),
+    (
+        lambda run: change_record(run, 1, lambda r: r.update(process=0)),
+        "is the record of process 0; name it so again",
+    ),
+    (
+        lambda run: change_record(run, 1, lambda r: r.update(finished=False, running="row_sum")),
+        "process 1 had not finished (row_sum was running); wait for the end of the run",
+    ),
+    (
+        lambda run: change_blocks(run, 1, lambda b: b.pop("matmul/output 0/2")),
+        "shards-1.npz: has no block 'matmul/output 0/2'; copy it again",
+    ),
     (lambda run: (run / "report.json").write_text("{"), "report.json: truncated or damaged"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("damage", "message"), DAMAGES, ids=[m for _, m in DAMAGES])

@@ -40,8 +40,12 @@ def test_reports_that_are_none(tmp_path: Path) -> None:
     path = tmp_path / "report.json"
     with pytest.raises(FileError, match="cannot be read"):
         Report.from_json(path)
-    for text, why in (("{", "truncated or damaged"), ("[]", "not a report"), ("{}", "None"),
-                      (f'{{"schema": 1, "pyreactant": "{__version__}"}}', "KeyError")):  # fmt: skip
+    for text, why in (
+        ("{", "truncated or damaged"),
+        ("[]", "not a report"),
+        ("{}", "None"),
+        (f'{{"schema": 1, "pyreactant": "{__version__}"}}', "KeyError"),
+    ):
         path.write_text(text)
         with pytest.raises(FileError, match=why):
             Report.from_json(path)
@@ -110,13 +114,17 @@ def test_on_a_terminal() -> None:
         "reactant did not run: run: pyreactant setup",
         "1 of 2 programs did not pass",
     ):
-        assert said in text  # fmt: skip
+        assert said in text
     assert max(map(len, report().to_text(width=100).splitlines())) <= 100
 
 
 def test_numbers_as_text() -> None:
     assert [seconds_text(s) for s in (2.5, 0.0123, 4.5e-6)] == ["2.5 s", "12.3 ms", "4.5 us"]
     assert [bytes_text(b) for b in (None, 0, 1000, 2048, 5 * 2**30)] == [
-        "-", "0 B", "1000 B", "2 KiB", "5 GiB"
-    ]  # fmt: skip
+        "-",
+        "0 B",
+        "1000 B",
+        "2 KiB",
+        "5 GiB",
+    ]
     assert [ratio_text(r) for r in (0, 0.254, 3e-5, 6.2e6)] == ["0.00", "0.25", "3e-05", "6e+06"]

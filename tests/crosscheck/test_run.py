@@ -120,9 +120,16 @@ def test_assert_crosscheck(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_bool_mesh_and_spec() -> None:
     report = crosscheck(
-        "transpose", dtype="bool", mesh=pr.Mesh((4,), ("a",)), spec=[("a", None)], size=8,
-        processes=1, devices_per_process=4, platform="cpu", backends="jax",
-    )  # fmt: skip
+        "transpose",
+        dtype="bool",
+        mesh=pr.Mesh((4,), ("a",)),
+        spec=[("a", None)],
+        size=8,
+        processes=1,
+        devices_per_process=4,
+        platform="cpu",
+        backends="jax",
+    )
     assert report.passed, report.to_text()
     (row,) = report.rows
     assert row.exact
@@ -170,23 +177,33 @@ BAD = [
     ({"seed": -1}, pr.InvalidArgumentError, "seed must be 0 or more, got -1"),
     ({"repeat": 0}, pr.InvalidArgumentError, "repeat must be 1 or more, got 0"),
     ({"mesh": "4", "size": 9}, pr.ShardingError, "at size 9: dimension 0 of shape (9, 9) has size"),
-    ({"mesh": "3", "size": 64, "processes": 1, "devices_per_process": 3}, pr.ShardingError,
-     "program 'matmul' at size 64: dimension 0 of shape (64, 64) has size 64, which is not"),
+    (
+        {"mesh": "3", "size": 64, "processes": 1, "devices_per_process": 3},
+        pr.ShardingError,
+        "program 'matmul' at size 64: dimension 0 of shape (64, 64) has size 64, which is not",
+    ),
     ({"mesh": "2"}, pr.ShardingError, "Mesh(x=2) does not fit the 4 devices of a run; give anoth"),
     ({"mesh": "zxy"}, pr.ShardingError, "cannot read mesh 'zxy'"),
     ({"spec": "x,q"}, pr.ShardingError, "names axis 'q', but the mesh has axes ('x', 'y')"),
     ({"spec": "x,y;x,y;x,y"}, pr.InvalidArgumentError, "takes at size 64 on Mesh(x=2, y=2) inputs"),
     ({"dtype": "float13"}, pr.InvalidArgumentError, "unknown dtype 'float13'"),
-    ({"program": ["sort", "fft"], "dtype": "int32"}, pr.InvalidArgumentError, "program 'fft' is "
-     "checked with complex64, complex128, got dtype int32; of these programs sort take it"),
-]  # fmt: skip
+    (
+        {"program": ["sort", "fft"], "dtype": "int32"},
+        pr.InvalidArgumentError,
+        "program 'fft' is "
+        "checked with complex64, complex128, got dtype int32; of these programs sort take it",
+    ),
+]
 
 
 @pytest.mark.parametrize(("options", "kind", "message"), BAD, ids=[str(o) for o, _, _ in BAD])
 def test_bad_input_starts_nothing(
-    options: dict[str, object], kind: type[Exception], message: str, tmp_path: Path,
+    options: dict[str, object],
+    kind: type[Exception],
+    message: str,
+    tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+) -> None:
     monkeypatch.setattr("pyreactant.crosscheck._run._run", lambda *_: pytest.fail("it started"))
     with pytest.raises(kind) as caught:
         small(**{"program": "matmul", "out": tmp_path / "out", **options})

@@ -18,9 +18,7 @@ from pyreactant.crosscheck._run import compare, crosscheck
 from pyreactant.programs import CASES
 from tests.harness import environment
 
-pytestmark = [
-    pytest.mark.julia, pytest.mark.timeout(1800), pytest.mark.usefixtures("named_julia"),
-]  # fmt: skip
+pytestmark = [pytest.mark.julia, pytest.mark.timeout(1800), pytest.mark.usefixtures("named_julia")]
 
 BODIES = Path(__file__).parent / "WrongBodies"
 EXACT = ("transpose", "sort", "gather", "random_fill")
@@ -35,9 +33,25 @@ def both(program: Any, **options: Any) -> Report:
 def runs(named_julia: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """All programs on two processes with two devices each, as a user runs them."""
     out = tmp_path_factory.mktemp("two") / "out"
-    argv = [sys.executable, "-m", "pyreactant", "crosscheck", "--all", "--backends", "jax,reactant",
-            "-n", "2", "--devices-per-process", "2", "--platform", "cpu", "--repeat", "1",
-            "--out", str(out)]  # fmt: skip
+    argv = [
+        sys.executable,
+        "-m",
+        "pyreactant",
+        "crosscheck",
+        "--all",
+        "--backends",
+        "jax,reactant",
+        "-n",
+        "2",
+        "--devices-per-process",
+        "2",
+        "--platform",
+        "cpu",
+        "--repeat",
+        "1",
+        "--out",
+        str(out),
+    ]
     ran = subprocess.run(argv, env=environment(), capture_output=True, text=True, timeout=1500)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert "21 programs: right on jax and reactant" in " ".join(ran.stdout.split())
@@ -58,8 +72,11 @@ def test_all_programs_on_two_processes(runs: Path) -> None:
         jax, reactant = ({b.device: b.index for b in r.blocks} for r in row.results)
         assert jax == reactant  # which device holds what
         assert {device: block.process for device, block in _outputs(row.results[1]).items()} == {
-            0: 0, 1: 0, 2: 1, 3: 1,
-        }  # fmt: skip
+            0: 0,
+            1: 0,
+            2: 1,
+            3: 1,
+        }
         if row.program in EXACT:
             assert pair.text.startswith("agree to the last bit")
     assert "they agree with each other" in report.verdict
@@ -94,9 +111,13 @@ def test_one_process_with_four_devices() -> None:
 
 def product(name: str, **more: Any) -> pr.Program:
     return pr.Program(
-        name, jax="jax.numpy:matmul", julia=f"WrongBodies.{name}", julia_project=str(BODIES),
-        inputs=(("n", "n"), ("n", "n")), **{"oracle": "numpy:matmul", **more},
-    )  # fmt: skip
+        name,
+        jax="jax.numpy:matmul",
+        julia=f"WrongBodies.{name}",
+        julia_project=str(BODIES),
+        inputs=(("n", "n"), ("n", "n")),
+        **{"oracle": "numpy:matmul", **more},
+    )
 
 
 def test_wrong_julia_bodies_are_caught_and_named() -> None:

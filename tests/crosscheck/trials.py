@@ -51,9 +51,14 @@ def attempt(case: Case, healthy: CaseRun, mutant: Mutant) -> Trial | None:
     try:
         with broken(case, mutant):
             run = run_case(
-                case, size=healthy.size, dtype=healthy.dtype, seed=healthy.seed,
-                mesh=mesh_of(healthy), layout=healthy.layout, calls=1,
-            )  # fmt: skip
+                case,
+                size=healthy.size,
+                dtype=healthy.dtype,
+                seed=healthy.seed,
+                mesh=mesh_of(healthy),
+                layout=healthy.layout,
+                calls=1,
+            )
             altered = changed(healthy, run)
             found = diagnosis_of(run)
     except NotApplicableError:

@@ -138,10 +138,7 @@ def julia(folder: Path, version: str = "1.12.1") -> Path:
 
 def settled(executable_: Path, project: Path) -> dict[str, str]:
     """The variables that name a Julia and its project."""
-    return {
-        "PYTHON_JULIACALL_EXE": str(executable_),
-        "PYTHON_JULIACALL_PROJECT": str(project),
-    }
+    return {"PYTHON_JULIACALL_EXE": str(executable_), "PYTHON_JULIACALL_PROJECT": str(project)}
 
 
 def interpreter(folder: Path, script: str) -> str:

@@ -15,7 +15,7 @@ from tests.doctor.machines import (
     package,
     process,
     tpu_chips,
-)  # fmt: skip
+)
 
 
 def test_no_driver(tmp_path: Path) -> None:
@@ -41,10 +41,13 @@ def test_gpus(tmp_path: Path) -> None:
     ("said", "mend"),
     [
         ("Failed to initialize NVML: Driver/library version mismatch", "sudo reboot"),
-        ("NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver. Make sure "
-         "that the latest NVIDIA driver is installed and running.", "sudo modprobe nvidia"),
+        (
+            "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver. Make "
+            "sure that the latest NVIDIA driver is installed and running.",
+            "sudo modprobe nvidia",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_broken_driver(tmp_path: Path, said: str, mend: str) -> None:
     executable(tmp_path, "nvidia-smi", f'echo "{said}"; exit 9')
     found = _gpu.driver(machine(tmp_path))
@@ -56,10 +59,12 @@ def test_a_broken_driver(tmp_path: Path, said: str, mend: str) -> None:
 @pytest.mark.parametrize(
     ("driver", "cuda", "status"),
     [
-        ("580.65.06", "13", "pass"), ("575.57.08", "13", "fail"), ("575.57.08", "12", "pass"),
+        ("580.65.06", "13", "pass"),
+        ("575.57.08", "13", "fail"),
+        ("575.57.08", "12", "pass"),
         ("470.256.02", "12", "fail"),
     ],
-)  # fmt: skip
+)
 def test_the_driver_against_the_plugin(tmp_path: Path, driver: str, cuda: str, status: str) -> None:
     jax_packages(tmp_path)
     package(tmp_path, f"jax-cuda{cuda}-plugin", "0.10.2")

@@ -21,8 +21,12 @@ NOT_STARTED = "--timeout=0.05"  # where the runtime is of no interest
 def doctor(folder: Path, *arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [*DOCTOR, *arguments],
-        env=environment(**settings), cwd=folder, capture_output=True, text=True, timeout=120,
-    )  # fmt: skip
+        env=environment(**settings),
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
 
 
 def test_for_people(tmp_path: Path) -> None:
@@ -30,9 +34,15 @@ def test_for_people(tmp_path: Path) -> None:
     assert ran.returncode == 0, ran.stdout + ran.stderr
     lines = ran.stdout.splitlines()
     assert [line for line in lines if line and not line.startswith(" ")][:8] == [
-        "installation", "JAX", "Reactant", "accelerators", "runtimes", "settings", "machine",
+        "installation",
+        "JAX",
+        "Reactant",
+        "accelerators",
+        "runtimes",
+        "settings",
+        "machine",
         "launch",
-    ]  # fmt: skip
+    ]
     commands = [line for line in lines if line.startswith("        mend: ")]
     assert all(len(line) <= 80 for line in lines if line not in commands)
     assert "  pass  usable runtime    JAX" in lines
@@ -87,9 +97,12 @@ def test_no_secret_is_printed(tmp_path: Path) -> None:
     """Also where a command that it runs prints one, as this stand-in for nvidia-smi does."""
     executable(tmp_path, "nvidia-smi", "echo using $http_proxy and $WANDB_API_KEY; exit 9")
     ran = doctor(
-        tmp_path, NOT_STARTED, PATH=f"{tmp_path}/bin{os.pathsep}{os.environ['PATH']}",
-        http_proxy="http://user:pa55word@proxy:3128", WANDB_API_KEY="0123456789abcdef",
-    )  # fmt: skip
+        tmp_path,
+        NOT_STARTED,
+        PATH=f"{tmp_path}/bin{os.pathsep}{os.environ['PATH']}",
+        http_proxy="http://user:pa55word@proxy:3128",
+        WANDB_API_KEY="0123456789abcdef",
+    )
     shown = ran.stdout + ran.stderr
     assert "nvidia-smi fails: using (hidden) and (hidden)" in " ".join(shown.split())
     assert "pa55word" not in shown

@@ -25,12 +25,17 @@ ROWS = {
     "accelerators": ["NVIDIA driver", "GPU users", "TPU"],
     "runtimes": ["JAX devices", "Reactant devices", "XLA runtime", "usable runtime"],
     "settings": [
-        "proxies", "LD_PRELOAD", "LD_LIBRARY_PATH", "XLA_FLAGS", "LIBTPU_INIT_ARGS", "GPU memory",
+        "proxies",
+        "LD_PRELOAD",
+        "LD_LIBRARY_PATH",
+        "XLA_FLAGS",
+        "LIBTPU_INIT_ARGS",
+        "GPU memory",
         "hidden devices",
     ],
     "machine": ["host name", "clock", "/dev/shm", "open files", "disk"],
     "launch": ["who am I", "Slurm", "gcloud"],
-}  # fmt: skip
+}
 
 
 def test_the_rows_and_their_order(tmp_path: Path) -> None:
@@ -45,9 +50,16 @@ def test_the_rows_and_their_order(tmp_path: Path) -> None:
 def test_schema(tmp_path: Path) -> None:
     found = json.loads(json.dumps(diagnose(machine=machine(tmp_path)).to_dict(), allow_nan=False))
     assert list(found) == [
-        "schema", "pyreactant", "backend", "deep", "exit_code", "missing", "counts", "seconds",
+        "schema",
+        "pyreactant",
+        "backend",
+        "deep",
+        "exit_code",
+        "missing",
+        "counts",
+        "seconds",
         "checks",
-    ]  # fmt: skip
+    ]
     assert found["schema"] == 1
     assert found["exit_code"] == 3  # this machine has no package at all
     assert found["missing"] == ["numpy", "usable runtime"]
@@ -75,11 +87,17 @@ def test_what_is_required(tmp_path: Path, backend: str | None, missing: list[str
 @pytest.mark.parametrize(
     ("status", "backend", "expected"),
     [
-        ("pass", "jax", "pass"), ("warn", "jax", "warn"), ("fail", "jax", "fail"),
-        ("fail", None, "fail"), ("absent", "jax", "fail"), ("absent", "reactant", "warn"),
-        ("absent", None, "warn"), ("unknown", "jax", "warn"), ("unknown", None, "pass"),
+        ("pass", "jax", "pass"),
+        ("warn", "jax", "warn"),
+        ("fail", "jax", "fail"),
+        ("fail", None, "fail"),
+        ("absent", "jax", "fail"),
+        ("absent", "reactant", "warn"),
+        ("absent", None, "warn"),
+        ("unknown", "jax", "warn"),
+        ("unknown", None, "pass"),
     ],
-)  # fmt: skip
+)
 def test_status(tmp_path: Path, status: str, backend: str | None, expected: str) -> None:
     row = Row("x", lambda machine: Found(status, "y"), ("jax",))
     made = check(machine(tmp_path), backend, "g", row)
@@ -182,7 +200,10 @@ def test_without_the_packages_it_looks_for(tmp_path: Path) -> None:
     )
     ran = subprocess.run(
         [sys.executable, "-c", code],
-        env=environment(**NOT_SETTLED), cwd=tmp_path, capture_output=True, text=True,
-    )  # fmt: skip
+        env=environment(**NOT_SETTLED),
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
     assert ran.returncode == 0, ran.stderr
     assert len(json.loads(ran.stdout)["checks"]) == 34

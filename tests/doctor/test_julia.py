@@ -16,7 +16,7 @@ from tests.doctor.machines import (
     nvidia_driver,
     package,
     settled,
-)  # fmt: skip
+)
 
 REAL = {"Reactant": "0.2.280", "Reactant_jll": "0.0.250+0", "PythonCall": "0.9.37"}
 
@@ -48,10 +48,17 @@ def test_all_is_there(tmp_path: Path) -> None:
     here = place(tmp_path, preferences='[Reactant]\nxla_runtime = "IFRT"\n')
     package(tmp_path, "juliacall", "0.9.37")
     package(tmp_path, "juliapkg", "0.1.28")
-    found = [check(here) for check in (
-        _julia.juliacall, _julia.julia, _julia.project, _julia.reactant, _julia.libraries,
-        _julia.runtime_preference,
-    )]  # fmt: skip
+    found = [
+        check(here)
+        for check in (
+            _julia.juliacall,
+            _julia.julia,
+            _julia.project,
+            _julia.reactant,
+            _julia.libraries,
+            _julia.runtime_preference,
+        )
+    ]
     assert [f.status for f in found] == ["pass"] * 6, found
     assert found[0].found == "0.9.37, with juliapkg 0.1.28"
     assert found[1].found.startswith("1.12.1, ")

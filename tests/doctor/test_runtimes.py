@@ -206,9 +206,10 @@ def test_reactant_is_started_where_it_is_asked_for(tmp_path: Path) -> None:
     project = julia_project(tmp_path, versions, '[Reactant]\nxla_runtime = "IFRT"\n')
     said = {**ON_CPU, "devices": 1, "xla_runtime": "IFRT"}
     here = machine(
-        tmp_path, python=answering(tmp_path, json.dumps(said)),
+        tmp_path,
+        python=answering(tmp_path, json.dumps(said)),
         environ=settled(julia(tmp_path), project),
-    )  # fmt: skip
+    )
     asked = diagnose("reactant", machine=here)
     assert row(asked, "Reactant devices").found == "cpu, 1 device, started in 1.2 s"
     assert row(asked, "XLA runtime").found == "IFRT, by preference; as loaded: IFRT"
@@ -236,10 +237,13 @@ def test_beside_each_other_but_on_a_tpu(tmp_path: Path, chips: int) -> None:
 
 def test_the_childs_environment(tmp_path: Path) -> None:
     environ = {
-        "SLURM_JOB_ID": "9", "OMPI_COMM_WORLD_SIZE": "4", "PYREACTANT_NUM_PROCESSES": "4",
-        "PYREACTANT_PLATFORM": "cpu", "XLA_PYTHON_CLIENT_PREALLOCATE": "true",
+        "SLURM_JOB_ID": "9",
+        "OMPI_COMM_WORLD_SIZE": "4",
+        "PYREACTANT_NUM_PROCESSES": "4",
+        "PYREACTANT_PLATFORM": "cpu",
+        "XLA_PYTHON_CLIENT_PREALLOCATE": "true",
         "JAX_PLATFORMS": "cpu",
-    }  # fmt: skip
+    }
     kept = child_environment(machine(tmp_path, environ=environ))
     assert not [n for n in kept if n.startswith(("SLURM_", "OMPI_"))]
     assert "PYREACTANT_NUM_PROCESSES" not in kept
@@ -283,8 +287,10 @@ def test_a_killed_doctor_leaves_nothing(tmp_path: Path) -> None:
     settings["PYTHONPATH"] = f"{tmp_path}{os.pathsep}{settings['PYTHONPATH']}"
     doctor = subprocess.Popen(
         [sys.executable, "-c", "from pyreactant.doctor import diagnose; diagnose('jax')"],
-        env=settings, cwd=tmp_path, start_new_session=True,
-    )  # fmt: skip
+        env=settings,
+        cwd=tmp_path,
+        start_new_session=True,
+    )
     deadline = time.monotonic() + 30
     while not (tmp_path / "pid").exists() and time.monotonic() < deadline:
         time.sleep(0.05)

@@ -12,9 +12,14 @@ from tests.doctor.machines import jax_packages, machine, nvidia_driver, package,
 def test_nothing_is_set(tmp_path: Path) -> None:
     here = machine(tmp_path)
     checks = (
-        _settings.proxies, _settings.preload, _settings.library_path, _settings.xla_flags,
-        _settings.libtpu_args, _settings.gpu_memory, _settings.hidden,
-    )  # fmt: skip
+        _settings.proxies,
+        _settings.preload,
+        _settings.library_path,
+        _settings.xla_flags,
+        _settings.libtpu_args,
+        _settings.gpu_memory,
+        _settings.hidden,
+    )
     assert [check(here).status for check in checks] == ["pass"] * 7
 
 
@@ -88,11 +93,14 @@ class TestMemory:
     @pytest.mark.parametrize(
         ("name", "value"),
         [
-            ("XLA_PYTHON_CLIENT_MEM_FRACTION", "75"), ("XLA_PYTHON_CLIENT_MEM_FRACTION", "0"),
-            ("XLA_REACTANT_GPU_MEM_FRACTION", "half"), ("XLA_REACTANT_GPU_MEM_FRACTION", "nan"),
-            ("XLA_REACTANT_GPU_PREALLOCATE", "False"), ("XLA_PYTHON_CLIENT_PREALLOCATE", "no"),
+            ("XLA_PYTHON_CLIENT_MEM_FRACTION", "75"),
+            ("XLA_PYTHON_CLIENT_MEM_FRACTION", "0"),
+            ("XLA_REACTANT_GPU_MEM_FRACTION", "half"),
+            ("XLA_REACTANT_GPU_MEM_FRACTION", "nan"),
+            ("XLA_REACTANT_GPU_PREALLOCATE", "False"),
+            ("XLA_PYTHON_CLIENT_PREALLOCATE", "no"),
         ],
-    )  # fmt: skip
+    )
     def test_wrong(self, tmp_path: Path, name: str, value: str) -> None:
         found = _settings.gpu_memory(machine(tmp_path, environ={name: value}))
         assert (found.status, found.mend) == ("warn", f"unset {name}")
@@ -113,10 +121,13 @@ class TestHidden:
     @pytest.mark.parametrize(
         ("name", "value"),
         [
-            ("CUDA_VISIBLE_DEVICES", ""), ("CUDA_VISIBLE_DEVICES", "-1"), ("JAX_PLATFORMS", "cpu"),
-            ("REACTANT_VISIBLE_GPU_DEVICES", ""), ("PYREACTANT_PLATFORM", "cpu"),
+            ("CUDA_VISIBLE_DEVICES", ""),
+            ("CUDA_VISIBLE_DEVICES", "-1"),
+            ("JAX_PLATFORMS", "cpu"),
+            ("REACTANT_VISIBLE_GPU_DEVICES", ""),
+            ("PYREACTANT_PLATFORM", "cpu"),
         ],
-    )  # fmt: skip
+    )
     def test_gpus(self, tmp_path: Path, name: str, value: str) -> None:
         here = machine(tmp_path, environ={name: value})
         assert _settings.hidden(here).status == "pass"

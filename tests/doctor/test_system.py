@@ -96,10 +96,13 @@ def test_shared_memory(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("soft", "hard", "status", "mend"),
     [
-        (1024, 1048576, "warn", "ulimit -n 1048576"), (256, 256, "warn", ""),
-        (1024, -1, "warn", "ulimit -n 65536"), (65536, 65536, "pass", ""), (-1, -1, "pass", ""),
+        (1024, 1048576, "warn", "ulimit -n 1048576"),
+        (256, 256, "warn", ""),
+        (1024, -1, "warn", "ulimit -n 65536"),
+        (65536, 65536, "pass", ""),
+        (-1, -1, "pass", ""),
     ],
-)  # fmt: skip
+)
 def test_open_files(tmp_path: Path, soft: int, hard: int, status: str, mend: str) -> None:
     found = _system.open_files(machine(tmp_path, open_files=lambda: (soft, hard)))
     assert (found.status, found.mend) == (status, mend)

@@ -18,9 +18,12 @@ from tests.gcloud.workers import Workers, workers
 from tests.harness import REPOSITORY, environment, require
 
 REQUEST = {
-    "QR_ID": "test", "PROJECT": "my-project", "ZONE": "asia-northeast1-b",
-    "ACCELERATOR_TYPE": "v6e-16", "RUNTIME_VERSION": "v2-alpha-tpuv6e",
-}  # fmt: skip
+    "QR_ID": "test",
+    "PROJECT": "my-project",
+    "ZONE": "asia-northeast1-b",
+    "ACCELERATOR_TYPE": "v6e-16",
+    "RUNTIME_VERSION": "v2-alpha-tpuv6e",
+}
 
 
 @dataclass
@@ -41,10 +44,15 @@ class Cloud:
         out = (log or self.folder / "launcher.log").open("w")
         with out:
             return subprocess.Popen(
-                self.argv(*arguments), env=self.settings, cwd=self.folder, text=True,
-                stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT,
+                self.argv(*arguments),
+                env=self.settings,
+                cwd=self.folder,
+                text=True,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.STDOUT,
                 start_new_session=True,
-            )  # fmt: skip
+            )
 
     def run(self, *arguments: str, timeout: float = 120) -> tuple[int, str]:
         """Exit code and output of a launcher."""
@@ -65,14 +73,30 @@ class Cloud:
         assert self.workers is not None
         key = self.workers.folder / "user"
         small = [
-            "--accelerator-type", "v5p-16", "--runtime-version", "v2-alpha-tpuv5", "--reach", "ssh",
-            f"--ssh-flag=-i{key}", f"--ssh-flag=-oUserKnownHostsFile={key}-hosts",
-        ]  # fmt: skip
+            "--accelerator-type",
+            "v5p-16",
+            "--runtime-version",
+            "v2-alpha-tpuv5",
+            "--reach",
+            "ssh",
+            f"--ssh-flag=-i{key}",
+            f"--ssh-flag=-oUserKnownHostsFile={key}-hosts",
+        ]
         return [
-            "run", "--backends", "jax", "--size", "64", "--platform", "cpu",
-            "--devices-per-process", "2", "--python", sys.executable,
-            f"--ssh-flag=-p{self.workers.port}", *([] if gcloud else small),
-        ]  # fmt: skip
+            "run",
+            "--backends",
+            "jax",
+            "--size",
+            "64",
+            "--platform",
+            "cpu",
+            "--devices-per-process",
+            "2",
+            "--python",
+            sys.executable,
+            f"--ssh-flag=-p{self.workers.port}",
+            *([] if gcloud else small),
+        ]
 
 
 @contextlib.contextmanager
@@ -90,15 +114,21 @@ def cloud(folder: Path, api: TpuApi, count: int = 0) -> Iterator[Cloud]:
         url = stack.enter_context(serve(api))
         kept = {k: v for k, v in environment().items() if not k.startswith("CLOUDSDK_")}
         settings = {
-            **kept, **REQUEST, "HOME": str(home), "CLOUDSDK_CONFIG": str(folder / "gcloud"),
-            "XDG_STATE_HOME": str(home / "state"), "PYTHONPATH": str(REPOSITORY),
+            **kept,
+            **REQUEST,
+            "HOME": str(home),
+            "CLOUDSDK_CONFIG": str(folder / "gcloud"),
+            "XDG_STATE_HOME": str(home / "state"),
+            "PYTHONPATH": str(REPOSITORY),
             "CLOUDSDK_API_ENDPOINT_OVERRIDES_TPU": f"{url}/",
             "CLOUDSDK_API_ENDPOINT_OVERRIDES_COMPUTE": f"{url}/compute/v1/",
-            "CLOUDSDK_AUTH_DISABLE_CREDENTIALS": "true", "CLOUDSDK_CORE_PROJECT": "my-project",
-            "CLOUDSDK_CORE_DISABLE_PROMPTS": "1", "CLOUDSDK_CORE_CHECK_GCE_METADATA": "false",
+            "CLOUDSDK_AUTH_DISABLE_CREDENTIALS": "true",
+            "CLOUDSDK_CORE_PROJECT": "my-project",
+            "CLOUDSDK_CORE_DISABLE_PROMPTS": "1",
+            "CLOUDSDK_CORE_CHECK_GCE_METADATA": "false",
             "CLOUDSDK_CORE_DISABLE_USAGE_REPORTING": "true",
             "CLOUDSDK_COMPONENT_MANAGER_DISABLE_UPDATE_CHECK": "true",
-        }  # fmt: skip
+        }
         settings.pop("SSH_AUTH_SOCK", None)
         yield Cloud(api, folder, settings, running)
 

@@ -33,9 +33,15 @@ def made(tmp_path: Path) -> Iterator[Cloud]:
 
 def gcloud(made: Cloud, verb: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     argv = [
-        "gcloud", "compute", "tpus", "queued-resources", verb, *arguments,
-        "--zone=asia-northeast1-b", "--quiet",
-    ]  # fmt: skip
+        "gcloud",
+        "compute",
+        "tpus",
+        "queued-resources",
+        verb,
+        *arguments,
+        "--zone=asia-northeast1-b",
+        "--quiet",
+    ]
     return subprocess.run(argv, env=made.settings, capture_output=True, text=True, timeout=120)
 
 
@@ -69,8 +75,9 @@ def test_gcloud_gets_on_with_it(made: Cloud) -> None:
 def test_we_ask_as_gcloud_does(made: Cloud, slices: int) -> None:
     """The same body, but for our labels, the startup script and the VM's scope."""
     nodes = ["--node-id=test"] if slices == 1 else ["--node-count=2", "--node-prefix=test"]
-    done = gcloud(made, "create", "test", *nodes, *ASKED, "--spot",
-                  "--valid-until-duration=7200s", "--async")  # fmt: skip
+    done = gcloud(
+        made, "create", "test", *nodes, *ASKED, "--spot", "--valid-until-duration=7200s", "--async"
+    )
     assert done.returncode == 0, done.stderr
     (theirs,) = made.api.resources.values()
     made.api.resources.clear()
@@ -212,10 +219,12 @@ def test_a_vm_deletes_its_resource_when_its_time_is_over(made: Cloud, tmp_path: 
     (state / "born").write_text(f"{int(time.time()) - 58}\n")  # as if it had booted then
     api = made.settings["CLOUDSDK_API_ENDPOINT_OVERRIDES_TPU"].rstrip("/")
     settings = {
-        **os.environ, "PYREACTANT_METADATA": f"http://127.0.0.1:{server.server_port}",
-        "PYREACTANT_TPU_API": api, "PYREACTANT_STATE_FOLDER": str(state),
+        **os.environ,
+        "PYREACTANT_METADATA": f"http://127.0.0.1:{server.server_port}",
+        "PYREACTANT_TPU_API": api,
+        "PYREACTANT_STATE_FOLDER": str(state),
         "PYREACTANT_EXPIRE_PAUSE": "0.2",
-    }  # fmt: skip
+    }
     process = subprocess.Popen(
         ["bash"], stdin=subprocess.PIPE, env=settings, start_new_session=True, text=True
     )
@@ -244,9 +253,12 @@ def test_the_worker_s_script_checks_what_it_gets(tmp_path: Path) -> None:
     assert head is not None
     command = f"folder={tmp_path}\n{head.group()}{check.group()}\ninstall_julia"
     done = subprocess.run(
-        ["bash", "-c", command], env={**os.environ, "PATH": f"{tools}:{os.environ['PATH']}"},
-        capture_output=True, text=True, timeout=60,
-    )  # fmt: skip
+        ["bash", "-c", command],
+        env={**os.environ, "PATH": f"{tools}:{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
     assert (done.returncode, "has not the checksum it should have" in done.stderr) == (3, True)
     done = subprocess.run(
         ["bash", script, tmp_path, "dance"], capture_output=True, text=True, timeout=60

@@ -20,13 +20,22 @@ SCRIPTS = sorted([*REPOSITORY.glob("gcloud/*.sh"), *REPOSITORY.glob("slurm/*.s[h
 def test_the_plan(example: str) -> None:
     """After a change that is meant, with UPDATE_GOLDENS=1 in the environment."""
     argv = [
-        "gcloud/run.sh", f"gcloud/{example}.env", "--project", "my-project", "--dry-run",
-        "--backends", "jax,reactant",
-    ]  # fmt: skip
+        "gcloud/run.sh",
+        f"gcloud/{example}.env",
+        "--project",
+        "my-project",
+        "--dry-run",
+        "--backends",
+        "jax,reactant",
+    ]
     done = subprocess.run(
-        argv, cwd=REPOSITORY, env=environment(PYREACTANT_PYTHON=sys.executable), text=True,
-        capture_output=True, timeout=60,
-    )  # fmt: skip
+        argv,
+        cwd=REPOSITORY,
+        env=environment(PYREACTANT_PYTHON=sys.executable),
+        text=True,
+        capture_output=True,
+        timeout=60,
+    )
     assert done.returncode == 0, done.stderr
     golden = GOLDENS / f"{example}.txt"
     if os.environ.get("UPDATE_GOLDENS"):
@@ -36,9 +45,13 @@ def test_the_plan(example: str) -> None:
 
 def test_the_example_needs_a_project() -> None:
     done = subprocess.run(
-        ["gcloud/run.sh", "gcloud/single-slice.env"], cwd=REPOSITORY, text=True, timeout=60,
-        env=environment(PYREACTANT_PYTHON=sys.executable), capture_output=True,
-    )  # fmt: skip
+        ["gcloud/run.sh", "gcloud/single-slice.env"],
+        cwd=REPOSITORY,
+        text=True,
+        timeout=60,
+        env=environment(PYREACTANT_PYTHON=sys.executable),
+        capture_output=True,
+    )
     assert done.returncode == 2
     assert "PROJECT is still the placeholder '<project id>'; put in your own" in done.stderr
     done = subprocess.run(
@@ -68,9 +81,17 @@ def test_the_commands_of_the_docs_are_understood() -> None:
         else:
             words = [sys.executable, "-m", *words]
         done = subprocess.run(
-            words, cwd=REPOSITORY, text=True, capture_output=True, timeout=60,
-            env=environment(PYREACTANT_PYTHON=sys.executable, NO_GCE_CHECK="true", HOME="/nowhere",
-                            GOOGLE_APPLICATION_CREDENTIALS=""),
-        )  # fmt: skip
+            words,
+            cwd=REPOSITORY,
+            text=True,
+            capture_output=True,
+            timeout=60,
+            env=environment(
+                PYREACTANT_PYTHON=sys.executable,
+                NO_GCE_CHECK="true",
+                HOME="/nowhere",
+                GOOGLE_APPLICATION_CREDENTIALS="",
+            ),
+        )
         assert done.returncode == (0 if "--dry-run" in words else 3), (line, done.stderr)
         assert "--dry-run" in words or "no usable Google credentials" in done.stderr

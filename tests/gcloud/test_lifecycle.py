@@ -25,21 +25,20 @@ def leased(
 ) -> Iterator[tuple[Any, Cloud, list[str]]]:
     """A lease that is closed as the commands close it."""
     with cloud(folder, api) as made:
-        from pyreactant.queued_resources import (
-            Client,
-            Journal,
-            Lease,
-            cleaned_up,
-            from_environment,
-        )
+        from pyreactant.queued_resources import Client, Journal, Lease, cleaned_up, from_environment
 
         said: list[str] = []
         client = Client(environ=made.settings, patience=patience)
         request = from_environment({**REQUEST, "SLICE_COUNT": str(slices)})
         lease = Lease(
-            client, request, "run1", Journal(made.settings), said.append, pause=0.01,
+            client,
+            request,
+            "run1",
+            Journal(made.settings),
+            said.append,
+            pause=0.01,
             **{"unseen": 0.3, "deletion": 20.0, **options},
-        )  # fmt: skip
+        )
         with cleaned_up(lease.close, said.append):
             yield lease, made, said
 
@@ -123,11 +122,7 @@ def test_states_that_end_it(tmp_path: Path, script: Any, code: int, message: str
     [
         (Fault("POST", lost=True), None, None),
         (Fault("POST", code=503, message="busy"), None, None),
-        (
-            Fault("POST", code=429, message=QUOTA, count=99),
-            8,
-            "region us-east5.; ask for quota",
-        ),
+        (Fault("POST", code=429, message=QUOTA, count=99), 8, "region us-east5.; ask for quota"),
         (Fault("POST", code=403, message="no permission"), 8, "no permission; ask the project's"),
         (Fault("POST", code=404, message="no such zone"), 8, "says no: no such zone"),
         (Fault("POST", code=400, message="bad"), 8, "Cloud TPU says no: bad"),
@@ -196,8 +191,9 @@ def test_operation_that_fails(tmp_path: Path) -> None:
     """The create is accepted, and fails later without a resource."""
     api = TpuApi(workers=hosts_of)
     api.operation_error = {
-        "code": 8, "message": "Insufficient reserved capacity. Contact customer support",
-    }  # fmt: skip
+        "code": 8,
+        "message": "Insufficient reserved capacity. Contact customer support",
+    }
     error = outcome(tmp_path, api, life)
     assert "did not create test: Insufficient reserved capacity" in str(error)
     assert error.exit_code == 8

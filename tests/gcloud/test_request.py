@@ -122,8 +122,11 @@ def test_without_googles_client(command: list[str], code: int, message: str) -> 
     """A plan asks nothing of anybody; all else says what is missing."""
     start = "import sys; sys.modules['requests'] = None; from pyreactant.cli import main; main()"
     ran = subprocess.run(
-        [sys.executable, "-c", start, "tpu", *command], env=environment(**REQUEST),
-        capture_output=True, text=True, timeout=60,
-    )  # fmt: skip
+        [sys.executable, "-c", start, "tpu", *command],
+        env=environment(**REQUEST),
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
     assert ran.returncode == code, ran.stderr
     assert message in ran.stdout + ran.stderr

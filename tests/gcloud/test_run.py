@@ -230,8 +230,11 @@ def _program(index: int) -> int:
     found = subprocess.run(
         ["pgrep", "-f", "pyreactant._supervised train.py"], capture_output=True, text=True
     )
-    pids = [pid for pid in found.stdout.split()
-            if name in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")]  # fmt: skip
+    pids = [
+        pid
+        for pid in found.stdout.split()
+        if name in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    ]
     assert len(pids) == 1
     return int(pids[0])
 
@@ -353,9 +356,12 @@ def test_run_sh(made: Cloud) -> None:
     exports.write_text(text.replace("<project id>", "my-project"))
     python = made.argv()[0]
     done = subprocess.run(
-        [script, exports, *made.run_options(gcloud=True)[1:], "--out", "out"], cwd=made.folder,
-        env={**made.settings, "PYREACTANT_PYTHON": python}, capture_output=True, text=True,
+        [script, exports, *made.run_options(gcloud=True)[1:], "--out", "out"],
+        cwd=made.folder,
+        env={**made.settings, "PYREACTANT_PYTHON": python},
+        capture_output=True,
+        text=True,
         timeout=120,
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "sharded-single-slice is deleted" in done.stderr

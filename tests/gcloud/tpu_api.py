@@ -21,17 +21,27 @@ from urllib.parse import parse_qs, urlsplit
 Json = dict[str, Any]
 
 STATUS = {
-    400: "INVALID_ARGUMENT", 401: "UNAUTHENTICATED", 403: "PERMISSION_DENIED", 404: "NOT_FOUND",
-    409: "ALREADY_EXISTS", 412: "FAILED_PRECONDITION", 429: "RESOURCE_EXHAUSTED", 500: "INTERNAL",
-    503: "UNAVAILABLE", 504: "DEADLINE_EXCEEDED",
-}  # fmt: skip
+    400: "INVALID_ARGUMENT",
+    401: "UNAUTHENTICATED",
+    403: "PERMISSION_DENIED",
+    404: "NOT_FOUND",
+    409: "ALREADY_EXISTS",
+    412: "FAILED_PRECONDITION",
+    429: "RESOURCE_EXHAUSTED",
+    500: "INTERNAL",
+    503: "UNAVAILABLE",
+    504: "DEADLINE_EXCEEDED",
+}
 DELETABLE = {"ACCEPTED", "FAILED", "SUSPENDED"}
 """Without force only these can be deleted."""
 
 QUICK = (
-    ("CREATING", 0.02), ("ACCEPTED", 0.02), ("WAITING_FOR_RESOURCES", 0.05),
-    ("PROVISIONING", 0.05), ("ACTIVE", None),
-)  # fmt: skip
+    ("CREATING", 0.02),
+    ("ACCEPTED", 0.02),
+    ("WAITING_FOR_RESOURCES", 0.05),
+    ("PROVISIONING", 0.05),
+    ("ACTIVE", None),
+)
 """States a resource goes through, each with its seconds; None stays."""
 
 
@@ -204,8 +214,11 @@ class TpuApi:
             done["response"] = response or {"@type": "type.googleapis.com/google.protobuf.Empty"}
         metadata = {
             "@type": "type.googleapis.com/google.cloud.tpu.v2.OperationMetadata",
-            "createTime": _now(self), "target": target, "verb": verb, "apiVersion": "v2",
-        }  # fmt: skip
+            "createTime": _now(self),
+            "target": target,
+            "verb": verb,
+            "apiVersion": "v2",
+        }
         self.operations[name] = {"name": name, "metadata": metadata, **done}
         return {"name": name, "metadata": metadata, "done": False}
 

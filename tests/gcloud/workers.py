@@ -52,12 +52,20 @@ class Workers:
         home = self.folder / f"home-{address}"
         home.mkdir(exist_ok=True)
         options = [
-            f"Port={self.port}", f"ListenAddress={address}", f"HostKey={key}", "StrictModes=no",
-            f"AuthorizedKeysFile={self.folder / 'authorized_keys'}", "UsePAM=no", "PidFile=none",
-            "PasswordAuthentication=no", "PermitRootLogin=yes", "MaxStartups=100",
-            f"SetEnv=HOME={self.folder / 'home'}", "Subsystem=sftp internal-sftp",
+            f"Port={self.port}",
+            f"ListenAddress={address}",
+            f"HostKey={key}",
+            "StrictModes=no",
+            f"AuthorizedKeysFile={self.folder / 'authorized_keys'}",
+            "UsePAM=no",
+            "PidFile=none",
+            "PasswordAuthentication=no",
+            "PermitRootLogin=yes",
+            "MaxStartups=100",
+            f"SetEnv=HOME={self.folder / 'home'}",
+            "Subsystem=sftp internal-sftp",
             f"ForceCommand={command}",
-        ]  # fmt: skip
+        ]
         # Every VM has a file system of its own, in which homes have one name.
         own = 'mount --bind "$1" "$2" && shift 2 && exec "$@"'
         sshd = [SSHD, "-f", "/dev/null", "-D", "-e", *(f"-o{option}" for option in options)]

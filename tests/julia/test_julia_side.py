@@ -35,9 +35,13 @@ def test_the_package_and_its_stand_in() -> None:
     # For the comparison with Reactant's own sources; without it that part is skipped.
     variables[SOURCE] = os.environ.get(SOURCE, "")
     with subprocess.Popen(
-        argv, env=variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        argv,
+        env=variables,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
         start_new_session=True,
-    ) as process:  # fmt: skip
+    ) as process:
         try:
             said, _ = process.communicate(timeout=LIMIT)
         finally:

@@ -163,10 +163,12 @@ def test_ctrl_c_while_waiting_for_the_others(tmp_path: Path) -> None:
     from tests.harness import free_port
 
     process = subprocess.Popen(
-        [sys.executable, "-c", code.format(free_port())], stdout=subprocess.PIPE, text=True,
+        [sys.executable, "-c", code.format(free_port())],
+        stdout=subprocess.PIPE,
+        text=True,
         stderr=subprocess.PIPE,
         env=environment(**{"PYREACTANT_BACKEND": "reactant", **stand_in()}),
-    )  # fmt: skip
+    )
     try:
         assert process.stdout is not None
         assert process.stdout.readline() == "waiting\n"

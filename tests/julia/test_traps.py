@@ -29,8 +29,11 @@ def in_julia(mutant: Mutant, folder: Path) -> list[tuple[int | None, str]]:
         "PYREACTANT_MUTANT_CODE": mutant.code,
         "PYREACTANT_MUTANT_WITHOUT": mutant.without,
     }
-    julia = [place["PYTHON_JULIACALL_EXE"], f"--project={place['PYTHON_JULIACALL_PROJECT']}",
-             "--startup-file=no"]  # fmt: skip
+    julia = [
+        place["PYTHON_JULIACALL_EXE"],
+        f"--project={place['PYTHON_JULIACALL_PROJECT']}",
+        "--startup-file=no",
+    ]
     argvs = [
         [*julia, str(ours / "test" / file), *(port if a == PORT else a for a in arguments)]
         for file, *arguments in mutant.runs

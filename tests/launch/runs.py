@@ -41,8 +41,9 @@ class Run:
         return (self.folder / f"process-{process}.log").read_bytes()
 
     def __str__(self) -> str:
-        return "\n".join(f"--- supervisor {i}: exit {f.code}\n{f.log}"
-                         for i, f in enumerate(self.finished))  # fmt: skip
+        return "\n".join(
+            f"--- supervisor {i}: exit {f.code}\n{f.log}" for i, f in enumerate(self.finished)
+        )
 
 
 def run_local(
@@ -50,8 +51,11 @@ def run_local(
 ) -> Run:
     """``pyreactant run ARGUMENTS`` on this machine's CPU."""
     out = folder / "run"
-    settings = {"PYREACTANT_PLATFORM": "cpu", "FAULT_EVENT": str(folder / "event"),
-                **(settings or {})}  # fmt: skip
+    settings = {
+        "PYREACTANT_PLATFORM": "cpu",
+        "FAULT_EVENT": str(folder / "event"),
+        **(settings or {}),
+    }
     argv = [*RUN, "--folder", str(out), *arguments]
     return Run(spawn([argv], [environment(**settings)], folder, timeout), out)
 
@@ -62,17 +66,19 @@ def task_environments(
     """What a launcher that only sets PYREACTANT_* gives each of its tasks."""
     address = f"127.0.0.1:{free_port()}"
     return [
-        environment(**{
-            "PYREACTANT_PLATFORM": "cpu",
-            "PYREACTANT_NUM_PROCESSES": str(count),
-            "PYREACTANT_PROCESS_INDEX": str(index),
-            "PYREACTANT_COORDINATOR_ADDRESS": address,
-            "PYREACTANT_SECRET": "0123456789abcdef0123456789abcdef",
-            "FAULT_EVENT": str(folder / "event"),
-            **(settings[index] if settings else {}),
-        })
+        environment(
+            **{
+                "PYREACTANT_PLATFORM": "cpu",
+                "PYREACTANT_NUM_PROCESSES": str(count),
+                "PYREACTANT_PROCESS_INDEX": str(index),
+                "PYREACTANT_COORDINATOR_ADDRESS": address,
+                "PYREACTANT_SECRET": "0123456789abcdef0123456789abcdef",
+                "FAULT_EVENT": str(folder / "event"),
+                **(settings[index] if settings else {}),
+            }
+        )
         for index in range(count)
-    ]  # fmt: skip
+    ]
 
 
 def run_tasks(
@@ -123,11 +129,15 @@ def run_script(
 def popen(folder: Path, *arguments: str, **settings: str) -> "subprocess.Popen[str]":
     """A run to send signals to; the caller ends it."""
     return subprocess.Popen(
-        [*RUN, "--folder", str(folder / "run"), *arguments], cwd=folder, text=True,
+        [*RUN, "--folder", str(folder / "run"), *arguments],
+        cwd=folder,
+        text=True,
         env=environment(PYREACTANT_PLATFORM="cpu", FAULT_EVENT=str(folder / "event"), **settings),
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
         start_new_session=True,
-    )  # fmt: skip
+    )
 
 
 READY = """
@@ -174,10 +184,11 @@ def running_tasks(
 ) -> Iterator[list["subprocess.Popen[bytes]"]]:
     """The same with one supervisor per process."""
     found = [
-        subprocess.Popen(argv, cwd=folder, env=settings, stdin=subprocess.DEVNULL,
-                         start_new_session=True)
+        subprocess.Popen(
+            argv, cwd=folder, env=settings, stdin=subprocess.DEVNULL, start_new_session=True
+        )
         for argv, settings in zip(argvs, environments, strict=True)
-    ]  # fmt: skip
+    ]
     try:
         until(lambda: len(list(folder.glob("pid-?"))) == len(argvs), *found)
         yield found

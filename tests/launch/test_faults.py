@@ -19,9 +19,11 @@ CAUSES = {
     "never": ("rendezvous", 4, "never came to initialize"),
 }
 CASES = [
-    *(("local", fault, when, process)
-      for fault, process in (("raise", 0), ("kill", 1), ("stop", 0), ("exit0", 1), ("leave0", 0))
-      for when in ("cold", "warm")),
+    *(
+        ("local", fault, when, process)
+        for fault, process in (("raise", 0), ("kill", 1), ("stop", 0), ("exit0", 1), ("leave0", 0))
+        for when in ("cold", "warm")
+    ),
     ("local", "exit3", "warm", 0),
     ("local", "exit0", "start", 0),
     ("local", "never", "start", 1),
@@ -30,7 +32,7 @@ CASES = [
     ("tasks", "raise", "cold", 1),
     ("tasks", "leave0", "warm", 1),
     ("tasks", "never", "start", 0),
-]  # fmt: skip
+]
 
 
 def check(run: Run, fault: str, process: int) -> None:
@@ -54,8 +56,6 @@ def check(run: Run, fault: str, process: int) -> None:
 def test_fault(how: str, fault: str, when: str, process: int, tmp_path: Path) -> None:
     start = run_local if how == "local" else run_tasks
     local = ["--processes", "2"] if how == "local" else []
-    run = start(
-        tmp_path, *local, "--stall-timeout", "3", "--", FAULTY, fault, str(process), when
-    )  # fmt: skip
+    run = start(tmp_path, *local, "--stall-timeout", "3", "--", FAULTY, fault, str(process), when)
     check(run, fault, process)
     assert not left_behind(tmp_path)

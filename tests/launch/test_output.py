@@ -109,9 +109,14 @@ def test_a_reader_that_never_reads(tmp_path: Path) -> None:
     try:
         ran = subprocess.run(
             [*RUN, "--folder", "run", "--timeout", "1", "--", script(tmp_path, "import os" + MUCH)],
-            cwd=tmp_path, env=environment(), stdin=subprocess.DEVNULL, stdout=theirs,
-            stderr=theirs, timeout=60, check=False,
-        )  # fmt: skip
+            cwd=tmp_path,
+            env=environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=theirs,
+            stderr=theirs,
+            timeout=60,
+            check=False,
+        )
     finally:
         os.close(ours)
         os.close(theirs)
@@ -127,8 +132,13 @@ def test_a_terminal_that_is_closed_from_the_start(closed: str, tmp_path: Path) -
         f"\nsys.exit(supervise(RunOptions([{program!r}], folder=Path('run'))))"
     )
     argv = [sys.executable, "-c", supervisor]
-    ran = subprocess.run(["sh", "-c", f'exec "$@" {closed}>&-', "sh", *argv], cwd=tmp_path,
-                         env=environment(), capture_output=True, check=False)  # fmt: skip
+    ran = subprocess.run(
+        ["sh", "-c", f'exec "$@" {closed}>&-', "sh", *argv],
+        cwd=tmp_path,
+        env=environment(),
+        capture_output=True,
+        check=False,
+    )
     assert ran.returncode == 1
     assert (tmp_path / "run" / "process-0.log").read_text() == "1\n"
     assert "exit code 9" in (tmp_path / "run" / "report.txt").read_text()

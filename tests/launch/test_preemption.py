@@ -26,12 +26,21 @@ else:
 """
 
 
-@pytest.mark.parametrize(("number", "target", "pause", "stride"), [
-    (signal.SIGTERM, None, 0.0, 1), (signal.SIGTERM, None, 0.01, 7), (signal.SIGTERM, None, 0.1, 1),
-    (signal.SIGUSR1, None, 0.0, 1), (signal.SIGUSR1, None, 0.01, 7), (signal.SIGUSR1, None, 0.1, 7),
-    (signal.SIGTERM, 1, 0.0, 7), (signal.SIGTERM, 0, 0.05, 1),
-    (signal.SIGUSR1, 0, 0.0, 7), (signal.SIGUSR1, 2, 0.05, 1),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("number", "target", "pause", "stride"),
+    [
+        (signal.SIGTERM, None, 0.0, 1),
+        (signal.SIGTERM, None, 0.01, 7),
+        (signal.SIGTERM, None, 0.1, 1),
+        (signal.SIGUSR1, None, 0.0, 1),
+        (signal.SIGUSR1, None, 0.01, 7),
+        (signal.SIGUSR1, None, 0.1, 7),
+        (signal.SIGTERM, 1, 0.0, 7),
+        (signal.SIGTERM, 0, 0.05, 1),
+        (signal.SIGUSR1, 0, 0.0, 7),
+        (signal.SIGUSR1, 2, 0.05, 1),
+    ],
+)
 def test_all_stop_at_one_step(
     number: signal.Signals, target: int | None, pause: float, stride: int, tmp_path: Path
 ) -> None:

@@ -175,12 +175,19 @@ GARBAGE = st.one_of(
     st.binary(max_size=300),
     st.binary(max_size=200).map(lambda b: b + b"\n"),
     st.binary(max_size=100).map(lambda b: b"0" * 64 + b" " + b"f" * 64 + b" " + b + b"\n"),
-    st.sampled_from([
-        b"", b"\n", b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x02\x00" + b"\0" * 64,
-        b"x" * (LINE_LIMIT + 10), b"x" * LINE_LIMIT + b"\n" * 3, b"[" * 100_000 + b"\n",
-        b"0" * 64 + b" " + b"0" * 64 + b' {"type":"join","process":1}\n',
-    ]),
-)  # fmt: skip
+    st.sampled_from(
+        [
+            b"",
+            b"\n",
+            b"GET / HTTP/1.1\r\n\r\n",
+            b"\x16\x03\x01\x02\x00" + b"\0" * 64,
+            b"x" * (LINE_LIMIT + 10),
+            b"x" * LINE_LIMIT + b"\n" * 3,
+            b"[" * 100_000 + b"\n",
+            b"0" * 64 + b" " + b"0" * 64 + b' {"type":"join","process":1}\n',
+        ]
+    ),
+)
 
 
 def test_strangers_cannot_stall_or_break_it() -> None:
@@ -252,10 +259,15 @@ def test_half_open_connections_do_not_keep_members_out() -> None:
     asyncio.run(scenario())
 
 
-@pytest.mark.parametrize("hello", [
-    {"type": "join"}, {"type": "join", "process": "one"}, {"type": "join", "process": None},
-    {"type": "join", "process": [1]},
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "hello",
+    [
+        {"type": "join"},
+        {"type": "join", "process": "one"},
+        {"type": "join", "process": None},
+        {"type": "join", "process": [1]},
+    ],
+)
 def test_members_with_strange_first_messages(hello: dict[str, Any]) -> None:
     async def scenario() -> None:
         async with listening(Heard()) as (_, address):

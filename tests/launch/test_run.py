@@ -19,22 +19,33 @@ STRANGE = ["two words", "ü ∈ Σ", "--quiet", "-m", "", "--", "$HOME", "a\nb",
 
 def plain(folder: Path, *argv: str) -> list[str]:
     """What Python itself prints."""
-    ran = subprocess.run([sys.executable, *argv], cwd=folder, check=True, capture_output=True,
-                         env=environment())  # fmt: skip
+    ran = subprocess.run(
+        [sys.executable, *argv], cwd=folder, check=True, capture_output=True, env=environment()
+    )
     return ran.stdout.decode().splitlines()
 
 
-@pytest.mark.parametrize("program", [
-    ["sub/says.py"], ["./link.py"], ["-m", "pkg.says"], ["-m", "pkg"], ["pkg"], ["pkg.zip"],
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "program",
+    [["sub/says.py"], ["./link.py"], ["-m", "pkg.says"], ["-m", "pkg"], ["pkg"], ["pkg.zip"]],
+)
 def test_the_program_sees_what_python_would_show_it(program: list[str], tmp_path: Path) -> None:
     for name in ("sub/says.py", "pkg/says.py", "pkg/__main__.py", "pkg/__init__.py"):
         path = tmp_path / name
         path.parent.mkdir(exist_ok=True)
         path.write_text("" if name.endswith("__init__.py") else SAYS)
     (tmp_path / "link.py").symlink_to("sub/says.py")
-    subprocess.run([sys.executable, "-m", "zipfile", "-c", str(tmp_path / "pkg.zip"),
-                    str(tmp_path / "pkg/__main__.py")], check=True)  # fmt: skip
+    subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "zipfile",
+            "-c",
+            str(tmp_path / "pkg.zip"),
+            str(tmp_path / "pkg/__main__.py"),
+        ],
+        check=True,
+    )
     expected = plain(tmp_path, *program, *STRANGE)
     run = run_local(tmp_path, "--", *program, *STRANGE)
     assert run.code == 0, run
@@ -51,12 +62,15 @@ def test_option_m_of_run_itself(tmp_path: Path) -> None:
     assert json.loads(run.log(0))[0][1:] == ["--quiet", "x"], run
 
 
-@pytest.mark.parametrize(("program", "code", "words"), [
-    (["missing.py"], 2, "there is no script 'missing.py' in "),
-    (["folder"], 2, "'folder' is a folder without __main__.py, not a script"),
-    (["-m"], 2, "name a program: pyreactant run -- SCRIPT"),
-    ([], 2, "Missing argument"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("program", "code", "words"),
+    [
+        (["missing.py"], 2, "there is no script 'missing.py' in "),
+        (["folder"], 2, "'folder' is a folder without __main__.py, not a script"),
+        (["-m"], 2, "name a program: pyreactant run -- SCRIPT"),
+        ([], 2, "Missing argument"),
+    ],
+)
 def test_what_is_no_program(program: list[str], code: int, words: str, tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     run = run_local(tmp_path, "--", *program)
@@ -65,20 +79,35 @@ def test_what_is_no_program(program: list[str], code: int, words: str, tmp_path:
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize(("text", "code", "words"), [
-    ("import no_such_module", 1, "raised ModuleNotFoundError: No module named 'no_such_module'"),
-    ("x = = 1", 1, "raised SyntaxError: invalid syntax (script.py, line 1)"),
-    ("import sys; sys.exit('the reason')", 1, "exit code 1"),
-    ("import sys; sys.exit(3)", 1, "exit code 3"),
-    ("import sys; sys.exit(42)", 1, "exit code 42"),
-    ("import sys; sys.exit(-1)", 1, "exit code 255"),
-    ("import os; os._exit(3)", 1, "ended with exit code 3"),
-    ("import os; os.abort()", 6, "was killed by SIGABRT"),
-    ("import pyreactant as pr; raise pr.MismatchError('x')", 5, "raised MismatchError: x"),
-    ("import pyreactant as pr; raise pr.InvalidArgumentError('x')", 2, "InvalidArgumentError: x"),
-    ("class Mute(Exception):\n    __str__ = None\nraise Mute", 1, "raised Mute: <its text cannot"),
-    ("raise ValueError(chr(0xdc80))", 1, "raised ValueError: \udc80"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("text", "code", "words"),
+    [
+        (
+            "import no_such_module",
+            1,
+            "raised ModuleNotFoundError: No module named 'no_such_module'",
+        ),
+        ("x = = 1", 1, "raised SyntaxError: invalid syntax (script.py, line 1)"),
+        ("import sys; sys.exit('the reason')", 1, "exit code 1"),
+        ("import sys; sys.exit(3)", 1, "exit code 3"),
+        ("import sys; sys.exit(42)", 1, "exit code 42"),
+        ("import sys; sys.exit(-1)", 1, "exit code 255"),
+        ("import os; os._exit(3)", 1, "ended with exit code 3"),
+        ("import os; os.abort()", 6, "was killed by SIGABRT"),
+        ("import pyreactant as pr; raise pr.MismatchError('x')", 5, "raised MismatchError: x"),
+        (
+            "import pyreactant as pr; raise pr.InvalidArgumentError('x')",
+            2,
+            "InvalidArgumentError: x",
+        ),
+        (
+            "class Mute(Exception):\n    __str__ = None\nraise Mute",
+            1,
+            "raised Mute: <its text cannot",
+        ),
+        ("raise ValueError(chr(0xdc80))", 1, "raised ValueError: \udc80"),
+    ],
+)
 def test_how_programs_fail(text: str, code: int, words: str, tmp_path: Path) -> None:
     run = run_script(tmp_path, text, "-n", "1" if "x" in words else "2")
     assert run.code == code, run
@@ -97,19 +126,22 @@ def test_how_programs_fail(text: str, code: int, words: str, tmp_path: Path) -> 
     assert not left_behind(tmp_path)
 
 
-@pytest.mark.parametrize("text", [
-    "import sys; sys.exit(0)",
-    "import sys; sys.exit(None)",
-    "import sys; sys.exit(256)",
-    "import threading\nthreading.Thread(target=lambda: 1 / 0).start()",
-    "import sys, os, time\nsys.stdout.close(); sys.stderr.close(); os.closerange(0, 3)\n"
-    "time.sleep(0.3)",
-    "import os, time\nos.closerange(3, 100); time.sleep(0.6)",
-    "import os, sys, time\nif os.fork() == 0: sys.exit(3)\nassert os.wait()[1] == 3 << 8\n"
-    "time.sleep(0.6)",
-    "import os\nif os.fork() == 0: raise ValueError\nassert os.wait()[1] == 1 << 8",
-    "import atexit\natexit.register(lambda: print('__main__ is', __name__, y))\ny = 1",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import sys; sys.exit(0)",
+        "import sys; sys.exit(None)",
+        "import sys; sys.exit(256)",
+        "import threading\nthreading.Thread(target=lambda: 1 / 0).start()",
+        "import sys, os, time\nsys.stdout.close(); sys.stderr.close(); os.closerange(0, 3)\n"
+        "time.sleep(0.3)",
+        "import os, time\nos.closerange(3, 100); time.sleep(0.6)",
+        "import os, sys, time\nif os.fork() == 0: sys.exit(3)\nassert os.wait()[1] == 3 << 8\n"
+        "time.sleep(0.6)",
+        "import os\nif os.fork() == 0: raise ValueError\nassert os.wait()[1] == 1 << 8",
+        "import atexit\natexit.register(lambda: print('__main__ is', __name__, y))\ny = 1",
+    ],
+)
 def test_what_is_no_failure(text: str, tmp_path: Path) -> None:
     run = run_script(tmp_path, text, "-n", "2")
     assert run.code == 0, run
@@ -174,8 +206,9 @@ def test_nothing_stays_of_what_programs_started(how: str, tmp_path: Path) -> Non
 
 def test_the_secret_is_not_the_programs(tmp_path: Path) -> None:
     text = "import os; print([k for k in os.environ if 'SECRET' in k or 'FDS' in k])"
-    run = run_script(tmp_path, text, PYREACTANT_SECRET="0123456789abcdef",
-                     PYREACTANT_SECRET_FILE="/x")  # fmt: skip
+    run = run_script(
+        tmp_path, text, PYREACTANT_SECRET="0123456789abcdef", PYREACTANT_SECRET_FILE="/x"
+    )
     # Theirs is another, for connections among themselves.
     assert run.log(0) == b"['PYREACTANT_MEETING_SECRET']\n"
 
@@ -191,6 +224,7 @@ def test_a_folder_with_a_run_is_not_taken_again(tmp_path: Path) -> None:
 def test_without_a_folder_each_run_makes_its_own(tmp_path: Path) -> None:
     program = script(tmp_path, "print(1)")
     for _ in range(2):
-        subprocess.run([*RUN, program], cwd=tmp_path, env=environment(), check=True,
-                       capture_output=True)  # fmt: skip
+        subprocess.run(
+            [*RUN, program], cwd=tmp_path, env=environment(), check=True, capture_output=True
+        )
     assert len(list(tmp_path.glob("pyreactant-runs/*/report.json"))) == 2

@@ -45,9 +45,10 @@ while True:
 """
 
 
-@pytest.mark.parametrize(("number", "expected"), [
-    (signal.SIGINT, (130, "interrupted")), (signal.SIGTERM, (6, "preempted")),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("number", "expected"),
+    [(signal.SIGINT, (130, "interrupted")), (signal.SIGTERM, (6, "preempted"))],
+)
 def test_the_deaf_are_killed_after_the_grace(
     number: signal.Signals, expected: tuple[int, str], tmp_path: Path
 ) -> None:

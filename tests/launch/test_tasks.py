@@ -35,8 +35,12 @@ def test_all_of_it_is_in_one_folder(tmp_path: Path) -> None:
         assert run.log(process) == f"hello {process} 3\n".encode()
     assert [p["exit_code"] for p in run.report["processes"]] == [0, 0, 0]
     assert sorted(p.name for p in run.folder.iterdir()) == [
-        "process-0.log", "process-1.log", "process-2.log", "report.json", "report.txt",
-    ]  # fmt: skip
+        "process-0.log",
+        "process-1.log",
+        "process-2.log",
+        "report.json",
+        "report.txt",
+    ]
     assert "[0] hello 0 3" in run.finished[0].log
     assert "hello" not in run.finished[1].log
     assert not left_behind(tmp_path)
@@ -52,8 +56,10 @@ def test_a_process_that_was_not_started(tmp_path: Path) -> None:
         "started, and its own log"
     )
     assert [p["state"] for p in run.report["processes"]] == [
-        "in phase joined", "in phase expected", "in phase joined",
-    ]  # fmt: skip
+        "in phase joined",
+        "in phase expected",
+        "in phase joined",
+    ]
     assert "process 1 did not come" in run.finished[1].log  # the others are told
 
 

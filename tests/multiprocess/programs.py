@@ -14,8 +14,13 @@ from pyreactant._collective import exchange, exchange_json, total
 from pyreactant._runtime import current
 
 SPECS: list[tuple[Any, ...]] = [
-    ("x", "y"), ("x", None), (None, "y"), ("y", "x"), (("x", "y"), None), (None, None),
-]  # fmt: skip
+    ("x", "y"),
+    ("x", None),
+    (None, "y"),
+    ("y", "x"),
+    (("x", "y"), None),
+    (None, None),
+]
 
 
 def _mesh() -> pr.Mesh:

@@ -43,9 +43,12 @@ def compiled(case: Case, mesh: pr.Mesh, layout: Layout, dtype: str, seed: int = 
     ]
     outs = tuple(pr.NamedSharding(mesh, spec) for spec in layout.out_specs)
     f = pr.compile(
-        case.program, *arrays, out_sharding=outs if len(outs) > 1 else outs[0],
-        precision="highest", static=dict(case.static(size)),
-    )  # fmt: skip
+        case.program,
+        *arrays,
+        out_sharding=outs if len(outs) > 1 else outs[0],
+        precision="highest",
+        static=dict(case.static(size)),
+    )
     return f, arrays, inputs
 
 

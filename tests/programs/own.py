@@ -31,9 +31,11 @@ def broken_oracle(x: Any) -> Any:
 
 
 PRODUCT = pr.Program(
-    "mine", jax=HERE + "scaled_product", oracle=HERE + "scaled_product",
+    "mine",
+    jax=HERE + "scaled_product",
+    oracle=HERE + "scaled_product",
     inputs=(("2n", "n"), ("n", 8)),
-)  # fmt: skip
+)
 NORMS = pr.Program(
     "norms", jax=HERE + "norms", oracle=HERE + "eigenvalue_oracle", inputs=(("n", "n"),)
 )

@@ -27,7 +27,7 @@ from tests.programs.common import (
     run,
     short_bits,
     whole,
-)  # fmt: skip
+)
 
 pytestmark = pytest.mark.usefixtures("backend")
 
@@ -129,8 +129,10 @@ def test_it_is_what_xla_exchanges_over_two_axes(name: str) -> None:
 @pytest.mark.only("jax")
 @pytest.mark.parametrize("name", ELSEWISE)
 def test_xla_exchanges_no_less(name: str) -> None:
-    found = [(counted(name, LINE, layout), exchanged(name, LINE, layout))
-             for layout in CASES[name].layouts(LINE)]  # fmt: skip
+    found = [
+        (counted(name, LINE, layout), exchanged(name, LINE, layout))
+        for layout in CASES[name].layouts(LINE)
+    ]
     assert all(ours <= theirs for ours, theirs in found if ours is not None)
     assert any(ours for ours, _ in found)
 

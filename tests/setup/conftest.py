@@ -24,10 +24,7 @@ JULIACALL = {
         {
             "julia": "^1.10.3",
             "packages": {
-                "PythonCall": {
-                    "uuid": "6099a3de-0909-46bc-b1f4-468b9a2dfc0d",
-                    "version": "=0.9.37",
-                }
+                "PythonCall": {"uuid": "6099a3de-0909-46bc-b1f4-468b9a2dfc0d", "version": "=0.9.37"}
             },
         }
     ),
@@ -79,16 +76,16 @@ class Here:
         return [self.python, "-P", "-m", "tests.setup.driver", json.dumps(options)]
 
     def run(
-        self,
-        settings: dict[str, str] | None = None,
-        within: Sequence[str] = (),
-        **options: Any,
+        self, settings: dict[str, str] | None = None, within: Sequence[str] = (), **options: Any
     ) -> dict[str, Any]:
         """Set up, within another command; the record with its `events`, or the error."""
         ran = subprocess.run(
-            [*within, *self.argv(**options)], env=self.environment(**(settings or {})),
-            capture_output=True, text=True, timeout=500,
-        )  # fmt: skip
+            [*within, *self.argv(**options)],
+            env=self.environment(**(settings or {})),
+            capture_output=True,
+            text=True,
+            timeout=500,
+        )
         lines = ran.stdout.splitlines()
         assert lines, ran.stderr
         said: dict[str, Any] = json.loads(lines[-1])
@@ -107,9 +104,12 @@ class Here:
             "print(json.dumps([str(p.executable), str(p.project), p.source]))"
         )
         ran = subprocess.run(
-            [self.python, "-P", "-c", code], env=self.environment(**settings),
-            capture_output=True, text=True, timeout=60,
-        )  # fmt: skip
+            [self.python, "-P", "-c", code],
+            env=self.environment(**settings),
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
         assert ran.returncode == 0, ran.stderr
         return dict(zip(("executable", "project", "source"), json.loads(ran.stdout), strict=True))
 

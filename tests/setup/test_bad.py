@@ -24,11 +24,25 @@ def refused(said: dict[str, Any], kind: str, code: int, *parts: str) -> None:
 
 def test_no_julia(here: Here) -> None:
     said = here.run(NO_JULIA, offline=True)
-    refused(said, "RequirementError", 3, "Julia must be installed", "--offline installs none",
-            "pyreactant setup --julia EXECUTABLE")  # fmt: skip
+    refused(
+        said,
+        "RequirementError",
+        3,
+        "Julia must be installed",
+        "--offline installs none",
+        "pyreactant setup --julia EXECUTABLE",
+    )
     said = here.run(NO_JULIA | NO_NETWORK)
-    refused(said, "RequirementError", 3, "needs the network, which does not answer", "login node",
-            "pyreactant setup --offline", "the last lines of", "urlopen error")  # fmt: skip
+    refused(
+        said,
+        "RequirementError",
+        3,
+        "needs the network, which does not answer",
+        "login node",
+        "pyreactant setup --offline",
+        "the last lines of",
+        "urlopen error",
+    )
     assert here.run()["code"] == 0
 
 
@@ -38,10 +52,14 @@ def test_no_julia(here: Here) -> None:
         ("/nowhere/julia", {}, "RequirementError", ["'/nowhere/julia', which is neither"]),
         ("/bin/true", {}, "RequirementError", ["/bin/true must be a Julia"]),
         ("1.9", {}, "InvalidArgumentError", ["1.10.3 or newer, got 1.9"]),
-        (None, {"STAND_IN_VERSION": "1.9.4"}, "RequirementError",
-         ["Julia must be 1.10.3 or newer, got 1.9.4", "pyreactant setup --julia 1.11"]),
+        (
+            None,
+            {"STAND_IN_VERSION": "1.9.4"},
+            "RequirementError",
+            ["Julia must be 1.10.3 or newer, got 1.9.4", "pyreactant setup --julia 1.11"],
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_julia_that_will_not_do(
     here: Here, julia: str | None, settings: dict[str, str], kind: str, parts: list[str]
 ) -> None:
@@ -61,8 +79,13 @@ def test_an_old_julia_that_juliapkg_finds(here: Here) -> None:
 def test_without_juliapkg(here: Here) -> None:
     [packages] = here.prefix.glob("lib/python*/site-packages")
     (packages / "all.pth").write_text(str(REPOSITORY))
-    refused(here.run(), "RequirementError", 3, "juliapkg must be installed in",
-            "pip install 'pyreactant[reactant]'")  # fmt: skip
+    refused(
+        here.run(),
+        "RequirementError",
+        3,
+        "juliapkg must be installed in",
+        "pip install 'pyreactant[reactant]'",
+    )
 
 
 @pytest.mark.parametrize(
@@ -102,13 +125,18 @@ def test_a_project_without_reactant(here: Here) -> None:
         ({"project": "/dev/null"}, {}, "project must be a folder, got the file /dev/null"),
         ({}, {"PYTHON_JULIACALL_EXE": "/bin/true"}, "must be set together"),
         ({}, {"PYTHON_JULIAPKG_PROJECT": "not/absolute"}, "must be an absolute path"),
-        ({"project": "/other"},
-         {"PYTHON_JULIACALL_PROJECT": "/", "PYTHON_JULIACALL_EXE": "{julia}"},
-         "overrides the project asked for, /other; unset PYTHON_JULIACALL_PROJECT"),
-        ({"julia": "1.11"}, {"PYTHON_JULIACALL_PROJECT": "/", "PYTHON_JULIACALL_EXE": "{julia}"},
-         "overrides the Julia asked for"),
+        (
+            {"project": "/other"},
+            {"PYTHON_JULIACALL_PROJECT": "/", "PYTHON_JULIACALL_EXE": "{julia}"},
+            "overrides the project asked for, /other; unset PYTHON_JULIACALL_PROJECT",
+        ),
+        (
+            {"julia": "1.11"},
+            {"PYTHON_JULIACALL_PROJECT": "/", "PYTHON_JULIACALL_EXE": "{julia}"},
+            "overrides the Julia asked for",
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_contradicts(
     here: Here, options: dict[str, Any], settings: dict[str, str], part: str
 ) -> None:
@@ -138,8 +166,14 @@ def test_a_read_only_environment(here: Here, mounted: Mounted) -> None:
     project.mkdir()
     read_only = mounted.read_only(here.prefix)
     said = here.run(within=read_only)
-    refused(said, "RequirementError", 3, "cannot write", "Read-only file system",
-            "name a folder that can be written: pyreactant setup --project DIR")  # fmt: skip
+    refused(
+        said,
+        "RequirementError",
+        3,
+        "cannot write",
+        "Read-only file system",
+        "name a folder that can be written: pyreactant setup --project DIR",
+    )
     assert here.run(within=read_only, project=str(project))["code"] == 0
     assert list((here.folder / "home/.config/pyreactant/julia").glob("*.json"))
     assert here.place()["project"] == str(project)
@@ -151,8 +185,14 @@ def test_a_read_only_environment(here: Here, mounted: Mounted) -> None:
     said = here.run(
         within=mounted.read_only(here.prefix, here.folder / "home"), project=str(project)
     )
-    refused(said, "RequirementError", 3, f"{project} is set up", "set these variables",
-            f"PYTHON_JULIACALL_EXE={here.julia} PYTHON_JULIACALL_PROJECT={project}")  # fmt: skip
+    refused(
+        said,
+        "RequirementError",
+        3,
+        f"{project} is set up",
+        "set these variables",
+        f"PYTHON_JULIACALL_EXE={here.julia} PYTHON_JULIACALL_PROJECT={project}",
+    )
     # All stands, and nothing needs to be written: then nothing is.
     assert here.run(project=str(project))["ran"] == ["record"]
     assert here.run(within=mounted.read_only(here.folder))["ran"] == []
@@ -162,8 +202,14 @@ def test_a_full_disk(here: Here, mounted: Mounted) -> None:
     project = here.folder / "small"
     project.mkdir()
     said = here.run(within=mounted.full(project), project=str(project))
-    refused(said, "RequirementError", 3, "cannot write", "No space left on device",
-            "free some space there, then run it again")  # fmt: skip
+    refused(
+        said,
+        "RequirementError",
+        3,
+        "cannot write",
+        "No space left on device",
+        "free some space there, then run it again",
+    )
 
 
 def test_a_process_in_which_julia_runs(here: Here) -> None:

@@ -14,9 +14,13 @@ from tests.setup.conftest import Here
 
 def command(here: Here, *arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [here.python, "-P", "-m", "pyreactant", *arguments], env=here.environment(**settings),
-        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60,
-    )  # fmt: skip
+        [here.python, "-P", "-m", "pyreactant", *arguments],
+        env=here.environment(**settings),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
 
 
 def test_setup(here: Here) -> None:
@@ -79,8 +83,10 @@ def test_on_a_terminal(here: Here) -> None:
         setup = subprocess.Popen(
             [here.python, "-P", "-m", "pyreactant", "setup"],
             env=here.environment(STAND_IN_DELAY="0.5", TERM="xterm", COLUMNS="200"),
-            stdin=subprocess.DEVNULL, stdout=theirs, stderr=theirs,
-        )  # fmt: skip
+            stdin=subprocess.DEVNULL,
+            stdout=theirs,
+            stderr=theirs,
+        )
         os.close(theirs)
         text = b""
         try:

@@ -23,9 +23,12 @@ def test_killed_at_every_step(here: Here) -> None:
     step = 0
     while True:
         killed = subprocess.run(
-            here.argv(kill_at=step, every_step=EVERY_STEP), env=here.environment(),
-            capture_output=True, text=True, timeout=60,
-        )  # fmt: skip
+            here.argv(kill_at=step, every_step=EVERY_STEP),
+            env=here.environment(),
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
         if killed.returncode == 0:
             break
         assert killed.returncode == -signal.SIGKILL, killed.stderr
@@ -87,9 +90,11 @@ def test_files_that_were_cut_short(here: Here) -> None:
 def test_interrupted(here: Here) -> None:
     """Ctrl-C ends it at once, with all that it started."""
     setup = subprocess.Popen(
-        here.argv(), env=here.environment(STAND_IN_DELAY="600"),
-        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-    )  # fmt: skip
+        here.argv(),
+        env=here.environment(STAND_IN_DELAY="600"),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    )
     noted = here.notes / "resolve.pid"
     deadline = time.monotonic() + 30
     while not noted.exists() or not noted.read_text().strip():

@@ -101,8 +101,11 @@ def test_preferences_are_what_julia_reads(tmp_path: Path) -> None:
 
     with subprocess.Popen(
         [os.environ["PYREACTANT_TEST_JULIA"], "--startup-file=no", "-O0", "-e", ORACLE],
-        env=environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-    ) as oracle:  # fmt: skip
+        env=environment(),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as oracle:
         agree()
 
 

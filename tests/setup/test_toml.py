@@ -25,11 +25,29 @@ SCALAR = st.one_of(
     QUOTED,
     LITERAL,
     st.sampled_from(
-        ["1", "-0", "+1_000", "0xdead", "0o7", "0b1", "1.5", "-1e-3", "inf", "nan", "true", "false",
-         "1979-05-27T07:32:00Z", "1979-05-27 07:32:00.5", "1979-05-27", "07:32:00",
-         '"""a\n"b" \\\n  c"""', "'''\n# no comment\n[no table]\n'''", '"\\u00e9\\t\\""']
+        [
+            "1",
+            "-0",
+            "+1_000",
+            "0xdead",
+            "0o7",
+            "0b1",
+            "1.5",
+            "-1e-3",
+            "inf",
+            "nan",
+            "true",
+            "false",
+            "1979-05-27T07:32:00Z",
+            "1979-05-27 07:32:00.5",
+            "1979-05-27",
+            "07:32:00",
+            '"""a\n"b" \\\n  c"""',
+            "'''\n# no comment\n[no table]\n'''",
+            '"\\u00e9\\t\\""',
+        ]
     ),
-)  # fmt: skip
+)
 VALUE = st.recursive(
     SCALAR,
     lambda inner: st.one_of(
@@ -48,12 +66,18 @@ HEADER = st.builds("{}[{}]{}\n".format, SPACE, DOTTED, COMMENT)
 MANY = st.builds("[[{}]]{}\n".format, DOTTED, COMMENT)
 OURS = st.sampled_from(
     [
-        "[Reactant]\n", "[Reactant] # ours\n\n", '[Reactant]\nxla_runtime = "PJRT"\n',
-        "[Reactant]\n  'xla_runtime'='PJRT'# why\nother = 3\n", '[Reactant.sub]\na = "b"\n',
-        'Reactant.xla_runtime = "PJRT" # dotted\n', 'Reactant = { xla_runtime = "PJRT", a = 1 }\n',
-        '"Reactant" = {}\n', "[ Reactant . sub . sub ]\n", '[Reactant]\n__clear__ = ["gpu"]\n',
+        "[Reactant]\n",
+        "[Reactant] # ours\n\n",
+        '[Reactant]\nxla_runtime = "PJRT"\n',
+        "[Reactant]\n  'xla_runtime'='PJRT'# why\nother = 3\n",
+        '[Reactant.sub]\na = "b"\n',
+        'Reactant.xla_runtime = "PJRT" # dotted\n',
+        'Reactant = { xla_runtime = "PJRT", a = 1 }\n',
+        '"Reactant" = {}\n',
+        "[ Reactant . sub . sub ]\n",
+        '[Reactant]\n__clear__ = ["gpu"]\n',
     ]
-)  # fmt: skip
+)
 BLANK = st.sampled_from(["\n", "# a comment\n", "   \n"])
 LINES = st.lists(st.one_of(PAIR, HEADER, MANY, OURS, BLANK), max_size=12).map("".join)
 ENDS = st.sampled_from(["", "\n", "# the end, and no line end"])

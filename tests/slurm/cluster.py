@@ -90,9 +90,13 @@ class Cluster:
         # nsenter's own --wd leads to the folder as it is outside, which is nowhere inside.
         return subprocess.Popen(
             [*enter, "--", "env", f"--chdir={cwd or self.folder}", *argv],
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-            env={"PATH": PATH, **(environment() if env is None else env)}, start_new_session=True,
-        )  # fmt: skip
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={"PATH": PATH, **(environment() if env is None else env)},
+            start_new_session=True,
+        )
 
     def run(
         self,
@@ -118,11 +122,7 @@ class Cluster:
         return _finish(self.start(argv, node=node, env=env, cwd=cwd), argv, timeout)
 
     def submit(
-        self,
-        argv: Sequence[str],
-        *,
-        env: Mapping[str, str] | None = None,
-        cwd: Path | None = None,
+        self, argv: Sequence[str], *, env: Mapping[str, str] | None = None, cwd: Path | None = None
     ) -> int:
         """``sbatch`` with these options and this script; the job's number."""
         done = self.run(["sbatch", "--parsable", *argv], env=env, cwd=cwd)
@@ -210,9 +210,13 @@ def started(
     options = ["--separate-networks"] if separate_networks else []
     with subprocess.Popen(
         ["bash", str(SCRIPT), str(folder), *options, *nodes],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        env={**environment(), "PATH": PATH}, start_new_session=True,
-    ) as process:  # fmt: skip
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**environment(), "PATH": PATH},
+        start_new_session=True,
+    ) as process:
         assert process.stdout
         try:
             said = process.stdout.readline()

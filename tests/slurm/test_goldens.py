@@ -21,9 +21,12 @@ RECIPES = re.findall(
 def test_recipe(command: str, printed: str) -> None:
     _, *arguments = shlex.split(command.replace("\\\n", " "))
     done = subprocess.run(
-        [sys.executable, "-m", "pyreactant", *arguments], cwd=REPOSITORY, env=environment(),
-        capture_output=True, text=True,
-    )  # fmt: skip
+        [sys.executable, "-m", "pyreactant", *arguments],
+        cwd=REPOSITORY,
+        env=environment(),
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout.replace(str(REPOSITORY), "/home/me/pyreactant") == printed
 
@@ -36,8 +39,15 @@ def test_main_sbatch_has_the_example_it_is_made_of() -> None:
     """Nodes, tasks, CPUs and feature of Reactant's own Slurm example."""
     lines = (REPOSITORY / "slurm" / "main.sbatch").read_text().splitlines()
     options = {line.removeprefix("#SBATCH --") for line in lines if line.startswith("#SBATCH")}
-    assert {"nodes=2", "ntasks-per-node=1", "cpus-per-task=72", "constraint=gpu", "requeue",
-            "open-mode=append", "time=00:20:00"} <= options  # fmt: skip
+    assert {
+        "nodes=2",
+        "ntasks-per-node=1",
+        "cpus-per-task=72",
+        "constraint=gpu",
+        "requeue",
+        "open-mode=append",
+        "time=00:20:00",
+    } <= options
 
 
 @pytest.mark.parametrize(

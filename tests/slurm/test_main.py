@@ -43,9 +43,14 @@ def report(folder: Path) -> dict[str, object]:
 
 def test_cross_check_and_its_verdict(cluster: Cluster, tmp_path: Path) -> None:
     job, printed, output = run(
-        cluster, tmp_path, http_proxy="http://user:hunter2@127.0.0.1:9", MY_TOKEN="hunter2",
-        PYREACTANT_MESH="x=4", PYREACTANT_SPEC="x,None", LD_PRELOAD="",
-    )  # fmt: skip
+        cluster,
+        tmp_path,
+        http_proxy="http://user:hunter2@127.0.0.1:9",
+        MY_TOKEN="hunter2",
+        PYREACTANT_MESH="x=4",
+        PYREACTANT_SPEC="x,None",
+        LD_PRELOAD="",
+    )
     assert (job.state, job.code) == ("COMPLETED", 0), printed
     assert "matmul: right on jax, by an oracle that no XLA computed" in printed
     assert "[0] crosscheck: matmul: compiled in" in printed
@@ -98,8 +103,9 @@ def test_several_programs(cluster: Cluster, tmp_path: Path) -> None:
     assert (job.state, job.code) == ("COMPLETED", 0), printed
     rows = json.loads((output / "report.json").read_text())["rows"]
     assert [(row["program"], row["problem"]["size"]) for row in rows] == [
-        ("transpose", 16), ("row_sum", 16)
-    ]  # fmt: skip
+        ("transpose", 16),
+        ("row_sum", 16),
+    ]
     job, printed, _ = run(cluster, tmp_path, PYREACTANT_PROGRAMS="transposed")
     assert (job.state, job.code) == ("FAILED", 2)
     assert "no program 'transposed': did you mean 'transpose'?" in printed

@@ -52,8 +52,9 @@ def test_explain_in_a_batch_shell(cluster: Cluster, tmp_path: Path) -> None:
     script.write_text(f"#!/bin/bash\n{' '.join(PYREACTANT)} explain\n")
     job = cluster.submit(
         ["--nodes=2", "--ntasks-per-node=1", f"--output={tmp_path}/out", str(script)],
-        env=settings(), cwd=tmp_path,
-    )  # fmt: skip
+        env=settings(),
+        cwd=tmp_path,
+    )
     assert cluster.wait(job).code == 2
     assert "srun --kill-on-bad-exit=1" in (tmp_path / "out").read_text()
 
@@ -67,9 +68,16 @@ def test_two_steps_of_one_job_do_not_meet(cluster: Cluster, tmp_path: Path) -> N
         f"#!/bin/bash\n{step} {matmul} a &\n{step} {matmul} b &\nwait %1 && wait %2\n"
     )
     job = cluster.submit(
-        ["--nodes=2", "--ntasks-per-node=1", "--cpus-per-task=2", f"--output={tmp_path}/out",
-         str(script)], env=settings(), cwd=tmp_path,
-    )  # fmt: skip
+        [
+            "--nodes=2",
+            "--ntasks-per-node=1",
+            "--cpus-per-task=2",
+            f"--output={tmp_path}/out",
+            str(script),
+        ],
+        env=settings(),
+        cwd=tmp_path,
+    )
     ended = cluster.wait(job)
     assert (ended.state, ended.code) == ("COMPLETED", 0), (tmp_path / "out").read_text()
     for name in "ab":
@@ -78,8 +86,19 @@ def test_two_steps_of_one_job_do_not_meet(cluster: Cluster, tmp_path: Path) -> N
 
 def test_a_task_that_never_comes(cluster: Cluster, tmp_path: Path) -> None:
     task = '[ $SLURM_PROCID = 1 ] && sleep 100; exec "$@"'
-    run = [*PYREACTANT, "run", "--start-timeout", "3", "--folder", "run", "--", FAULTY, "raise",
-           "0", "warm"]  # fmt: skip
+    run = [
+        *PYREACTANT,
+        "run",
+        "--start-timeout",
+        "3",
+        "--folder",
+        "run",
+        "--",
+        FAULTY,
+        "raise",
+        "0",
+        "warm",
+    ]
     done = cluster.run([*TWO, "bash", "-c", task, "task", *run], env=settings(), cwd=tmp_path)
     assert done.returncode != 0
     report = json.loads((tmp_path / "run" / "report.json").read_text())
@@ -88,8 +107,19 @@ def test_a_task_that_never_comes(cluster: Cluster, tmp_path: Path) -> None:
 
 
 def test_a_stopped_process(cluster: Cluster, tmp_path: Path) -> None:
-    run = [*PYREACTANT, "run", "--stall-timeout", "3", "--folder", "run", "--", FAULTY, "stop",
-           "1", "warm"]  # fmt: skip
+    run = [
+        *PYREACTANT,
+        "run",
+        "--stall-timeout",
+        "3",
+        "--folder",
+        "run",
+        "--",
+        FAULTY,
+        "stop",
+        "1",
+        "warm",
+    ]
     env = settings(FAULT_EVENT=str(tmp_path / "event"))
     done = cluster.run([*TWO, *run], env=env, cwd=tmp_path)
     assert done.returncode == 7, done.stderr

@@ -73,8 +73,11 @@ def test_all_to_all() -> None:
 def test_all_axes() -> None:
     (found,) = golden("sum", (2, 4, 2))
     assert (found.op, found.shape, found.bytes, found.axes) == (
-        "all-reduce", "f32[]", 4, ("a", "b", "c"),
-    )  # fmt: skip
+        "all-reduce",
+        "f32[]",
+        4,
+        ("a", "b", "c"),
+    )
 
 
 def test_loop_of_known_length() -> None:
@@ -178,9 +181,11 @@ def test_mesh_groups(sizes: list[int], data: st.DataObject) -> None:
     """Groups by mesh axes, the device ids in any order, against a loop over the mesh."""
     names = [f"axis_{i}" for i in range(len(sizes))]
     total = math.prod(sizes)
-    grouped = data.draw(st.permutations(names).flatmap(
-        lambda order: st.integers(1, len(names)).map(lambda n: order[:n])
-    ))  # fmt: skip
+    grouped = data.draw(
+        st.permutations(names).flatmap(
+            lambda order: st.integers(1, len(names)).map(lambda n: order[:n])
+        )
+    )
     ids = data.draw(st.permutations(range(total)))
     grid = np.array(ids).reshape(sizes)
     expected = set()

@@ -24,17 +24,22 @@ from tests.harness import environment
 def run(*arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "pyreactant", "plan", *arguments],
-        env=environment(**settings), capture_output=True, text=True, timeout=280,
-    )  # fmt: skip
+        env=environment(**settings),
+        capture_output=True,
+        text=True,
+        timeout=280,
+    )
 
 
 def test_the_bound(compiler: Path) -> None:
     """16384^2 in bfloat16 on v6e-16: XLA's estimate at most 0.65 of that of spec (x, y)."""
     seen: list[tuple[int, int, float | None]] = []
     found = plan(
-        topology="v6e-16", size=16384, tried=2,
+        topology="v6e-16",
+        size=16384,
+        tried=2,
         progress=lambda done, total, best: seen.append((done, total, best and best.seconds)),
-    )  # fmt: skip
+    )
     best, reference = found.best, found.reference
     assert best is not None
     assert reference is not None
@@ -120,9 +125,11 @@ def test_interrupted(compiler: Path, tmp_path: Path) -> None:
     with log.open("wb") as out:
         child = subprocess.Popen(
             [sys.executable, "-u", "-m", "tests.tpu.interrupted"],
-            env=environment(XDG_CACHE_HOME=str(tmp_path)), stdout=out, stderr=subprocess.STDOUT,
+            env=environment(XDG_CACHE_HOME=str(tmp_path)),
+            stdout=out,
+            stderr=subprocess.STDOUT,
             start_new_session=True,
-        )  # fmt: skip
+        )
         try:
             deadline = time.monotonic() + 120
             while b"done 2" not in log.read_bytes() and time.monotonic() < deadline:
@@ -168,9 +175,12 @@ def test_cpu_devices_are_measured() -> None:
     line = next(text for text in ran.stdout.splitlines() if text.startswith("matmul:"))
     words = shlex.split(line.removeprefix("matmul:"))
     here = subprocess.run(
-        [sys.executable, "-m", *words], capture_output=True, text=True, timeout=120,
+        [sys.executable, "-m", *words],
+        capture_output=True,
+        text=True,
+        timeout=120,
         env=environment(),
-    )  # fmt: skip
+    )
     assert here.returncode == 0, here.stderr
     assert "right: error" in here.stdout
 
@@ -210,9 +220,12 @@ def test_flags_read_back() -> None:
     words = one.flags()
     options = dict(zip(words[::2], words[1::2], strict=True))
     assert options == {
-        "--mesh": "slice=2,x=2", "--spec": "slice+x,None", "--y-spec": "None,x",
-        "--out-spec": "slice,None", "--device-ids": "0,2,1,3",
-    }  # fmt: skip
+        "--mesh": "slice=2,x=2",
+        "--spec": "slice+x,None",
+        "--y-spec": "None,x",
+        "--out-spec": "slice,None",
+        "--device-ids": "0,2,1,3",
+    }
     assert parse_mesh(options["--mesh"], ids) == mesh
     assert pr.NamedSharding(mesh, parse_spec(options["--spec"])) == pr.NamedSharding(mesh, specs[0])
     usual = Candidate(layout=Layout(mesh, (("x", None), ("x", None)), ("x", None), 1.0))
@@ -254,7 +267,7 @@ def test_picture() -> None:
         ({"platform": "cpu", "program": "jax.nn:relu", "shapes": [(8,)]}, "only matmul is meas"),
         ({"topology": "v6e-4", "size": 2**21}, "none of .* layouts of .* fits: their blocks alone"),
     ],
-)  # fmt: skip
+)
 def test_messages(given: dict[str, Any], message: str) -> None:
     with pytest.raises(pr.InvalidArgumentError, match=message):
         plan(**given)
@@ -269,11 +282,22 @@ def test_nothing_fits_is_exit_code_2_or_5() -> None:
 def test_plan_is_plain_data() -> None:
     one = made_up(1e-3, xla_seconds=1e-3)
     found = Plan(
-        program="matmul", shapes=((8, 8), (8, 8)), dtype="float32", precision="highest",
-        topology=topology("v6e-4"), platform="tpu", devices=4, hbm_bytes=2**30,
-        candidates=(one,), reference=None, considered=5, too_large=1, interrupted=False,
-        peak_bytes=None, at_once=1,
-    )  # fmt: skip
+        program="matmul",
+        shapes=((8, 8), (8, 8)),
+        dtype="float32",
+        precision="highest",
+        topology=topology("v6e-4"),
+        platform="tpu",
+        devices=4,
+        hbm_bytes=2**30,
+        candidates=(one,),
+        reference=None,
+        considered=5,
+        too_large=1,
+        interrupted=False,
+        peak_bytes=None,
+        at_once=1,
+    )
     assert json.loads(json.dumps(found.to_dict()))["commands"]["matmul"] == (
         "pyreactant matmul --size 8 --dtype float32 --precision highest --mesh x=2,y=2 "
         "--spec x,None --y-spec None,y"

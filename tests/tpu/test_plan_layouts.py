@@ -102,9 +102,7 @@ def test_devices_follow_the_network_where_that_is_faster() -> None:
     """16 x 16 chips: by VM a mesh axis of 16 shares each link with others."""
     found = machine("v6e-256")
     product = Product(16384, 16384, 16384, 2)
-    by_vm = layout_of(
-        product, found, default_mesh(256), (("x", "y"), ("x", "y")), ("x", "y")
-    )  # fmt: skip
+    by_vm = layout_of(product, found, default_mesh(256), (("x", "y"), ("x", "y")), ("x", "y"))
     small = min(product_layouts(product, found, 8).layouts, key=lambda one: one.memory_bytes)
     assert small.link_seconds < by_vm.link_seconds / 4
     assert any(not one.mesh.all_devices for one in product_layouts(product, found, 8).layouts)

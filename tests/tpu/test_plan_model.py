@@ -174,11 +174,14 @@ TEXTBOOK = [
     ((2, 2), [(1, 1, 1), (2, 2, 2)], m * k // 2 // 2 + k * n // 2 // 2),
     # 2.5D (Solomonik and Demmel 2011): layers that divide k, whose products are summed.
     ((2, 4), [(1, 0, 1), (2, 1, 0)], 2 * (m // 2) * n * 3 // 4),
-    ((2, 2, 2), [(1, 1, 1), (2, 2, 2), (2, 1, 0)],
-     (m * k // 4) // 2 + (k * n // 4) // 2 + 2 * (m * n // 4) // 2),
+    (
+        (2, 2, 2),
+        [(1, 1, 1), (2, 2, 2), (2, 1, 0)],
+        (m * k // 4) // 2 + (k * n // 4) // 2 + 2 * (m * n // 4) // 2,
+    ),
     # Everything everywhere: nothing to send, the product is computed by all.
     ((4,), [(0, 0, 0)], 0),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("sizes", "roles", "elements"), TEXTBOOK)

@@ -15,9 +15,13 @@ MATMUL = ("preflight", "matmul", "--topology", "v6e-16", "--size", "16384")
 
 def run(cache: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "pyreactant", *arguments], cwd=REPOSITORY, timeout=120,
-        env=environment(XDG_CACHE_HOME=str(cache)), capture_output=True, text=True,
-    )  # fmt: skip
+        [sys.executable, "-m", "pyreactant", *arguments],
+        cwd=REPOSITORY,
+        timeout=120,
+        env=environment(XDG_CACHE_HOME=str(cache)),
+        capture_output=True,
+        text=True,
+    )
 
 
 def test_json_and_hlo(compiler: Path, tmp_path: Path) -> None:
@@ -44,18 +48,28 @@ def test_a_known_answer_needs_no_jax(compiler: Path) -> None:
         "print([m for m in sys.modules if m.split('.')[0] in ('jax', 'jaxlib', 'libtpu')])"
     )
     ran = subprocess.run(
-        [sys.executable, "-c", program], env=environment(XDG_CACHE_HOME=str(compiler)),
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
+        [sys.executable, "-c", program],
+        env=environment(XDG_CACHE_HOME=str(compiler)),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert "compiled earlier, in" in ran.stdout
     assert ran.stdout.endswith("\n[]\n")
 
 
 def test_does_not_fit(compiler: Path) -> None:
     ran = run(
-        compiler, "preflight", "matmul", "--topology", "v6e-4", "--size", "81920",
-        "--spec", "None,None",
-    )  # fmt: skip
+        compiler,
+        "preflight",
+        "matmul",
+        "--topology",
+        "v6e-4",
+        "--size",
+        "81920",
+        "--spec",
+        "None,None",
+    )
     assert ran.returncode == 5, ran.stderr
     assert "DOES NOT FIT; the compiler says:" in ran.stdout
     assert "fits with --spec" in ran.stdout
@@ -63,11 +77,30 @@ def test_does_not_fit(compiler: Path) -> None:
 
 def test_another_program(compiler: Path) -> None:
     ran = run(
-        compiler, "preflight", "tests.tpu.programs:two_layers", "--topology", "v6e-8",
-        "--mesh", "data=2,model=4", "--dtype", "float32", "--shape", "64x32", "--spec", "data,None",
-        "--shape", "32x128", "--spec", "None,model", "--shape", "128x16", "--spec", "model,None",
-        "--out-spec", "data,None",
-    )  # fmt: skip
+        compiler,
+        "preflight",
+        "tests.tpu.programs:two_layers",
+        "--topology",
+        "v6e-8",
+        "--mesh",
+        "data=2,model=4",
+        "--dtype",
+        "float32",
+        "--shape",
+        "64x32",
+        "--spec",
+        "data,None",
+        "--shape",
+        "32x128",
+        "--spec",
+        "None,model",
+        "--shape",
+        "128x16",
+        "--spec",
+        "model,None",
+        "--out-spec",
+        "data,None",
+    )
     assert ran.returncode == 0, ran.stderr
     assert "preflight of two_layers for v6e-8: 8 devices on 1 VM" in ran.stdout
     assert "along model, 2 groups of 4" in ran.stdout
@@ -75,9 +108,21 @@ def test_another_program(compiler: Path) -> None:
 
 def test_side_by_side(compiler: Path) -> None:
     ran = run(
-        compiler, "preflight", "matmul", "--topology", "v6e-16", "--m", "4096", "--k", "1024",
-        "--n", "2048", "--stablehlo", str(MODULE), "--diff",
-    )  # fmt: skip
+        compiler,
+        "preflight",
+        "matmul",
+        "--topology",
+        "v6e-16",
+        "--m",
+        "4096",
+        "--k",
+        "1024",
+        "--n",
+        "2048",
+        "--stablehlo",
+        str(MODULE),
+        "--diff",
+    )
     assert ran.returncode == 0, ran.stderr
     assert "collectives are the same" in ran.stdout
     ran = run(compiler, "preflight", "--topology", "v6e-16", "--stablehlo", str(MODULE))
@@ -105,15 +150,33 @@ def test_a_cache_that_cannot_be_written_is_a_warning(compiler: Path, tmp_path: P
         (["a:b", "--topology", "v6e-4", "--size", "8"], "--size and --y-spec are for matmul"),
         (["a:b", "--topology", "v6e-4"], "give the arguments that it is to be compiled for"),
         (["a:b", "--topology", "v6e-4", "--shape", "8x?"], "a TPU program has fixed shapes"),
-        (["a:b", "--topology", "v6e-4", "--shape", "8x8", "--shape", "8", "--spec", "x",
-          "--spec", "x", "--spec", "x"], "got 3 specs for 2 shapes"),
+        (
+            [
+                "a:b",
+                "--topology",
+                "v6e-4",
+                "--shape",
+                "8x8",
+                "--shape",
+                "8",
+                "--spec",
+                "x",
+                "--spec",
+                "x",
+                "--spec",
+                "x",
+            ],
+            "got 3 specs for 2 shapes",
+        ),
         (["--topology", "v6e-4", "--diff"], "give size= of the product (--size, or --m"),
         (["matmul", "--topology", "v6e-4", "--stablehlo", "a.mlir"], "give PROGRAM or --stablehlo"),
         (["--topology", "v6e-4", "--stablehlo", "/absent.mlir"], "the module cannot be read"),
-        (["matmul", "--topology", "v6e-4", "--size", "8", "--hlo", "/no/where"],
-         "its folder does not exist"),
+        (
+            ["matmul", "--topology", "v6e-4", "--size", "8", "--hlo", "/no/where"],
+            "its folder does not exist",
+        ),
     ],
-)  # fmt: skip
+)
 def test_wrong_usage(arguments: list[str], message: str, tmp_path: Path) -> None:
     ran = run(tmp_path, "preflight", *arguments)
     assert ran.returncode == 2, ran.stderr

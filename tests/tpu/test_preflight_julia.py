@@ -19,9 +19,10 @@ from pyreactant.tpu._preflight_diff import Difference
 from tests.harness import environment
 
 pytestmark = [
-    pytest.mark.julia, pytest.mark.timeout(900),
+    pytest.mark.julia,
+    pytest.mark.timeout(900),
     pytest.mark.usefixtures("compiler", "named_julia"),
-]  # fmt: skip
+]
 
 MESH = pr.Mesh((4, 4), ("x", "y"))
 TURNED = pr.Mesh((4, 4), ("x", "y"), np.arange(16).reshape(4, 4).T)
@@ -48,13 +49,18 @@ def test_the_product_of_the_largest_matrices() -> None:
     left, right = found.left, found.right
     assert [a.shape for a in right.arguments] == [(16384, 8192), (8192, 32768)]
     assert [a.in_module for a in right.arguments] == [
-        "tensor<8192x16384> in the module", "tensor<32768x8192> in the module",
-    ]  # fmt: skip
-    for one, other in zip((*left.arguments, *left.outputs), (*right.arguments, *right.outputs),
-                          strict=True):  # fmt: skip
+        "tensor<8192x16384> in the module",
+        "tensor<32768x8192> in the module",
+    ]
+    for one, other in zip(
+        (*left.arguments, *left.outputs), (*right.arguments, *right.outputs), strict=True
+    ):
         assert (one.shape, one.dtype, one.spec, one.block) == (
-            other.shape, other.dtype, other.spec, other.block,
-        )  # fmt: skip
+            other.shape,
+            other.dtype,
+            other.spec,
+            other.block,
+        )
     assert left.bytes_per_device is not None
     assert right.bytes_per_device is not None
     assert left.bytes_per_device.outputs == right.bytes_per_device.outputs
@@ -65,8 +71,14 @@ def test_the_product_of_the_largest_matrices() -> None:
 @pytest.mark.parametrize("mesh", [TURNED, pr.Mesh((2, 8), ("a", "b"))])
 def test_axes_have_the_same_names(mesh: pr.Mesh) -> None:
     first, second = mesh.axis_names
-    found = look("matmul", size=4096, mesh=mesh, spec=((first, second), None), y_spec=(None, None),
-                 out_spec=(first, second))  # fmt: skip
+    found = look(
+        "matmul",
+        size=4096,
+        mesh=mesh,
+        spec=((first, second), None),
+        y_spec=(None, None),
+        out_spec=(first, second),
+    )
     assert found.same_but_for_order, found.text()
     assert found.left.collectives
     assert sorted((c.op, c.axes) for c in found.left.collectives) == sorted(
@@ -84,8 +96,9 @@ def test_axes_have_the_same_names(mesh: pr.Mesh) -> None:
 )
 def test_other_programs(program: Any, specs: list[Any]) -> None:
     out = pr.NamedSharding(MESH, ("x", "y"))
-    found = look(program, *(square(2048, spec) for spec in specs), out_sharding=out,
-                 precision="highest")  # fmt: skip
+    found = look(
+        program, *(square(2048, spec) for spec in specs), out_sharding=out, precision="highest"
+    )
     assert found.right.fits
     assert found.right.outputs == (
         found.right.outputs[0].__class__(
@@ -106,8 +119,9 @@ def test_one_device() -> None:
 
 
 def test_does_not_fit() -> None:
-    report = preflight("matmul", topology="v6e-4", size=81920, spec=(None, None),
-                       backend="reactant")  # fmt: skip
+    report = preflight(
+        "matmul", topology="v6e-4", size=81920, spec=(None, None), backend="reactant"
+    )
     assert not report.fits
     assert report.source == "reactant"
     assert report.alternatives[0].startswith("fits with ")
@@ -126,12 +140,20 @@ def test_what_the_stand_in_cannot_write_is_said() -> None:
     [
         ("NoSuchModule.f", {}, pr.InvalidArgumentError, "there is no Julia module 'NoSuchModule'"),
         ("Base.no_such_function", {}, pr.InvalidArgumentError, "no_such_function"),
-        (pr.Program("p", julia="Base.sqrt", julia_project="/nowhere"), {},
-         pr.InvalidArgumentError, "julia_project= must be the folder of a Julia project"),
-        ("Base.identity", {"out_sharding": pr.NamedSharding(MESH, ("x", "y", None))},
-         pr.ShardingError, "fewer than its output sharding's partition spec has entries"),
+        (
+            pr.Program("p", julia="Base.sqrt", julia_project="/nowhere"),
+            {},
+            pr.InvalidArgumentError,
+            "julia_project= must be the folder of a Julia project",
+        ),
+        (
+            "Base.identity",
+            {"out_sharding": pr.NamedSharding(MESH, ("x", "y", None))},
+            pr.ShardingError,
+            "fewer than its output sharding's partition spec has entries",
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_julia_refuses(
     program: Any, options: dict[str, Any], kind: type[Exception], message: str
 ) -> None:
@@ -145,9 +167,13 @@ def test_side_by_side_on_the_command_line(compiler: Path, tmp_path: Path) -> Non
 
     def run(*options: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [*argv, *options], cwd=tmp_path, env=settings, capture_output=True, text=True,
+            [*argv, *options],
+            cwd=tmp_path,
+            env=settings,
+            capture_output=True,
+            text=True,
             timeout=600,
-        )  # fmt: skip
+        )
 
     ran = run("--size", "4096", "--diff")
     assert ran.returncode == 0, ran.stderr

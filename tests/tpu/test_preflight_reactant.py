@@ -29,9 +29,7 @@ from tests.harness import REPOSITORY, environment
 TEXT = (Path(__file__).parent / "stablehlo" / "reactant_matmul.mlir").read_text()
 MESH = pr.Mesh((2, 2), ("x", "y"))
 X = Aval((8, 8), np.dtype("float32"), pr.NamedSharding(MESH, ("x", "y")))
-MATMUL: dict[str, Any] = {
-    "topology": "v6e-16", "size": (4096, 1024, 2048), "backend": "reactant",
-}  # fmt: skip
+MATMUL: dict[str, Any] = {"topology": "v6e-16", "size": (4096, 1024, 2048), "backend": "reactant"}
 VERSIONS = {"julia": "1.12.6", "Reactant": "0.2.280"}
 
 
@@ -150,16 +148,21 @@ def test_no_juliacall(monkeypatch: pytest.MonkeyPatch) -> None:
 def run(*arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
     argv = [sys.executable, "-m", "pyreactant", "preflight", "--topology", "v6e-16", *arguments]
     return subprocess.run(
-        argv, cwd=REPOSITORY, env=environment(**settings), capture_output=True, text=True,
+        argv,
+        cwd=REPOSITORY,
+        env=environment(**settings),
+        capture_output=True,
+        text=True,
         timeout=60,
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize("options", [("--backend", "reactant"), ("--diff",)])
 def test_no_julia_is_exit_code_3(options: tuple[str, ...], tmp_path: Path) -> None:
     settings = {
-        "PYTHON_JULIACALL_EXE": str(tmp_path / "julia"), "PYTHON_JULIACALL_PROJECT": str(tmp_path),
-    }  # fmt: skip
+        "PYTHON_JULIACALL_EXE": str(tmp_path / "julia"),
+        "PYTHON_JULIACALL_PROJECT": str(tmp_path),
+    }
     ran = run("--size", "64", *options, **settings)
     assert ran.returncode == 3, ran.stderr
     assert "backend 'reactant' lowers programs in Julia" in ran.stderr

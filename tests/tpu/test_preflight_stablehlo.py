@@ -149,9 +149,15 @@ def test_no_file(tmp_path: Path) -> None:
 
 def test_a_jax_without_the_private_interface(monkeypatch: pytest.MonkeyPatch) -> None:
     said = {
-        "failed": "compile", "type": "AttributeError", "message": "no attribute 'DeviceList'",
-        "ours": False, "dynamic": False, "where": "", "seconds": 1.0, "compiler_bytes": 1,
-    }  # fmt: skip
+        "failed": "compile",
+        "type": "AttributeError",
+        "message": "no attribute 'DeviceList'",
+        "ours": False,
+        "dynamic": False,
+        "where": "",
+        "seconds": 1.0,
+        "compiler_bytes": 1,
+    }
     monkeypatch.setattr(_preflight_ask, "compile_in_child", lambda *arguments: said)
     question = {"kind": "stablehlo", "text": "", "topology": {}}
     with pytest.raises(pr.RequirementError, match=r"seen with jax 0.10.2 and 0.12.0.1"):

@@ -29,20 +29,38 @@ X = Aval((8, 8), np.dtype("float32"), pr.NamedSharding(MESH, ("x", "y")))
 @pytest.mark.parametrize(
     ("arguments", "kind", "message"),
     [
-        ({"topology": "v6e-17", "size": 64}, pr.InvalidArgumentError,
-         "no Cloud TPU slice is called 'v6e-17'; the nearest are v6e-16"),
-        ({"mesh": pr.Mesh((2, 4), ("x", "y")), "size": 64}, pr.ShardingError,
-         r"Mesh\(x=2, y=4\) uses 8 of the 16 devices of v6e-16; the compiler takes whole "
-         r"slices: use a mesh of 16 such as Mesh\(x=4, y=4\)$"),
-        ({"mesh": pr.Mesh((8, 4), ("x", "y")), "size": 64}, pr.ShardingError,
-         "needs devices at positions up to 31, but v6e-16 has 16"),
-        ({"mesh": pr.Mesh((12,), ("x",), range(12)), "spec": ("x",), "size": 12},
-         pr.ShardingError, "uses 12 of the 16 devices of v6e-16"),
-        ({"size": 66}, pr.ShardingError,
-         r"dimension 0 of shape \(66, 66\) has size 66, which is not divisible .* 64 or 68"),
+        (
+            {"topology": "v6e-17", "size": 64},
+            pr.InvalidArgumentError,
+            "no Cloud TPU slice is called 'v6e-17'; the nearest are v6e-16",
+        ),
+        (
+            {"mesh": pr.Mesh((2, 4), ("x", "y")), "size": 64},
+            pr.ShardingError,
+            r"Mesh\(x=2, y=4\) uses 8 of the 16 devices of v6e-16; the compiler takes whole "
+            r"slices: use a mesh of 16 such as Mesh\(x=4, y=4\)$",
+        ),
+        (
+            {"mesh": pr.Mesh((8, 4), ("x", "y")), "size": 64},
+            pr.ShardingError,
+            "needs devices at positions up to 31, but v6e-16 has 16",
+        ),
+        (
+            {"mesh": pr.Mesh((12,), ("x",), range(12)), "spec": ("x",), "size": 12},
+            pr.ShardingError,
+            "uses 12 of the 16 devices of v6e-16",
+        ),
+        (
+            {"size": 66},
+            pr.ShardingError,
+            r"dimension 0 of shape \(66, 66\) has size 66, which is not divisible .* 64 or 68",
+        ),
         ({"size": 64, "out_spec": ("x", "z")}, pr.ShardingError, "names axis 'z'"),
-        ({"size": (64, 64, 66), "y_spec": (None, None), "out_spec": ("x", "y")},
-         pr.ShardingError, r"dimension 1 of shape \(64, 66\)"),
+        (
+            {"size": (64, 64, 66), "y_spec": (None, None), "out_spec": ("x", "y")},
+            pr.ShardingError,
+            r"dimension 1 of shape \(64, 66\)",
+        ),
         ({"size": 0}, pr.InvalidArgumentError, "size is a whole number from 1, or three"),
         ({"size": (8, 8)}, pr.InvalidArgumentError, r"or three of them \(m, k, n\), got \(8, 8\)"),
         ({"size": 8, "static": {}}, pr.InvalidArgumentError, "static= cannot be given for a prog"),
@@ -50,15 +68,24 @@ X = Aval((8, 8), np.dtype("float32"), pr.NamedSharding(MESH, ("x", "y")))
         ({"size": 64, "dtype": "float42"}, pr.DTypeError, "unknown dtype 'float42'"),
         ({"size": 64, "dtype": "bool"}, pr.DTypeError, "must hold numbers"),
         ({"size": 64, "precision": "utmost"}, pr.InvalidArgumentError, "known are: default"),
-        ({"program": "softmaxx", "size": 64}, pr.InvalidArgumentError,
-         r"a program is 'matmul', another built-in one \(matmul_transposed, gram, matvec, ...\), a "
-         "pyreactant.Program or the name of a JAX function such as 'package.module:function', got"),
-        ({"program": "softmax", "size": 64}, pr.InvalidArgumentError,
-         "size= cannot be given for a program that has arguments"),
-        ({"backend": "torch", "size": 64}, pr.InvalidArgumentError,
-         "unknown backend 'torch'; a program is lowered by one of: jax, reactant"),
+        (
+            {"program": "softmaxx", "size": 64},
+            pr.InvalidArgumentError,
+            r"a program is 'matmul', another built-in one \(matmul_transposed, gram, matvec, ...\), "
+            "a pyreactant.Program or the name of a JAX function such as 'package.module:function'",
+        ),
+        (
+            {"program": "softmax", "size": 64},
+            pr.InvalidArgumentError,
+            "size= cannot be given for a program that has arguments",
+        ),
+        (
+            {"backend": "torch", "size": 64},
+            pr.InvalidArgumentError,
+            "unknown backend 'torch'; a program is lowered by one of: jax, reactant",
+        ),
     ],
-)  # fmt: skip
+)
 def test_found_before_a_compiler_starts(
     arguments: dict[str, Any], kind: type[Exception], message: str
 ) -> None:
@@ -213,9 +240,13 @@ def test_the_child_ends_with_us(how: signal.Signals, compiler: Path, tmp_path: P
     program = "tests.tpu.programs:prints_and_sleeps"
     argv = ["preflight", program, "--topology", "v6e-4", "--shape", "8x8", "--dtype", "float32"]
     parent = subprocess.Popen(
-        [sys.executable, "-m", "pyreactant", *argv], env=settings, cwd=REPOSITORY,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
+        [sys.executable, "-m", "pyreactant", *argv],
+        env=settings,
+        cwd=REPOSITORY,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
     try:
         child = int(_wait_for(lambda: file.read_text() if file.exists() else ""))
         parent.send_signal(how)

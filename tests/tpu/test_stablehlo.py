@@ -73,9 +73,9 @@ module @jit_f attributes {mhlo.num_partitions = 8 : i32} {
             r"line 6 of the module has the dynamic shape tensor<\?x4096xbf16>; a TPU program's",
         ),
         ("@main", "@other", "with a function @main; this one begins with"),
-        ('["x"=4', '["a b"=4', 'the module\'s sdy.mesh <.*axis names must be identifiers'),
+        ('["x"=4', '["a b"=4', "the module's sdy.mesh <.*axis names must be identifiers"),
     ],
-)  # fmt: skip
+)
 def test_refused(before: str, after: str, message: str) -> None:
     with pytest.raises(pr.InvalidArgumentError, match=message):
         read_module(REACTANT.replace(before, after))

@@ -17,9 +17,14 @@ from pyreactant.tpu._slices import shapes
 from tests.harness import environment, require
 
 KINDS = {
-    "v2": "TPU v2", "v3": "TPU v3", "v4": "TPU v4", "v5e": "TPU v5 lite", "v5p": "TPU v5",
-    "v6e": "TPU v6 lite", "tpu7x": "TPU7x",
-}  # fmt: skip
+    "v2": "TPU v2",
+    "v3": "TPU v3",
+    "v4": "TPU v4",
+    "v5e": "TPU v5 lite",
+    "v5p": "TPU v5",
+    "v6e": "TPU v6 lite",
+    "tpu7x": "TPU7x",
+}
 NAMES = [found.name for found in topologies()]
 SEVERAL = [("v6e-16", 2), ("v6e-8", 3), ("v5p-32", 2), ("v4-8", 4), ("tpu7x-8", 2), ("v5e-1", 2)]
 GKE = ["ct6e-standard-4t:2x4", "ct5lp-hightpu-4t:2x4"]
@@ -28,9 +33,13 @@ GKE = ["ct6e-standard-4t:2x4", "ct5lp-hightpu-4t:2x4"]
 def ask(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     require(importlib.util.find_spec("libtpu"), "libtpu, which describes slices without a TPU")
     ran = subprocess.run(
-        [sys.executable, "-m", "tests.tpu.describe"], input=json.dumps(rows), text=True,
-        capture_output=True, env=environment(), timeout=120,
-    )  # fmt: skip
+        [sys.executable, "-m", "tests.tpu.describe"],
+        input=json.dumps(rows),
+        text=True,
+        capture_output=True,
+        env=environment(),
+        timeout=120,
+    )
     assert ran.returncode == 0, ran.stderr
     return list(json.loads(ran.stdout))
 
@@ -92,16 +101,23 @@ def test_all_shapes_are_here() -> None:
         mine = {topology(n).shape for n in NAMES if topology(n).generation == generation.name}
         assert mine == set(shapes(generation, 256))
     assert {topology(n).shape for n in NAMES if n.startswith("v5p")} == {
-        (2, 2, 1), (2, 2, 2), (2, 2, 4), (2, 4, 4), (4, 4, 4), (4, 4, 8), (4, 4, 12), (4, 8, 8),
+        (2, 2, 1),
+        (2, 2, 2),
+        (2, 2, 4),
+        (2, 4, 4),
+        (4, 4, 4),
+        (4, 4, 8),
+        (4, 4, 12),
+        (4, 8, 8),
         (4, 4, 16),
-    }  # fmt: skip
+    }
 
 
 def test_what_libtpu_takes_when_nothing_is_said() -> None:
     """Why `description_options` says more than the name: these are not what Cloud TPU gives."""
-    rows = ask([
-        {"options": {"topology_name": name}, "memory": False} for name in ("v6e:2x4", "v4:2x2x1")
-    ])  # fmt: skip
+    rows = ask(
+        [{"options": {"topology_name": name}, "memory": False} for name in ("v6e:2x4", "v4:2x2x1")]
+    )
     assert len({d[0] for d in rows[0]["devices"]}) == 2 != topology("v6e-8").hosts
     assert len(rows[1]["devices"]) == 8 != topology("v4-8").devices
 

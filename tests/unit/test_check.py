@@ -207,8 +207,14 @@ def test_zero_sized(shape: tuple[int, int, int], method: str) -> None:
 
 
 def test_tolerance_grows_with_what_rounds() -> None:
-    def relative(dtype: str, k: int = 100, platform: str = "cpu", precision: str | None = None,
-                 partials: int = 1, random: bool = False) -> float:  # fmt: skip
+    def relative(
+        dtype: str,
+        k: int = 100,
+        platform: str = "cpu",
+        precision: str | None = None,
+        partials: int = 1,
+        random: bool = False,
+    ) -> float:
         found = product_tolerance(as_dtype(dtype), k, platform, precision, partials, random)
         return found.relative
 

@@ -19,13 +19,25 @@ Event = dict[str, Any]
 
 
 def error(at: float, kind: str, message: str = "", *causes: str, code: int | None = None) -> Event:
-    return {"at": at, "type": "error", "exception": kind, "message": message,
-            "traceback": "", "causes": list(causes), "code": code}  # fmt: skip
+    return {
+        "at": at,
+        "type": "error",
+        "exception": kind,
+        "message": message,
+        "traceback": "",
+        "causes": list(causes),
+        "code": code,
+    }
 
 
 def exited(at: float, code: int, out_of_memory: bool = False) -> Event:
-    return {"at": at, "type": "exited", "code": code, "out_of_memory": out_of_memory,
-            "log_tail": ""}  # fmt: skip
+    return {
+        "at": at,
+        "type": "exited",
+        "code": code,
+        "out_of_memory": out_of_memory,
+        "log_tail": "",
+    }
 
 
 def phase(at: float, name: str, collectives: int = 0, code: int | None = None) -> Event:
@@ -59,36 +71,62 @@ def verdict(*states: ProcessState, now: float = 1000.0) -> Failure:
     return found
 
 
-@pytest.mark.parametrize(("events", "cause", "code", "words"), [
-    ([error(1, "ValueError", "no\nmore")], "user", 1, "raised ValueError: no"),
-    ([error(1, "MismatchError", code=5)], "user", 5, "raised MismatchError"),
-    ([error(1, "InvalidArgumentError", code=2)], "user", 2, "raised Inv"),
-    ([error(1, "RequirementError", code=3)], "environment", 3, "raised RequirementError"),
-    ([error(1, "RendezvousError", "no", code=4)], "rendezvous", 4, "raised RendezvousError"),
-    ([error(1, "DeadlineError", code=7)], "timeout", 7, "raised DeadlineError"),
-    ([error(1, "KeyboardInterrupt")], "interrupted", 130, "raised KeyboardInterrupt"),
-    ([error(1, "MemoryError", "2 GB")], "out of memory", 6, "raised MemoryError: 2 GB"),
-    ([error(1, "XlaRuntimeError", "RESOURCE_EXHAUSTED: 9 bytes")], "out of memory", 6, "9 bytes"),
-    ([error(1, "PyReactantError", "x", "XlaRuntimeError: Out of memory", code=1)],
-     "out of memory", 6, "raised PyReactantError: x"),
-    ([error(1, "XlaRuntimeError", "INTERNAL: Gloo: Connection closed by peer")], "lost", 6, "Gloo"),
-    ([error(1, "OurError", "x", "JaxRuntimeError: UNAVAILABLE: heartbeat")], "lost", 6, "OurError"),
-    ([error(1, "FileNotFoundError", "Connection refused.txt")], "user", 1, "refused.txt"),
-    ([exited(1, -9, True)], "out of memory", 6, "its machine or cgroup is out of memory"),
-    ([exited(1, -9)], "lost", 6, "was killed by SIGKILL"),
-    ([exited(1, -11)], "lost", 6, "was killed by SIGSEGV"),
-    ([exited(1, -6)], "lost", 6, "was killed by SIGABRT"),
-    ([exited(1, -15)], "lost", 6, "was killed by SIGTERM"),
-    ([exited(1, -63)], "lost", 6, "was killed by signal 63"),
-    ([exited(1, 3)], "user", 1, "ended with exit code 3"),
-    ([exited(1, 2)], "user", 1, "ended with exit code 2"),
-    ([exited(1, 130)], "user", 1, "ended with exit code 130"),
-    ([phase(1, "ending", code=5)], "user", 1, "ends with exit code 5"),
-    ([phase(1, "ending", code=3)], "user", 1, "ends with exit code 3"),
-    ([lost(1)], "lost", 6, "was lost: its connection closed"),
-    ([phase(1, "initialized"), stalled(2)], "timeout", 7,
-     "stopped answering while stopped by a signal (in phase initialized)"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("events", "cause", "code", "words"),
+    [
+        ([error(1, "ValueError", "no\nmore")], "user", 1, "raised ValueError: no"),
+        ([error(1, "MismatchError", code=5)], "user", 5, "raised MismatchError"),
+        ([error(1, "InvalidArgumentError", code=2)], "user", 2, "raised Inv"),
+        ([error(1, "RequirementError", code=3)], "environment", 3, "raised RequirementError"),
+        ([error(1, "RendezvousError", "no", code=4)], "rendezvous", 4, "raised RendezvousError"),
+        ([error(1, "DeadlineError", code=7)], "timeout", 7, "raised DeadlineError"),
+        ([error(1, "KeyboardInterrupt")], "interrupted", 130, "raised KeyboardInterrupt"),
+        ([error(1, "MemoryError", "2 GB")], "out of memory", 6, "raised MemoryError: 2 GB"),
+        (
+            [error(1, "XlaRuntimeError", "RESOURCE_EXHAUSTED: 9 bytes")],
+            "out of memory",
+            6,
+            "9 bytes",
+        ),
+        (
+            [error(1, "PyReactantError", "x", "XlaRuntimeError: Out of memory", code=1)],
+            "out of memory",
+            6,
+            "raised PyReactantError: x",
+        ),
+        (
+            [error(1, "XlaRuntimeError", "INTERNAL: Gloo: Connection closed by peer")],
+            "lost",
+            6,
+            "Gloo",
+        ),
+        (
+            [error(1, "OurError", "x", "JaxRuntimeError: UNAVAILABLE: heartbeat")],
+            "lost",
+            6,
+            "OurError",
+        ),
+        ([error(1, "FileNotFoundError", "Connection refused.txt")], "user", 1, "refused.txt"),
+        ([exited(1, -9, True)], "out of memory", 6, "its machine or cgroup is out of memory"),
+        ([exited(1, -9)], "lost", 6, "was killed by SIGKILL"),
+        ([exited(1, -11)], "lost", 6, "was killed by SIGSEGV"),
+        ([exited(1, -6)], "lost", 6, "was killed by SIGABRT"),
+        ([exited(1, -15)], "lost", 6, "was killed by SIGTERM"),
+        ([exited(1, -63)], "lost", 6, "was killed by signal 63"),
+        ([exited(1, 3)], "user", 1, "ended with exit code 3"),
+        ([exited(1, 2)], "user", 1, "ended with exit code 2"),
+        ([exited(1, 130)], "user", 1, "ended with exit code 130"),
+        ([phase(1, "ending", code=5)], "user", 1, "ends with exit code 5"),
+        ([phase(1, "ending", code=3)], "user", 1, "ends with exit code 3"),
+        ([lost(1)], "lost", 6, "was lost: its connection closed"),
+        (
+            [phase(1, "initialized"), stalled(2)],
+            "timeout",
+            7,
+            "stopped answering while stopped by a signal (in phase initialized)",
+        ),
+    ],
+)
 def test_one_process(events: list[Event], cause: str, code: int, words: str) -> None:
     came = phase(0.5, "initializing")
     found = verdict(process(0, came, phase(0.6, "initialized")), process(1, came, *events))
@@ -155,9 +193,15 @@ def test_the_earliest_primary_failure_wins(run: Any, random: Any) -> None:
 
 
 STORY = [
-    phase(1, "started"), phase(2, "initializing"), phase(3, "initialized"), pulse(4, 2, False),
-    pulse(5, 3, True), phase(6, "shutdown", 3), phase(7, "ending", 3, 0), exited(8, 0),
-]  # fmt: skip
+    phase(1, "started"),
+    phase(2, "initializing"),
+    phase(3, "initialized"),
+    pulse(4, 2, False),
+    pulse(5, 3, True),
+    phase(6, "shutdown", 3),
+    phase(7, "ending", 3, 0),
+    exited(8, 0),
+]
 
 
 @hypothesis.given(st.permutations(STORY), st.integers(0, len(STORY)))
@@ -204,14 +248,17 @@ def test_ending_while_another_waits_in_a_later_collective() -> None:
     assert verdict(*reversed(states), now=30.0).summary == found.summary
 
 
-@pytest.mark.parametrize("events", [
-    [phase(0.5, "initialized"), pulse(20.0, 4, False)],
-    [phase(0.5, "initialized"), pulse(20.0, 3, True)],
-    [phase(0.5, "initialized"), pulse(20.0, 4, True), pulse(21.0, 4, False)],
-    [phase(0.5, "initialized"), pulse(20.0, 4, True), phase(21.0, "ending", 4, 0)],
-    leaves(900.0, 4),
-    [phase(0.5, "started")],
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "events",
+    [
+        [phase(0.5, "initialized"), pulse(20.0, 4, False)],
+        [phase(0.5, "initialized"), pulse(20.0, 3, True)],
+        [phase(0.5, "initialized"), pulse(20.0, 4, True), pulse(21.0, 4, False)],
+        [phase(0.5, "initialized"), pulse(20.0, 4, True), phase(21.0, "ending", 4, 0)],
+        leaves(900.0, 4),
+        [phase(0.5, "started")],
+    ],
+)
 def test_ending_earlier_than_another_is_no_failure(events: list[Event]) -> None:
     assert judge([process(0, *leaves(10.0)), process(1, *events)], 1000.0) is None
 
@@ -253,11 +300,44 @@ NOTHING = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_
 ANYTHING = st.recursive(
     NOTHING | st.sampled_from([*PHASES, 10**400]), lambda inner: st.lists(inner, max_size=3)
 )
-FIELDS = ("age", "pid", "phase", "code", "collectives", "waiting", "exception", "message", "causes",
-          "traceback", "state", "log_tail", "why", "step", "stacks", "path", "error", "number",
-          "out_of_memory")  # fmt: skip
-KINDS = ("spawned", "phase", "pulse", "error", "stalled", "exited", "lost", "step", "cooperates",
-         "stopped", "stacks", "log_failed", "signal", "ended", "nonsense")  # fmt: skip
+FIELDS = (
+    "age",
+    "pid",
+    "phase",
+    "code",
+    "collectives",
+    "waiting",
+    "exception",
+    "message",
+    "causes",
+    "traceback",
+    "state",
+    "log_tail",
+    "why",
+    "step",
+    "stacks",
+    "path",
+    "error",
+    "number",
+    "out_of_memory",
+)
+KINDS = (
+    "spawned",
+    "phase",
+    "pulse",
+    "error",
+    "stalled",
+    "exited",
+    "lost",
+    "step",
+    "cooperates",
+    "stopped",
+    "stacks",
+    "log_failed",
+    "signal",
+    "ended",
+    "nonsense",
+)
 EVENTS = st.fixed_dictionaries(
     {"type": st.sampled_from(KINDS)},
     optional={"process": st.sampled_from([0, 1]) | ANYTHING, **dict.fromkeys(FIELDS, ANYTHING)},
@@ -268,8 +348,15 @@ EVENTS = st.fixed_dictionaries(
 @hypothesis.given(st.lists(EVENTS, max_size=5))
 def test_malformed_events_break_nothing(events: list[Event]) -> None:
     orders: list[Any] = []
-    head = Head(RunOptions(["-m", "x"]), [ProcessState(0), ProcessState(1)], orders.append,
-                lambda: None, "run", Path("/"), 0)  # fmt: skip
+    head = Head(
+        RunOptions(["-m", "x"]),
+        [ProcessState(0), ProcessState(1)],
+        orders.append,
+        lambda: None,
+        "run",
+        Path("/"),
+        0,
+    )
     for event in events:
         head.hear(event)
         report = head._report(judge(head.states, 1000.0))

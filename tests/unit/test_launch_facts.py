@@ -93,8 +93,12 @@ def test_a_thousand_that_all_differ_are_still_a_sentence() -> None:
 def git(folder: Path, *arguments: str | bytes) -> None:
     settings = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_SYSTEM": os.devnull}
     who = ["-c", "user.name=a", "-c", "user.email=b"]
-    subprocess.run(["git", "-C", str(folder), *who, *arguments], check=True, capture_output=True,
-                   env={**os.environ, **settings})  # fmt: skip
+    subprocess.run(
+        ["git", "-C", str(folder), *who, *arguments],
+        check=True,
+        capture_output=True,
+        env={**os.environ, **settings},
+    )
 
 
 def test_git(tmp_path: Path) -> None:

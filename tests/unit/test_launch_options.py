@@ -13,30 +13,39 @@ from pyreactant.launch._options import fresh_folder
 from pyreactant.process_group import ProcessGroup
 
 
-@pytest.mark.parametrize(("values", "words"), [
-    ({"processes": 0}, "processes must be 1 or more, got 0"),
-    ({"devices_per_process": 0}, "devices_per_process must be 1 or more, got 0"),
-    ({"max_restarts": -1}, "max_restarts must be 0 or more, got -1"),
-    ({"start_timeout": 0}, "start_timeout must be positive seconds, got 0"),
-    ({"stall_timeout": -1}, "stall_timeout must be positive seconds, got -1"),
-    ({"heartbeat_timeout": math.nan}, "heartbeat_timeout must be positive seconds, got nan"),
-    ({"grace": 0}, "grace must be positive seconds, got 0"),
-    ({"timeout": 0.0}, "timeout must be positive seconds, got 0.0"),
-    ({"program": []}, "name a program: pyreactant run -- SCRIPT .*, or -- -m MODULE"),
-    ({"program": ["-m"]}, "name a program"),
-    ({"program": ("-m",)}, "name a program"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"processes": 0}, "processes must be 1 or more, got 0"),
+        ({"devices_per_process": 0}, "devices_per_process must be 1 or more, got 0"),
+        ({"max_restarts": -1}, "max_restarts must be 0 or more, got -1"),
+        ({"start_timeout": 0}, "start_timeout must be positive seconds, got 0"),
+        ({"stall_timeout": -1}, "stall_timeout must be positive seconds, got -1"),
+        ({"heartbeat_timeout": math.nan}, "heartbeat_timeout must be positive seconds, got nan"),
+        ({"grace": 0}, "grace must be positive seconds, got 0"),
+        ({"timeout": 0.0}, "timeout must be positive seconds, got 0.0"),
+        ({"program": []}, "name a program: pyreactant run -- SCRIPT .*, or -- -m MODULE"),
+        ({"program": ["-m"]}, "name a program"),
+        ({"program": ("-m",)}, "name a program"),
+    ],
+)
 def test_bad_values(values: dict[str, Any], words: str) -> None:
     with pytest.raises(InvalidArgumentError, match=words):
         RunOptions(**{"program": ["-m", "x"], **values})
 
 
-@pytest.mark.parametrize(("program", "words"), [
-    ("no.py", "there is no script 'no.py' in /"),
-    ("folder", "'folder' is a folder without __main__.py, not a script"),
-    ("", "'.' is a folder"),
-    ("x" * 300, r"there is no script 'x+'|the script 'x+' cannot be read \(File name too long\)"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("program", "words"),
+    [
+        ("no.py", "there is no script 'no.py' in /"),
+        ("folder", "'folder' is a folder without __main__.py, not a script"),
+        ("", "'.' is a folder"),
+        (
+            "x" * 300,
+            r"there is no script 'x+'|the script 'x+' cannot be read \(File name too long\)",
+        ),
+    ],
+)
 def test_bad_scripts(
     program: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -61,12 +70,15 @@ def test_a_fresh_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     assert fresh_folder(Path("here/below"), "a-run", 2) == chosen / "restart-2"
 
 
-@pytest.mark.parametrize(("folder", "words"), [
-    ("file", "exists and is not empty"),
-    ("file/below", r"cannot be made \(Not a directory\); name another with --folder"),
-    ("/proc/run", r"cannot be made \(No such file or directory\); name another"),
-    ("x" * 300, r"cannot be made \(File name too long\)"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("folder", "words"),
+    [
+        ("file", "exists and is not empty"),
+        ("file/below", r"cannot be made \(Not a directory\); name another with --folder"),
+        ("/proc/run", r"cannot be made \(No such file or directory\); name another"),
+        ("x" * 300, r"cannot be made \(File name too long\)"),
+    ],
+)
 def test_folders_that_cannot_be_made(
     folder: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -80,9 +92,12 @@ ALONE = ProcessGroup()
 
 
 def devices(
-    gpus: int, processes: int, monkeypatch: pytest.MonkeyPatch,
-    group: ProcessGroup = ALONE, **options: Any,
-) -> list[dict[str, str]]:  # fmt: skip
+    gpus: int,
+    processes: int,
+    monkeypatch: pytest.MonkeyPatch,
+    group: ProcessGroup = ALONE,
+    **options: Any,
+) -> list[dict[str, str]]:
     """The settings of each process, without the prefix that all have."""
     monkeypatch.setattr(_devices, "_gpus", lambda: gpus)
     found = device_settings(RunOptions(["-m", "x"], **options), group, processes)
@@ -90,33 +105,49 @@ def devices(
     return [{k.removeprefix("PYREACTANT_"): v for k, v in each.items()} for each in found]
 
 
-@pytest.mark.parametrize(("gpus", "processes", "options", "expected"), [
-    (0, 1, {}, {}),
-    (0, 2, {}, {"NUM_CPU_DEVICES": "1"}),
-    (0, 2, {"devices_per_process": 4}, {"NUM_CPU_DEVICES": "4"}),
-    (8, 2, {"platform": "cpu", "devices_per_process": 3},
-     {"NUM_CPU_DEVICES": "3", "PLATFORM": "cpu"}),
-    (0, 1, {"backend": "jax", "platform": "tpu"}, {"BACKEND": "jax", "PLATFORM": "tpu"}),
-    (8, 1, {}, {}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("gpus", "processes", "options", "expected"),
+    [
+        (0, 1, {}, {}),
+        (0, 2, {}, {"NUM_CPU_DEVICES": "1"}),
+        (0, 2, {"devices_per_process": 4}, {"NUM_CPU_DEVICES": "4"}),
+        (
+            8,
+            2,
+            {"platform": "cpu", "devices_per_process": 3},
+            {"NUM_CPU_DEVICES": "3", "PLATFORM": "cpu"},
+        ),
+        (0, 1, {"backend": "jax", "platform": "tpu"}, {"BACKEND": "jax", "PLATFORM": "tpu"}),
+        (8, 1, {}, {}),
+    ],
+)
 def test_devices_without_a_share(
-    gpus: int, processes: int, options: dict[str, Any], expected: dict[str, str],
+    gpus: int,
+    processes: int,
+    options: dict[str, Any],
+    expected: dict[str, str],
     monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+) -> None:
     assert devices(gpus, processes, monkeypatch, **options) == [expected] * processes
 
 
-@pytest.mark.parametrize(("gpus", "processes", "each", "expected"), [
-    (8, 2, None, ["0,1,2,3", "4,5,6,7"]),
-    (8, 3, None, ["0,1", "2,3", "4,5"]),
-    (8, 2, 1, ["0", "1"]),
-    (8, 1, 2, ["0,1"]),
-    (4, 4, 1, ["0", "1", "2", "3"]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("gpus", "processes", "each", "expected"),
+    [
+        (8, 2, None, ["0,1,2,3", "4,5,6,7"]),
+        (8, 3, None, ["0,1", "2,3", "4,5"]),
+        (8, 2, 1, ["0", "1"]),
+        (8, 1, 2, ["0,1"]),
+        (4, 4, 1, ["0", "1", "2", "3"]),
+    ],
+)
 def test_each_process_gets_its_own_gpus(
-    gpus: int, processes: int, each: int | None, expected: list[str],
+    gpus: int,
+    processes: int,
+    each: int | None,
+    expected: list[str],
     monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+) -> None:
     found = devices(gpus, processes, monkeypatch, devices_per_process=each)
     assert [f["LOCAL_DEVICE_IDS"] for f in found] == expected
 
@@ -126,13 +157,21 @@ def test_the_launchers_share_of_gpus_stays(monkeypatch: pytest.MonkeyPatch) -> N
     assert devices(8, 1, monkeypatch, group) == [{"LOCAL_DEVICE_IDS": "2,3"}]
 
 
-@pytest.mark.parametrize(("gpus", "processes", "options", "words"), [
-    (4, 3, {"devices_per_process": 2}, "3 processes of 2 GPUs each were asked for, but this "
-     "machine has 4; use fewer, or --platform cpu"),
-    (2, 3, {}, "3 processes of 1 GPUs each were asked for, but this machine has 2"),
-    (0, 2, {"platform": "gpu"}, "this machine has 0; use fewer, or --platform cpu"),
-    (0, 2, {"platform": "tpu"}, "one process drives all TPU chips .*: leave --processes away"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("gpus", "processes", "options", "words"),
+    [
+        (
+            4,
+            3,
+            {"devices_per_process": 2},
+            "3 processes of 2 GPUs each were asked for, but this "
+            "machine has 4; use fewer, or --platform cpu",
+        ),
+        (2, 3, {}, "3 processes of 1 GPUs each were asked for, but this machine has 2"),
+        (0, 2, {"platform": "gpu"}, "this machine has 0; use fewer, or --platform cpu"),
+        (0, 2, {"platform": "tpu"}, "one process drives all TPU chips .*: leave --processes away"),
+    ],
+)
 def test_devices_that_are_not_there(
     gpus: int, processes: int, options: dict[str, Any], words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

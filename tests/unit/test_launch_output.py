@@ -83,19 +83,22 @@ def shown(*chunks: bytes, prefix: str = "[3] ", whole_lines: bool = False) -> st
     return screen.got.decode()
 
 
-@pytest.mark.parametrize(("chunks", "expected"), [
-    ([b"a\nb\n"], "[3] a\n[3] b\n"),
-    ([b"a", b"b\n", b"c\n"], "[3] ab\n[3] c\n"),
-    ([b"a\n", b"\n"], "[3] a\n[3] \n"),
-    (["€\n".encode()[:1], "€\n".encode()[1:]], "[3] €\n"),
-    ([b"no end"], "[3] no end\n"),
-    ([b"cut \xe2\x82"], "[3] cut \ufffd\n"),
-    ([b"\xe2\x82"], "[3] \ufffd\n"),
-    ([b"\x00\xff\n"], "[3] \x00\ufffd\n"),
-    ([b"10%\r20%\n"], "[3] 10%\r20%\n"),
-    ([], ""),
-    ([b""], ""),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("chunks", "expected"),
+    [
+        ([b"a\nb\n"], "[3] a\n[3] b\n"),
+        ([b"a", b"b\n", b"c\n"], "[3] ab\n[3] c\n"),
+        ([b"a\n", b"\n"], "[3] a\n[3] \n"),
+        (["€\n".encode()[:1], "€\n".encode()[1:]], "[3] €\n"),
+        ([b"no end"], "[3] no end\n"),
+        ([b"cut \xe2\x82"], "[3] cut \ufffd\n"),
+        ([b"\xe2\x82"], "[3] \ufffd\n"),
+        ([b"\x00\xff\n"], "[3] \x00\ufffd\n"),
+        ([b"10%\r20%\n"], "[3] 10%\r20%\n"),
+        ([], ""),
+        ([b""], ""),
+    ],
+)
 def test_prefixes(chunks: list[bytes], expected: str) -> None:
     assert shown(*chunks) == expected
     assert shown(*chunks, whole_lines=True) == expected

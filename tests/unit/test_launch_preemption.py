@@ -28,9 +28,9 @@ def cooperating(*steps: int | None) -> list[ProcessState]:
     return states
 
 
-@pytest.mark.parametrize(("steps", "agreed"), [
-    ((5, 9, 7), 10), ((None, 4), 5), ((None, None), 1), ((0, 0), 1),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("steps", "agreed"), [((5, 9, 7), 10), ((None, 4), 5), ((None, None), 1), ((0, 0), 1)]
+)
 def test_the_agreed_step_is_one_that_nobody_has_begun(
     steps: tuple[int | None, ...], agreed: int
 ) -> None:

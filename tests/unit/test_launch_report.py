@@ -20,16 +20,30 @@ def broken(count: int = 3, culprit: int = 1, host: str = "hosta") -> RunReport:
     for state in states:
         state.enter("initialized", 1.0)
         if state.index == culprit:
-            state.apply({"type": "error", "exception": "ValueError", "message": "broken",
-                         "traceback": "Traceback:\n  here\nValueError: broken\n"}, 5.0)  # fmt: skip
+            state.apply(
+                {
+                    "type": "error",
+                    "exception": "ValueError",
+                    "message": "broken",
+                    "traceback": "Traceback:\n  here\nValueError: broken\n",
+                },
+                5.0,
+            )
         code = 1 if state.index == culprit else -15
         state.apply({"type": "exited", "code": code, "log_tail": "printed\n"}, 6.0)
     failure = judge(states, 7.0)
     assert failure is not None
     return RunReport(
-        failure.cause, failure.exit_code, failure.summary, first_error(failure, states, 7.0),
-        [process_row(s) for s in states], 7.0, utc(7.0), "/logs", ["script.py", "--x"],
-    )  # fmt: skip
+        failure.cause,
+        failure.exit_code,
+        failure.summary,
+        first_error(failure, states, 7.0),
+        [process_row(s) for s in states],
+        7.0,
+        utc(7.0),
+        "/logs",
+        ["script.py", "--x"],
+    )
 
 
 def test_the_text() -> None:
@@ -42,8 +56,11 @@ def test_the_text() -> None:
         "  process 2 on hosta: killed by SIGTERM",
     ]
     assert lines[7:11] == [
-        "traceback of process 1:", "  | Traceback:", "  |   here", "  | ValueError: broken",
-    ]  # fmt: skip
+        "traceback of process 1:",
+        "  | Traceback:",
+        "  |   here",
+        "  | ValueError: broken",
+    ]
     assert not any("printed" in line for line in lines)  # the traceback says it better
     assert lines[-1] == "logs and report: /logs"
 

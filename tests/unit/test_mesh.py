@@ -89,11 +89,14 @@ def test_json_round_trip(sharding: pr.NamedSharding) -> None:
 
 KEYS = ("mesh", "spec", "shape", "axis_names", "device_ids")
 json_values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3)
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=3)
     | st.sampled_from(NAMES),
-    lambda inner: st.lists(inner, max_size=4)
-    | st.dictionaries(st.sampled_from(KEYS), inner),
-)  # fmt: skip
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from(KEYS), inner),
+)
 
 
 @settings(max_examples=500)

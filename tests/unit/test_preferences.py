@@ -150,18 +150,33 @@ def test_the_name_is_the_projects_own(project: Path) -> None:
 @pytest.mark.parametrize(
     ("call", "kind", "match"),
     [
-        (lambda p: preferences.get("runtime", project=p), InvalidArgumentError,
-         "must be one of xla_runtime, gpu, gpu_version, got 'runtime'"),
-        (lambda p: preferences.set("xla_runtime", "ifrt", project=p), InvalidArgumentError,
-         "xla_runtime must be PJRT or IFRT, got 'ifrt'"),
-        (lambda p: preferences.set("gpu", "metal", project=p), InvalidArgumentError,
-         "gpu must be none, cuda or rocm, got 'metal'"),
-        (lambda p: preferences.set("gpu_version", 12.9, project=p), InvalidArgumentError,
-         "gpu_version must be none, or a version such as 12.9, got 12.9"),
-        (lambda p: preferences.get("gpu", project=p / "none"), InvalidArgumentError,
-         "project must be the folder of a Julia project"),
+        (
+            lambda p: preferences.get("runtime", project=p),
+            InvalidArgumentError,
+            "must be one of xla_runtime, gpu, gpu_version, got 'runtime'",
+        ),
+        (
+            lambda p: preferences.set("xla_runtime", "ifrt", project=p),
+            InvalidArgumentError,
+            "xla_runtime must be PJRT or IFRT, got 'ifrt'",
+        ),
+        (
+            lambda p: preferences.set("gpu", "metal", project=p),
+            InvalidArgumentError,
+            "gpu must be none, cuda or rocm, got 'metal'",
+        ),
+        (
+            lambda p: preferences.set("gpu_version", 12.9, project=p),
+            InvalidArgumentError,
+            "gpu_version must be none, or a version such as 12.9, got 12.9",
+        ),
+        (
+            lambda p: preferences.get("gpu", project=p / "none"),
+            InvalidArgumentError,
+            "project must be the folder of a Julia project",
+        ),
     ],
-)  # fmt: skip
+)
 def test_refused(
     project: Path, call: Callable[[Path], Any], kind: type[Exception], match: str
 ) -> None:
@@ -193,8 +208,9 @@ def test_damaged(project: Path, name: str, damage: bytes, line: int) -> None:
     assert before == {path: path.read_bytes() for path in project.iterdir() if path.is_file()}
 
 
-@pytest.mark.parametrize("text", ["Reactant = 3", "[Reactant]\nxla_runtime = 3",
-                                  '[Reactant]\nxla_runtime = "TFRT"'])  # fmt: skip
+@pytest.mark.parametrize(
+    "text", ["Reactant = 3", "[Reactant]\nxla_runtime = 3", '[Reactant]\nxla_runtime = "TFRT"']
+)
 def test_it_says_what_cannot_be(project: Path, text: str) -> None:
     (project / "LocalPreferences.toml").write_text(text)
     with pytest.raises(FileError, match=r"must be a table, got 3|must be PJRT or IFRT, got"):
@@ -306,5 +322,7 @@ def test_killed_anywhere(project: Path) -> None:
     assert step > 8
     assert local.read_bytes() == new
     assert {path.name for path in project.iterdir()} == {
-        "LocalPreferences.toml", "Project.toml", "pyreactant"
-    }  # fmt: skip
+        "LocalPreferences.toml",
+        "Project.toml",
+        "pyreactant",
+    }

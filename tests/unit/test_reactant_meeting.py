@@ -124,10 +124,7 @@ def test_somebody_else_on_the_port_is_not_a_process(address: str) -> None:
     ("said", "messages"),
     [
         ([(3, 0), (3, 1)], ["not all 3 processes came within 1.5 s (process 2 did not)"] * 2),
-        (
-            [(2, 0), (3, 1)],
-            ["process 0 was started with num_processes=2, but process 1 on"] * 2,
-        ),
+        ([(2, 0), (3, 1)], ["process 0 was started with num_processes=2, but process 1 on"] * 2),
         ([(3, 0), (2, 1)], ["not all 3 processes came", "not all 3 processes came"]),
         ([(2, 0), (3, 2)], ["not all 2 processes came", "process 2 of 3 was refused by the run"]),
     ],

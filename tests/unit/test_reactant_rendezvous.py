@@ -52,9 +52,12 @@ meeting.close()
 
 def _start(code: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-c", code], env=environment(), text=True, stdout=subprocess.PIPE,
+        [sys.executable, "-c", code],
+        env=environment(),
+        text=True,
+        stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-    )  # fmt: skip
+    )
 
 
 def test_wait_without_end_ends_with_a_message() -> None:

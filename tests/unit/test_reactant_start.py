@@ -222,8 +222,11 @@ def test_devices_by_process_and_id() -> None:
     rows = [(i, "cpu", "k") for i in (2049, 0, 2048, 1)]
     found = make_devices(rows, [[1, 0], [2048, 2049]])
     assert [(d.position, d.process_index, d.id) for d in found] == [
-        (0, 0, 0), (1, 0, 1), (2, 1, 2048), (3, 1, 2049),
-    ]  # fmt: skip
+        (0, 0, 0),
+        (1, 0, 1),
+        (2, 1, 2048),
+        (3, 1, 2049),
+    ]
     for owned in ([[0, 1], [2048]], [[0, 1], [1, 2048, 2049]], [[0, 1, 2048, 2049, 7]]):
         with pytest.raises(pr.RendezvousError, match="must together be Reactant's devices"):
             make_devices(rows, owned)

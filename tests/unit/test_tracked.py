@@ -151,8 +151,10 @@ def test_fourier_transforms(n: int, seed: int) -> None:
 @given(st.integers(1, 40), st.integers(0, 2**32))
 def test_complex_numbers(n: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
-    x, y = ((rng.uniform(-1, 1, (3, n)) + 1j * rng.uniform(-1, 1, (3, n))).astype(np.complex64)
-            for _ in range(2))  # fmt: skip
+    x, y = (
+        (rng.uniform(-1, 1, (3, n)) + 1j * rng.uniform(-1, 1, (3, n))).astype(np.complex64)
+        for _ in range(2)
+    )
 
     def chain(x: Any, y: Any) -> Any:
         z = x * y.conj() + x / (y + 3)
@@ -209,13 +211,21 @@ def test_what_moves_elements_moves_their_bounds() -> None:
     x = track(np.arange(12, dtype=np.float32).reshape(3, 4), MODEL)
     x = Tracked(x.value, x.value + 100, MODEL)
     moves: list[Callable[..., Any]] = [
-        lambda a: a.T, lambda a: a.reshape(2, 6), lambda a: a[1:, ::-1], lambda a: np.flip(a, 0),
-        lambda a: np.roll(a, 1, axis=0), lambda a: np.swapaxes(a, 0, 1),
+        lambda a: a.T,
+        lambda a: a.reshape(2, 6),
+        lambda a: a[1:, ::-1],
+        lambda a: np.flip(a, 0),
+        lambda a: np.roll(a, 1, axis=0),
+        lambda a: np.swapaxes(a, 0, 1),
         lambda a: a.transpose(1, 0),
-        lambda a: np.broadcast_to(a[0], (2, 4)), lambda a: np.stack([a, a]), lambda a: np.tril(a),
-        lambda a: np.take(a, [2, 0], axis=0), lambda a: np.pad(a, 1), lambda a: np.ravel(a),
+        lambda a: np.broadcast_to(a[0], (2, 4)),
+        lambda a: np.stack([a, a]),
+        lambda a: np.tril(a),
+        lambda a: np.take(a, [2, 0], axis=0),
+        lambda a: np.pad(a, 1),
+        lambda a: np.ravel(a),
         lambda a: np.where([True, False, True, False], a, 0 * a),
-    ]  # fmt: skip
+    ]
     for move in moves:
         moved = move(x)
         np.testing.assert_array_equal(moved.value, move(x.value))
