@@ -16,8 +16,8 @@ def cost_of_forgetting(slices: Topology, lifetime: float) -> str:
         ""
         if price is None
         else (
-            f", about {chip_hours * price:,.0f} USD at {price} USD per chip and hour (list price of "
-            "US regions on demand; see cloud.google.com/tpu/pricing)"
+            f", about {chip_hours * price:,.0f} USD at {price} USD per chip and hour (list price "
+            "of US regions on demand; see cloud.google.com/tpu/pricing)"
         )
     )
     return f"{slices.chips} chips for {hours:g} h are {chip_hours:,.0f} chip-hours{about}"
