@@ -9,10 +9,10 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import pyreactant as pr
-from pyreactant._freivalds import freivalds
-from pyreactant._matmul import compile_matmul
-from pyreactant._source import ArraySource, RandomSource
-from pyreactant._tolerance import product_tolerance
+from pyreactant._bounds.product import product_tolerance
+from pyreactant._core.source import ArraySource, RandomSource
+from pyreactant._matmul.freivalds import freivalds
+from pyreactant._matmul.matmul import compile_matmul
 
 from ._measure import Pair, interleave, timed
 

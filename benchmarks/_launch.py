@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pyreactant.launch._facts import facts
+from pyreactant._system.facts import facts
 from pyreactant.launch._head import Head
 from pyreactant.launch._options import RunOptions
 from pyreactant.launch._rollcall import RollCall

@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Mapping
 
-from pyreactant.launch._facts import facts
+from pyreactant._system.facts import facts
 from pyreactant.launch._rollcall import Uplink, join
 from pyreactant.launch._supervisor import _hello
 

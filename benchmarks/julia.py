@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 import pyreactant as pr
-from pyreactant import _julia
+from pyreactant._runtimes.reactant import julia
 from tests.harness import environment
 from tests.julia.place import absent, stand_in, without_workload
 
@@ -36,7 +36,7 @@ JULIACALL = (
     "for name in ('Preferences', 'PythonCall', 'Reactant'):\n"
     "    juliacall.Base.require(juliacall.Main, juliacall.Base.Symbol(name))"
 )
-OURS = "from pyreactant import _julia; _julia.start()"
+OURS = "from pyreactant._runtimes.reactant import julia; julia.start()"
 
 
 def start(repetitions: int, folder: Path) -> Pair:
@@ -60,10 +60,10 @@ def start(repetitions: int, folder: Path) -> Pair:
 
 def call(repetitions: int, calls: int = 200) -> list[Pair]:
     """A call of a compiled program from Python against its thunk's from Julia."""
-    module = _julia.start()
+    module = julia.start()
     mesh = pr.Mesh((8,), ("i",))
     x = pr.device_put(np.ones(8, np.float32), pr.NamedSharding(mesh, ("i",)))
-    thunk = _julia.call(module.find_function, "Timing.thunk", FOLDER)
+    thunk = julia.call(module.find_function, "Timing.thunk", FOLDER)
     found = []
     for count in (1, 4):
         f = pr.compile(pr.Program("add", julia="+"), *[x] * count, out_sharding=x.sharding)
@@ -74,7 +74,7 @@ def call(repetitions: int, calls: int = 200) -> list[Pair]:
             return statistics.median(timed(lambda: f(*[x] * count)) for _ in range(calls))
 
         def theirs(handle: Any = handle, held: Any = held) -> float:
-            return statistics.median(_julia.call(thunk, handle, held, calls))
+            return statistics.median(julia.call(thunk, handle, held, calls))
 
         name = f"call of a compiled program of {count}, over its thunk from Julia"
         found.append(Pair(name, *interleave(ours, theirs, repetitions), 50e-6, difference=True))
@@ -85,7 +85,7 @@ def copies(repetitions: int, side: int) -> list[Pair]:
     """A matrix of NumPy into a Julia array and back, against np.copy."""
     import juliacall
 
-    module = _julia.start()
+    module = julia.start()
     found = []
     orders: list[tuple[Any, float]] = [("C", 1.5), ("F", 1.05)]
     for order, bound in orders:
@@ -128,7 +128,7 @@ def read(repetitions: int, side: int) -> Pair:
 MEMORY = """
 import sys
 import numpy as np
-from pyreactant import _julia
+from pyreactant._runtimes.reactant import julia as _julia
 side, order = int(sys.argv[1]), sys.argv[2]
 m = _julia.start()
 import juliacall as j
@@ -192,7 +192,7 @@ def main() -> None:
     pairs += [*call(many), *copies(few, side), read(few, side)]
     here = machine()
     here["load"] = os.getloadavg()
-    here["julia"] = ", ".join(" ".join(row) for row in _julia.call(_julia.start().versions))
+    here["julia"] = ", ".join(" ".join(row) for row in julia.call(julia.start().versions))
     print(", ".join(f"{name} {value}" for name, value in here.items() if name != "versions"))
     print("\n| what | ours, median | theirs, median | compared, median (quartiles) | bound | |")
     print("|---|---|---|---|---|---|")

@@ -14,11 +14,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ._errors import InvalidArgumentError, RequirementError
-from ._julia_place import check_no_julia, find_place, package_folder
-from .setup._atomic import write, writing
-from .setup._lock import WAIT, held
-from .setup._preferences import NAMES, Found, Preference, edits, local_file
-from .setup._preferences import find as _find
+from ._julia.place import check_no_julia, find_place, package_folder
+from ._julia.preferences import NAMES, Found, Preference, edits, local_file
+from ._julia.preferences import find as _find
+from ._system.files import write, writing
+from ._system.lock import WAIT, held
 
 __all__ = ["check_runtime", "find", "get", "set", "unset"]
 

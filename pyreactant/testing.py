@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
-from ._program import Program
-from .crosscheck._report import Report
+from ._core.program import Program
+from .crosscheck._report.report import Report
 from .crosscheck._run import crosscheck
 
 

@@ -1,6 +1,6 @@
 """``python -m pyreactant._supervised script.py ...``: what the supervisor starts."""
 
-from ._main import main
+from .main import main
 
 if __name__ == "__main__":
     main()

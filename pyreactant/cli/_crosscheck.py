@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from .._core.text import MESH_HELP, SPEC_HELP, parse_mesh, parse_spec
 from .._errors import FileError, InvalidArgumentError
-from .._text import MESH_HELP, SPEC_HELP, parse_mesh, parse_spec
 
 if TYPE_CHECKING:
-    from ..crosscheck._report import Report
+    from ..crosscheck._report.report import Report
 
 Html = Annotated[Path | None, typer.Option(help="Write the page with pictures to this file.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the report as JSON.")]
@@ -82,8 +82,8 @@ def crosscheck(
     chosen_mesh = None if mesh is None else parse_mesh(mesh)
     _check_pictures(html)
     from ..crosscheck import _run
-    from ..crosscheck._layout import find
     from ..crosscheck._request import Request, write_request
+    from ..programs import find_case
 
     selection = "all" if every else programs or "matmul"
     if request is not None:
@@ -97,7 +97,7 @@ def crosscheck(
             repeat,
         )
         for program in asked.programs:
-            find(program)
+            find_case(program)
         write_request(asked, request)
         return
     folder = out or Path("pyreactant-crosschecks", f"{datetime.now():%Y-%m-%dT%H%M%S}")
@@ -152,7 +152,7 @@ def _check_pictures(html: Path | None) -> None:
     """Before anything runs, whether the page that is asked for can be made."""
     if html is None:
         return
-    from ..crosscheck._svg import check_matplotlib
+    from ..crosscheck._report.svg import check_matplotlib
 
     check_matplotlib()
     if not html.absolute().parent.is_dir():

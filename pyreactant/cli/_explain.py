@@ -9,8 +9,8 @@ import typer
 
 if TYPE_CHECKING:
     from ..process_group import ProcessGroup
-    from ..process_group._explain import Explanation
-    from ..process_group._finding import Finding
+    from ..process_group._environment import Finding
+    from ..process_group._resolve import Explanation
 
 _WIDTH = 100
 
@@ -22,7 +22,7 @@ def explain(
 
     Start it as you start your program, for instance with srun. It starts no runtime.
     """
-    from ..process_group._explain import explain as look
+    from ..process_group._resolve import explain as look
 
     explanation = look()
     if as_json:

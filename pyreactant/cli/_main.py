@@ -8,16 +8,16 @@ from typing import Annotated
 
 import typer
 
-from .. import __version__
 from .._errors import InvalidArgumentError, MismatchError, PyReactantError
+from .._version import __version__
 from ._crosscheck import compare, crosscheck
 from ._doctor import doctor
 from ._explain import explain
 from ._matmul import matmul
 from ._plan import plan
 from ._preflight import preflight
-from ._prefs import app as prefs
 from ._run import run
+from ._setup import app as prefs
 from ._setup import setup
 from ._slurm import app as slurm
 from ._topology import topology
@@ -114,8 +114,8 @@ def _tell(error: Exception) -> None:
     """Say it to the supervisor, if there is one: a message on the terminal is not an exception."""
     from .. import _supervised
 
-    if _supervised.link is not None:
-        from .._supervised._main import tell_error
+    if _supervised.connection is not None:
+        from .._supervised.main import tell_error
 
         tell_error(error)
 
@@ -126,7 +126,9 @@ def _end(code: int) -> None:
     Where something failed that is without waiting for the other processes, and where all is
     done it is without taking the runtime apart piece by piece, which takes 0.1 s.
     """
-    runtime = sys.modules.get("pyreactant._runtime")  # not loaded only to hear that it is not
+    runtime = sys.modules.get(
+        "pyreactant._runtimes.runtime"
+    )  # not loaded only to hear that it is not
     started = runtime is not None and runtime.is_initialized()
     if runtime is not None and started and code == 0:
         runtime.shutdown()

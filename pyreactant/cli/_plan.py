@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from .._core.text import parse_sizes
 from .._errors import InvalidArgumentError
-from .._text import parse_sizes
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
     from ..tpu import Candidate, Plan
-    from ..tpu._plan import Progress
+    from ..tpu._plan.plan import Progress
 
 NOTHING_FITS = 5
 INTERRUPTED = 130
@@ -107,7 +107,7 @@ def _progress(verb: str) -> "Iterator[Progress]":
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-    from ..tpu._plan_picture import seconds_text
+    from ..tpu._plan.report import seconds_text
 
     columns = (
         TextColumn("{task.description}"),
@@ -136,7 +136,7 @@ def _show(console: "Console", found: "Plan") -> None:
 
 
 def _parts(found: "Plan") -> "Iterator[RenderableType]":
-    from ..tpu._plan_picture import Point, bytes_text, scatter
+    from ..tpu._plan.report import Point, bytes_text, scatter
 
     yield _head(found)
     rows = [(str(number), one) for number, one in enumerate(found.candidates, 1)]
@@ -200,7 +200,7 @@ def _table(found: "Plan", rows: "list[tuple[str, Candidate]]") -> "RenderableTyp
     from rich import box
     from rich.table import Table
 
-    from ..tpu._plan_picture import bytes_text, seconds_text
+    from ..tpu._plan.report import bytes_text, seconds_text
 
     matmul = found.program == "matmul"
     names = ["x", "y", "product"] if matmul else [f"argument {i}" for i in range(len(found.shapes))]

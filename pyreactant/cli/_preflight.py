@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from .._core.text import MESH_HELP, SPEC_HELP, parse_mesh, parse_sizes, parse_spec
 from .._errors import FileError, InvalidArgumentError
-from .._text import MESH_HELP, SPEC_HELP, parse_mesh, parse_sizes, parse_spec
 
 if TYPE_CHECKING:
-    from .._program import Program
-    from ..tpu._preflight_report import Preflight
+    from .._core.program import Program
+    from ..tpu._preflight.report import Preflight
 
 DOES_NOT_FIT = 5
 
@@ -107,7 +107,7 @@ def preflight(
         )
         reports.insert(0, one)
     if stablehlo is not None:
-        from ..tpu._preflight_stablehlo import preflight_stablehlo, read_text
+        from ..tpu._preflight.stablehlo import preflight_stablehlo, read_text
 
         text = read_text(stablehlo)
         reports.append(
@@ -174,10 +174,10 @@ def _look(
     precision: str | None,
     common: dict[str, Any],
 ) -> "Preflight":
-    from .._matmul import default_mesh
-    from .._sharding import NamedSharding
-    from ..tpu._preflight import preflight as look
-    from ..tpu._preflight_request import arguments_of
+    from .._core.sharding import NamedSharding
+    from .._matmul.matmul import default_mesh
+    from ..tpu._preflight.preflight import preflight as look
+    from ..tpu._request import arguments_of
     from ..tpu._topology import topology as find_topology
 
     found = find_topology(topology, num_slices)
@@ -223,7 +223,7 @@ def _shape(text: str) -> tuple[Any, ...]:
 
 
 def _print(reports: "list[Preflight]", as_json: bool) -> None:
-    from ..tpu._preflight_diff import Difference
+    from ..tpu._preflight.diff import Difference
 
     shown = reports[0] if len(reports) == 1 else Difference(*reports)
     print(json.dumps(shown.to_dict(), indent=2, allow_nan=False) if as_json else shown.text())

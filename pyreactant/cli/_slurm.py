@@ -41,7 +41,7 @@ def submit(
     dry_run: DryRun = False,
 ) -> None:
     """Submit a program, or the sharded matmul, as a batch job."""
-    from ..launch import _slurm
+    from ..launch import _sbatch
 
     options = {
         "account": account,
@@ -63,11 +63,11 @@ def submit(
         "output": output,
         "max_requeues": max_requeues,
     }
-    command = _slurm.submit_command(program or [], _texts(options), _texts(settings), sbatch or [])
+    command = _sbatch.submit_command(program or [], _texts(options), _texts(settings), sbatch or [])
     if dry_run:
         print(command)
         return
-    job = _slurm.submit(command)
+    job = _sbatch.submit(command)
     print(f"submitted job {job}; follow it with: pyreactant slurm logs {job} --follow")
 
 
@@ -78,12 +78,12 @@ def status(
     dry_run: DryRun = False,
 ) -> None:
     """Say how a job stands, and how its runs ended."""
-    from ..launch import _slurm
+    from ..launch import _sbatch
 
     if dry_run:
-        print(_slurm.show_command(job))
+        print(_sbatch.show_command(job))
         return
-    found = _slurm.status(job)
+    found = _sbatch.status(job)
     if as_json:
         print(json.dumps(found, indent=2))
         return
@@ -103,21 +103,21 @@ def logs(
     dry_run: DryRun = False,
 ) -> None:
     """Print a job's output."""
-    from ..launch import _slurm
+    from ..launch import _sbatch
 
     if dry_run:
-        print(_slurm.tail_command(Path(f"pyreactant-{job}.out"), follow))
+        print(_sbatch.tail_command(Path(f"pyreactant-{job}.out"), follow))
         return
-    command = _slurm.logs_command(job, run, process, follow)
+    command = _sbatch.logs_command(job, run, process, follow)
     os.execvp(command.argv[0], list(command.argv))  # noqa: S606 - no shell is wanted
 
 
 @app.command()
 def cancel(job: Job, dry_run: DryRun = False) -> None:
     """End a job; its programs get SIGTERM first, and can save."""
-    from ..launch import _slurm
+    from ..launch import _sbatch
 
-    command = _slurm.cancel_command(job)
+    command = _sbatch.cancel_command(job)
     if dry_run:
         print(command)
         return

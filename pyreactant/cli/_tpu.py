@@ -57,9 +57,9 @@ def create(
     transport: Transport = "rest",
 ) -> None:
     """Ask for slices, wait for them, and keep them until their lifetime is over."""
-    from ..queued_resources._cost import cost_of_forgetting
     from ..queued_resources._journal import Journal
     from ..queued_resources._lifecycle import Lease
+    from ..queued_resources._request import cost_of_forgetting
     from ..queued_resources._signals import Interrupted, cleaned_up
 
     request = _request(
@@ -116,7 +116,7 @@ def status(
     transport: Transport = "rest",
 ) -> None:
     """Say how a queued resource stands."""
-    from ..queued_resources._errors import CloudError
+    from ..queued_resources._resource import CloudError
 
     path = _path(name, project, zone)
     found = _client(transport).get(path)
@@ -228,10 +228,10 @@ def run(
     They are deleted on success, failure, Ctrl-C, SIGTERM, SIGHUP; after SIGKILL by `pyreactant tpu
     gc`, and by themselves when their lifetime is over.
     """
-    from ..queued_resources._job import Job, run_job
+    from ..queued_resources._job import Job, plan_text
     from ..queued_resources._journal import Journal
-    from ..queued_resources._plan import plan_text
     from ..queued_resources._reach import Way
+    from ..queued_resources._run import run_job
 
     request = _request(
         name,

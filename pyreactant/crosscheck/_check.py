@@ -7,24 +7,66 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 
-from .._array import Shard
-from .._draw import block_text
-from .._dtypes import as_dtype
-from .._runtime import devices, local_devices
-from .._sharding import Index
-from .._source import Source
-from .._verdict import Check
+import numpy as np
+
+from .._bounds.model import Model
+from .._core.array import ShardedArray
+from .._core.device import Shard
+from .._core.dtypes import as_dtype
+from .._core.sharding import Index
+from .._core.source import Source
+from .._core.text import block_text
+from .._matmul.freivalds import Check
+from .._runtimes.runtime import devices, local_devices
 from ._execute import CaseRun, digest
-from ._held import Held
-from ._judge import judge, misshapen, missing
-from ._model import Model
-from ._oracle import HELD_BYTES, InputOracle, OutputOracle, held_bytes
-from ._sketch import is_large_product, sample, sketch
-from ._summed import ways_to_sum
-from ._tiles import common, cut, merge, size, within
-from ._values import Numbers, compare_copies, join
-from ._verdict import ArrayPlan, BlockVerdict, Kind
-from ._wrong import Oracle, Subject
+from ._faults.explain import judge, misshapen, missing
+from ._faults.subject import Oracle, Subject, ways_to_sum
+from ._large_products import is_large_product, sample, sketch
+from ._oracle.oracle import HELD_BYTES, InputOracle, OutputOracle, held_bytes
+from ._oracle.tiles import common, cut, merge, size, within
+from ._oracle.values import Numbers, compare_copies, join
+from ._records.verdict import ArrayPlan, BlockVerdict, Kind
+
+
+class Held:
+    """A source that takes what this process holds already, and makes the rest again.
+
+    Making random numbers again costs more than many programs do. What is read here was compared
+    with a digest of what was made first.
+
+    Args:
+        source: Where the array came from.
+        array: Placed from it, and found to be right on this process's devices.
+    """
+
+    def __init__(self, source: Source, array: ShardedArray) -> None:
+        self._source = source
+        self.shape = source.shape
+        self.dtype = source.dtype
+        self.random = source.random
+        self._blocks: dict[str, tuple[Index, np.ndarray]] = {}
+        for shard in array.addressable_shards:
+            key = str(shard.index)
+            if key not in self._blocks:
+                self._blocks[key] = (shard.index, shard.data)
+
+    def read(self, index: Index) -> np.ndarray:
+        """One block, from the devices where they hold all of it."""
+        found = []
+        for block, data in self._blocks.values():
+            both = common(index, block)
+            if both is not None:
+                found.append((both, data[within(both, block)]))
+        wanted = tuple(s.stop - s.start for s in index)
+        if sum(part.size for _, part in found) != np.prod(wanted, dtype=np.int64):
+            return self._source.read(index)
+        if len(found) == 1:
+            return found[0][1]
+        whole = np.empty(wanted, self.dtype)
+        for both, part in found:
+            whole[within(both, index)] = part
+        return whole
+
 
 Copies = Sequence[Shard]
 """Blocks that are said to be the same one."""

@@ -7,11 +7,156 @@ were checked show too. Without an oracle what is allowed is a guess from the ele
 size of the inputs, and the text says so.
 """
 
-from dataclasses import replace
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
-from ._compare_values import Side, compare_array
-from ._pair import NOT_COMPARED, Pair, block_text, differ
-from ._records import RAN, ProgramRecord, Run
+import numpy as np
+
+from .._core.dtypes import as_dtype, finfo
+from ._records.records import RAN, ProgramRecord, Run
+from ._records.verdict import NOT_COMPARED, BlockVerdict, Pair, block_text, differ
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One of the two runs, as far as one output of the program goes."""
+
+    name: str
+    run: Run
+    record: ProgramRecord
+    array: str
+    verdicts: Mapping[int, BlockVerdict]
+
+    @classmethod
+    def of(cls, run: Run, program: str, array: str, name: str) -> "Side":
+        records = run.of(program)
+        verdicts = {b.device: b for r in records for b in r.blocks if b.array == array}
+        return cls(name, run, records[0], array, verdicts)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return as_dtype(self.record.plans[self.array].dtype)
+
+    def read(self, device: int) -> np.ndarray:
+        return self.run.block(self.record.program, self.verdicts[device])
+
+
+def compare_array(one: Side, two: Side) -> Pair:
+    names = one.name, two.name
+    if one.verdicts.keys() != two.verdicts.keys():
+        return differ(
+            names,
+            "placement differs",
+            f"{one.array} has blocks on devices {sorted(one.verdicts)} on {one.name} and on "
+            f"{sorted(two.verdicts)} on {two.name}",
+        )
+    for device in sorted(one.verdicts):
+        a, b = one.verdicts[device], two.verdicts[device]
+        if a.index != b.index:
+            text = (
+                f"placement differs: device {device} holds {block_text(a.index)} of {one.array} on "
+                f"{one.name} (process {a.process}) and {block_text(b.index)} on {two.name} "
+                f"(process {b.process}); the NumPy map says {block_text(a.expected_index)}"
+            )
+            return replace(differ(names, "placement differs", text), device=device)
+    return _compare_values(one, two)
+
+
+def _compare_values(one: Side, two: Side) -> Pair:
+    names = one.name, two.name
+    pair = Pair(*names, passed=True, kind="", text="")
+    squares = norm = 0.0
+    largest_ratio = -1.0
+    for device, verdict in sorted(one.verdicts.items()):
+        if verdict.index is None:
+            continue  # on neither, which the NumPy map and so both verdicts complain about
+        x, y = one.read(device), two.read(device)
+        for side, block in ((one, x), (two, y)):
+            wrong = _not_the_block(block, verdict, side.dtype)
+            if wrong:
+                text = f"{side.array} of {side.name}, device {device} (process {verdict.process})"
+                return replace(
+                    differ(names, "different outputs", f"{text}: {wrong}"), device=device
+                )
+        found = distance(x, y, one.dtype)
+        allowed = _allowed(one, two, device, x)
+        squares, norm = squares + found.squares, norm + found.norm
+        pair = replace(
+            pair,
+            blocks=pair.blocks + 1,
+            difference=max(pair.difference, found.largest),
+            ulps=max(pair.ulps, found.ulps),
+            passed=pair.passed and found.largest <= allowed,
+        )
+        ratio = found.largest / allowed if allowed else math.inf if found.largest else 0.0
+        if ratio > largest_ratio:
+            largest_ratio = ratio
+            element = [start + i for (start, _), i in zip(verdict.index, found.at, strict=True)]
+            values = {"values": [_text(block, found.at) for block in (x, y)]} if x.size else {}
+            pair = replace(
+                pair,
+                allowed=allowed,
+                device=device,
+                worst={
+                    "array": one.array,
+                    "process": verdict.process,
+                    "block": verdict.index,
+                    "element": element,
+                    **values,
+                },
+            )
+    pair = replace(pair, relative_norm=math.sqrt(squares / norm) if norm else math.sqrt(squares))
+    if pair.passed or pair.device is None:
+        return pair
+    kind, where = _kind(one, two, pair.device)
+    return replace(pair, kind=kind, worst={**(pair.worst or {}), "where": where})
+
+
+def _not_the_block(block: np.ndarray, verdict: BlockVerdict, dtype: np.dtype[Any]) -> str:
+    """What is wrong with a file's block before any value is looked at."""
+    shape = tuple(stop - start for start, stop in verdict.index or [])
+    if block.dtype == dtype and block.shape == shape:
+        return ""
+    return (
+        f"its file holds {block.dtype}{list(block.shape)} and not {dtype}{list(shape)}, the block "
+        f"{block_text(verdict.index)} that was checked"
+    )
+
+
+def _allowed(one: Side, two: Side, device: int, block: np.ndarray) -> float:
+    record = one.record
+    if record.exact or one.dtype.kind in "iub":
+        return 0.0
+    if not record.oracle:
+        inputs = [math.prod(p.shape) for name, p in record.plans.items() if name[0] == "i"]
+        return guess(block, one.dtype, max(inputs, default=1))
+    # Beyond the error that was found nothing is allowed, unless rows and not elements were
+    # looked at (Freivalds), or the block was wrong.
+    verdicts = one.verdicts[device], two.verdicts[device]
+    each = [v.error if v.passed and v.method != "Freivalds" else v.allowed for v in verdicts]
+    return sum(each) * (1 + 1e-6)
+
+
+def _kind(one: Side, two: Side, device: int) -> tuple[str, str]:
+    """What kind of difference it looks like: the same blocks elsewhere, or turned round."""
+    x, y = one.read(device), two.read(device)
+    for other, verdict in two.verdicts.items():
+        if other == device or verdict.index == one.verdicts[device].index:
+            continue
+        block = two.read(other)
+        if block.shape == x.shape and close(x, block, one.dtype):
+            return "permuted blocks", f"; {two.name} has on device {other} what {one.name} has here"
+    if x.ndim >= 2 and x.shape[-1] == x.shape[-2] and close(x, np.swapaxes(y, -1, -2), one.dtype):
+        return "transposed block", ""
+    return "different values", ""
+
+
+def _text(block: np.ndarray, at: tuple[int, ...]) -> str:
+    value = block[at].item()
+    return f"{value:.9g}" if isinstance(value, float) else str(value)
+
 
 _SAME = ("size", "dtype", "seed", "mesh", "in_specs", "out_specs")
 
@@ -119,3 +264,76 @@ def _sentence(pair: Pair, record: ProgramRecord, names: tuple[str, str]) -> str:
         f"{worst.get('element')}: {got} on {names[0]} and {names[1]}{worst.get('where', '')}; "
         f"{far}{behind}"
     )
+
+
+class Distance(NamedTuple):
+    """Of two blocks.
+
+    Attributes:
+        largest: Between two elements; infinite where one alone is NaN or infinite.
+        at: Which element that is.
+        ulps: The largest, in units in the last place of the first's element.
+        squares: Sum of the squared distances.
+        norm: Sum of the first's squared elements.
+    """
+
+    largest: float
+    at: tuple[int, ...]
+    ulps: float
+    squares: float
+    norm: float
+
+
+def distance(x: np.ndarray, y: np.ndarray, dtype: np.dtype[Any]) -> Distance:
+    """How far two blocks are from each other; infinitely where NaN or infinity differ."""
+    if not x.size:
+        return Distance(0.0, (0,) * x.ndim, 0.0, 0.0, 0.0)
+    if dtype.kind in "iub":
+        apart = np.where(x > y, x, y).astype(np.float64) - np.where(x > y, y, x)
+        apart = np.where((x != y) & (apart == 0), 1.0, apart)  # beyond 2**53
+        norm = float(np.sum(x.astype(np.float64) ** 2))
+        return Distance(float(np.max(apart)), _argmax(apart), 0.0, float(np.sum(apart**2)), norm)
+    a, b = _wide(x), _wide(y)
+    with np.errstate(invalid="ignore", over="ignore"):
+        apart = np.abs(a - b)
+    same = (a == b) | (np.isnan(a) & np.isnan(b))
+    apart = np.where(same, 0.0, np.where(np.isnan(apart), np.inf, apart))
+    info = finfo(dtype)
+    size = np.maximum(np.where(np.isfinite(a), np.abs(a), 0.0), float(info.smallest_normal))
+    unit = float(info.eps) * 2.0 ** np.floor(np.log2(size))
+    finite = np.isfinite(a)
+    return Distance(
+        float(np.max(apart)),
+        _argmax(apart),
+        float(np.max(apart / unit)),
+        float(np.sum(apart**2)),
+        float(np.sum(np.abs(a[finite]) ** 2)),
+    )
+
+
+def _wide(x: np.ndarray) -> np.ndarray:
+    return x.astype(np.complex128 if x.dtype.kind == "c" else np.float64)
+
+
+def _argmax(apart: np.ndarray) -> tuple[int, ...]:
+    return tuple(int(i) for i in np.unravel_index(int(np.argmax(apart)), apart.shape))
+
+
+def close(x: np.ndarray, y: np.ndarray, dtype: np.dtype[Any]) -> bool:
+    """Whether two blocks are the same but for rounding."""
+    found = distance(x, y, dtype)
+    if dtype.kind in "iub":
+        return found.largest == 0
+    return found.squares <= (64 * float(finfo(dtype).eps)) ** 2 * found.norm
+
+
+def guess(block: np.ndarray, dtype: np.dtype[Any], elements: int) -> float:
+    """What rounding might make of an element where nothing is known of the program.
+
+    As if every element were a sum over all `elements` of the largest input, whose rounding
+    errors have random signs: 8 sqrt(elements) u for each of the two runs, times the block's
+    root mean square.
+    """
+    wide = _wide(block[np.isfinite(block)])
+    rms = math.sqrt(float(np.mean(np.abs(wide) ** 2))) if wide.size else 0.0
+    return 16 * math.sqrt(elements) * float(finfo(dtype).eps) / 2 * rms

@@ -9,19 +9,63 @@ from typing import Any
 
 import numpy as np
 
-from .._array import ShardedArray
-from .._compiled import Compiled
-from .._draw import block_text
+from .._core.array import ShardedArray
+from .._core.mesh import Mesh
+from .._core.sharding import Index, NamedSharding
+from .._core.source import RandomSource, Source
+from .._core.text import block_text
 from .._errors import MismatchError
-from .._matmul import default_mesh
-from .._mesh import Mesh
-from .._operations import compile, from_callback
-from .._runtime import backend_name, devices
-from .._sharding import Index, NamedSharding
-from .._source import Source
-from ..programs._case import Case, Layout, default_spec
-from ._inputs import source
-from ._verdict import ArrayPlan
+from .._matmul.matmul import default_mesh
+from .._runtimes.compiled import Compiled
+from .._runtimes.operations import compile, from_callback
+from .._runtimes.runtime import backend_name, devices
+from ..programs._case import Case, Input, Layout, default_spec
+from ._records.verdict import ArrayPlan
+
+
+def source(what: Input, seed: int, stream: int) -> Source:
+    """Where one input of a program comes from; nobody holds it as a whole.
+
+    Args:
+        what: Shape, dtype and how its elements are drawn.
+        seed: Of the run.
+        stream: Number of the input among the program's.
+    """
+    if what.kind == "indices":
+        return _Below(what, seed, stream)
+    if what.scale != 1:
+        return _Scaled(what, seed, stream)
+    return RandomSource(what.shape, what.dtype, seed, stream)
+
+
+def sources(inputs: tuple[Input, ...], seed: int) -> tuple[Source, ...]:
+    """One source for each input of a program."""
+    return tuple(source(what, seed, stream) for stream, what in enumerate(inputs))
+
+
+class _Scaled(RandomSource):
+    """Numbers times a power of two, which keeps them exact."""
+
+    def __init__(self, what: Input, seed: int, stream: int) -> None:
+        super().__init__(what.shape, what.dtype, seed, stream)
+        self._scale = what.scale
+
+    def _numbers(self, bits: np.ndarray) -> np.ndarray:
+        return super()._numbers(bits) * self._scale
+
+
+class _Below(RandomSource):
+    """Whole numbers from 0 and below a limit."""
+
+    random = False
+
+    def __init__(self, what: Input, seed: int, stream: int) -> None:
+        super().__init__(what.shape, what.dtype, seed, stream)
+        self._high = np.uint64(what.high)
+
+    def _numbers(self, bits: np.ndarray) -> np.ndarray:
+        return (bits * self._high) >> np.uint64(32)
+
 
 _BEFORE = 1 << 32
 """Added to the stream's number for the inputs of the calls before the one that is checked."""

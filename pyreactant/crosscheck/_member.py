@@ -14,28 +14,28 @@ from pathlib import Path
 
 import numpy as np
 
-from .._array import ShardedArray
+from .._core.array import ShardedArray
+from .._core.program import Program
 from .._errors import DeadlineError, FileError, InvalidArgumentError
-from .._matmul import default_mesh
-from .._program import Program
-from .._runtime import barrier, current, devices, initialize
-from ..launch._facts import facts
+from .._matmul.matmul import default_mesh
+from .._runtimes.runtime import barrier, current, devices, initialize
+from .._system.facts import facts
+from .._system.files import write_json
+from ..programs import find_case
 from ._check import check_blocks, check_inputs
 from ._execute import run_case
-from ._files import write_json
-from ._layout import choose_layout, find
-from ._records import (
+from ._records.records import (
     RAISED,
     RAN,
     ProcessRecord,
     ProgramRecord,
+    ShardWriter,
     error_facts,
     plain_devices,
     record_name,
     shards_name,
 )
-from ._request import Request, read_request
-from ._shards import ShardWriter
+from ._request import Request, choose_layout, read_request
 
 AGREE_SECONDS = 20.0
 """How long a process that raised waits for the others to raise too, before it ends the run."""
@@ -110,7 +110,7 @@ def _all_raised(name: str) -> bool:
 
 
 def _run(request: Request, program: str | Program, name: str, shards: ShardWriter) -> ProgramRecord:
-    case = find(program)
+    case = find_case(program)
     mesh = request.mesh or default_mesh(len(devices()))
     size = request.size or case.size_for(mesh)
     layout = choose_layout(case, mesh, size, request.specs)

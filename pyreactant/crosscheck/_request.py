@@ -1,19 +1,92 @@
 """What a cross-check is asked for, as a file that every process of every runtime reads."""
 
+import importlib.util
+import os
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from .. import __version__
-from .._dtypes import as_dtype
-from .._errors import FileError, InvalidArgumentError, PyReactantError
-from .._mesh import Mesh
-from .._program import Program
-from .._sharding import Axes
-from ._files import SCHEMA, check_version, read_json, write_json
-from ._layout import Spec
+from .._core.dtypes import as_dtype
+from .._core.mesh import Mesh
+from .._core.program import Program
+from .._core.sharding import Axes, NamedSharding
+from .._core.text import spec_text
+from .._errors import (
+    FileError,
+    InvalidArgumentError,
+    PyReactantError,
+    RequirementError,
+    ShardingError,
+)
+from .._matmul.matmul import default_mesh
+from .._runtimes.runtime import BACKENDS, PLATFORMS, usable_backends
+from .._system.files import read_json, write_json
+from .._version import __version__
+from ..programs import Case, Layout, find_case
+from ._records.records import SCHEMA, check_version
+
+Spec = tuple[Axes, ...]
+
+
+def choose_layout(case: Case, mesh: Mesh, size: int, specs: Sequence[Spec] | None) -> Layout:
+    """The layout of a program on a mesh that begins with these specs; without any its default.
+
+    The default is that of the size which fits the mesh: another size does not choose another
+    one, let alone one that cuts nothing.
+
+    Raises:
+        InvalidArgumentError: It takes no such layout, or nothing would be cut.
+        ShardingError: The size is not divisible by the mesh's axes.
+    """
+    layouts = case.layouts(mesh, size)
+    if specs is None:
+        first = (*case.layouts(mesh, case.size_for(mesh))[:1], *layouts[:1])
+        default = next((one for one in first if mesh.size == 1 or _cuts(one, mesh)), None)
+        if default is None:
+            raise InvalidArgumentError(
+                f"nothing of program {case.name!r} can be cut evenly over {mesh!r} at size {size}; "
+                f"use another size, such as {case.size_for(mesh)}, or another mesh"
+            )
+        if default not in layouts:
+            _explain_uneven(case, mesh, size, default)
+        return default
+    wanted = [NamedSharding(mesh, spec) for spec in specs]
+    for layout in layouts:
+        if len(wanted) <= len(layout.in_specs) and all(
+            _same(sharding, NamedSharding(mesh, spec))
+            for sharding, spec in zip(wanted, layout.in_specs, strict=False)
+        ):
+            return layout
+    takes = "; or ".join(dict.fromkeys(" and ".join(map(spec_text, x.in_specs)) for x in layouts))
+    got = " and ".join(map(spec_text, specs))
+    raise InvalidArgumentError(
+        f"program {case.name!r} takes at size {size} on {mesh!r} inputs cut {takes}; got {got}"
+    )
+
+
+def _cuts(layout: Layout, mesh: Mesh) -> bool:
+    """Whether any array is cut at all."""
+    specs = (*layout.in_specs, *layout.out_specs)
+    return any(cut > 1 for spec in specs for cut in NamedSharding(mesh, spec).cuts(len(spec)))
+
+
+def _explain_uneven(case: Case, mesh: Mesh, size: int, layout: Layout) -> None:
+    dtype = case.dtypes[0]
+    shapes = [one.shape for one in case.inputs(size, dtype)]
+    shapes += [one.shape for one in (case.outputs(size, dtype) if case.outputs else ())]
+    for shape, spec in zip(shapes, (*layout.in_specs, *layout.out_specs), strict=False):
+        try:
+            NamedSharding(mesh, spec).shard_shape(shape)
+        except ShardingError as error:
+            raise ShardingError(f"program {case.name!r} at size {size}: {error}") from None
+    raise InvalidArgumentError(f"program {case.name!r} takes no layout on {mesh!r} at size {size}")
+
+
+def _same(one: NamedSharding, two: NamedSharding) -> bool:
+    ndim = max(len(one.spec), len(two.spec))
+    return one.axes(ndim) == two.axes(ndim)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,3 +210,116 @@ def _program(data: Mapping[str, Any]) -> Program:
 
 def _tuples(value: Any) -> Any:
     return tuple(map(_tuples, value)) if isinstance(value, list) else value
+
+
+def choose_backends(asked: str | Sequence[str]) -> tuple[list[str], dict[str, str]]:
+    """The runtimes to run, and why others are not here."""
+    if asked == "auto":
+        usable = [name for name in BACKENDS if name in usable_backends()]
+        if not usable:
+            raise RequirementError(
+                f"no runtime is here; {'; '.join(_how_to_get(name) for name in BACKENDS)}"
+            )
+        return usable, {name: _how_to_get(name) for name in BACKENDS if name not in usable}
+    names = [name.strip() for name in (asked.split(",") if isinstance(asked, str) else asked)]
+    for name in names:
+        if name not in BACKENDS:
+            raise InvalidArgumentError(
+                f"unknown backend {name!r}; known are: auto, {', '.join(BACKENDS)}"
+            )
+        if names.count(name) > 1:
+            raise InvalidArgumentError(f"backend {name!r} is named twice")
+        if name not in usable_backends():
+            raise RequirementError(
+                f"backend {name!r} was asked for, but is not here: {_how_to_get(name)}"
+            )
+    if not names:
+        raise InvalidArgumentError(f"no backend is named; known are: auto, {', '.join(BACKENDS)}")
+    return names, {}
+
+
+def _how_to_get(name: str) -> str:
+    package = BACKENDS[name][1]
+    if importlib.util.find_spec(package) is None:
+        what = "pyreactant[reactant]" if package == "juliacall" else package
+        more = ", then: pyreactant setup" if package == "juliacall" else ""
+        return f"the package {package} is not installed; python -m pip install '{what}'{more}"
+    from .._julia.place import find_place
+
+    try:
+        find_place()
+    except PyReactantError as error:
+        return str(error)
+    return "it cannot be started; pyreactant doctor says why"
+
+
+def device_options(
+    processes: int | None, devices_per_process: int | None, platform: str | None
+) -> list[str]:
+    """Options of `pyreactant run` for processes and devices."""
+    platform = platform or os.environ.get("PYREACTANT_PLATFORM") or None
+    if platform is not None and platform not in PLATFORMS:
+        raise InvalidArgumentError(
+            f"unknown platform {platform!r}; known are: {', '.join(PLATFORMS)}"
+        )
+    if platform is None and not _accelerators():
+        platform = "cpu"
+    if platform == "cpu":
+        processes, devices_per_process = processes or 2, devices_per_process or 4
+    options = ["--processes", str(processes or 1)]
+    if devices_per_process is not None:
+        options += ["--devices-per-process", str(devices_per_process)]
+    return options + (["--platform", platform] if platform else [])
+
+
+def _accelerators() -> bool:
+    """Whether there are device files of GPUs or TPUs; no runtime is asked."""
+    files = ("nvidia[0-9]*", "kfd", "accel[0-9]*", "accel/accel[0-9]*", "vfio/[0-9]*")
+    return any(any(Path("/dev").glob(name)) for name in files)
+
+
+def check_request(request: Request, options: Sequence[str], backends: Sequence[str]) -> None:
+    """What can be known to be wrong before anything is started."""
+    count = _count(options)
+    mesh = request.mesh or (default_mesh(count) if count else None)
+    if mesh is not None and count is not None:
+        _check_size(mesh, count)
+    for program in request.programs:
+        case = find_case(program)
+        if request.dtype is not None:
+            _check_dtype(request, case)
+        if mesh is not None:
+            choose_layout(case, mesh, request.size or case.size_for(mesh), request.specs)
+        if case.oracle is None and len(backends) == 1:
+            raise RequirementError(
+                f"program {case.name!r} has no oracle, and only {backends[0]} is to run, so there "
+                "is nothing to check it against; give it oracle=, or name a second backend"
+            )
+
+
+def _check_size(mesh: Mesh, count: int) -> None:
+    if mesh.size == count if mesh.all_devices else max(mesh.device_ids) < count:
+        return
+    raise ShardingError(
+        f"{mesh!r} does not fit the {count} devices of a run; give another mesh, or other "
+        "--processes and --devices-per-process (a mesh over some devices names them)"
+    )
+
+
+def _check_dtype(request: Request, case: Case) -> None:
+    dtype = as_dtype(request.dtype).name
+    if dtype in case.dtypes:
+        return
+    takes = [find_case(p).name for p in request.programs if dtype in find_case(p).dtypes]
+    others = f"; of these programs {', '.join(takes)} take it" if takes else ""
+    raise InvalidArgumentError(
+        f"program {case.name!r} is checked with {', '.join(case.dtypes)}, got dtype {dtype}{others}"
+    )
+
+
+def _count(options: Sequence[str]) -> int | None:
+    """Devices of a run, where it is known before it starts."""
+    said = dict(zip(options[::2], options[1::2], strict=True))
+    if "--devices-per-process" not in said:
+        return None
+    return int(said["--processes"]) * int(said["--devices-per-process"])

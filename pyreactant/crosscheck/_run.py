@@ -11,18 +11,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from .._core.mesh import Mesh
+from .._core.program import Program
+from .._core.text import parse_mesh, parse_spec
 from .._errors import FileError, InvalidArgumentError, RendezvousError, RequirementError
-from .._mesh import Mesh
-from .._program import Program
-from .._text import parse_mesh, parse_spec
 from ..process_group._environment import COORDINATOR, COUNT, INDEX, LOCAL_DEVICES
-from ._ask import check_request, choose_backends, device_options
-from ._assemble import build_report
-from ._layout import Spec
 from ._member import SAID
-from ._records import read_run
-from ._report import Report
-from ._request import Request, write_request
+from ._records.records import read_run
+from ._report.assemble import build_report
+from ._report.report import Report
+from ._request import Request, Spec, check_request, choose_backends, device_options, write_request
 
 ALL = "all"
 _WHO = (COORDINATOR, COUNT, INDEX, LOCAL_DEVICES, "PYREACTANT_NUM_CPU_DEVICES")

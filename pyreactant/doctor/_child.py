@@ -56,8 +56,8 @@ def _xla_runtime(backend: str) -> str | None:
     """What Reactant was compiled with; JAX has no choice."""
     if backend != "reactant":
         return None
-    from .._julia import call
-    from .._julia import start as julia
+    from .._runtimes.reactant.julia import call
+    from .._runtimes.reactant.julia import start as julia
 
     return str(call(julia().runtime))
 

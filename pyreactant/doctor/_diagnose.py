@@ -4,15 +4,111 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from functools import partial
+from typing import NamedTuple
 
 from .._errors import InvalidArgumentError
-from ..process_group._metadata import tpu_chips
-from . import _deep, _julia, _runtimes
-from ._check import Check, Diagnosis, Found
+from ..process_group._cloud_tpu import tpu_chips
+from . import _accelerators, _julia, _launch, _python, _runtimes, _settings, _system
+from ._check import Check, Diagnosis, Found, Status, without_secrets
 from ._children import Answer, Child
 from ._machine import Machine
 from ._runtimes import TITLES
-from ._table import AFTER, BACKENDS, BEFORE, Row, check
+
+BACKENDS = ("jax", "reactant")
+
+
+class Row(NamedTuple):
+    """A check's place in the table.
+
+    Attributes:
+        name: Of the row.
+        look: The check.
+        needed_by: The runtimes that do not work without it; "any" where it is asked for no
+            particular one.
+    """
+
+    name: str
+    look: Callable[[Machine], Found]
+    needed_by: tuple[str, ...] = ()
+
+
+_ALWAYS = ("any", *BACKENDS)
+_JAX, _REACTANT = ("jax",), ("reactant",)
+
+BEFORE = {
+    "installation": (
+        Row("Python", _python.python, _ALWAYS),
+        Row("pyreactant", _python.pyreactant, _ALWAYS),
+        Row("numpy", _python.numpy, _ALWAYS),
+    ),
+    "JAX": (
+        Row("jax", _python.jax, _JAX),
+        Row("jaxlib", _python.jaxlib, _JAX),
+        Row("GPU plugins", _python.plugins),
+        Row("libtpu", _python.libtpu),
+    ),
+    "Reactant": (
+        Row("juliacall", _julia.juliacall, _REACTANT),
+        Row("Julia", _julia.julia, _REACTANT),
+        Row("Julia project", _julia.project, _REACTANT),
+        Row("Reactant", _julia.reactant, _REACTANT),
+        Row("Reactant_jll", _julia.libraries),
+    ),
+    "accelerators": (
+        Row("NVIDIA driver", _accelerators.driver),
+        Row("GPU users", _accelerators.users),
+        Row("TPU", _accelerators.tpu),
+    ),
+}
+"""The groups above that of the runtimes."""
+
+AFTER = {
+    "settings": (
+        Row("proxies", _settings.proxies),
+        Row("LD_PRELOAD", _settings.preload),
+        Row("LD_LIBRARY_PATH", _settings.library_path),
+        Row("XLA_FLAGS", _settings.xla_flags),
+        Row("LIBTPU_INIT_ARGS", _settings.libtpu_args),
+        Row("GPU memory", _settings.gpu_memory),
+        Row("hidden devices", _settings.hidden),
+    ),
+    "machine": (
+        Row("host name", _system.host_name),
+        Row("clock", _system.clock),
+        Row(_system.SHM, _system.shared_memory),
+        Row("open files", _system.open_files),
+        Row("disk", _system.disk),
+    ),
+    "launch": (
+        Row("who am I", _launch.who_am_i),
+        Row("Slurm", _launch.slurm),
+        Row("gcloud", _launch.gcloud),
+    ),
+}
+"""The groups below it."""
+
+
+def check(machine: Machine, backend: str | None, group: str, row: Row) -> Check:
+    """Look, whatever happens: a check that fails itself is a row, too."""
+    required = (backend or "any") in row.needed_by
+    try:
+        found = row.look(machine)
+    except Exception as error:  # the doctor goes on, and says so
+        found = Found("warn", f"could not be checked: {type(error).__name__}: {error}")
+    status: Status
+    if found.status == "absent":
+        status = "fail" if required else "warn"
+    elif found.status == "unknown":
+        status = "warn" if required else "pass"
+    else:
+        status = found.status
+    # One line each, so that a name with a line break cannot forge a row.
+    text, mend = (
+        " ".join(without_secrets(part, machine.environ).split())
+        for part in (found.found, found.mend)
+    )
+    return Check(row.name, group, status, required, text, mend)
+
 
 GROUP = "runtimes"
 _PACKAGE = {"jax": "jax", "reactant": "juliacall"}
@@ -109,7 +205,9 @@ def _runtime_rows(
         for processes in (1, 2):
             tell(f"multiplying on {TITLES[name]} with {processes} processes")
             title = f"{TITLES[name]}, 2 processes" if processes > 1 else f"{TITLES[name]} product"
-            product = partial(_deep.product, backend=name, processes=processes, seconds=5 * timeout)
+            product = partial(
+                _runtimes.product, backend=name, processes=processes, seconds=5 * timeout
+            )
             works = "platform" in answer.said
             rows[name].append(look(Row(title, product if works else _not_computed, (name,))))
             yield rows[name][-1]

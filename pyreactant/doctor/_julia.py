@@ -6,12 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from .._errors import PyReactantError
-from .._julia import OLDEST
-from .._julia_place import EXECUTABLE, PROJECT, Place, find_place
+from .._julia.place import EXECUTABLE, PROJECT, Place, find_place
+from .._runtimes.reactant.julia import OLDEST
+from ._accelerators import gpu_count
 from ._check import Found
-from ._gpu import gpu_count
-from ._machine import Machine
-from ._versions import at_least
+from ._machine import Machine, at_least
 
 LEAST_JULIA = ".".join(map(str, OLDEST))
 SETUP = "pyreactant setup"

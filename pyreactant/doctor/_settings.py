@@ -6,9 +6,9 @@ import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
-from ..process_group._metadata import tpu_chips
+from ..process_group._cloud_tpu import tpu_chips
+from ._accelerators import gpu_count
 from ._check import Found
-from ._gpu import gpu_count
 from ._machine import Machine
 
 _PROXIES = ("http_proxy", "https_proxy", "all_proxy", "grpc_proxy")

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from ._accelerators import gpu_count
 from ._check import Found
-from ._gpu import gpu_count
 from ._julia import place_of
 from ._machine import Machine
 

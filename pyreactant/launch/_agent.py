@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from ..process_group._environment import COORDINATOR, COUNT, INDEX
+from ..process_group._secret import SECRET, SECRET_FILE
 from ._output import Log, Prefixed, terminals
 from ._process import ChildProcess, Emit
-from ._secret import SECRET, SECRET_FILE
 
 TOKEN = "PYREACTANT_RUN"  # noqa: S105 - names the run, and is no secret
 """Set in every program of a run, so that what it leaves behind can be found."""

@@ -7,6 +7,7 @@ is found, and of the others the first in time is the cause.
 
 import re
 import signal
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -191,3 +192,36 @@ def _absent_from_rendezvous(states: Sequence[ProcessState], seen: Failure) -> Fa
         consequence=False,  # who never came is known, so nothing else need be waited for
         summary=f"{names(absent)} never came to initialize ({where}); {seen.summary}",
     )
+
+
+_SHOWN = 8
+"""Differences in the message, which every process is told."""
+
+
+def differences(states: Sequence[ProcessState], now: float) -> Failure | None:
+    """The processes whose facts are not those of the most; None where all agree."""
+    texts = []
+    odd: dict[int, ProcessState] = {}
+    for item in dict.fromkeys(key for state in states for key in state.facts):
+        values = Counter(state.facts.get(item, "") for state in states)
+        if len(values) == 1:
+            continue
+        usual = values.most_common(1)[0][0]
+        for value in values:
+            if value != usual:
+                those = [s for s in states if s.facts.get(item, "") == value]
+                odd.update((s.index, s) for s in those)
+                texts.append(
+                    f"{names(those)} has {item} {value or 'absent'}, "
+                    f"the other {values[usual]} {usual or 'absent'}"
+                )
+    if not odd:
+        return None
+    first = odd[min(odd)]
+    if len(texts) > _SHOWN:
+        texts[_SHOWN:] = [f"and {len(texts) - _SHOWN} more differences"]
+    summary = (
+        f"the processes run in different environments: {'; '.join(texts)}; install the same on "
+        "every machine and set the same, or pass --allow-different-environments"
+    )
+    return failure("environment", summary, first, now)

@@ -15,8 +15,8 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
-from .._supervised._main import DESCRIPTORS, STACKS_SIGNAL
-from ._memory import out_of_memory_kills
+from .._supervised.main import DESCRIPTORS, STACKS_SIGNAL
+from .._system.memory import out_of_memory_kills
 from ._output import Log, Prefixed
 
 Emit = Callable[[dict[str, Any]], None]

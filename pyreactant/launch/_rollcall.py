@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from .._errors import RendezvousError
-from ..process_group._address import is_loopback
-from ..process_group._data import split_address
-from ._wire import LINE_LIMIT, Wire, WireError
+from .._system.lines import LINE_LIMIT, Wire, WireError
+from ..process_group._coordinator import is_loopback
+from ..process_group._group import split_address
 
 Message = dict[str, Any]
 

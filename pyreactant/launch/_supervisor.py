@@ -14,19 +14,18 @@ from types import FrameType
 from typing import Any
 
 from .._errors import InvalidArgumentError, PyReactantError, RendezvousError
+from .._system.facts import facts, git_state
 from ..process_group import ProcessGroup, resolve
-from ..process_group._data import join_address, split_address
 from ..process_group._environment import env_int
+from ..process_group._group import join_address, split_address
+from ..process_group._secret import MEETING_SECRET, meeting_secret, run_secret
 from ._agent import Agent
 from ._cause import failure
-from ._devices import device_settings
-from ._facts import facts, git_state
 from ._head import Head
-from ._options import RunOptions, fresh_folder
+from ._options import RunOptions, device_settings, fresh_folder
 from ._output import close_terminals, terminals
 from ._report import RunReport, first_error, process_row, say, utc
 from ._rollcall import RollCall, Uplink, join
-from ._secret import MEETING_SECRET, meeting_secret, run_secret
 from ._state import ProcessState
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)

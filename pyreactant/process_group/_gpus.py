@@ -3,8 +3,7 @@
 from collections.abc import Mapping
 
 from .._errors import InvalidArgumentError
-from ._environment import LOCAL_DEVICES, env_int, local_devices
-from ._finding import Trap
+from ._environment import LOCAL_DEVICES, Trap, env_int, local_devices
 
 VARIABLES = (
     "CUDA_VISIBLE_DEVICES",

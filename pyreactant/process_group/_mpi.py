@@ -6,9 +6,8 @@ from dataclasses import dataclass
 
 from .._errors import InvalidArgumentError
 from . import _gpus
-from ._data import ProcessGroup, join_address, port_of
-from ._environment import COORDINATOR, COUNT, INDEX, env_int, required_int, seen
-from ._finding import Finding, Trap
+from ._environment import COORDINATOR, COUNT, INDEX, Finding, Trap, env_int, required_int, seen
+from ._group import ProcessGroup, join_address, port_of
 from ._slurm_nodes import host_names
 
 OPEN_MPI, PMIX = "Open MPI", "PMIx"

@@ -4,18 +4,19 @@ from collections.abc import Mapping
 
 from .._errors import InvalidArgumentError
 from . import _gpus
-from ._data import ProcessGroup, join_address, port_of
 from ._environment import (
     COORDINATOR,
     COUNT,
     INDEX,
+    Finding,
+    Trap,
     env_int,
     local_devices,
     required,
     required_int,
     seen,
 )
-from ._finding import Finding, Trap
+from ._group import ProcessGroup, join_address, port_of
 from ._mpi import World, world
 from ._slurm_nodes import host_names, tasks_per_node
 

@@ -6,22 +6,103 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._dtypes import as_dtype
-from .._mesh import Mesh
-from .._program import Program
-from .._sharding import Index
-from .._source import Source
-from ._layout import Input as Input
-from ._layout import Layout as Layout
-from ._layout import Output as Output
-from ._layout import Shape as Shape
-from ._layout import Spec as Spec
-from ._layout import cuts_evenly
-from ._layout import default_spec as default_spec
+from .._core.dtypes import as_dtype
+from .._core.mesh import Mesh
+from .._core.program import Program
+from .._core.sharding import Axes, Index, NamedSharding
+from .._core.source import Source
+from .._errors import ShardingError
 
 if TYPE_CHECKING:
-    from ..crosscheck._model import Model
-    from ..crosscheck._tracked import Tracked
+    from .._bounds.model import Model
+    from .._bounds.tracked import Tracked
+
+Spec = tuple[Axes, ...]
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """One argument of a program.
+
+    Attributes:
+        name: For messages.
+        shape: Global shape.
+        dtype: Name of the element type.
+        kind: "uniform" (in [-1, 1), integers from -8 to 7) or "indices" (0 to high - 1).
+        scale: A power of two by which uniform numbers are multiplied.
+        high: The limit of indices.
+    """
+
+    name: str
+    shape: Shape
+    dtype: str
+    kind: str = "uniform"
+    scale: float = 1.0
+    high: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """One result of a program.
+
+    Attributes:
+        shape: Global shape.
+        dtype: Name of the element type; None where NumPy's rules for it are not the runtimes'.
+    """
+
+    shape: Shape
+    dtype: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How a program's arrays lie on a mesh: one partition spec each.
+
+    Attributes:
+        in_specs: Of the arguments.
+        out_specs: Of the results; () where their number is known only to the runtime, and then
+            `default_spec` is taken for each.
+    """
+
+    in_specs: tuple[Spec, ...]
+    out_specs: tuple[Spec, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for `json.dumps`; `from_dict` reads it back."""
+        return {"in_specs": _plain(self.in_specs), "out_specs": _plain(self.out_specs)}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> "Layout":
+        """The layout that `to_dict` described."""
+        return cls(_specs(data["in_specs"]), _specs(data["out_specs"]))
+
+
+def default_spec(mesh: Mesh, shape: Shape) -> Spec:
+    """One mesh axis for each dimension in turn, where it cuts the dimension evenly."""
+    entries: list[Axes] = []
+    left = list(mesh.axis_names)
+    for size in shape:
+        fits = bool(left) and size % mesh.axis_size(left[0]) == 0
+        entries.append(left.pop(0) if fits else None)
+    return tuple(entries)
+
+
+def cuts_evenly(mesh: Mesh, spec: Spec, shape: Shape) -> bool:
+    """Whether a spec cuts an array of this shape into equal blocks."""
+    try:
+        NamedSharding(mesh, spec).shard_shape(shape)
+    except ShardingError:
+        return False
+    return True
+
+
+def _plain(specs: tuple[Spec, ...]) -> list[Any]:
+    return [[list(e) if isinstance(e, tuple) else e for e in spec] for spec in specs]
+
+
+def _specs(plain: Iterable[Iterable[Any]]) -> tuple[Spec, ...]:
+    return tuple(tuple(tuple(e) if isinstance(e, list) else e for e in spec) for spec in plain)
 
 
 def no_static(size: int) -> Mapping[str, Any]:
@@ -174,20 +255,9 @@ class Case:
         needs = self.needs(output, index, shapes)
         return self.oracle(output, index, tuple(map(read, range(len(needs)), needs)), shapes)
 
-    @classmethod
-    def of(cls, program: Program) -> "Case":
-        """A user's program as a case: inputs by its shapes, the whole of its oracle.
-
-        Raises:
-            InvalidArgumentError: It does not say the shapes of its inputs.
-        """
-        from ._user import case_of
-
-        return case_of(program)
-
 
 def _reader(sources: tuple[Source, ...], model: "Model | None") -> Read:
-    from ..crosscheck._tracked import track
+    from .._bounds.tracked import track
 
     def read(number: int, part: Index) -> Any:
         array = sources[number].read(part)

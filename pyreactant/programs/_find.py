@@ -5,9 +5,10 @@ import importlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from .._core.program import Program
 from .._errors import InvalidArgumentError
-from .._program import Program
 from ._case import Case
+from ._user import case_of
 
 NAMES = (
     "matmul",
@@ -54,15 +55,18 @@ class _Cases(Mapping[str, Case]):
 CASES: Mapping[str, Case] = _Cases()
 
 
-def find_case(name: str) -> Case:
-    """The case of a built-in program, or of a user's "package.module:object".
+def find_case(name: str | Program) -> Case:
+    """The case of a built-in program, of "package.module:object", or of a Program.
 
     Args:
-        name: A name from `CASES`, or where a `Case` or a `Program` is.
+        name: A name from `CASES`, the place of a `Case` or a `Program`, or a `Program`.
 
     Raises:
-        InvalidArgumentError: There is no such program, or it is neither of these.
+        InvalidArgumentError: There is no such program, it is neither a Case nor a Program, or
+            it does not give the shapes of its inputs.
     """
+    if isinstance(name, Program):
+        return case_of(name)
     if name in CASES:
         return CASES[name]
     module, colon, path = name.partition(":")
@@ -80,7 +84,7 @@ def find_case(name: str) -> Case:
     except (ImportError, AttributeError) as error:
         raise InvalidArgumentError(f"cannot import program {name!r}: {error}") from error
     if isinstance(found, Program):
-        return Case.of(found)
+        return case_of(found)
     if not isinstance(found, Case):
         raise InvalidArgumentError(
             f"{name!r} must be a pyreactant.Program or a pyreactant.programs.Case, got "

@@ -7,19 +7,23 @@ from typing import Any
 
 import numpy as np
 
+from .._core.mesh import Mesh
+from .._core.program import Program, load
+from .._core.sharding import Index
+from .._core.source import RandomSource
 from .._errors import InvalidArgumentError
-from .._mesh import Mesh
-from .._program import Program, load
-from .._sharding import Index
-from .._source import RandomSource
 from ._case import Case, Input, Layout, Output, Shape, default_spec
-from ._letters import as_entry
+from ._subscripts import as_entry
 
 DTYPES = ("float32", "float64", "bfloat16", "float16", "complex64", "complex128", "int32", "bool")
 
 
 def case_of(program: Program) -> Case:
-    """As `Case.of`."""
+    """A user's program as a case: inputs of its shapes, blocks of the whole of its oracle.
+
+    Raises:
+        InvalidArgumentError: It does not give the shapes of its inputs.
+    """
     if not program.inputs:
         raise InvalidArgumentError(
             f"Program {program.name!r}: a cross-check must know the shapes of its arguments; give "
@@ -66,7 +70,7 @@ class _Shapes:
         self._oracle, self._inputs = oracle, inputs
 
     def __call__(self, n: int, dtype: str) -> tuple[Output, ...]:
-        from ..crosscheck._estimate import outputs
+        from .._bounds.estimate import outputs
 
         arrays = [
             RandomSource(one.shape, one.dtype, 0, i).read(tuple(slice(0, m) for m in one.shape))
@@ -93,8 +97,8 @@ class _Whole:
         return self._results[output][index]
 
     def _run(self, parts: tuple[Any, ...]) -> Any:
-        from ..crosscheck._estimate import estimate, outputs
-        from ..crosscheck._tracked import Tracked, as_tracked
+        from .._bounds.estimate import estimate, outputs
+        from .._bounds.tracked import Tracked, as_tracked
 
         tracked = [part for part in parts if isinstance(part, Tracked)]
         if not tracked:
@@ -126,7 +130,7 @@ def _in_full(array: np.ndarray) -> np.ndarray:
 
 
 def _digest(parts: tuple[Any, ...]) -> bytes:
-    from ..crosscheck._tracked import Tracked
+    from .._bounds.tracked import Tracked
 
     digest = hashlib.blake2b(digest_size=16)
     for part in parts:

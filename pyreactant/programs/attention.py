@@ -10,12 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from .._dtypes import as_dtype
-from .._mesh import Mesh
-from ._build import letter_case
+from .._core.dtypes import as_dtype
+from .._core.mesh import Mesh
+from ._build import all_reduce, fetched, letter_case
 from ._case import Layout
-from ._letters import Letters, as_entry
-from ._traffic import all_reduce, fetched
+from ._subscripts import Letters, as_entry
 
 
 def body(q: Any, k: Any, v: Any) -> Any:

@@ -5,11 +5,10 @@ Communicated bytes: each device sums its block, then these numbers are summed (a
 
 from typing import Any
 
-from .._sharding import Index
-from ._build import NUMBERS, letter_case
+from .._core.sharding import Index
+from ._build import NUMBERS, letter_case, reduced
 from ._case import Read, Shape, Stream, pieces
-from ._letters import Letters
-from ._traffic import reduced
+from ._subscripts import Letters
 from .row_sum import kept
 
 
@@ -29,7 +28,7 @@ _ROWS = 64  # that are summed at a time
 
 
 def _by_rows(output: int, index: Index, read: Read, shapes: tuple[Shape, ...]) -> Any:
-    from ..crosscheck._tracked_sums import sum_of
+    from .._bounds.sums import sum_of
 
     rows, columns = shapes[0]
     return sum_of(read(0, (some, slice(0, columns))) for some in pieces(rows, _ROWS))

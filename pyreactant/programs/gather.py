@@ -7,10 +7,9 @@ puts zeros for others, and the results are summed (all-reduce).
 from dataclasses import replace
 from typing import Any
 
-from ._build import letter_case
+from ._build import letter_case, reduced
 from ._case import Input
-from ._letters import Letters
-from ._traffic import reduced
+from ._subscripts import Letters
 
 
 def body(table: Any, indices: Any) -> Any:

@@ -9,13 +9,12 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from .._dtypes import as_dtype
-from .._mesh import Mesh
-from .._sharding import Index
-from ._build import NUMBERS, letter_case
+from .._core.dtypes import as_dtype
+from .._core.mesh import Mesh
+from .._core.sharding import Index
+from ._build import NUMBERS, all_reduce, letter_case
 from ._case import Layout, Shape
-from ._letters import Letters, assignments, spec
-from ._traffic import all_reduce
+from ._subscripts import Letters, assignments, spec
 
 
 def body(x: Any) -> Any:

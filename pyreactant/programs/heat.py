@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from .._dtypes import as_dtype
-from .._mesh import Mesh
-from .._sharding import Index
+from .._core.dtypes import as_dtype
+from .._core.mesh import Mesh
+from .._core.sharding import Index
 from ._build import letter_case
 from ._case import Layout, Shape
-from ._letters import Letters
+from ._subscripts import Letters
 
 STEPS = 4
 RATE = 0.125

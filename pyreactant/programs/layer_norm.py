@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from ._build import letter_case
-from ._letters import Letters
-from ._traffic import reduced
+from ._build import letter_case, reduced
+from ._subscripts import Letters
 
 EPSILON = 2.0**-10
 """Keeps the root away from zero; a power of two, so that every type holds it."""

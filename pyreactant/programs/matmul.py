@@ -8,11 +8,10 @@ the columns of y that its block needs.
 from collections.abc import Iterable
 from typing import Any
 
-from .._mesh import Mesh
-from ._build import NUMBERS, letter_case
+from .._core.mesh import Mesh
+from ._build import NUMBERS, fetched, letter_case, reduced
 from ._case import Layout, default_spec
-from ._letters import Letters
-from ._traffic import fetched, reduced
+from ._subscripts import Letters
 
 
 def body(x: Any, y: Any) -> Any:

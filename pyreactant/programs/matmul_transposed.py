@@ -6,9 +6,8 @@ Communicated bytes: where the columns of both are cut alike, partial products ar
 
 from typing import Any
 
-from ._build import NUMBERS, letter_case
-from ._letters import Letters
-from ._traffic import reduced
+from ._build import NUMBERS, letter_case, reduced
+from ._subscripts import Letters
 
 
 def body(x: Any, y: Any) -> Any:

@@ -5,9 +5,8 @@ Communicated bytes: each device multiplies what it has, then the parts are summe
 
 from typing import Any
 
-from ._build import NUMBERS, letter_case
-from ._letters import Letters
-from ._traffic import reduced
+from ._build import NUMBERS, letter_case, reduced
+from ._subscripts import Letters
 
 
 def body(x: Any, v: Any) -> Any:

@@ -8,13 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from .._dtypes import as_dtype
-from .._mesh import Mesh
-from .._sharding import Index
-from ._build import letter_case
+from .._core.dtypes import as_dtype
+from .._core.mesh import Mesh
+from .._core.sharding import Index
+from ._build import all_reduce, letter_case
 from ._case import Layout, Read, Shape, Stream, pieces
-from ._letters import Letters
-from ._traffic import all_reduce
+from ._subscripts import Letters
 
 
 def body(x: Any, w: Any, c: Any, v: Any, d: Any) -> Any:

@@ -12,11 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from .._sharding import Index
-from ._build import letter_case
+from .._core.sharding import Index
+from ._build import letter_case, reduced
 from ._case import Input, Output, Shape
-from ._letters import Letters
-from ._traffic import reduced
+from ._subscripts import Letters
 
 
 def body(keys: Any) -> Any:

@@ -5,9 +5,8 @@ Communicated bytes: each device sums its parts of rows, then these are summed (a
 
 from typing import Any
 
-from ._build import NUMBERS, letter_case
-from ._letters import Letters
-from ._traffic import reduced
+from ._build import NUMBERS, letter_case, reduced
+from ._subscripts import Letters
 
 
 def body(x: Any) -> Any:

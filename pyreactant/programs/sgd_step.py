@@ -6,7 +6,7 @@ Communicated bytes: those of the gradient; the step itself is local.
 from dataclasses import replace
 from typing import Any
 
-from .._sharding import Index
+from .._core.sharding import Index
 from . import perceptron_gradient
 from ._build import letter_case
 from ._case import Shape

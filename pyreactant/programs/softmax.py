@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from ._build import REALS, letter_case
-from ._letters import Letters
-from ._traffic import reduced
+from ._build import REALS, letter_case, reduced
+from ._subscripts import Letters
 
 
 def body(x: Any) -> Any:

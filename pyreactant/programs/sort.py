@@ -8,12 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from .._dtypes import as_dtype
-from .._mesh import Mesh
-from ._build import letter_case
+from .._core.dtypes import as_dtype
+from .._core.mesh import Mesh
+from ._build import all_to_all, letter_case
 from ._case import Layout
-from ._letters import Letters
-from ._traffic import all_to_all
+from ._subscripts import Letters
 
 
 def body(x: Any) -> Any:

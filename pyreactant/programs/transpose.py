@@ -6,11 +6,10 @@ Communicated bytes: each device fetches what its block of the transpose is and i
 from collections.abc import Iterable
 from typing import Any
 
-from .._mesh import Mesh
-from ._build import letter_case
+from .._core.mesh import Mesh
+from ._build import fetched, letter_case
 from ._case import Layout, default_spec
-from ._letters import Letters, as_entry
-from ._traffic import fetched
+from ._subscripts import Letters, as_entry
 
 
 def body(x: Any) -> Any:

@@ -4,13 +4,11 @@ from .._lazy import attach
 
 _MODULES = {
     "_client": "Client",
-    "_cost": "cost_of_forgetting",
-    "_errors": "CloudError NotOursError PreemptedError",
     "_gc": "collect",
     "_journal": "Journal",
     "_lifecycle": "Lease clock_error",
-    "_request": "Request from_environment",
-    "_resource": "Resource Worker",
+    "_request": "Request cost_of_forgetting from_environment",
+    "_resource": "CloudError NotOursError PreemptedError Resource Worker",
     "_signals": "Interrupted cleaned_up",
 }
 _MODULE_OF, __getattr__, __dir__ = attach(globals(), _MODULES)

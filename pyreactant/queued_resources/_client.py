@@ -17,9 +17,16 @@ from google.auth.exceptions import DefaultCredentialsError, RefreshError, Transp
 from google.cloud import tpu_v2
 
 from .._errors import InvalidArgumentError, RequirementError
-from ._errors import CloudError, NotOursError
 from ._request import Request
-from ._resource import LIFETIME_LABEL, RUN_LABEL, Resource, Worker, from_api
+from ._resource import (
+    LIFETIME_LABEL,
+    RUN_LABEL,
+    CloudError,
+    NotOursError,
+    Resource,
+    Worker,
+    from_api,
+)
 
 _LATER = (
     exceptions.TooManyRequests,

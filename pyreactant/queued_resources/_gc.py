@@ -5,10 +5,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ._errors import CloudError, NotOursError
 from ._journal import Entry, Journal
 from ._lifecycle import CLOCKS, end_of_life
-from ._resource import Resource
+from ._resource import CloudError, NotOursError, Resource
 
 if TYPE_CHECKING:
     from ._client import Client

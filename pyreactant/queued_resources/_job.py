@@ -1,29 +1,14 @@
-"""A whole job: slices made, code copied, runtimes run in turn, results fetched, slices deleted."""
+"""What to run on which slices, and the plan in words."""
 
-import dataclasses
-import secrets
-import time
-from collections.abc import Callable, Sequence
+import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
-from .._errors import FileError, InvalidArgumentError, PyReactantError
-from .._runtime import BACKENDS
-from ..launch import RunReport
-from ..launch._report import utc
-from ._code import check_program
-from ._errors import CloudError, PreemptedError
-from ._journal import Journal
-from ._lifecycle import Lease
+from .._errors import InvalidArgumentError
+from .._runtimes.runtime import BACKENDS
 from ._reach import Way
-from ._request import Request
-from ._signals import Interrupted, cleaned_up
-from ._verdict import verdict
-from ._workers import WorkerError, on_workers
-
-if TYPE_CHECKING:
-    from ._client import Client
+from ._request import Request, cost_of_forgetting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,102 +72,32 @@ class Job:
                 raise InvalidArgumentError(f"{name} must be positive seconds, got {value:g}")
 
 
-def run_job(
-    job: Job,
-    client: "Client",
-    journal: Journal,
-    tell: Callable[[str], None],
-    show: Callable[[str], None],
-) -> RunReport:
-    """Do all of it; the slices are deleted however it ends, unless `job.kept`.
-
-    Args:
-        job: What to do.
-        client: The API.
-        journal: Where what was asked for is noted.
-        tell: Says a sentence of ours to the user.
-        show: Gets each line of a worker's output, with its name.
-
-    Returns:
-        The report, which is in ``job.out`` too.
-
-    Raises:
-        FileError, InvalidArgumentError, RequirementError: Before anything was asked for.
-    """
-    check_program(job.program, job.copies)
-    job.way.check()
-    try:
-        job.out.mkdir(parents=True)
-    except FileExistsError:
-        raise FileError(f"the folder {str(job.out)!r} exists; name another with --out") from None
-    except OSError as error:
-        raise FileError(f"the folder {str(job.out)!r} cannot be made ({error.strerror})") from None
-    for attempt in range(job.retries + 1):
-        folder = job.out / (f"attempt-{attempt}" if attempt else "")
-        folder.mkdir(exist_ok=True)
-        report = _attempt(job, client, journal, folder, tell, show)
-        left = job.retries - attempt
-        if report.cause != "preempted" or not left:
-            break
-        tell(f"{report.summary}; beginning again ({left} {'times' if left > 1 else 'time'} left)")
-    report = dataclasses.replace(report, folder=str(job.out))
-    report.write(job.out)
-    return report
+_VERDICT = "every block against the oracle, and runtime against runtime"
 
 
-def _attempt(
-    job: Job,
-    client: "Client",
-    journal: Journal,
-    folder: Path,
-    tell: Callable[[str], None],
-    show: Callable[[str], None],
-) -> RunReport:
-    run = secrets.token_hex(8)
-    lease = Lease(client, job.request, run, journal, tell, kept=job.kept)
-    started, began = utc(), time.monotonic()
-    worker: dict[str, Any] | None = None
-    error: BaseException | None = None
-    found: RunReport | None = None
-    try:
-        with cleaned_up(lease.close, tell):
-            lease.create()
-            workers = lease.wait(job.wait)
-            tell(f"{job.request.name} is ACTIVE with {len(workers)} VMs")
-            found = on_workers(job, workers, run, folder, lease.check, tell, show)
-    except WorkerError as wrong:
-        error, worker = (
-            wrong,
-            {"process": wrong.process, "host": str(wrong.worker), "log_tail": wrong.tail},
-        )
-    except (PyReactantError, Interrupted) as wrong:
-        error = wrong
-    if error is None and found is not None:  # the slices are gone: this costs no more
-        return found if found.exit_code or job.program else verdict(job, workers, folder, found)
-    assert error is not None
-    code = 128 + error.number if isinstance(error, Interrupted) else _code(error)
-    return RunReport(
-        cause=_cause(error),
-        exit_code=code,
-        summary=str(error),
-        first_error=worker,
-        processes=(),
-        seconds=round(time.monotonic() - began, 3),
-        started=started,
-        folder=str(folder),
-        command=list(job.program),
-    )
-
-
-def _code(error: BaseException) -> int:
-    return int(getattr(error, "exit_code", 1))
-
-
-def _cause(error: BaseException) -> str:
-    if isinstance(error, Interrupted):
-        return "interrupted"
-    if isinstance(error, PreemptedError):
-        return "preempted"
-    if isinstance(error, CloudError):
-        return "cloud"
-    return {1: "user", 4: "rendezvous", 6: "lost", 7: "timeout"}.get(_code(error), "cloud")
+def plan_text(job: Job) -> str:
+    """The plan, step by step."""
+    request = job.request
+    slices = request.topology
+    per = "" if request.slice_count == 1 else f" x {request.slice_count} slices"
+    count = f"{slices.hosts} {'VM' if slices.hosts == 1 else 'VMs'}"
+    program = shlex.join(job.program) if job.program else f"sharded matmul, size {job.size}"
+    valid = "" if request.valid_for is None else f", given up after {request.valid_for / 3600:g} h"
+    lines = [
+        f"slices     {request.accelerator_type}{per}: {slices.chips} chips, {count} with "
+        f"{slices.chips_per_host} chips each",
+        f"create     {request.path}",
+        f"           {request.runtime_version}, {request.provisioning}{valid}",
+        f"           nodes {', '.join(request.nodes)}",
+        f"wait       until ACTIVE, at most {job.wait:.0f} s",
+        f"reach      {count} by {job.way.by}",
+        f"copy       pyreactant and {program}" if job.program else "copy       pyreactant",
+        f"install    {job.python or 'Python, JAX, libtpu by hash'}"
+        + ("; Julia and Reactant" if "reactant" in job.backends and not job.python else ""),
+        *(f"run        {program} on {backend}, {count}, supervised" for backend in job.backends),
+        f"fetch      logs and results to {job.out}",
+        *([] if job.program else [f"verdict    {_VERDICT}"]),
+        "keep       the slices" if job.kept else "delete     the slices, however it ends",
+        f"otherwise  {cost_of_forgetting(slices, request.lifetime)}; then they delete themselves",
+    ]
+    return "\n".join(lines)

@@ -1,16 +1,39 @@
 """The life of a queued resource: asked for, waited for, deleted whatever happens."""
 
+import shlex
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .._errors import DeadlineError
-from ._errors import CloudError, PreemptedError
+from .._errors import DeadlineError, FileError
 from ._journal import Journal, entry
 from ._request import Request
-from ._resource import PREEMPTED, READY, WAITING, Resource, Worker
-from ._startup import startup_script
+from ._resource import PREEMPTED, READY, WAITING, CloudError, PreemptedError, Resource, Worker
+
+
+def scripts_folder() -> Path:
+    """The folder with run.sh: of the checkout, or within the installed package.
+
+    Raises:
+        FileError: It is in neither.
+    """
+    package = Path(__file__).resolve().parent.parent
+    for folder in (package.parent / "gcloud", package / "_gcloud"):
+        if (folder / "expire.sh").exists():
+            return folder
+    raise FileError(f"gcloud/expire.sh is neither beside nor in {package}; install it again")
+
+
+def startup_script(request: Request) -> str:
+    """expire.sh with this request's values before it; metadata of every node."""
+    text = (scripts_folder() / "expire.sh").read_text(encoding="utf-8")
+    first, _, rest = text.partition("\n")
+    values = {"RESOURCE": request.path, "LIFETIME": str(int(request.lifetime))}
+    given = "\n".join(f"{key}={shlex.quote(value)}" for key, value in values.items())
+    return f"{first}\n{given}\n{rest}"
+
 
 if TYPE_CHECKING:
     from ._client import Client

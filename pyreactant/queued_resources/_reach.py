@@ -15,9 +15,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from .._errors import InvalidArgumentError, RequirementError
-from ._errors import CloudError
 from ._request import Request
-from ._resource import Worker
+from ._resource import CloudError, Worker
 
 if TYPE_CHECKING:
     from ._client import Client

@@ -3,7 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, ClassVar
+
+from .._errors import PyReactantError
 
 WAITING = ("CREATING", "ACCEPTED", "WAITING_FOR_RESOURCES", "PROVISIONING")
 READY = "ACTIVE"
@@ -100,3 +102,27 @@ def _node_ids(spec: Any, name: str) -> list[str]:
         return [spec.node_id]
     prefix = spec.multislice_params.node_id_prefix or name
     return [f"{prefix}-{i}" for i in range(count)]
+
+
+class CloudError(PyReactantError, RuntimeError):
+    """Cloud TPU said no, could not be reached, or took the resource away.
+
+    Attributes:
+        later: Whether the same may work at another time.
+    """
+
+    exit_code: ClassVar[int] = 8
+
+    def __init__(self, message: str, *, later: bool = False) -> None:
+        super().__init__(message)
+        self.later = later
+
+
+class NotOursError(CloudError):
+    """The name belongs to a resource that this run did not make; it is never deleted."""
+
+
+class PreemptedError(CloudError):
+    """The service took the nodes away; the same request may be made again."""
+
+    exit_code: ClassVar[int] = 6

@@ -3,12 +3,13 @@
 import os
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from .._errors import InvalidArgumentError, RequirementError
-from ._lock import WAIT
+from .._system.lock import WAIT
 
 GPU_VERSIONS = {"none": None, "cuda": "12.9", "rocm": "7.1"}
 """Each kind of GPU, and the version of its libraries where none is said: Reactant takes none
@@ -127,3 +128,22 @@ def _dotted(version: tuple[int, ...]) -> str:
 
 
 _VERSION = "REACTANT_GPU_VERSION"
+
+
+State = Literal["waits", "starts", "says", "done"]
+"""`waits` for a holder of the lock; a stage `starts`, `says` a line of output, is `done`."""
+
+Report = Callable[[str, State, str], None]
+"""Called with the stage, its state, and a text for people."""
+
+STAGES = {
+    "preferences": "preferences",
+    "resolve": "Julia and its packages",
+    "precompile": "compilation",
+    "record": "record",
+}
+"""The stages in their order, in words."""
+
+
+def silent(stage: str, state: State, text: str) -> None:
+    """Show nothing."""

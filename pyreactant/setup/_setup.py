@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 
 from .._errors import FileError, InvalidArgumentError
-from .._julia_place import (
+from .._julia.place import (
     EXECUTABLE,
     PROJECT,
     Place,
@@ -14,20 +14,21 @@ from .._julia_place import (
     named_place,
     package_folder,
 )
-from . import _backup
-from ._atomic import writing
+from .._system.files import writing
+from .._system.lock import held
+from . import _record
 from ._here import julia_version, look
-from ._lock import held
 from ._options import (
     Options,
+    Report,
     check_variables,
     check_version,
     executable_named,
     is_version,
+    silent,
     versions_admitted,
 )
 from ._record import Record
-from ._report import Report, silent
 from ._state import Request, State
 from ._work import Work
 
@@ -73,7 +74,7 @@ def setup(options: Options | None = None, report: Report = silent) -> Record:
         waiting=lambda holder: report("", "waits", holder),
     ):
         with writing(project, _ADVICE):
-            _backup.mend(project)
+            _record.mend(project)
         state = State(request)  # anew: who had the lock may have done it
         return state.standing() or Work(state, report).run()
 

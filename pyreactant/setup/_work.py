@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 import shlex
 import sys
 import time
@@ -9,19 +10,96 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from .. import __version__
-from .._errors import FileError, RequirementError
-from .._julia_place import RECORD, read_json
-from . import _backup, _record, _toml
-from ._atomic import write, writing
+from .._errors import FileError, InvalidArgumentError, PyReactantError, RequirementError
+from .._julia import toml
+from .._julia.place import RECORD, read_json
+from .._julia.preferences import edits, kept, local_file
+from .._system.files import write, writing
+from .._version import __version__
+from . import _record
 from ._child import run
-from ._failed import absent, error_of
 from ._here import ABOVE, SCRIPT, environment, julia_version
-from ._options import check_version, is_version, versions_admitted
-from ._preferences import edits, kept, local_file
+from ._options import Report, check_version, is_version, versions_admitted
 from ._record import Record
-from ._report import Report
 from ._state import State, depot, first_depot
+
+_NETWORK = re.compile(
+    r"could not resolve host|name or service not known|temporary failure in name resolution|"
+    r"network is unreachable|failed to connect|couldn't connect|connection (refused|timed out)|"
+    r"connection reset|RequestError|urlopen error|failed to download|could not download|"
+    r"failed to clone|timed? ?out (while|after)|SSL (error|certificate)",
+    re.IGNORECASE,
+)
+_FULL = re.compile(r"no space left|ENOSPC|disk quota exceeded|EDQUOT", re.IGNORECASE)
+_READ_ONLY = re.compile(r"read-only file system|EROFS|permission denied|EACCES", re.IGNORECASE)
+_LINES = 15
+
+
+def tail(log: Path, start: int) -> str:
+    """The last lines of a log, of those that begin after `start` bytes."""
+    with log.open("rb") as file:
+        file.seek(start)
+        lines = file.read().decode(errors="replace").splitlines()
+    return "\n".join(f"  {line}" for line in lines[-_LINES:])
+
+
+def error_of(
+    doing: str, answer: Mapping[str, Any], log: Path, start: int, *, offline: bool, depot: Path
+) -> PyReactantError:
+    """The error that says why a stage failed.
+
+    Args:
+        doing: What was done, as "installing Julia's packages".
+        answer: What the child process answered, if it did.
+        log: Where the output is.
+        start: Where in it this stage's begins.
+        offline: Whether the network was to be left alone.
+        depot: Where Julia puts packages.
+    """
+    said = str(answer.get("message", ""))
+    with log.open("rb") as file:
+        file.seek(start)
+        text = said + file.read().decode(errors="replace")
+    last = f"\nthe last lines of {log}:\n{tail(log, start)}"
+    if "could not find Julia" in said:
+        return RequirementError(
+            f"Julia must be installed, but is not found{' (--offline installs none)' * offline}; "
+            "name one: pyreactant setup --julia EXECUTABLE, or have it installed where there is "
+            "network: pyreactant setup --julia 1.11"
+        )
+    if "empty intersection" in said or "no version of Julia is compatible" in said:
+        return InvalidArgumentError(f"no version fits all that ask for one: {said}")
+    if _FULL.search(text):
+        return RequirementError(
+            f"{doing} needs space on the disk, and none is left; free some (several GB are needed "
+            f"in {depot}), or name another disk with JULIA_DEPOT_PATH, then run it again{last}"
+        )
+    if _READ_ONLY.search(text):
+        return RequirementError(
+            f"{doing} must write to {depot}, or to the project, but cannot; set JULIA_DEPOT_PATH "
+            f"to a folder that can be written and that every node sees, then run it again{last}"
+        )
+    if _NETWORK.search(text):
+        return RequirementError(
+            f"{doing} needs the network, which does not answer; run it on a machine that has one, "
+            "such as a login node (set https_proxy where there is a proxy); or, where all is "
+            f"installed already: pyreactant setup --offline{last}"
+        )
+    return PyReactantError(f"{doing} failed{': ' * bool(said)}{said}; then run it again{last}")
+
+
+def absent(names: list[str], project: Path, *, offline: bool) -> RequirementError:
+    """The error for a project that lacks packages."""
+    advice = (
+        "run it without --offline where there is network, or name a project that has them"
+        if offline
+        else "name another project with --project, or remove this one, then run it again"
+    )
+    lacks = " and ".join(names)
+    return RequirementError(
+        f"the Julia project {project} must have {lacks}, but does not; {advice}"
+    )
+
 
 _ADVICE = "name a folder that can be written: pyreactant setup --project DIR"
 _PRECOMPILE = Path(__file__).with_name("precompile.jl")
@@ -73,7 +151,7 @@ class Work:
             _record.remove(self._project)
             before = self._stages.result("asked") or {}
             self._stages.done("asked", "", {"julia": self._state.julia})
-            _backup.save(self._project)
+            _record.save(self._project)
         versions, executable = None, None
         if self._state.julia is not None and is_version(self._state.julia):
             versions = versions_admitted(self._state.julia)
@@ -103,7 +181,7 @@ class Work:
         result = {"executable": found, "version": check_version(found, julia_version(found))}
         with writing(self._project, _ADVICE):
             self._stages.done("resolve", self._state.resolve_key(), result)
-            _backup.drop(self._project)
+            _record.drop(self._project)
         self._report("resolve", "done", f"Julia {result['version']} ({found})")
         return result
 
@@ -203,7 +281,7 @@ class Work:
     def _read_answer(self, argv: list[str]) -> dict[str, Any]:
         try:
             if str(_PRECOMPILE) in argv:
-                return _toml.load(self._answer)
+                return toml.load(self._answer)
             return dict(read_json(self._answer))
         except (FileNotFoundError, FileError):  # cut short, or never written: the log says why
             return {}

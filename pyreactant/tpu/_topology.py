@@ -1,6 +1,7 @@
 """What a Cloud TPU slice is, by its name or shape: chips, VMs, devices, memory, speeds."""
 
 import dataclasses
+import difflib
 import itertools
 import math
 import re
@@ -8,10 +9,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from .._errors import InvalidArgumentError
-from ._generations import ALIASES, GENERATIONS, Generation
-from ._nearest import no_such_slice
-from ._notes import notes
-from ._slices import (
+from ._generations import (
+    ALIASES,
+    GENERATIONS,
+    GIB,
+    Generation,
     Shape,
     count,
     default_shape,
@@ -21,6 +23,112 @@ from ._slices import (
     slice_name,
     wraparound,
 )
+
+_FORMS = (
+    "name a slice as v6e-16, v5litepod-16, v5p-32 or v4-64, or a generation and shape as v6e:4x4 "
+    "or v5p:2x2x4"
+)
+
+
+def no_such_slice(name: str) -> InvalidArgumentError:
+    """The error for a name that no slice has, with the nearest that one has."""
+    near = nearest(name)
+    return InvalidArgumentError(
+        f"no Cloud TPU slice is called {name!r}; the nearest are {', '.join(near)} ({_FORMS})"
+    )
+
+
+def nearest(name: str) -> list[str]:
+    """At most four names of slices near to a wrong one.
+
+    The generation is the one that is written most like it; of its slices the ones with the
+    nearest number of chips, by ratio, in the form that was asked for.
+    """
+    head, *rest = re.split(r"[^a-z0-9]+", name.strip().lower()[:100])
+    generation = _generation(head)
+    numbers = [int(n[:9]) for n in re.findall(r"[0-9]+", rest[-1] if rest else "")] or [1]
+    if len(numbers) > 1:
+        wanted = tuple(sorted(n for n in numbers if n))
+        found = sorted(shapes(generation), key=lambda shape: _distance(shape, wanted))
+        return [f"{generation.name}:{shape_text(shape)}" for shape in found[:4]]
+    per_count = generation.cores_per_chip if generation.counts_cores else 1
+    chips = max(numbers[0], 1) / per_count
+    named = [s for s in shapes(generation) if ":" not in slice_name(generation, s)]
+    found = sorted(named, key=lambda shape: abs(math.log(math.prod(shape) / chips)))
+    return [slice_name(generation, shape) for shape in found[:3]]
+
+
+def _generation(head: str) -> Generation:
+    close = difflib.get_close_matches(head, ALIASES, n=1, cutoff=0.0)
+    return GENERATIONS[ALIASES[close[0]]]
+
+
+def _distance(shape: Shape, wanted: Shape) -> tuple[float, int]:
+    chips = abs(math.log(math.prod(shape) / max(math.prod(wanted), 1)))
+    padded = (1,) * (len(shape) - len(wanted)) + wanted
+    sides = sum(abs(a - b) for a, b in zip(sorted(shape), padded, strict=False))
+    return round(chips, 9), sides
+
+
+def notes(generation: Generation, shape: Shape, bounds: Shape) -> tuple[str, ...]:
+    """What to know about a slice's names and numbers.
+
+    Args:
+        generation: Which.
+        shape: Of one slice.
+        bounds: Which chips one VM has.
+    """
+    return (*_names(generation, shape), *_hosts(generation, shape, bounds), *_devices(generation))
+
+
+def _names(generation: Generation, shape: Shape) -> Iterator[str]:
+    chips = math.prod(shape)
+    number = count(generation, chips)
+    if generation.counts_cores:
+        yield f"{generation.prefix}-{number} counts TensorCores, two a chip"
+    if generation.prefix != generation.name:
+        yield (
+            f"Cloud TPU calls it {generation.prefix}-{number}, "
+            f"libtpu {generation.name}:{shape_text(shape)}"
+        )
+    usual = default_shape(generation, chips)
+    if usual is not None and usual != shape:
+        yield (
+            f"{generation.prefix}-{number} alone is {shape_text(usual)}; ask for this one with "
+            f"--type={generation.name} --topology={shape_text(shape)}"
+        )
+    if generation.runtime_version is None:
+        yield "Cloud TPU's API does not offer it: GKE and Compute Engine do, without a runtime name"
+
+
+def _hosts(generation: Generation, shape: Shape, bounds: Shape) -> Iterator[str]:
+    if shape != generation.one_vm:
+        return
+    name = f"{generation.prefix}-{count(generation, math.prod(shape))}"
+    whole, machine = math.prod(shape), generation.machine
+    if bounds == host_bounds(generation, shape):
+        yield (
+            f"{name} is one VM of {whole} chips in Cloud TPU and as GKE's {machine}-{whole}t; "
+            f"GKE's {machine}-4t makes it two hosts of 4 "
+            f"(name it {machine}-4t:{shape_text(shape)}), and so does libtpu when nothing is said"
+        )
+    else:
+        yield (
+            f"two hosts of 4 chips is GKE's {machine}-4t and what libtpu takes when nothing is "
+            f"said; {name} of Cloud TPU and GKE's {machine}-{whole}t are one VM of {whole}"
+        )
+
+
+def _devices(generation: Generation) -> Iterator[str]:
+    if generation.cores_per_chip == 2 and generation.devices_per_chip == 1:
+        line = "one JAX device a chip: its two cores work as one (megacore)"
+        if generation.name == "v4":
+            line += "; libtpu describes two devices a chip unless chip_config_name='megacore'"
+        yield line
+    elif generation.devices_per_chip == 2:
+        share = generation.hbm_bytes_per_chip / 2 / GIB
+        yield f"two JAX devices a chip, one for each core, with {share:g} GiB of HBM each"
+
 
 _BY_COUNT = re.compile(r"([a-z0-9]+)-([0-9]{1,6})")
 _BY_SHAPE = re.compile(r"([a-z0-9]+):([0-9]{1,4}(?:x[0-9]{1,4}){1,2})")

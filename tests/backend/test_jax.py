@@ -6,7 +6,7 @@ import sys
 import pytest
 
 import pyreactant as pr
-from pyreactant._dtypes import NAMES
+from pyreactant._core.dtypes import NAMES
 from tests.backend.common import MATMUL, XY, numbers
 from tests.harness import environment
 
@@ -120,7 +120,7 @@ def test_many_calls_without_waiting() -> None:
     """With several programs in flight, collectives on virtual CPU devices wait for ever."""
     ran = _alone(
         "import numpy as n, pyreactant as p\n"
-        "from pyreactant._matmul import compile_matmul\n"
+        "from pyreactant._matmul.matmul import compile_matmul\n"
         "s = p.NamedSharding(p.Mesh((2, 4), ('x', 'y')), ('x', 'y'))\n"
         "a = p.device_put(n.ones((8, 8), n.float32), s)\n"
         "f = compile_matmul(a, a, None, None)\n"

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 
 import pyreactant as pr
-from pyreactant._dtypes import NAMES
+from pyreactant._core.dtypes import NAMES
 from tests.backend.common import MATMUL, MESH, XY, numbers
 from tests.unit.test_mesh import placements
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import pyreactant as pr
-from pyreactant._dtypes import as_dtype
+from pyreactant._core.dtypes import as_dtype
 from tests.backend.common import JULIA_BODIES, MESH, XY, numbers
 
 pytestmark = pytest.mark.only("reactant")

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pyreactant._verdict import Check
+from pyreactant._matmul.freivalds import Check
 from tests.harness import environment, free_port, logs, run_environments, spawn
 
 
@@ -114,7 +114,7 @@ def test_wrong_result(tmp_path: Path) -> None:
         "import jax.numpy as jnp\ndef matmul(x, y):\n    return jnp.matmul(x, y).T\n"
     )
     code = (
-        "import sys, pyreactant._matmul as m, pyreactant.cli as c\n"
+        "import sys, pyreactant._matmul.matmul as m, pyreactant.cli as c\n"
         "m.MATMUL = m.Program('matmul', jax='wrong:matmul')\n"
         "sys.argv[1:] = ['matmul', '--size', '64', '--out', 'c.npy']\n"
         "c.main()\n"
@@ -222,7 +222,7 @@ def test_debug_shows_where() -> None:
 
 def test_internal_error_has_no_traceback(tmp_path: Path) -> None:
     code = (
-        "import sys, pyreactant._matmul_report as m, pyreactant.cli as c\n"
+        "import sys, pyreactant._matmul.report as m, pyreactant.cli as c\n"
         "m.run_matmul = lambda request: 1 / 0\nsys.argv[1:] = ['matmul']\nc.main()\n"
     )
     argv = [sys.executable, "-c", code]
@@ -257,7 +257,7 @@ def test_full_disk_leaves_no_half_file(tmp_path: Path) -> None:
 
 def test_killed_before_the_end_leaves_no_file_of_that_name(tmp_path: Path) -> None:
     code = (
-        "import os, sys, pyreactant._npy as n, pyreactant.cli as c\n"
+        "import os, sys, pyreactant._matmul.npy as n, pyreactant.cli as c\n"
         "n._rename = lambda *_: os._exit(9)\n"
         "sys.argv[1:] = ['matmul', '--size', '64', '--out', 'c.npy']\nc.main()\n"
     )

@@ -8,14 +8,14 @@ from typing import Any, ClassVar
 import numpy as np
 
 import pyreactant as pr
-from pyreactant._array import Shard, ShardedArray
-from pyreactant._backend import AbstractBackend, Capabilities, StartOptions
-from pyreactant._compiled import Executable
+from pyreactant._core.array import ShardedArray
+from pyreactant._core.backend import AbstractBackend, Capabilities, Executable, StartOptions
+from pyreactant._core.device import Shard
+from pyreactant._core.program import Program
+from pyreactant._core.sharding import Index, NamedSharding
 from pyreactant._errors import ShardingError
-from pyreactant._program import Program
-from pyreactant._runtime import current
-from pyreactant._sharding import Index, NamedSharding
-from pyreactant.crosscheck._verdict import Kind
+from pyreactant._runtimes.runtime import current
+from pyreactant.crosscheck._records.verdict import Kind
 from pyreactant.process_group import ProcessGroup
 from pyreactant.programs._case import Case
 

@@ -7,7 +7,7 @@ import numpy as np
 
 import pyreactant as pr
 from pyreactant.crosscheck._execute import run_case
-from pyreactant.crosscheck._verdict import Diagnosis
+from pyreactant.crosscheck._records.verdict import Diagnosis
 from pyreactant.programs import CASES, find_case
 from pyreactant.programs._case import Case, Layout
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pyreactant as pr
 from pyreactant.crosscheck._check import check_blocks, check_inputs
 from pyreactant.crosscheck._execute import CaseRun, run_case
-from pyreactant.crosscheck._verdict import Kind
+from pyreactant.crosscheck._records.verdict import Kind
 from pyreactant.programs import find_case
 
 from .broken import Mutant, NotApplicableError, broken

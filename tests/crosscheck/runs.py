@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pyreactant import _runtime
-from pyreactant.crosscheck._report import Report
+from pyreactant._runtimes import runtime
+from pyreactant.crosscheck._report.report import Report
 from pyreactant.crosscheck._run import crosscheck
 from tests import harness
 
@@ -27,12 +27,12 @@ def second_runtime(folder: Path) -> Iterator[None]:
     (folder / "sitecustomize.py").write_text(
         "import sys\n"
         "if 'pyreactant' in ' '.join(sys.orig_argv):\n"
-        "    from pyreactant import _runtime\n"
-        f"    _runtime.BACKENDS[{STAND_IN!r}] = ('pyreactant._jax:JaxBackend', 'jax')\n"
+        "    from pyreactant._runtimes import runtime\n"
+        f"    runtime.BACKENDS[{STAND_IN!r}] = {runtime.BACKENDS['jax']}\n"
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(folder)
-        patch.setitem(_runtime.BACKENDS, STAND_IN, ("pyreactant._jax:JaxBackend", "jax"))
+        patch.setitem(runtime.BACKENDS, STAND_IN, runtime.BACKENDS["jax"])
         yield
 
 

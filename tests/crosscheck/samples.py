@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from pyreactant import Mesh, NamedSharding
-from pyreactant.crosscheck._pair import Pair
-from pyreactant.crosscheck._report import Report, Result, Row, RunFacts
-from pyreactant.crosscheck._verdict import ArrayPlan, BlockVerdict, Kind, plain_index
+from pyreactant.crosscheck._records.verdict import ArrayPlan, BlockVerdict, Kind, Pair, plain_index
+from pyreactant.crosscheck._report.data import Result, Row, RunFacts
+from pyreactant.crosscheck._report.report import Report
 from pyreactant.programs._find import NAMES
 
 MESH = Mesh((2, 4), ("x", "y"))

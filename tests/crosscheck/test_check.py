@@ -10,18 +10,18 @@ import numpy as np
 import pytest
 
 import pyreactant as pr
-from pyreactant._array import Shard
-from pyreactant._dtypes import as_dtype
+from pyreactant._core.device import Shard
+from pyreactant._core.dtypes import as_dtype
+from pyreactant._core.sharding import Index
+from pyreactant._core.source import RandomSource, Source
 from pyreactant._errors import MismatchError
-from pyreactant._sharding import Index
-from pyreactant._source import RandomSource, Source
-from pyreactant.crosscheck import _check, _execute, _oracle, _sketch, _values
-from pyreactant.crosscheck._check import check_blocks, check_inputs
+from pyreactant.crosscheck import _check, _execute, _large_products
+from pyreactant.crosscheck._check import Held, check_blocks, check_inputs
 from pyreactant.crosscheck._execute import CaseRun, digest, run_case
-from pyreactant.crosscheck._held import Held
-from pyreactant.crosscheck._tiles import around, cut, merge, size
-from pyreactant.crosscheck._values import Expected, compare, compare_copies, join, ulp
-from pyreactant.crosscheck._verdict import BlockVerdict, Kind
+from pyreactant.crosscheck._oracle import oracle, values
+from pyreactant.crosscheck._oracle.tiles import around, cut, merge, size
+from pyreactant.crosscheck._oracle.values import Expected, compare, compare_copies, join, ulp
+from pyreactant.crosscheck._records.verdict import BlockVerdict, Kind
 from pyreactant.programs import Layout, find_case
 
 from .broken import broken
@@ -142,7 +142,7 @@ def test_a_program_without_an_oracle_passes_where_its_blocks_lie_rightly() -> No
 def test_large_products_take_freivalds_and_a_sample(
     dtype: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_sketch, "_WORK", 1000)
+    monkeypatch.setattr(_large_products, "_WORK", 1000)
     for name in ("matmul", "matmul_transposed", "gram"):
         case = find_case(name)
         for layout in case.layouts(MESH)[:3]:
@@ -157,7 +157,7 @@ def test_large_products_take_freivalds_and_a_sample(
 def test_large_products_that_are_wrong_are_named_by_the_oracle(
     wrong: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_sketch, "_WORK", 1000)
+    monkeypatch.setattr(_large_products, "_WORK", 1000)
 
     def change(block: np.ndarray) -> np.ndarray:
         if wrong == "bfloat16":
@@ -233,7 +233,7 @@ def test_a_copy_that_differs_is_compared_for_itself() -> None:
 def test_large_inputs_are_read_in_pieces(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     run = run_case(find_case(name), size=256, mesh=MESH, calls=1)
     assert all(verdict.passed for verdict in flat(check_blocks(run)))
-    monkeypatch.setattr(_oracle, "HELD_BYTES", 2**20)
+    monkeypatch.setattr(oracle, "HELD_BYTES", 2**20)
     largest = []
     real = RandomSource.read
 
@@ -334,7 +334,7 @@ def test_numbers_of_tiles_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
     value = random.standard_normal((8, 8))
     got = (value + 0.1).astype(np.float32)
     whole = compare(got, _expected(value))
-    monkeypatch.setattr(_values, "_AT_ONCE", 20)
+    monkeypatch.setattr(values, "_AT_ONCE", 20)
     assert compare(got, _expected(value)).worst == whole.worst
     assert compare(got, _expected(value)).wrong == whole.wrong == 64
     parts = [compare(got[:3], _expected(value[:3])), compare(got[3:], _expected(value[3:]), (3, 0))]

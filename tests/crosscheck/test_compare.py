@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pyreactant.crosscheck._distance import close, distance, guess
-from pyreactant.crosscheck._pair import Pair
-from pyreactant.crosscheck._report import Report
+from pyreactant.crosscheck._compare import close, distance, guess
+from pyreactant.crosscheck._records.verdict import Pair
+from pyreactant.crosscheck._report.report import Report
 from pyreactant.crosscheck._run import compare
 from tests.crosscheck.runs import PROGRAMS, change_blocks, change_record, copy
 

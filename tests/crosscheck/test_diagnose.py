@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import pyreactant as pr
-from pyreactant.crosscheck._diagnose import diagnose
-from pyreactant.crosscheck._orders import blocks_of, orders
-from pyreactant.crosscheck._summed import _positions
-from pyreactant.crosscheck._verdict import (
+from pyreactant.crosscheck._faults.diagnose import diagnose
+from pyreactant.crosscheck._faults.orders import blocks_of, orders
+from pyreactant.crosscheck._faults.subject import _positions
+from pyreactant.crosscheck._records.verdict import (
     ArrayPlan,
     BlockVerdict,
     Diagnosis,

@@ -18,10 +18,10 @@ import pytest
 
 import pyreactant as pr
 from pyreactant import RequirementError
-from pyreactant.crosscheck._figures_blocks import grid, placement
-from pyreactant.crosscheck._html_style import STYLE
-from pyreactant.crosscheck._report import Report
-from pyreactant.crosscheck._verdict import ArrayPlan, Kind
+from pyreactant.crosscheck._records.verdict import ArrayPlan, Kind
+from pyreactant.crosscheck._report.figures import grid, placement
+from pyreactant.crosscheck._report.report import Report
+from pyreactant.crosscheck._report.style import STYLE
 from tests.crosscheck.samples import blocks, report
 from tests.harness import require
 

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 import pyreactant as pr
-from pyreactant.crosscheck import _oracle
-from pyreactant.crosscheck._diagnose import diagnose
 from pyreactant.crosscheck._execute import run_case
-from pyreactant.crosscheck._verdict import ArrayPlan, BlockVerdict, Kind
+from pyreactant.crosscheck._faults.diagnose import diagnose
+from pyreactant.crosscheck._oracle import oracle
+from pyreactant.crosscheck._records.verdict import ArrayPlan, BlockVerdict, Kind
 from pyreactant.programs import CASES, find_case
 from tests import harness
 
@@ -36,8 +36,8 @@ SIZES = {"batched_matmul": 16, "attention": 16, "perceptron_gradient": 16, "sgd_
 def test_mutants_are_caught_and_named(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     case = find_case(name)
     if name in TILED:
-        monkeypatch.setattr(_oracle, "TILE_BYTES", 2**14)
-        monkeypatch.setattr(_oracle, "HELD_BYTES", 2**15)
+        monkeypatch.setattr(oracle, "TILE_BYTES", 2**14)
+        monkeypatch.setattr(oracle, "HELD_BYTES", 2**15)
     mesh = CUBE if name in ("matmul", "gram", "row_sum") else FLAT
     healthy = run_case(case, size=SIZES.get(name, 32), mesh=mesh, calls=1)
     found = diagnosis_of(healthy)

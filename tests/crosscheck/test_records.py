@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from pyreactant import FileError, InvalidArgumentError, __version__
-from pyreactant.crosscheck._records import read_run
+from pyreactant.crosscheck._records.records import ShardWriter, read_run
 from pyreactant.crosscheck._run import compare
-from pyreactant.crosscheck._shards import ShardWriter
 from tests.crosscheck.runs import change_blocks, change_record, copy
 
 

@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from pyreactant import FileError, __version__
-from pyreactant.crosscheck._report import Report, Result
-from pyreactant.crosscheck._words import bytes_text, ratio_text, seconds_text
+from pyreactant._core.text import bytes_text, seconds_text
+from pyreactant.crosscheck._report.data import Result
+from pyreactant.crosscheck._report.report import Report
+from pyreactant.crosscheck._report.text import ratio_text
 from tests.crosscheck.samples import report
 
 

@@ -9,7 +9,8 @@ import pytest
 import pyreactant as pr
 from pyreactant import testing
 from pyreactant.crosscheck import _run
-from pyreactant.crosscheck._report import Report, Result
+from pyreactant.crosscheck._report.data import Result
+from pyreactant.crosscheck._report.report import Report
 from pyreactant.crosscheck._request import Request
 from pyreactant.crosscheck._run import crosscheck
 from pyreactant.testing import assert_crosscheck
@@ -230,9 +231,9 @@ def test_a_platform_that_is_not_here() -> None:
 
 
 def test_a_runtime_that_is_not_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    from pyreactant import _runtime
+    from pyreactant._runtimes import runtime
 
-    monkeypatch.setitem(_runtime.BACKENDS, "absent", ("no_package:Backend", "no_package"))
+    monkeypatch.setitem(runtime.BACKENDS, "absent", ("no_package:Backend", "no_package"))
     how = "the package no_package is not installed; python -m pip install 'no_package'"
     with pytest.raises(pr.RequirementError, match="backend 'absent' was asked for, but is not her"):
         small("matmul", backends="absent")

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 import pyreactant as pr
-from pyreactant.crosscheck._report import Report, Result
+from pyreactant.crosscheck._report.data import Result
+from pyreactant.crosscheck._report.report import Report
 from pyreactant.crosscheck._run import compare, crosscheck
 from pyreactant.programs import CASES
 from tests.harness import environment

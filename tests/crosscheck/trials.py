@@ -7,9 +7,9 @@ import numpy as np
 
 import pyreactant as pr
 from pyreactant.crosscheck._check import check_blocks, check_inputs
-from pyreactant.crosscheck._diagnose import diagnose
 from pyreactant.crosscheck._execute import CaseRun, run_case
-from pyreactant.crosscheck._verdict import Diagnosis, Kind
+from pyreactant.crosscheck._faults.diagnose import diagnose
+from pyreactant.crosscheck._records.verdict import Diagnosis, Kind
 from pyreactant.programs._case import Case, Layout
 
 from .broken import Mutant, NotApplicableError, broken

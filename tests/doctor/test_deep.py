@@ -88,7 +88,7 @@ def test_a_wrong_product(tmp_path: Path) -> None:
 
 
 def test_a_product_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pyreactant.doctor._deep.BEYOND", 0.5)
+    monkeypatch.setattr("pyreactant.doctor._runtimes.BEYOND", 0.5)
     jax_packages(tmp_path)
     here = with_products(tmp_path, PRODUCT, "exec sleep 60")
     found = row(diagnose("jax", deep=True, timeout=0.5, machine=here), "JAX product")

@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 
 import pyreactant as pr
-from pyreactant.doctor import _table, diagnose
-from pyreactant.doctor._check import Check, Diagnosis, Found
+from pyreactant.doctor import _diagnose, diagnose
+from pyreactant.doctor._check import Check, Diagnosis, Found, without_secrets
+from pyreactant.doctor._diagnose import Row, check
 from pyreactant.doctor._machine import Machine
-from pyreactant.doctor._secrets import without_secrets
-from pyreactant.doctor._table import Row, check
 from tests.doctor.machines import answering, interpreter, jax_packages, machine
 from tests.doctor.test_command import NOT_SETTLED
 from tests.harness import environment
@@ -115,8 +114,8 @@ def test_a_check_that_breaks_is_a_row(tmp_path: Path, monkeypatch: pytest.Monkey
     def broken(machine: Machine) -> Found:
         raise ZeroDivisionError(f"by {machine.host}")
 
-    rows = tuple(Row(row.name, broken, row.needed_by) for row in _table.BEFORE["JAX"])
-    monkeypatch.setitem(_table.BEFORE, "JAX", rows)
+    rows = tuple(Row(row.name, broken, row.needed_by) for row in _diagnose.BEFORE["JAX"])
+    monkeypatch.setitem(_diagnose.BEFORE, "JAX", rows)
     found = diagnose("jax", machine=machine(tmp_path))
     jax = [one for one in found.checks if one.group == "JAX"]
     assert {(one.status, one.found) for one in jax} == {

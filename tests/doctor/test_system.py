@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pyreactant.doctor import _cloud, _launch, _system
+from pyreactant.doctor import _launch, _system
 from pyreactant.doctor._machine import Disk, Machine
 from tests.doctor.machines import (
     GIB,
@@ -195,11 +195,11 @@ class TestGcloud:
         (settings / "configurations" / "config_work").write_text(f"[core]\n{core}")
 
     def test_absent(self, tmp_path: Path) -> None:
-        assert _cloud.gcloud(machine(tmp_path)).status == "pass"
+        assert _launch.gcloud(machine(tmp_path)).status == "pass"
 
     def test_set_up(self, tmp_path: Path) -> None:
         self.sdk(tmp_path, "account = me@example.org\nproject = proj%ect\n")
-        found = _cloud.gcloud(machine(tmp_path))
+        found = _launch.gcloud(machine(tmp_path))
         assert (found.status, found.found) == (
             "pass",
             "528.0.0, an account is set, project proj%ect",
@@ -208,11 +208,11 @@ class TestGcloud:
 
     def test_no_account(self, tmp_path: Path) -> None:
         self.sdk(tmp_path, "project = p\n")
-        assert _cloud.gcloud(machine(tmp_path)).mend == "gcloud auth login"
+        assert _launch.gcloud(machine(tmp_path)).mend == "gcloud auth login"
         environ = {"CLOUDSDK_CORE_ACCOUNT": "robot@example.org"}
-        assert _cloud.gcloud(machine(tmp_path, environ=environ)).status == "pass"
+        assert _launch.gcloud(machine(tmp_path, environ=environ)).status == "pass"
 
     def test_no_project(self, tmp_path: Path) -> None:
         self.sdk(tmp_path, "account = me@example.org\n")
-        found = _cloud.gcloud(machine(tmp_path))
+        found = _launch.gcloud(machine(tmp_path))
         assert (found.status, found.mend) == ("warn", "gcloud config set project PROJECT")

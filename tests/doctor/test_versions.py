@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyreactant.doctor._versions import satisfies
+from pyreactant.doctor._machine import satisfies
 
 packaging = pytest.importorskip("packaging.specifiers")
 

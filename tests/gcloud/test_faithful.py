@@ -204,7 +204,7 @@ def test_a_vm_deletes_its_resource_when_its_time_is_over(made: Cloud, tmp_path: 
     """The startup script that the node carries, run as the VM would."""
     require(shutil.which("curl"), "curl")
     from pyreactant.queued_resources import Client, from_environment
-    from pyreactant.queued_resources._startup import startup_script
+    from pyreactant.queued_resources._lifecycle import startup_script
 
     request = from_environment(REQUEST, lifetime=60.0)
     script = startup_script(request)

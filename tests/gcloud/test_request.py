@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyreactant import FileError, InvalidArgumentError
-from pyreactant.queued_resources._code import check_program
 from pyreactant.queued_resources._reach import Way
 from pyreactant.queued_resources._request import Request, from_environment
+from pyreactant.queued_resources._workers import check_program
 from tests.gcloud.cloud import REQUEST
 from tests.harness import environment
 

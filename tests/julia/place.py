@@ -33,7 +33,7 @@ def stand_in(reactant: Path = STAND_IN) -> dict[str, str]:
 
 def compile_packages() -> None:
     """Have Julia compile what has changed, which takes a minute or more and is then kept."""
-    code = "from pyreactant import _julia; _julia.start()"
+    code = "from pyreactant._runtimes.reactant import julia; julia.start()"
     subprocess.run([sys.executable, "-c", code], env=environment(**stand_in()), check=True)
 
 

@@ -12,8 +12,8 @@ import hypothesis.strategies as st
 import pytest
 
 from pyreactant import RendezvousError
+from pyreactant._system.lines import GREETING, LINE_LIMIT
 from pyreactant.launch._rollcall import RollCall, Uplink, join
-from pyreactant.launch._wire import GREETING, LINE_LIMIT
 from tests.harness import free_port
 
 SECRET = b"0123456789abcdef0123456789abcdef"

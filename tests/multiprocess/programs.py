@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import pyreactant as pr
-from pyreactant._collective import exchange, exchange_json, total
-from pyreactant._runtime import current
+from pyreactant._runtimes.collective import exchange, exchange_json, total
+from pyreactant._runtimes.runtime import current
 
 SPECS: list[tuple[Any, ...]] = [
     ("x", "y"),
@@ -82,7 +82,7 @@ def bodies() -> None:
 
 def dtypes() -> None:
     """Element types cross processes unchanged."""
-    from pyreactant._dtypes import NAMES, as_dtype
+    from pyreactant._core.dtypes import NAMES, as_dtype
 
     sharding = pr.NamedSharding(_mesh(), ("x", "y"))
     for name in NAMES:
@@ -200,10 +200,10 @@ def device_ids() -> None:
 
 def freivalds() -> None:
     """The O(n^2) check over processes, on a right and on a wrong product."""
-    from pyreactant import _check
-    from pyreactant._source import RandomSource
+    from pyreactant._core.source import RandomSource
+    from pyreactant._matmul import check
 
-    _check.FULL_CHECK_WORK = 0
+    check.FULL_CHECK_WORK = 0
     mesh = _mesh()
     x, y = (RandomSource((64, 64), "float32", 5, stream) for stream in (0, 1))
     everything = (slice(0, 64), slice(0, 64))
@@ -213,11 +213,11 @@ def freivalds() -> None:
     for spec, wrong in itertools.product(SPECS, (False, True)):
         sharding = pr.NamedSharding(mesh, spec)
         c = pr.device_put(off if wrong else product, sharding)
-        check = _check.check_product(x, y, c, (sharding, sharding), None)
-        assert check.method == "Freivalds"
-        assert check.passed is not wrong, (spec, check)
+        verdict = check.check_product(x, y, c, (sharding, sharding), None)
+        assert verdict.method == "Freivalds"
+        assert verdict.passed is not wrong, (spec, verdict)
         if wrong:
-            assert check.worst == {"row": 40}
+            assert verdict.worst == {"row": 40}
 
 
 def raises_on_one() -> None:
@@ -243,7 +243,7 @@ def no_start(**arguments: Any) -> None:
 
 def write_result(path: str) -> None:
     """Every process writes its blocks into one file; a second write is refused everywhere."""
-    from pyreactant._npy import write_npy
+    from pyreactant._matmul.npy import write_npy
 
     whole = np.arange(64, dtype=np.float32).reshape(8, 8)
     for number, spec in enumerate(SPECS):
@@ -258,7 +258,7 @@ def write_result(path: str) -> None:
 
 def fails_on_one(path: str) -> None:
     """What fails on one process raises on all of them, with the process named."""
-    from pyreactant._collective import everywhere
+    from pyreactant._runtimes.collective import everywhere
 
     def action() -> None:
         if pr.process_index() == 1:

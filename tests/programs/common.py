@@ -5,11 +5,11 @@ from typing import Any
 import numpy as np
 
 import pyreactant as pr
-from pyreactant._dtypes import as_dtype
-from pyreactant._source import Source
-from pyreactant.crosscheck._inputs import sources
-from pyreactant.crosscheck._model import Model
-from pyreactant.crosscheck._tracked import Tracked
+from pyreactant._bounds.model import Model
+from pyreactant._bounds.tracked import Tracked
+from pyreactant._core.dtypes import as_dtype
+from pyreactant._core.source import Source
+from pyreactant.crosscheck._execute import sources
 from pyreactant.programs import Case, Layout, Output
 
 LINE = pr.Mesh((8,), ("i",))

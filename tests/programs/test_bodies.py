@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 import pyreactant as pr
-from pyreactant.crosscheck._tracked import Tracked
+from pyreactant._bounds.tracked import Tracked
 from pyreactant.programs import CASES, Layout
-from pyreactant.programs._traffic import fetched
-from pyreactant.tpu._hlo import sent_bytes
-from pyreactant.tpu._hlo_text import collectives
+from pyreactant.programs._build import fetched
+from pyreactant.tpu._hlo.collective import sent_bytes
+from pyreactant.tpu._hlo.parse import collectives
 from tests.programs.common import (
     CUBE,
     GRID,

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 import pyreactant as pr
-from pyreactant.crosscheck._inputs import sources
-from pyreactant.crosscheck._model import Model
-from pyreactant.crosscheck._tracked import Estimated, Tracked
-from pyreactant.programs import CASES, Case, find_case
+from pyreactant._bounds.model import Model
+from pyreactant._bounds.tracked import Estimated, Tracked
+from pyreactant.crosscheck._execute import sources
+from pyreactant.programs import CASES, find_case
 from pyreactant.programs._case import default_spec
 from tests.harness import environment
 from tests.programs import own
@@ -58,7 +58,7 @@ def test_names_that_are_no_program(name: str, message: str) -> None:
 
 
 def test_shapes_come_from_the_program_and_its_oracle() -> None:
-    case = Case.of(own.PRODUCT)
+    case = find_case(own.PRODUCT)
     assert [one.shape for one in case.inputs(16, "float32")] == [(32, 16), (16, 8)]
     assert case.outputs is not None
     assert [one.shape for one in case.outputs(16, "float32")] == [(32, 8), (32,)]
@@ -71,7 +71,7 @@ def test_shapes_come_from_the_program_and_its_oracle() -> None:
 
 
 def test_blocks_of_a_user_s_oracle_have_a_derived_bound() -> None:
-    case = Case.of(own.PRODUCT)
+    case = find_case(own.PRODUCT)
     inputs = sources(case.inputs(16, "float32"), 0)
     x, y = (one.read(whole(one.shape)) for one in inputs)
     index = (slice(4, 8), slice(0, 3))
@@ -86,7 +86,7 @@ def test_blocks_of_a_user_s_oracle_have_a_derived_bound() -> None:
 
 
 def test_what_has_no_derived_bound_is_estimated() -> None:
-    case = Case.of(own.NORMS)
+    case = find_case(own.NORMS)
     inputs = sources(case.inputs(16, "float32"), 0)
     block = case.expected(0, (slice(2, 9),), inputs, MODEL)
     assert isinstance(block, Estimated)
@@ -95,13 +95,13 @@ def test_what_has_no_derived_bound_is_estimated() -> None:
 
 
 def test_an_oracle_that_raises_raises_its_own_error() -> None:
-    case = Case.of(own.BROKEN)
+    case = find_case(own.BROKEN)
     with pytest.raises(ValueError, match="this oracle is broken"):
         case.layouts(GRID)
 
 
 def test_without_an_oracle_only_the_runtime_knows_the_results() -> None:
-    case = Case.of(own.NO_ORACLE)
+    case = find_case(own.NO_ORACLE)
     assert case.outputs is None
     assert case.oracle is None
     assert case.layouts(LINE)[0].out_specs == ()
@@ -112,7 +112,7 @@ def test_without_an_oracle_only_the_runtime_knows_the_results() -> None:
 @pytest.mark.usefixtures("backend")
 @pytest.mark.parametrize("program", [own.PRODUCT, own.NORMS])
 def test_a_user_s_program_on_eight_devices(program: pr.Program) -> None:
-    case = Case.of(program)
+    case = find_case(program)
     for mesh in (GRID, LINE):
         for layout in case.layouts(mesh):
             results, inputs = run(case, mesh, layout, "float32")

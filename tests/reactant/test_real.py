@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import pyreactant as pr
-from pyreactant import _julia
+from pyreactant._runtimes.reactant import julia
 from tests.backend.common import MATMUL, MESH, XY, body, numbers
 from tests.harness import environment
 
@@ -26,7 +26,7 @@ def a(backend: str) -> pr.ShardedArray:
 
 
 def test_it_is_the_real_one(a: pr.ShardedArray) -> None:
-    versions = dict(_julia.call(_julia.start().versions))
+    versions = dict(julia.call(julia.start().versions))
     assert versions["Reactant"] >= "0.2"
     assert not os.environ.get("PYREACTANT_TEST_JULIA"), "that is the stand-in"
 

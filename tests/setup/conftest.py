@@ -100,7 +100,7 @@ class Here:
     def place(self, **settings: str) -> dict[str, str]:
         """What `find_place` finds there, in a process of its own."""
         code = (
-            "import json; from pyreactant._julia_place import find_place; p = find_place();"
+            "import json; from pyreactant._julia.place import find_place; p = find_place();"
             "print(json.dumps([str(p.executable), str(p.project), p.source]))"
         )
         ran = subprocess.run(

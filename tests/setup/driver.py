@@ -10,8 +10,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from pyreactant import _julia_place
 from pyreactant._errors import PyReactantError
+from pyreactant._julia import place
 
 # What changes something outside of this process: before each of these it may be killed.
 SMALL_STEPS = {"os.mkdir", "os.remove", "os.rmdir", "shutil.rmtree", "subprocess.Popen"}
@@ -38,7 +38,7 @@ def main(options: dict[str, Any]) -> None:
     from pyreactant.setup import Options, setup
 
     if not options.pop("real_package", False):
-        _julia_place._HERE = Path(os.environ["STAND_IN"]).parent / "package"
+        place._PACKAGE = Path(os.environ["STAND_IN"]).parent / "package"
     if options.pop("julia_runs", False):
         sys.modules["juliacall"] = types.ModuleType("juliacall")
         sys.modules["juliacall"].__dict__["CONFIG"] = {"inited": True}

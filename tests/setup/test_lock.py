@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pyreactant._errors import DeadlineError, RequirementError
-from pyreactant.setup._lock import held
+from pyreactant._system.lock import held
 
 
 def test_one_at_a_time(tmp_path: Path) -> None:

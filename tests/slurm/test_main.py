@@ -78,8 +78,8 @@ def test_two_runtimes_are_compared(cluster: Cluster, tmp_path: Path) -> None:
     stand_in.write_text(
         "import sys\n"
         "if 'pyreactant' in ' '.join(sys.orig_argv):\n"
-        "    from pyreactant import _runtime\n"
-        "    _runtime.BACKENDS['standin'] = ('pyreactant._jax:JaxBackend', 'jax')\n"
+        "    from pyreactant._runtimes import runtime\n"
+        "    runtime.BACKENDS['standin'] = runtime.BACKENDS['jax']\n"
     )
     job, printed, output = run(cluster, tmp_path, PYTHONPATH=f"{tmp_path}{os.pathsep}{REPOSITORY}")
     assert (job.state, job.code) == ("COMPLETED", 0), printed

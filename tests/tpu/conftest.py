@@ -29,6 +29,6 @@ def no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     def started(*arguments: object, **options: object) -> None:
         pytest.fail("a compiler was started")
 
-    monkeypatch.setattr("pyreactant.tpu._preflight_ask.compile_in_child", started)
-    monkeypatch.setattr("pyreactant.tpu._preflight_versions._version", lambda package: "0")
-    monkeypatch.setattr("pyreactant.tpu._preflight_versions._wanted_libtpu", lambda: None)
+    monkeypatch.setattr("pyreactant.tpu._compiler.ask.compile_in_child", started)
+    monkeypatch.setattr("pyreactant.tpu._compiler.ask._version", lambda package: "0")
+    monkeypatch.setattr("pyreactant.tpu._compiler.ask._wanted_libtpu", lambda: None)

@@ -2,7 +2,7 @@
 
 import sys
 
-import pyreactant.tpu._plan as module
+import pyreactant.tpu._plan.plan as module
 from pyreactant.cli import main
 
 evaluate = module._evaluate

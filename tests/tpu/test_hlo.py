@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import pyreactant as pr
-from pyreactant.tpu._hlo import Collective, name_axes, sent_bytes
-from pyreactant.tpu._hlo_groups import axes_of, parse_groups
-from pyreactant.tpu._hlo_text import collectives, shape_bytes
+from pyreactant.tpu._hlo.collective import Collective, name_axes, sent_bytes
+from pyreactant.tpu._hlo.groups import axes_of, parse_groups
+from pyreactant.tpu._hlo.parse import collectives, shape_bytes
 
 GOLDEN = Path(__file__).parent / "hlo"
 MIB = 2**20

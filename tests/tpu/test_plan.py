@@ -13,11 +13,10 @@ from typing import Any
 import pytest
 
 import pyreactant as pr
-from pyreactant._text import parse_mesh, parse_spec
+from pyreactant._core.text import parse_mesh, parse_spec
 from pyreactant.tpu import Candidate, Plan, plan, topology
-from pyreactant.tpu._plan_layout import Layout
-from pyreactant.tpu._plan_picture import Point, scatter
-from pyreactant.tpu._plan_report import ranked
+from pyreactant.tpu._plan.layout import Layout
+from pyreactant.tpu._plan.report import Point, ranked, scatter
 from tests.harness import environment
 
 

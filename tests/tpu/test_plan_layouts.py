@@ -8,13 +8,17 @@ import pytest
 from hypothesis import given, settings
 
 import pyreactant as pr
-from pyreactant._matmul import default_mesh
+from pyreactant._matmul.matmul import default_mesh
 from pyreactant.tpu import topology
-from pyreactant.tpu._plan_choose import factorisations, promising
-from pyreactant.tpu._plan_layouts import layout_of, product_layouts
-from pyreactant.tpu._plan_machine import Machine, local_machine, slice_machine
-from pyreactant.tpu._plan_model import Product
-from pyreactant.tpu._plan_programs import program_layouts
+from pyreactant.tpu._plan.candidates import (
+    factorisations,
+    layout_of,
+    product_layouts,
+    program_layouts,
+    promising,
+)
+from pyreactant.tpu._plan.machine import Machine, local_machine, slice_machine
+from pyreactant.tpu._plan.model import Product
 
 
 def machine(name: str, num_slices: int = 1, dtype: str = "bfloat16") -> Machine:

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 
 import pyreactant as pr
-from pyreactant.tpu._plan_layout import _aligned, specs_of
-from pyreactant.tpu._plan_model import (
+from pyreactant.tpu._plan.layout import _aligned, specs_of
+from pyreactant.tpu._plan.model import (
     LOOPS,
     NONE,
     K,

@@ -8,13 +8,12 @@ import pytest
 
 import pyreactant as pr
 from pyreactant.tpu import Candidate, topology
-from pyreactant.tpu._plan_compile import compiled
-from pyreactant.tpu._plan_layout import Spec
-from pyreactant.tpu._plan_layouts import layout_of
-from pyreactant.tpu._plan_machine import slice_machine
-from pyreactant.tpu._plan_model import Product, loops
-from pyreactant.tpu._plan_parallel import Pool
-from pyreactant.tpu._plan_report import ranked
+from pyreactant.tpu._plan.candidates import layout_of
+from pyreactant.tpu._plan.evaluate import Pool, compiled
+from pyreactant.tpu._plan.layout import Spec
+from pyreactant.tpu._plan.machine import slice_machine
+from pyreactant.tpu._plan.model import Product, loops
+from pyreactant.tpu._plan.report import ranked
 from tests.harness import require
 
 SIZE = 2048

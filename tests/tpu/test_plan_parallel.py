@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from pyreactant.tpu import _plan_parallel as parallel
-from pyreactant.tpu._plan_parallel import Pool, available_memory, peak_of_children
+from pyreactant.tpu._plan import evaluate as parallel
+from pyreactant.tpu._plan.evaluate import Pool, available_memory, peak_of_children
 
 
 def job(running: list[int], most: list[int], lock: threading.Lock, number: int) -> int:

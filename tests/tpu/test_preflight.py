@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 import pyreactant as pr
-from pyreactant._array import Aval
-from pyreactant._matmul import MATMUL, default_out_spec
+from pyreactant._core.array import Aval
+from pyreactant._matmul.matmul import MATMUL, default_out_spec
 from pyreactant.tpu import topology
-from pyreactant.tpu._preflight import preflight
-from pyreactant.tpu._preflight_fit import matmul_bytes
-from pyreactant.tpu._preflight_request import Request
+from pyreactant.tpu._preflight.alternatives import matmul_bytes
+from pyreactant.tpu._preflight.preflight import preflight
+from pyreactant.tpu._request import Request
 
 GIB = 2**30
 

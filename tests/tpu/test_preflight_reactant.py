@@ -17,13 +17,14 @@ import numpy as np
 import pytest
 
 import pyreactant as pr
-from pyreactant._array import Aval
-from pyreactant.tpu import _compile, _lower, topology
-from pyreactant.tpu._compile import ChildLostError
-from pyreactant.tpu._lower import lower
-from pyreactant.tpu._preflight import preflight
-from pyreactant.tpu._preflight_program import find_program
-from pyreactant.tpu._preflight_request import Request
+from pyreactant._core.array import Aval
+from pyreactant._system import child
+from pyreactant._system.child import ChildLostError
+from pyreactant.tpu import topology
+from pyreactant.tpu._compiler import lower as lowering
+from pyreactant.tpu._compiler.lower import lower
+from pyreactant.tpu._preflight.preflight import preflight
+from pyreactant.tpu._request import Request, find_program
 from tests.harness import REPOSITORY, environment
 
 TEXT = (Path(__file__).parent / "stablehlo" / "reactant_matmul.mlir").read_text()
@@ -42,8 +43,8 @@ def said(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         answer["asked"] = question
         return answer
 
-    monkeypatch.setattr(_lower, "ask_child", ask)
-    monkeypatch.setattr("pyreactant.tpu._preflight_reactant.check_julia", lambda: None)
+    monkeypatch.setattr(lowering, "ask_child", ask)
+    monkeypatch.setattr("pyreactant.tpu._preflight.compile.check_julia", lambda: None)
     return answer
 
 
@@ -231,7 +232,7 @@ def test_what_surrounds_the_child(
     names = (folder / "environment").read_text().splitlines()
     assert not [name for name in names if name.startswith(("PYREACTANT_NUM", "TPU_"))]
     assert (folder / "stdin").read_text() == os.devnull
-    assert _lower._environment()["XLA_FLAGS"] == "--xla_other=1"
+    assert lower._environment()["XLA_FLAGS"] == "--xla_other=1"
 
 
 SLEEPS = "open(os.path.dirname(__file__) + '/pid', 'w').write(str(os.getpid()))\ntime.sleep(60)"
@@ -248,7 +249,7 @@ def test_too_slow(fake_julia: Callable[[str], Path]) -> None:
 
 def test_killed(fake_julia: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch) -> None:
     folder = fake_julia(SLEEPS)
-    real = _compile._converse
+    real = child._converse
 
     def converse(child: Any, *rest: Any) -> Any:
         def kill() -> None:
@@ -259,7 +260,7 @@ def test_killed(fake_julia: Callable[[str], Path], monkeypatch: pytest.MonkeyPat
         threading.Thread(target=kill, daemon=True).start()
         return real(child, *rest)
 
-    monkeypatch.setattr(_compile, "_converse", converse)
+    monkeypatch.setattr(child, "_converse", converse)
     with pytest.raises(
         ChildLostError, match="the process that lowers with Reactant was killed by SIGKILL; somet"
     ):

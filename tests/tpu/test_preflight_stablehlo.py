@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 import pyreactant as pr
-from pyreactant.tpu import _preflight_ask, topology
-from pyreactant.tpu._preflight import preflight
-from pyreactant.tpu._preflight_diff import Difference
-from pyreactant.tpu._preflight_stablehlo import preflight_stablehlo, read_text
+from pyreactant.tpu import topology
+from pyreactant.tpu._compiler import ask
+from pyreactant.tpu._preflight.diff import Difference
+from pyreactant.tpu._preflight.preflight import preflight
+from pyreactant.tpu._preflight.stablehlo import preflight_stablehlo, read_text
 
 FOLDER = Path(__file__).parent / "stablehlo"
 REACTANT = (FOLDER / "reactant_matmul.mlir").read_text()
@@ -158,7 +159,7 @@ def test_a_jax_without_the_private_interface(monkeypatch: pytest.MonkeyPatch) ->
         "seconds": 1.0,
         "compiler_bytes": 1,
     }
-    monkeypatch.setattr(_preflight_ask, "compile_in_child", lambda *arguments: said)
+    monkeypatch.setattr(ask, "compile_in_child", lambda *arguments: said)
     question = {"kind": "stablehlo", "text": "", "topology": {}}
     with pytest.raises(pr.RequirementError, match=r"seen with jax 0.10.2 and 0.12.0.1"):
-        _preflight_ask.ask(question, topology("v6e-4"), {}, cache=False, timeout=1)
+        ask.ask(question, topology("v6e-4"), {}, cache=False, timeout=1)

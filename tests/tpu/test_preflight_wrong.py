@@ -15,10 +15,11 @@ import numpy as np
 import pytest
 
 import pyreactant as pr
-from pyreactant._array import Aval
-from pyreactant.tpu import _cache, _compile, _preflight_ask, _preflight_versions
-from pyreactant.tpu._compile import ChildLostError
-from pyreactant.tpu._preflight import preflight
+from pyreactant._core.array import Aval
+from pyreactant._system import child
+from pyreactant._system.child import ChildLostError
+from pyreactant.tpu._compiler import ask, cache
+from pyreactant.tpu._preflight.preflight import preflight
 from tests.harness import REPOSITORY, environment
 
 MESH = pr.Mesh((2, 2), ("x", "y"))
@@ -71,8 +72,8 @@ X = Aval((8, 8), np.dtype("float32"), pr.NamedSharding(MESH, ("x", "y")))
         (
             {"program": "softmaxx", "size": 64},
             pr.InvalidArgumentError,
-            r"a program is 'matmul', another built-in one \(matmul_transposed, gram, matvec, ...\), "
-            "a pyreactant.Program or the name of a JAX function such as",
+            r"a program is 'matmul', another built-in one \(matmul_transposed, gram, matvec, ...\),"
+            " a pyreactant.Program or the name of a JAX function such as",
         ),
         (
             {"program": "softmax", "size": 64},
@@ -132,7 +133,7 @@ def test_programs_that_cannot_be_traced(name: str, message: str) -> None:
 def test_versions_that_do_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     have = {"jax": "0.12.0.1", "jaxlib": "0.12.0.1", "libtpu": "0.0.42.1"}
     wants = ["numpy>=2", 'libtpu==0.0.50.*; extra == "tpu"']
-    monkeypatch.setattr(_preflight_versions, "_version", lambda package: have.get(package))
+    monkeypatch.setattr(ask, "_version", lambda package: have.get(package))
     monkeypatch.setattr("importlib.metadata.requires", lambda package: wants)
     pair = (
         r"jax 0.12.0.1 and libtpu 0.0.42.1 do not belong together: this jax wants "
@@ -144,10 +145,10 @@ def test_versions_that_do_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(pr.RequirementError, match=r"wants libtpu==0.0.50.\*, and none is inst"):
         preflight("matmul", topology="v6e-4", size=8)
     have["libtpu"] = "0.0.50.1"
-    assert _preflight_versions.versions()["libtpu"] == "0.0.50.1"
+    assert ask.versions()["libtpu"] == "0.0.50.1"
     wants.clear()
     have["libtpu"] = "0.1"
-    assert _preflight_versions.versions()["libtpu"] == "0.1"  # this jax says nothing
+    assert ask.versions()["libtpu"] == "0.1"  # this jax says nothing
     have.clear()
     with pytest.raises(pr.RequirementError, match="compiles with jax, which is not installed"):
         preflight("matmul", topology="v6e-4", size=8)
@@ -161,10 +162,10 @@ def small() -> bool:
 @pytest.mark.usefixtures("compiler")
 def test_damaged_entries(monkeypatch: pytest.MonkeyPatch) -> None:
     small()
-    path = next(p for p in _cache.folder().glob("*.json.gz") if _is_read(p))
+    path = next(p for p in cache.folder().glob("*.json.gz") if _is_read(p))
     whole = path.read_bytes()
-    said = {"answer": _cache.read(path.name.partition(".")[0])}
-    monkeypatch.setattr(_preflight_ask, "compile_in_child", lambda *arguments: said)
+    said = {"answer": cache.read(path.name.partition(".")[0])}
+    monkeypatch.setattr(ask, "compile_in_child", lambda *arguments: said)
     assert small()
     other = gzip.compress(json.dumps({"key": "another", "answer": said["answer"]}).encode())
     for damage in (b"", whole[: len(whole) // 2], b"rubbish", whole[:-9] + bytes(9), other):
@@ -192,17 +193,17 @@ def test_the_cache_forgets_what_is_longest_unused(
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     for number in range(4):
-        _cache.write(f"{number}", {"noise": os.urandom(1000).hex()})
-        os.utime(_cache.folder() / f"{number}.json.gz", (number, number))
-    monkeypatch.setattr(_cache, "LIMIT", 3000)
-    _cache.write("4", {"noise": os.urandom(1000).hex()})
-    assert [_cache.read(f"{n}") is not None for n in range(5)] == [False] * 3 + [True] * 2
-    assert not list(_cache.folder().glob(".partial-*"))
+        cache.write(f"{number}", {"noise": os.urandom(1000).hex()})
+        os.utime(cache.folder() / f"{number}.json.gz", (number, number))
+    monkeypatch.setattr(cache, "LIMIT", 3000)
+    cache.write("4", {"noise": os.urandom(1000).hex()})
+    assert [cache.read(f"{n}") is not None for n in range(5)] == [False] * 3 + [True] * 2
+    assert not list(cache.folder().glob(".partial-*"))
 
 
 def test_a_relative_cache_folder_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", "relative")
-    assert _cache.folder() == Path.home() / ".cache/pyreactant/preflight"
+    assert cache.folder() == Path.home() / ".cache/pyreactant/preflight"
 
 
 @pytest.mark.usefixtures("compiler")
@@ -213,13 +214,13 @@ def test_too_slow() -> None:
 
 @pytest.mark.usefixtures("compiler")
 def test_a_killed_child(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = _compile._converse
+    real = child._converse
 
     def converse(child: Any, request: Any, known: Any) -> Any:
         threading.Timer(0.3, child.kill).start()
         return real(child, request, known)
 
-    monkeypatch.setattr(_compile, "_converse", converse)
+    monkeypatch.setattr(child, "_converse", converse)
     with pytest.raises(ChildLostError, match="was killed by SIGKILL; something on this machine"):
         preflight("matmul", topology="v6e-4", size=8, cache=False)
     assert ChildLostError.exit_code == 6

@@ -5,8 +5,13 @@ from pathlib import Path
 import pytest
 
 import pyreactant as pr
-from pyreactant.tpu._stablehlo import mhlo_cuts, read_module, reverse, unknown_custom_calls
-from pyreactant.tpu._stablehlo_text import Tensor
+from pyreactant.tpu._hlo.stablehlo import (
+    Tensor,
+    mhlo_cuts,
+    read_module,
+    reverse,
+    unknown_custom_calls,
+)
 
 FOLDER = Path(__file__).parent / "stablehlo"
 REACTANT = (FOLDER / "reactant_matmul.mlir").read_text()

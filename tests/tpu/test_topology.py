@@ -13,9 +13,8 @@ from hypothesis import given
 import pyreactant as pr
 from pyreactant.tpu import Topology, topologies, topology
 from pyreactant.tpu._generations import GENERATIONS
-from pyreactant.tpu._nearest import nearest
 from pyreactant.tpu._picture import layer
-from pyreactant.tpu._topology import chips
+from pyreactant.tpu._topology import chips, nearest
 from tests.harness import environment
 
 EVERY = list(topologies())

@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 
 from pyreactant.tpu import Topology, topologies, topology
-from pyreactant.tpu._generations import GENERATIONS, GIB
-from pyreactant.tpu._plan_links import chips_of
-from pyreactant.tpu._slices import shapes
+from pyreactant.tpu._generations import GENERATIONS, GIB, shapes
+from pyreactant.tpu._plan.links import chips_of
 from tests.harness import environment, require
 
 KINDS = {

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 import pyreactant as pr
-from pyreactant import _check
-from pyreactant._check import check_product
-from pyreactant._dtypes import FLOAT8, as_dtype
-from pyreactant._source import ArraySource, RandomSource
-from pyreactant._tolerance import product_tolerance
-from pyreactant._verdict import Check
+from pyreactant._bounds.product import product_tolerance
+from pyreactant._core.dtypes import FLOAT8, as_dtype
+from pyreactant._core.source import ArraySource, RandomSource
+from pyreactant._matmul import check
+from pyreactant._matmul.check import check_product
+from pyreactant._matmul.freivalds import Check
 
 pytestmark = pytest.mark.usefixtures("backend")
 
@@ -25,7 +25,7 @@ XY = pr.NamedSharding(MESH, ("x", "y"))
 def method(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Choose the method by the size above which Freivalds' is taken."""
     if request.param == "Freivalds":
-        monkeypatch.setattr(_check, "FULL_CHECK_WORK", -1)
+        monkeypatch.setattr(check, "FULL_CHECK_WORK", -1)
     return str(request.param)
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from pyreactant import _julia_place
 from pyreactant._errors import FileError, InvalidArgumentError, RequirementError
-from pyreactant._julia_place import find_place, package_folder, pointers
+from pyreactant._julia import place
+from pyreactant._julia.place import find_place, package_folder, pointers
 
 
 @pytest.fixture
@@ -104,7 +104,7 @@ def test_what_a_setup_wrote_is_damaged(
 
 def test_the_julia_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In a checkout beside the Python package, in a wheel within it."""
-    monkeypatch.setattr(_julia_place, "_HERE", tmp_path / "pyreactant")
+    monkeypatch.setattr(place, "_PACKAGE", tmp_path / "pyreactant")
     with pytest.raises(RequirementError, match="installation is incomplete"):
         package_folder()
     for folder in (tmp_path / "julia", tmp_path / "pyreactant" / "_julia_package"):

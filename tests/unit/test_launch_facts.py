@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import pyreactant as pr
-from pyreactant.launch._facts import SETTINGS, Failure, differences, facts, git_state
+from pyreactant._system.facts import SETTINGS, facts, git_state
+from pyreactant.launch._cause import Failure, differences
 from pyreactant.launch._state import ProcessState
 
 

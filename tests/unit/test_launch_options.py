@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from pyreactant import FileError, InvalidArgumentError
-from pyreactant.launch import RunOptions, _devices
-from pyreactant.launch._devices import device_settings
-from pyreactant.launch._options import fresh_folder
+from pyreactant.launch import RunOptions, _options
+from pyreactant.launch._options import device_settings, fresh_folder
 from pyreactant.process_group import ProcessGroup
 
 
@@ -99,7 +98,7 @@ def devices(
     **options: Any,
 ) -> list[dict[str, str]]:
     """The settings of each process, without the prefix that all have."""
-    monkeypatch.setattr(_devices, "_gpus", lambda: gpus)
+    monkeypatch.setattr(_options, "_gpus", lambda: gpus)
     found = device_settings(RunOptions(["-m", "x"], **options), group, processes)
     assert len(found) == processes
     return [{k.removeprefix("PYREACTANT_"): v for k, v in each.items()} for each in found]

@@ -5,9 +5,9 @@ import signal
 import pytest
 
 import pyreactant as pr
-from pyreactant import _runtime
+from pyreactant._runtimes import runtime
+from pyreactant.launch._head import Stop
 from pyreactant.launch._state import ProcessState
-from pyreactant.launch._stop import Stop
 
 
 def test_one_process_alone_is_not_preempted() -> None:
@@ -15,8 +15,8 @@ def test_one_process_alone_is_not_preempted() -> None:
 
 
 def test_several_processes_need_the_supervisor(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_runtime, "is_initialized", lambda: True)
-    monkeypatch.setattr(_runtime, "num_processes", lambda: 2)
+    monkeypatch.setattr(runtime, "is_initialized", lambda: True)
+    monkeypatch.setattr(runtime, "num_processes", lambda: 2)
     with pytest.raises(pr.StateError, match=r"start the program with: pyreactant run -- SCRIPT"):
         pr.reached_preemption(3)
 

@@ -4,7 +4,7 @@ import hypothesis
 import hypothesis.strategies as st
 import pytest
 
-from pyreactant.launch._wire import LINE_LIMIT, Wire, WireError
+from pyreactant._system.lines import LINE_LIMIT, Wire, WireError
 
 SECRET = b"a secret of sixteen or more"
 

@@ -15,8 +15,9 @@ from typing import Any
 
 import pytest
 
-from pyreactant import _julia_place, preferences
+from pyreactant import preferences
 from pyreactant._errors import FileError, InvalidArgumentError, RequirementError, StateError
+from pyreactant._julia import place
 from tests.harness import environment
 
 REACTANT = "3c362404-f566-11ee-1572-e11a4b42c853"
@@ -29,7 +30,7 @@ def _package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     package = tmp_path / "pyreactant" / "_julia_package"
     (package / "src").mkdir(parents=True)
     (package / "src" / "PyReactant.jl").touch()
-    monkeypatch.setattr(_julia_place, "_HERE", package.parent)
+    monkeypatch.setattr(place, "_PACKAGE", package.parent)
 
 
 @pytest.fixture
@@ -106,7 +107,7 @@ def test_nothing_is_written_where_nothing_changes(project: Path) -> None:
 
 def test_precedence_is_julias(project: Path) -> None:
     """JuliaLocalPreferences over LocalPreferences, local over project, project over package."""
-    package = _julia_place._HERE / "_julia_package" / "Project.toml"
+    package = place._PACKAGE / "_julia_package" / "Project.toml"
     package.write_text(
         f'[deps]\nReactant = "{REACTANT}"\n[preferences.Reactant]\nxla_runtime = "IFRT"\n'
     )

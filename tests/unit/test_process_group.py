@@ -8,7 +8,7 @@ from hypothesis import given
 
 import pyreactant as pr
 from pyreactant.process_group import ProcessGroup, port_of, resolve
-from pyreactant.process_group._data import join_address, split_address
+from pyreactant.process_group._group import join_address, split_address
 
 SAID = {
     "PYREACTANT_NUM_PROCESSES": "4",

@@ -12,14 +12,15 @@ from hypothesis import given
 
 import pyreactant as pr
 from pyreactant.process_group import ProcessGroup, resolve
-from pyreactant.process_group._metadata import (
+from pyreactant.process_group._cloud_tpu import (
     endpoints,
+    gke,
+    host_of,
     metadata,
     tpu_chips,
     tpu_env,
     worker_number,
 )
-from pyreactant.process_group._tpu import gke, host_of
 from tests.harness import free_port
 
 Environment = dict[str, str]
@@ -146,7 +147,7 @@ def stand_in(
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pyreactant.process_group._metadata._PAUSE", 0.0)
+    monkeypatch.setattr("pyreactant.process_group._cloud_tpu._PAUSE", 0.0)
 
 
 OLD = "unknown:0:10.0.0.2,unknown:1:10.0.0.3,unknown:2:10.0.0.4,unknown:3:10.0.0.5"

@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 
 import pyreactant as pr
-from pyreactant._meeting import Meeting
-from pyreactant._meeting_start import _proof, meet
-from pyreactant.launch._secret import MEETING_SECRET
+from pyreactant._runtimes.reactant.meeting import Meeting, _proof, meet
 from pyreactant.process_group import ProcessGroup
+from pyreactant.process_group._secret import MEETING_SECRET
 from tests.harness import free_port
 
 KEY = "a secret of this test's own"

@@ -13,8 +13,8 @@ from tests.harness import environment, free_port, logs, spawn
 
 LIMITED = """
 import signal, time
-from pyreactant._backend import StartOptions
-from pyreactant._reactant_distributed import limited
+from pyreactant._core.backend import StartOptions
+from pyreactant._runtimes.reactant.distributed import limited
 from pyreactant.process_group import ProcessGroup
 group = ProcessGroup(2, 1, "hosta:4711")
 with limited(group, StartOptions(initialization_timeout={limit}), "its rendezvous"):
@@ -27,9 +27,9 @@ print("went on")
 
 CONNECT = """
 import socket, sys, threading, types
-from pyreactant._backend import StartOptions
-from pyreactant._meeting_start import meet
-from pyreactant._reactant_distributed import connect
+from pyreactant._core.backend import StartOptions
+from pyreactant._runtimes.reactant.meeting import meet
+from pyreactant._runtimes.reactant.distributed import connect
 from pyreactant.process_group import ProcessGroup
 index, address = int(sys.argv[1]), sys.argv[2]
 

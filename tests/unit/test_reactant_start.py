@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import pyreactant as pr
-from pyreactant._backend import StartOptions
-from pyreactant._dtypes import EXTENDED, NAMES, as_dtype
-from pyreactant._reactant import as_bits
-from pyreactant._reactant_setup import check_started, cpu_devices, local_gpus, make_devices
+from pyreactant._core.backend import StartOptions
+from pyreactant._core.dtypes import EXTENDED, NAMES, as_dtype
+from pyreactant._runtimes.reactant.backend import as_bits
+from pyreactant._runtimes.reactant.setup import check_started, cpu_devices, local_gpus, make_devices
 from pyreactant.process_group import ProcessGroup
 from tests.harness import environment
 
@@ -25,7 +25,7 @@ for name, value in sorted(os.environ.items()):
 print("blocked", [name for name, module in sys.modules.items() if module is None])
 raise Exception("PythonCall.jl did not start properly")
 """
-NEVER_SET_UP = "from pyreactant import _julia_place as j; j.pointers = lambda environ: ()\n"
+NEVER_SET_UP = "from pyreactant._julia import place as j; j.pointers = lambda environ: ()\n"
 START = "import pyreactant as p; p.initialize('reactant')"
 
 
@@ -85,7 +85,7 @@ def test_threads_that_are_asked_for_need_julias_signals(folder: Path) -> None:
 
 def test_depot_of_the_setup_is_used(folder: Path) -> None:
     code = (
-        "from pathlib import Path; from pyreactant import _julia as j\n"
+        "from pathlib import Path; from pyreactant._runtimes.reactant import julia as j\n"
         "j.find_place = lambda: j.Place(Path('julia').absolute(), Path('.'), 's', 'a depot')\n"
     )
     ran = _run(folder, f"import os; os.chdir({str(folder)!r}); {code}{START}")
@@ -174,7 +174,7 @@ def test_what_is_no_julia(folder: Path, says: str) -> None:
 
 def test_usable_backends(folder: Path) -> None:
     """What can be started, seen without starting it."""
-    code = "from pyreactant._runtime import usable_backends\nprint(*usable_backends())"
+    code = "from pyreactant._runtimes.runtime import usable_backends\nprint(*usable_backends())"
     loaded = "import sys; print('jax' in sys.modules, 'juliacall' in sys.modules)"
     assert _run(folder, f"{code}\n{loaded}").stdout == "jax reactant\nFalse False\n"
     nothing = {"PYTHON_JULIACALL_EXE": "", "PYTHON_JULIACALL_PROJECT": ""}
@@ -272,14 +272,14 @@ def test_bits_cross_as_they_are(name: str) -> None:
 
 @pytest.mark.parametrize("value", [1, 2.5, True, "text", None, (1, ("a", None))])
 def test_static_values_that_reach_julia(value: object) -> None:
-    from pyreactant._reactant import _check_static
+    from pyreactant._runtimes.reactant.backend import _check_static
 
     _check_static(pr.Program("p"), {"value": value})
 
 
 @pytest.mark.parametrize("value", [np.float32(1), b"x", frozenset(), (1, b"x")])
 def test_static_values_that_do_not(value: object) -> None:
-    from pyreactant._reactant import _check_static
+    from pyreactant._runtimes.reactant.backend import _check_static
 
     with pytest.raises(pr.InvalidArgumentError, match="static argument 'value' must be a number"):
         _check_static(pr.Program("p"), {"value": value})

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 import pyreactant as pr
-from pyreactant._dtypes import NAMES, as_array, as_dtype
-from pyreactant._source import ArraySource, RandomSource, open_npy
+from pyreactant._core.dtypes import NAMES, as_array, as_dtype
+from pyreactant._core.source import ArraySource, RandomSource, open_npy
 
 
 @given(st.data(), st.sampled_from([n for n in NAMES if n != "bool"]))

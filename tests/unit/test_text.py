@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 
 import pyreactant as pr
-from pyreactant._text import format_mesh, format_spec, parse_mesh, parse_spec
+from pyreactant._core.text import format_mesh, format_spec, parse_mesh, parse_spec
 from tests.unit.test_mesh import shardings
 
 

@@ -1,0 +1,71 @@
+"""An error bound for an oracle that uses what no bound is known of: by perturbing its inputs.
+
+No proof, but what moves: the oracle is run again with inputs changed by one rounding, and in the
+runtime's own type. docs/checks.md says what that sees and what not.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from .._core.dtypes import EXTENDED
+from .model import Model
+from .tracked import Estimated
+
+_RUNS = 4
+
+
+def estimate(oracle: Callable[..., Any], parts: tuple[Any, ...], model: Model) -> tuple[Any, ...]:
+    """The oracle's results with estimated bounds, always as a tuple.
+
+    Args:
+        oracle: Plain NumPy.
+        parts: Its arguments in float64 or complex128; whole numbers and truth as they are.
+        model: How the runtime rounds.
+    """
+    exact = outputs(oracle(*parts))
+    others = [outputs(oracle(*_perturbed(parts, model, run))) for run in range(_RUNS)]
+    if model.dtype.name not in EXTENDED:
+        others.append(outputs(oracle(*(_as(part, model.dtype) for part in parts))))
+    longest = max((n for part in parts for n in np.shape(part)), default=1)
+    return tuple(
+        _estimated(value, [run[i] for run in others], longest, model)
+        for i, value in enumerate(exact)
+    )
+
+
+def outputs(result: Any) -> tuple[np.ndarray, ...]:
+    """What an oracle returned, as a tuple of arrays."""
+    several = isinstance(result, (tuple, list))
+    return tuple(np.asarray(one) for one in (result if several else (result,)))
+
+
+def _estimated(value: np.ndarray, others: list[np.ndarray], longest: int, model: Model) -> Any:
+    with np.errstate(all="ignore"):
+        moved = np.max([np.abs(one - value) for one in others], axis=0, initial=0.0)
+        finite = moved[np.isfinite(moved)]
+        usual = math.sqrt(np.square(finite).mean()) if finite.size else 0.0
+        bound = 8 * math.sqrt(longest) * (np.nan_to_num(moved, nan=0.0, posinf=0.0) + usual)
+        bound += 64 * model.roundoff * np.nan_to_num(np.abs(value), nan=0.0, posinf=0.0)
+    return Estimated(value, bound + longest * model.tiny, model)
+
+
+def _perturbed(parts: tuple[Any, ...], model: Model, run: int) -> list[Any]:
+    """The parts with each element rounded once more, up or down by chance."""
+    numbers = np.random.Generator(np.random.Philox(key=run))
+    u = model.roundoff + model.operand_roundoff
+    return [
+        part * (1 + u * (2.0 * numbers.integers(0, 2, np.shape(part)) - 1))
+        if part.dtype.kind in "fc"
+        else part
+        for part in parts
+    ]
+
+
+def _as(part: Any, dtype: np.dtype[Any]) -> Any:
+    if part.dtype.kind not in "fc":
+        return part
+    real_of_complex = dtype.kind == "c" and part.dtype.kind != "c"
+    return part.astype(np.finfo(dtype).dtype if real_of_complex else dtype)

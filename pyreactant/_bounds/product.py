@@ -1,0 +1,103 @@
+"""How far a computed product may be from the exact one.
+
+For any order of summation, the product of x (m, k) and y (k, n) computed with unit roundoff u
+satisfies ``|c - xy| <= gamma_k |x| |y|`` elementwise, ``gamma_k = k u / (1 - k u)`` (Higham,
+Accuracy and Stability of Numerical Algorithms, 2nd ed., eq. 3.13). By Cauchy-Schwarz
+``(|x| |y|)_ij <= norm(x_i) norm(y_j)``, which costs O(n^2) and not another product. Added are:
+rounding of the inputs where the platform multiplies in less than their precision, rounding of
+partial sums where a short result is summed over devices, and underflow.
+
+That holds for any operands, but is some hundred times what rounding does, so that a product in
+lower precision than asked could hide below it. Random operands with mean zero have partial sums
+that are random walks, and for them 32 u replaces gamma_k; for others the error that rounding
+usually makes (8 sqrt(k) u) is known too, and exceeding it is worth a note. docs/checks.md has
+the derivations.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .._core.dtypes import finfo
+
+SHORT = 4
+"""Bytes; shorter floats are accumulated in float32 by XLA on CPU, GPU and TPU."""
+
+INPUT_ROUNDOFF = {
+    ("gpu", "default"): 2.0**-11,
+    ("gpu", "high"): 2.0**-11,
+    ("tpu", "default"): 2.0**-8,
+    ("tpu", "high"): 2.0**-15,
+    ("tpu", "highest"): 2.0**-22,
+}
+"""Unit roundoff to which float32 inputs are rounded before they are multiplied, by platform and
+precision. From the JAX documentation of jax.default_matmul_precision; TPU "high" is three and
+"highest" six bfloat16 passes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tolerance:
+    """``|c - xy|_ij <= relative * norm(x_i) * norm(y_j) + absolute``.
+
+    Attributes:
+        relative: Zero for integers, whose products are exact modulo 2**bits.
+        absolute: What underflow may add.
+        largest: Largest finite number of the result's type; beyond it infinity is right.
+        usual: As `relative`, but what rounding errors of random sign would make.
+    """
+
+    relative: float
+    absolute: float
+    largest: float
+    usual: float
+
+
+def product_tolerance(
+    dtype: np.dtype[Any], k: int, platform: str, precision: str | None, partials: int, random: bool
+) -> Tolerance:
+    """The tolerance of a product's elements.
+
+    Args:
+        dtype: Element type of operands and result.
+        k: Length of the sums.
+        platform: "cpu", "gpu" or "tpu".
+        precision: As asked for; None counts as "default".
+        partials: Over how many devices the sums are split.
+        random: Whether the operands are random with mean zero.
+    """
+    if dtype.kind in "iu":
+        return Tolerance(0.0, 0.0, float("inf"), 0.0)
+    out = finfo(dtype)
+    short = dtype.itemsize < SHORT
+    accumulate = np.finfo(np.float32) if short else out
+    roundoff = float(accumulate.eps) / 2
+    rigorous, usual = _gamma(k, roundoff), 8 * math.sqrt(k) * roundoff
+    walk = min(rigorous, 32 * roundoff)
+    absolute = k * float(accumulate.tiny) + partials * float(out.tiny)
+    relative, usual = (
+        _with_other_roundings(bound, dtype, platform, precision, partials)
+        for bound in (walk if random else rigorous, min(rigorous, usual))
+    )
+    return Tolerance(relative, absolute, float(out.max), usual)
+
+
+def _with_other_roundings(
+    bound: float, dtype: np.dtype[Any], platform: str, precision: str | None, partials: int
+) -> float:
+    """A bound on the roundings of sums, with those of operands, results and the oracle."""
+    if dtype.itemsize < SHORT:
+        bound += partials * float(finfo(dtype).eps) / 2 * (1 + bound)
+    if dtype.name in ("float32", "complex64"):
+        rounded = INPUT_ROUNDOFF.get((platform, precision or "default"), 0.0)
+        bound += rounded * (2 + rounded) * (1 + bound)
+    if dtype.kind == "c":
+        bound *= 4  # four real products, and their sums
+    if dtype.name in ("float64", "complex128"):
+        bound *= 2  # the oracle rounds as much as what it checks
+    return bound
+
+
+def _gamma(k: int, roundoff: float) -> float:
+    return k * roundoff / (1 - k * roundoff) if k * roundoff < 1 else float("inf")

@@ -1,0 +1,302 @@
+"""Error bounds of elementwise operations.
+
+``e`` is what a result inherits from its operands' errors: the largest |f(x') - f(x)| for |x' - x|
+up to the bound of x. `rounded` adds the operation's own rounding.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from .model import Model
+from .tracked import FUNCTIONS, UFUNCS, Tracked, UnknownOperationError, _numpy, as_tracked, rounded
+
+
+def _rule(*ufuncs: np.ufunc) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    def register(rule: Callable[..., Any]) -> Callable[..., Any]:
+        for ufunc in ufuncs:
+            UFUNCS[ufunc] = rule
+        return rule
+
+    return register
+
+
+def _real_only(name: str, x: Tracked) -> None:
+    if np.iscomplexobj(x.value):
+        raise UnknownOperationError(f"no error bound is known for {name} of complex numbers")
+
+
+@_rule(np.add)
+def _add(m: Model, x: Tracked, y: Tracked) -> Tracked:
+    return rounded(x.value + y.value, x.narrow + y.narrow, m.roundoff, m)
+
+
+@_rule(np.subtract)
+def _subtract(m: Model, x: Tracked, y: Tracked) -> Tracked:
+    return rounded(x.value - y.value, x.narrow + y.narrow, m.roundoff, m)
+
+
+@_rule(np.multiply)
+def _multiply(m: Model, x: Tracked, y: Tracked) -> Tracked:
+    z = x.value * y.value
+    if x is y:
+        e = _share(x, 2 * x.narrow) + np.square(x.narrow)
+    else:
+        e = _share(x, y.narrow) + x.narrow * y.narrow + _share(y, x.narrow)
+    return rounded(z, e, m.multiply(np.iscomplexobj(z)), m)
+
+
+def _share(x: Tracked, error: np.ndarray) -> np.ndarray:
+    """What the other factor's error makes of a product; most constants have none."""
+    return np.abs(x.value) * error if error.any() else np.zeros(())
+
+
+@_rule(np.square)
+def _square(m: Model, x: Tracked) -> Tracked:
+    return _multiply(m, x, x)
+
+
+@_rule(np.divide)
+def _divide(m: Model, x: Tracked, y: Tracked) -> Tracked:
+    z = x.value / y.value
+    left = np.abs(y.value) - y.bound  # how near to zero the divisor may be
+    if np.all(left > 0):
+        scale = 1 / left
+        e = np.abs(z)
+        e = e * (y.bound * scale) + x.narrow * scale
+    else:
+        e = np.where(left > 0, (x.bound + np.abs(z) * y.bound) / left, np.inf)
+    return rounded(z, e, m.function("divide", np.iscomplexobj(z)), m)
+
+
+@_rule(np.reciprocal)
+def _reciprocal(m: Model, x: Tracked) -> Tracked:
+    return _divide(m, Tracked(np.ones(()), 0.0, m), x)
+
+
+@_rule(np.power)
+def _power(m: Model, x: Tracked, y: Tracked) -> Tracked:
+    n = y.value.item() if y.value.ndim == 0 else None
+    if n == 0.5:
+        return _sqrt(m, x)
+    if n not in (1, 2, 3, 4):
+        raise UnknownOperationError("no error bound is known for powers but 1/2, 1, 2, 3 and 4")
+    result = x
+    for _ in range(int(n) - 1):
+        result = _multiply(m, result, x)
+    return result
+
+
+@_rule(np.negative)
+def _negative(m: Model, x: Tracked) -> Tracked:
+    return Tracked(-x.value, x.bound, m)
+
+
+@_rule(np.positive)
+def _positive(_: Model, x: Tracked) -> Tracked:
+    return x
+
+
+@_rule(np.conjugate)
+def _conjugate(m: Model, x: Tracked) -> Tracked:
+    return Tracked(np.conjugate(x.value), x.bound, m)
+
+
+@_rule(np.absolute)
+def _absolute(m: Model, x: Tracked) -> Tracked:
+    z = np.abs(x.value)
+    if x.value.dtype.kind == "c":
+        return rounded(z, x.bound, m.function("hypot"), m)
+    return Tracked(z, x.bound, m)
+
+
+@_rule(np.maximum)
+def _maximum(m: Model, x: Tracked, y: Tracked) -> Tracked:
+    return Tracked(np.maximum(x.value, y.value), np.maximum(x.bound, y.bound), m)
+
+
+@_rule(np.minimum)
+def _minimum(m: Model, x: Tracked, y: Tracked) -> Tracked:
+    return Tracked(np.minimum(x.value, y.value), np.maximum(x.bound, y.bound), m)
+
+
+@_rule(np.exp)
+def _exp(m: Model, x: Tracked) -> Tracked:
+    z = np.exp(x.value)
+    return rounded(z, np.abs(z) * _expm1_of(x.narrow), m.function("exp", np.iscomplexobj(z)), m)
+
+
+def _expm1_of(bound: np.ndarray) -> np.ndarray:
+    """At least exp(b) - 1; the polynomial costs a tenth of the function."""
+    if bound.max(initial=0.0) <= 1:
+        return bound * (1 + bound)
+    return np.expm1(bound)
+
+
+@_rule(np.expm1)
+def _expm1(m: Model, x: Tracked) -> Tracked:
+    _real_only("expm1", x)
+    e = np.exp(x.value) * _expm1_of(x.narrow)
+    return rounded(np.expm1(x.value), e, m.function("expm1"), m)
+
+
+@_rule(np.log)
+def _log(m: Model, x: Tracked) -> Tracked:
+    _real_only("log", x)
+    e = _log_error(x.bound, np.abs(x.value))
+    return rounded(np.log(x.value), e, m.function("log"), m)
+
+
+@_rule(np.log1p)
+def _log1p(m: Model, x: Tracked) -> Tracked:
+    _real_only("log1p", x)
+    e = _log_error(x.bound, np.abs(1 + x.value))
+    return rounded(np.log1p(x.value), e, m.function("log1p"), m)
+
+
+def _log_error(bound: np.ndarray, size: np.ndarray) -> np.ndarray:
+    """|log(x') - log(x)| is largest at the end nearer to zero."""
+    return np.where(bound < size, -np.log1p(-bound / size), np.inf)
+
+
+@_rule(np.sqrt)
+def _sqrt(m: Model, x: Tracked) -> Tracked:
+    _real_only("sqrt", x)
+    z = np.sqrt(x.value)
+    # |sqrt(x') - sqrt(x)| = |x' - x| / (sqrt(x') + sqrt(x)), and at most sqrt(|x' - x|).
+    least = np.sqrt(np.maximum(x.value - x.bound, 0)) + z
+    e = np.minimum(np.where(least > 0, x.bound / least, np.inf), np.sqrt(x.bound))
+    return rounded(z, e, m.function("sqrt"), m)
+
+
+def _of_slope_one(name: str, ufunc: np.ufunc) -> None:
+    """Functions of a real number whose derivative is nowhere larger than 1."""
+
+    @_rule(ufunc)
+    def rule(m: Model, x: Tracked) -> Tracked:
+        _real_only(name, x)
+        return rounded(ufunc(x.value), x.narrow, m.function(name), m)
+
+
+for _name in ("tanh", "sin", "cos", "arctan"):
+    _of_slope_one(_name, getattr(np, _name))
+
+
+@_rule(np.hypot)
+def _hypot(m: Model, x: Tracked, y: Tracked) -> Tracked:
+    return rounded(np.hypot(x.value, y.value), x.bound + y.bound, m.function("hypot"), m)
+
+
+def _comparison(ufunc: np.ufunc) -> None:
+    """Truth as 0 or 1, with a bound of 1 where the errors leave it open."""
+
+    @_rule(ufunc)
+    def rule(m: Model, x: Tracked, y: Tracked) -> Tracked:
+        # At a bound of zero the decision is certain, also between equal numbers.
+        slack = x.bound + y.bound
+        is_open = (np.abs(x.value - y.value) <= slack) & (slack > 0)
+        return Tracked(ufunc(x.value, y.value).astype(np.float64), is_open.astype(np.float64), m)
+
+
+for _ufunc in (np.greater, np.greater_equal, np.less, np.less_equal):
+    _comparison(_ufunc)
+
+
+def _moved(function: Any) -> Any:
+    """A function of one array that only moves its elements."""
+
+    def rule(x: Tracked, *args: Any, **options: Any) -> Tracked:
+        return Tracked(
+            function(x.value, *args, **options), function(x.bound, *args, **options), x.model
+        )
+
+    return rule
+
+
+def _joined(function: Any) -> Any:
+    """A function of a sequence of arrays that puts them together."""
+
+    def rule(arrays: Any, *args: Any, **options: Any) -> Tracked:
+        model = next(x.model for x in arrays if isinstance(x, Tracked))
+        parts = [as_tracked(x, model) for x in arrays]
+        return Tracked(
+            function([x.value for x in parts], *args, **options),
+            function([x.bound for x in parts], *args, **options),
+            model,
+        )
+
+    return rule
+
+
+def _extreme(function: Any) -> Any:
+    """Maximum or minimum: it moves by no more than the operand that moves most."""
+
+    def rule(x: Tracked, axis: Any = None, *, keepdims: bool = False) -> Tracked:
+        value = function(x.value, axis=axis, keepdims=keepdims)
+        return Tracked(value, _numpy.max(x.bound, axis=axis, keepdims=keepdims), x.model)
+
+    return rule
+
+
+def _sort(x: Tracked, axis: int = -1) -> Tracked:
+    bound = np.broadcast_to(np.max(x.bound, axis=axis, keepdims=True), x.shape)
+    return Tracked(np.sort(x.value, axis=axis), bound, x.model)
+
+
+def _where(condition: Any, x: Any, y: Any) -> Tracked:
+    model = next(a.model for a in (condition, x, y) if isinstance(a, Tracked))
+    x, y = as_tracked(x, model), as_tracked(y, model)
+    if not isinstance(condition, Tracked):
+        return Tracked(
+            np.where(condition, x.value, y.value), np.where(condition, x.bound, y.bound), model
+        )
+    truth = condition.value != 0
+    # Where the comparison is open, the other operand may stand there.
+    other = np.abs(x.value - y.value) + np.maximum(x.bound, y.bound)
+    bound = np.where(condition.bound > 0, other, np.where(truth, x.bound, y.bound))
+    return Tracked(np.where(truth, x.value, y.value), bound, model)
+
+
+def _pad(x: Tracked, widths: Any, mode: str = "constant") -> Tracked:
+    return _moved(np.pad)(x, widths, mode=mode)
+
+
+def _part(function: Any) -> Any:
+    """Real or imaginary part: in error by no more than the whole."""
+    return lambda x: Tracked(function(x.value), x.bound, x.model)
+
+
+def _like(function: Any) -> Any:
+    """Constants of an array's shape; they are plain arrays."""
+    return lambda x, *args, **options: function(x.value, *args, **options)
+
+
+FUNCTIONS |= {
+    f: _moved(f)
+    for f in (
+        np.transpose,
+        np.swapaxes,
+        np.moveaxis,
+        np.reshape,
+        np.ravel,
+        np.squeeze,
+        np.expand_dims,
+        np.broadcast_to,
+        np.roll,
+        np.flip,
+        np.take,
+        np.tile,
+        np.repeat,
+        np.triu,
+        np.tril,
+        np.diagonal,
+        np.rot90,
+    )
+}
+FUNCTIONS |= {f: _joined(f) for f in (np.concatenate, np.stack, np.vstack, np.hstack)}
+FUNCTIONS |= {f: _extreme(f) for f in (np.max, np.min)}
+FUNCTIONS |= {f: _like(f) for f in (np.zeros_like, np.ones_like, np.full_like)}
+FUNCTIONS |= {f: lambda x, f=f: f(x.value) for f in (np.shape, np.ndim, np.size)}
+FUNCTIONS |= {np.sort: _sort, np.where: _where, np.pad: _pad}
+FUNCTIONS |= {f: _part(f) for f in (_numpy.real, _numpy.imag)}

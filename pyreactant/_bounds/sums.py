@@ -1,0 +1,207 @@
+"""Error bounds of sums, products of matrices and Fourier transforms, in any order."""
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from .model import Model
+from .tracked import FUNCTIONS, UFUNCS, Tracked, UnknownOperationError, as_tracked
+
+
+def _sum(x: Tracked, axis: Any = None, *, keepdims: bool = False) -> Tracked:
+    how = {"axis": axis, "keepdims": keepdims}
+    return _from_sums(x.model, _length(x, axis), *_sums(x, how))
+
+
+def sum_of(parts: Iterable[Any]) -> Any:
+    """The sum of all elements of arrays that come one by one, Tracked or not."""
+    total: Any = None
+    model: Model | None = None
+    for part in parts:
+        if isinstance(part, Tracked):
+            model = part.model
+            found: Any = (part.size, *_sums(part, {}))
+            total = found if total is None else [a + b for a, b in zip(total, found, strict=True)]
+        else:
+            total = part.sum() + (0 if total is None else total)
+    return np.asarray(total) if model is None else _from_sums(model, *total)
+
+
+def _sums(x: Tracked, how: dict[str, Any]) -> tuple[Any, Any, Any, Any]:
+    """Of the values, of their bounds, of the sizes that both allow, and of these squared."""
+    size, error = np.abs(x.value), np.zeros(())
+    if x.narrow.any():
+        size += x.bound
+        error = x.bound.sum(**how)
+    absolute = size.sum(**how)
+    return x.value.sum(**how), error, absolute, np.square(size, out=np.asarray(size)).sum(**how)
+
+
+def _from_sums(model: Model, n: int, z: Any, error: Any, absolute: Any, squares: Any) -> Tracked:
+    rounding = model.sum_error(n, absolute, np.abs(z) + error, np.sqrt(squares))
+    return Tracked(z, error + rounding + n * model.tiny, model)
+
+
+def _mean(x: Tracked, axis: Any = None, *, keepdims: bool = False) -> Tracked:
+    return _sum(x, axis, keepdims=keepdims) / _length(x, axis)
+
+
+def _var(x: Tracked, axis: Any = None, *, keepdims: bool = False) -> Tracked:
+    """In two passes, as both runtimes compute it."""
+    centred = x - _mean(x, axis, keepdims=True)
+    return _mean(np.abs(centred) ** 2, axis, keepdims=keepdims)
+
+
+def _length(x: Tracked, axis: Any) -> int:
+    axes = range(x.ndim) if axis is None else (axis,) if isinstance(axis, int) else axis
+    return math.prod(x.shape[a] for a in axes)
+
+
+def _cumsum(x: Tracked, axis: Any = None) -> Tracked:
+    if axis is None:
+        x, axis = x.reshape(-1), 0
+    size = np.abs(x.value) + x.bound
+    n = np.arange(1, x.shape[axis] + 1).reshape(-1, *[1] * ((x.ndim - 1 - axis) % x.ndim))
+    z, error = np.cumsum(x.value, axis=axis), np.cumsum(x.bound, axis=axis)
+    rounding = x.model.sum_error(
+        n,
+        np.cumsum(size, axis=axis),
+        np.abs(z) + error,
+        np.sqrt(np.cumsum(np.square(size), axis=axis)),
+    )
+    return Tracked(z, error + rounding + n * x.model.tiny, x.model)
+
+
+def _matmul(model: Model, x: Tracked, y: Tracked) -> Tracked:
+    """The bound by Cauchy-Schwarz, ``(|x| |y|)_ij <= norm(x_i) norm(y_j)``: no second product.
+
+    For the same reason the norm of the products is taken as that of independent numbers.
+    """
+    n, z = x.shape[-1], np.matmul(x.value, y.value)
+    (rows, row_errors), (columns, column_errors) = _norms(x, -1), _norms(y, -2 if y.ndim > 1 else 0)
+    if y.ndim > 1:
+        columns, column_errors = columns[..., None, :], column_errors[..., None, :]
+        if x.ndim > 1:
+            rows, row_errors = rows[..., :, None], row_errors[..., :, None]
+    error = rows * column_errors + row_errors * (columns + column_errors)
+    size = (rows + row_errors) * (columns + column_errors)
+    size, error = size.reshape(z.shape), error.reshape(z.shape)
+    rounding = model.product_error(
+        n, size, np.abs(z) + error, size / math.sqrt(max(n, 1)), np.iscomplexobj(z)
+    )
+    return Tracked(z, error + rounding + n * model.tiny, model)
+
+
+def _norms(x: Tracked, axis: int) -> tuple[np.ndarray, np.ndarray]:
+    """Euclidean norms of the values and of the bounds along one dimension."""
+    # Sums of squares round too, by far less than this.
+    slack = 1 + x.shape[axis] * 2.0**-52
+    value = np.sqrt(_squares(x.value, axis)) * slack
+    if not x.narrow.any():
+        return value, np.zeros(value.shape)
+    return value, np.sqrt(_squares(x.bound, axis)) * slack
+
+
+def _squares(x: np.ndarray, axis: int) -> Any:
+    """Sums of squared sizes along a dimension, without another array."""
+    if np.iscomplexobj(x):
+        return _squares(x.real, axis) + _squares(x.imag, axis)
+    if axis % x.ndim == x.ndim - 1:
+        return np.einsum("...i,...i->...", x, x)
+    moved = np.moveaxis(x, axis, -2)
+    return np.einsum("...ij,...ij->...j", moved, moved)
+
+
+def _einsum(subscripts: str, *operands: Any) -> Tracked:
+    model = next(x.model for x in operands if isinstance(x, Tracked))
+    tracked = [as_tracked(x, model) for x in operands]
+    terms, _, out = subscripts.replace(" ", "").partition("->")
+    if "." in terms or "->" not in subscripts or len(tracked) > 2:
+        raise UnknownOperationError(
+            f"no error bound is known for numpy.einsum({subscripts!r}); write one or two operands, "
+            "'->' and no '...'"
+        )
+    sizes = {
+        letter: n
+        for term, x in zip(terms.split(","), tracked, strict=True)
+        for letter, n in zip(term, x.shape, strict=True)
+    }
+    n = math.prod(size for letter, size in sizes.items() if letter not in out)
+    z, exact, size, squares = (
+        np.einsum(subscripts, *map(part, tracked)) for part in (_value, _size, _reach, _square)
+    )
+    # The difference of two sums is as inexact as they are.
+    error = np.maximum(size - exact, 0) + n * 2.0**-50 * size
+    sums = (n, size, np.abs(z) + error, np.sqrt(squares))
+    parts = np.iscomplexobj(z)
+    rounding = model.product_error(*sums, parts) if len(tracked) == 2 else model.sum_error(*sums)
+    return Tracked(z, error + rounding + n * model.tiny, model)
+
+
+def _value(x: Tracked) -> np.ndarray:
+    return x.value
+
+
+def _size(x: Tracked) -> np.ndarray:
+    return np.abs(x.value)
+
+
+def _reach(x: Tracked) -> np.ndarray:
+    return np.abs(x.value) + x.bound
+
+
+def _square(x: Tracked) -> np.ndarray:
+    return np.square(_reach(x))
+
+
+def _fourier(transform: Any, inverse: bool) -> Any:
+    """Normwise: ``norm(error) <= factor * log2(n) u norm(result)`` (Higham, theorem 24.2).
+
+    The factor is for algorithms of any radix, and for Bluestein's, which is three transforms
+    of at least twice the length.
+    """
+
+    def rule(x: Tracked, axis: int = -1) -> Tracked:
+        n = x.shape[axis]
+        steps = math.ceil(math.log2(max(n, 2))) + 2
+        z = transform(x.value, axis=axis)
+        norm = np.expand_dims(np.sqrt(_squares(z, axis)), axis)
+        # A transform multiplies Euclidean norms by sqrt(n), its inverse divides by it.
+        grown = np.expand_dims(np.sqrt(_squares(x.bound, axis)), axis)
+        grown = grown / math.sqrt(n) if inverse else grown * math.sqrt(n)
+        u = x.model.roundoff + x.model.operand_roundoff
+        return Tracked(z, grown + 16 * steps * u * (norm + grown) + n * x.model.tiny, x.model)
+
+    return rule
+
+
+def _fourier_2d(one: Any) -> Any:
+    def rule(x: Tracked) -> Tracked:
+        return one(one(x, axis=-1), axis=-2)
+
+    return rule
+
+
+def _dot(x: Any, y: Any) -> Tracked:
+    if max(np.ndim(x), np.ndim(y)) > 2 or not min(np.ndim(x), np.ndim(y)):
+        raise UnknownOperationError("no error bound is known for numpy.dot but of matrices")
+    return np.matmul(x, y)
+
+
+_FFT, _INVERSE_FFT = _fourier(np.fft.fft, False), _fourier(np.fft.ifft, True)
+UFUNCS[np.matmul] = _matmul
+FUNCTIONS |= {
+    np.sum: _sum,
+    np.mean: _mean,
+    np.var: _var,
+    np.cumsum: _cumsum,
+    np.dot: _dot,
+    np.std: lambda *args, **options: np.sqrt(_var(*args, **options)),
+    np.einsum: _einsum,
+    np.fft.fft: _FFT,
+    np.fft.fft2: _fourier_2d(_FFT),
+    np.fft.ifft: _INVERSE_FFT,
+    np.fft.ifft2: _fourier_2d(_INVERSE_FFT),
+}

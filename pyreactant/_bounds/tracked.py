@@ -1,0 +1,186 @@
+"""Tracked: numbers of an oracle, each with a bound on how far a right result may be from it.
+
+Running error analysis (Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed.,
+section 3.3): each operation computes its value in float64, and from the bounds of its operands
+a bound on the difference to what any correct runtime computes in its own type, whatever order
+it sums in and wherever it cuts the arrays. An oracle is a plain NumPy function; given Tracked
+arrays it gives back Tracked ones. docs/checks.md derives the bounds.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.lib.mixins import NDArrayOperatorsMixin
+
+from .model import Model
+
+Rule = Callable[..., Any]
+
+_numpy: Any = np
+"""NumPy's functions as Tracked arrays know them, which NumPy's types do not."""
+
+UFUNCS: dict[np.ufunc, Rule] = {}
+"""What each NumPy ufunc does to Tracked operands; `rules` fills it."""
+
+FUNCTIONS: dict[Any, Rule] = {}
+"""The same for other NumPy functions; `rules` and `sums` fill it."""
+
+
+class UnknownOperationError(NotImplementedError):
+    """An operation of which no error bound is known."""
+
+
+class Tracked(NDArrayOperatorsMixin):
+    """An array and an elementwise bound on the error of a right computation of it.
+
+    Args:
+        value: float64 or complex128.
+        bound: float64 of the same shape, not negative; infinite where nothing is known.
+        model: How the runtime rounds.
+    """
+
+    __slots__ = ("bound", "model", "value")
+
+    def __init__(self, value: Any, bound: Any, model: Model) -> None:
+        self.value = np.asarray(value)
+        self.bound = np.asarray(bound, np.float64)
+        if self.bound.shape != self.value.shape:
+            self.bound = np.broadcast_to(self.bound, self.value.shape)
+        self.model = model
+
+    shape = property(lambda self: self.value.shape)
+    ndim = property(lambda self: self.value.ndim)
+    size = property(lambda self: self.value.size)
+    dtype = property(lambda self: self.value.dtype)
+    T = property(lambda self: np.transpose(self))
+    real = property(lambda self: np.real(self))
+    imag = property(lambda self: np.imag(self))
+
+    @property
+    def narrow(self) -> np.ndarray:
+        """The bound, with length 1 along dimensions in which it is everywhere the same."""
+        return self.bound[tuple(slice(None) if step else slice(1) for step in self.bound.strides)]
+
+    @property
+    def allowed(self) -> np.ndarray:
+        """How far a result may be: the bound, and one unit in the last place."""
+        return self.bound + 2 * self.model.roundoff * (np.abs(self.value) + self.bound)
+
+    def __len__(self) -> int:
+        return len(self.value)
+
+    def __getitem__(self, key: Any) -> "Tracked":
+        return type(self)(self.value[key], self.bound[key], self.model)
+
+    def __array__(self, *_: Any, **__: Any) -> np.ndarray:
+        raise UnknownOperationError(
+            "an oracle's array became a plain NumPy array, which has no error bound; use NumPy "
+            "functions that are known here (docs/checks.md)"
+        )
+
+    def __bool__(self) -> bool:
+        raise UnknownOperationError("an oracle's result decides a branch, which has no error bound")
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
+        if method == "reduce" and ufunc in _REDUCTIONS:
+            return self.__array_function__(_REDUCTIONS[ufunc], (), inputs, options)
+        rule = UFUNCS.get(ufunc) if method == "__call__" and not options else None
+        if rule is None:
+            raise UnknownOperationError(_unknown(f"numpy.{ufunc.__name__}", method, options))
+        with np.errstate(all="ignore"):
+            return rule(self.model, *(as_tracked(x, self.model) for x in inputs))
+
+    def __array_function__(
+        self, function: Any, types: Any, args: tuple[Any, ...], options: dict[str, Any]
+    ) -> Any:
+        rule = FUNCTIONS.get(function)
+        name = f"{function.__module__}.{function.__name__}"
+        if rule is None:
+            raise UnknownOperationError(_unknown(name, "__call__", {}))
+        try:
+            with np.errstate(all="ignore"):
+                return rule(*args, **options)
+        except TypeError as error:
+            raise UnknownOperationError(_unknown(name, "__call__", options)) from error
+
+    def sum(self, axis: Any = None, keepdims: bool = False) -> "Tracked":
+        """As `numpy.ndarray.sum`."""
+        return _numpy.sum(self, axis=axis, keepdims=keepdims)
+
+    def mean(self, axis: Any = None, keepdims: bool = False) -> "Tracked":
+        """As `numpy.ndarray.mean`."""
+        return _numpy.mean(self, axis=axis, keepdims=keepdims)
+
+    def var(self, axis: Any = None, keepdims: bool = False) -> "Tracked":
+        """As `numpy.ndarray.var`."""
+        return _numpy.var(self, axis=axis, keepdims=keepdims)
+
+    def max(self, axis: Any = None, keepdims: bool = False) -> "Tracked":
+        """As `numpy.ndarray.max`."""
+        return _numpy.max(self, axis=axis, keepdims=keepdims)
+
+    def min(self, axis: Any = None, keepdims: bool = False) -> "Tracked":
+        """As `numpy.ndarray.min`."""
+        return _numpy.min(self, axis=axis, keepdims=keepdims)
+
+    def cumsum(self, axis: Any = None) -> "Tracked":
+        """As `numpy.ndarray.cumsum`."""
+        return _numpy.cumsum(self, axis=axis)
+
+    def conj(self) -> "Tracked":
+        """As `numpy.ndarray.conj`."""
+        return _numpy.conjugate(self)
+
+    def reshape(self, *shape: Any) -> "Tracked":
+        """As `numpy.ndarray.reshape`."""
+        return _numpy.reshape(self, shape[0] if len(shape) == 1 else shape)
+
+    def transpose(self, *axes: Any) -> "Tracked":
+        """As `numpy.ndarray.transpose`."""
+        return _numpy.transpose(self, axes or None)
+
+    def __repr__(self) -> str:
+        return f"Tracked({self.value!r}, bound={self.bound!r})"
+
+
+class Estimated(Tracked):
+    """A Tracked array whose bound is not derived but estimated (see `_estimate`)."""
+
+    __slots__ = ()
+
+
+_REDUCTIONS = {np.add: np.sum, np.maximum: np.max, np.minimum: np.min}
+
+
+def track(array: np.ndarray, model: Model) -> Tracked:
+    """An input as an oracle gets it: exact, as its elements are what the runtime holds too."""
+    kind = np.complex128 if array.dtype.kind == "c" else np.float64
+    return Tracked(array.astype(kind), 0.0, model)
+
+
+def as_tracked(x: Any, model: Model) -> Tracked:
+    """An operand: Tracked already, or a constant of the oracle, rounded to the runtime's type."""
+    if isinstance(x, Tracked):
+        return x
+    value = np.asarray(x)
+    if value.dtype.kind not in "biufc":
+        raise UnknownOperationError(f"an oracle's operand is {type(x).__name__}, not a number")
+    return Tracked(value, model.constant(value), model)
+
+
+def rounded(value: Any, error: Any, relative: float, model: Model) -> Tracked:
+    """A result with the error that it inherits, and one rounding of its own."""
+    # relative * (|value| + error) + error + tiny; `error` may be narrow.
+    bound = np.asarray(np.abs(value))
+    bound *= relative
+    grown = error * (1 + relative)
+    grown += model.tiny
+    bound += grown
+    return Tracked(value, bound, model)
+
+
+def _unknown(name: str, method: str, options: dict[str, Any]) -> str:
+    how = name if method == "__call__" else f"{name}.{method}"
+    given = f" with {', '.join(options)}" if options else ""
+    return f"no error bound is known for {how}{given}"

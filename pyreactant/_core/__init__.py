@@ -1,0 +1,1 @@
+"""Frozen data and its laws: meshes, shardings, arrays, programs, and what a runtime must do."""

@@ -1,0 +1,52 @@
+"""A device, and the block of an array that it holds."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from .sharding import Index
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """One device of the run.
+
+    Attributes:
+        position: Index in `pyreactant.devices()`, dense over all processes; what
+            `Mesh.device_ids` means.
+        process_index: The process that the device belongs to.
+        id: The runtime's own id. Not dense: JAX starts process 1's CPU devices at 2048.
+        platform: "cpu", "gpu" or "tpu".
+        kind: The maker's name, for instance "TPU v6e".
+    """
+
+    position: int
+    process_index: int
+    id: int
+    platform: str
+    kind: str
+
+    def __str__(self) -> str:
+        return f"{self.platform}:{self.position}"
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """The block of an array on one addressable device.
+
+    Attributes:
+        device: Where it lies.
+        index: Which block of the global array it is, one slice per dimension.
+    """
+
+    device: Device
+    index: Index
+    _read: Callable[[], np.ndarray]
+    _read_into: Callable[[np.ndarray], object] | None = None
+    """Where the runtime can write to memory that is there; without it blocks are copied twice."""
+
+    @property
+    def data(self) -> np.ndarray:
+        """The block, copied from the device to the host where needed; do not write to it."""
+        return self._read()

@@ -1,0 +1,153 @@
+"""Pictures of an array on its mesh: in a terminal (rich) and in a notebook (HTML)."""
+
+import html as html_text
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from .device import Device
+from .sharding import NamedSharding
+from .text import block_text
+
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, RenderableType
+
+# Distinct in light and dark themes; a block keeps its colour on every device that holds it.
+_COLOURS = ("cyan", "green", "yellow", "magenta", "blue", "red", "white", "bright_black")
+_HTML_COLOURS = (
+    "#b3e0f2",
+    "#c3e6b8",
+    "#f7e3a1",
+    "#e5c6e8",
+    "#c5cdf5",
+    "#f5c4bd",
+    "#e6e6e6",
+    "#cfc8bd",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Cell:
+    """What one place of the mesh shows."""
+
+    device: str
+    process: str
+    block: str
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Page:
+    """Two axes of the mesh as a table; meshes of more axes have several pages."""
+
+    title: str
+    columns: list[str]
+    rows: list[tuple[str, list[_Cell]]]
+
+
+def _pages(
+    sharding: NamedSharding, shape: Sequence[int], devices: Sequence[Device]
+) -> Iterator[_Page]:
+    mesh = sharding.mesh
+    numbers: dict[str, int] = {}
+    cells = []
+    for device_id, index in sharding.devices_indices_map(shape).items():
+        block = block_text(index)
+        number = numbers.setdefault(block, len(numbers))
+        device = devices[device_id]
+        cells.append(_Cell(str(device), f"process {device.process_index}", block, number))
+    *outer, columns = mesh.shape
+    rows = outer.pop() if outer else 1
+    for page, place in enumerate(itertools.product(*(range(n) for n in outer))):
+        title = ", ".join(f"{a}={i}" for a, i in zip(mesh.axis_names, place, strict=False))
+        row_axis = mesh.axis_names[-2] if len(mesh.shape) > 1 else None
+        table = []
+        for row in range(rows):
+            start = (page * rows + row) * columns
+            name = "" if row_axis is None else f"{row_axis}={row}"
+            table.append((name, cells[start : start + columns]))
+        yield _Page(title, [f"{mesh.axis_names[-1]}={i}" for i in range(columns)], table)
+
+
+@dataclass(frozen=True, slots=True)
+class Drawing:
+    """The mesh as a terminal table: each device with the block it holds, coloured by block."""
+
+    sharding: NamedSharding
+    shape: tuple[int, ...]
+    devices: Sequence[Device]
+    title: str = ""
+
+    def __rich_console__(
+        self, console: "Console", options: "ConsoleOptions"
+    ) -> "Iterator[RenderableType]":
+        from rich.measure import Measurement
+        from rich.text import Text
+
+        if self.title:
+            yield Text(self.title)
+        for page in _pages(self.sharding, self.shape, self.devices):
+            grid = _grid(page)
+            fits = Measurement.get(console, options.update(width=10_000), grid).maximum
+            yield grid if fits <= options.max_width else _list(page)
+
+
+def _grid(page: _Page) -> "RenderableType":
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=page.title or None, box=box.SQUARE, show_lines=True)
+    for name in ["", *page.columns]:
+        table.add_column(name, justify="center", no_wrap=True)
+    for name, cells in page.rows:
+        table.add_row(
+            name,
+            *(
+                Text(f"{c.device}\n{c.process}\n{c.block}", _COLOURS[c.number % len(_COLOURS)])
+                for c in cells
+            ),
+        )
+    return table
+
+
+def _list(page: _Page) -> "RenderableType":
+    """One line per device, for meshes wider than the terminal."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=page.title or None, box=box.SIMPLE_HEAD)
+    for name in ("mesh", "device", "process", "block"):
+        table.add_column(name, overflow="fold")
+    for row_name, cells in page.rows:
+        for column, cell in zip(page.columns, cells, strict=True):
+            where = f"{row_name} {column}".strip()
+            colour = _COLOURS[cell.number % len(_COLOURS)]
+            table.add_row(where, cell.device, cell.process, Text(cell.block, colour))
+    return table
+
+
+def html(
+    sharding: NamedSharding, shape: Sequence[int], devices: Sequence[Device], title: str
+) -> str:
+    """The same picture as an HTML fragment with no script and no outside resource."""
+    parts = [f"<div><code>{html_text.escape(title)}</code>"]
+    for page in _pages(sharding, shape, devices):
+        parts.append("<table style='border-collapse:collapse;text-align:center'>")
+        if page.title:
+            parts.append(f"<caption>{html_text.escape(page.title)}</caption>")
+        head = "".join(f"<th scope='col'>{html_text.escape(c)}</th>" for c in page.columns)
+        parts.append(f"<tr><td></td>{head}</tr>")
+        for name, cells in page.rows:
+            row = "".join(
+                "<td style='border:1px solid #888;padding:4px;color:#000;"
+                f"background:{_HTML_COLOURS[c.number % len(_HTML_COLOURS)]}'>"
+                f"{html_text.escape(c.device)}<br>{html_text.escape(c.process)}"
+                f"<br><code>{html_text.escape(c.block)}</code></td>"
+                for c in cells
+            )
+            parts.append(f"<tr><th scope='row'>{html_text.escape(name)}</th>{row}</tr>")
+        parts.append("</table>")
+    return "".join([*parts, "</div>"])

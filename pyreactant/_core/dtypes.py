@@ -1,0 +1,84 @@
+"""The element types that both runtimes hold, and NumPy arrays made fit for them."""
+
+import functools
+from typing import Any
+
+import numpy as np
+
+from .._errors import DTypeError
+
+FLOAT8 = (
+    "float8_e4m3fn",
+    "float8_e4m3b11fnuz",
+    "float8_e4m3fnuz",
+    "float8_e5m2",
+    "float8_e5m2fnuz",
+)
+
+EXTENDED = ("bfloat16", *FLOAT8)
+"""Kinds that NumPy has from the package ml_dtypes; XLA and Julia have them too."""
+
+NAMES = (
+    "bool",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "uint8",
+    "uint16",
+    "uint32",
+    "uint64",
+    "float16",
+    "float32",
+    "float64",
+    "complex64",
+    "complex128",
+    *EXTENDED,
+)
+
+
+def as_dtype(dtype: Any) -> np.dtype[Any]:
+    """The NumPy dtype of a name or type, in this machine's byte order.
+
+    Raises:
+        DTypeError: It is no dtype, or one that no runtime holds.
+    """
+    if isinstance(dtype, str) and dtype in EXTENDED:
+        # ml_dtypes comes with jax and costs an import: only when such a name is asked for.
+        import ml_dtypes
+
+        return np.dtype(getattr(ml_dtypes, dtype))
+    try:
+        found = np.dtype(dtype)
+    except TypeError:
+        raise DTypeError(f"unknown dtype {dtype!r}; known are {', '.join(NAMES)}") from None
+    if found.name not in NAMES:
+        raise DTypeError(
+            f"dtype {found} is held by no runtime; convert the array to one of {', '.join(NAMES)}"
+        )
+    return found.newbyteorder("=")
+
+
+def as_array(x: Any) -> np.ndarray:
+    """A NumPy array of a dtype that runtimes hold; no copy unless the byte order differs.
+
+    Raises:
+        DTypeError: Object arrays, text, dates and other types that no runtime holds.
+    """
+    array = np.asarray(x)
+    if array.dtype.kind == "O":
+        raise DTypeError(
+            "arrays of Python objects are held by no runtime; build the array with a numeric "
+            "dtype, for instance np.array(x, dtype=np.float32)"
+        )
+    return array.astype(as_dtype(array.dtype), copy=False)
+
+
+@functools.cache
+def finfo(dtype: np.dtype[Any]) -> Any:
+    """As `numpy.finfo`, of every float or complex type that is held."""
+    if dtype.name not in EXTENDED:
+        return np.finfo(dtype)
+    import ml_dtypes
+
+    return ml_dtypes.finfo(dtype)

@@ -1,0 +1,26 @@
+"""What this process is doing, for its supervisor: collective operations begun, and waiting.
+
+`pyreactant run` reads these counts to tell a process that waits for others from one that has
+left them. Counting is cheap enough for every call of a compiled program.
+"""
+
+import contextlib
+from collections.abc import Iterator
+
+collectives = 0
+"""Collective operations that this process has begun."""
+
+waiting = 0
+"""Operations in progress that may wait for other processes."""
+
+
+@contextlib.contextmanager
+def collective() -> Iterator[None]:
+    """Count an operation that every process must take part in."""
+    global collectives, waiting
+    collectives += 1
+    waiting += 1
+    try:
+        yield
+    finally:
+        waiting -= 1

@@ -1,0 +1,232 @@
+"""NamedSharding and the placement oracle: which block of an array each device holds.
+
+Pure NumPy and plain frozen data, so that a mistake is found before any runtime starts and
+so that every runtime can be checked against a map that it did not compute. The meaning is
+that of `jax.sharding`: device ids are row-major over the mesh, and a dimension sharded
+over several axes is cut with the first axis as the major one.
+"""
+
+import functools
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .._errors import ShardingError
+from .mesh import Mesh
+
+Axes = str | tuple[str, ...] | None
+"""What one entry of a partition spec says: not sharded, over an axis, over several."""
+
+Index = tuple[slice, ...]
+"""A block: one slice per dimension, with start and stop always given."""
+
+
+@dataclass(frozen=True, init=False, repr=False)
+class NamedSharding:
+    """How an array lies on a mesh: for each dimension the mesh axes that cut it.
+
+    Args:
+        mesh: The devices.
+        spec: One entry per dimension: None (not sharded), an axis name, or a tuple of axis
+            names, major to minor. Dimensions beyond the spec are not sharded. Axes that
+            the spec does not name hold copies.
+
+    Raises:
+        ShardingError: An axis is unknown or used twice.
+    """
+
+    mesh: Mesh
+    spec: tuple[Axes, ...]
+
+    def __init__(self, mesh: Mesh, spec: Iterable[Axes]) -> None:
+        if not isinstance(mesh, Mesh):
+            raise ShardingError(f"NamedSharding needs a pyreactant.Mesh, got {type(mesh).__name__}")
+        object.__setattr__(self, "mesh", mesh)
+        object.__setattr__(self, "spec", _canonical_spec(mesh, spec))
+
+    def shard_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
+        """Shape of the block that each device holds of an array of this shape.
+
+        Raises:
+            ShardingError: A dimension is not divisible by the size of its axes.
+        """
+        cuts = self.cuts(len(shape))
+        for dimension, (size, cut) in enumerate(zip(shape, cuts, strict=True)):
+            if size % cut:
+                raise ShardingError(_not_divisible(tuple(shape), dimension, self, cut))
+        return tuple(size // cut for size, cut in zip(shape, cuts, strict=True))
+
+    def devices_indices_map(self, shape: Sequence[int]) -> dict[int, Index]:
+        """The placement oracle: for each device id the block of the array that it holds.
+
+        Returns:
+            Device ids in row-major mesh order, each with one slice per dimension.
+        """
+        block = self.shard_shape(shape)
+        return {
+            device: tuple(
+                slice(int(i) * n, (int(i) + 1) * n) for i, n in zip(where, block, strict=True)
+            )
+            for device, where in zip(
+                self.mesh.device_ids, self.block_coordinates(len(shape)), strict=True
+            )
+        }
+
+    def cuts(self, ndim: int) -> tuple[int, ...]:
+        """Number of blocks along each dimension of an array with `ndim` dimensions."""
+        return tuple(
+            math.prod(self.mesh.axis_size(axis) for axis in axes) for axes in self.axes(ndim)
+        )
+
+    def axes(self, ndim: int) -> tuple[tuple[str, ...], ...]:
+        """The mesh axes of each dimension, major to minor; () where it is not sharded."""
+        if len(self.spec) > ndim:
+            raise ShardingError(
+                f"partition spec {self.spec} has {len(self.spec)} entries but the array has "
+                f"{ndim} dimensions; give at most one entry per dimension"
+            )
+        padded = self.spec + (None,) * (ndim - len(self.spec))
+        return tuple(_names(entry) for entry in padded)
+
+    def block_coordinates(self, ndim: int) -> np.ndarray:
+        """For each device in row-major mesh order the number of its block per dimension.
+
+        Returns:
+            Integers of shape (mesh.size, ndim).
+        """
+        return _block_coordinates(self, ndim)
+
+    def replica_ids(self, ndim: int) -> dict[int, int]:
+        """For each device id, how many devices before it (row-major) hold the same block."""
+        seen: dict[tuple[int, ...], int] = {}
+        replicas = {}
+        for device, row in zip(self.mesh.device_ids, self.block_coordinates(ndim), strict=True):
+            block = tuple(int(i) for i in row)
+            replicas[device] = seen.get(block, 0)
+            seen[block] = replicas[device] + 1
+        return replicas
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for `json.dumps`; `from_dict` reads it back."""
+        spec = [list(entry) if isinstance(entry, tuple) else entry for entry in self.spec]
+        return {"mesh": self.mesh.to_dict(), "spec": spec}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> "NamedSharding":
+        """The sharding that `to_dict` described; ShardingError for anything else."""
+        try:
+            return cls(Mesh.from_dict(data["mesh"]), data["spec"])
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ShardingError(f"not the description of a NamedSharding: {data!r}") from error
+
+    def __repr__(self) -> str:
+        return f"NamedSharding({self.mesh!r}, {self.spec!r})"
+
+
+def _names(entry: Axes) -> tuple[str, ...]:
+    return () if entry is None else (entry,) if isinstance(entry, str) else entry
+
+
+def _canonical_spec(mesh: Mesh, spec: Iterable[Axes]) -> tuple[Axes, ...]:
+    """One way to write each spec: ("x",) is "x", () is None, lists are tuples."""
+    if isinstance(spec, str):
+        raise ShardingError(
+            f"a partition spec has one entry per dimension: write ({spec!r},), not {spec!r}"
+        )
+    try:
+        spec = tuple(spec)
+    except TypeError:
+        raise ShardingError(
+            f"a partition spec is a tuple with one entry per dimension, got {spec!r}"
+        ) from None
+    used: list[str] = []
+    entries: list[Axes] = []
+    for entry in spec:
+        if entry is not None and not isinstance(entry, (str, tuple, list)):
+            raise ShardingError(
+                f"a partition spec entry is None, an axis name or a tuple of names, got {entry!r}"
+            )
+        names = _names(tuple(entry) if isinstance(entry, list) else entry)
+        for name in names:
+            if name not in mesh.axis_names:
+                raise ShardingError(
+                    f"partition spec names axis {name!r}, but the mesh has axes {mesh.axis_names}"
+                )
+            if name in used:
+                raise ShardingError(
+                    f"partition spec {spec} uses axis {name!r} twice; "
+                    "an axis can cut one dimension only"
+                )
+            used.append(name)
+        entries.append(None if not names else names[0] if len(names) == 1 else names)
+    return tuple(entries)
+
+
+def _not_divisible(
+    shape: tuple[int, ...], dimension: int, sharding: NamedSharding, cut: int
+) -> str:
+    axes = sharding.axes(len(shape))[dimension]
+    product = " * ".join(f"{axis}={sharding.mesh.axis_size(axis)}" for axis in axes)
+    total = f" = {cut}" if len(axes) > 1 else ""
+    lower = shape[dimension] // cut * cut
+    sizes = f"{lower + cut}" if lower == 0 else f"{lower} or {lower + cut}"
+    return (
+        f"dimension {dimension} of shape {shape} has size {shape[dimension]}, which is not "
+        f"divisible by its mesh axes {product}{total}; use a size such as {sizes}, or another "
+        "mesh or spec (blocks must be equal: nothing is padded)"
+    )
+
+
+@functools.lru_cache(maxsize=256)
+def _block_coordinates(sharding: NamedSharding, ndim: int) -> np.ndarray:
+    mesh = sharding.mesh
+    coordinates = dict(
+        zip(mesh.axis_names, np.indices(mesh.shape).reshape(len(mesh.shape), -1), strict=True)
+    )
+    blocks = np.zeros((ndim, mesh.size), dtype=np.int64)
+    for dimension, axes in enumerate(sharding.axes(ndim)):
+        for axis in axes:
+            blocks[dimension] = blocks[dimension] * mesh.axis_size(axis) + coordinates[axis]
+    blocks.setflags(write=False)
+    return blocks.T
+
+
+def process_local_blocks(
+    sharding: NamedSharding, shape: tuple[int, ...], positions: Sequence[int]
+) -> tuple[tuple[int, ...], Callable[[Index], Index]]:
+    """The blocks of some devices, put together to one local array.
+
+    Args:
+        sharding: Mesh and partition spec.
+        shape: Global shape.
+        positions: The devices of one process.
+
+    Returns:
+        The local array's shape, and a function from a block's global index to its index in
+        the local array.
+
+    Raises:
+        ShardingError: The blocks are not all combinations of their rows, columns, ...
+    """
+    placement = sharding.devices_indices_map(shape)
+    block = sharding.shard_shape(shape)
+    blocks = {tuple(s.start for s in placement[position]) for position in positions}
+    starts = [sorted({start[d] for start in blocks}) for d in range(len(shape))]
+    if len(blocks) != math.prod(len(s) for s in starts):
+        raise ShardingError(
+            f"the blocks of devices {tuple(positions)} with {sharding} do not form one array "
+            f"(they are {len(blocks)} of {math.prod(len(s) for s in starts)} combinations); use "
+            "from_callback, or a mesh whose device_ids keep a process's devices together"
+        )
+    order = [{start: i for i, start in enumerate(s)} for s in starts]
+
+    def place(index: Index) -> Index:
+        return tuple(
+            slice(order[d][s.start] * block[d], (order[d][s.start] + 1) * block[d])
+            for d, s in enumerate(index)
+        )
+
+    return tuple(len(s) * n for s, n in zip(starts, block, strict=True)), place

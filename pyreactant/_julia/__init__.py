@@ -1,0 +1,1 @@
+"""Julia's place, its project and the preferences in it; starts no Julia."""

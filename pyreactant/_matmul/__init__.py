@@ -1,0 +1,1 @@
+"""The sharded matrix product: request, product, check, report."""

@@ -1,0 +1,288 @@
+"""Freivalds' check of a product, shard by shard: C r against X (Y r) for random vectors r.
+
+O(n^2) where the product is O(n^3) (R. Freivalds, IFIP 1977). The vectors have entries +1 and
+-1, so each element's rounding error e_ij enters a row's residual with a random sign, and
+Hoeffding's inequality bounds it: ``|sum_j e_ij r_j| <= z norm(e_i)`` but for a chance of
+``2 exp(-z^2 / 2)``. With ``norm(e_i) <= relative * norm(x_i) * norm(Y)`` (Frobenius) that is the
+tolerance. A wrong element shows in full in every vector; several can cancel in one vector by
+chance, in all of them with a chance of 2**-vectors at most. Integers are checked exactly,
+modulo 2**64, with random vectors of 64-bit numbers.
+"""
+
+import math
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from .._bounds.product import Tolerance
+from .._core.array import ShardedArray
+from .._core.device import Shard
+from .._core.sharding import Index, NamedSharding
+from .._core.source import Source
+from .._runtimes.collective import exchange_json, total
+from .._runtimes.runtime import current
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """A verdict about a product.
+
+    Attributes:
+        method: "float64 product", "integer product" or "Freivalds".
+        passed: Whether every element is within the tolerance.
+        error: Largest distance from the oracle (for Freivalds' from x (y r)).
+        tolerance: What was allowed where error over tolerance is largest.
+        ratio: That quotient; at most 1 when passed.
+        wrong: Elements, for Freivalds' rows, that are not within the tolerance, counted on
+            every device that holds them.
+        non_finite: Elements that are NaN or infinite, as the oracle's are, counted likewise.
+        usual: Largest quotient of error and what rounding usually makes of it.
+        note: What the numbers do not say.
+        worst: Where it is wrong: process, device, block, element, got, expected.
+    """
+
+    method: str
+    passed: bool = True
+    error: float = 0.0
+    tolerance: float = 0.0
+    ratio: float = 0.0
+    wrong: int = 0
+    non_finite: int = 0
+    usual: float = 0.0
+    note: str = ""
+    worst: dict[str, Any] | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for `json.dumps`; a ratio that is infinite is None."""
+        return asdict(self) | {"ratio": self.ratio if math.isfinite(self.ratio) else None}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> "Check":
+        """The verdict that `to_dict` described."""
+        return cls(**{**data, "ratio": math.inf if data["ratio"] is None else data["ratio"]})
+
+
+def merge(checks: Iterable[Check]) -> Check:
+    """One verdict from several about different blocks of one product."""
+    checks = list(checks)
+    worst = max(checks, key=lambda c: (not c.passed, c.ratio))
+    return replace(
+        worst,
+        passed=all(c.passed for c in checks),
+        error=max(c.error for c in checks),
+        wrong=sum(c.wrong for c in checks),
+        non_finite=sum(c.non_finite for c in checks),
+        usual=max(c.usual for c in checks),
+    )
+
+
+def merge_everywhere(mine: Check) -> Check:
+    """One verdict from those of all processes. Collective."""
+    running = current()
+    checks = exchange_json(running.backend, running.group, mine.to_dict())
+    return merge(Check.from_dict(check) for check in checks)
+
+
+VECTORS = 8
+_DEVIATIONS = 7.0  # a right row is called wrong once in 2e10
+_TILE_BYTES = 4 * 2**20  # stays in a core's cache
+
+
+_Tile = tuple[Index, Callable[[], np.ndarray]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Sums:
+    """What one pass over a matrix gives, for its rows, summed over all processes.
+
+    Attributes:
+        product: The matrix times the vectors, shape (rows, vectors).
+        squares: Squared norms of the rows, without elements that are not finite.
+        bad_rows: How many elements of each row are NaN or infinite.
+        bad_columns: The same for columns.
+    """
+
+    product: np.ndarray
+    squares: np.ndarray
+    bad_rows: np.ndarray
+    bad_columns: np.ndarray
+
+
+def freivalds(
+    x: Source,
+    y: Source,
+    c: ShardedArray,
+    shardings: tuple[NamedSharding, NamedSharding],
+    tolerance: Tolerance,
+) -> Check:
+    """Check ``c`` against ``x @ y``. Collective.
+
+    Args:
+        x: Shape (m, k).
+        y: Shape (k, n).
+        c: The product; all its copies are checked.
+        shardings: Of x and of y: each process reads only the blocks that its devices hold.
+        tolerance: Of the product's elements.
+    """
+    kind = np.uint64 if c.dtype.kind in "iu" else np.complex128 if c.dtype.kind == "c" else float
+    vectors = _vectors(y.shape[1], np.dtype(kind))
+    y_sums = _pass(y.shape, _own_tiles(y, shardings[1]), vectors)
+    if y_sums.bad_columns.any():
+        # Columns that hold NaN or infinity are checked by pattern; leave them out here.
+        vectors[y_sums.bad_columns > 0] = 0
+        y_sums = _pass(y.shape, _own_tiles(y, shardings[1]), vectors)
+    x_sums = _pass(x.shape, _own_tiles(x, shardings[0]), y_sums.product)
+    replicas = c.sharding.replica_ids(2)
+    checks = []
+    for replica in range(max(replicas.values()) + 1):
+        shards = [s for s in c.addressable_shards if replicas[s.device.position] == replica]
+        pattern = _wrong_pattern(shards, x_sums, y_sums)
+        c_sums = _pass(c.shape, _shard_tiles(shards), vectors)
+        checks.append(_verdict(c, c_sums, x_sums, y_sums, tolerance, _all(pattern)))
+    return max(checks, key=lambda check: (not check.passed, check.ratio))
+
+
+def _vectors(n: int, kind: np.dtype[Any]) -> np.ndarray:
+    """Shape (n, VECTORS), the same on every process."""
+    bits = np.random.Philox(key=[n, VECTORS]).random_raw((n, VECTORS))
+    if kind == np.uint64:
+        return bits
+    return ((bits >> 63).astype(np.float64) * 2 - 1).astype(kind)
+
+
+def _own_tiles(source: Source, sharding: NamedSharding) -> Iterator[_Tile]:
+    """The blocks of a matrix that this process's devices hold, each read by one process."""
+    replicas = sharding.replica_ids(2)
+    for position, index in sharding.devices_indices_map(source.shape).items():
+        owner = current().backend.devices()[position].process_index
+        if replicas[position] == 0 and owner == current().group.process_index:
+            for tile in _cut(index):
+                yield tile, partial(source.read, tile)
+
+
+def _shard_tiles(shards: list[Shard]) -> Iterator[_Tile]:
+    for shard in shards:
+        data, (rows, columns) = shard.data, shard.index
+        for tile in _cut(shard.index):
+            part = slice(tile[0].start - rows.start, tile[0].stop - rows.start)
+            yield (tile[0], columns), partial(data.__getitem__, part)
+
+
+def _cut(index: Index) -> Iterator[Index]:
+    rows, columns = index
+    step = max(1, _TILE_BYTES // (8 * max(1, columns.stop - columns.start)))
+    for start in range(rows.start, rows.stop, step):
+        yield slice(start, min(start + step, rows.stop)), columns
+
+
+def _pass(shape: tuple[int, ...], tiles: Iterable[_Tile], vectors: np.ndarray) -> _Sums:
+    """Multiply a matrix with the vectors, tile by tile, and sum over processes. Collective."""
+    product = np.zeros((shape[0], vectors.shape[1]), vectors.dtype)
+    squares, bad_rows, bad_columns = np.zeros(shape[0]), np.zeros(shape[0]), np.zeros(shape[1])
+    # Making, converting and multiplying a tile all release Python's lock.
+    with ThreadPoolExecutor(_cores()) as pool:
+        for (rows, columns), found in pool.map(lambda tile: _one_tile(tile, vectors), tiles):
+            product[rows] += found.product
+            squares[rows] += found.squares
+            bad_rows[rows] += found.bad_rows
+            bad_columns[columns] += found.bad_columns
+    running = current()
+    return _Sums(
+        *(
+            total(running.backend, running.group, part)
+            for part in (product, squares, bad_rows, bad_columns)
+        )
+    )
+
+
+def _cores() -> int:
+    """Cores that this process may use; Linux alone can tell which those are."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
+
+
+def _one_tile(given: _Tile, vectors: np.ndarray) -> tuple[Index, _Sums]:
+    index, read = given
+    tile = _exact(read(), vectors.dtype)
+    none = np.zeros(1)
+    if vectors.dtype == np.uint64:
+        return index, _Sums(tile @ vectors[index[1]], none, none, none)
+    real = tile.view(np.float64)
+    squares, bad_rows, bad_columns = np.einsum("ij,ij->i", real, real), none, none
+    if not np.isfinite(squares).all():
+        bad = ~np.isfinite(tile)
+        bad_rows, bad_columns = bad.sum(axis=1), bad.sum(axis=0)
+        tile = np.where(bad, 0, tile)
+        real = tile.view(np.float64)
+        squares = np.einsum("ij,ij->i", real, real)
+    return index, _Sums(tile @ vectors[index[1]], squares, bad_rows, bad_columns)
+
+
+def _exact(block: np.ndarray, kind: np.dtype[Any]) -> np.ndarray:
+    """The block in the vectors' type, without loss (integers modulo 2**64)."""
+    if kind == np.uint64 and block.dtype.kind == "i":
+        return block.astype(np.int64).view(np.uint64)
+    return np.ascontiguousarray(block, dtype=kind)
+
+
+def _wrong_pattern(shards: list[Shard], x: _Sums, y: _Sums) -> int:
+    """Elements here that are finite where an operand's NaN or infinity meets them."""
+    wrong = 0
+    for shard in shards:
+        rows, columns = shard.index
+        reached = (x.bad_rows[rows] > 0)[:, None] | (y.bad_columns[columns] > 0)
+        if reached.any():
+            wrong += int((np.isfinite(shard.data.astype(complex)) & reached).sum())
+    return wrong
+
+
+def _all(mine: int) -> int:
+    running = current()
+    return int(total(running.backend, running.group, np.array([mine])).sum())
+
+
+def _verdict(
+    c: ShardedArray, sums: _Sums, x: _Sums, y: _Sums, tolerance: Tolerance, wrong_pattern: int
+) -> Check:
+    if c.dtype.kind in "iu":
+        bits = np.uint64(2 ** (8 * c.dtype.itemsize) - 1)
+        wrong = int(((sums.product - x.product) & bits != 0).any(axis=1).sum())
+        return Check(
+            "Freivalds", not wrong, ratio=float("inf") if wrong else 0.0, wrong=wrong, note=_NOTE
+        )
+    clean = x.bad_rows == 0
+    residual = np.abs(sums.product - x.product).max(axis=1, initial=0.0) * clean
+    (n, k) = (c.shape[1], x.bad_columns.size)
+    # The check's own rounding in float64, three products of lengths n, k and n.
+    own = 3 * (k + n) * 2.0**-53 * np.sqrt(n)
+    scale = np.sqrt(x.squares * y.squares.sum())
+    allowed = (_DEVIATIONS * tolerance.relative + own) * scale
+    allowed += _DEVIATIONS * tolerance.absolute * np.sqrt(n)
+    # NaN or infinity where no operand has one: wrong, unless the exact element may overflow.
+    reached = float((y.bad_columns > 0).sum())
+    extra = (sums.bad_rows > reached) & clean & (scale < tolerance.largest)
+    overflowed = (sums.bad_rows > reached) & clean & ~extra
+    ratio = np.where(overflowed, 0.0, residual / np.where(allowed > 0, allowed, 1.0))
+    ratio[(allowed == 0) & (residual > 0)] = np.inf
+    ratio[extra] = np.inf
+    wrong = int((ratio > 1).sum()) + wrong_pattern
+    non_finite = int(sums.bad_rows.sum())
+    row = int(np.argmax(ratio)) if ratio.size else 0
+    return Check(
+        "Freivalds",
+        wrong == 0,
+        error=float(residual.max(initial=0.0)),
+        tolerance=float(allowed[row]) if ratio.size else 0.0,
+        ratio=float("inf") if wrong_pattern else float(ratio.max(initial=0.0)),
+        wrong=wrong,
+        non_finite=non_finite,
+        note=_NOTE + (f"; {non_finite} elements are NaN or infinite" if non_finite else ""),
+        worst=None if wrong == 0 else {"row": row},
+    )
+
+
+_NOTE = f"{VECTORS} random vectors; a row is one of m sums that mix all its elements"

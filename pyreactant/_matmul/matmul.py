@@ -1,0 +1,120 @@
+"""matmul_sharded: the product of two sharded matrices, the project's first program."""
+
+import math
+from typing import Any
+
+import numpy as np
+
+from .._core.array import ShardedArray
+from .._core.dtypes import as_array
+from .._core.mesh import Mesh
+from .._core.program import Program
+from .._core.sharding import Axes, NamedSharding
+from .._errors import DTypeError, InvalidArgumentError, ShardingError
+from .._runtimes.compiled import Compiled
+from .._runtimes.operations import compile, device_put
+from .._runtimes.runtime import devices, initialize
+
+Spec = tuple[Axes, ...]
+
+MATMUL = Program("matmul", jax="jax.numpy:matmul", julia="*", oracle="numpy:matmul")
+
+
+def matmul_sharded(
+    x: Any = None,
+    y: Any = None,
+    *,
+    backend: str | None = None,
+    mesh: Mesh | None = None,
+    spec: Spec = ("x", "y"),
+    y_spec: Spec | None = None,
+    out_spec: Spec | None = None,
+    precision: str | None = None,
+) -> ShardedArray:
+    """The matrix product ``x @ y`` with sharded operands. Collective.
+
+    Args:
+        x: Shape (m, k): a host array, the same on every process, or a ShardedArray (which
+            keeps its sharding). Without x and y the reference case runs: both are
+            ``arange(1, 65)`` as a column-major 8x8 float32 matrix.
+        y: Shape (k, n), of the same dtype.
+        backend: Runtime to start if none runs.
+        mesh: The devices; None is all of them, as square as their number allows, with axes
+            "x" and "y".
+        spec: Partition spec of x, and of y unless `y_spec` is given.
+        y_spec: Partition spec of y.
+        out_spec: Partition spec of the product; None is x's rows and y's columns, less any
+            axis that x's rows use already.
+        precision: "default", "high" or "highest"; None is the runtime's own.
+
+    Returns:
+        Shape (m, n), in the operands' dtype, on the same mesh.
+
+    Raises:
+        InvalidArgumentError: The operands do not multiply.
+        DTypeError: Their dtypes differ, or are not numbers.
+        ShardingError: Shapes, specs, mesh and devices do not fit.
+    """
+    if backend is not None:
+        initialize(backend)
+    if (x is None) != (y is None):
+        raise InvalidArgumentError("give both x and y, or neither for the reference case")
+    if x is None:
+        x = y = reference_operand()
+    x, y = (a if isinstance(a, ShardedArray) else as_array(a) for a in (x, y))
+    check_operands(x.shape, x.dtype, y.shape, y.dtype)
+    if mesh is None:
+        given = [a.sharding.mesh for a in (x, y) if isinstance(a, ShardedArray)]
+        mesh = given[0] if given else default_mesh(len(devices()))
+    x, y = (
+        a if isinstance(a, ShardedArray) else device_put(a, NamedSharding(mesh, s))
+        for a, s in ((x, spec), (y, spec if y_spec is None else y_spec))
+    )
+    return compile_matmul(x, y, out_spec, precision)(x, y)
+
+
+def compile_matmul(
+    x: ShardedArray, y: ShardedArray, out_spec: Spec | None, precision: str | None
+) -> Compiled:
+    """The compiled product of two placed operands; out_spec as in `matmul_sharded`."""
+    if x.sharding.mesh != y.sharding.mesh:
+        raise ShardingError(
+            f"x and y must lie on one mesh, got {x.sharding.mesh!r} and {y.sharding.mesh!r}"
+        )
+    chosen = default_out_spec(x.sharding, y.sharding) if out_spec is None else out_spec
+    out = NamedSharding(x.sharding.mesh, chosen)
+    out.shard_shape((x.shape[0], y.shape[1]))
+    return compile(MATMUL, x, y, out_sharding=out, precision=precision)
+
+
+def reference_operand(dtype: Any = np.float32) -> np.ndarray:
+    """The 8x8 matrix of the reference case, 1 to 64 by columns."""
+    return np.arange(1, 65).astype(dtype).reshape(8, 8, order="F")
+
+
+def default_mesh(num_devices: int) -> Mesh:
+    """All devices in two axes "x" and "y", as square as their number allows, x the smaller."""
+    rows = max(d for d in range(1, math.isqrt(num_devices) + 1) if num_devices % d == 0)
+    return Mesh((rows, num_devices // rows), ("x", "y"))
+
+
+def default_out_spec(x: NamedSharding, y: NamedSharding) -> Spec:
+    """Rows of x and columns of y; an axis that cuts the rows cannot cut the columns again."""
+    rows, columns = x.axes(2)[0], y.axes(2)[1]
+    return rows, tuple(axis for axis in columns if axis not in rows)
+
+
+def check_operands(
+    x_shape: tuple[int, ...], x_dtype: np.dtype[Any], y_shape: tuple[int, ...], y_dtype: Any
+) -> None:
+    """Whether two matrices multiply; raises as `matmul_sharded`."""
+    if len(x_shape) != 2 or len(y_shape) != 2 or x_shape[1] != y_shape[0]:
+        raise InvalidArgumentError(
+            f"x of shape (m, k) and y of shape (k, n) are needed, got {x_shape} and {y_shape}"
+        )
+    if x_dtype != y_dtype:
+        raise DTypeError(
+            f"x and y must have one dtype, got {x_dtype} and {y_dtype}; convert one with .astype"
+        )
+    if x_dtype.kind == "b":
+        raise DTypeError("x and y must hold numbers, got bool; convert them with .astype")

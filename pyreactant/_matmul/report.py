@@ -1,0 +1,231 @@
+"""One sharded product from start to verdict: what `pyreactant matmul` runs and reports."""
+
+import importlib.metadata
+import json
+import os
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from .._core.array import ShardedArray
+from .._core.dtypes import as_dtype
+from .._core.mesh import Mesh
+from .._core.sharding import NamedSharding
+from .._core.source import ArraySource, RandomSource, Source, open_npy
+from .._errors import FileError, InvalidArgumentError
+from .._runtimes.collective import everywhere
+from .._runtimes.operations import from_callback
+from .._runtimes.runtime import current, devices
+from .check import check_product
+from .freivalds import Check
+from .matmul import (
+    Spec,
+    check_operands,
+    compile_matmul,
+    default_mesh,
+    default_out_spec,
+    reference_operand,
+)
+from .npy import check_output, write_npy
+
+
+@dataclass(frozen=True, slots=True)
+class MatmulRequest:
+    """What to multiply, how to lay it out, what to report.
+
+    Attributes:
+        size: (m, k, n), or None for the reference case (or the files' own shapes).
+        dtype: Element type of the reference case or the random operands; of files only where
+            they hold raw bytes.
+        mesh: None is all devices.
+        spec: Of x, and of y unless `y_spec` is given.
+        y_spec: Of y.
+        out_spec: Of the product; None as in `matmul_sharded`.
+        precision: "default", "high" or "highest"; None is the runtime's own.
+        seed: Of the random operands.
+        repeat: How many calls to time, after one that is not.
+        files: .npy files of x and y.
+        out: .npy file to write the product to.
+        overwrite: Whether `out` may replace a file.
+    """
+
+    size: tuple[int, int, int] | None = None
+    dtype: str | None = None
+    mesh: Mesh | None = None
+    spec: Spec = ("x", "y")
+    y_spec: Spec | None = None
+    out_spec: Spec | None = None
+    precision: str | None = None
+    seed: int = 0
+    repeat: int = 5
+    files: tuple[Path, Path] | None = None
+    out: Path | None = None
+    overwrite: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class MatmulReport:
+    """What came out.
+
+    Attributes:
+        c: The product.
+        operands: Where x and y came from, in words.
+        shardings: Of x and of y.
+        precision: As asked for, None where nothing was.
+        compile_seconds: Lowering and compiling.
+        seconds: Of each timed call, until its result is there.
+        check: Whether it is right.
+        check_seconds: How long the check took.
+    """
+
+    c: ShardedArray
+    operands: str
+    shardings: tuple[NamedSharding, NamedSharding]
+    precision: str | None
+    inner: int
+    compile_seconds: float
+    seconds: tuple[float, ...]
+    check: Check
+    check_seconds: float
+
+    @property
+    def gflops(self) -> float | None:
+        """10**9 operations per second in the median call: 2 m k n, 8 m k n for complex."""
+        if not self.seconds or not statistics.median(self.seconds):
+            return None
+        m, n = self.c.shape
+        work = (8 if self.c.dtype.kind == "c" else 2) * m * self.inner * n
+        return work / statistics.median(self.seconds) / 1e9
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for `json.dumps`."""
+        running = current()
+        placement = self.c.sharding.devices_indices_map(self.c.shape)
+        return {
+            "program": "matmul",
+            "backend": running.backend.name,
+            "platform": devices()[0].platform,
+            "num_processes": running.group.num_processes,
+            "versions": versions(),
+            "operands": self.operands,
+            "m": self.c.shape[0],
+            "k": self.inner,
+            "n": self.c.shape[1],
+            "dtype": self.c.dtype.name,
+            "precision": self.precision,
+            "mesh": self.c.sharding.mesh.to_dict(),
+            "specs": {
+                name: sharding.to_dict()["spec"]
+                for name, sharding in zip("xyc", (*self.shardings, self.c.sharding), strict=True)
+            },
+            "devices": [
+                {**asdict(devices()[i]), "block": [[s.start, s.stop] for s in index]}
+                for i, index in placement.items()
+            ],
+            "compile_seconds": self.compile_seconds,
+            "seconds": list(self.seconds),
+            "seconds_median": statistics.median(self.seconds) if self.seconds else None,
+            "gflops": self.gflops,
+            "check": self.check.to_dict(),
+            "check_seconds": self.check_seconds,
+        }
+
+
+def versions() -> dict[str, str]:
+    """Versions of what computed the result."""
+    found = {}
+    for package in ("pyreactant", "jax", "jaxlib", "numpy"):
+        try:
+            found[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            found[package] = "unknown"
+    return found
+
+
+def run_matmul(request: MatmulRequest) -> MatmulReport:
+    """Place the operands, compile, multiply, time, check and write. Collective.
+
+    Each process reads (or makes) the blocks of its own devices, checks the blocks of the product
+    that they hold, and writes those.
+
+    Raises:
+        PyReactantError: As `matmul_sharded`; FileError for the files.
+    """
+    running = current()
+    if request.repeat < 0:
+        raise InvalidArgumentError(f"repeat must be 0 or more, got {request.repeat}")
+
+    def prepare() -> tuple[Source, Source, str]:
+        if request.out is not None:
+            check_output(request.out, request.overwrite)
+        return _operands(request)
+
+    x, y, operands = everywhere(running.backend, running.group, "reading the operands", prepare)
+    check_operands(x.shape, x.dtype, y.shape, y.dtype)
+    mesh = request.mesh or default_mesh(len(devices()))
+    y_spec = request.spec if request.y_spec is None else request.y_spec
+    shardings = NamedSharding(mesh, request.spec), NamedSharding(mesh, y_spec)
+    out_spec = default_out_spec(*shardings) if request.out_spec is None else request.out_spec
+    NamedSharding(mesh, out_spec).shard_shape((x.shape[0], y.shape[1]))
+    a = from_callback(x.shape, x.dtype, shardings[0], x.read)
+    b = from_callback(y.shape, y.dtype, shardings[1], y.read)
+    compile_seconds, product = _timed(lambda: compile_matmul(a, b, out_spec, request.precision))
+    c: ShardedArray = product(a, b).block_until_ready()
+    seconds = [_timed(lambda: product(a, b).block_until_ready())[0] for _ in range(request.repeat)]
+    check_seconds, check = _timed(lambda: check_product(x, y, c, shardings, request.precision))
+    if request.out is not None and check.passed:
+        write_npy(request.out, c, overwrite=request.overwrite)
+    return MatmulReport(
+        c,
+        operands,
+        shardings,
+        request.precision,
+        x.shape[1],
+        compile_seconds,
+        tuple(seconds),
+        check,
+        check_seconds,
+    )
+
+
+def write_report(report: MatmulReport, path: Path) -> None:
+    """Write the report as JSON, whole or not at all.
+
+    Raises:
+        FileError: It cannot be written.
+    """
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        partial.write_text(json.dumps(report.to_dict(), indent=2, allow_nan=False) + "\n")
+        partial.replace(path)
+    except OSError as error:
+        raise FileError(f"{path}: the report cannot be written ({error.strerror})") from None
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _operands(request: MatmulRequest) -> tuple[Source, Source, str]:
+    if request.files is not None:
+        if request.size is not None:
+            raise InvalidArgumentError("give sizes or files, not both: files have their own shapes")
+        x, y = (open_npy(path, request.dtype) for path in request.files)
+        return x, y, " @ ".join(str(path) for path in request.files)
+    dtype = request.dtype or "float32"
+    if request.size is not None:
+        m, k, n = request.size
+        if min(request.size) < 0:
+            raise InvalidArgumentError(f"sizes must be 0 or more, got m={m}, k={k}, n={n}")
+        left = RandomSource((m, k), dtype, request.seed, stream=0)
+        right = RandomSource((k, n), dtype, request.seed, stream=1)
+        return left, right, f"random, seed {request.seed}"
+    reference = ArraySource(reference_operand(as_dtype(dtype)))
+    return reference, reference, "reference case, arange(1, 65) by columns"
+
+
+def _timed(action: Callable[[], Any]) -> tuple[float, Any]:
+    start = time.perf_counter()
+    result = action()
+    return time.perf_counter() - start, result

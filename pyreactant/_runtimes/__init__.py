@@ -1,0 +1,1 @@
+"""The runtime of this process, and the operations on its arrays."""

@@ -1,0 +1,136 @@
+"""What the processes tell each other, in terms of the runtime's laws alone.
+
+Small host data only. Every function here is collective, and with one process costs nothing.
+"""
+
+import json
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numpy as np
+
+from .. import _errors
+from .._core.backend import AbstractBackend
+from .._core.mesh import Mesh
+from .._core.sharding import Index, NamedSharding
+from ..process_group import ProcessGroup
+
+T = TypeVar("T")
+
+_JSON_BYTES = 4096
+
+
+def exchange(backend: AbstractBackend, group: ProcessGroup, mine: np.ndarray) -> np.ndarray:
+    """Every process's array on every process. Collective.
+
+    Args:
+        backend: The runtime.
+        group: The processes.
+        mine: This process's array, of the same shape and dtype on every process.
+
+    Returns:
+        Shape (num_processes, *mine.shape).
+    """
+    if group.num_processes == 1:
+        return mine[None]
+    if not mine.size:
+        return np.empty((group.num_processes, *mine.shape), mine.dtype)
+    first_device: dict[int, int] = {}
+    for device in backend.devices():
+        first_device.setdefault(device.process_index, device.position)
+    # Bytes in, bytes out: no dtype of the runtime, nor its x64 switch, is in the way.
+    raw = np.frombuffer(np.ascontiguousarray(mine).tobytes(), np.uint8)
+    mesh = Mesh((group.num_processes,), ("process",), list(first_device.values()))
+    sharding = NamedSharding(mesh, ("process",))
+    shape = (group.num_processes, raw.size)
+
+    def row(index: Index) -> np.ndarray:
+        return raw[None]
+
+    value = backend.from_blocks(shape, np.dtype(np.uint8), sharding, row)
+    whole = backend.gather(value, sharding)
+    return whole.copy().view(mine.dtype).reshape(group.num_processes, *mine.shape)
+
+
+def total(backend: AbstractBackend, group: ProcessGroup, mine: np.ndarray) -> np.ndarray:
+    """The sum over the processes, added in process order, equal everywhere. Collective."""
+    rows = exchange(backend, group, mine)
+    result: np.ndarray = rows[0].copy()
+    for row in rows[1:]:
+        result += row
+    return result
+
+
+def exchange_json(backend: AbstractBackend, group: ProcessGroup, mine: Any) -> list[Any]:
+    """Every process's small plain data (at most 4096 bytes of JSON), by process. Collective."""
+    text = json.dumps(mine).encode()
+    if len(text) > _JSON_BYTES:
+        raise ValueError(f"exchange_json takes {_JSON_BYTES} bytes, got {len(text)}")
+    row = np.full(_JSON_BYTES, ord(" "), np.uint8)
+    row[: len(text)] = np.frombuffer(text, np.uint8)
+    return [json.loads(other.tobytes()) for other in exchange(backend, group, row)]
+
+
+def everywhere(
+    backend: AbstractBackend, group: ProcessGroup, what: str, action: Callable[[], T]
+) -> T:
+    """Do something on every process; if it fails on one, it fails on all. Collective.
+
+    Without this a process that raises would leave the others waiting in the next collective.
+
+    Args:
+        backend: The runtime.
+        group: The processes.
+        what: Said in the message on the other processes.
+        action: Must not itself be collective.
+
+    Raises:
+        PyReactantError: The action's own error here, or the same kind naming the process.
+    """
+    if group.num_processes == 1:
+        return action()
+    error: Exception | None = None
+    result: T | None = None
+    try:
+        result = action()
+    except Exception as caught:
+        error = caught
+    mine = error and {"kind": type(error).__name__, "message": str(error)[: _JSON_BYTES // 8]}
+    reports = exchange_json(backend, group, mine)
+    if error is not None:
+        raise error
+    for process, report in enumerate(reports):
+        if report:
+            raise _kind(report["kind"])(f"{what} failed on process {process}: {report['message']}")
+    return result  # type: ignore[return-value]
+
+
+def _kind(name: str) -> type[_errors.PyReactantError]:
+    found = getattr(_errors, name, None)
+    if isinstance(found, type) and issubclass(found, _errors.PyReactantError):
+        return found
+    return _errors.PyReactantError
+
+
+def equal_everywhere(
+    backend: AbstractBackend, group: ProcessGroup, what: str, array: np.ndarray
+) -> None:
+    """Make sure that every process holds the same array, by digest. Collective.
+
+    Raises:
+        MismatchError: Names the processes whose array differs from process 0's.
+    """
+    import hashlib  # 3 ms that `import pyreactant` need not pay
+
+    digest = hashlib.blake2b(digest_size=32)
+    digest.update(f"{array.dtype.name}{array.shape}".encode())
+    digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+    rows = exchange(backend, group, np.frombuffer(digest.digest(), np.uint8))
+    odd = [process for process, row in enumerate(rows) if not np.array_equal(row, rows[0])]
+    if odd:
+        raise _errors.MismatchError(
+            f"{what}: the global array must be the same on every process, but process "
+            f"{', '.join(map(str, odd))} of {group.num_processes} differs from process 0 in shape, "
+            f"dtype or values (here: process {group.process_index}, {array.dtype.name}"
+            f"{list(array.shape)}); seed every process alike, or use from_process_local"
+        )

@@ -1,0 +1,1 @@
+"""The JAX runtime; no other package imports jax in this process."""

@@ -1,0 +1,211 @@
+"""JAX's rendezvous of many processes, made to fail with a message instead of an abort."""
+
+import contextlib
+import ctypes
+import json
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Any
+
+import jax
+
+from ..._core.backend import StartOptions
+from ..._errors import DeadlineError, RendezvousError
+from ...process_group import ProcessGroup
+from ...process_group._coordinator import check_coordinator, is_loopback
+from ...process_group._group import split_address
+
+# JAX aborts the process when its own limit is over, so ours comes first and raises.
+_JAX_TIMEOUT = 24 * 3600
+_SHUTDOWN_TIMEOUT = 30
+
+
+def connect(group: ProcessGroup, options: StartOptions) -> None:
+    """Join the run. Collective.
+
+    Raises:
+        RendezvousError: The meeting point cannot be used, a process is missing, or the
+            processes disagree about their number.
+    """
+    assert group.coordinator_address is not None
+    started = time.monotonic()
+    _go_around_proxies(group.coordinator_address)
+    check_coordinator(group, options.initialization_timeout)
+    left = max(1.0, options.initialization_timeout - (time.monotonic() - started))
+    _end_at_once_on_error()
+    caught: list[BaseException] = []
+    thread = threading.Thread(target=_initialize, args=(group, options, caught), daemon=True)
+    # A thread, because JAX waits in C++ where neither a limit nor Ctrl-C reaches it.
+    with _aborts_noticed(thread) as aborted:
+        thread.start()
+        deadline = time.monotonic() + left
+        while thread.is_alive() and not aborted.is_set() and time.monotonic() < deadline:
+            thread.join(0.05)
+    if aborted.is_set():
+        raise RendezvousError(
+            f"process {group.process_index} of {group.num_processes} was refused by the run at "
+            f"{group.coordinator_address}, or process 0 ended (JAX's own words are above); check "
+            "that process 0 was started with the same num_processes, and that no two processes "
+            "have one process_index"
+        )
+    if thread.is_alive():
+        raise RendezvousError(
+            f"process {group.process_index} of {group.num_processes} reached "
+            f"{group.coordinator_address}, but not all {group.num_processes} processes came within "
+            f"{options.initialization_timeout:g} s; check that each was started, with the same "
+            "num_processes and a process_index of its own"
+        )
+    if caught:
+        raise RendezvousError(f"JAX could not join the run: {caught[0]}") from caught[0]
+    _agree_on_count(group, left)
+
+
+def _initialize(group: ProcessGroup, options: StartOptions, caught: list[BaseException]) -> None:
+    address = group.coordinator_address
+    assert address is not None
+    try:
+        jax.distributed.initialize(
+            address,
+            group.num_processes,
+            group.process_index,
+            local_device_ids=group.local_device_ids,
+            cluster_detection_method="deactivate",
+            # JAX listens on every network card unless told otherwise.
+            coordinator_bind_address=address if is_loopback(address) else None,
+            initialization_timeout=_JAX_TIMEOUT,
+            heartbeat_timeout_seconds=max(1, round(options.heartbeat_timeout)),
+            shutdown_timeout_seconds=_SHUTDOWN_TIMEOUT,
+        )
+    except Exception as error:  # handed to the thread that waits
+        caught.append(error)
+
+
+@contextlib.contextmanager
+def _aborts_noticed(thread: threading.Thread) -> Iterator[threading.Event]:
+    """Make abort() in a thread an event here, and let that thread wait for ever.
+
+    JAX aborts the whole process when the coordinator refuses it or goes away. abort() raises
+    SIGABRT in its own thread, so a handler that never returns holds that thread, and the main
+    one can still say what happened. Python's own handlers run too late for this.
+    """
+    aborted = threading.Event()
+
+    def hold(_: int) -> None:
+        if threading.get_ident() == thread.ident:
+            aborted.set()
+            threading.Event().wait()
+
+    libc = ctypes.CDLL(None)
+    libc.signal.restype = ctypes.c_void_p
+    libc.signal.argtypes = [ctypes.c_int, ctypes.c_void_p]
+    handler = ctypes.CFUNCTYPE(None, ctypes.c_int)(hold)
+    previous = libc.signal(signal.SIGABRT, ctypes.cast(handler, ctypes.c_void_p))
+    try:
+        yield aborted
+    finally:
+        if thread.is_alive():
+            _kept.append(handler)  # the thread may still abort, and must not take the process along
+        else:
+            libc.signal(signal.SIGABRT, previous)
+
+
+_kept: list[Any] = []
+
+
+def _agree_on_count(group: ProcessGroup, timeout: float) -> None:
+    """JAX believes process 0 about the number of processes; make sure that all agree."""
+    try:
+        disagreement = _compare_counts(group, max(1, round(timeout * 1000)))
+    except Exception as error:  # jaxlib's XlaRuntimeError, by whichever name it has
+        raise RendezvousError(
+            f"process {group.process_index} of {group.num_processes} joined the run at "
+            f"{group.coordinator_address}, but a process was lost before all agreed on their "
+            f"number: {str(error).splitlines()[0]}"
+        ) from error
+    if disagreement:
+        if group.process_index == 0:
+            time.sleep(1)  # its end ends the others through JAX; they too must be able to say why
+        raise RendezvousError(disagreement)
+
+
+def _compare_counts(group: ProcessGroup, limit: int) -> str:
+    """What is wrong with the processes' numbers, or nothing; limit in milliseconds."""
+    client = _client()
+    mine = {"num_processes": group.num_processes, "host": socket.gethostname()}
+    client.key_value_set(f"pyreactant/process/{group.process_index}", json.dumps(mine))
+    if group.process_index == 0:
+        said = [
+            json.loads(client.blocking_key_value_get(f"pyreactant/process/{i}", limit))
+            for i in range(group.num_processes)
+        ]
+        odd = [
+            f"process {i} on {other['host']} with num_processes={other['num_processes']}"
+            for i, other in enumerate(said)
+            if other["num_processes"] != group.num_processes
+        ]
+        message = (
+            f"process 0 was started with num_processes={group.num_processes}, but "
+            f"{'; '.join(odd)}; give every process the same"
+        )
+        client.key_value_set("pyreactant/disagreement", message if odd else "")
+    disagreement = client.blocking_key_value_get("pyreactant/disagreement", limit)
+    # Nobody leaves before all have read it: process 0 takes the store with it. This barrier also
+    # keeps the first collective from starting more than its 30 s apart (gloo's own limit).
+    client.wait_at_barrier("pyreactant/agreed", limit)
+    return str(disagreement)
+
+
+def wait_at_barrier(name: str, timeout: float) -> None:
+    """Wait at a barrier of the coordination service, which needs no device.
+
+    Raises:
+        DeadlineError: Some process did not come.
+    """
+    try:
+        _client().wait_at_barrier(name, max(1, round(timeout * 1000)))
+    except Exception as error:  # jaxlib's XlaRuntimeError, by whichever name it has
+        raise DeadlineError(
+            f"not every process came to barrier {name!r} within {timeout:g} s, or one was lost: "
+            f"{str(error).splitlines()[0]}"
+        ) from error
+
+
+def _client() -> Any:
+    from jax._src import distributed  # the key-value store and barrier have no public name
+
+    return distributed.global_state.client
+
+
+def _go_around_proxies(address: str) -> None:
+    """Keep gRPC from sending the rendezvous to a web proxy, where it hangs to the timeout."""
+    if not any(name.lower().endswith("_proxy") for name in os.environ):
+        return
+    host, _ = split_address(address)
+    for name in ("no_proxy", "NO_PROXY", "no_grpc_proxy"):
+        hosts = [h for h in os.environ.get(name, "").split(",") if h]
+        if host not in hosts:
+            os.environ[name] = ",".join([*hosts, host])
+
+
+def _end_at_once_on_error() -> None:
+    """End a process that raises without waiting for the others at JAX's exit barrier.
+
+    With JAX's defaults the process that raised waits 300 s for the others to shut down, and
+    they wait for it. The traceback is printed first; the others see the connection close.
+    """
+    previous = sys.excepthook
+
+    def hook(kind: type[BaseException], value: BaseException, trace: TracebackType | None) -> None:
+        previous(kind, value, trace)
+        with contextlib.suppress(Exception):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(getattr(value, "exit_code", 1) if isinstance(value, Exception) else 130)
+
+    sys.excepthook = hook

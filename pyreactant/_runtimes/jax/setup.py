@@ -1,0 +1,123 @@
+"""Set JAX up before it touches a device, and make sure that what started is what was asked for."""
+
+import contextlib
+import importlib.metadata
+import importlib.util
+import os
+from typing import Any
+
+import jax
+
+from ..._core.backend import StartOptions
+from ..._errors import RendezvousError, RequirementError, StateError
+from ...process_group import ProcessGroup
+from ...process_group._cloud_tpu import tpu_chips
+
+DEFAULT_CPU_DEVICES = 8
+
+_config: Any = jax.config  # its attributes are made at run time
+
+
+def platform_of(device: Any) -> str:
+    return "gpu" if device.platform in ("cuda", "rocm") else str(device.platform)
+
+
+def configure(group: ProcessGroup, options: StartOptions) -> None:
+    """Set JAX up before it touches a device."""
+    # Without x64 JAX would silently turn float64 into float32. Who says otherwise in the
+    # environment is obeyed, and float64 then raises.
+    if "JAX_ENABLE_X64" not in os.environ:
+        jax.config.update("jax_enable_x64", True)
+    if options.platform == "cpu" or (options.platform is None and _only_a_cpu()):
+        _update("jax_platforms", "cpu")
+    if group.local_device_ids is not None:
+        visible = ",".join(map(str, group.local_device_ids))
+        _update("jax_cuda_visible_devices", visible)
+        _update("jax_rocm_visible_devices", visible)
+    forced = "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", "")
+    if options.num_cpu_devices is not None:
+        if forced:
+            raise StateError(
+                f"num_cpu_devices={options.num_cpu_devices} was asked for, but XLA_FLAGS sets "
+                "xla_force_host_platform_device_count too; keep one of them"
+            )
+        _update("jax_num_cpu_devices", options.num_cpu_devices)
+    elif group.num_processes == 1 and not forced and _config.jax_num_cpu_devices < 1:
+        # Also where a GPU or TPU is: there CPU devices are not used, and cost nothing.
+        with contextlib.suppress(RuntimeError):
+            jax.config.update("jax_num_cpu_devices", DEFAULT_CPU_DEVICES)
+
+
+def _only_a_cpu() -> bool:
+    """Whether libtpu is installed where no TPU is, to compile for one, and no GPU's plugin is.
+
+    JAX would look for the TPU through the network for seconds, and print why it found none.
+    """
+    if os.environ.get("JAX_PLATFORMS") or not importlib.util.find_spec("libtpu") or tpu_chips():
+        return False
+    plugins = importlib.metadata.entry_points(group="jax_plugins")
+    return not plugins and not importlib.util.find_spec("jax_plugins")
+
+
+def _update(name: str, value: Any) -> None:
+    # It raises where JAX has devices already; `start` checks whether they are those asked for.
+    with contextlib.suppress(RuntimeError):
+        jax.config.update(name, value)
+
+
+def _no_platform(platform: str | None, error: RuntimeError) -> RequirementError:
+    if platform is None:
+        return RequirementError(f"JAX found no device: {error}")
+    try:
+        here = ", ".join(sorted({platform_of(d) for d in jax.devices()}))
+    except RuntimeError:
+        here = "none"
+    extra = {"gpu": "cuda13 or cuda12", "tpu": "tpu"}.get(platform)
+    advice = (
+        f"; run it where there is one, with: python -m pip install 'pyreactant[{extra}]'"
+        if extra
+        else ""
+    )
+    only = os.environ.get("JAX_PLATFORMS")
+    limited = f" (JAX_PLATFORMS={only} is set)" if only else ""
+    return RequirementError(
+        f"platform {platform!r} was asked for, but JAX has here: {here}{limited}{advice}"
+    )
+
+
+def holds_64_bits() -> bool:
+    """Whether JAX keeps float64 and int64 as they are."""
+    return bool(_config.jax_enable_x64)
+
+
+def find_devices(group: ProcessGroup, options: StartOptions) -> tuple[Any, ...]:
+    """JAX's devices of the run, by process and id; starts JAX's clients. Collective.
+
+    Raises:
+        RequirementError: The platform is not here.
+        RendezvousError: JAX runs with another number of processes.
+        StateError: JAX had already started, with other devices than those asked for.
+    """
+    try:
+        found = jax.devices(options.platform)
+    except RuntimeError as error:
+        raise _no_platform(options.platform, error) from error
+    if jax.process_count() != group.num_processes:
+        raise RendezvousError(
+            f"num_processes={group.num_processes} was asked for, but JAX runs with "
+            f"{jax.process_count()}; start JAX's processes through pyreactant.initialize alone"
+        )
+    local = sum(d.process_index == group.process_index for d in found)
+    cpus, gpus = options.num_cpu_devices, group.local_device_ids
+    platform = platform_of(found[0])
+    if cpus is not None and platform == "cpu" and local != cpus:
+        raise StateError(
+            f"num_cpu_devices={cpus} was asked for, but JAX had already started with {local}; "
+            "call pyreactant.initialize before anything uses JAX"
+        )
+    if gpus is not None and platform == "gpu" and local != len(gpus):
+        raise StateError(
+            f"local_device_ids={gpus} was asked for, but JAX has {local} GPUs in this process; "
+            "call pyreactant.initialize before anything uses JAX, and name GPUs that are here"
+        )
+    return tuple(sorted(found, key=lambda d: (d.process_index, d.id)))

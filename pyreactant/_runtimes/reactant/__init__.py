@@ -1,0 +1,1 @@
+"""The Reactant runtime; no other package talks to Julia in this process."""

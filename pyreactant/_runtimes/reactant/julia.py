@@ -1,0 +1,209 @@
+"""Julia in this process: started once, with the right environment; its errors become ours.
+
+Julia is called from the main thread only. Its functions that may wait for other processes or
+compile for minutes release Python's global lock, so that the pulse to the supervisor goes on.
+"""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+from ... import _errors
+from ..._errors import InvalidArgumentError, PyReactantError, RequirementError, StateError
+from ..._julia.place import SETUP, Place, find_place, package_folder
+
+OLDEST = (1, 10)
+"""The oldest Julia that Reactant runs on."""
+
+# Two copies of XLA in one process crash, and Reactant's extension for Python imports these.
+KEPT_OUT = ("jax", "jaxlib", "tensorflow")
+
+_module: Any = None
+_error_type: type[BaseException] = Exception  # juliacall's, once Julia runs
+
+
+def start() -> Any:
+    """Start Julia with the package PyReactant, once in the life of the process.
+
+    Returns:
+        The Julia module PyReactant, as juliacall shows it.
+
+    Raises:
+        StateError: Not the main thread, or a package that cannot share the process is loaded.
+        RequirementError: Julia, its project or a package of it is absent or too old.
+    """
+    global _module, _error_type
+    if _module is None:
+        check_process()
+        place = find_place()
+        _check_version(place)
+        _set_environment(place)
+        juliacall = _import_juliacall(place)
+        _error_type = juliacall.JuliaError
+        _module = _load_package(juliacall, place)
+    return _module
+
+
+def check_process() -> None:
+    """Whether Julia can live in this process.
+
+    Raises:
+        StateError: Not the main thread, or JAX or TensorFlow is loaded here already.
+        RequirementError: LD_PRELOAD is set.
+    """
+    _check_thread()
+    loaded = [name for name in KEPT_OUT if sys.modules.get(name) is not None]
+    if loaded:
+        raise StateError(
+            f"Reactant cannot run in a process that has imported {' and '.join(loaded)}: two "
+            "copies of XLA in one process crash; start it in another process, in which pyreactant "
+            "comes first (pyreactant run --backend reactant -- ...)"
+        )
+    preloaded = os.environ.get("LD_PRELOAD", "").strip()
+    if preloaded:
+        again = shlex.join(sys.orig_argv)
+        raise RequirementError(
+            f"Julia must be started without LD_PRELOAD, which is {preloaded!r} here and replaces "
+            f"functions under it; run it again as: LD_PRELOAD= {again}"
+        )
+
+
+def call(function: Any, *args: Any) -> Any:
+    """Call a Julia function with tuples, strings, numbers and NumPy arrays.
+
+    Raises:
+        PyReactantError: What the Julia function threw, as the kind that it named; Julia's
+            backtrace is a note of it.
+    """
+    if threading.get_ident() != _MAIN_THREAD:
+        _check_thread()
+    try:
+        return function(*args)
+    except _error_type as error:
+        raise translated(error) from None
+
+
+_MAIN_THREAD = threading.main_thread().ident
+
+
+def _check_thread() -> None:
+    if threading.current_thread() is not threading.main_thread():
+        raise StateError(
+            "Julia must be called from the main thread, this is "
+            f"{threading.current_thread().name!r}; hand the work over to the main thread"
+        )
+
+
+def translated(error: Any) -> PyReactantError:
+    """One of our errors for one of Julia's: its message first, where it came from in a note."""
+    import juliacall
+
+    kind, message = "", str(error.exception)
+    if _module is not None:
+        kind, message = (str(part) for part in _module.explain(error.exception))
+    # What is not ours to explain has no kind.
+    ours = getattr(_errors, kind or "PyReactantError", PyReactantError)(message)
+    if error.backtrace is not None:
+        trace = juliacall.Base.sprint(juliacall.Base.show_backtrace, error.backtrace)
+        ours.add_note(f"Julia's backtrace:{trace}")
+    return ours
+
+
+def _check_version(place: Place) -> None:
+    try:
+        said = subprocess.run(  # noqa: S603 - the executable that the user settled
+            [str(place.executable), "--version"], capture_output=True, text=True, timeout=60
+        ).stdout
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise RequirementError(
+            f"Julia ({place.source}) cannot be started: {place.executable}: {error}; {SETUP}"
+        ) from None
+    found = re.match(r"julia version ((\d+)\.(\d+)\S*)", said)
+    if found is None:
+        raise RequirementError(
+            f"{place.executable} ({place.source}) must be Julia, but --version gives {said!r}; "
+            f"{SETUP}"
+        )
+    if (int(found[2]), int(found[3])) < OLDEST:
+        raise RequirementError(
+            f"Reactant needs Julia {OLDEST[0]}.{OLDEST[1]} or newer, {place.executable} "
+            f"({place.source}) is {found[1]}; {SETUP}"
+        )
+
+
+def _set_environment(place: Place) -> None:
+    threads = os.environ.setdefault("PYTHON_JULIACALL_THREADS", "1")
+    settings = {
+        "PYTHON_JULIACALL_EXE": str(place.executable),
+        "PYTHON_JULIACALL_PROJECT": str(place.project),
+        # With one thread Python keeps its signals, so that Ctrl-C works; with more, Julia needs
+        # them for its garbage collector and crashes without.
+        "PYTHON_JULIACALL_HANDLE_SIGNALS": "no" if threads == "1" else "yes",
+        "PYTHON_JULIACALL_STARTUP_FILE": "no",
+        "PYTHON_JULIACALL_AUTOLOAD_IPYTHON_EXTENSION": "no",
+        # Whatever is missing is an error here, and not a reason to install something.
+        "JULIA_CONDAPKG_BACKEND": "Null",
+        "JULIA_PKG_OFFLINE": "true",
+    }
+    if place.depot is not None:
+        settings["JULIA_DEPOT_PATH"] = place.depot
+    os.environ.update(settings)
+    for name in [name for name in os.environ if name.lower().endswith("_proxy")]:
+        del os.environ[name]  # gRPC would send the rendezvous to a web proxy, where it hangs
+    for name in KEPT_OUT:
+        sys.modules[name] = None  # type: ignore[assignment] # so `import` raises ImportError
+
+
+def _import_juliacall(place: Place) -> Any:
+    try:
+        import juliacall
+    except ImportError as error:
+        raise RequirementError(
+            f"backend 'reactant' needs the package juliacall, which cannot be imported ({error}); "
+            "install it with: python -m pip install 'pyreactant[reactant]'"
+        ) from error
+    except Exception as error:  # juliacall has no kind of its own for a Julia that does not start
+        raise RequirementError(
+            f"Julia did not start ({place.executable}, project {place.project}, {place.source}): "
+            f"{error}; {SETUP}"
+        ) from error
+    return juliacall
+
+
+def _load_package(juliacall: Any, place: Place) -> Any:
+    folder, base = package_folder(), juliacall.Base
+    # Few calls, and no Julia text: what Julia must compile first is waited for at each start.
+    base.push_b(base.LOAD_PATH, str(folder / "start"), str(folder))
+    try:
+        return base.require(juliacall.Main, base.Symbol("PyReactantStart")).load()
+    except juliacall.JuliaError as error:
+        reactant = base.identify_package("Reactant")
+        if reactant is None or base.locate_package(reactant) is None:
+            raise RequirementError(
+                f"the Julia project {place.project} ({place.source}) must have the package "
+                f"Reactant, but has not; {SETUP}"
+            ) from None
+        raise RequirementError(
+            f"the Julia package {folder} cannot be loaded in {place.project} ({place.source}): "
+            f"{error}"
+        ) from None
+
+
+def project_folder(project: str, what: str) -> Path:
+    """The folder of a Julia project of the user's own.
+
+    Raises:
+        InvalidArgumentError: There is no project.
+    """
+    folder = Path(project).expanduser().absolute()
+    if not any((folder / name).is_file() for name in ("JuliaProject.toml", "Project.toml")):
+        raise InvalidArgumentError(
+            f"{what}: julia_project= must be the folder of a Julia project, with a Project.toml, "
+            f"got {project!r}"
+        )
+    return folder

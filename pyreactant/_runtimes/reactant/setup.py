@@ -1,0 +1,202 @@
+"""Set Reactant's process up before it loads, and make sure that it started as asked for."""
+
+import contextlib
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from ... import preferences
+from ..._core.backend import StartOptions
+from ..._core.device import Device
+from ..._errors import RendezvousError, RequirementError, StateError
+from ...process_group import ProcessGroup
+from .distributed import connect, end_at_once_on_error, limited
+from .julia import call, check_process
+from .julia import start as start_julia
+from .meeting import Meeting, meet
+
+DEFAULT_CPU_DEVICES = 8
+
+_FORCED = "xla_force_host_platform_device_count"
+
+
+def start(
+    group: ProcessGroup, options: StartOptions
+) -> tuple[Any, tuple[Device, ...], Meeting | None]:
+    """Start Julia, the rendezvous and the platform. Collective where there are many processes.
+
+    Returns:
+        The Julia module PyReactant, the devices of the run, and the connections to the other
+        processes.
+    """
+    check_process()
+    preferences.check_runtime(group.num_processes)
+    count = cpu_devices(group, options)
+    meeting = None
+    if group.num_processes > 1:
+        end_at_once_on_error()
+        meeting = meet(group, options.initialization_timeout, options.heartbeat_timeout)
+    with _xla_flags(count):
+        module = start_julia()
+        check_runtime(module)
+        if meeting is not None:
+            connect(module, meeting, group, options, local_gpus(group, options))
+        rows = _start_platform(module, group, options)
+    here = [int(row[0]) for row in rows if row[4]]
+    owned = [here]
+    if meeting is not None:
+        owned = meeting.exchange("pyreactant/devices", here, options.initialization_timeout)
+    devices = make_devices([(row[0], row[2], row[3]) for row in rows], owned)
+    check_started(group, options, devices)
+    return module, devices, meeting
+
+
+def _start_platform(module: Any, group: ProcessGroup, options: StartOptions) -> Any:
+    platform, count = options.platform or "", options.num_cpu_devices or 0
+    if group.num_processes == 1:
+        call(module.start_platform, platform, count)
+    else:  # the first look at the devices waits for every process's
+        with limited(group, options, "its devices' rendezvous"):
+            call(module.start_platform, platform, count)
+    return call(module.devices)
+
+
+@contextlib.contextmanager
+def _xla_flags(count: int | None) -> Iterator[None]:
+    """Say how many CPU devices there are while XLA reads its flags; child processes have theirs."""
+    before = os.environ.get("XLA_FLAGS")
+    if count is not None:
+        os.environ["XLA_FLAGS"] = f"{before or ''} --{_FORCED}={count}".strip()
+    try:
+        yield
+    finally:
+        if before is None:
+            os.environ.pop("XLA_FLAGS", None)
+        else:
+            os.environ["XLA_FLAGS"] = before
+
+
+def check_runtime(module: Any) -> None:
+    """Whether Reactant was loaded with the runtime that it needs, and as its preference says.
+
+    Raises:
+        StateError: The preference says another; Julia had started before it was changed.
+        RequirementError: It is PJRT, in one process too: of arrays on several devices it takes only
+            whole ones, and of meshes only those with their devices in ascending order.
+    """
+    found = str(call(module.runtime))
+    asked = preferences.get("xla_runtime") or "PJRT"
+    if found != asked:
+        raise StateError(
+            f"Reactant's preference xla_runtime is {asked}, but this process had loaded Reactant "
+            f"with {found}; start a new process, and load Reactant through pyreactant alone"
+        )
+    if found != "IFRT":
+        raise RequirementError(
+            f"Reactant must be loaded with xla_runtime IFRT, its preference is {found}, which has "
+            "no arrays made of blocks and no meshes with devices in another order than theirs; "
+            "run: pyreactant prefs set xla_runtime IFRT, then: pyreactant setup"
+        )
+
+
+def cpu_devices(group: ProcessGroup, options: StartOptions) -> int | None:
+    """How many CPU devices to ask XLA for; None where it is not ours to say.
+
+    Raises:
+        StateError: XLA_FLAGS says another thing already.
+    """
+    forced = _FORCED in os.environ.get("XLA_FLAGS", "")
+    if options.num_cpu_devices is not None and forced:
+        raise StateError(
+            f"num_cpu_devices={options.num_cpu_devices} was asked for, but XLA_FLAGS sets "
+            f"{_FORCED} too; keep one of them"
+        )
+    if options.num_cpu_devices is None and group.num_processes == 1 and not forced:
+        return DEFAULT_CPU_DEVICES  # also where a GPU or TPU is: there they cost nothing
+    return options.num_cpu_devices
+
+
+def local_gpus(group: ProcessGroup, options: StartOptions) -> tuple[int, ...]:
+    """The GPUs that Reactant is told to use; always given, or it asks the launcher itself.
+
+    An empty tuple means none, so where nothing was said all that this process can see are named.
+    """
+    if options.platform in ("cpu", "tpu"):
+        return ()
+    if group.local_device_ids is not None:
+        return group.local_device_ids
+    for name in ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"):
+        visible = os.environ.get(name)
+        if visible is not None:
+            return tuple(range(len([part for part in visible.split(",") if part.strip()])))
+    nvidia = len(list(Path("/dev").glob("nvidia[0-9]*")))
+    return tuple(range(nvidia or _amd_gpus()))
+
+
+def _amd_gpus() -> int:
+    """AMD's driver lists CPUs among its nodes, with the GPU's id 0."""
+    if not Path("/dev/kfd").exists():
+        return 0
+    nodes = Path("/sys/class/kfd/kfd/topology/nodes").glob("*/gpu_id")
+    return sum(node.read_text().strip() not in ("", "0") for node in nodes)
+
+
+def make_devices(
+    rows: Sequence[Sequence[Any]], owned: Sequence[Sequence[int]]
+) -> tuple[Device, ...]:
+    """Our devices, by process and id.
+
+    Args:
+        rows: Reactant's id, platform and kind of each device of the run.
+        owned: For each process the ids of its devices; Reactant says only which are here.
+
+    Raises:
+        RendezvousError: A device is no process's, or one process sees others than this one.
+    """
+    described = {int(row[0]): (str(row[1]), str(row[2])) for row in rows}
+    places = [(process, i) for process, ids in enumerate(owned) for i in sorted(ids)]
+    if sorted(i for _, i in places) != sorted(described):
+        raise RendezvousError(
+            f"the processes' devices {[list(ids) for ids in owned]} must together be Reactant's "
+            f"devices {sorted(described)}, each once; start Reactant's processes through "
+            "pyreactant.initialize alone"
+        )
+    return tuple(
+        Device(position, process, i, *described[i]) for position, (process, i) in enumerate(places)
+    )
+
+
+def check_started(group: ProcessGroup, options: StartOptions, devices: tuple[Device, ...]) -> None:
+    """Whether Reactant started what was asked for; it falls back to a CPU without an error.
+
+    Raises:
+        RequirementError: The platform is not here.
+        RendezvousError: The devices are not those of all processes.
+        StateError: Another number of devices than asked for.
+    """
+    platform = devices[0].platform if devices else "none"
+    if options.platform is not None and platform != options.platform:
+        raise RequirementError(
+            f"platform {options.platform!r} was asked for, but Reactant has here: {platform}; run "
+            "it where there is one, or set Reactant up for it (pyreactant setup --gpu cuda|rocm); "
+            "pyreactant doctor says more"
+        )
+    processes = {d.process_index for d in devices}
+    if processes != set(range(group.num_processes)):
+        raise RendezvousError(
+            f"num_processes={group.num_processes} was asked for, but Reactant has devices of "
+            f"processes {sorted(processes)}; start its processes through pyreactant.initialize "
+            "alone, and give each a device"
+        )
+    local = sum(d.process_index == group.process_index for d in devices)
+    for asked, wanted, kind in (
+        ("num_cpu_devices", options.num_cpu_devices, "cpu"),
+        ("local_device_ids", group.local_device_ids and len(group.local_device_ids), "gpu"),
+    ):
+        if wanted is not None and platform == kind and local != wanted:
+            raise StateError(
+                f"{asked} asked for {wanted} devices in this process, but Reactant has {local}; "
+                "call pyreactant.initialize before anything uses Reactant, and name devices that "
+                "are here"
+            )

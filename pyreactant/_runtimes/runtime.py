@@ -1,0 +1,292 @@
+"""The one runtime of this process: started once, asked by everything else."""
+
+import importlib
+import importlib.util
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from .. import _supervised
+from .._core import progress
+from .._core.backend import AbstractBackend, StartOptions
+from .._core.device import Device
+from .._core.mesh import Mesh
+from .._errors import (
+    InvalidArgumentError,
+    PyReactantError,
+    RequirementError,
+    ShardingError,
+    StateError,
+)
+from ..process_group import ProcessGroup, resolve
+from ..process_group._environment import env_int
+from .compiled import Compiled
+
+BACKENDS = {
+    "jax": ("pyreactant._runtimes.jax.backend:JaxBackend", "jax"),
+    "reactant": ("pyreactant._runtimes.reactant.backend:ReactantBackend", "juliacall"),
+}
+"""Known runtimes, each with its class, imported when it is started, and the package it needs."""
+
+PLATFORMS = ("cpu", "gpu", "tpu")
+
+
+@dataclass(slots=True)
+class Running:
+    """The runtime that runs, and what it was started with."""
+
+    backend: AbstractBackend
+    group: ProcessGroup
+    options: StartOptions
+    cache: dict[Any, Compiled] = field(default_factory=dict)
+
+
+_running: Running | None = None
+_ended = False
+
+
+def initialize(
+    backend: str | None = None,
+    *,
+    platform: str | None = None,
+    coordinator_address: str | None = None,
+    num_processes: int | None = None,
+    process_index: int | None = None,
+    local_device_ids: Sequence[int] | None = None,
+    num_cpu_devices: int | None = None,
+    initialization_timeout: float | None = None,
+    heartbeat_timeout: float | None = None,
+) -> None:
+    """Start the runtime of this process. Collective where there are several processes.
+
+    What is not said comes from the environment (``PYREACTANT_BACKEND``, ``_PLATFORM``,
+    ``_NUM_CPU_DEVICES``, ``_COORDINATOR_ADDRESS``, ``_NUM_PROCESSES``, ``_PROCESS_INDEX``,
+    ``_LOCAL_DEVICE_IDS``), and else is one process on the best platform here. Where that is
+    a CPU and nothing was said, JAX starts eight virtual devices, so that sharding is seen
+    on any laptop. Calling it again is fine if it asks for nothing else than what runs.
+
+    Args:
+        backend: "jax".
+        platform: "cpu", "gpu" or "tpu"; never replaced by another.
+        coordinator_address: "host:port" of process 0, the same on every process.
+        num_processes: How many processes take part.
+        process_index: Which of them this is, from 0.
+        local_device_ids: The GPUs of this machine that are this process's own (in
+            Reactant's terms, one of them is single_gpu_per_process).
+        num_cpu_devices: Virtual CPU devices of this process.
+        initialization_timeout: Seconds to wait for the other processes; 60 if not said.
+        heartbeat_timeout: Seconds after which a silent process is lost; 30 if not said.
+
+    Raises:
+        InvalidArgumentError: The arguments are wrong or contradict each other.
+        StateError: A runtime with other arguments runs already, or has run.
+        RequirementError: The runtime's package or the platform is absent here.
+        RendezvousError: The processes did not find each other, or disagree.
+    """
+    global _running
+    if _ended:
+        raise StateError(
+            "this process's runtime was shut down; a process has one runtime for its whole "
+            "life: start a new process"
+        )
+    group_said: dict[str, Any] = {
+        "coordinator_address": coordinator_address,
+        "num_processes": num_processes,
+        "process_index": process_index,
+        "local_device_ids": None if local_device_ids is None else tuple(local_device_ids),
+    }
+    options_said = {
+        "platform": platform,
+        "num_cpu_devices": num_cpu_devices,
+        "initialization_timeout": initialization_timeout,
+        "heartbeat_timeout": heartbeat_timeout,
+    }
+    if _running is not None:
+        _check_same(_running, {"backend": backend, **group_said, **options_said})
+        return
+    name = backend or os.environ.get("PYREACTANT_BACKEND") or "jax"
+    if name not in BACKENDS:
+        raise InvalidArgumentError(f"unknown backend {name!r}; known are: {', '.join(BACKENDS)}")
+    group = resolve(**group_said)
+    options = _options(options_said)
+    several = group.num_processes > 1  # a process for itself alone keeps nobody waiting
+    if several:
+        _supervised.tell("phase", phase="initializing")
+    runtime = _load(name)
+    runtime.start(group, options)
+    if several:
+        _supervised.tell("phase", phase="initialized")
+    _running = Running(runtime, group, options)
+
+
+def _load(name: str) -> AbstractBackend:
+    path, package = BACKENDS[name]
+    module, _, attribute = path.partition(":")
+    try:
+        found = getattr(importlib.import_module(module), attribute)
+    except ImportError as error:
+        raise RequirementError(
+            f"backend {name!r} needs the package {package}, which cannot be imported ({error}); "
+            f"install it with: python -m pip install {package}"
+        ) from error
+    return found()
+
+
+def usable_backends() -> tuple[str, ...]:
+    """The runtimes that can be started here, as far as can be seen without starting any."""
+    return tuple(
+        name
+        for name, (_, package) in BACKENDS.items()
+        if importlib.util.find_spec(package) and (package != "juliacall" or _julia_is_settled())
+    )
+
+
+def _julia_is_settled() -> bool:
+    from .._julia.place import find_place
+
+    try:
+        find_place()
+    except PyReactantError:
+        return False
+    return True
+
+
+def _options(said: Mapping[str, Any]) -> StartOptions:
+    options = {key: value for key, value in said.items() if value is not None}
+    environment = {
+        "platform": os.environ.get("PYREACTANT_PLATFORM") or None,
+        "num_cpu_devices": env_int("PYREACTANT_NUM_CPU_DEVICES"),
+    }
+    for key, value in environment.items():
+        if value is not None:
+            options.setdefault(key, value)
+    if options.get("platform", "cpu") not in PLATFORMS:
+        raise InvalidArgumentError(
+            f"unknown platform {options['platform']!r}; known are: {', '.join(PLATFORMS)}"
+        )
+    if options.get("num_cpu_devices", 1) < 1:
+        raise InvalidArgumentError(
+            f"num_cpu_devices must be 1 or more, got {options['num_cpu_devices']}"
+        )
+    for key in ("initialization_timeout", "heartbeat_timeout"):
+        if not options.get(key, 1) > 0:
+            raise InvalidArgumentError(f"{key} must be positive seconds, got {options[key]}")
+    return StartOptions(**options)
+
+
+def _check_same(running: Running, asked: Mapping[str, Any]) -> None:
+    runs: dict[str, Any] = {"backend": running.backend.name}
+    for part in (running.group, running.options):
+        runs |= {key: getattr(part, key) for key in asked if hasattr(part, key)}
+    if runs["platform"] is None:
+        runs["platform"] = running.backend.devices()[0].platform
+    if runs["num_cpu_devices"] is None and runs["platform"] == "cpu":
+        runs["num_cpu_devices"] = len(_local(running.backend, running.group))
+    differ = {k: v for k, v in asked.items() if v is not None and v != runs[k]}
+    if differ:
+        asked_text = ", ".join(f"{k}={v!r}" for k, v in differ.items())
+        runs_text = ", ".join(f"{k}={runs[k]!r}" for k in differ)
+        raise StateError(
+            f"initialize was asked for {asked_text}, but this process already runs with "
+            f"{runs_text}; a process has one runtime for its whole life: start a new process, or "
+            "call initialize before anything else"
+        )
+
+
+def _local(backend: AbstractBackend, group: ProcessGroup) -> tuple[Device, ...]:
+    return tuple(d for d in backend.devices() if d.process_index == group.process_index)
+
+
+def current() -> Running:
+    """The running runtime, started with nothing said if there is none."""
+    if _running is None:
+        initialize()
+    assert _running is not None
+    return _running
+
+
+def is_initialized() -> bool:
+    """Whether the runtime of this process runs; starts nothing."""
+    return _running is not None
+
+
+def shutdown() -> None:
+    """End the runtime of this process; no other can be started in it. Collective."""
+    global _running, _ended
+    if _running is not None:
+        _running.backend.shutdown()
+        _supervised.tell("phase", phase="shutdown")
+        _running, _ended = None, True
+
+
+def backend_name() -> str:
+    """Name of the runtime, "jax" or "reactant"."""
+    return current().backend.name
+
+
+def process_index() -> int:
+    """This process, from 0."""
+    return current().group.process_index
+
+
+def num_processes() -> int:
+    """How many processes take part."""
+    return current().group.num_processes
+
+
+def devices() -> tuple[Device, ...]:
+    """All devices of the run, the same on every process; by process, then by runtime id."""
+    return current().backend.devices()
+
+
+def local_devices() -> tuple[Device, ...]:
+    """The devices of this process."""
+    running = current()
+    return _local(running.backend, running.group)
+
+
+def barrier(name: str, *, timeout: float = 300.0) -> None:
+    """Wait until every process is here. Collective.
+
+    Args:
+        name: Which barrier; every process must come to the same ones in the same order.
+        timeout: Seconds to wait.
+
+    Raises:
+        DeadlineError: Some process did not come in time.
+    """
+    running = current()
+    if running.group.num_processes > 1:
+        with progress.collective():
+            running.backend.barrier(name, timeout)
+
+
+def check_mesh(mesh: Mesh) -> None:
+    """Whether the mesh fits the devices of the run.
+
+    Raises:
+        ShardingError: It needs devices that are not there, leaves some idle without naming
+            its own, or leaves a process without a device.
+    """
+    running = current()
+    found = running.backend.devices()
+    beyond = [i for i in mesh.device_ids if i >= len(found)]
+    if beyond:
+        raise ShardingError(
+            f"{mesh!r} needs {mesh.size} devices, at positions up to {max(mesh.device_ids)}, but "
+            f"there are {len(found)} ({found[0].platform}); use a smaller mesh or start with more "
+            "devices (on CPU: num_cpu_devices)"
+        )
+    if mesh.all_devices and mesh.size < len(found):
+        raise ShardingError(
+            f"{mesh!r} uses {mesh.size} of {len(found)} devices; use a mesh of {len(found)}, or "
+            f"name the devices with device_ids=range({mesh.size}) to leave the others idle"
+        )
+    idle = set(range(running.group.num_processes)) - {
+        found[i].process_index for i in mesh.device_ids
+    }
+    if idle:
+        raise ShardingError(
+            f"{mesh!r} has no device of process {min(idle)}; every process must hold a part"
+        )

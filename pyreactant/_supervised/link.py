@@ -1,0 +1,109 @@
+"""The program's end of the line to its supervisor: a pulse, what happens, and orders.
+
+A thread of the program sends the pulse, so a process that is stopped, or that holds Python's
+global lock for ever, falls silent. The line is a socket pair that the supervisor made; what goes
+over it are JSON lines.
+"""
+
+import json
+import os
+import select
+import signal
+import socket
+import threading
+import time
+from types import FrameType
+from typing import Any
+
+from .._core import progress
+
+PULSE = 0.25
+"""Seconds between pulses."""
+
+
+class Link:
+    """The connection of a supervised program to its supervisor."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._socket = socket.socket(fileno=descriptor)
+        self._send_lock = threading.Lock()
+        # Held by the pulse thread from the moment it has told this process's step until all
+        # processes have agreed where to stop, so that nobody passes that step meanwhile.
+        self._step_lock = threading.Lock()
+        self._step: int | None = None
+        self._stop_at: int | None = None
+        self._asked = False
+        threading.Thread(target=self._listen, name="pyreactant pulse", daemon=True).start()
+
+    def close(self) -> None:
+        """Have nothing more to do with the supervisor."""
+        self._socket.close()
+
+    def tell(self, kind: str, **message: Any) -> None:
+        """Send a message; a supervisor that is gone ends this process elsewhere."""
+        if kind == "phase":
+            message["collectives"] = progress.collectives
+        line = json.dumps({"type": kind, "at": time.monotonic(), **message}) + "\n"
+        with self._send_lock:
+            try:
+                self._socket.sendall(line.encode())
+            except OSError:
+                pass
+
+    def reached_preemption(self, step: int) -> bool:
+        """See `pyreactant.reached_preemption`."""
+        if self._step is None:
+            self._take_signals()
+        with self._step_lock:
+            self._step = step
+            stop = self._stop_at is not None and step >= self._stop_at
+        if stop:
+            self.tell("stopped")
+        return stop
+
+    def _take_signals(self) -> None:
+        """From now on the program stops by itself; a signal only says so to all."""
+
+        def pass_on(number: int, _: FrameType | None) -> None:
+            # In a thread, since the main one may be inside tell() and hold its lock.
+            threading.Thread(target=self.tell, args=("signal",), kwargs={"number": number}).start()
+
+        for number in (signal.SIGTERM, signal.SIGUSR1):
+            try:
+                signal.signal(number, pass_on)
+            except ValueError:  # not the main thread: the supervisor gets the signal as well
+                break
+        self.tell("cooperates")
+
+    def _listen(self) -> None:
+        buffer = b""
+        due = time.monotonic()
+        orders = select.poll()  # select() itself takes no descriptor above 1023
+        orders.register(self._socket, select.POLLIN)
+        while True:
+            if (now := time.monotonic()) >= due:
+                due = now + PULSE
+                self.tell("pulse", collectives=progress.collectives, waiting=progress.waiting > 0)
+            if not orders.poll(max(0.0, due - now) * 1000):
+                continue
+            try:
+                data = self._socket.recv(65536)
+            except ConnectionError:
+                data = b""
+            except OSError:
+                return  # the program has closed all that is open, or given the number away
+            if not data:  # the supervisor has died, and nobody would ever end this process
+                os._exit(6)
+            *lines, buffer = (buffer + data).split(b"\n")
+            for line in lines:
+                self._obey(json.loads(line))
+
+    def _obey(self, order: dict[str, Any]) -> None:
+        if order["type"] == "preempt" and not self._asked:
+            self._asked = True
+            self._step_lock.acquire()
+            self.tell("step", step=self._step)
+        elif order["type"] == "stop_at":
+            self._stop_at = order["step"]
+            if self._step_lock.locked():
+                self._step_lock.release()

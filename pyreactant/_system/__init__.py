@@ -1,0 +1,1 @@
+"""Files, locks, child processes, connections and facts of this machine."""

@@ -1,0 +1,1 @@
+"""What kind of wrong a block is."""

@@ -1,0 +1,120 @@
+"""What the verdicts of all processes say together."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from ..._core.sharding import Index
+from .._records.verdict import ArrayPlan, BlockVerdict, Diagnosis, Kind, plain_index
+from .orders import orders
+
+_OF_ORDERS = (Kind.PERMUTED, Kind.WRONG_DEVICES, Kind.STRUCTURE)
+"""What single blocks look like where the devices are in another order."""
+
+_MOST = 8  # devices or processes that are named before "and N more"
+
+
+def diagnose(
+    verdicts: Iterable[BlockVerdict],
+    plans: Mapping[str, ArrayPlan],
+    *,
+    program: str,
+    runtime: str,
+    num_processes: int,
+) -> Diagnosis:
+    """One diagnosis from the verdicts of all processes about one program on one runtime.
+
+    Where several arrays are wrong, the first is to blame: an input before the outputs.
+
+    Args:
+        verdicts: Of `check_inputs` and `check_blocks`, from every process, in any order.
+        plans: `CaseRun.plans`; the same on every process.
+        program: For the text.
+        runtime: For the text.
+        num_processes: Of the run.
+    """
+    by_array: dict[str, list[BlockVerdict]] = {name: [] for name in plans}
+    for verdict in verdicts:
+        by_array[verdict.array].append(verdict)
+    name = next((n for n, found in by_array.items() if any(not v.passed for v in found)), None)
+    if name is None:
+        return Diagnosis(True, text=f"{program} on {runtime}: right")
+    blocks = sorted(by_array[name], key=lambda verdict: verdict.device)
+    wrong = [verdict for verdict in blocks if not verdict.passed]
+    processes = tuple(sorted({verdict.process for verdict in wrong}))
+    reasons = _reasons(plans[name], blocks, wrong)
+    alone = num_processes > 1 and len(processes) == 1
+    if alone and reasons[0][0] == Kind.WRONG:
+        reasons = [(Kind.ONE_PROCESS, f"all is right but for process {processes[0]}")]
+    kinds = list(dict.fromkeys(kind for kind, _ in reasons))
+    devices = tuple(sorted({verdict.device for verdict in wrong}))
+    parts = [
+        f"{program} on {runtime}: {name} looks like {kinds[0]}: {reasons[0][1]}",
+        f"{len(wrong)} of {len(blocks)} blocks are wrong, on {_named('process', processes)} and "
+        f"{_named('device', devices)}",
+        *(["no other process differs"] if alone else []),
+        f"the worst is {_worst(wrong).text}",
+    ]
+    if kinds[1:]:
+        parts.append(f"these values cannot tell it from {' or '.join(kinds[1:])}")
+    return Diagnosis(False, kinds[0], tuple(kinds[1:]), name, processes, devices, "; ".join(parts))
+
+
+def _reasons(
+    plan: ArrayPlan, blocks: Sequence[BlockVerdict], wrong: Sequence[BlockVerdict]
+) -> list[tuple[Kind, str]]:
+    """What it looks like, the likeliest first; what all blocks say together before each alone."""
+    absent = [verdict.device for verdict in wrong if verdict.index is None]
+    if absent:
+        return [(Kind.FEWER_DEVICES, f"{_named('device', absent)} hold nothing")]
+    found = [
+        (kind, words)
+        for kind, words, held in orders(plan.sharding, plan.shape)
+        if all(_may_hold(verdict, held.get(verdict.device)) for verdict in blocks)
+    ]
+    common = [kind for kind in wrong[0].kinds if all(kind in verdict.kinds for verdict in wrong)]
+    if not found and not common:
+        # Blocks differ in what they look like; take what most of them do.
+        kinds = [kind for verdict in wrong for kind in verdict.kinds]
+        common = sorted(dict.fromkeys(kinds), key=lambda kind: -kinds.count(kind))
+    if found:
+        common = [kind for kind in common if kind not in _OF_ORDERS]
+    return found + [(kind, _words(kind, wrong)) for kind in common]
+
+
+def _may_hold(verdict: BlockVerdict, block: Index | None) -> bool:
+    """Whether a device may hold that block, by its values."""
+    if block is None or verdict.index is None:
+        return False
+    held = verdict.matches if verdict.wrong or Kind.STRUCTURE in verdict.kinds else [verdict.index]
+    return plain_index(block) in (held or [])
+
+
+def _words(kind: Kind, wrong: Sequence[BlockVerdict]) -> str:
+    if kind == Kind.PERMUTED:
+        return ", ".join(
+            f"device {verdict.device} holds block {_block(verdict.matches[0])}"
+            for verdict in wrong[:_MOST]
+            if verdict.matches
+        )
+    if kind == Kind.WRONG_DEVICES:
+        return ", ".join(
+            f"block {_block(verdict.index)} lies on device {verdict.device}"
+            for verdict in wrong[:_MOST]
+            if verdict.index is not None
+        )
+    count = sum(kind in verdict.kinds for verdict in wrong)
+    return f"{count} of {len(wrong)} wrong blocks look so"
+
+
+def _worst(wrong: Sequence[BlockVerdict]) -> BlockVerdict:
+    return max(wrong, key=lambda verdict: (verdict.wrong > 0, verdict.ratio, verdict.error))
+
+
+def _block(index: Sequence[Sequence[int]]) -> str:
+    return "[" + ", ".join(f"{start}:{stop}" for start, stop in index) + "]"
+
+
+def _named(what: str, numbers: Sequence[int]) -> str:
+    shown = ", ".join(map(str, numbers[:_MOST]))
+    more = f" and {len(numbers) - _MOST} more" if len(numbers) > _MOST else ""
+    plural = "" if len(numbers) == 1 else "es" if what.endswith("s") else "s"
+    return f"{what}{plural} {shown}{more}"

@@ -1,0 +1,68 @@
+"""Orders of devices that a runtime may take by mistake, and what each device would hold then."""
+
+import itertools
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from ..._core.mesh import Mesh
+from ..._core.sharding import Index, NamedSharding
+from ..._errors import ShardingError
+from .._records.verdict import Kind
+
+Order = tuple[Kind, str, dict[int, Index]]
+"""What it is called, in words, and which block each device holds."""
+
+_ALL_PERMUTATIONS = 4  # axes; of more only exchanges of two and the reversal are tried
+
+
+def orders(sharding: NamedSharding, shape: Sequence[int]) -> list[Order]:
+    """Wrong orders that give at least one device another block than it should hold."""
+    right = sharding.devices_indices_map(shape)
+    found = []
+    for kind, words, other in _meshes(sharding.mesh):
+        try:
+            blocks = NamedSharding(other, sharding.spec).devices_indices_map(shape)
+        except ShardingError:  # blocks would not be equal
+            continue
+        if blocks != right:
+            found.append((kind, words, blocks))
+    return found
+
+
+def blocks_of(sharding: NamedSharding, shape: Sequence[int]) -> list[Index]:
+    """All blocks that devices hold, in the right order of devices or a wrong one, each once."""
+    maps = [sharding.devices_indices_map(shape), *(order[2] for order in orders(sharding, shape))]
+    seen: dict[tuple[tuple[int, int], ...], Index] = {}
+    for blocks in maps:
+        for index in blocks.values():
+            seen.setdefault(tuple((s.start, s.stop) for s in index), index)
+    return list(seen.values())
+
+
+def _meshes(mesh: Mesh) -> Iterator[tuple[Kind, str, Mesh]]:
+    ids = np.array(mesh.device_ids)
+    reverse = tuple(reversed(range(len(mesh.shape))))
+    for permutation in _permutations(len(mesh.shape)):
+        names = [mesh.axis_names[axis] for axis in permutation]
+        said = f"({', '.join(mesh.axis_names)}) taken as ({', '.join(names)})"
+        yield Kind.AXES_SWAPPED, f"mesh axes {said}", Mesh(mesh.shape, names, ids)
+        # The same devices, counted with the axes in another order.
+        shape = [mesh.shape[axis] for axis in permutation]
+        grid = ids.reshape(shape).transpose(np.argsort(permutation))
+        if permutation == reverse:
+            words = "devices in column-major order"
+            yield Kind.COLUMN_MAJOR, words, Mesh(mesh.shape, mesh.axis_names, grid)
+        else:
+            words = f"devices counted with axes {said}"
+            yield Kind.AXES_SWAPPED, words, Mesh(mesh.shape, mesh.axis_names, grid)
+
+
+def _permutations(axes: int) -> Iterator[tuple[int, ...]]:
+    right = tuple(range(axes))
+    if axes <= _ALL_PERMUTATIONS:
+        yield from (p for p in itertools.permutations(right) if p != right)
+        return
+    yield tuple(reversed(right))
+    for a, b in itertools.combinations(right, 2):
+        yield tuple(b if i == a else a if i == b else i for i in right)

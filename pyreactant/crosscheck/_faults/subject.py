@@ -1,0 +1,153 @@
+"""A block that is wrong, and all that it may be compared with."""
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..._core.sharding import Index, NamedSharding
+from .._execute import CaseRun
+from .._oracle.oracle import InputOracle, OutputOracle
+from .._oracle.tiles import around, within
+from .._oracle.values import Expected, Numbers, fits
+from .._records.verdict import ArrayPlan
+
+Mask = tuple[int, int, np.ndarray]
+"""Number of an input, one of its dimensions, and which positions along it count."""
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """What is left of a sum over devices where a reduction is missing.
+
+    Attributes:
+        masks: Of inputs.
+        where: The place along some mesh axes that is not summed over.
+        text: The same in words.
+    """
+
+    masks: tuple[Mask, ...]
+    where: Mapping[str, int]
+    text: str
+
+
+_MOST = 256  # ways that are tried
+
+
+def ways_to_sum(run: CaseRun, output: int) -> list[Way]:
+    """What a device may have summed instead of everything, for one output of a run."""
+    contracted: dict[int, list[int]] = {}
+    for number, dimension in run.case.contracted(output):
+        contracted.setdefault(number, []).append(dimension)
+    plans = [run.plans[name] for name in run.named("input")]
+    found = (
+        way
+        for number, dimensions in contracted.items()
+        for way in _ways(number, plans[number].shape, plans[number].sharding, dimensions)
+    )
+    return list(itertools.islice(found, _MOST))
+
+
+def _ways(
+    number: int, shape: Sequence[int], sharding: NamedSharding, dimensions: Sequence[int]
+) -> Iterator[Way]:
+    mesh, cut = sharding.mesh, sharding.axes(len(shape))
+    axes = [axis for dimension in dimensions for axis in cut[dimension]]
+    for count in range(len(axes), 0, -1):
+        for kept in itertools.combinations(axes, count):
+            for place in itertools.product(*(range(mesh.axis_size(axis)) for axis in kept)):
+                where = dict(zip(kept, place, strict=True))
+                masks = tuple(
+                    (number, d, _positions(shape[d], cut[d], sharding, where))
+                    for d in dimensions
+                    if set(cut[d]) & set(kept)
+                )
+                said = ", ".join(f"{axis}={at}" for axis, at in where.items())
+                text = f"it holds the sum over {said} alone, not over all of {' and '.join(kept)}"
+                yield Way(masks, where, text)
+
+
+def _positions(
+    size: int, axes: Sequence[str], sharding: NamedSharding, where: Mapping[str, int]
+) -> np.ndarray:
+    """Which positions of a dimension lie on the devices at these places of the mesh."""
+    sizes = [sharding.mesh.axis_size(axis) for axis in axes]
+    keep = np.ones(sizes, bool)
+    for number, axis in enumerate(axes):
+        if axis in where:
+            shape = [-1 if n == number else 1 for n in range(len(sizes))]
+            keep &= (np.arange(sizes[number]) == where[axis]).reshape(shape)
+    return np.repeat(keep.ravel(), size // keep.size)
+
+
+Oracle = InputOracle | OutputOracle
+
+TILE = 2**12
+"""Elements of a block that are compared to explain what is wrong with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """An array of a run, and all that its blocks may be compared with.
+
+    Attributes:
+        name: "input 0", "output 0".
+        plan: Its shape, dtype and sharding.
+        oracle: What it should hold.
+        before: What it held in the calls before; None for inputs.
+        inputs: What went in; a block may hold one of them.
+        summed: Ways to leave out a part of its sums (see `_summed`).
+    """
+
+    name: str
+    plan: ArrayPlan
+    oracle: Oracle
+    before: Oracle | None = None
+    inputs: tuple[InputOracle, ...] = ()
+    summed: Sequence[Way] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Wrong:
+    """A block that is wrong.
+
+    Attributes:
+        subject: The array that it is of.
+        device: Position of the device.
+        got: What it holds.
+        block: Which block it should be.
+        numbers: How it differs.
+    """
+
+    subject: Subject
+    device: int
+    got: np.ndarray
+    block: Index
+    numbers: Numbers
+
+    @property
+    def oracle(self) -> Oracle:
+        """What the array should hold."""
+        return self.subject.oracle
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Global shape of the array."""
+        return self.subject.plan.shape
+
+    @property
+    def tile(self) -> Index:
+        """Around the worst element, in global positions."""
+        at = self.numbers.worst["element"] if self.numbers.worst else [s.start for s in self.block]
+        length = max(2, math.floor(TILE ** (1 / max(1, len(self.block)))))
+        return around(self.block, at, length)
+
+    def seen(self, tile: Index) -> np.ndarray:
+        """What the device holds of a tile."""
+        return self.got[within(tile, self.block)]
+
+    def holds(self, expected: Expected) -> bool:
+        """Whether the tile around the worst element holds this."""
+        return fits(self.seen(self.tile), expected)

@@ -1,0 +1,130 @@
+"""Large products: Freivalds' check of all of it, and the oracle for a sample of each block.
+
+Freivalds' check costs O(n^2) where the oracle is O(n^3), and sees any error larger than the
+rounding of a whole row. Lower precision may hide below that, but is in every element: so
+a tile of each block, chosen by the seed, is computed by the oracle too.
+"""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from .._bounds.model import Model
+from .._bounds.product import product_tolerance
+from .._bounds.tracked import track
+from .._core.array import ShardedArray
+from .._core.device import Shard
+from .._core.sharding import Index, NamedSharding
+from .._core.source import Source
+from .._matmul.check import FULL_CHECK_WORK
+from .._matmul.freivalds import Check, freivalds
+from .._runtimes.collective import total
+from .._runtimes.runtime import current, devices, local_devices
+from ._execute import CaseRun
+from ._oracle.tiles import around, within
+from ._oracle.values import Expected, Numbers, compare
+
+_WORK = FULL_CHECK_WORK // 8
+"""Up to this many multiplications the oracle computes all of it."""
+
+_SIDE = 16  # of the tile of each block that the oracle computes
+
+
+def is_large_product(run: CaseRun) -> bool:
+    """Whether a run is of a product that is too large for its oracle."""
+    if not run.case.factors:
+        return False
+    number, transposed = run.case.factors[0]
+    summed = run.plans[f"input {number}"].shape[0 if transposed else 1]
+    return math.prod(run.plans["output 0"].shape) * summed > _WORK
+
+
+def sketch(run: CaseRun, sources: Sequence[Source]) -> Check | None:
+    """Freivalds' check of a run's product; None where blocks lie wrongly. Collective."""
+    product = run.arrays["output 0"]
+    if not _right_everywhere(_is_well_placed(product)):
+        return None
+    x, y = _factors(run, sources)
+    shardings = []
+    for number, transposed in run.case.factors:
+        sharding = run.plans[f"input {number}"].sharding
+        axes = sharding.axes(2)
+        shardings.append(NamedSharding(sharding.mesh, axes[::-1] if transposed else axes))
+    summed = {*shardings[0].axes(2)[1], *shardings[1].axes(2)[0]}
+    mesh = product.sharding.mesh
+    tolerance = product_tolerance(
+        product.dtype,
+        x.shape[1],
+        devices()[0].platform,
+        run.precision,
+        math.prod(mesh.axis_size(axis) for axis in summed),
+        run.case.random,
+    )
+    return freivalds(x, y, product, (shardings[0], shardings[1]), tolerance)
+
+
+def sample(
+    run: CaseRun, sources: Sequence[Source], model: Model | None, shards: Sequence[Shard]
+) -> list[Numbers]:
+    """Compare one tile of copies of a block with the product of its rows and columns."""
+    block = shards[0].index
+    random = np.random.Philox(key=[run.seed % 2**64, sum(s.start for s in block)])
+    bits = random.random_raw(len(block))
+    at = [
+        s.start + int(b) % max(1, s.stop - s.start)
+        for s, b in zip(block, np.atleast_1d(bits), strict=True)
+    ]
+    tile = around(block, at, _SIDE)
+    expected, inside = _product(run, sources, model, tile), within(tile, block)
+    start = tuple(s.start for s in tile)
+    return [compare(shard.data[inside], expected, start) for shard in shards]
+
+
+def _factors(run: CaseRun, sources: Sequence[Source]) -> list[Source]:
+    return [
+        _Transposed(sources[number]) if transposed else sources[number]
+        for number, transposed in run.case.factors
+    ]
+
+
+def _product(run: CaseRun, sources: Sequence[Source], model: Model | None, tile: Index) -> Expected:
+    """A tile of the product; a program's own oracle may read all that lies between."""
+    x, y = _factors(run, sources)
+    summed = slice(0, x.shape[1])
+    rows, columns = x.read((tile[0], summed)), y.read((summed, tile[1]))
+    if model is None:
+        return Expected(rows @ columns, None)
+    found = track(rows, model) @ track(columns, model)
+    return Expected(found.value, found.bound)
+
+
+class _Transposed:
+    """A matrix with rows and columns exchanged."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self.shape = source.shape[::-1]
+        self.dtype = source.dtype
+        self.random = source.random
+
+    def read(self, index: Index) -> np.ndarray:
+        return self._source.read(index[::-1]).T
+
+
+def _is_well_placed(array: ShardedArray) -> bool:
+    wanted = array.sharding.devices_indices_map(array.shape)
+    shards = array.addressable_shards
+    here = [device.position for device in local_devices() if device.position in wanted]
+    return sorted(shard.device.position for shard in shards) == here and all(
+        shard.index == wanted[shard.device.position]
+        and shard.data.shape == tuple(s.stop - s.start for s in shard.index)
+        and shard.data.dtype == array.dtype
+        for shard in shards
+    )
+
+
+def _right_everywhere(here: bool) -> bool:
+    running = current()
+    wrong = total(running.backend, running.group, np.array([0 if here else 1]))
+    return int(wrong[0]) == 0

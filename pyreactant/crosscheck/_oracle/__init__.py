@@ -1,0 +1,1 @@
+"""Expected values of a block, computed with NumPy."""

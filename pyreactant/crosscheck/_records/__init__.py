@@ -1,0 +1,1 @@
+"""What each process of a cross-check writes to disk."""

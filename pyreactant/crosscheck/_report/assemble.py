@@ -1,0 +1,196 @@
+"""From what the runs left in their folders to the report."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+from .._compare import compare_program
+from .._faults.diagnose import diagnose
+from .._records.records import RAISED as RECORD_RAISED
+from .._records.records import ProcessRecord, ProgramRecord, Run
+from .._records.verdict import BlockVerdict, Kind
+from .data import NOT_RUN, RAISED, RIGHT, UNCHECKED, WRONG, Result, Row, RunFacts
+from .report import Report
+
+_LOG_LINES, _LOG_BYTES = 60, 12_000
+_ENDED = ("cause", "exit_code", "summary", "seconds", "started", "git", "command")
+
+
+def build_report(
+    runs: Sequence[Run], absent: Mapping[str, str], asked: Sequence[str] = ()
+) -> Report:
+    """What finished runs of one cross-check found.
+
+    Args:
+        runs: One for each runtime, or each machine.
+        absent: Runtimes that were not there, with how to get them.
+        asked: Programs that were to run, also where no process came as far as to say so.
+
+    Raises:
+        FileError: Files of a run are missing or damaged.
+    """
+    names = _names(runs)
+    requests = [run.records[0].request for run in runs if run.records]
+    found = (p if isinstance(p, str) else p["name"] for r in requests for p in r["programs"])
+    rows = tuple(_row(runs, names, program) for program in dict.fromkeys([*asked, *found]))
+    facts = tuple(_facts(run, name) for run, name in zip(runs, names, strict=True))
+    return Report(rows, facts, dict(absent), datetime.now(UTC).isoformat(timespec="seconds"))
+
+
+def _names(runs: Sequence[Run]) -> list[str]:
+    """The runtime's name for each run, and the folder where two are of one runtime."""
+    names = [run.name for run in runs]
+    if len(set(names)) == len(names):
+        return names
+    folders = [run.folder.resolve() for run in runs]
+    for depth in (1, 2, 3):
+        longer = ["/".join(folder.parts[-depth:]) for folder in folders]
+        if len(set(longer)) == len(longer):
+            return longer
+    return [f"{name} {number}" for number, name in enumerate(names, 1)]
+
+
+def _row(runs: Sequence[Run], names: Sequence[str], program: str) -> Row:
+    results = tuple(_result(r, n, program) for r, n in zip(runs, names, strict=True))
+    pairs = tuple(
+        compare_program(one, two, program, (a, b))
+        for (one, a), (two, b) in combinations(zip(runs, names, strict=True), 2)
+    )
+    found = [record for run in runs for record in run.of(program)]
+    ran = next((r for r in found if r.outcome != RECORD_RAISED), None)
+    known = ran or ProgramRecord(program, RECORD_RAISED)
+    return Row(
+        program,
+        known.summary,
+        known.oracle,
+        known.exact,
+        known.problem,
+        known.precision,
+        known.communicated,
+        known.plans,
+        results,
+        pairs,
+    )
+
+
+def _result(run: Run, name: str, program: str) -> Result:
+    records = run.of(program)
+    if run.exit_code and any(record.running == program for record in run.records):
+        return _broke(run, name, program)
+    raised = [(p, r) for p in run.records if (r := p.program(program)) and r.error]
+    if raised:
+        return _raised(name, program, raised)
+    if not records or len(records) < run.records[0].num_processes:
+        return _not_there(run, name, program)
+    blocks = [block for record in records for block in record.blocks]
+    found = diagnose(
+        blocks,
+        records[0].plans,
+        program=program,
+        runtime=name,
+        num_processes=run.records[0].num_processes,
+    )
+    outcome = WRONG if not found.passed else RIGHT if records[0].oracle else UNCHECKED
+    shown = [b for b in blocks if b.array.startswith("output") or not b.passed]
+    outputs = [b for b in shown if b.array.startswith("output")]
+    worst = max(outputs, key=lambda b: (not b.passed, b.ratio), default=None)
+    text = found.text if outcome == WRONG else ""
+    if outcome == UNCHECKED:
+        text = f"{program} on {name} has no oracle: placement was checked, values were not"
+    return Result(
+        name,
+        outcome,
+        str(found.kind or ""),
+        text,
+        0,
+        _method(outputs),
+        error=max((b.error for b in outputs), default=0.0),
+        allowed=worst.allowed if worst else 0.0,
+        ratio=worst.ratio if worst else 0.0,
+        ulps=max((b.ulps for b in outputs), default=0.0),
+        relative_norm=max((b.relative_norm for b in outputs), default=0.0),
+        seconds=_slowest(records),
+        blocks=tuple(sorted(shown, key=lambda b: (b.array, b.device))),
+    )
+
+
+def _method(blocks: Iterable[BlockVerdict]) -> str:
+    return ", ".join(dict.fromkeys(b.method for b in blocks if b.method != "none"))
+
+
+def _raised(
+    name: str, program: str, raised: Sequence[tuple[ProcessRecord, ProgramRecord]]
+) -> Result:
+    """Who raised what; a message that only says that another process failed comes last."""
+    process, record = min(
+        raised, key=lambda pair: " failed on process " in (pair[1].error or {})["message"]
+    )
+    error = record.error or {}
+    messages = {(r.error or {})["message"] for _, r in raised}
+    everyone = len(raised) == process.num_processes > 1 == len(messages)
+    who = "every process" if everyone else f"process {process.process} on {process.host}"
+    text = f"{program} on {name}: {who} raised {error['exception']}: {error['message']}"
+    outcome = WRONG if error["exit_code"] == 5 else RAISED
+    kind = str(Kind.STRUCTURE) if outcome == WRONG else ""
+    return Result(name, outcome, kind, text, int(error["exit_code"]))
+
+
+def _broke(run: Run, name: str, program: str) -> Result:
+    """What the supervisor says, which tells a failure from what only follows from it."""
+    text = f"{program} on {name} did not end: {(run.ended or {}).get('summary')}"
+    return Result(name, RAISED, "", text, run.exit_code)
+
+
+def _not_there(run: Run, name: str, program: str) -> Result:
+    """Why a program has no record: its run ended before."""
+    summary = (run.ended or {}).get("summary", f"no process left a record of {program}")
+    text = f"{program} did not run on {name}, since its run ended before: {summary}"
+    return Result(name, NOT_RUN, "", text, run.exit_code or 1)
+
+
+def _slowest(records: Sequence[ProgramRecord]) -> dict[str, Any]:
+    """The longest time that any process took for each part."""
+    numbers = [
+        {key: value for key, value in r.seconds.items() if isinstance(value, (int, float))}
+        for r in records
+    ]
+    return {key: max(n.get(key, 0.0) for n in numbers) for key in numbers[0]}
+
+
+def _facts(run: Run, name: str) -> RunFacts:
+    first = run.records[0] if run.records else None
+    ended = {key: (run.ended or {})[key] for key in _ENDED if key in (run.ended or {})}
+    processes = first.num_processes if first else len((run.ended or {}).get("processes", []))
+    hosts = dict.fromkeys(record.host for record in run.records)
+    return RunFacts(
+        name,
+        first.backend if first else run.folder.name,
+        first.platform if first else "",
+        str(run.folder),
+        processes,
+        tuple(hosts),
+        tuple(first.devices) if first else (),
+        first.facts if first else (run.ended or {}).get("facts", {}),
+        ended,
+        _logs(run.logs),
+    )
+
+
+def _logs(folder: Path) -> dict[str, str]:
+    """The end of what each process printed, without what colours a terminal."""
+    found = {}
+    paths = folder.glob("process-*.log")
+    for path in sorted(paths, key=lambda p: int("0" + re.sub("[^0-9]", "", p.stem))):
+        try:
+            with path.open("rb") as file:
+                file.seek(max(0, path.stat().st_size - _LOG_BYTES))
+                text = file.read().decode(errors="replace")
+        except OSError as error:
+            text = f"cannot be read ({error.strerror})"
+        plain = re.sub("\x1b\\[[0-9;?]*[A-Za-z]", "", text)
+        printable = "".join(c for c in plain if c.isprintable() or c in "\n\t")
+        found[path.stem.removeprefix("process-")] = "\n".join(printable.splitlines()[-_LOG_LINES:])
+    return found

@@ -1,0 +1,127 @@
+"""The report of a cross-check, and how it is written and shown."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from ..._errors import FileError
+from ..._system.files import read_json, write_text
+from ..._version import __version__
+from .._records.records import SCHEMA, check_version
+from .._records.verdict import ArrayPlan, BlockVerdict, Pair, plain
+from .data import ReportData, Result, Row, RunFacts
+from .html import fragment, page
+from .text import renderable, verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Report(ReportData):
+    """What a cross-check found; `print`, a notebook and the methods show it."""
+
+    @property
+    def verdict(self) -> str:
+        """One or two sentences."""
+        return verdict(self)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for `json.dumps`."""
+        said = {
+            "schema": SCHEMA,
+            "pyreactant": __version__,
+            "passed": self.passed,
+            "exit_code": self.exit_code,
+            "verdict": self.verdict,
+        }
+        return said | {
+            name: plain(getattr(self, name)) for name in (field.name for field in fields(self))
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> "Report":
+        """The report that `to_dict` described."""
+        runs = (
+            {**run, "hosts": tuple(run["hosts"]), "devices": tuple(run["devices"])}
+            for run in data["runs"]
+        )
+        return cls(
+            tuple(map(_row, data["rows"])),
+            tuple(RunFacts(**run) for run in runs),
+            data["absent"],
+            data["created"],
+        )
+
+    def to_json(self, path: str | Path | None = None) -> str:
+        """The report as JSON, and into a file if one is named.
+
+        Raises:
+            FileError: It cannot be written.
+        """
+        text = json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n"
+        if path is not None:
+            write_text(text, Path(path))
+        return text
+
+    @classmethod
+    def from_json(cls, path: str | Path) -> "Report":
+        """The report in a file that `to_json` wrote.
+
+        Raises:
+            FileError: It is missing, damaged or of another version.
+        """
+        what = "a report of pyreactant crosscheck"
+        data = read_json(Path(path), what)
+        check_version(data, Path(path))
+        try:
+            return cls.from_dict(data)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise FileError(f"{path}: not {what} ({error!r})") from None
+
+    def to_html(self, path: str | Path | None = None) -> str:
+        """The report as one page with pictures that needs nothing else, and into a file.
+
+        Raises:
+            RequirementError: matplotlib, which draws the pictures, is not installed.
+            FileError: It cannot be written.
+        """
+        text = page(self)
+        if path is not None:
+            write_text(text, Path(path))
+        return text
+
+    def to_text(self, width: int = 120) -> str:
+        """The report as a terminal without colours shows it."""
+        from rich.console import Console
+
+        console = Console(width=width, highlight=False, no_color=True, force_terminal=False)
+        with console.capture() as captured:
+            console.print(self)
+        return captured.get()
+
+    def __rich__(self) -> Any:
+        return renderable(self)
+
+    def _repr_html_(self) -> str:
+        return fragment(self)
+
+
+def _row(data: Mapping[str, Any]) -> Row:
+    results = (
+        Result(**_floats(r) | {"blocks": tuple(map(BlockVerdict.from_dict, r["blocks"]))})
+        for r in data["results"]
+    )
+    return Row(
+        **{
+            **data,
+            "plans": {name: ArrayPlan.from_dict(plan) for name, plan in data["plans"].items()},
+            "results": tuple(results),
+            "pairs": tuple(Pair(**_floats(pair)) for pair in data["pairs"]),
+        }
+    )
+
+
+def _floats(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Numbers again, also where they were not finite and so are text."""
+    names = {"error", "allowed", "ratio", "ulps", "relative_norm", "difference"}
+    return {key: float(value) if key in names else value for key, value in data.items()}

@@ -1,0 +1,170 @@
+"""A report in words: the verdict, and the table that a terminal shows."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..._core.text import seconds_text, spec_text
+from .data import NOT_RUN, RAISED, RIGHT, UNCHECKED, WRONG, ReportData, Result, Row
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from .._records.verdict import Pair
+
+COLOURS = {RIGHT: "green", WRONG: "bold red", RAISED: "red", NOT_RUN: "yellow", UNCHECKED: "yellow"}
+
+
+EXPLAINED = (
+    "The error in the worst block: its Euclidean norm over that of the result, and its largest "
+    "element as a part of what rounding may make; and the median time of a call."
+)
+
+
+def verdict(report: ReportData) -> str:
+    """One or two sentences: passed or not, and what that rests on."""
+    runtimes = [run.name for run in report.runs]
+    if not report.rows:
+        return f"Nothing was checked.{_ended_badly(report)}"
+    several = f"{len(report.rows)} programs" if len(report.rows) > 1 else report.rows[0].program
+    if not report.passed:
+        return _failed(report)
+    text = f"{several}: right on {_and(runtimes)}"
+    if any(row.oracle for row in report.rows):
+        text += ", by an oracle that no XLA computed"
+    if len(runtimes) > 1:
+        text += ", and they agree with each other"
+    text += "."
+    without = [row.program for row in report.rows if not row.oracle]
+    if without:
+        text = text if len(without) < len(report.rows) else f"{several}: {_and(runtimes)} agree."
+        text += f" No oracle stood behind {_and(without)}: both runtimes may be wrong alike."
+    if len(runtimes) == 1:
+        text += f" Only {runtimes[0]} ran, so there was nothing to compare it with."
+    return text
+
+
+def _failed(report: ReportData) -> str:
+    broken = [row for row in report.rows if not row.passed]
+    if not broken:
+        return f"All programs are right, but not all is well.{_ended_badly(report)}"
+    parts = []
+    for row in broken[:5]:
+        reasons = [
+            f"{result.outcome} on {result.runtime}{f' ({result.kind})' if result.kind else ''}"
+            for result in row.results
+            if result.outcome not in _fine(row)
+        ]
+        reasons = reasons or [
+            f"{pair.first} and {pair.second} differ ({pair.kind})"
+            for pair in row.pairs
+            if not pair.passed
+        ]
+        parts.append(f"{row.program} {' and '.join(reasons)}")
+    more = f", and {len(broken) - 5} more" if len(broken) > 5 else ""
+    total = len(report.rows)
+    some = f"{len(broken)} of {total} programs" if total > 1 else "The program"
+    return f"{some} did not pass: {'; '.join(parts)}{more}."
+
+
+def _ended_badly(report: ReportData) -> str:
+    runs = [f" The run on {r.name} ended badly: {r.ended.get('summary')}." for r in report.broken]
+    return "".join(runs)
+
+
+def renderable(report: ReportData) -> Any:
+    """What rich prints: the table, what is wrong, and the verdict."""
+    from rich.console import Group
+    from rich.text import Text
+
+    parts: list[Any] = [_table(report)]
+    for row in report.rows:
+        parts += [Text(f"  {text}", "red") for text in complaints(row)]
+    for name, why in report.absent.items():
+        parts.append(Text(f"{name} did not run: {why}", "yellow"))
+    parts.append(Text(verdict(report), "bold green" if report.passed else "bold red"))
+    return Group(*parts)
+
+
+def _table(report: ReportData) -> "Table":
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, caption=EXPLAINED, caption_justify="left")
+    table.add_column("program")
+    table.add_column("problem", overflow="fold")
+    for run in report.runs:
+        table.add_column(run.name)
+    for pair in report.rows[0].pairs if report.rows else ():
+        table.add_column(f"{pair.first} and {pair.second}")
+    for row in report.rows:
+        cells = [Text(result_text(r), COLOURS[r.outcome]) for r in row.results]
+        cells += [
+            Text(pair_text(p), "green" if p.passed else "yellow" if not p.compared else "bold red")
+            for p in row.pairs
+        ]
+        table.add_row(row.program, problem_text(row), *cells)
+    return table
+
+
+def problem_text(row: Row) -> str:
+    """Size, element type and how the inputs are cut."""
+    if not row.problem:
+        return "-"
+    specs = " ".join(map(spec_text, row.problem["in_specs"]))
+    return f"n={row.problem['size']} {row.problem['dtype']} {specs}"
+
+
+def result_text(result: Result) -> str:
+    """A result in a few words: whether it is right, how nearly, how fast."""
+    return " ".join(part for part in (outcome_text(result), detail_text(result)) if part)
+
+
+def outcome_text(result: Result) -> str:
+    """Right or wrong, and what kind of wrong."""
+    wrong = result.outcome == WRONG and result.kind
+    return f"{result.outcome}: {result.kind}" if wrong else result.outcome
+
+
+def detail_text(result: Result) -> str:
+    """How nearly right, and the time of a call."""
+    parts = []
+    if result.outcome == RIGHT and result.blocks:
+        close = f"{result.relative_norm:.0e}, {ratio_text(result.ratio)} of allowed"
+        parts.append("exactly" if result.error == 0 else close)
+    if "call" in result.seconds:
+        parts.append(seconds_text(result.seconds["call"]))
+    return ", ".join(parts)
+
+
+def ratio_text(ratio: float) -> str:
+    """Two digits."""
+    return f"{ratio:.2f}" if 0.01 <= ratio < 100 or ratio == 0 else f"{ratio:.0e}"
+
+
+def pair_text(pair: "Pair") -> str:
+    """A comparison in a few words."""
+    if not pair.passed:
+        return pair.kind
+    if pair.difference == 0:
+        return "same bits"
+    return f"agree to {pair.relative_norm:.0e}"
+
+
+def complaints(row: Row) -> list[str]:
+    """What is wrong with a program, one sentence each."""
+    found = [r.text for r in row.results if r.outcome not in _fine(row)]
+    return found + [
+        f"{row.program}, {p.first} and {p.second}: {p.text}"
+        for p in row.pairs
+        if not p.passed and p.compared
+    ]
+
+
+def _fine(row: Row) -> tuple[str, ...]:
+    """Outcomes that are no complaint: without an oracle runtimes have each other."""
+    return (RIGHT, UNCHECKED) if row.pairs else (RIGHT,)
+
+
+def _and(words: Sequence[str]) -> str:
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"

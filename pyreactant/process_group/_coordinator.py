@@ -1,0 +1,95 @@
+"""Check the coordinator's name and port before a runtime does.
+
+JAX dies of a segmentation fault if the port is taken, and gives one message for a closed port,
+an unresolvable name and a missing process. Each is tried here first and gets its own message.
+"""
+
+import errno
+import ipaddress
+import socket
+import time
+
+from .._errors import RendezvousError
+from ._group import ProcessGroup, split_address
+
+
+def check_coordinator(group: ProcessGroup, timeout: float) -> None:
+    """Make sure that the run's meeting point can be used.
+
+    Process 0 tries to bind the port; the others wait, at most `timeout` seconds, until
+    something listens there.
+
+    Raises:
+        RendezvousError: The host does not resolve, the port is taken (process 0), or
+            nothing listens there in time (the others).
+    """
+    assert group.coordinator_address is not None
+    host, port = split_address(group.coordinator_address)
+    try:
+        socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except socket.gaierror as error:
+        raise RendezvousError(
+            f"coordinator_address {group.coordinator_address!r}: the host {host!r} does not "
+            f"resolve here ({error.strerror}); give a name or address that every process can reach"
+        ) from None
+    if group.process_index == 0:
+        _check_port_is_free(host if is_loopback(group.coordinator_address) else None, port)
+    else:
+        _wait_for_listener(group, timeout)
+
+
+def is_loopback(address: str) -> bool:
+    """Whether a coordinator address, as it stands, can be reached from its own machine only.
+
+    Names other than localhost are not looked up: on its own machine a host's name often
+    means 127.0.1.1 (Debian's installer writes that), and elsewhere its real address.
+    """
+    host, _ = split_address(address)
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")
+
+
+def _check_port_is_free(host: str | None, port: int) -> None:
+    """Bind as the coordinator will: on one host's address, or (None) on all of this machine."""
+    places = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    for family, kind, protocol, _, address in places:
+        try:
+            probe = socket.socket(family, kind, protocol)
+        except OSError:  # a kernel without IPv6
+            continue
+        with probe:
+            # As servers do: a port in TIME_WAIT is free, one that somebody listens on is not.
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            try:
+                probe.bind(address)
+            except OSError as error:
+                if error.errno == errno.EADDRNOTAVAIL:  # IPv6 compiled in but switched off
+                    continue
+                raise RendezvousError(
+                    f"process 0 must listen on port {port} of this machine, but it cannot be "
+                    f"bound ({error.strerror}); choose another port in coordinator_address, the "
+                    "same on every process"
+                ) from None
+
+
+def _wait_for_listener(group: ProcessGroup, timeout: float) -> None:
+    assert group.coordinator_address is not None
+    address = split_address(group.coordinator_address)
+    deadline = time.monotonic() + timeout
+    while True:
+        try:
+            socket.create_connection(address, timeout=5).close()
+            return
+        except OSError as error:
+            if time.monotonic() > deadline:
+                raise RendezvousError(
+                    f"process {group.process_index} of {group.num_processes} found nothing "
+                    f"listening at {group.coordinator_address} after {timeout:g} s "
+                    f"({error.strerror or error}); check that process 0 runs on that host and that "
+                    "no firewall closes the port"
+                ) from None
+            time.sleep(0.05)

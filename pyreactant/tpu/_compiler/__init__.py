@@ -1,0 +1,1 @@
+"""Compile and lower in child processes, and cache the answers."""

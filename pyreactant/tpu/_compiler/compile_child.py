@@ -1,0 +1,222 @@
+"""The process that compiles for a TPU that is not here: the request of `_compile`, and an answer.
+
+libtpu may end the process (it does so on what it did not expect), locks itself and logs as it
+likes: none of that may happen in the user's process.
+"""
+
+import contextlib
+import hashlib
+import importlib
+import os
+import resource
+import sys
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import jax
+import numpy as np
+from jax.experimental import topologies
+from jax.sharding import NamedSharding as JaxNamedSharding
+from jax.sharding import PartitionSpec
+
+from ..._core.dtypes import as_dtype
+from ..._core.program import Program, load
+from ..._core.sharding import NamedSharding
+from ..._errors import PyReactantError
+from ..._system.child_main import Request, Stop, serve
+from .._request import static_of
+
+# Compile a request for a slice that is not here; the only module of `tpu` that imports jax.
+#
+# It runs in the process of `_compile_child` alone.
+
+
+class FailedError(Exception):
+    """What went wrong, in which step."""
+
+    def __init__(self, step: str, error: BaseException) -> None:
+        super().__init__(str(error))
+        self.step, self.error = step, error
+
+
+def compile_request(request: Request, stop: Stop) -> dict[str, Any] | None:
+    """What the compiler says of a request; None where the parent needs no more.
+
+    Raises:
+        FailedError: A step failed.
+    """
+    # As the JAX runtime does (`_jax_setup.configure`), so that the same program is compiled.
+    if "JAX_ENABLE_X64" not in os.environ:
+        jax.config.update("jax_enable_x64", True)
+    devices = _step("topology", _devices, request["topology"])
+    if request["kind"] == "stablehlo":
+        start = time.perf_counter()
+        module = _step("parse", _parse, request["text"])
+        executable = _step("compile", _compile_module, module, devices)
+        outputs: list[dict[str, Any]] = []
+        text, memory = executable.hlo_modules()[0].to_string(), executable.get_compiled_memory_stats
+    else:
+        lowered = _step("lower", _lower, request, devices)
+        if request["ask"]:
+            digest = hashlib.sha256(lowered.as_text().encode()).hexdigest()
+            if stop(digest):
+                return None
+        start = time.perf_counter()
+        executable = _step("compile", lowered.compile)
+        outputs = _outputs(lowered, executable)
+        text, memory = executable.as_text(), executable.memory_analysis
+    return {
+        "hlo": text,
+        "bytes": _bytes(memory()),
+        "cost": _cost(executable.cost_analysis()),
+        "outputs": outputs,
+        "compile_seconds": time.perf_counter() - start,
+    }
+
+
+def _step(name: str, function: Callable[..., Any], *args: Any) -> Any:
+    try:
+        return function(*args)
+    except Exception as error:
+        raise FailedError(name, error) from error
+
+
+def _devices(options: Mapping[str, Any]) -> list[Any]:
+    """The absent devices, in the order in which `pyreactant.devices()` would have them."""
+    found = topologies.get_topology_desc(platform="tpu", **options).devices
+    return sorted(found, key=lambda device: (device.process_index, device.id))
+
+
+def _lower(request: Request, devices: list[Any]) -> Any:
+    def to_jax(data: Mapping[str, Any]) -> JaxNamedSharding:
+        sharding = NamedSharding.from_dict(data)
+        mesh = sharding.mesh
+        grid = np.array([devices[i] for i in mesh.device_ids], dtype=object).reshape(mesh.shape)
+        return JaxNamedSharding(
+            jax.sharding.Mesh(grid, mesh.axis_names), PartitionSpec(*sharding.spec)
+        )
+
+    args = [
+        jax.ShapeDtypeStruct(
+            tuple(a["shape"]), as_dtype(a["dtype"]), sharding=to_jax(a["sharding"])
+        )
+        for a in request["arguments"]
+    ]
+    outs = tuple(to_jax(out) for out in request["out_shardings"] or ())
+    shardings = None if not outs else outs if request["several"] else outs[0]
+    function = load(Program(**request["program"]), "jax")
+    jitted = jax.jit(partial(function, **static_of(request)), out_shardings=shardings)
+    precision = request["precision"]
+    with contextlib.nullcontext() if precision is None else jax.default_matmul_precision(precision):
+        return jitted.lower(*args)
+
+
+def _parse(text: str) -> Any:
+    from jax._src.interpreters import mlir
+    from jaxlib.mlir import ir
+
+    context = mlir.make_ir_context()
+    context.allow_unregistered_dialects = True  # Reactant leaves attributes of its own
+    with context:
+        return ir.Module.parse(text)
+
+
+def _compile_module(module: Any, devices: list[Any]) -> Any:
+    """Compile what JAX did not make: a private interface, seen in jax 0.10.2 and 0.12.0.1."""
+    lib: Any = importlib.import_module("jax._src.lib")
+    _jax, xla_client = lib._jax, lib.xla_client
+
+    ids = np.array([[device.id for device in devices]])
+    options = xla_client.CompileOptions()
+    options.num_replicas, options.num_partitions = ids.shape
+    build = options.executable_build_options
+    build.num_replicas, build.num_partitions = ids.shape
+    build.use_spmd_partitioning = True
+    build.use_shardy_partitioner = "sdy.mesh" in str(module)
+    build.device_assignment = xla_client.DeviceAssignment.create(ids)
+    device_list = _jax.DeviceList(tuple(devices))
+    return devices[0].client.compile(module, device_list, options)
+
+
+def _bytes(memory: Any) -> dict[str, int]:
+    kinds = {
+        "arguments": "argument",
+        "outputs": "output",
+        "temporaries": "temp",
+        "code": "generated_code",
+        "alias": "alias",
+    }
+    return {ours: getattr(memory, f"{theirs}_size_in_bytes") for ours, theirs in kinds.items()}
+
+
+def _cost(analysis: Any) -> dict[str, float]:
+    found = (analysis[0] if isinstance(analysis, list) else analysis) or {}
+    return {k: found[k] for k in ("flops", "bytes accessed", "optimal_seconds") if k in found}
+
+
+def _outputs(lowered: Any, compiled: Any) -> list[dict[str, Any]]:
+    infos = jax.tree.leaves(lowered.out_info)
+    shardings = jax.tree.leaves(compiled.output_shardings)
+    return [
+        {"shape": list(info.shape), "dtype": np.dtype(info.dtype).name, "spec": _spec(sharding)}
+        for info, sharding in zip(infos, shardings, strict=True)
+    ]
+
+
+def _spec(sharding: Any) -> list[Any] | None:
+    """None where no mesh axes describe what the compiler chose."""
+    if not isinstance(sharding, JaxNamedSharding):
+        return None
+    return [list(entry) if isinstance(entry, tuple) else entry for entry in sharding.spec]
+
+
+def _answer(request: Request, stop: Stop) -> dict[str, Any]:
+    start = time.perf_counter()
+    try:
+        answer = compile_request(request, stop)
+        return {"answer": answer and {**answer, "compiler_bytes": _peak_bytes()}}
+    except FailedError as failed:
+        error = failed.error
+        return {
+            "failed": failed.step,
+            "type": type(error).__name__,
+            "message": str(error),
+            "ours": isinstance(error, PyReactantError),
+            "dynamic": _is_dynamic(error),
+            "where": _where(error),
+            "seconds": time.perf_counter() - start,
+            "compiler_bytes": _peak_bytes(),
+        }
+
+
+def _peak_bytes() -> int:
+    """The most memory that this process had; Linux and macOS count in other units."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
+
+
+def _is_dynamic(error: BaseException) -> bool:
+    """Whether a shape would depend on values."""
+    kinds = (
+        "ConcretizationTypeError",
+        "NonConcreteBooleanIndexError",
+        "TracerIntegerConversionError",
+    )
+    return any(kind.__name__ in kinds for kind in type(error).__mro__)
+
+
+def _where(error: BaseException) -> str:
+    """The last line of the user's own code on the way to the error."""
+    own = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if not any(f"{os.sep}{name}{os.sep}" in frame.filename for name in ("jax", "pyreactant"))
+    ]
+    return f"{own[-1].filename}:{own[-1].lineno}" if own else ""
+
+
+if __name__ == "__main__":
+    serve(_answer)

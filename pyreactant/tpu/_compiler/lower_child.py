@@ -1,0 +1,47 @@
+"""The process that lowers with Reactant, which never shares one with JAX; see `_lower`."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..._core.array import Aval
+from ..._core.backend import StartOptions
+from ..._core.dtypes import as_dtype
+from ..._core.program import Program
+from ..._core.sharding import NamedSharding
+from ..._errors import PyReactantError
+from ..._runtimes.reactant.backend import ReactantBackend
+from ..._system.child_main import Request, Stop, serve
+from ...process_group import ProcessGroup
+from .._request import static_of
+
+
+def _answer(request: Request, _: Stop) -> dict[str, Any]:
+    try:
+        runtime = ReactantBackend()
+        # Its devices are the CPU's: what is lowered names partitions, not devices.
+        options = StartOptions(platform="cpu", num_cpu_devices=request["devices"])
+        runtime.start(ProcessGroup(), options)
+        text = runtime.lower(
+            Program(**request["program"]),
+            [_aval(argument) for argument in request["arguments"]],
+            _shardings(request["out_shardings"], request["several"]),
+            request["precision"],
+            static_of(request),
+        )
+        return {"text": text, "versions": runtime.versions()}
+    except PyReactantError as error:
+        return {"failed": type(error).__name__, "message": str(error)}
+
+
+def _aval(plain: Any) -> Aval:
+    sharding = NamedSharding.from_dict(plain["sharding"])
+    return Aval(tuple(plain["shape"]), as_dtype(plain["dtype"]), sharding)
+
+
+def _shardings(plain: Sequence[Any], several: bool) -> Any:
+    found = tuple(NamedSharding.from_dict(one) for one in plain)
+    return found if several else found[0] if found else None
+
+
+if __name__ == "__main__":
+    serve(_answer)

@@ -1,0 +1,1 @@
+"""Read StableHLO and optimised HLO."""

@@ -1,0 +1,134 @@
+"""Which devices a collective joins: HLO's three ways to write replica groups, and mesh axes.
+
+The forms are those of XLA's ``replica_group.cc`` and ``mesh_and_axis.cc``, as libtpu 0.0.42 and
+0.0.50 print them:
+
+- a list, ``{{0,1},{2,3}}``; ``{}`` is one group of all;
+- an iota, ``[4,2]<=[2,4]T(1,0)``: count to 8, shape it (2, 4), transpose by (1, 0), cut the
+  result into 4 groups of 2;
+- a mesh, ``mesh['x'=4,'y'=2] {'y'}``: the groups that differ in those axes alone, where
+  ``'x':(2)2`` is the part of size 2 of axis x that 2 stands before.
+"""
+
+import itertools
+import math
+import re
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..._errors import RequirementError
+
+Groups = tuple[tuple[int, ...], ...]
+"""Partition ids; for an SPMD program the positions of its devices in row-major mesh order."""
+
+_IOTA = re.compile(r"\[([\d,]+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?")
+_MESH = re.compile(r"mesh\[([^\]]*)\](?:, device_ids=\(([^{]*)\))? \{([^}]*)\}")
+_AXIS = re.compile(r"'?([^':=,]+)'?(?:=(\d+))?(?::\((\d+)\)(\d+))?")
+
+
+def parse_groups(text: str, num_partitions: int) -> Groups:
+    """The groups that an attribute's text says.
+
+    Args:
+        text: What follows ``replica_groups=``; more may follow it.
+        num_partitions: Of the program: what ``{}`` means.
+
+    Raises:
+        RequirementError: It has none of the three forms.
+    """
+    if text.startswith("{}"):
+        return (tuple(range(num_partitions)),)
+    if text.startswith("{{"):
+        return _lists(text[1 : text.index("}}") + 1])
+    if found := _IOTA.match(text):
+        return _tuples(_iota(*found.groups()))
+    if found := _MESH.match(text):
+        return _mesh_groups(*found.groups())
+    raise RequirementError(
+        f"libtpu wrote replica groups in a form that this pyreactant does not know: {text[:80]!r}; "
+        "please report it with the file that --hlo writes"
+    )
+
+
+def parse_pairs(text: str) -> Groups:
+    """The (source, target) pairs that follow ``source_target_pairs=``."""
+    return _lists(text[1 : text.index("}}") + 1]) if text.startswith("{{") else ()
+
+
+def _lists(text: str) -> Groups:
+    return tuple(_numbers(group) for group in re.findall(r"\{([\d,]*)\}", text))
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in text.split(",") if number)
+
+
+def _tuples(grid: np.ndarray) -> Groups:
+    return tuple(tuple(int(i) for i in row) for row in grid)
+
+
+def _iota(groups: str, reshape: str, transpose: str | None) -> np.ndarray:
+    sizes = _numbers(reshape)
+    ids = np.arange(math.prod(sizes)).reshape(sizes)
+    if transpose is not None:
+        ids = ids.transpose(_numbers(transpose))
+    return ids.reshape(_numbers(groups))
+
+
+def _mesh_groups(axes: str, device_ids: str | None, grouped: str) -> Groups:
+    names, sizes = [], []
+    for name, size, _, _ in _AXIS.findall(axes):
+        names.append(name)
+        sizes.append(int(size))
+    ids = np.arange(math.prod(sizes)) if device_ids is None else _device_ids(device_ids)
+    # Every axis is cut into the parts that the groups name and the rest, so that each part is a
+    # dimension of its own.
+    shape: list[int] = []
+    part_of: dict[tuple[str, int], int] = {}
+    wanted = [(n, int(pre or 1), int(s or 0)) for n, _, pre, s in _AXIS.findall(grouped)]
+    for name, size in zip(names, sizes, strict=True):
+        edges = {1, size}
+        for other, before, part in wanted:
+            if other == name:
+                edges |= {before, before * (part or size)}
+        ordered = sorted(edges)
+        for low, high in itertools.pairwise(ordered):
+            part_of[name, low] = len(shape)
+            shape.append(high // low)
+    inside = [part_of[name, before] for name, before, _ in wanted if (name, before) in part_of]
+    outside = [d for d in range(len(shape)) if d not in inside]
+    group = math.prod(shape[d] for d in inside)
+    grid = ids.reshape(shape or [1]).transpose([*outside, *inside] or [0])
+    return _tuples(grid.reshape(-1, group))
+
+
+def _device_ids(text: str) -> np.ndarray:
+    if found := re.fullmatch(r"\[([\d,]+)\](?:T\(([\d,]+)\))?", text):
+        return _iota(str(math.prod(_numbers(found[1]))), found[1], found[2])
+    return np.array(_numbers(text))
+
+
+def axes_of(
+    groups: Groups, coordinates: np.ndarray, axis_names: Sequence[str]
+) -> tuple[tuple[str, ...], bool]:
+    """The mesh axes along which the members of each group differ, and whether fully.
+
+    Args:
+        groups: Of partition ids.
+        coordinates: Shape (partitions, axes): where in the mesh each partition is.
+        axis_names: Of the mesh.
+
+    Returns:
+        The axes' names, and whether the groups are all devices that differ in those axes alone;
+        False where they are parts of such groups, as half of an axis.
+    """
+    varying = np.zeros(len(axis_names), bool)
+    for group in groups:
+        here = coordinates[list(group)]
+        varying |= (here != here[:1]).any(axis=0)
+    whole: dict[tuple[int, ...], set[int]] = {}
+    for partition, row in enumerate(coordinates[:, ~varying]):
+        whole.setdefault(tuple(row), set()).add(partition)
+    same = {frozenset(g) for g in groups} == {frozenset(g) for g in whole.values()}
+    return tuple(n for n, v in zip(axis_names, varying, strict=True) if v), same

@@ -1,0 +1,1 @@
+"""Rank meshes and partition specs for a program."""

@@ -1,0 +1,283 @@
+"""Which meshes and specs a product could have, and the few of them that are worth compiling."""
+
+import functools
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from ..._core.mesh import Mesh
+from ..._core.sharding import Axes
+from .._topology import Topology
+from .layout import SLICE_AXIS, Found, Layout, Role, Spec, specs_of
+from .links import Loads, along_network, loads_of
+from .machine import Machine
+from .model import NONE, Product, costs, divisible, every_layout, regular
+
+
+def factorisations(number: int, parts: int, least: int = 2) -> Iterator[tuple[int, ...]]:
+    """Ways to write a number as a product of at most `parts` factors, in ascending order."""
+    if number >= least or number == 1:
+        yield (number,)
+    if parts > 1:
+        for factor in range(least, math.isqrt(number) + 1):
+            if number % factor == 0:
+                for rest in factorisations(number // factor, parts - 1, factor):
+                    yield (factor, *rest)
+
+
+def promising(seconds: np.ndarray, memory: np.ndarray, keep: int) -> list[int]:
+    """Indices, fastest first: what nothing else beats in both, then the fastest of the rest.
+
+    What has no finite time or memory is left out, and of equals all but one. The first half are
+    the fastest of those that nothing beats, then the smallest of them, then those that only the
+    ones before beat.
+    """
+    points = {
+        (float(f"{seconds[i]:.6g}"), float(f"{memory[i]:.6g}")): int(i)
+        for i in reversed(range(len(seconds)))
+        if np.isfinite(seconds[i] + memory[i])
+    }
+    order = [points[point] for point in sorted(points)]
+    chosen: set[int] = set()
+    left = order
+    while left and len(chosen) < keep:
+        front, least = [], math.inf
+        for index in left:
+            if memory[index] < least:
+                front.append(index)
+                least = memory[index]
+        room = keep - len(chosen)
+        fastest = front[: room - room // 2]
+        chosen |= {*fastest, *front[len(fastest) :][::-1][: room - len(fastest)]}
+        left = [index for index in left if index not in set(front)]
+    return [index for index in order if index in chosen]
+
+
+_NAMES = "xyz"
+_THREE_AXES = 512
+"""Devices up to which meshes have three axes: beyond, there are too many to go through."""
+
+
+def product_layouts(product: Product, machine: Machine, keep: int) -> Found:
+    """The best layouts of a product.
+
+    All meshes of up to three axes (two within each of several slices, and one over the slices) are
+    combined with all specs of x, y and the product that divide the sizes. What cannot fit goes
+    first; of the rest stay those that no other one beats in time and memory, and the fastest.
+
+    Args:
+        product: What is multiplied.
+        machine: On what.
+        keep: How many.
+    """
+    considered = too_large = 0
+    best: dict[object, tuple[tuple[int, ...], tuple[Role, ...], float, float]] = {}
+    outer = () if machine.num_slices == 1 else (machine.num_slices,)
+    inside = (3 if machine.devices <= _THREE_AXES else 2) - len(outer)
+    for inner in sorted(factorisations(machine.devices, inside), key=len):  # few axes first
+        sizes = (*outer, *inner)
+        cut = every_layout(len(sizes))
+        fits = divisible(product, sizes, cut)
+        if inner == (1,):  # an axis of one device cuts nothing
+            fits &= ~np.any([array[-1] for array in cut.values()], axis=0)
+        cut = {name: array[:, fits] for name, array in cut.items()}
+        considered += cut["x"].shape[1]
+        found = costs(product, sizes, cut, machine.speeds(len(sizes)))
+        held = (
+            found.memory
+            if machine.memory_bytes is None
+            else np.where(found.memory > machine.memory_bytes, np.inf, found.memory)
+        )
+        too_large += int(np.isinf(held).sum())
+        held = np.where(regular(cut), held, np.inf)
+        for index in promising(found.seconds, held, 4 * keep):
+            roles = tuple(
+                (
+                    int(cut["x"][a, index]),
+                    int(cut["y"][a, index]),
+                    int(cut["c"][a, index]),
+                    int(found.loops[a, index]),
+                )
+                for a in range(len(sizes))
+            )
+            key = _same(sizes, roles, len(outer))
+            entry = sizes, roles, float(found.seconds[index]), float(held[index])
+            if key not in best or entry[2] < best[key][2]:
+                best[key] = entry
+    entries = list(best.values())
+    chosen = promising(
+        np.array([e[2] for e in entries]), np.array([e[3] for e in entries]), 2 * keep
+    )
+    layouts = [_best_order(product, machine, *entries[i][:2]) for i in chosen]
+    order = promising(
+        np.array([one.seconds for one in layouts]),
+        np.array([one.memory_bytes for one in layouts]),
+        keep,
+    )
+    return Found(tuple(layouts[i] for i in order), considered, too_large)
+
+
+def _same(sizes: tuple[int, ...], roles: tuple[Role, ...], outer: int) -> object:
+    """Equal for layouts that differ only in the names, order and number of their axes."""
+    merged: dict[Role, int] = {}
+    for size, role in zip(sizes[outer:], roles[outer:], strict=True):
+        merged[role] = merged.get(role, 1) * size
+    return roles[:outer], frozenset(merged.items())
+
+
+def _best_order(
+    product: Product, machine: Machine, sizes: tuple[int, ...], roles: tuple[Role, ...]
+) -> Layout:
+    """The axes in the order, and the devices in the one, in which the links are least busy."""
+    outer = 0 if machine.num_slices == 1 else 1
+    candidates = []
+    natural = sorted(range(outer, len(sizes)), key=lambda axis: (roles[axis][0] or 3, axis))
+    for order in itertools.permutations(natural):  # axes that cut rows of x first
+        axes = (*range(outer), *order)
+        ordered = tuple(sizes[a] for a in axes)
+        candidates += [
+            _layout(product, machine, mesh, tuple(roles[a] for a in axes))
+            for mesh in _product_meshes(machine.topology, ordered, outer)
+        ]
+        if not candidates[0].received_bytes:
+            break
+    # Python's min keeps the first of equals: the plain order of devices comes first.
+    return min(candidates, key=lambda one: round(one.seconds, 12))
+
+
+@functools.lru_cache(maxsize=256)
+def _product_meshes(
+    topology: Topology | None, sizes: tuple[int, ...], outer: int
+) -> tuple[Mesh, ...]:
+    names = ((SLICE_AXIS,) * outer + tuple(_NAMES))[: len(sizes)]
+    meshes = [Mesh(sizes, names)]
+    if topology is not None and len(sizes) > outer + 1:
+        deep = len(topology.shape)
+        for order in (tuple(reversed(range(deep))), tuple(range(deep))):
+            ids = along_network(topology, order)
+            if ids != list(range(len(ids))):
+                meshes.append(Mesh(sizes, names, ids))
+    return tuple(meshes)
+
+
+@functools.lru_cache(maxsize=256)
+def _loads(topology: Topology, mesh: Mesh) -> Loads:
+    return loads_of(topology, mesh)
+
+
+def _layout(product: Product, machine: Machine, mesh: Mesh, roles: Sequence[Role]) -> Layout:
+    cut = {name: np.array([[role[i]] for role in roles]) for i, name in enumerate("xyc")}
+    speeds = machine.speeds(len(roles))
+    found = costs(product, mesh.shape, cut, speeds)
+    received = [float(amount) for amount in found.received[:, 0]]
+    outer = 0 if machine.num_slices == 1 else 1
+    inside = sum(received[outer:]) / machine.exchange_bandwidth
+    if machine.topology is not None:
+        busy = [0.0] * outer + received[outer:]
+        inside = max(inside, _loads(machine.topology, mesh).seconds(busy, machine.link_bandwidth))
+    x, y, c = specs_of(mesh, roles)
+    return Layout(
+        mesh,
+        (x, y),
+        c,
+        float(found.memory[0]),
+        sum(received),
+        float(found.local[0]),
+        inside,
+        sum(received[:outer]) / machine.slice_bandwidth,
+    )
+
+
+def layout_of(
+    product: Product, machine: Machine, mesh: Mesh, specs: tuple[Spec, Spec], out_spec: Spec
+) -> Layout:
+    """What the closed forms say of a layout that was chosen elsewhere."""
+    roles = []
+    for axis in mesh.axis_names:
+        x, y, c = (
+            next((d for d, entry in enumerate(spec, 1) if axis in _axes(entry)), 0)
+            for spec in (*specs, out_spec)
+        )
+        roles.append((x, y, c, NONE))
+    found = _layout(product, machine, mesh, roles)
+    return Layout(
+        mesh,
+        specs,
+        out_spec,
+        found.memory_bytes,
+        found.received_bytes,
+        found.local_seconds,
+        found.link_seconds,
+        found.slice_seconds,
+    )
+
+
+def _axes(entry: Axes) -> tuple[str, ...]:
+    return () if entry is None else (entry,) if isinstance(entry, str) else entry
+
+
+# Which meshes and specs another program than a product could have: by its arguments alone.
+#
+# No closed form is known for what a function computes and sends, so the only bounds are those of
+# memory: the blocks of the arguments must be there, and be read once. The compiler says the rest.
+
+Shape = tuple[int, ...]
+_LIMIT = 20_000
+"""Combinations of specs that are looked at on one mesh."""
+
+
+def program_layouts(shapes: tuple[Shape, ...], itemsize: int, machine: Machine, keep: int) -> Found:
+    """Layouts of a program's arguments, those with the smallest blocks first.
+
+    Args:
+        shapes: Of the arguments.
+        itemsize: Bytes of an element.
+        machine: On what.
+        keep: How many.
+    """
+    found = []
+    for mesh in _program_meshes(machine):
+        choices = [list(_specs(mesh, shape)) for shape in shapes]
+        for specs in itertools.islice(itertools.product(*choices), _LIMIT):
+            size = itemsize * sum(
+                math.prod(shape) / _cut(mesh, spec)
+                for shape, spec in zip(shapes, specs, strict=True)
+            )
+            seconds = size / machine.memory_bandwidth
+            found.append(Layout(mesh, specs, None, size, None, seconds))
+    memory = np.array([one.memory_bytes for one in found])
+    limit = math.inf if machine.memory_bytes is None else machine.memory_bytes
+    held = np.where(memory > limit, np.inf, memory)
+    chosen = promising(np.array([one.local_seconds for one in found]), held, keep)
+    return Found(tuple(found[i] for i in chosen), len(found), int(np.isinf(held).sum()))
+
+
+def _program_meshes(machine: Machine) -> Iterator[Mesh]:
+    outer = () if machine.num_slices == 1 else (machine.num_slices,)
+    names = (SLICE_AXIS,) * len(outer)
+    for inner in sorted(factorisations(machine.devices, 2), key=len):
+        for order in sorted(set(itertools.permutations(inner))):
+            yield Mesh((*outer, *order), (*names, *"xy"[: len(order)]))
+
+
+def _specs(mesh: Mesh, shape: Shape) -> Iterator[Spec]:
+    """Ways to cut an array with each axis along one dimension, or none; most cut first."""
+    places = [*range(len(shape)), None]
+    for choice in itertools.product(places, repeat=len(mesh.axis_names)):
+        entries = tuple(
+            tuple(a for a, where in zip(mesh.axis_names, choice, strict=True) if where == dimension)
+            for dimension in range(len(shape))
+        )
+        spec = tuple(e if len(e) > 1 else e[0] if e else None for e in entries)
+        cuts = [math.prod(mesh.axis_size(axis) for axis in e) for e in entries]
+        if all(side % cut == 0 for side, cut in zip(shape, cuts, strict=True)):
+            yield spec
+
+
+def _cut(mesh: Mesh, spec: Spec) -> int:
+    axes = itertools.chain.from_iterable(
+        () if e is None else (e,) if isinstance(e, str) else e for e in spec
+    )
+    return math.prod(mesh.axis_size(axis) for axis in axes)

@@ -1,0 +1,333 @@
+"""What the compiler says of a layout."""
+
+import json
+import os
+import queue
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from ..._core.array import Aval
+from ..._core.dtypes import as_dtype
+from ..._core.mesh import Mesh
+from ..._core.program import Program
+from ..._core.sharding import NamedSharding
+from ..._errors import PyReactantError, RequirementError
+from .._hlo.collective import Collective
+from .._preflight.preflight import preflight
+from .._preflight.report import Preflight
+from .layout import Layout
+from .links import loads_of
+from .machine import Machine
+from .report import Candidate
+
+
+def compiled(
+    layout: Layout,
+    machine: Machine,
+    program: Program | str,
+    shapes: tuple[tuple[int, ...], ...],
+    dtype: str,
+    precision: str | None,
+    *,
+    cache: bool,
+    timeout: float,
+    reference: bool = False,
+) -> Candidate:
+    """Compile a layout for its slice, in a child process, and say what that told.
+
+    Raises:
+        RequirementError: There is no compiler; every other error makes a candidate without a time.
+    """
+    assert machine.topology is not None
+    common: dict[str, Any] = {
+        "topology": machine.topology,
+        "precision": precision,
+        "cache": cache,
+        "timeout": timeout,
+        "alternatives": False,
+    }
+    try:
+        if program == "matmul":
+            (m, k), (_, n) = shapes
+            report = preflight(
+                size=(m, k, n),
+                dtype=dtype,
+                mesh=layout.mesh,
+                spec=layout.specs[0],
+                y_spec=layout.specs[1],
+                out_spec=layout.out_spec,
+                **common,
+            )
+        else:
+            arguments = [
+                Aval(shape, as_dtype(dtype), NamedSharding(layout.mesh, spec))
+                for shape, spec in zip(shapes, layout.specs, strict=True)
+            ]
+            report = preflight(program, *arguments, **common)
+    except RequirementError:
+        raise
+    except PyReactantError as error:
+        return Candidate(layout=layout, trouble=str(error), fits=False, reference=reference)
+    return _candidate(layout, machine, report, reference)
+
+
+def _candidate(layout: Layout, machine: Machine, report: Preflight, reference: bool) -> Candidate:
+    memory = report.bytes_per_device
+    if not report.fits or memory is None or report.roofline is None:
+        return Candidate(
+            layout=layout,
+            fits=False,
+            trouble=report.refusal.partition("\n")[0],
+            bytes_per_device=None if memory is None else memory.total,
+            reference=reference,
+        )
+    links = link_seconds(report.collectives, layout.mesh, machine)
+    return Candidate(
+        layout=layout,
+        seconds=max(report.seconds or 0.0, report.roofline.seconds, links),
+        xla_seconds=report.seconds,
+        link_seconds=links,
+        sent_bytes=float(sum(c.wire_bytes * (c.times or 1) for c in report.collectives)),
+        bytes_per_device=memory.total,
+        reference=reference,
+    )
+
+
+def link_seconds(collectives: tuple[Collective, ...], mesh: Mesh, machine: Machine) -> float:
+    """Until the busiest link of the slice has carried what a compiled program sends.
+
+    What goes along several axes, or along axes that are not known, is shared out evenly to them.
+    """
+    assert machine.topology is not None
+    amounts: dict[str, float] = dict.fromkeys(mesh.axis_names, 0.0)
+    for one in collectives:
+        if not one.across_slices:
+            axes = one.axes or mesh.axis_names
+            for axis in axes:
+                amounts[axis] += one.wire_bytes * (one.times or 1) / len(axes)
+    if not any(amounts.values()):
+        return 0.0
+    return loads_of(machine.topology, mesh).seconds(_ordered(amounts, mesh), machine.link_bandwidth)
+
+
+def _ordered(amounts: Mapping[str, float], mesh: Mesh) -> list[float]:
+    return [amounts[axis] for axis in mesh.axis_names]
+
+
+_LINES = 20
+_running: set["subprocess.Popen[str]"] = set()
+
+
+def measured(
+    layout: Layout,
+    machine: Machine,
+    shapes: tuple[tuple[int, ...], ...],
+    dtype: str,
+    precision: str | None,
+    *,
+    timeout: float,
+    reference: bool = False,
+) -> Candidate:
+    """Multiply once with a layout, in a process of its own, and take the median of five calls.
+
+    The product is checked, as `pyreactant matmul` does: a wrong one has no time.
+
+    Raises:
+        RequirementError: The platform, or so many devices, are not here.
+    """
+    candidate = Candidate(
+        layout=layout,
+        bytes_per_device=layout.memory_bytes,
+        sent_bytes=layout.received_bytes,
+        reference=reference,
+    )
+    (m, k), (_, n) = shapes
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder, "report.json")
+        argv = [
+            sys.executable,
+            "-m",
+            "pyreactant",
+            "matmul",
+            "--m",
+            f"{m}",
+            "--k",
+            f"{k}",
+            "--n",
+            f"{n}",
+            "--dtype",
+            dtype,
+            "--platform",
+            machine.platform,
+            "--report",
+            str(report),
+            *candidate.flags(),
+        ]
+        argv += ["--cpu-devices", f"{machine.devices}"] if machine.platform == "cpu" else []
+        argv += ["--precision", precision] if precision else []
+        try:
+            ran = _run(argv, timeout)
+        except subprocess.TimeoutExpired:
+            return _failed(candidate, f"not done after {timeout:g} s")
+        if ran.returncode == RequirementError.exit_code:
+            raise RequirementError(_last(ran.stderr).removeprefix("error: "))
+        if ran.returncode != 0 or not report.exists():
+            return _failed(candidate, _last(ran.stderr) or f"exit code {ran.returncode}")
+        seconds = json.loads(report.read_text())["seconds"]
+    return Candidate(
+        layout=layout,
+        seconds=statistics.median(seconds),
+        bytes_per_device=layout.memory_bytes,
+        sent_bytes=layout.received_bytes,
+        reference=reference,
+    )
+
+
+def _run(argv: list[str], timeout: float) -> "subprocess.CompletedProcess[str]":
+    child = subprocess.Popen(  # noqa: S603 - our own module, by this Python
+        argv,
+        env=_environment(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    _running.add(child)
+    try:
+        _, said = child.communicate(timeout=timeout)
+    finally:
+        child.kill()
+        child.wait()
+        _running.discard(child)
+    return subprocess.CompletedProcess(argv, child.returncode, stderr=said)
+
+
+def end_running() -> None:
+    """Kill what still runs: nobody waits for it any more."""
+    for child in list(_running):
+        child.kill()
+
+
+def _failed(candidate: Candidate, why: str) -> Candidate:
+    return Candidate(
+        layout=candidate.layout, fits=False, trouble=why, reference=candidate.reference
+    )
+
+
+def _last(text: str) -> str:
+    """What a command said last: its error, without what the runtime printed before it."""
+    lines = text.splitlines()[-_LINES:]
+    errors = [i for i, line in enumerate(lines) if line.startswith("error: ")]
+    return "\n".join(lines[errors[-1] :] if errors else lines)
+
+
+def _environment() -> dict[str, str]:
+    """This environment without what would make the child one of several processes of a run."""
+    launchers = ("PYREACTANT_", "SLURM_", "OMPI_", "PMI", "PRTE_")
+    return {k: v for k, v in os.environ.items() if not k.startswith(launchers)}
+
+
+T = TypeVar("T")
+
+_MARGIN = 1.25
+"""Of memory: children differ, and what they have not taken yet is not seen."""
+
+
+@dataclass(slots=True)
+class Pool(Generic[T]):
+    """Jobs on threads; each waits for a child process of its own.
+
+    The first runs alone. What it took at its peak, as the kernel counts it for ended children,
+    then says how many fit beside each other.
+
+    Attributes:
+        workers: How many at once at most; None is one for each processor.
+        available: Bytes that children may take together; None asks the machine.
+        at_once: How many there were at once, at most.
+    """
+
+    workers: int | None = None
+    available: int | None = None
+    at_once: int = 0
+    _results: "queue.SimpleQueue[tuple[int, T | BaseException]]" = field(
+        default_factory=queue.SimpleQueue
+    )
+
+    def run(self, jobs: Sequence[Callable[[], T]]) -> Iterator[tuple[int, T]]:
+        """Results with the number of their job, as they come.
+
+        A job's exception is raised here. Whoever stops asking leaves the running jobs to
+        themselves: their threads are daemons.
+        """
+        available = available_memory() if self.available is None else self.available
+        waiting = list(enumerate(jobs))[::-1]
+        running = 0
+        while waiting or running:
+            while waiting and running < self._most(available):
+                number, job = waiting.pop()
+                threading.Thread(target=self._work, args=(number, job), daemon=True).start()
+                running += 1
+                self.at_once = max(self.at_once, running)
+            number, result = self._results.get()
+            running -= 1
+            if isinstance(result, BaseException):
+                raise result
+            yield number, result
+
+    def _work(self, number: int, job: Callable[[], T]) -> None:
+        try:
+            self._results.put((number, job()))
+        except BaseException as error:
+            self._results.put((number, error))
+
+    def _most(self, available: int | None) -> int:
+        peak = peak_of_children()
+        if not peak or available is None:
+            return 1
+        wanted = self.workers or len(os.sched_getaffinity(0))
+        return max(1, min(wanted, int(available / (_MARGIN * peak))))
+
+
+def peak_of_children() -> int:
+    """Bytes that the largest child process had at its peak, of those that have ended."""
+    return resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
+
+
+def available_memory() -> int | None:
+    """Bytes that can still be taken, by the machine and by this process's cgroup."""
+    found = [_machine(), *_cgroup()]
+    return min((number for number in found if number is not None), default=None)
+
+
+def _machine() -> int | None:
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+    except OSError:
+        return None
+    sizes = [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")]
+    return sizes[0] if sizes else None
+
+
+def _cgroup() -> Iterator[int]:
+    """What limits of cgroups (version 2, and version 1) leave; nothing where there are none."""
+    for limit, used in (
+        ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
+        (
+            "/sys/fs/cgroup/memory/memory.limit_in_bytes",
+            "/sys/fs/cgroup/memory/memory.usage_in_bytes",
+        ),
+    ):
+        try:
+            texts = [Path(path).read_text().strip() for path in (limit, used)]
+        except OSError:
+            continue
+        if all(text.isdigit() for text in texts):
+            yield max(0, int(texts[0]) - int(texts[1]))

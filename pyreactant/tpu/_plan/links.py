@@ -1,0 +1,135 @@
+"""How busy the chips' links are when the devices along a mesh axis exchange blocks in rings.
+
+XLA's estimate does not know where on the network the devices of a mesh axis lie; this does, by
+counting. The devices of each group along an axis form two rings in opposite directions, each with
+half of the data (the all-gather and reduce-scatter that use both directions of every link), in an
+order that visits the chips row by row, back and forth. A block goes from a chip to the next one
+along the dimensions in turn, the short way round where a dimension is closed to a ring. With
+`load` the most blocks over any link in one step, halved for the halved data, all blocks of g - 1
+steps are there after
+
+    seconds = received bytes * load / bytes per second of a link in one direction.
+
+Axes that exchange at the same time share links where their loads add up; so the loads are kept for
+each link.
+"""
+
+import itertools
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ..._core.mesh import Mesh
+from .._topology import Topology
+
+Chip = tuple[int, int, int, int]
+"""Slice, and the place in its network along three dimensions."""
+
+Link = tuple[Chip, int, int]
+"""From a chip along a dimension, up (1) or down (-1)."""
+
+
+def chips_of(found: Topology) -> list[Chip]:
+    """The chip of each device, by its position in `pyreactant.devices()` on the slice.
+
+    Positions go by process, then by JAX's id, which counts the chips of a VM (first dimension
+    fastest) and then the devices of a chip.
+    """
+    sides = (*found.shape, 1, 1)[:3]
+    bounds = found.host_bounds
+    corners = [range(0, side, bound) for side, bound in zip(sides, bounds, strict=True)]
+    chips = []
+    for piece in range(found.num_slices):
+        for z0, y0, x0 in itertools.product(*reversed(corners)):
+            for z, y, x in itertools.product(*(range(bound) for bound in reversed(bounds))):
+                chips += [(piece, x0 + x, y0 + y, z0 + z)] * found.devices_per_chip
+    return chips
+
+
+def along_network(found: Topology, order: Sequence[int]) -> list[int]:
+    """Positions of the devices in the order of their chips' places, not of their VMs.
+
+    Args:
+        found: The slice or slices.
+        order: The dimensions, slowest first, such as (2, 1, 0).
+    """
+    chips = chips_of(found)
+    return sorted(
+        range(len(chips)), key=lambda i: (chips[i][0], *(chips[i][1 + d] for d in order), i)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Loads:
+    """For each mesh axis the share of each link that it takes; () for axes of one device."""
+
+    axes: tuple[Mapping[Link, float], ...]
+
+    def seconds(self, received: Sequence[float], link_bandwidth: float) -> float:
+        """Until the busiest link has carried all; all axes at once.
+
+        Args:
+            received: Bytes that a device receives along each axis.
+            link_bandwidth: Bytes/s of a link in one direction.
+        """
+        total: Counter[Link] = Counter()
+        for amount, loads in zip(received, self.axes, strict=True):
+            if amount:
+                for link, load in loads.items():
+                    total[link] += amount * load  # type: ignore[assignment]
+        return max(total.values(), default=0.0) / link_bandwidth
+
+
+def loads_of(found: Topology, mesh: Mesh) -> Loads:
+    """The loads of each axis of a mesh; what goes between slices takes none of these links."""
+    chips = chips_of(found)
+    places = [chips[position] for position in mesh.device_ids]
+    return Loads(tuple(_axis_load(found, mesh, places, axis) for axis in range(len(mesh.shape))))
+
+
+def _axis_load(
+    found: Topology, mesh: Mesh, places: Sequence[Chip], axis: int
+) -> Mapping[Link, float]:
+    size = mesh.shape[axis]
+    stride = 1
+    for other in mesh.shape[axis + 1 :]:
+        stride *= other
+    busy: Counter[Link] = Counter()
+    for start in range(len(places)):
+        if start // stride % size:
+            continue
+        ring = _back_and_forth([places[start + i * stride] for i in range(size)])
+        for here, after in zip(ring, ring[1:] + ring[:1], strict=True):
+            if here[0] == after[0]:
+                busy.update(_route(found, here, after))
+                busy.update(_route(found, after, here))
+    return {link: count / 2 for link, count in busy.items()}
+
+
+def _back_and_forth(chips: Sequence[Chip]) -> list[Chip]:
+    """Row by row, every second row backwards, so that the next chip is near; likewise layers."""
+    rows = {y: i for i, y in enumerate(sorted({chip[2] for chip in chips}))}
+    layers = {z: i for i, z in enumerate(sorted({chip[3] for chip in chips}))}
+
+    def place(chip: Chip) -> tuple[int, int, int, int]:
+        piece, x, y, z = chip
+        y_turned = -y if layers[z] % 2 else y
+        backwards = (rows[y] + layers[z] * (len(rows) - 1)) % 2
+        return piece, z, y_turned, -x if backwards else x
+
+    return sorted(chips, key=place)
+
+
+def _route(found: Topology, start: Chip, end: Chip) -> list[Link]:
+    links = []
+    here = list(start)
+    rings = (*found.wraparound, False, False)
+    for dimension, side in enumerate(found.shape, 1):
+        way = end[dimension] - here[dimension]
+        if rings[dimension - 1] and abs(way) > side // 2:
+            way -= side if way > 0 else -side
+        step = 1 if way > 0 else -1
+        for _ in range(abs(way)):
+            links.append((tuple(here), dimension, step))
+            here[dimension] = (here[dimension] + step) % side
+    return links  # type: ignore[return-value]

@@ -1,0 +1,82 @@
+"""What a plan is for: a slice that need not be there, or devices that are here."""
+
+import re
+from dataclasses import dataclass
+
+from ..._errors import InvalidArgumentError
+from .._topology import Topology
+from .model import Speeds
+
+# Between slices, where no figure is published: that of v5e, the least of those that are.
+_DCN = 3.125e9
+# Of one CPU device: made up, only their order of magnitude is right. They decide what is tried;
+# what is tried is measured.
+_CPU_FLOPS, _CPU_MEMORY, _CPU_EXCHANGE = 2e10, 5e9, 2e9
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """Devices, and what each of them can do.
+
+    Attributes:
+        devices: Of each slice.
+        num_slices: 1 for devices that are here.
+        memory_bytes: Of a device; None where it is not known.
+        flops: FLOP/s of a device.
+        memory_bandwidth: Bytes/s of a device.
+        exchange_bandwidth: Bytes/s that a device receives at most.
+        slice_bandwidth: Bytes/s that a device receives from other slices.
+        link_bandwidth: Bytes/s of a link in one direction; 0 where links are not known.
+        topology: None for devices that are here.
+        platform: "tpu", or the platform of devices that are here.
+    """
+
+    devices: int
+    num_slices: int
+    memory_bytes: int | None
+    flops: float
+    memory_bandwidth: float
+    exchange_bandwidth: float
+    slice_bandwidth: float
+    link_bandwidth: float
+    topology: Topology | None
+    platform: str = "tpu"
+
+    def speeds(self, num_axes: int) -> Speeds:
+        """Of a mesh whose first axis goes over the slices, where there are several."""
+        inside = (self.exchange_bandwidth,) * num_axes
+        axes = inside if self.num_slices == 1 else (self.slice_bandwidth, *inside[1:])
+        return Speeds(self.flops, self.memory_bandwidth, axes)
+
+
+def slice_machine(found: Topology, dtype: str) -> Machine:
+    """A slice, by its published speeds; see `Topology`."""
+    kind = "float8" if re.match("float8", dtype) else dtype.removeprefix("u")
+    peak = found.peak_flops.get(kind, found.peak_flops["bfloat16"])
+    share = found.devices_per_chip
+    one_way = found.ici_bandwidth / 2
+    return Machine(
+        devices=found.devices // found.num_slices,
+        num_slices=found.num_slices,
+        memory_bytes=found.hbm_bytes,
+        flops=peak / share,
+        memory_bandwidth=found.hbm_bandwidth / share,
+        exchange_bandwidth=one_way / share,
+        slice_bandwidth=(found.dcn_bandwidth or _DCN) / share,
+        link_bandwidth=one_way / found.ici_links,
+        topology=found,
+    )
+
+
+def local_machine(platform: str, devices: int) -> Machine:
+    """Devices that are here and will be measured."""
+    if platform not in ("cpu", "gpu"):
+        raise InvalidArgumentError(
+            f"devices that are here are of platform cpu or gpu, got {platform!r}; give topology= "
+            "(--topology) to plan for a TPU slice"
+        )
+    if not isinstance(devices, int) or devices < 1:
+        raise InvalidArgumentError(f"devices must be a whole number from 1, got {devices!r}")
+    return Machine(
+        devices, 1, None, _CPU_FLOPS, _CPU_MEMORY, _CPU_EXCHANGE, _CPU_EXCHANGE, 0.0, None, platform
+    )

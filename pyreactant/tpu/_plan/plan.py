@@ -1,0 +1,241 @@
+"""plan: which mesh and specs a program should have on a slice, or on devices that are here."""
+
+import dataclasses
+import functools
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ..._core.dtypes import as_dtype
+from ..._core.program import Program
+from ..._core.sharding import NamedSharding
+from ..._errors import InvalidArgumentError
+from ..._matmul.matmul import MATMUL, default_mesh, default_out_spec
+from .._topology import Topology
+from .._topology import topology as find_topology
+from .candidates import layout_of, product_layouts
+from .evaluate import Pool, available_memory, peak_of_children
+from .layout import Found, Layout
+from .machine import Machine, local_machine, slice_machine
+from .model import Product
+from .report import Candidate, Plan, ranked
+
+Progress = Callable[[int, int, Candidate | None], None]
+"""Told how many of how many are done, and the best so far."""
+
+TRIED = 8
+CPU_DEVICES = 8
+
+
+def plan(
+    program: Program | str = "matmul",
+    *,
+    topology: str | Topology | None = None,
+    num_slices: int = 1,
+    size: int | tuple[int, int, int] | None = None,
+    shapes: Sequence[Sequence[int]] = (),
+    dtype: Any = "bfloat16",
+    precision: str | None = None,
+    platform: str | None = None,
+    devices: int | None = None,
+    tried: int = TRIED,
+    workers: int | None = None,
+    cache: bool = True,
+    timeout: float = 600.0,
+    progress: Progress | None = None,
+) -> Plan:
+    """Find the mesh and the specs with which a program takes the least time and memory.
+
+    All meshes over the devices are combined with all specs that divide the sizes. Closed forms of
+    memory and, for a product, of what is computed and sent choose the few that are compiled for
+    the slice (see `preflight`), or run on devices that are here. These are ranked by time, bytes
+    sent and memory. It starts no runtime here: what needs one runs in child processes.
+
+    Args:
+        program: "matmul", a Program, or the name of a JAX function, "package.module:function".
+        topology: A slice that need not be there, as `pyreactant.tpu.topology` takes it; None
+            measures on devices that are here.
+        num_slices: How many of them, joined by the data-center network.
+        size: Of the product: square, or (m, k, n).
+        shapes: Of another program's arguments.
+        dtype: Of the arguments.
+        precision: "default", "high" or "highest"; None is the runtime's own.
+        platform: Of devices that are here: "cpu" or "gpu".
+        devices: How many of those; on the CPU 8 where nothing is said.
+        tried: How many to compile or run.
+        workers: How many to compile at once, at most; fewer where memory is short. None is one
+            for each processor. Runs are one after the other.
+        cache: As for `preflight`.
+        timeout: Seconds for each.
+        progress: Called after each.
+
+    Returns:
+        The plan; with what was done until then after a KeyboardInterrupt.
+
+    Raises:
+        InvalidArgumentError: The arguments do not fit together.
+        RequirementError: There is no compiler for the slice, or no such devices.
+    """
+    if not isinstance(tried, int) or tried < 1:
+        raise InvalidArgumentError(f"tried must be a whole number from 1, got {tried!r}")
+    if program == MATMUL:
+        program = "matmul"
+    element = as_dtype(dtype)
+    machine = _machine(topology, num_slices, platform, devices, element.name)
+    product, given = _sizes(program, size, shapes, element.itemsize)
+    if product is not None:
+        found = product_layouts(product, machine, tried)
+        reference = _reference(product, machine)
+    else:
+        if machine.topology is None:
+            raise InvalidArgumentError(
+                "only matmul is measured on devices that are here; give topology= (--topology)"
+            )
+        from .candidates import program_layouts
+
+        found, reference = program_layouts(given, element.itemsize, machine, tried), None
+    if not found.layouts:
+        raise InvalidArgumentError(_nothing(found, machine, given))
+    evaluate = _evaluator(machine, program, given, element.name, precision, cache, timeout)
+    layouts = [*found.layouts, *([] if reference is None else [reference])]
+    jobs = [functools.partial(evaluate, one, reference=one is reference) for one in layouts]
+    pool: Pool[Candidate] = Pool(1 if machine.topology is None else workers)
+    done, interrupted = _evaluate(pool, jobs, progress)
+    name = program if isinstance(program, str) else program.name
+    return Plan(
+        program=name,
+        shapes=given,
+        dtype=element.name,
+        precision=precision,
+        topology=machine.topology,
+        platform=machine.platform,
+        devices=machine.devices * machine.num_slices,
+        hbm_bytes=machine.memory_bytes,
+        candidates=ranked([one for one in done if not one.reference]),
+        reference=next((one for one in done if one.reference), None),
+        considered=found.considered,
+        too_large=found.too_large,
+        interrupted=interrupted,
+        peak_bytes=peak_of_children() or None,
+        at_once=pool.at_once,
+    )
+
+
+def _evaluate(
+    pool: Pool[Candidate], jobs: Sequence[Callable[[], Candidate]], progress: Progress | None
+) -> tuple[list[Candidate], bool]:
+    done: list[Candidate] = []
+    try:
+        for _, candidate in pool.run(jobs):
+            done.append(candidate)
+            if progress is not None:
+                best = ranked([one for one in done if one.seconds is not None])
+                progress(len(done), len(jobs), best[0] if best else None)
+    except KeyboardInterrupt:
+        measuring = sys.modules.get(f"{__package__}.evaluate")
+        if measuring is not None:
+            measuring.end_running()  # a compiler ends when this process does
+        return done, True
+    return done, False
+
+
+def _machine(
+    topology: str | Topology | None,
+    num_slices: int,
+    platform: str | None,
+    devices: int | None,
+    dtype: str,
+) -> Machine:
+    if (topology is None) == (platform is None):
+        raise InvalidArgumentError(
+            "give topology= (--topology) to plan for a TPU slice, or platform= (--platform) to "
+            "measure on devices that are here, and not both"
+        )
+    if topology is not None:
+        if devices is not None:
+            raise InvalidArgumentError("a slice has the devices that it has: devices= is for here")
+        found = topology if isinstance(topology, Topology) else find_topology(topology, num_slices)
+        return slice_machine(found, dtype)
+    assert platform is not None
+    if platform == "gpu" and devices is None:
+        raise InvalidArgumentError("say how many GPUs are here with devices= (--devices)")
+    machine = local_machine(platform, CPU_DEVICES if devices is None else devices)
+    memory = available_memory() if platform == "cpu" else None
+    each = None if memory is None else memory // machine.devices
+    return dataclasses.replace(machine, memory_bytes=each)
+
+
+def _sizes(
+    program: Program | str, size: Any, shapes: Sequence[Sequence[int]], itemsize: int
+) -> tuple[Product | None, tuple[tuple[int, ...], ...]]:
+    if program == "matmul":
+        if size is None or shapes:
+            raise InvalidArgumentError("matmul needs size= (--size, or --m, --k and --n)")
+        m, k, n = (size, size, size) if isinstance(size, int) else size
+        if min(m, k, n) < 1:
+            raise InvalidArgumentError(f"sizes must be 1 or more, got m={m}, k={k}, n={n}")
+        return Product(m, k, n, itemsize), ((m, k), (k, n))
+    if size is not None or not shapes:
+        raise InvalidArgumentError(
+            "give the shape of each argument of another program than matmul, shapes= (--shape)"
+        )
+    return None, tuple(tuple(int(side) for side in shape) for shape in shapes)
+
+
+def _reference(product: Product, machine: Machine) -> Layout | None:
+    """What `matmul_sharded` does by itself, where it divides the sizes."""
+    mesh = default_mesh(machine.devices * machine.num_slices)
+    specs = (("x", "y"), ("x", "y"))
+    out = default_out_spec(*(NamedSharding(mesh, spec) for spec in specs))
+    rows, columns = mesh.shape
+    if product.m % rows or product.k % (rows * columns) or product.n % columns:
+        return None
+    one = dataclasses.replace(machine, num_slices=1)  # its axes may go within and over slices
+    return layout_of(product, one, mesh, specs, out)
+
+
+def _evaluator(
+    machine: Machine,
+    program: Program | str,
+    shapes: tuple[tuple[int, ...], ...],
+    dtype: str,
+    precision: str | None,
+    cache: bool,
+    timeout: float,
+) -> Callable[..., Candidate]:
+    if machine.topology is None:
+        from .evaluate import measured
+
+        return functools.partial(
+            measured,
+            machine=machine,
+            shapes=shapes,
+            dtype=dtype,
+            precision=precision,
+            timeout=timeout,
+        )
+    from .evaluate import compiled
+
+    return functools.partial(
+        compiled,
+        machine=machine,
+        program=program,
+        shapes=shapes,
+        dtype=dtype,
+        precision=precision,
+        cache=cache,
+        timeout=timeout,
+    )
+
+
+def _nothing(found: Found, machine: Machine, shapes: tuple[tuple[int, ...], ...]) -> str:
+    sizes = " and ".join("x".join(map(str, shape)) for shape in shapes)
+    if not found.considered:
+        return (
+            f"no mesh of {machine.devices * machine.num_slices} devices has specs that divide "
+            f"{sizes}; use sizes with more factors (blocks must be equal: nothing is padded)"
+        )
+    return (
+        f"none of {found.considered} layouts of {sizes} fits: their blocks alone need more than "
+        f"the {(machine.memory_bytes or 0) / 2**30:.2f} GiB of a device; use more devices"
+    )

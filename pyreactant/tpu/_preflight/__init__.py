@@ -1,0 +1,1 @@
+"""Compile a program for an absent slice and report memory and collectives."""

@@ -1,0 +1,165 @@
+"""From the compiler's answer to a Preflight: collectives named, estimates made."""
+
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..._core.array import Aval
+from ..._core.mesh import Mesh
+from ..._core.sharding import NamedSharding
+from ..._core.text import format_spec
+from .._hlo.collective import Collective, name_axes, sent_bytes
+from .._hlo.parse import collectives
+from .._topology import Topology
+from .report import DeviceBytes, Operand, Preflight, Roofline
+
+_PEAKS = {"int8": "int8", "uint8": "int8"}
+
+
+def build(
+    answer: Mapping[str, Any],
+    *,
+    program: str,
+    source: str,
+    topology: Topology,
+    mesh: Mesh | None,
+    positions: Sequence[int],
+    arguments: tuple[Operand, ...],
+    outputs: tuple[Operand, ...],
+    versions: Mapping[str, str],
+    cached: bool,
+    notes: tuple[str, ...] = (),
+) -> Preflight:
+    """A Preflight from a child's answer.
+
+    Args:
+        answer: From `compile_in_child`: "hlo", "bytes", "cost", or "refusal".
+        program, source, topology, mesh, arguments, outputs, versions, cached, notes: As they are.
+        positions: For each of the program's partitions its place in the mesh, row-major.
+    """
+    memory = None if "refusal" in answer else DeviceBytes(**answer["bytes"])
+    cost = answer.get("cost", {})
+    found = _collectives(answer.get("hlo", ""), topology, mesh, positions)
+    flops, accessed = _known(cost, "flops"), _known(cost, "bytes accessed")
+    return Preflight(
+        program=program,
+        source=source,
+        topology=topology,
+        mesh=mesh,
+        arguments=arguments,
+        outputs=outputs,
+        fits=memory is not None,  # the compiler refuses what does not
+        refusal=answer.get("refusal", ""),
+        bytes_per_device=memory,
+        collectives=found,
+        seconds=_known(cost, "optimal_seconds"),
+        flops=flops,
+        bytes_accessed=accessed,
+        roofline=None if memory is None else _roofline(topology, arguments, found, flops, accessed),
+        notes=(*notes, *_notes(found, answer.get("hlo", ""))),
+        versions=versions,
+        compile_seconds=answer["compile_seconds"],
+        compiler_bytes=answer["compiler_bytes"],
+        cached=cached,
+        hlo=answer.get("hlo", ""),
+    )
+
+
+def operands(avals: Sequence[Aval]) -> tuple[Operand, ...]:
+    """Arguments as a report shows them."""
+    return tuple(
+        Operand(
+            a.shape,
+            a.dtype.name,
+            format_spec(a.sharding, len(a.shape)),
+            a.sharding.shard_shape(a.shape),
+        )
+        for a in avals
+    )
+
+
+def outputs_of(answer: Mapping[str, Any], mesh: Mesh) -> tuple[Operand, ...]:
+    """Outputs as the compiler placed them."""
+    return tuple(_output(out, mesh) for out in answer.get("outputs", ()))
+
+
+def _output(out: Mapping[str, Any], mesh: Mesh) -> Operand:
+    shape, spec = tuple(out["shape"]), out["spec"]
+    named = {
+        name
+        for entry in spec or ()
+        for name in ([entry] if isinstance(entry, str) else entry or ())
+    }
+    if spec is None or not named <= set(mesh.axis_names):
+        return Operand(shape, out["dtype"])
+    sharding = NamedSharding(mesh, spec)
+    return Operand(
+        shape, out["dtype"], format_spec(sharding, len(shape)), sharding.shard_shape(shape)
+    )
+
+
+def _known(cost: Mapping[str, float], name: str) -> float | None:
+    """XLA writes a negative number where it does not know."""
+    value = cost.get(name)
+    return None if value is None or value < 0 or not math.isfinite(value) else float(value)
+
+
+def _collectives(
+    hlo: str, topology: Topology, mesh: Mesh | None, positions: Sequence[int]
+) -> tuple[Collective, ...]:
+    per_slice = topology.devices // topology.num_slices
+    if mesh is None:
+        return collectives(hlo, per_slice)
+    # The program of several slices is one for each slice, alike, with partitions of its own.
+    slices = np.array(mesh.device_ids) // per_slice
+    own = [place for place in positions if slices[place] == slices[positions[0]]]
+    grid = np.indices(mesh.shape).reshape(len(mesh.shape), -1).T
+    crossing = _crossing(slices.reshape(mesh.shape), mesh.axis_names)
+    return name_axes(collectives(hlo, len(own)), grid[own], mesh.axis_names, crossing)
+
+
+def _crossing(slices: np.ndarray, axis_names: tuple[str, ...]) -> tuple[str, ...]:
+    """The axes along which the slice changes."""
+    return tuple(name for axis, name in enumerate(axis_names) if np.ptp(slices, axis=axis).any())
+
+
+def _roofline(
+    topology: Topology,
+    arguments: Sequence[Operand],
+    found: Sequence[Collective],
+    flops: float | None,
+    accessed: float | None,
+) -> Roofline:
+    kinds = {_peak(argument.dtype) for argument in arguments}
+    peak = kinds.pop() if len(kinds) == 1 else "bfloat16"
+    if peak not in topology.peak_flops:
+        peak = "bfloat16"
+    per_chip = topology.devices_per_chip
+    ici = sent_bytes(c for c in found if not c.across_slices)
+    dcn = sent_bytes(c for c in found if c.across_slices)
+    # A chip sends with half of the published figure and receives with the other half.
+    one_way = topology.ici_bandwidth / 2
+    between = topology.dcn_bandwidth
+    return Roofline(
+        compute=None if flops is None else flops * per_chip / topology.peak_flops[peak],
+        hbm=None if accessed is None else accessed * per_chip / topology.hbm_bandwidth,
+        ici=ici * per_chip / one_way,
+        dcn=0.0 if not dcn else None if between is None else dcn * per_chip / between,
+        peak=peak,
+    )
+
+
+def _peak(dtype: str) -> str:
+    return "float8" if re.match("float8", dtype) else _PEAKS.get(dtype, "bfloat16")
+
+
+def _notes(found: Sequence[Collective], hlo: str) -> Iterator[str]:
+    if " while(" in hlo:
+        yield "XLA's operations, bytes and estimate take the body of each loop once"
+    if any(c.times is None for c in found):
+        yield "some collectives are in a loop of unknown length; estimates count them once"
+    if any(c.across_slices for c in found):
+        yield "XLA's own estimate leaves out the network between slices"
