@@ -10,8 +10,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pyreactant._errors import FileError
+from pyreactant._julia import toml
 from pyreactant._julia.preferences import REACTANT, edits, find, kept
-from pyreactant._runtimes.reactant.julia import toml
 
 BARE = st.text("abcXYZ09_-", min_size=1, max_size=6)
 CHARACTERS = st.characters(

@@ -232,7 +232,7 @@ def test_what_surrounds_the_child(
     names = (folder / "environment").read_text().splitlines()
     assert not [name for name in names if name.startswith(("PYREACTANT_NUM", "TPU_"))]
     assert (folder / "stdin").read_text() == os.devnull
-    assert lower._environment()["XLA_FLAGS"] == "--xla_other=1"
+    assert lowering._environment()["XLA_FLAGS"] == "--xla_other=1"
 
 
 SLEEPS = "open(os.path.dirname(__file__) + '/pid', 'w').write(str(os.getpid()))\ntime.sleep(60)"
