@@ -1,8 +1,6 @@
 """One sharded product from start to verdict: what `pyreactant matmul` runs and reports."""
 
 import importlib.metadata
-import json
-import os
 import statistics
 import time
 from collections.abc import Callable
@@ -15,10 +13,11 @@ from .._core.dtypes import as_dtype
 from .._core.mesh import Mesh
 from .._core.sharding import NamedSharding
 from .._core.source import ArraySource, RandomSource, Source, open_npy
-from .._errors import FileError, InvalidArgumentError
+from .._errors import InvalidArgumentError
 from .._runtimes.collective import everywhere
 from .._runtimes.operations import from_callback
 from .._runtimes.runtime import current, devices
+from .._system.files import write_json
 from .check import check_product
 from .freivalds import Check
 from .matmul import (
@@ -197,14 +196,7 @@ def write_report(report: MatmulReport, path: Path) -> None:
     Raises:
         FileError: It cannot be written.
     """
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        partial.write_text(json.dumps(report.to_dict(), indent=2, allow_nan=False) + "\n")
-        partial.replace(path)
-    except OSError as error:
-        raise FileError(f"{path}: the report cannot be written ({error.strerror})") from None
-    finally:
-        partial.unlink(missing_ok=True)
+    write_json(report.to_dict(), path)
 
 
 def _operands(request: MatmulRequest) -> tuple[Source, Source, str]:

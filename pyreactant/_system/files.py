@@ -14,36 +14,55 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 _READ_ONLY = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
-def write(path: Path, data: bytes, *, partial: str = "partial") -> None:
-    """Replace a file, keeping its permissions; a link stays, and what it leads to is replaced.
+@contextlib.contextmanager
+def replacing(path: Path, *, partial: str = "", durable: bool = False) -> Iterator[Path]:
+    """A partial file to write, which takes the place of `path` at the end of the block.
 
-    Whoever reads it, and whoever is killed here, has the old file or the new one. The name of
-    the partial file is fixed, so that a kill leaves at most one: callers hold a lock.
+    Readers, and processes that are killed here, see the old file or the new one, never a part.
+
+    Args:
+        path: The file to replace or make.
+        partial: Ending of the partial file's name. A fixed one leaves at most one file behind
+            after a kill, and needs callers that hold a lock. Without one it is this process's.
+        durable: Whether the new file must outlast a power cut.
     """
-    path = path.resolve()
-    beside = path.with_name(f".{path.name}.{partial}")
+    beside = path.with_name(f".{path.name}.{partial or f'{os.getpid()}.partial'}")
     try:
-        descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o666)
-        with os.fdopen(descriptor, "wb") as file:
-            with contextlib.suppress(FileNotFoundError):
-                os.fchmod(file.fileno(), path.stat().st_mode & 0o777)
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
+        yield beside
+        if durable:
+            sync(beside)
         beside.replace(path)
     except BaseException:
         with contextlib.suppress(OSError):
             beside.unlink(missing_ok=True)
         raise
-    sync(path.parent)
+    if durable:
+        with contextlib.suppress(OSError):  # some file systems cannot do it for folders
+            sync(path.parent)
 
 
-def sync(folder: Path) -> None:
-    """Make what was renamed in a folder last over a power cut."""
-    descriptor = os.open(folder, os.O_RDONLY)
+def write(path: Path, data: bytes, *, partial: str = "partial") -> None:
+    """Replace a file and keep its permissions; of a link, replace the file that it leads to.
+
+    Args:
+        path: The file.
+        data: All of its new content.
+        partial: As for `replacing`.
+    """
+    path = path.resolve()
+    with replacing(path, partial=partial, durable=True) as beside:
+        descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o666)
+        with os.fdopen(descriptor, "wb") as file:
+            with contextlib.suppress(FileNotFoundError):
+                os.fchmod(file.fileno(), path.stat().st_mode & 0o777)
+            file.write(data)
+
+
+def sync(path: Path) -> None:
+    """Write a file, or the names in a folder, through to the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
-        with contextlib.suppress(OSError):  # some file systems have no such call for folders
-            os.fsync(descriptor)
+        os.fsync(descriptor)
     finally:
         os.close(descriptor)
 
@@ -68,29 +87,26 @@ def writing(what: Path, advice: str) -> Iterator[None]:
 
 
 def write_json(data: Any, path: Path) -> None:
-    """Write plain data, whole or not at all.
+    """Write plain data as JSON, all of it or nothing.
 
     Raises:
         FileError: It cannot be written.
     """
-    write_text(json.dumps(data, indent=1, allow_nan=False) + "\n", path)
+    write_text(json.dumps(data, indent=2, allow_nan=False) + "\n", path)
 
 
 def write_text(text: str, path: Path) -> None:
-    """Write a file, whole or not at all.
+    """Write a text file in UTF-8, all of it or nothing.
 
     Raises:
         FileError: It cannot be written.
     """
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        # What a program printed may be no valid text.
-        partial.write_text(text, encoding="utf-8", errors="backslashreplace")
-        partial.replace(path)
+        with replacing(path) as partial:
+            # Output of a program may hold lone surrogates, which UTF-8 cannot encode.
+            partial.write_text(text, encoding="utf-8", errors="backslashreplace")
     except OSError as error:
         raise FileError(f"{path}: cannot be written ({error.strerror})") from None
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def read_json(path: Path, what: str) -> dict[str, Any]:

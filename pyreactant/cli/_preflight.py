@@ -230,13 +230,8 @@ def _print(reports: "list[Preflight]", as_json: bool) -> None:
 
 
 def _write(path: Path, report: "Preflight") -> None:
+    from .._system.files import write_text
+
     if not report.hlo:
         raise InvalidArgumentError("--hlo: the compiler refused the program, so there is no HLO")
-    partial = path.with_name(f".{path.name}.partial")
-    try:
-        partial.write_text(report.hlo)
-        partial.replace(path)
-    except OSError as error:
-        raise FileError(f"--hlo {path}: it cannot be written ({error.strerror})") from None
-    finally:
-        partial.unlink(missing_ok=True)
+    write_text(report.hlo, path)

@@ -1,6 +1,5 @@
 """`pyreactant.crosscheck`: the same programs on every runtime, each in a run of its own."""
 
-import os
 import signal
 import subprocess
 import sys
@@ -15,6 +14,7 @@ from .._core.mesh import Mesh
 from .._core.program import Program
 from .._core.text import parse_mesh, parse_spec
 from .._errors import FileError, InvalidArgumentError, RendezvousError, RequirementError
+from .._system.environment import import_path, without
 from ..process_group._environment import COORDINATOR, COUNT, INDEX, LOCAL_DEVICES
 from ._member import SAID
 from ._records.records import read_run
@@ -23,7 +23,7 @@ from ._report.report import Report
 from ._request import Request, Spec, check_request, choose_backends, device_options, write_request
 
 ALL = "all"
-_WHO = (COORDINATOR, COUNT, INDEX, LOCAL_DEVICES, "PYREACTANT_NUM_CPU_DEVICES")
+_PROCESS = (COORDINATOR, COUNT, INDEX, LOCAL_DEVICES, "PYREACTANT_NUM_CPU_DEVICES")
 
 
 def crosscheck(
@@ -170,11 +170,11 @@ def _run(name: str, options: Sequence[str], folder: Path, progress: bool) -> Non
         str(request),
         str(run),
     ]
-    environment = {key: value for key, value in os.environ.items() if key not in _WHO}
+    environment = without(*_PROCESS)
     # Checking has threads of its own, and tiles that are too small for more.
     environment.setdefault("OPENBLAS_NUM_THREADS", "1")
     # A program's module may be where only this process looks, as under pytest.
-    environment["PYTHONPATH"] = os.pathsep.join(path or os.getcwd() for path in sys.path)  # noqa: PTH109
+    environment["PYTHONPATH"] = import_path()
     with tempfile.TemporaryFile() as said:
         code = _supervised(argv, environment, name if progress else None, said)
         said.seek(0)

@@ -5,7 +5,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -14,9 +13,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from .._system.environment import LAUNCHERS, import_path, without
 from ._machine import Machine
 
-_LAUNCHERS = ("PYREACTANT_", "SLURM_", "OMPI_", "PMI", "PRTE_", "MPI_LOCAL")
 _KEPT = ("PYREACTANT_PLATFORM", "PYREACTANT_NUM_CPU_DEVICES", "PYREACTANT_DEBUG")
 _GRACE = 3.0
 
@@ -40,15 +39,11 @@ class Answer:
 
 def child_environment(machine: Machine) -> dict[str, str]:
     """The environment of one process alone, which leaves most of a GPU's memory to others."""
-    kept = {
-        name: value
-        for name, value in machine.environ.items()
-        if name in _KEPT or not name.startswith(_LAUNCHERS)
-    }
+    kept = {name: machine.environ[name] for name in _KEPT if name in machine.environ}
     return {
+        **without(*LAUNCHERS, environ=machine.environ),
         **kept,
-        # What the doctor can import, its children can.
-        "PYTHONPATH": os.pathsep.join(folder or str(Path.cwd()) for folder in sys.path),
+        "PYTHONPATH": import_path(),
         "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
         "XLA_REACTANT_GPU_PREALLOCATE": "false",
     }

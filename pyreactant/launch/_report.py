@@ -1,14 +1,13 @@
 """The report of a run: the same JSON on every launcher, and a readable form of it."""
 
-import contextlib
-import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from .._errors import FileError
+from .._system.files import write_json, write_text
 from ._cause import Failure
 from ._output import terminals
 from ._state import ProcessState
@@ -84,20 +83,16 @@ class RunReport:
 
     def write(self, folder: Path, name: str = "report") -> bool:
         """Write NAME.json and NAME.txt, each whole or not at all; false where it cannot."""
-        text = json.dumps(self.to_dict(), indent=2)
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            for suffix, content in ((".txt", self.to_text()), (".json", text + "\n")):
-                partial = folder / f".{name}{suffix}.{os.getpid()}"
-                try:
-                    # Whatever the locale says; and what a program says may be no valid text.
-                    partial.write_text(content, encoding="utf-8", errors="backslashreplace")
-                    partial.replace(folder / f"{name}{suffix}")
-                finally:
-                    with contextlib.suppress(FileNotFoundError):
-                        partial.unlink()
+            write_text(self.to_text(), folder / f"{name}.txt")
+            write_json(self.to_dict(), folder / f"{name}.json")
         except OSError as error:
             say(f"the report cannot be written to {folder} ({error.strerror})")
+            return False
+        except FileError as error:
+            say(str(error))
+            return False
             return False
         return True
 

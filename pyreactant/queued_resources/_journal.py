@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from .._errors import FileError
+from .._system.files import replacing
 
 _SCHEMA = 1
 
@@ -71,17 +72,12 @@ class Journal:
         Raises:
             FileError: It cannot be written; then nothing may be asked for.
         """
-        own = self.folder / f".{made.run}.{os.getpid()}"
+        text = json.dumps({"schema": _SCHEMA, **asdict(made)}, indent=1)
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with own.open("w", encoding="utf-8") as file:
-                json.dump({"schema": _SCHEMA, **asdict(made)}, file, indent=1)
-                file.flush()
-                os.fsync(file.fileno())
-            own.replace(self._file(made.run))
+            with replacing(self._file(made.run), durable=True) as partial:
+                partial.write_text(text, encoding="utf-8")
         except OSError as error:
-            with contextlib.suppress(OSError):
-                own.unlink()
             raise FileError(
                 f"{self.folder} cannot be written ({error.strerror}), where pyreactant notes what "
                 "it must delete; set XDG_STATE_HOME to a folder that can"

@@ -198,7 +198,7 @@ def test_the_cache_forgets_what_is_longest_unused(
     monkeypatch.setattr(cache, "LIMIT", 3000)
     cache.write("4", {"noise": os.urandom(1000).hex()})
     assert [cache.read(f"{n}") is not None for n in range(5)] == [False] * 3 + [True] * 2
-    assert not list(cache.folder().glob(".partial-*"))
+    assert not list(cache.folder().glob(".*.partial"))
 
 
 def test_a_relative_cache_folder_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -130,5 +130,5 @@ def test_a_report_that_cannot_be_written(
     close_terminals(60)
     assert capfd.readouterr().err.splitlines() == [
         f"pyreactant: the report cannot be written to {tmp_path}/file (File exists)",
-        f"pyreactant: the report cannot be written to {tmp_path} (No space left on device)",
+        f"pyreactant: {tmp_path}/report.txt: cannot be written (No space left on device)",
     ]

@@ -1,5 +1,6 @@
 """What each process of a run has written, read back and looked at before it is believed."""
 
+import contextlib
 import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -10,7 +11,7 @@ import numpy as np
 
 from ..._core.dtypes import EXTENDED, as_dtype
 from ..._errors import FileError, PyReactantError
-from ..._system.files import read_json
+from ..._system.files import read_json, replacing
 from ..._version import __version__
 from .verdict import ArrayPlan, BlockVerdict
 
@@ -23,9 +24,9 @@ class ShardWriter:
     """
 
     def __init__(self, path: Path) -> None:
-        self._path = path
-        self._partial = path.with_name(f".{path.name}.partial")
-        self._zip = zipfile.ZipFile(self._partial, "w", allowZip64=True)
+        self._renaming = contextlib.ExitStack()
+        partial = self._renaming.enter_context(replacing(path))
+        self._zip = zipfile.ZipFile(partial, "w", allowZip64=True)
 
     def add(self, key: str, block: np.ndarray) -> None:
         """Write one block; types that NumPy does not know are raw bytes."""
@@ -36,7 +37,7 @@ class ShardWriter:
     def close(self) -> None:
         """Give the file its name."""
         self._zip.close()
-        self._partial.replace(self._path)
+        self._renaming.close()
 
 
 def read_block(path: Path, key: str, dtype: str) -> np.ndarray:

@@ -1,15 +1,13 @@
 """Ask the compiler, or the cache of its answers; and what its refusals mean."""
 
 import importlib.metadata
-import os
 import re
-import sys
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 from ..._errors import InvalidArgumentError, PyReactantError, RequirementError
 from ..._system.child import Doing, ask_child
+from ..._system.environment import TPU, import_path, without
 from ..._version import __version__
 from .._hlo.stablehlo import unknown_custom_calls
 from .._request import environment
@@ -23,12 +21,9 @@ def child_environment(accelerator_type: str) -> dict[str, str]:
     Args:
         accelerator_type: Such as "v6e-16".
     """
-    dropped = ("TPU_", "MEGASCALE_", "CLOUD_TPU_", "JAX_PLATFORMS", "PYTHONPATH")
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
     return {
-        **kept,
-        # What the user's process can import, the child can; the current folder comes last.
-        "PYTHONPATH": os.pathsep.join(folder or str(Path.cwd()) for folder in (*sys.path, "")),
+        **without(*TPU),
+        "PYTHONPATH": import_path(current_folder=True),
         "JAX_PLATFORMS": "cpu",
         "TPU_ACCELERATOR_TYPE": accelerator_type,
         "TPU_SKIP_MDS_QUERY": "1",  # else it asks the metadata server of Google's cloud

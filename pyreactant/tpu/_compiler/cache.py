@@ -4,12 +4,13 @@ import gzip
 import hashlib
 import json
 import os
-import tempfile
 import warnings
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+from ..._system.files import replacing
 
 LIMIT = 512 * 2**20
 """Bytes that the folder may hold; beyond them the entries longest unused go."""
@@ -52,14 +53,9 @@ def write(key: str, answer: Mapping[str, Any]) -> None:
     path = _path(key)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, partial = tempfile.mkstemp(dir=path.parent, prefix=".partial-")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                text = json.dumps({"key": key, "answer": answer})
-                file.write(gzip.compress(text.encode(), compresslevel=3))
-            Path(partial).replace(path)
-        finally:
-            Path(partial).unlink(missing_ok=True)
+        text = json.dumps({"key": key, "answer": answer})
+        with replacing(path) as partial:
+            partial.write_bytes(gzip.compress(text.encode(), compresslevel=3))
         _prune(path.parent)
     except OSError as error:
         _warn("written", error)

@@ -1,16 +1,14 @@
 """Lower a program with the Reactant runtime, in a child process with as many CPU devices."""
 
 import importlib.util
-import os
 import re
-import sys
-from pathlib import Path
 from typing import NamedTuple
 
 from ... import _errors
 from ..._errors import PyReactantError, RequirementError
 from ..._julia.place import find_place
 from ..._system.child import Doing, ask_child
+from ..._system.environment import LAUNCHERS, TPU, import_path, without
 from .._request import Request
 
 _DEVICES = re.compile(r"--xla_force_host_platform_device_count=\S*")
@@ -73,9 +71,8 @@ def lower(request: Request, timeout: float) -> Lowered:
 
 def _environment() -> dict[str, str]:
     """This environment, but for what would make the child a process of a run, or of this TPU."""
-    dropped = ("PYREACTANT_", "TPU_", "MEGASCALE_", "CLOUD_TPU_", "LD_PRELOAD", "PYTHONPATH")
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
+    kept = without(*LAUNCHERS, *TPU, "LD_PRELOAD")
     # The child has as many devices as the slice.
     kept["XLA_FLAGS"] = _DEVICES.sub("", kept.get("XLA_FLAGS", "")).strip()
-    kept["PYTHONPATH"] = os.pathsep.join(folder or str(Path.cwd()) for folder in (*sys.path, ""))
+    kept["PYTHONPATH"] = import_path(current_folder=True)
     return kept

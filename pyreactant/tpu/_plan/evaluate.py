@@ -20,6 +20,7 @@ from ..._core.mesh import Mesh
 from ..._core.program import Program
 from ..._core.sharding import NamedSharding
 from ..._errors import PyReactantError, RequirementError
+from ..._system.environment import LAUNCHERS, without
 from .._hlo.collective import Collective
 from .._preflight.preflight import preflight
 from .._preflight.report import Preflight
@@ -194,7 +195,7 @@ def measured(
 def _run(argv: list[str], timeout: float) -> "subprocess.CompletedProcess[str]":
     child = subprocess.Popen(  # noqa: S603 - our own module, by this Python
         argv,
-        env=_environment(),
+        env=without(*LAUNCHERS),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
@@ -227,12 +228,6 @@ def _last(text: str) -> str:
     lines = text.splitlines()[-_LINES:]
     errors = [i for i, line in enumerate(lines) if line.startswith("error: ")]
     return "\n".join(lines[errors[-1] :] if errors else lines)
-
-
-def _environment() -> dict[str, str]:
-    """This environment without what would make the child one of several processes of a run."""
-    launchers = ("PYREACTANT_", "SLURM_", "OMPI_", "PMI", "PRTE_")
-    return {k: v for k, v in os.environ.items() if not k.startswith(launchers)}
 
 
 T = TypeVar("T")
