@@ -93,7 +93,6 @@ class RunReport:
         except FileError as error:
             say(str(error))
             return False
-            return False
         return True
 
 
