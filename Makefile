@@ -16,6 +16,8 @@ lint: $(VENV)/.dev-installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports
+	cd julia && ../$(BIN)/fatou --color never format --check . && ../$(BIN)/fatou --color never lint .
 
 bench: $(VENV)/.dev-installed
 	$(BIN)/python -m benchmarks --json bench.json $(ARGS)

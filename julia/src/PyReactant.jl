@@ -22,22 +22,27 @@ using Reactant: Reactant
 
 const XLA = Reactant.XLA
 
-include("errors.jl")
-include("python.jl")
-include("distributed.jl")
-include("elements.jl")
-include("copying.jl")
-include("layout.jl")
-include("meshes.jl")
-include("arrays.jl")
-include("reading.jl")
-include("names.jl")
-include("tracing.jl")
-include("compile.jl")
-include("running.jl")
-include("text.jl")
-include("devices.jl")
-include("programs/Programs.jl")
-include("precompile.jl")
+include("errors.jl") # errors that Python raises as its own
+include("python.jl") # calls that give up Python's lock; NumPy arrays lent for one call
+# the runtime
+include("distributed.jl") # join the other processes
+include("devices.jl")     # start the platform and list its devices
+# an array: from NumPy to the devices
+include("elements.jl") # element types by NumPy's names
+include("copying.jl")  # copies between memories of any strides
+include("layout.jl")   # memory order: NumPy's arrays and Julia's
+include("meshes.jl")   # meshes, shardings, and the blocks of an array
+include("arrays.jl")   # place blocks on devices
+# a program: from a name to its results
+include("names.jl")   # find the function
+include("tracing.jl") # the function that Reactant traces in its place
+include("compile.jl") # compile it for arguments of these types and shardings
+include("running.jl") # run it
+include("text.jl")    # its text, as StableHLO or HLO
+# an array: back to NumPy
+include("reading.jl") # read blocks, or gather all of them
+
+include("programs/Programs.jl") # Julia bodies of the built-in programs
+include("precompile.jl")        # compile the methods above with the package
 
 end
