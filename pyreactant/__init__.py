@@ -1,7 +1,7 @@
 """One Python interface to multi-host XLA: sharded arrays on named meshes, by process.
 
-Importing this loads no runtime; `initialize` does. The names below are loaded when first used,
-so that what needs only a few of them, such as the supervisor, does not wait for NumPy.
+Importing this loads no runtime; `initialize` does. Each name is loaded at its first use, so that
+the supervisor, for instance, does not wait for NumPy.
 """
 
 from typing import TYPE_CHECKING

@@ -1,8 +1,9 @@
-"""The kinds of error pyreactant raises: one kind per cause, each with its exit code.
+"""The errors that pyreactant raises: one kind per cause, each with its exit code.
 
-Messages say what was required, what was got, and what to do. The exit codes are
-those of the command line: 1 a user program failed, 2 usage, 3 something required is
-missing here, 4 rendezvous failed, 5 a mismatch was found, 6 out of memory, 7 timeout.
+Messages say what was required, what was got, and what to do. Exit codes of the command line:
+0 done, 1 a user program failed, 2 usage, 3 something required is missing, 4 rendezvous failed,
+5 a mismatch was found, 6 a process was lost (killed, preempted, out of memory), 7 timeout,
+8 the cloud refused.
 """
 
 from typing import ClassVar
@@ -25,15 +26,15 @@ class ShardingError(InvalidArgumentError):
 
 
 class DTypeError(InvalidArgumentError, TypeError):
-    """An element type that the runtime cannot hold as it is."""
+    """An element type that the runtime cannot hold unchanged."""
 
 
 class FileError(InvalidArgumentError):
-    """A file that cannot be read, is not what it should be, or must not be replaced."""
+    """A file that cannot be read or written, has the wrong content, or must not be replaced."""
 
 
 class StateError(PyReactantError, RuntimeError):
-    """The call does not fit what already runs in this process."""
+    """The call conflicts with what already runs in this process."""
 
     exit_code = 2
 
@@ -43,7 +44,7 @@ class NotAddressableError(StateError):
 
 
 class RequirementError(PyReactantError, RuntimeError):
-    """A package, platform or device that was asked for is absent here."""
+    """A package, platform or device that was requested is absent."""
 
     exit_code = 3
 
@@ -55,12 +56,12 @@ class RendezvousError(PyReactantError, RuntimeError):
 
 
 class MismatchError(PyReactantError, ValueError):
-    """A result is wrong, or data that must be equal everywhere is not."""
+    """A result is wrong, or data that must be equal on every process differs."""
 
     exit_code = 5
 
 
 class DeadlineError(PyReactantError, TimeoutError):
-    """Something that every process takes part in did not finish in time."""
+    """A collective operation did not finish in time."""
 
     exit_code = 7

@@ -1,4 +1,4 @@
-"""Names of a package that are loaded when they are first used (PEP 562)."""
+"""Load the names of a package at their first use (PEP 562)."""
 
 import importlib
 from collections.abc import Callable, Mapping
@@ -8,12 +8,12 @@ from typing import Any
 def attach(
     package: dict[str, Any], modules: Mapping[str, str], submodules: str = ""
 ) -> tuple[dict[str, str], Callable[[str], Any], Callable[[], list[str]]]:
-    """Each name's module, and the package's ``__getattr__`` and ``__dir__``.
+    """The module of each name, and the package's ``__getattr__`` and ``__dir__``.
 
     Args:
-        package: Its ``globals()``; a loaded name stays there.
-        modules: Names separated by spaces, by the module within the package that has them.
-        submodules: Modules that are names themselves, separated by spaces.
+        package: The package's ``globals()``; loaded names are stored there.
+        modules: Module of the package, with its names separated by spaces.
+        submodules: Modules that are names of the package themselves, separated by spaces.
     """
     module_of = {name: module for module, names in modules.items() for name in names.split()}
     module_of |= dict.fromkeys(submodules.split(), "")

@@ -1,26 +1,46 @@
 """ShardedArray: one global array, of which each device holds a block."""
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
 from .._errors import NotAddressableError
 from . import progress
-from .device import Shard
+from .device import Device, Shard
+from .mesh import Mesh
 from .sharding import NamedSharding
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from .backend import AbstractBackend
-
 
 class Aval(NamedTuple):
-    """What is known of an array without its data: its abstract value."""
+    """An array's abstract value: shape, dtype and sharding, without the data."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     sharding: NamedSharding
+
+
+class ArrayReader(Protocol):
+    """What an array asks of the runtime that holds it; `AbstractBackend` states the laws."""
+
+    name: ClassVar[str]
+
+    def devices(self) -> tuple[Device, ...]:
+        """All devices of the run."""
+
+    def addressable_shards(self, value: Any) -> list[Shard]:
+        """The blocks on this process's devices."""
+
+    def is_fully_addressable(self, mesh: Mesh) -> bool:
+        """Whether all devices of a mesh belong to this process."""
+
+    def gather(self, value: Any, sharding: NamedSharding) -> np.ndarray:
+        """The whole array on every process. Collective."""
+
+    def block_until_ready(self, value: Any) -> None:
+        """Wait until the blocks on this process's devices are computed."""
 
 
 class ShardedArray:
@@ -33,7 +53,7 @@ class ShardedArray:
 
     __slots__ = ("_backend", "aval", "value")
 
-    def __init__(self, value: Any, aval: Aval, backend: "AbstractBackend") -> None:
+    def __init__(self, value: Any, aval: Aval, backend: ArrayReader) -> None:
         self.value = value
         self.aval = aval
         self._backend = backend
@@ -94,7 +114,7 @@ class ShardedArray:
                 if shard._read_into is None:
                     whole[shard.index] = shard.data
                 else:
-                    # With an ellipsis it is memory also where there are no dimensions.
+                    # The ellipsis gives a view for 0-d arrays too.
                     place: Any = (*shard.index, ...)
                     shard._read_into(whole[place])
         return whole

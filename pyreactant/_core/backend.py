@@ -1,8 +1,8 @@
 """What a runtime must do, stated as laws; tests/backend checks them for each runtime.
 
-Arguments arrive here validated (`_runtime` does that once for all runtimes): shapes fit
-their shardings, dtypes are ones the runtime holds, every process has a device in the mesh.
-A runtime is a final subclass in a module of its own, and the only place that imports it.
+`_runtimes.operations` validates arguments once for all runtimes: shapes fit their shardings, the
+runtime holds the dtypes, every process has a device in the mesh. A runtime is a final subclass
+in a folder of its own, the only place that imports the runtime's package.
 """
 
 import abc
@@ -25,10 +25,10 @@ PRECISIONS = ("default", "high", "highest")
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """How runtimes differ; asked instead of the runtime's name.
+    """How runtimes differ. Code asks these fields, never the runtime's name.
 
     Attributes:
-        dtypes: Names of the element types that stay what they are.
+        dtypes: Names of the element types that the runtime holds unchanged.
         multi_process: Whether it runs over several processes.
     """
 
@@ -38,7 +38,7 @@ class Capabilities:
 
 @dataclass(frozen=True, slots=True)
 class StartOptions:
-    """What `initialize` was asked for beyond who is in the run; None where nothing was said."""
+    """Arguments of `initialize` besides the process group; None if not given."""
 
     platform: str | None = None
     num_cpu_devices: int | None = None
@@ -48,11 +48,11 @@ class StartOptions:
 
 @dataclass(frozen=True, slots=True)
 class Executable:
-    """What `AbstractBackend.compile` gives back.
+    """What `AbstractBackend.compile` returns.
 
     Attributes:
-        run: Takes and gives the runtime's own arrays; at most one program is in flight
-            where the platform cannot take more.
+        run: Takes and returns the runtime's own arrays. It waits for the program before if the
+            platform cannot have several in flight.
         avals: Shape, dtype and sharding of each output.
         single: Whether `run` returns one array rather than a tuple.
         text: StableHLO ("stablehlo") or optimised HLO ("hlo") of the program.
@@ -71,15 +71,15 @@ class AbstractBackend(abc.ABC):
 
     @abc.abstractmethod
     def start(self, group: ProcessGroup, options: StartOptions) -> None:
-        """Start, before any device is touched; collective where there are many processes.
+        """Start before any device is used. Collective if there are several processes.
 
-        Afterwards the platform, the number of processes and of CPU devices are those asked
-        for. Otherwise it raises, and nothing else of the runtime may be called.
+        Afterwards the platform and the numbers of processes and CPU devices are as requested.
+        Otherwise it raises, and nothing else of the runtime may be called.
         """
 
     @abc.abstractmethod
     def capabilities(self) -> Capabilities:
-        """How this runtime, on this platform, differs from others."""
+        """How this runtime differs from others on this platform."""
 
     @abc.abstractmethod
     def devices(self) -> tuple[Device, ...]:
@@ -89,7 +89,7 @@ class AbstractBackend(abc.ABC):
         """
 
     def versions(self) -> dict[str, str]:
-        """Of what it runs that is no Python package, by name. Never communicates."""
+        """Versions of its parts that are not Python packages, by name. Never communicates."""
         return {}
 
     @abc.abstractmethod
@@ -103,7 +103,7 @@ class AbstractBackend(abc.ABC):
         """Place an array, calling `read` once per distinct block of this process.
 
         Blocks lie where ``sharding.devices_indices_map(shape)`` says. Shape and dtype are
-        never changed, and later writes to the memory that `read` returned are not seen.
+        never changed. Later writes to the memory that `read` returned have no effect.
         """
 
     @abc.abstractmethod
@@ -123,9 +123,9 @@ class AbstractBackend(abc.ABC):
 
     @abc.abstractmethod
     def addressable_shards(self, value: Any) -> list[Shard]:
-        """The blocks here, by device position, with the runtime's own idea of their index.
+        """The blocks on this process's devices by device position, with the runtime's own indices.
 
-        Equal to the placement oracle. Never communicates.
+        The indices equal the placement oracle's. Never communicates.
         """
 
     @abc.abstractmethod
@@ -138,16 +138,16 @@ class AbstractBackend(abc.ABC):
 
     @abc.abstractmethod
     def block_until_ready(self, value: Any) -> None:
-        """Wait until the blocks here are computed."""
+        """Wait until the blocks on this process's devices are computed."""
 
     @abc.abstractmethod
     def barrier(self, name: str, timeout: float) -> None:
-        """Wait until every process is here, at most `timeout` seconds. Collective.
+        """Wait at most `timeout` seconds until every process has called this. Collective.
 
         Raises:
-            DeadlineError: Some process did not come.
+            DeadlineError: A process did not call it in time.
         """
 
     @abc.abstractmethod
     def shutdown(self) -> None:
-        """End cleanly or not at all. Collective."""
+        """End the runtime cleanly. Collective."""

@@ -13,12 +13,12 @@ class Device:
     """One device of the run.
 
     Attributes:
-        position: Index in `pyreactant.devices()`, dense over all processes; what
-            `Mesh.device_ids` means.
-        process_index: The process that the device belongs to.
+        position: Index in `pyreactant.devices()`, dense over all processes; `Mesh.device_ids`
+            are positions.
+        process_index: The process that owns the device.
         id: The runtime's own id. Not dense: JAX starts process 1's CPU devices at 2048.
         platform: "cpu", "gpu" or "tpu".
-        kind: The maker's name, for instance "TPU v6e".
+        kind: The vendor's name, such as "TPU v6e".
     """
 
     position: int
@@ -36,17 +36,17 @@ class Shard:
     """The block of an array on one addressable device.
 
     Attributes:
-        device: Where it lies.
-        index: Which block of the global array it is, one slice per dimension.
+        device: The device that holds it.
+        index: Its place in the global array, one slice per dimension.
     """
 
     device: Device
     index: Index
     _read: Callable[[], np.ndarray]
     _read_into: Callable[[np.ndarray], object] | None = None
-    """Where the runtime can write to memory that is there; without it blocks are copied twice."""
+    """Writes the block into existing memory. Without it, blocks are copied twice."""
 
     @property
     def data(self) -> np.ndarray:
-        """The block, copied from the device to the host where needed; do not write to it."""
+        """The block, copied from the device to the host if needed; do not write to it."""
         return self._read()

@@ -13,7 +13,7 @@ from .text import block_text
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType
 
-# Distinct in light and dark themes; a block keeps its colour on every device that holds it.
+# Distinct in light and dark themes. All devices that hold one block show its colour.
 _COLOURS = ("cyan", "green", "yellow", "magenta", "blue", "red", "white", "bright_black")
 _HTML_COLOURS = (
     "#b3e0f2",
@@ -29,7 +29,7 @@ _HTML_COLOURS = (
 
 @dataclass(frozen=True, slots=True)
 class _Cell:
-    """What one place of the mesh shows."""
+    """The text of one device in the picture."""
 
     device: str
     process: str
@@ -39,7 +39,7 @@ class _Cell:
 
 @dataclass(frozen=True, slots=True)
 class _Page:
-    """Two axes of the mesh as a table; meshes of more axes have several pages."""
+    """Two axes of the mesh as a table. Meshes of more axes have several pages."""
 
     title: str
     columns: list[str]
@@ -132,7 +132,7 @@ def _list(page: _Page) -> "RenderableType":
 def html(
     sharding: NamedSharding, shape: Sequence[int], devices: Sequence[Device], title: str
 ) -> str:
-    """The same picture as an HTML fragment with no script and no outside resource."""
+    """The same picture as an HTML fragment without scripts or external resources."""
     parts = [f"<div><code>{html_text.escape(title)}</code>"]
     for page in _pages(sharding, shape, devices):
         parts.append("<table style='border-collapse:collapse;text-align:center'>")

@@ -1,4 +1,4 @@
-"""The element types that both runtimes hold, and NumPy arrays made fit for them."""
+"""The element types that both runtimes hold, and arrays converted to them."""
 
 import functools
 from typing import Any
@@ -16,7 +16,7 @@ FLOAT8 = (
 )
 
 EXTENDED = ("bfloat16", *FLOAT8)
-"""Kinds that NumPy has from the package ml_dtypes; XLA and Julia have them too."""
+"""Element types that the package ml_dtypes adds to NumPy; XLA and Julia have them too."""
 
 NAMES = (
     "bool",
@@ -41,10 +41,10 @@ def as_dtype(dtype: Any) -> np.dtype[Any]:
     """The NumPy dtype of a name or type, in this machine's byte order.
 
     Raises:
-        DTypeError: It is no dtype, or one that no runtime holds.
+        DTypeError: It is not a dtype, or no runtime holds it.
     """
     if isinstance(dtype, str) and dtype in EXTENDED:
-        # ml_dtypes comes with jax and costs an import: only when such a name is asked for.
+        # ml_dtypes comes with jax. Import it only for such a name, because that takes time.
         import ml_dtypes
 
         return np.dtype(getattr(ml_dtypes, dtype))
@@ -54,13 +54,13 @@ def as_dtype(dtype: Any) -> np.dtype[Any]:
         raise DTypeError(f"unknown dtype {dtype!r}; known are {', '.join(NAMES)}") from None
     if found.name not in NAMES:
         raise DTypeError(
-            f"dtype {found} is held by no runtime; convert the array to one of {', '.join(NAMES)}"
+            f"no runtime holds dtype {found}; convert the array to one of {', '.join(NAMES)}"
         )
     return found.newbyteorder("=")
 
 
 def as_array(x: Any) -> np.ndarray:
-    """A NumPy array of a dtype that runtimes hold; no copy unless the byte order differs.
+    """A NumPy array of a dtype that runtimes hold, copied only if the byte order differs.
 
     Raises:
         DTypeError: Object arrays, text, dates and other types that no runtime holds.
@@ -68,7 +68,7 @@ def as_array(x: Any) -> np.ndarray:
     array = np.asarray(x)
     if array.dtype.kind == "O":
         raise DTypeError(
-            "arrays of Python objects are held by no runtime; build the array with a numeric "
+            "no runtime holds arrays of Python objects; build the array with a numeric "
             "dtype, for instance np.array(x, dtype=np.float32)"
         )
     return array.astype(as_dtype(array.dtype), copy=False)
@@ -76,7 +76,7 @@ def as_array(x: Any) -> np.ndarray:
 
 @functools.cache
 def finfo(dtype: np.dtype[Any]) -> Any:
-    """As `numpy.finfo`, of every float or complex type that is held."""
+    """`numpy.finfo` for every float and complex type that runtimes hold."""
     if dtype.name not in EXTENDED:
         return np.finfo(dtype)
     import ml_dtypes

@@ -18,8 +18,8 @@ class Mesh:
         shape: Number of devices along each axis, for instance ``(2, 4)``.
         axis_names: One Python identifier per axis, for instance ``("x", "y")``.
         device_ids: Positions in `pyreactant.devices()`, flat in row-major order or nested
-            like the mesh. None means all devices, in order; a mesh over some of the
-            devices must name them, so that none stays idle by mistake.
+            like the mesh. None means all devices, in order. A mesh over some of the
+            devices must name them, so that no device stays idle by mistake.
 
     Raises:
         ShardingError: Sizes, names and ids do not fit together.
@@ -51,9 +51,9 @@ class Mesh:
         return len(self.device_ids)
 
     def axis_size(self, axis: str) -> int:
-        """Number of devices along one axis; ShardingError where there is no such axis."""
+        """Number of devices along one axis; ShardingError for an unknown axis."""
         if axis not in self.axis_names:
-            raise ShardingError(f"axis {axis!r} is none of the mesh's axes {self.axis_names}")
+            raise ShardingError(f"unknown axis {axis!r}; the mesh has axes {self.axis_names}")
         return self.shape[self.axis_names.index(axis)]
 
     def to_dict(self) -> dict[str, Any]:
@@ -125,5 +125,5 @@ def _flat_ids(device_ids: Sequence[Any] | np.ndarray, sizes: tuple[int, ...]) ->
         )
     flat = tuple(int(i) for i in ids.ravel())
     if len(set(flat)) != len(flat):
-        raise ShardingError(f"each device can be in a mesh once, got device_ids={flat}")
+        raise ShardingError(f"a mesh holds each device once, got device_ids={flat}")
     return flat

@@ -17,23 +17,22 @@ _JULIA = re.compile(rf"{_OPERATOR}|({_NAME}\.)+({_NAME}|{_OPERATOR})")
 class Program:
     """A pure function of arrays, the same in every runtime.
 
-    Programs travel as names, never as code: what runs on a worker is what is installed
-    there.
+    Programs travel as names, never as code: a worker runs what is installed there.
 
     Args:
-        name: What reports call it.
+        name: Its name in reports.
         jax: The JAX body, "package.module:function".
         julia: The Julia body, "Module.function", "Module.Submodule.function", or an operator
-            such as "*". It gets arrays with the axes in the same order as Python's, counted
-            from 1, and 0-d arrays as numbers.
+            such as "*". Its arrays have their axes in Python's order, counted from 1; 0-d arrays
+            are numbers.
         oracle: A NumPy body with the same arguments, "package.module:function".
-        julia_project: The folder of the Julia project that has the Julia body's module; None
-            where Julia's standard libraries or pyreactant's own programs have it.
-        inputs: Shape of each argument in a cross-check: whole numbers, and "n" or a multiple
-            such as "4n" for the size that it is run with.
+        julia_project: Folder of the Julia project that provides the Julia body's module; None for
+            Julia's standard libraries and pyreactant's own programs.
+        inputs: Shape of each argument in a cross-check, in whole numbers and in "n" or multiples
+            such as "4n", where n is the size of the run.
 
     Raises:
-        InvalidArgumentError: A name or a shape is not of that form.
+        InvalidArgumentError: A name or a shape has another form.
     """
 
     name: str
@@ -71,7 +70,7 @@ class Program:
 
 
 def _shapes(name: str, inputs: Any) -> tuple[tuple[str | int, ...], ...]:
-    """The shapes as tuples, as programs are keys of caches."""
+    """The shapes as tuples, so that a program can be the key of a cache."""
     if isinstance(inputs, (tuple, list)) and all(isinstance(s, (tuple, list)) for s in inputs):
         shapes = tuple(map(tuple, inputs))
         if all(_is_size(entry) for shape in shapes for entry in shape):

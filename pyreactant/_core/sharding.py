@@ -1,9 +1,9 @@
 """NamedSharding and the placement oracle: which block of an array each device holds.
 
-Pure NumPy and plain frozen data, so that a mistake is found before any runtime starts and
-so that every runtime can be checked against a map that it did not compute. The meaning is
-that of `jax.sharding`: device ids are row-major over the mesh, and a dimension sharded
-over several axes is cut with the first axis as the major one.
+Pure NumPy and plain frozen data: mistakes are found before any runtime starts, and every
+runtime is checked against a map that it did not compute. The meaning is that of
+`jax.sharding`: device ids are row-major over the mesh, and a dimension sharded over several
+axes is cut with the first axis as the major one.
 """
 
 import functools
@@ -18,7 +18,7 @@ from .._errors import ShardingError
 from .mesh import Mesh
 
 Axes = str | tuple[str, ...] | None
-"""What one entry of a partition spec says: not sharded, over an axis, over several."""
+"""One entry of a partition spec: not sharded, over one axis, or over several axes."""
 
 Index = tuple[slice, ...]
 """A block: one slice per dimension, with start and stop always given."""
@@ -26,7 +26,7 @@ Index = tuple[slice, ...]
 
 @dataclass(frozen=True, init=False, repr=False)
 class NamedSharding:
-    """How an array lies on a mesh: for each dimension the mesh axes that cut it.
+    """How an array is cut over a mesh: the mesh axes of each dimension.
 
     Args:
         mesh: The devices.
@@ -100,7 +100,7 @@ class NamedSharding:
         return _block_coordinates(self, ndim)
 
     def replica_ids(self, ndim: int) -> dict[int, int]:
-        """For each device id, how many devices before it (row-major) hold the same block."""
+        """For each device id, the number of devices before it (row-major) with the same block."""
         seen: dict[tuple[int, ...], int] = {}
         replicas = {}
         for device, row in zip(self.mesh.device_ids, self.block_coordinates(ndim), strict=True):
@@ -131,7 +131,7 @@ def _names(entry: Axes) -> tuple[str, ...]:
 
 
 def _canonical_spec(mesh: Mesh, spec: Iterable[Axes]) -> tuple[Axes, ...]:
-    """One way to write each spec: ("x",) is "x", () is None, lists are tuples."""
+    """The one form of a spec: "x" for ("x",), None for (), tuples for lists."""
     if isinstance(spec, str):
         raise ShardingError(
             f"a partition spec has one entry per dimension: write ({spec!r},), not {spec!r}"
@@ -197,7 +197,7 @@ def _block_coordinates(sharding: NamedSharding, ndim: int) -> np.ndarray:
 def process_local_blocks(
     sharding: NamedSharding, shape: tuple[int, ...], positions: Sequence[int]
 ) -> tuple[tuple[int, ...], Callable[[Index], Index]]:
-    """The blocks of some devices, put together to one local array.
+    """The blocks of some devices, put together into one local array.
 
     Args:
         sharding: Mesh and partition spec.

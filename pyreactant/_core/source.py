@@ -1,4 +1,4 @@
-"""Where the arrays of a program come from, block by block: memory, a file, or a seed."""
+"""Sources of a program's arrays, read block by block: memory, a file, or a seed."""
 
 import itertools
 from pathlib import Path
@@ -27,7 +27,7 @@ class Source(Protocol):
         """Whether the elements are independent with mean zero."""
 
     def read(self, index: Index) -> np.ndarray:
-        """One block; reading it twice gives the same."""
+        """One block, the same each time."""
 
 
 _CHUNK = 2**17  # elements
@@ -48,19 +48,19 @@ class ArraySource:
 
 
 class RandomSource:
-    """A seeded random array of which any block can be made without the rest.
+    """A seeded random array of which any block can be computed without the rest.
 
-    Each element is a function of the seed, the stream and its position alone: it is drawn
-    from a Philox counter-based generator (Salmon et al., SC 2011) whose counter says where in
-    the array, row by row, it stands. Numbers are uniform in [-1, 1) on a grid of 2**-23
-    (float64 2**-31, complex parts 2**-15), so that a product in lower precision shows;
-    integers are from -8 to 7, or from 0 to 15 where they have no sign; truth is even chances.
+    Each element depends only on the seed, the stream and its position: it is drawn from a
+    Philox counter-based generator (Salmon et al., SC 2011), whose counter is the row-major
+    position. Numbers are uniform in [-1, 1) on a grid of 2**-23 (float64 2**-31, complex parts
+    2**-15), fine enough to show a product in lower precision. Integers are uniform from -8 to 7,
+    unsigned ones from 0 to 15; booleans are True with probability 1/2.
 
     Args:
-        shape: Of any number of dimensions.
+        shape: Global shape, of any number of dimensions.
         dtype: Element type.
-        seed: Any number from 0.
-        stream: Different arrays of one run take different streams.
+        seed: A whole number from 0.
+        stream: Number of the array; different arrays of one run need different streams.
     """
 
     random = True
@@ -74,7 +74,7 @@ class RandomSource:
         block = np.empty(tuple(s.stop - s.start for s in index), self.dtype)
         if not block.size:
             return block
-        # As matrices: all dimensions before the last two number them, one dimension is one row.
+        # Treat the block as matrices, numbered by the dimensions before the last two.
         *before, rows, columns = (slice(0, 1), slice(0, 1), *index)[-max(2, len(index)) :]
         matrices = block.reshape(-1, rows.stop - rows.start, columns.stop - columns.start)
         ranges = (range(s.start, s.stop) for s in before)
@@ -93,7 +93,7 @@ class RandomSource:
         first, last = columns.start // 8, -(-columns.stop // 8)
         generator = np.random.Philox(key=self._key)
         generator.advance(first_row * row_steps + first)
-        some = max(1, _CHUNK // ((last - first) * 8))  # rows whose numbers stay in the cache
+        some = max(1, _CHUNK // ((last - first) * 8))  # rows that fit the processor's cache
         for start in range(0, len(block), some):
             part = block[start : start + some]
             words = np.empty((len(part), (last - first) * 4), np.uint64)
@@ -121,16 +121,16 @@ class RandomSource:
 
 
 def open_npy(path: str | Path, dtype: Any = None) -> ArraySource:
-    """Map a matrix in a .npy file into memory; blocks are read when they are asked for.
+    """Map a matrix in a .npy file into memory; blocks are read on demand.
 
     Args:
         path: The file, the same on every process.
-        dtype: What the elements are; needed for a file of raw bytes, as NumPy writes bfloat16.
+        dtype: Element type; needed for a file of raw bytes, which is how NumPy writes bfloat16.
 
     Raises:
-        FileError: The file is missing, unreadable, truncated, no .npy file, or no matrix.
-        DTypeError: Its elements are Python objects, of a type that no runtime holds, or not
-            of `dtype`.
+        FileError: The file is missing, unreadable or truncated, or does not hold a matrix.
+        DTypeError: Its elements are Python objects, no runtime holds them, or they are not of
+            `dtype`.
     """
     try:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
@@ -146,7 +146,7 @@ def open_npy(path: str | Path, dtype: Any = None) -> ArraySource:
                 "numeric dtype"
             ) from None
         why = "it is truncated" if "mmap length" in text or "EOF" in text else "damaged header"
-        why = "it is no such file" if "pickle" in text else why
+        why = "it has another format" if "pickle" in text else why
         raise FileError(f"{path}: not a whole .npy file ({why}); save it again") from None
     if not isinstance(array, np.ndarray):
         raise FileError(f"{path}: an .npz archive; give a .npy file with one matrix")
@@ -156,14 +156,14 @@ def open_npy(path: str | Path, dtype: Any = None) -> ArraySource:
     elif raw:
         raise DTypeError(
             f"{path}: its elements are raw bytes ({array.dtype.itemsize} each), as np.save writes "
-            "bfloat16 and float8; say which they are with --dtype, for instance --dtype bfloat16"
+            "bfloat16 and float8; name their type with --dtype, for instance --dtype bfloat16"
         )
     if array.ndim != 2:
-        raise FileError(f"{path}: a matrix is needed, got an array of shape {array.shape}")
+        raise FileError(f"{path}: must hold a matrix, got an array of shape {array.shape}")
     held = as_dtype(array.dtype)
     if dtype is not None and held != as_dtype(dtype):
         raise DTypeError(
-            f"{path}: holds {held}, but dtype {as_dtype(dtype)} was asked for; leave the dtype "
-            "out, or convert the file"
+            f"{path}: holds {held}, but dtype {as_dtype(dtype)} was requested; omit the dtype, or "
+            "convert the file"
         )
     return ArraySource(array)

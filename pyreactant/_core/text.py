@@ -5,11 +5,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from .._errors import InvalidArgumentError, ShardingError
-from .sharding import Index
 
-if TYPE_CHECKING:  # NumPy, which --help need not wait for
+if TYPE_CHECKING:  # these load NumPy, which --help does not need
     from .mesh import Mesh
-    from .sharding import Axes, NamedSharding
+    from .sharding import Axes, Index, NamedSharding
 
 _DEFAULT_AXES = "xyzuvw"
 
@@ -45,7 +44,7 @@ def parse_mesh(text: str, device_ids: Sequence[int] | None = None) -> "Mesh":
 
 
 def format_mesh(mesh: "Mesh") -> str:
-    """The text that `parse_mesh` reads back (but for device ids)."""
+    """The text that `parse_mesh` reads back, without device ids."""
     if mesh.axis_names == tuple(_DEFAULT_AXES[: len(mesh.shape)]):
         return "x".join(map(str, mesh.shape))
     return ",".join(f"{n}={size}" for n, size in zip(mesh.axis_names, mesh.shape, strict=True))
@@ -55,7 +54,7 @@ def parse_spec(text: str) -> "tuple[Axes, ...]":
     """The partition spec that a text describes: "x,y", "x,None", "x+y,None".
 
     Raises:
-        ShardingError: It has another form. Whether the axes exist is for `NamedSharding`.
+        ShardingError: It has another form. `NamedSharding` checks that the axes exist.
     """
     return tuple(_parse_entry(entry.strip(), text) for entry in text.split(","))
 
@@ -77,10 +76,10 @@ def format_spec(sharding: "NamedSharding", ndim: int) -> str:
 def parse_sizes(
     size: int | None, m: int | None, k: int | None, n: int | None
 ) -> tuple[int, int, int] | None:
-    """(m, k, n) of a product, of --size or of --m, --k and --n; None where none is given.
+    """Sizes (m, k, n) of a product from --size or --m, --k and --n; None without any.
 
     Raises:
-        InvalidArgumentError: Both are given, or a part of the three.
+        InvalidArgumentError: Both forms are given, or only some of the three.
     """
     if size is not None:
         if (m, k, n) != (None, None, None):
@@ -93,8 +92,8 @@ def parse_sizes(
     return m, k, n
 
 
-def block_text(index: Index) -> str:
-    """A block as it is written in Python: "[0:4, 2:4]"."""
+def block_text(index: "Index") -> str:
+    """A block in Python's notation: "[0:4, 2:4]"."""
     return "[" + ", ".join(f"{s.start}:{s.stop}" for s in index) + "]"
 
 
@@ -105,7 +104,7 @@ def spec_text(spec: Sequence[Any]) -> str:
 
 
 def seconds_text(value: float) -> str:
-    """Three digits and a unit."""
+    """Seconds with three digits and a unit, such as "948 us"."""
     for unit, scale in (("s", 1.0), ("ms", 1e-3)):
         if value >= scale:
             return f"{value / scale:.3g} {unit}"
@@ -113,7 +112,7 @@ def seconds_text(value: float) -> str:
 
 
 def bytes_text(value: int | None) -> str:
-    """Three digits and a unit; "-" where it is not known."""
+    """Bytes with three digits and a binary unit, such as "1.5 GiB"; "-" for None."""
     if value is None:
         return "-"
     for unit, scale in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):

@@ -62,11 +62,11 @@ def _saved(folder: Path, array: np.ndarray) -> bytes:
     [
         (np.ones((9, 9)), 300, pr.FileError, "it is truncated"),
         (np.ones((9, 9)), 40, pr.FileError, "it is truncated"),
-        (np.ones((9, 9)), 3, pr.FileError, "it is no such file"),
+        (np.ones((9, 9)), 3, pr.FileError, "it has another format"),
         (np.ones((9, 9)), 0, pr.FileError, "not a whole .npy file"),
         (np.array([[None]]), None, pr.DTypeError, "holds Python objects"),
         (np.array([["text"]]), None, pr.DTypeError, "held by no runtime"),
-        (np.ones(9), None, pr.FileError, r"a matrix is needed, got an array of shape \(9,\)"),
+        (np.ones(9), None, pr.FileError, r"must hold a matrix, got an array of shape \(9,\)"),
         (np.ones((2, 2), as_dtype("bfloat16")), None, pr.DTypeError, "--dtype bfloat16"),
     ],
 )
