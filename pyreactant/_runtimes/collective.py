@@ -1,6 +1,6 @@
-"""What the processes tell each other, in terms of the runtime's laws alone.
+"""Exchange small host data between the processes, by the laws that every runtime keeps.
 
-Small host data only. Every function here is collective, and with one process costs nothing.
+Every function is collective, and free with one process.
 """
 
 import json
@@ -38,7 +38,7 @@ def exchange(backend: AbstractBackend, group: ProcessGroup, mine: np.ndarray) ->
     first_device: dict[int, int] = {}
     for device in backend.devices():
         first_device.setdefault(device.process_index, device.position)
-    # Bytes in, bytes out: no dtype of the runtime, nor its x64 switch, is in the way.
+    # Bytes pass unchanged, whatever dtypes the runtime holds and whether x64 is on.
     raw = np.frombuffer(np.ascontiguousarray(mine).tobytes(), np.uint8)
     mesh = Mesh((group.num_processes,), ("process",), list(first_device.values()))
     sharding = NamedSharding(mesh, ("process",))
@@ -53,7 +53,7 @@ def exchange(backend: AbstractBackend, group: ProcessGroup, mine: np.ndarray) ->
 
 
 def total(backend: AbstractBackend, group: ProcessGroup, mine: np.ndarray) -> np.ndarray:
-    """The sum over the processes, added in process order, equal everywhere. Collective."""
+    """The sum over the processes in process order, with equal bits on each. Collective."""
     rows = exchange(backend, group, mine)
     result: np.ndarray = rows[0].copy()
     for row in rows[1:]:
@@ -62,7 +62,7 @@ def total(backend: AbstractBackend, group: ProcessGroup, mine: np.ndarray) -> np
 
 
 def exchange_json(backend: AbstractBackend, group: ProcessGroup, mine: Any) -> list[Any]:
-    """Every process's small plain data (at most 4096 bytes of JSON), by process. Collective."""
+    """The plain data of every process (at most 4096 bytes of JSON), by process. Collective."""
     text = json.dumps(mine).encode()
     if len(text) > _JSON_BYTES:
         raise ValueError(f"exchange_json takes {_JSON_BYTES} bytes, got {len(text)}")
@@ -74,18 +74,18 @@ def exchange_json(backend: AbstractBackend, group: ProcessGroup, mine: Any) -> l
 def everywhere(
     backend: AbstractBackend, group: ProcessGroup, what: str, action: Callable[[], T]
 ) -> T:
-    """Do something on every process; if it fails on one, it fails on all. Collective.
+    """Run an action on every process; if it fails on one, raise on all. Collective.
 
-    Without this a process that raises would leave the others waiting in the next collective.
+    Otherwise a process that raises would leave the others waiting in the next collective.
 
     Args:
         backend: The runtime.
         group: The processes.
-        what: Said in the message on the other processes.
-        action: Must not itself be collective.
+        what: What the action does, for the message on the other processes.
+        action: What to run; it must not be collective itself.
 
     Raises:
-        PyReactantError: The action's own error here, or the same kind naming the process.
+        PyReactantError: The action's own error, or one of its kind that names the other process.
     """
     if group.num_processes == 1:
         return action()
@@ -115,12 +115,12 @@ def _kind(name: str) -> type[_errors.PyReactantError]:
 def equal_everywhere(
     backend: AbstractBackend, group: ProcessGroup, what: str, array: np.ndarray
 ) -> None:
-    """Make sure that every process holds the same array, by digest. Collective.
+    """Check by digest that every process holds the same array. Collective.
 
     Raises:
-        MismatchError: Names the processes whose array differs from process 0's.
+        MismatchError: The array of some processes differs from that of process 0.
     """
-    import hashlib  # 3 ms that `import pyreactant` need not pay
+    import hashlib  # takes 3 ms, which `import pyreactant` does not need
 
     digest = hashlib.blake2b(digest_size=32)
     digest.update(f"{array.dtype.name}{array.shape}".encode())

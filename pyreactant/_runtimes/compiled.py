@@ -1,4 +1,4 @@
-"""A compiled program: what a runtime gives back, and what the user calls."""
+"""A compiled program, as the user calls it."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -41,10 +41,10 @@ class Compiled:
             )
         for position, aval in enumerate(avals):
             arg = args[position]
-            # Identity first: comparing shardings costs more than starting a small program.
+            # Identity first: comparing shardings takes longer than starting a small program.
             if type(arg) is not ShardedArray or (arg.aval is not aval and arg.aval != aval):
                 raise InvalidArgumentError(self._mismatch(position, arg))
-        # `with` would cost more than starting a small program; what raises is caught by few.
+        # `with progress.collective()` would take longer than starting a small program.
         progress.collectives += 1
         progress.waiting += 1
         try:

@@ -1,7 +1,4 @@
-"""Place arrays and compile programs on the running runtime.
-
-Everything is validated here, once for all runtimes, before a runtime sees it.
-"""
+"""Place arrays and compile programs: validate once for all runtimes, then call the runtime."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -20,17 +17,17 @@ from .runtime import Running, check_mesh, current, devices, local_devices, proce
 
 
 def device_put(x: Any, sharding: NamedSharding, *, check: bool = False) -> ShardedArray:
-    """Place a global array; each device gets its block.
+    """Place a global array: each device gets its block.
 
     Args:
-        x: The global array, the same on every process; of any order and strides.
+        x: The global array, the same on every process, in any memory order.
         sharding: Mesh and partition spec.
-        check: Compare a digest of `x` between the processes first. Collective.
+        check: First compare a digest of `x` between the processes. Collective.
 
     Raises:
-        DTypeError: The element type is not held by this runtime.
-        ShardingError: Shape, spec, mesh and devices do not fit.
-        MismatchError: With `check`, a process has another array than process 0.
+        DTypeError: This runtime does not hold the element type.
+        ShardingError: Shape, spec, mesh and devices do not fit together.
+        MismatchError: With `check`, the array of a process differs from that of process 0.
     """
     if isinstance(x, ShardedArray):
         raise InvalidArgumentError(
@@ -47,14 +44,14 @@ def device_put(x: Any, sharding: NamedSharding, *, check: bool = False) -> Shard
 def from_callback(
     shape: Sequence[int], dtype: Any, sharding: NamedSharding, callback: Callable[[Index], Any]
 ) -> ShardedArray:
-    """Place an array that nobody holds as a whole.
+    """Place an array block by block; no process needs the global array.
 
     Args:
         shape: Global shape, the same on every process.
-        dtype: Element type; the callback's blocks must have it already.
+        dtype: Element type of the array and of the callback's blocks.
         sharding: Mesh and partition spec.
-        callback: Called once per distinct block of this process with one slice per
-            dimension (start and stop given); returns that block.
+        callback: Returns a block, given one slice per dimension with start and stop. It is
+            called once per distinct block of this process.
 
     Raises:
         DTypeError, ShardingError: As `device_put`.
@@ -81,17 +78,17 @@ def from_callback(
 def from_process_local(
     local: Any, sharding: NamedSharding, global_shape: Sequence[int]
 ) -> ShardedArray:
-    """Place an array of which each process holds its own part.
+    """Place an array whose parts the processes hold.
 
     Args:
-        local: This process's blocks put together, in the order of their indices; its shape
-            follows from the sharding.
+        local: This process's blocks put together in the order of their indices. The sharding
+            determines its shape.
         sharding: Mesh and partition spec.
-        global_shape: Shape of the whole, the same on every process.
+        global_shape: Shape of the global array, the same on every process.
 
     Raises:
-        ShardingError: `local` has not the shape that this process's devices need, or their
-            blocks do not form one array.
+        ShardingError: The shape of `local` is not that of this process's blocks, or these do not
+            form one array.
     """
     array, shape = as_array(local), _as_shape(global_shape)
     _check_placement(current(), shape, array.dtype, sharding)
@@ -112,20 +109,20 @@ def compile(
     precision: str | None = None,
     static: Mapping[str, Any] | None = None,
 ) -> Compiled:
-    """Compile a program for arrays like these; cached, so asking again costs nothing.
+    """Compile a program for arrays like these, or take it from the cache.
 
     Args:
         program: What to compile.
-        *args: Arrays with the shapes, dtypes and shardings that it will be called with;
-            scalars are 0-d arrays.
-        out_sharding: Sharding of the output, or of each of several; None leaves it to the
-            compiler.
-        precision: "default", "high" or "highest" for products; None is the runtime's own.
+        *args: Arrays with the shapes, dtypes and shardings of later calls. Scalars are 0-d
+            arrays.
+        out_sharding: Sharding of the output, or a tuple with one for each output; None leaves it
+            to the compiler.
+        precision: "default", "high" or "highest" for products; None is the runtime's default.
         static: Keyword arguments that are part of the program (hashable values).
 
     Raises:
-        InvalidArgumentError: The program has no body for this runtime, arguments that are no
-            ShardedArrays, or a static value that is not hashable.
+        InvalidArgumentError: The program has no body for this runtime, an argument is not a
+            ShardedArray, or a static value is not hashable.
     """
     running = current()
     if precision is not None and precision not in PRECISIONS:
@@ -143,7 +140,7 @@ def compile(
     options = dict(sorted((static or {}).items()))
     _check_hashable(program, options)
     avals = tuple(a.aval for a in args)
-    key = (program, avals, out_sharding, precision, _exactly(tuple(options.items())))
+    key = (program, avals, out_sharding, precision, _exact_key(tuple(options.items())))
     if key not in running.cache:
         executable = running.backend.compile(program, args, out_sharding, precision, options)
         running.cache[key] = Compiled(program, args, executable, running.backend)
@@ -162,10 +159,10 @@ def _check_hashable(program: Program, static: Mapping[str, Any]) -> None:
             ) from None
 
 
-def _exactly(value: Any) -> Any:
-    """A static value as part of a key: 1, 1.0 and True are equal, and so are 0.0 and -0.0."""
+def _exact_key(value: Any) -> Any:
+    """A static value as part of a cache key; 1, 1.0 and True differ, and so do 0.0 and -0.0."""
     if isinstance(value, tuple):
-        return (type(value), *map(_exactly, value))
+        return (type(value), *map(_exact_key, value))
     inexact = isinstance(value, (float, complex, np.inexact))
     return type(value), repr(value) if inexact else value
 
@@ -200,12 +197,14 @@ def _check_placement(
     running: Running, shape: tuple[int, ...], dtype: np.dtype[Any], sharding: NamedSharding
 ) -> None:
     if not isinstance(sharding, NamedSharding):
-        raise ShardingError(f"a pyreactant.NamedSharding is needed, got {type(sharding).__name__}")
+        raise ShardingError(
+            f"sharding must be a pyreactant.NamedSharding, got {type(sharding).__name__}"
+        )
     check_mesh(sharding.mesh)
     sharding.shard_shape(shape)
     held = running.backend.capabilities().dtypes
     if dtype.name not in held:
         raise DTypeError(
-            f"{running.backend.name} on {devices()[0].platform} does not hold {dtype.name} as it "
-            f"is; convert the array to one of {', '.join(sorted(held))}"
+            f"{running.backend.name} on {devices()[0].platform} does not hold {dtype.name} "
+            f"unchanged; convert the array to one of {', '.join(sorted(held))}"
         )

@@ -5,20 +5,20 @@ from .._errors import StateError
 
 
 def reached_preemption(step: int) -> bool:
-    """Whether to save and stop at this step: the machine is about to be taken away.
+    """Whether to save and stop at this step, because the machine is about to be preempted.
 
-    Call it once in each step of a loop, with the step's number, on every process. When one
-    process of the run gets SIGTERM or SIGUSR1 (Slurm's ``--signal=USR1@60``, a requeue), all
-    processes agree on the first step that none of them has begun, and this turns True on all of
-    them there and stays so. No communication happens before that, and none between devices.
+    Call it once in each step of a loop, with the step's number, on every process. If one process
+    of the run gets SIGTERM or SIGUSR1 (Slurm's ``--signal=USR1@60``, a requeue), all processes
+    agree on the first step that none of them has begun. From that step on, this is True on all of
+    them. Devices never communicate for it, and processes only after the signal.
 
-    Outside `pyreactant run` nobody can tell, so one process alone gets False.
+    Without `pyreactant run` a single process gets False.
 
     Args:
         step: Number of the step, rising, the same on every process.
 
     Raises:
-        StateError: One of several processes that no supervisor started.
+        StateError: There are several processes and no supervisor.
     """
     if _supervised.connection is not None:
         return _supervised.connection.reached_preemption(step)
@@ -26,8 +26,8 @@ def reached_preemption(step: int) -> bool:
 
     if is_initialized() and num_processes() > 1:
         raise StateError(
-            f"reached_preemption needs the supervisor where there are several processes "
-            f"({num_processes()} here), because all must stop at one step; start the program "
-            "with: pyreactant run -- SCRIPT"
+            f"reached_preemption needs a supervisor if there are several processes (got "
+            f"{num_processes()}), because all must stop at one step; start the program with: "
+            "pyreactant run -- SCRIPT"
         )
     return False

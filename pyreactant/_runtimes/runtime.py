@@ -1,4 +1,4 @@
-"""The one runtime of this process: started once, asked by everything else."""
+"""The one runtime of this process: start it, query it, end it."""
 
 import importlib
 import importlib.util
@@ -27,14 +27,14 @@ BACKENDS = {
     "jax": ("pyreactant._runtimes.jax.backend:JaxBackend", "jax"),
     "reactant": ("pyreactant._runtimes.reactant.backend:ReactantBackend", "juliacall"),
 }
-"""Known runtimes, each with its class, imported when it is started, and the package it needs."""
+"""Known runtimes: the class, imported when the runtime starts, and the package that it needs."""
 
 PLATFORMS = ("cpu", "gpu", "tpu")
 
 
 @dataclass(slots=True)
 class Running:
-    """The runtime that runs, and what it was started with."""
+    """The runtime of this process and the arguments of its start."""
 
     backend: AbstractBackend
     group: ProcessGroup
@@ -58,30 +58,30 @@ def initialize(
     initialization_timeout: float | None = None,
     heartbeat_timeout: float | None = None,
 ) -> None:
-    """Start the runtime of this process. Collective where there are several processes.
+    """Start the runtime of this process. Collective if there are several processes.
 
-    What is not said comes from the environment (``PYREACTANT_BACKEND``, ``_PLATFORM``,
+    Arguments that are not given come from the environment (``PYREACTANT_BACKEND``, ``_PLATFORM``,
     ``_NUM_CPU_DEVICES``, ``_COORDINATOR_ADDRESS``, ``_NUM_PROCESSES``, ``_PROCESS_INDEX``,
-    ``_LOCAL_DEVICE_IDS``), and else is one process on the best platform here. Where that is
-    a CPU and nothing was said, JAX starts eight virtual devices, so that sharding is seen
-    on any laptop. Calling it again is fine if it asks for nothing else than what runs.
+    ``_LOCAL_DEVICE_IDS``) or from the launcher; otherwise: one process on the best available
+    platform. If that is a CPU, JAX starts eight virtual devices, so that sharding is visible on any
+    laptop. Calling it again with the same arguments does nothing.
 
     Args:
-        backend: "jax".
-        platform: "cpu", "gpu" or "tpu"; never replaced by another.
+        backend: "jax" or "reactant"; "jax" if not given.
+        platform: "cpu", "gpu" or "tpu"; an error if it is absent.
         coordinator_address: "host:port" of process 0, the same on every process.
-        num_processes: How many processes take part.
-        process_index: Which of them this is, from 0.
-        local_device_ids: The GPUs of this machine that are this process's own (in
-            Reactant's terms, one of them is single_gpu_per_process).
+        num_processes: Number of processes of the run.
+        process_index: Number of this process, from 0.
+        local_device_ids: GPUs of this machine that belong to this process. (A single one is what
+            Reactant calls single_gpu_per_process.)
         num_cpu_devices: Virtual CPU devices of this process.
-        initialization_timeout: Seconds to wait for the other processes; 60 if not said.
-        heartbeat_timeout: Seconds after which a silent process is lost; 30 if not said.
+        initialization_timeout: Seconds to wait for the other processes; 60 by default.
+        heartbeat_timeout: Seconds after which a silent process counts as lost; 30 by default.
 
     Raises:
         InvalidArgumentError: The arguments are wrong or contradict each other.
-        StateError: A runtime with other arguments runs already, or has run.
-        RequirementError: The runtime's package or the platform is absent here.
+        StateError: A runtime with other arguments runs already, or a runtime was shut down.
+        RequirementError: The runtime's package or the platform is absent.
         RendezvousError: The processes did not find each other, or disagree.
     """
     global _running
@@ -90,27 +90,27 @@ def initialize(
             "this process's runtime was shut down; a process has one runtime for its whole "
             "life: start a new process"
         )
-    group_said: dict[str, Any] = {
+    group_arguments: dict[str, Any] = {
         "coordinator_address": coordinator_address,
         "num_processes": num_processes,
         "process_index": process_index,
         "local_device_ids": None if local_device_ids is None else tuple(local_device_ids),
     }
-    options_said = {
+    option_arguments = {
         "platform": platform,
         "num_cpu_devices": num_cpu_devices,
         "initialization_timeout": initialization_timeout,
         "heartbeat_timeout": heartbeat_timeout,
     }
     if _running is not None:
-        _check_same(_running, {"backend": backend, **group_said, **options_said})
+        _check_same(_running, {"backend": backend, **group_arguments, **option_arguments})
         return
     name = backend or os.environ.get("PYREACTANT_BACKEND") or "jax"
     if name not in BACKENDS:
         raise InvalidArgumentError(f"unknown backend {name!r}; known are: {', '.join(BACKENDS)}")
-    group = resolve(**group_said)
-    options = _options(options_said)
-    several = group.num_processes > 1  # a process for itself alone keeps nobody waiting
+    group = resolve(**group_arguments)
+    options = _options(option_arguments)
+    several = group.num_processes > 1  # a single process keeps no other waiting
     if several:
         _supervised.tell("phase", phase="initializing")
     runtime = _load(name)
@@ -134,7 +134,7 @@ def _load(name: str) -> AbstractBackend:
 
 
 def usable_backends() -> tuple[str, ...]:
-    """The runtimes that can be started here, as far as can be seen without starting any."""
+    """The runtimes that are installed and set up; starts none."""
     return tuple(
         name
         for name, (_, package) in BACKENDS.items()
@@ -152,8 +152,8 @@ def _julia_is_settled() -> bool:
     return True
 
 
-def _options(said: Mapping[str, Any]) -> StartOptions:
-    options = {key: value for key, value in said.items() if value is not None}
+def _options(arguments: Mapping[str, Any]) -> StartOptions:
+    options = {key: value for key, value in arguments.items() if value is not None}
     environment = {
         "platform": os.environ.get("PYREACTANT_PLATFORM") or None,
         "num_cpu_devices": env_int("PYREACTANT_NUM_CPU_DEVICES"),
@@ -199,7 +199,7 @@ def _local(backend: AbstractBackend, group: ProcessGroup) -> tuple[Device, ...]:
 
 
 def current() -> Running:
-    """The running runtime, started with nothing said if there is none."""
+    """The runtime of this process; starts it with default arguments if none runs."""
     if _running is None:
         initialize()
     assert _running is not None
@@ -207,12 +207,12 @@ def current() -> Running:
 
 
 def is_initialized() -> bool:
-    """Whether the runtime of this process runs; starts nothing."""
+    """Whether the runtime of this process has started."""
     return _running is not None
 
 
 def shutdown() -> None:
-    """End the runtime of this process; no other can be started in it. Collective."""
+    """End the runtime of this process, which cannot start another. Collective."""
     global _running, _ended
     if _running is not None:
         _running.backend.shutdown()
@@ -226,12 +226,12 @@ def backend_name() -> str:
 
 
 def process_index() -> int:
-    """This process, from 0."""
+    """Number of this process, from 0."""
     return current().group.process_index
 
 
 def num_processes() -> int:
-    """How many processes take part."""
+    """Number of processes of the run."""
     return current().group.num_processes
 
 
@@ -247,14 +247,14 @@ def local_devices() -> tuple[Device, ...]:
 
 
 def barrier(name: str, *, timeout: float = 300.0) -> None:
-    """Wait until every process is here. Collective.
+    """Wait until every process has called this. Collective.
 
     Args:
-        name: Which barrier; every process must come to the same ones in the same order.
+        name: Name of the barrier. Every process must call the same barriers in the same order.
         timeout: Seconds to wait.
 
     Raises:
-        DeadlineError: Some process did not come in time.
+        DeadlineError: A process did not call it in time.
     """
     running = current()
     if running.group.num_processes > 1:
@@ -263,11 +263,11 @@ def barrier(name: str, *, timeout: float = 300.0) -> None:
 
 
 def check_mesh(mesh: Mesh) -> None:
-    """Whether the mesh fits the devices of the run.
+    """Check that a mesh fits the devices of the run.
 
     Raises:
-        ShardingError: It needs devices that are not there, leaves some idle without naming
-            its own, or leaves a process without a device.
+        ShardingError: It needs more devices than there are, leaves some idle without naming its
+            own, or leaves a process without a device.
     """
     running = current()
     found = running.backend.devices()

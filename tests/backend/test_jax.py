@@ -48,7 +48,7 @@ def test_number_of_devices(code: str, settings: dict[str, str], said: str) -> No
         (
             "import jax; jax.devices(); import pyreactant as p; p.initialize(num_cpu_devices=4)",
             {},
-            "num_cpu_devices=4 was asked for, but JAX had already started with 1",
+            "num_cpu_devices=4 was requested, but JAX had already started with 1",
         ),
         (
             "import pyreactant as p; p.initialize(num_cpu_devices=4)",
@@ -58,12 +58,12 @@ def test_number_of_devices(code: str, settings: dict[str, str], said: str) -> No
         (
             "import pyreactant as p; p.initialize(platform='tpu')",
             {"JAX_PLATFORMS": "cpu"},
-            "platform 'tpu' was asked for, but JAX has here: cpu",
+            "platform 'tpu' was requested, but JAX has: cpu",
         ),
         (
             "import numpy as n, pyreactant as p; p.matmul_sharded(n.ones((8, 8)), n.ones((8, 8)))",
             {"JAX_ENABLE_X64": "0"},
-            "does not hold float64 as it is; convert the array to one of",
+            "does not hold float64 unchanged; convert the array to one of",
         ),
         (
             "import pyreactant as p; p.devices(); p.shutdown(); p.devices()",

@@ -225,7 +225,7 @@ def test_a_platform_that_is_not_here() -> None:
         small("matmul", platform="gpu", processes=64, devices_per_process=64)
     report = crosscheck("matmul", platform="gpu", processes=1, backends="jax")
     assert report.exit_code == 3
-    assert "platform 'gpu' was asked for, but JAX has here: cpu" in report.rows[0].results[0].text
+    assert "platform 'gpu' was requested, but JAX has: cpu" in report.rows[0].results[0].text
     assert report.rows[0].results[0].outcome == "not run"
     assert "Did not pass" in report.to_html()
 

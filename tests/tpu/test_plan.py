@@ -187,7 +187,7 @@ def test_cpu_devices_are_measured() -> None:
 def test_devices_that_are_not_here() -> None:
     ran = run("--platform", "gpu", "--devices", "1", "--size", "64")
     assert ran.returncode == 3
-    assert ran.stderr.startswith("error: platform 'gpu' was asked for, but JAX has here: cpu")
+    assert ran.stderr.startswith("error: platform 'gpu' was requested, but JAX has: cpu")
 
 
 def made_up(seconds: float | None, **given: Any) -> Candidate:

@@ -49,9 +49,9 @@ class JaxBackend(AbstractBackend):
             Device(i, d.process_index, d.id, platform_of(d), d.device_kind)
             for i, d in enumerate(self._jax_devices)
         )
-        # Programs with collectives on virtual CPU devices share one thread pool: with several
-        # in flight each may wait for threads that the others hold, for ever (seen in jax 0.10
-        # with 300 products in flight on 8 devices and 2 cores; XLA then aborts after 60 s).
+        # Collectives on virtual CPU devices share one thread pool. Programs in flight together
+        # can wait for each other's threads without end (seen in jax 0.10 with 300 products on 8
+        # devices and 2 cores; XLA aborts after 60 s).
         self._one_in_flight = self._devices[0].platform == "cpu"
 
     def capabilities(self) -> Capabilities:
@@ -81,8 +81,8 @@ class JaxBackend(AbstractBackend):
         for positions in holders.values():
             block = read(indices[positions[0]])
             if self._devices[0].platform == "cpu":
-                # JAX takes aligned host memory over without a copy. So it gets one that nobody
-                # else can write to, and all copies of a block share it.
+                # JAX takes over aligned host memory without a copy. This copy is its own, and
+                # all devices that hold the block share it.
                 block = _aligned_copy(block)
             for position in positions:
                 placed[position] = jax.device_put(block, self._jax_devices[position])
@@ -114,7 +114,7 @@ class JaxBackend(AbstractBackend):
         single = jax.tree_util.treedef_is_leaf(tree)
         given = jax.tree.leaves(out_sharding, is_leaf=_is_sharding)
         if len(given) == 1:
-            given *= len(outs)  # one for all, as JAX takes it
+            given *= len(outs)  # one sharding for all outputs, as in JAX
         meshes = [a.sharding.mesh for a in args]
         chosen_shardings = given or [
             self._from_jax(program, s, meshes) for s in jax.tree.leaves(compiled.output_shardings)
@@ -151,7 +151,7 @@ class JaxBackend(AbstractBackend):
             device = self._devices[self._position[shard.device]]
             read: Callable[[], np.ndarray] = partial(np.asarray, shard.data)
             if not value.size:
-                # jax 0.10 gives empty results whole, not cut, to each device.
+                # jax 0.10 gives each device the whole of an empty result.
                 block = tuple(s.stop - s.start for s in index)
                 read = partial(np.empty, block, value.dtype)
             shards.append(Shard(device, index, read))
@@ -171,7 +171,7 @@ class JaxBackend(AbstractBackend):
     def barrier(self, name: str, timeout: float) -> None:
         from .distributed import wait_at_barrier
 
-        # A name can be waited at once only, so each use gets its number.
+        # A name serves one barrier only, so each use adds its number.
         self._barriers[name] = self._barriers.get(name, 0) + 1
         wait_at_barrier(f"pyreactant/{name}/{self._barriers[name]}", timeout)
 
@@ -186,7 +186,7 @@ class JaxBackend(AbstractBackend):
         return JaxNamedSharding(_jax_mesh(self, sharding.mesh), PartitionSpec(*sharding.spec))
 
     def _from_jax(self, program: Program, sharding: Any, meshes: Sequence[Mesh]) -> NamedSharding:
-        """Our sharding for one that JAX's compiler chose, on one of the arguments' meshes."""
+        """The NamedSharding of an output for which JAX's compiler chose the sharding."""
         if not isinstance(sharding, JaxNamedSharding):
             raise ShardingError(
                 f"program {program.name!r}: the compiler chose {sharding} for an output, which no "
@@ -207,7 +207,7 @@ def _names_and_places(mesh: Mesh) -> tuple[object, ...]:
     return mesh.shape, mesh.axis_names, mesh.device_ids
 
 
-_ALIGNMENT = 64  # bytes; what XLA's CPU client wants of memory that it takes over
+_ALIGNMENT = 64  # bytes; XLA's CPU client takes over memory with this alignment only
 
 
 def _aligned_copy(block: np.ndarray) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Set JAX up before it touches a device, and make sure that what started is what was asked for."""
+"""Configure JAX before it uses a device, and check that it started as requested."""
 
 import contextlib
 import importlib.metadata
@@ -23,9 +23,9 @@ def platform_of(device: Any) -> str:
 
 
 def configure(group: ProcessGroup, options: StartOptions) -> None:
-    """Set JAX up before it touches a device."""
-    # Without x64 JAX would silently turn float64 into float32. Who says otherwise in the
-    # environment is obeyed, and float64 then raises.
+    """Configure JAX before it uses a device."""
+    # Without x64, JAX silently turns float64 into float32. JAX_ENABLE_X64 wins if it is set;
+    # float64 arrays then raise DTypeError.
     if "JAX_ENABLE_X64" not in os.environ:
         jax.config.update("jax_enable_x64", True)
     if options.platform == "cpu" or (options.platform is None and _only_a_cpu()):
@@ -38,20 +38,20 @@ def configure(group: ProcessGroup, options: StartOptions) -> None:
     if options.num_cpu_devices is not None:
         if forced:
             raise StateError(
-                f"num_cpu_devices={options.num_cpu_devices} was asked for, but XLA_FLAGS sets "
+                f"num_cpu_devices={options.num_cpu_devices} was requested, but XLA_FLAGS sets "
                 "xla_force_host_platform_device_count too; keep one of them"
             )
         _update("jax_num_cpu_devices", options.num_cpu_devices)
     elif group.num_processes == 1 and not forced and _config.jax_num_cpu_devices < 1:
-        # Also where a GPU or TPU is: there CPU devices are not used, and cost nothing.
+        # Beside a GPU or TPU, virtual CPU devices stay unused and cost nothing.
         with contextlib.suppress(RuntimeError):
             jax.config.update("jax_num_cpu_devices", DEFAULT_CPU_DEVICES)
 
 
 def _only_a_cpu() -> bool:
-    """Whether libtpu is installed where no TPU is, to compile for one, and no GPU's plugin is.
+    """Whether libtpu is installed only to compile: no TPU, and no GPU plugin.
 
-    JAX would look for the TPU through the network for seconds, and print why it found none.
+    JAX would otherwise search the network for a TPU for seconds, and print why it found none.
     """
     if os.environ.get("JAX_PLATFORMS") or not importlib.util.find_spec("libtpu") or tpu_chips():
         return False
@@ -60,7 +60,7 @@ def _only_a_cpu() -> bool:
 
 
 def _update(name: str, value: Any) -> None:
-    # It raises where JAX has devices already; `start` checks whether they are those asked for.
+    # It raises if JAX has devices already; `find_devices` checks that they are as requested.
     with contextlib.suppress(RuntimeError):
         jax.config.update(name, value)
 
@@ -74,19 +74,19 @@ def _no_platform(platform: str | None, error: RuntimeError) -> RequirementError:
         here = "none"
     extra = {"gpu": "cuda13 or cuda12", "tpu": "tpu"}.get(platform)
     advice = (
-        f"; run it where there is one, with: python -m pip install 'pyreactant[{extra}]'"
+        f"; run on a machine that has one, with: python -m pip install 'pyreactant[{extra}]'"
         if extra
         else ""
     )
     only = os.environ.get("JAX_PLATFORMS")
     limited = f" (JAX_PLATFORMS={only} is set)" if only else ""
     return RequirementError(
-        f"platform {platform!r} was asked for, but JAX has here: {here}{limited}{advice}"
+        f"platform {platform!r} was requested, but JAX has: {here}{limited}{advice}"
     )
 
 
 def holds_64_bits() -> bool:
-    """Whether JAX keeps float64 and int64 as they are."""
+    """Whether JAX holds float64 and int64 unchanged."""
     return bool(_config.jax_enable_x64)
 
 
@@ -94,9 +94,9 @@ def find_devices(group: ProcessGroup, options: StartOptions) -> tuple[Any, ...]:
     """JAX's devices of the run, by process and id; starts JAX's clients. Collective.
 
     Raises:
-        RequirementError: The platform is not here.
+        RequirementError: The platform is absent.
         RendezvousError: JAX runs with another number of processes.
-        StateError: JAX had already started, with other devices than those asked for.
+        StateError: JAX had already started with other devices than requested.
     """
     try:
         found = jax.devices(options.platform)
@@ -104,7 +104,7 @@ def find_devices(group: ProcessGroup, options: StartOptions) -> tuple[Any, ...]:
         raise _no_platform(options.platform, error) from error
     if jax.process_count() != group.num_processes:
         raise RendezvousError(
-            f"num_processes={group.num_processes} was asked for, but JAX runs with "
+            f"num_processes={group.num_processes} was requested, but JAX runs with "
             f"{jax.process_count()}; start JAX's processes through pyreactant.initialize alone"
         )
     local = sum(d.process_index == group.process_index for d in found)
@@ -112,12 +112,12 @@ def find_devices(group: ProcessGroup, options: StartOptions) -> tuple[Any, ...]:
     platform = platform_of(found[0])
     if cpus is not None and platform == "cpu" and local != cpus:
         raise StateError(
-            f"num_cpu_devices={cpus} was asked for, but JAX had already started with {local}; "
+            f"num_cpu_devices={cpus} was requested, but JAX had already started with {local}; "
             "call pyreactant.initialize before anything uses JAX"
         )
     if gpus is not None and platform == "gpu" and local != len(gpus):
         raise StateError(
-            f"local_device_ids={gpus} was asked for, but JAX has {local} GPUs in this process; "
-            "call pyreactant.initialize before anything uses JAX, and name GPUs that are here"
+            f"local_device_ids={gpus} was requested, but JAX has {local} GPUs in this process; "
+            "call pyreactant.initialize before anything uses JAX, and name GPUs of this machine"
         )
     return tuple(sorted(found, key=lambda d: (d.process_index, d.id)))
