@@ -68,6 +68,25 @@ def test_the_two_commands() -> None:
     assert ours == readme, "the picture in the README is not what the command draws"
 
 
+def test_the_wrong_block(tmp_path: Path) -> None:
+    """The README quotes the beginning of what the cross-check says of docs/swapped.py."""
+    command = re.search(r"^\$ pyreactant (crosscheck swapped.*)$", README, re.MULTILINE)
+    assert command is not None
+    argv = [sys.executable, "-m", "pyreactant", *command[1].split(), "--platform", "cpu"]
+    ran = subprocess.run(
+        [*argv, "--backends", "jax", "--out", str(tmp_path / "out")],
+        env=environment(),
+        cwd=REPOSITORY / "docs",
+        capture_output=True,
+        text=True,
+    )
+    assert ran.returncode == 5, ran.stderr
+    quoted = README[command.end() :].lstrip().partition(", ...")[0]
+    assert quoted in " ".join(ran.stdout.split())
+    picture = (REPOSITORY / "docs" / "wrong-block.svg").read_text()
+    assert "wrong on devices 2, 3, 6, 7" in picture
+
+
 def test_links() -> None:
     texts = {REPOSITORY / "README.md": README}
     texts |= {REPOSITORY / "docs" / name: text for name, text in DOCS.items()}
