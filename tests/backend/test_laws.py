@@ -110,7 +110,7 @@ def test_from_callback_wants_the_block_it_asked_for(wrong: np.ndarray) -> None:
 def test_from_process_local() -> None:
     x = numbers((8, 8))
     np.testing.assert_array_equal(np.asarray(pr.from_process_local(x, XY, (8, 8))), x)
-    with pytest.raises(pr.ShardingError, match="must be a pyreactant.NamedSharding, got Mesh"):
+    with pytest.raises(pr.ShardingError, match=r"must be a pyreactant\.NamedSharding, got Mesh"):
         pr.from_process_local(x, MESH, (8, 8))
     with pytest.raises(pr.ShardingError, match=r"that form shape \(8, 8\) .* got a local array"):
         pr.from_process_local(x[:4], XY, (8, 8))
