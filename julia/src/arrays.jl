@@ -1,7 +1,7 @@
 """
-An array on devices, as Python holds it. `array` is Reactant's own; `blocks` is where Reactant
-says that it lies, by ascending device id. Not an AbstractArray on purpose: showing, comparing or
-converting one of Reactant's is a collective operation (xla/IFRT/Array.jl:179-234).
+An array on devices, as Python holds it. `array` is Reactant's array; `blocks` is its placement
+according to Reactant, by ascending device id. It is deliberately not an AbstractArray: showing,
+comparing or converting one of Reactant's is collective (xla/IFRT/Array.jl:179-234).
 """
 mutable struct Held
     const array::Any
@@ -29,9 +29,9 @@ shape_of(x::Held) = x.shape
 """
     from_blocks(dtype, shape, sharding, holders, blocks...) -> Held
 
-Place an array of which this process has these blocks (NumPy arrays); `holders[i]` are the ids of
-the devices here that hold `blocks[i]`. Nobody needs the whole array. Not a tuple of blocks: that
-would stay in Python as long as Julia's collector leaves it.
+Place an array, given this process's blocks (NumPy arrays); `holders[i]` are the ids of this
+process's devices that hold `blocks[i]`. No process needs the whole array. The blocks are not a
+tuple, because Julia's collector would keep that in Python.
 """
 function from_blocks(
     dtype::String,
@@ -75,8 +75,8 @@ function transfer(
         account(sizeof(data[i]))
     end
     s.mesh.reactant === nothing && return on_one_device(only(data), only(s.mesh.ids))
-    # Shards count from 1 in ascending order of device ids; made anew for each call, because
-    # Reactant subtracts one from what it is given (Types.jl:450-452).
+    # Shards count from 1 in ascending order of device ids. Each call makes a new vector, because
+    # Reactant subtracts one from the one that it gets (Types.jl:450-452).
     shards = Vector{Int64}[searchsortedfirst.((local_ids,), ids) for ids in here]
     return assembled(data, dims, shards, to_reactant(s))
 end
@@ -108,8 +108,8 @@ function check_holders(
     return nothing
 end
 
-# Reactant keeps only the pointers of the single arrays while it puts them together
-# (xla/IFRT/Array.jl:84-97): a collection in between would free them.
+# Reactant keeps only the pointers of the single arrays while it assembles them
+# (xla/IFRT/Array.jl:84-97), so a garbage collection in between would free them.
 function assembled(
     @nospecialize(data::Vector),
     @nospecialize(dims::Dims),
@@ -124,16 +124,16 @@ function assembled(
     end
 end
 
-# `device=` and `idx=` of Reactant's own constructors are ignored (Types.jl:389-393), so the
-# buffer is made on its device and wrapped.
+# Reactant's constructors ignore `device=` and `idx=` (Types.jl:389-393), so this makes the
+# buffer on its device and wraps it.
 function on_one_device(data::Array{T, N}, id) where {T, N}
     client = XLA.default_backend()
     buffer = XLA.IFRT.Array(client, data, XLA.get_device(client, id))
     return Reactant.ConcreteIFRTArray{T, N}(XLA.IFRT.AsyncArray(buffer, nothing), size(data))
 end
 
-# Reactant cannot cut a dimension without elements (xla/Sharding.jl:230): such an array lies whole
-# on every device, and has the blocks that its sharding says all the same.
+# Reactant cannot cut a dimension of length 0 (xla/Sharding.jl:230). Every device holds the whole of
+# such an array, and its blocks are nevertheless those of its sharding.
 function empty_array(T::DataType, @nospecialize(dims::Dims), s::ArraySharding)
     data = [allocate(T, dims)]
     if s.mesh.reactant === nothing
@@ -146,7 +146,7 @@ function empty_array(T::DataType, @nospecialize(dims::Dims), s::ArraySharding)
     return Held(array, T, dims, s, blocks(s, dims), nothing)
 end
 
-"""Where Reactant says that an array lies; both constructors give ascending device ids."""
+"""The placement of an array according to Reactant; both constructors give ascending device ids."""
 function placed(@nospecialize(array), s::ArraySharding, @nospecialize(dims::Dims))
     ids = sort(s.mesh.ids)
     s.mesh.reactant === nothing && return Block[whole_block(only(ids), dims)]
@@ -161,13 +161,13 @@ function block_of(id, @nospecialize(slices::Tuple))
     return (Int64(id), Int[first(r) - 1 for r in ranges], Int[last(r) for r in ranges])
 end
 
-"""Bytes placed or computed since the last collection, and how many are let pass."""
+"""Bytes placed or computed since the last collection, and the number that triggers the next."""
 const PLACED = Ref(0)
 const COLLECT_AFTER = 1 << 30
 
 """
-Julia's collector does not see device memory, which goes back only when it finds the array that
-holds it: it is asked once for each GiB.
+Julia's collector does not see device memory, and frees it only with the array that holds it. So it
+is called after each GiB.
 """
 function account(bytes::Integer)
     PLACED[] += bytes

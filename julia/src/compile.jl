@@ -1,12 +1,12 @@
-"""What a compiled program takes: a thunk checks types only, in which sizes and shardings are not
-(compiler/Thunk.jl:72-76), and computes nonsense for others."""
+"""An argument of a compiled program. A thunk checks only types, without sizes and shardings
+(compiler/Thunk.jl:72-76), and computes nonsense for other arguments."""
 struct Input
     type::DataType
     shape::Dims
     sharding::ArraySharding
 end
 
-"""What it gives; `info` is what Reactant must know of an array to take it as an argument."""
+"""A result of a compiled program; `info` is what Reactant needs to take it as an argument."""
 mutable struct Output
     const type::DataType
     const shape::Dims
@@ -38,8 +38,8 @@ const PRECISIONS = Dict(
     compile(name, project, args, out_shardings, precision, static) -> Compiled
 
 Compile the Julia function of that name for arguments like these; runs nothing. `static` are
-(name, value) pairs, passed as keywords and part of the program. There is no cache here: Python
-has the one whose key holds everything.
+(name, value) pairs, passed as keywords and part of the program. Python holds the cache of
+compiled programs.
 """
 function compile(
     name::String,
@@ -53,7 +53,7 @@ function compile(
     for (i, arg) in enumerate(items(args))
         arg.sharding === nothing && throw(unsettled(i))
     end
-    # The function may have been loaded just now, in a world that this call does not see.
+    # The function may have been loaded just now, in a newer world age than this call's.
     return Base.invokelatest(compile_trace, name, trace, args, precision)
 end
 
@@ -78,7 +78,7 @@ end
 
 function compile_trace(name::String, trace::Trace, @nospecialize(args::Tuple), precision::String)
     arrays = Tuple(Any[x.array for x in items(args)])
-    # Precision is read while products are traced, not when they run (Configuration.jl).
+    # Reactant reads the precision while it traces products, not when they run (Configuration.jl).
     thunk = tracing(Later(with_precision, (Later(compile_arrays, (arrays,)), precision)), trace)
     if any(thunk.donated_args_mask)
         throw(Wrong(
@@ -99,7 +99,7 @@ function compile_trace(name::String, trace::Trace, @nospecialize(args::Tuple), p
     return compiled
 end
 
-"""Raises where blocks of an output would not be equal."""
+"""Raise an error if blocks of an output would have different shapes."""
 function check_outputs(trace::Trace)
     isempty(trace.shardings) && return nothing
     for (i, (_, dims)) in enumerate(trace.outputs)
@@ -109,7 +109,7 @@ function check_outputs(trace::Trace)
 end
 
 function compile_arrays(@nospecialize(arrays::Tuple))
-    # With many programs in flight CPU devices can wait for each other for ever.
+    # With several programs in flight, CPU devices can wait for each other without end.
     sync = platform() == "cpu"
     return without_python(compile_in_sync, arrays, sync)
 end
@@ -122,7 +122,7 @@ function with_precision(f, precision::String)
     return Reactant.with_config(f; dot_general_precision = chosen, convolution_precision = chosen)
 end
 
-"""The results as the executable has them: their placement is XLA's choice."""
+"""The results with the placement that XLA chose."""
 function find_outputs(name, @nospecialize(thunk), trace::Trace, @nospecialize(args::Tuple))
     found = XLA.get_output_shardings(thunk)
     if isempty(found)
@@ -165,7 +165,7 @@ end
 """
     outputs(compiled) -> [(dtype name, shape, placement), ...]
 
-Of each output its placement: (device id, starts, stops) for every device.
+The placement of each output: (device id, starts, stops) for every device.
 """
 function outputs(c::Compiled)
     placement(o) = Any[(id, Tuple(a), Tuple(b)) for (id, a, b) in o.blocks]
@@ -175,15 +175,15 @@ end
 """
     is_single(compiled) -> Bool
 
-Whether the function gave one array and not a tuple.
+Whether the function returned one array and not a tuple.
 """
 is_single(c::Compiled) = c.trace.single
 
 """
     settle(compiled, shardings)
 
-Say which sharding each output has, so that it can be an argument of other programs. Fails where
-the compiler placed it elsewhere.
+Set the sharding of each output, so that it can be an argument of other programs. Fails if the
+compiler placed it otherwise.
 """
 function settle(c::Compiled, @nospecialize(shardings::Tuple))
     for (i, (o, s)) in enumerate(zip(c.outputs, items(shardings)))
@@ -200,7 +200,7 @@ function settle(c::Compiled, @nospecialize(shardings::Tuple))
     return nothing
 end
 
-"""Blocks as Reactant has them: ranges that count from 1."""
+"""Blocks in Reactant's form: ranges that count from 1."""
 function slices_of(found::Vector{Block}, n::Int)
     slices = Vector{NTuple{n, UnitRange{Int}}}(undef, length(found))
     for (i, (_, starts, stops)) in enumerate(found)

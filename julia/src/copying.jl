@@ -1,6 +1,6 @@
 # Copies between two memories of the same axes in any order, element by element as bits.
 
-"""Where the elements of an array lie: their shape, and the bytes between neighbours on an axis."""
+"""The memory of an array: its shape, and the bytes between neighbours on each axis."""
 struct Elements
     start::Ptr{UInt8}
     shape::Vector{Int}
@@ -21,7 +21,7 @@ function copy_elements!(to::Elements, from::Elements, bytes::Int)
         n == 1 || push!(axes, Axis(n, t, s))
     end
     axes, target, source = merge_axes(axes), to.start, from.start
-    # Complex numbers of 16 bytes lie on 8-byte boundaries in NumPy, which UInt128 would not.
+    # NumPy aligns complex numbers of 16 bytes to 8 bytes only, UInt128 needs 16.
     bytes == 1 && return copy_axes!(Ptr{UInt8}(target), Ptr{UInt8}(source), axes)
     bytes == 2 && return copy_axes!(Ptr{UInt16}(target), Ptr{UInt16}(source), axes)
     bytes == 4 && return copy_axes!(Ptr{UInt32}(target), Ptr{UInt32}(source), axes)
@@ -29,7 +29,7 @@ function copy_elements!(to::Elements, from::Elements, bytes::Int)
     return copy_axes!(Ptr{NTuple{2, UInt64}}(target), Ptr{NTuple{2, UInt64}}(source), axes)
 end
 
-"""Fastest in the target first; neighbours that are one run of memory on both sides are one."""
+"""Sort axes by their stride in the target, and merge those that are contiguous on both sides."""
 function merge_axes(axes::Vector{Axis})
     sort!(axes; by = a -> abs(a.target))
     merged = Axis[]
@@ -76,8 +76,8 @@ function over(f, axes::Vector{Axis})
 end
 
 """
-Bytes copied at once. Memory that nobody wrote to yet is cleared by the kernel, a large page at a
-time, which is then in the cache; a longer copy would go past the cache.
+Bytes copied at once. The kernel clears new memory one large page at a time, which is then in the
+cache; a longer copy would bypass the cache.
 """
 const RUN = 2 * 1024^2
 
@@ -100,13 +100,13 @@ end
 """Bytes of a cache line, and of the vectors that every processor has."""
 const LINE, VECTOR = 64, 16
 
-"""Tiles along a side of the parts of a plane whose pages the processor keeps in mind."""
+"""Tiles along a side of the part of a plane whose pages fit the processor's TLB."""
 const PART = 64
 
 """
-Transpose a plane: `a` runs fastest in the target, `b` in the source. Tile by tile, a cache line
-wide in either direction, so that each line is read once and written once whatever the strides:
-powers of two would throw lines out of the cache otherwise.
+Transpose a plane: `a` runs fastest in the target, `b` in the source. Tiles are one cache line wide
+in both directions, so that each line is read once and written once. Otherwise strides that are
+powers of two would evict lines from the cache.
 """
 function copy_plane!(target::Ptr{U}, source::Ptr{U}, a::Axis, b::Axis, tile::Vector{U}) where {U}
     whole = a.target == b.source == sizeof(U)
@@ -145,7 +145,7 @@ function copy_elementwise!(target::Ptr{U}, source::Ptr{U}, a::Axis, b::Axis) whe
     return nothing
 end
 
-"""Rows of the source into the columns of the tile, by squares of vectors."""
+"""Copy rows of the source into columns of the tile, by squares of vectors."""
 function fill_tile!(tile::Vector{U}, source::Ptr{U}, step::Int) where {U}
     width, n = LINE ÷ sizeof(U), VECTOR ÷ sizeof(U)
     GC.@preserve tile for i in 0:n:(width - 1), j in 0:n:(width - 1)
@@ -158,7 +158,7 @@ function fill_tile!(tile::Vector{U}, source::Ptr{U}, step::Int) where {U}
     return nothing
 end
 
-"""The columns of the tile, each a cache line, into the target."""
+"""Copy the columns of the tile, each one cache line, into the target."""
 function empty_tile!(target::Ptr{U}, step::Int, tile::Ptr{U}, stream::Bool) where {U}
     for j in 0:(LINE ÷ sizeof(U) - 1)
         to, from = target + j * step, tile + j * LINE
@@ -170,7 +170,7 @@ function empty_tile!(target::Ptr{U}, step::Int, tile::Ptr{U}, stream::Bool) wher
     return nothing
 end
 
-"""As many elements as a vector register holds."""
+"""A vector register's worth of elements."""
 vector_type(::Type{U}) where {U} = NTuple{VECTOR ÷ sizeof(U), VecElement{U}}
 vector_type(::Type{NTuple{2, UInt64}}) = NTuple{2, VecElement{UInt64}}
 
@@ -195,16 +195,16 @@ end
     return ntuple(i -> isodd(i) ? a[from + (i + 1) ÷ 2] : b[from + i ÷ 2], Val(N))
 end
 
-"""Bytes from which on a copy goes past the caches, which would not hold it anyway."""
+"""Copies of at least this many bytes bypass the caches, which could not hold them."""
 const STREAM_FROM = 8 * 1024^2
 
-# Whole lines only: parts of lines would be slower than through the caches.
+# Whole lines only: parts of lines are faster through the caches.
 function can_stream(target::Ptr{U}, a::Axis, b::Axis) where {U}
     aligned = UInt(target) % max(VECTOR, sizeof(U)) == 0 && b.target % LINE == 0
     return aligned && a.target * a.length * b.length >= STREAM_FROM
 end
 
-# A store that does not read the line first. Before Julia 1.12 LLVM writes pointers otherwise.
+# A store that does not first read the line. Before Julia 1.12, LLVM has another pointer syntax.
 if VERSION >= v"1.12" && Sys.ARCH in (:x86_64, :aarch64)
     const STREAM = """
     %to = inttoptr i64 %0 to ptr

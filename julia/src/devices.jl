@@ -1,4 +1,4 @@
-"""The platform that runs, and its devices: (id, platform, kind, addressable)."""
+"""The platform of this process, and its devices: (id, platform, kind, addressable)."""
 mutable struct Started
     platform::String
     devices::Vector{Tuple{Int64, String, String, Bool}}
@@ -15,8 +15,8 @@ platform() = STARTED.platform
 """
     devices() -> [(id, -1, platform, kind, addressable), ...]
 
-All devices of the run by id; does not communicate. Of the process that a device belongs to
-Reactant says only whether it is this one, hence the -1: Python fills it in.
+All devices of the run by id; does not communicate. Reactant knows only whether a device belongs
+to this process, not to which other one: Python replaces the -1.
 """
 devices() = [(id, -1, name, kind, here) for (id, name, kind, here) in STARTED.devices]
 
@@ -26,8 +26,8 @@ is_local(id) = id in STARTED.here
 """
     start_platform(platform, num_cpu_devices) -> String
 
-Start the devices of a platform, or of the best one here for ""; gives its name. Never takes
-another one instead. Collective.
+Start the devices of a platform, or of the best available one for "", and return its name. Never
+takes another one instead. Collective.
 """
 function start_platform(wanted::String, num_cpu_devices::Integer)
     runtime() == "IFRT" || throw(needs_ifrt("PyReactant"))
@@ -44,7 +44,7 @@ function start_platform(wanted::String, num_cpu_devices::Integer)
     end
     client = XLA.default_backend()
     found = platform_of(XLA.platform_name(client))
-    # Where a platform fails Reactant logs it and takes the next (Registration.jl:117-131).
+    # If a platform fails, Reactant logs it and takes the next one (Registration.jl:117-131).
     if (!isempty(wanted) && found != wanted) || !isempty(log.failures)
         throw(no_platform(wanted, [log.failures; "Reactant would run on $found"]))
     end
@@ -67,13 +67,13 @@ function platform_of(name::String)
     return short in ("cuda", "rocm", "metal") ? "gpu" : short
 end
 
-"""Passes everything on and notes the platforms that failed."""
+"""A logger that passes every message on and records the platforms that failed."""
 struct FailureLogger <: Base.CoreLogging.AbstractLogger
     parent::Base.CoreLogging.AbstractLogger
     failures::Vector{String}
 end
 
-# Errors come here even where the user's logger takes none.
+# Errors arrive here even if the user's logger ignores them.
 Base.CoreLogging.min_enabled_level(l::FailureLogger) = min(
     Base.CoreLogging.min_enabled_level(l.parent),
     Base.CoreLogging.Error,
@@ -107,7 +107,7 @@ end
 
 const CPU_DEVICES = "--xla_force_host_platform_device_count"
 
-# XLA has no other way to be told; it reads the variable when its first client starts.
+# XLA offers no other way; it reads the variable when its first client starts.
 function say_cpu_devices(n::Int)
     flags = get(ENV, "XLA_FLAGS", "")
     if n > 0 && !occursin(CPU_DEVICES, flags)
@@ -143,7 +143,7 @@ end
 """
     runtime() -> "IFRT" or "PJRT"
 
-Reactant's runtime as it was built; the preference is read only then (xla/XLA.jl:17-19).
+The runtime that Reactant was built with; it reads the preference only then (xla/XLA.jl:17-19).
 """
 runtime() = XLA.REACTANT_XLA_RUNTIME
 

@@ -2,10 +2,10 @@
     initialize(address, num_processes, process_index, local_gpu_ids, single_gpu_per_process, bind,
                initialization_timeout, heartbeat_timeout)
 
-Join the other processes of the run, before any device is used. Collective. Python has made sure
-that all of them are there: XLA would wait for ever, since `initialization_timeout_in_seconds`
-reaches nobody (Distributed.jl:198-205, xla/Distributed.jl:141-153). `local_gpu_ids` are this
-process's GPUs; with none it has none. `bind` is where process 0 listens, "" for all interfaces.
+Join the other processes of the run, before any device is used. Collective. Python has checked that
+all of them are ready, because XLA would wait without end: `initialization_timeout_in_seconds` is
+not passed on (Distributed.jl:198-205, xla/Distributed.jl:141-153). `local_gpu_ids` are the GPUs of
+this process, possibly none. Process 0 listens on `bind`, "" for all interfaces.
 """
 function initialize(
     address::String,
@@ -20,8 +20,8 @@ function initialize(
     refuse_a_late_start()
     try
         without_python() do
-            # All four are given: with any of them left out Reactant asks its detectors for the
-            # rest and fails where there is no cluster (Distributed.jl:116-127).
+            # All four are given: if one is missing, Reactant asks its cluster detectors for the
+            # rest and fails without a cluster (Distributed.jl:116-127).
             Reactant.Distributed.initialize(;
                 coordinator_address = address,
                 num_processes = Int(num_processes),
@@ -30,7 +30,7 @@ function initialize(
                 single_gpu_per_process,
                 coordinator_bind_address = isempty(bind) ? nothing : bind,
                 cluster_register_timeout_in_minutes = ceil(Int, initialization_timeout / 60),
-                # Its name says interval, but it sets the timeout (API.cpp:2913).
+                # It is named an interval, but it sets the timeout (API.cpp:2913).
                 heartbeat_interval_in_seconds = ceil(Int, heartbeat_timeout),
                 shutdown_timeout_in_minutes = 1,
             )

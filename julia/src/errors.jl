@@ -14,7 +14,7 @@ Base.showerror(io::IO, error::Wrong) = print(io, error.message)
 """
     explain(exception) -> (kind, message)
 
-What Python says of an exception: its kind ("" unless it is ours) and its text, without the
+What Python reports of an exception: its kind ("" unless it is ours) and its text, without the
 backtrace.
 """
 explain(error::Wrong) = (error.kind, error.message)

@@ -1,9 +1,9 @@
-# Memory order, and nothing else knows of it. NumPy arrays come in any order and strides; Reactant
+# Memory order: no other file knows of it. NumPy arrays have any order and strides; Reactant
 # takes Julia arrays, whose first index runs fastest. Axis i stays axis i, so a C-order array is
-# transposed in memory on its way: once, block by block, without a second copy.
+# transposed in memory: once, block by block, without a second copy.
 
-# Nothing here is compiled for the type of an array except what asks for its memory: a program has
-# arrays of many types and numbers of dimensions, each of which would cost the first user seconds.
+# Only the functions that ask for an array's memory are compiled for its type. A program has arrays
+# of many types and numbers of dimensions, and each would cost seconds at its first use.
 
 function elements(@nospecialize(x::AbstractArray))
     return Elements(pointer_to_bytes(x), Int[size(x)...], Int[byte_strides(x)...])
@@ -13,7 +13,7 @@ end
     to_julia(block, T) -> Array{T}
 
 A Julia array with the elements of a NumPy array: same axes, elements of type `T`. Types that
-NumPy knows only from ml_dtypes come as unsigned integers with the same bits.
+ml_dtypes adds to NumPy arrive as unsigned integers with the same bits.
 """
 function to_julia(@nospecialize(block::AbstractArray), T::DataType)
     check_element(block, T, "a block of $(element_name(T))")
@@ -34,7 +34,7 @@ function to_numpy!(@nospecialize(out::AbstractArray), @nospecialize(source::Arra
     return nothing
 end
 
-"""Whether `out` has Julia's order, so that it can be written without a Julia array between."""
+"""Whether `out` has Julia's order, so that no temporary Julia array is needed."""
 function has_julia_order(m::Elements, step::Int)
     for (n, stride) in zip(m.shape, m.strides)
         stride == step || return false
@@ -43,7 +43,7 @@ function has_julia_order(m::Elements, step::Int)
     return true
 end
 
-"""The types that NumPy has only from ml_dtypes."""
+"""The types that ml_dtypes adds to NumPy."""
 const CrossingAsBits = Union{Reactant.BFloat16, Reactant.ReactantFloat8}
 
 function check_element(@nospecialize(x::AbstractArray), T::DataType, what::String)
@@ -77,7 +77,7 @@ byte_strides(x::PythonCall.PyArray) = x.strides
 byte_strides(x::StridedArray) = strides(x) .* sizeof(eltype(x))
 
 """
-A Julia array without content. The kernel is asked for large pages, as NumPy asks for its own
+An uninitialized Julia array. It requests large pages from the kernel, as NumPy does for its own
 arrays: without them filling a large array costs twice as much.
 """
 function allocate(::Type{T}, shape::Dims{N}) where {T, N}

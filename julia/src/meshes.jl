@@ -1,6 +1,6 @@
 """
-A mesh as Python means it: device ids in C order over named axes. `reactant` is Reactant's own,
-nothing for one device, which Reactant does not want a mesh for (Sharding.jl:62-69).
+A mesh in Python's terms: device ids in C order over named axes. `reactant` is Reactant's mesh, and
+nothing for one device, for which Reactant takes no mesh (Sharding.jl:62-69).
 """
 struct DeviceMesh
     ids::Vector{Int64}
@@ -28,9 +28,9 @@ function mesh(@nospecialize(ids::Tuple), @nospecialize(sizes::Tuple), @nospecial
         throw(Wrong("ShardingError", "a mesh has each axis name once, got $names"))
     end
     length(devices) == 1 && return DeviceMesh(devices, axes, axis_names, nothing)
-    # The constructor that takes ids alone reads them in Julia's order and takes the inverse
-    # permutation (Sharding.jl:40-48), and it sorts the caller's array in place (:56). This one
-    # takes what XLA reads: place k, last axis fastest, holds sorted[ranks[k] + 1].
+    # The constructor with ids alone reads them in Julia's order, takes the inverse permutation
+    # (Sharding.jl:40-48), and sorts the caller's array in place (:56). This one takes what XLA
+    # reads: place k, last axis fastest, holds sorted[ranks[k] + 1].
     sorted = sort(devices)
     ranks = Int64[searchsortedfirst(sorted, id) - 1 for id in devices]
     reactant = Reactant.Sharding.Mesh(sorted, ranks, Tuple(Symbol.(axis_names)), Tuple(axes))
@@ -45,7 +45,7 @@ function Base.show(io::IO, m::DeviceMesh)
     return print(io, "DeviceMesh($axes over devices $(m.ids))")
 end
 
-"""How an array lies on a mesh: for each dimension the axes that cut it, major to minor."""
+"""How an array is cut over a mesh: the axes of each dimension, major to minor."""
 struct ArraySharding
     mesh::DeviceMesh
     spec::Vector{Vector{String}}
@@ -89,8 +89,8 @@ end
 
 names_of(::DeviceMesh, entry) = throw(unfit_spec(entry))
 
-# A Python list arrives as a PyList, which is neither; Reactant would say only
-# "Unexpected partition spec" (Sharding.jl:275).
+# A Python list arrives as a PyList, for which Reactant's error is only "Unexpected partition spec"
+# (Sharding.jl:275).
 function unfit_spec(entry)
     return Wrong(
         "ShardingError",
@@ -103,7 +103,7 @@ Base.:(==)(a::ArraySharding, b::ArraySharding) = a === b || (a.mesh == b.mesh &&
 
 Base.show(io::IO, s::ArraySharding) = print(io, "ArraySharding($(s.mesh), $(s.spec))")
 
-"""The same sharding with exactly `ndim` entries, which Reactant wants."""
+"""The same sharding with exactly `ndim` entries, as Reactant requires."""
 function padded(s::ArraySharding, ndim::Int)
     length(s.spec) == ndim && return s
     if length(s.spec) > ndim
@@ -115,11 +115,11 @@ function padded(s::ArraySharding, ndim::Int)
     return ArraySharding(s.mesh, [s.spec; [String[] for _ in 1:(ndim - length(s.spec))]])
 end
 
-"""Reactant's sharding for one of ours that has all its entries."""
+"""Reactant's sharding for one of ours that has an entry for each dimension."""
 function to_reactant(s::ArraySharding)
     s.mesh.reactant === nothing && return Reactant.Sharding.NoSharding()
-    # Symbols and tuples: anything else Reactant refuses or, worse, stores as it is
-    # (Sharding.jl:257-276). A vector of them, so that nothing is compiled for each spec.
+    # Symbols and tuples: Reactant refuses anything else or, worse, stores it unchanged
+    # (Sharding.jl:257-276). A vector, so that nothing is compiled for each spec.
     spec = Any[isempty(names) ? nothing : Tuple(Symbol.(names)) for names in s.spec]
     return Reactant.Sharding.NamedSharding(s.mesh.reactant, spec)
 end
@@ -159,7 +159,7 @@ function blocks(s::ArraySharding, @nospecialize(dims::Dims))
     return sort!(found; by = first)
 end
 
-"""Where place `k` (from 0, last axis fastest) lies on each axis."""
+"""The coordinates of place `k` (from 0, last axis fastest) on each axis."""
 function coordinates(m::DeviceMesh, k::Int)
     at = Dict{String, Int}()
     for (name, n) in Iterators.reverse(zip(m.names, m.sizes))

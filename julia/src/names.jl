@@ -1,7 +1,7 @@
 """
     use_project(folder)
 
-Make the modules of a user's Julia project known.
+Put a user's Julia project on the load path.
 """
 function use_project(folder::String)
     if !any(isfile(joinpath(folder, name)) for name in ("Project.toml", "JuliaProject.toml"))
@@ -33,7 +33,7 @@ function find_function(name::String, project::String)
     if !isempty(methods(value))
         return value
     end
-    throw(Wrong("InvalidArgumentError", "'$name' is no Julia function, but a $(typeof(value))"))
+    throw(Wrong("InvalidArgumentError", "'$name' is not a Julia function, but a $(typeof(value))"))
 end
 
 function find_module(path::AbstractString, name::String)

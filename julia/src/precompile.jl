@@ -1,5 +1,5 @@
-# Compiled with the package, so that the first array and the first program do not wait for it. Only
-# what is compiled once for all types of arguments; nothing runs, since no device may start here.
+# Compile these methods with the package, so that the first array and program do not wait for it:
+# only methods that are compiled once for all types. Nothing runs, because no device may start.
 for (f, types) in (
         (initialize, (String, Int, Int, Tuple, Bool, String, Float64, Float64)),
         (start_platform, (String, Int)),

@@ -1,4 +1,4 @@
-"""A call for later: of one type whatever it calls, so that nothing is compiled anew for it."""
+"""A call to make later. It has one type whatever it calls, so Julia compiles it once."""
 struct Later <: Function
     f::Any
     args::Tuple
@@ -9,8 +9,8 @@ end
 """
     without_python(f, args...)
 
-Call `f` with Python's lock given up, so that Python's other threads go on: one of them tells the
-supervisor that this process lives. `f` must not touch Python objects; memory of theirs it may.
+Call `f` without Python's lock, so that Python's other threads continue: one of them sends the
+pulse to the supervisor. `f` must not touch Python objects, but may use their memory.
 """
 function without_python(@nospecialize(f), @nospecialize(args...))
     later = Later(f, args)
@@ -21,8 +21,8 @@ end
 """
     lent(f, args, arrays)
 
-Call `f`, and then let go of NumPy arrays that it was given: nothing here may use them any more.
-Julia's collector would keep their memory until it runs, and that memory does not move it to run.
+Call `f`, then release the NumPy arrays that it was given; nothing may use them afterwards.
+Otherwise they live until Julia's collector runs, which does not see their memory.
 """
 function lent(f::Function, args::Tuple, arrays::Vector{Any})
     try
@@ -41,5 +41,5 @@ function let_go(@nospecialize(x::PythonCall.PyArray))
     return nothing
 end
 
-"""What a tuple holds, without code that is compiled for its type."""
+"""The items of a tuple, without code that is compiled for its type."""
 items(@nospecialize(t::Tuple)) = Any[getfield(t, i) for i in 1:nfields(t)]

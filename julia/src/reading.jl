@@ -1,4 +1,4 @@
-# Arrays on devices, read into memory of NumPy's.
+# Read arrays on devices into NumPy's memory.
 
 """
     shards(x) -> [(device id, starts, stops), ...]
@@ -80,7 +80,7 @@ end
 """
     wait(x)
 
-Wait until the blocks here are computed.
+Wait until the blocks on this process's devices are computed.
 """
 function wait(x::Held)
     without_python(Base.wait, x.array)

@@ -1,7 +1,7 @@
 """
     run(compiled, args...) -> Held, or a tuple of them
 
-Run a program. On CPU the results are there afterwards; elsewhere they are on their way.
+Run a program. On CPU the results are complete afterwards; elsewhere they may still be in flight.
 """
 run(c::Compiled, args...) = c(args...)
 
@@ -35,8 +35,8 @@ function check_arguments(c::Compiled, @nospecialize(args::Tuple))
     return nothing
 end
 
-# Numbers become arrays of no dimensions, and each result gets the sharding that Python knows: the
-# one Reactant gives is XLA's, on a mesh of its own (compiler/Codegen.jl:1441-1456).
+# Numbers become 0-d arrays, and each result gets the sharding that Python knows. Reactant's is
+# XLA's, on a mesh of its own (compiler/Codegen.jl:1441-1456).
 function hold(@nospecialize(result), o::Output)
     array = wrap(o.type, Val(length(o.shape)), result.data, o.shape, o.info)
     return Held(array, o.type, o.shape, o.sharding, o.blocks, nothing)

@@ -1,8 +1,8 @@
 """
     text(compiled, stage) -> String
 
-The program as text: "stablehlo" with Shardy's shardings, "stablehlo_mhlo" with them as XLA writes
-them, "stablehlo_unsharded" without, or "hlo" as optimised for the devices.
+The program as text: "stablehlo" with Shardy's shardings, "stablehlo_mhlo" with XLA's,
+"stablehlo_unsharded" without any, or "hlo" as optimised for the devices.
 """
 function text(c::Compiled, stage::String)
     haskey(TEXTS, stage) ||
@@ -19,7 +19,7 @@ end
 """
     lower(name, project, inputs, out_shardings, precision, static) -> String
 
-A program as StableHLO with Shardy's shardings, for arguments that are not there: `inputs` are
+A program as StableHLO with Shardy's shardings, for described arguments: `inputs` are
 (dtype, shape, sharding). Compiles nothing, runs nothing, and needs no memory for the arguments.
 """
 function lower(
@@ -35,7 +35,7 @@ function lower(
         Input(element_type(dtype), Dims(shape), padded(s, length(shape)))
         for (dtype, shape, s) in inputs
     ]
-    # The function may have been loaded just now, in a world that this call does not see.
+    # The function may have been loaded just now, in a newer world age than this call's.
     written = Base.invokelatest(write_text, "stablehlo", trace, found, precision)
     check_outputs(trace)
     return written
@@ -59,9 +59,9 @@ const TEXTS = Dict{String, Function}(
 )
 
 """
-What a program takes, without its content: an array that says its size and sharding over a buffer
-of one element. Of an argument Reactant asks nothing else while it traces (Tracing.jl:1406-1423,
-TracedUtils.jl:536-548); without a sharding, the device of the buffer (Compiler.jl:1213-1230).
+An argument without its content: an array with a size and a sharding over a buffer of one element.
+Reactant uses nothing else of an argument while it traces (Tracing.jl:1406-1423,
+TracedUtils.jl:536-548); without a sharding, also the buffer's device (Compiler.jl:1213-1230).
 """
 function placeholder(x::Input, sharded::Bool)
     one = allocate(x.type, ntuple(Returns(1), length(x.shape)))

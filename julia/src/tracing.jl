@@ -1,7 +1,7 @@
-# The function that Reactant compiles in place of a program's own: it calls the program's and
-# notes what came out. It has no fields, because Reactant would trace them (TracedUtils.jl:321).
+# The function that Reactant compiles in place of the program's: it calls that one and records the
+# results. It has no fields, because Reactant would trace them (TracedUtils.jl:321).
 
-"""One compilation: what to call, where its results must lie, and what they were."""
+"""One compilation: the function, the shardings of its results, and the results."""
 mutable struct Trace
     const f::Any
     const static::NamedTuple
@@ -18,14 +18,14 @@ end
 const MOST_DIMENSIONS = 16
 
 """
-Reactant's form of a sharding for results of 0, 1, ... dimensions, nothing where it has more
-entries. Made before tracing: what runs while tracing is interpreted by Reactant, and kept small.
+Reactant's form of a sharding for results of 0, 1, ... dimensions, nothing if it has more entries.
+It is made before tracing, because Reactant interprets all code that runs while tracing.
 """
 function constraints_of(s::ArraySharding)
     return Any[n < length(s.spec) ? nothing : to_reactant(padded(s, n)) for n in 0:MOST_DIMENSIONS]
 end
 
-"""Call `f` while `traced` stands for the program of `trace`."""
+"""Call `f` with `traced` as the program of `trace`."""
 tracing(f, trace::Trace) = task_local_storage(f, :pyreactant_trace, trace)
 
 function traced(args...)
@@ -39,13 +39,13 @@ function traced(args...)
     return map(constrained, outputs, constraints_for(trace, length(outputs)))
 end
 
-# Scalars are arrays of no dimensions for Python, numbers for Julia.
+# Scalars are 0-d arrays in Python and numbers in Julia.
 as_argument(x::AbstractArray{<:Any, 0}) = x[]
 as_argument(x) = x
 
-# A copy is a new result even where the function gave back an argument or the same array twice;
-# otherwise the executable would have fewer results than the program, in an order that cannot be
-# told (compiler/Compiler.jl:1037-1050). In the compiled program it costs nothing.
+# A copy is a new result even if the function returns an argument or the same array twice. Otherwise
+# the executable would have fewer results than the program, in an unknown order
+# (compiler/Compiler.jl:1037-1050). In the compiled program the copy costs nothing.
 as_output(y::Reactant.TracedRArray) = copy(y)
 as_output(y::Reactant.TracedRNumber{T}) where {T} = Reactant.TracedRArray{T, 0}((), y.mlir_data, ())
 as_output(y::Number) = as_output(fill(y))
@@ -69,7 +69,7 @@ function constraints_for(trace::Trace, n::Int)
     ))
 end
 
-# XLA chooses where results lie; this is how it is told (Ops.jl:3455).
+# A sharding constraint: otherwise XLA chooses where results lie (Ops.jl:3455).
 function constrained(y, constraints)
     s = constraints[ndims(y) + 1]
     s === nothing &&

@@ -31,7 +31,7 @@ end
             ("PyReactant.TestBodies.nothing_here", "has no function 'nothing_here'"),
             ("nothing_here", "has no function 'nothing_here'"),
             (".+", "has no function '.+'"),
-            ("PyReactant.TestBodies.not_a_function", "is no Julia function, but a Int64"),
+            ("PyReactant.TestBodies.not_a_function", "is not a Julia function, but a Int64"),
             ("run(`ls`)", "a Julia function is named as"),
             ("A b.c", "a Julia function is named as"),
             ("", "a Julia function is named as"),

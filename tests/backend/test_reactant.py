@@ -31,7 +31,7 @@ def a(backend: str) -> pr.ShardedArray:
         (_program("Bodies.nothing_such"), "Bodies has no function 'nothing_such'"),
         (_program("Bodies.Nowhere.f"), "Bodies has no module 'Nowhere'"),
         (_program("NoSuchModule.f"), "there is no Julia module 'NoSuchModule'"),
-        (_program("Bodies.number"), "'Bodies.number' is no Julia function, but a Int64"),
+        (_program("Bodies.number"), "'Bodies.number' is not a Julia function, but a Int64"),
         (_program("Bodies.gives_text"), "must return an array, a number or a tuple of them"),
         (_program("Bodies.gives_nothing"), "must return an array, a number or a tuple of them"),
         (_program("Bodies.gives_pair"), "must return an array, a number or a tuple of them"),
