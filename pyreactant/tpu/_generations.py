@@ -1,4 +1,4 @@
-"""The TPU generations: what a chip of each has, as published, and what its compiler says.
+"""The TPU generations: published figures of a chip, and the compiler's figures.
 
 Sources, by column:
 
@@ -10,10 +10,10 @@ Sources, by column:
   chip"); v4 from Jouppi et al., "TPU v4" (ISCA 2023): 6 links of 50 GB/s each way; v2 and v3 from
   Jouppi et al., "A domain-specific supercomputer" (CACM 2020): 4 links of 496 and 656 Gbit/s.
 - data-center network: "DCN bandwidth per chip" on the tpu7x page; v5e: 6.4 Tbit/s of a pod of 256.
-- HBM as the compiler sees it: libtpu's own refusal of a program that is too large, "exceeds
-  available HBM (31.24G)", of libtpu 0.0.50 (0.0.42 says at most 0.01G more). It is less than what
-  is on the chip, because the runtime keeps a part (v5p: the published 95 is rounded down).
-- devices: JAX has one device a chip where both cores work as one ("megacore", v4 and v5p).
+- HBM that the compiler can use: from libtpu's error for a program that is too large, "exceeds
+  available HBM (31.24G)", in libtpu 0.0.50 (0.0.42 gives at most 0.01G more). It is less than the
+  chip has, because the runtime reserves a part (v5p: the published 95 is rounded down).
+- devices: JAX has one device per chip if both cores work as one ("megacore", v4 and v5p).
 - machine types: cloud.google.com/kubernetes-engine/docs/concepts/plan-tpus.
 """
 
@@ -27,28 +27,28 @@ GIB = 2**30
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Generation:
-    """What is the same for every slice of one generation.
+    """The figures that all slices of a generation share.
 
     Attributes:
-        name: As libtpu says it, such as "v5e".
-        prefix: Of Cloud TPU's accelerator types, such as "v5litepod".
-        counts_cores: Whether N in "v5p-N" is TensorCores; else it is chips.
-        cores_per_chip: TensorCores.
-        devices_per_chip: As JAX sees them.
-        chip_config: libtpu's `chip_config_name` that gives so many devices.
-        dimensions: Of the ICI network.
-        torus_side: A dimension that is a multiple of it is closed to a ring.
+        name: libtpu's name, such as "v5e".
+        prefix: Prefix of Cloud TPU's accelerator types, such as "v5litepod".
+        counts_cores: Whether N in "v5p-N" counts TensorCores; otherwise it counts chips.
+        cores_per_chip: TensorCores of a chip.
+        devices_per_chip: JAX devices of a chip.
+        chip_config: libtpu's `chip_config_name` that gives this number of devices.
+        dimensions: Number of dimensions of the ICI network.
+        torus_side: A dimension that is a multiple of it forms a ring.
         one_vm: A shape beyond 2x2 that Cloud TPU puts on one VM.
-        hbm_bytes: Of a device, as the compiler sees it.
-        hbm_bytes_per_chip: As published.
+        hbm_bytes: Memory of a device that the compiler can use.
+        hbm_bytes_per_chip: Published memory of a chip.
         peak_flops: FLOP/s of a chip by element type.
         hbm_bandwidth: Bytes/s of a chip.
         ici_bandwidth: Bytes/s of a chip, over all links, both directions added.
-        ici_links: Of a chip.
-        dcn_bandwidth: Bytes/s of a chip between slices; None where nothing is published.
-        max_chips: Of the largest slice.
-        runtime_version: Of the TPU VM image for JAX; None where Cloud TPU's API has none.
-        machine: GKE's machine type before "-4t"; None where it is of no interest.
+        ici_links: Number of links of a chip.
+        dcn_bandwidth: Bytes/s of a chip between slices; None if not published.
+        max_chips: Number of chips of the largest slice.
+        runtime_version: TPU VM image for JAX; None if Cloud TPU's API does not offer one.
+        machine: GKE's machine type without "-4t", or None.
     """
 
     name: str
@@ -224,15 +224,15 @@ ALIASES: Mapping[str, str] = {
     "v5lite": "v5e",
     "v7x": "tpu7x",
 }
-"""Every way to write a generation, and its name."""
+"""All spellings of a generation, with its name."""
 
 
-# Which slices there are: the shapes of each generation, and which of them "v5p-N" means.
+# The shapes of each generation, and the one that "v5p-N" means.
 #
 # Sources: "Configurations" on cloud.google.com/tpu/docs/{v2,v3,v4,v5e,v5p,v6e,tpu7x}. A slice of
-# v4, v5p or tpu7x is smaller than a cube of 4x4x4 chips, in one of a few shapes, or made of such
-# cubes, with the sides in ascending order. N in v2-N to v4-N, v5p-N and tpu7x-N counts TensorCores,
-# two a chip; in v5litepod-N and v6e-N it counts chips.
+# v4, v5p or tpu7x either has one of a few shapes smaller than a cube of 4x4x4 chips, or consists of
+# such cubes, with its sides in ascending order. N in v2-N to v4-N, v5p-N and tpu7x-N counts
+# TensorCores, two per chip; in v5litepod-N and v6e-N it counts chips.
 
 Shape = tuple[int, ...]
 
@@ -251,8 +251,8 @@ def shapes(generation: Generation, max_chips: int | None = None) -> tuple[Shape,
     """Every shape of a generation's slices, ascending.
 
     Args:
-        generation: Which.
-        max_chips: Of the largest; None is all that the generation has.
+        generation: The TPU generation.
+        max_chips: Number of chips of the largest shape; None for all shapes.
     """
     most = min(max_chips or generation.max_chips, generation.max_chips)
     if generation.dimensions == 2:
@@ -272,24 +272,24 @@ def _cubes(most: int) -> Iterator[Shape]:
 
 
 def default_shape(generation: Generation, chips: int) -> Shape | None:
-    """What "v5p-N" means: the shape nearest to a cube or square; None where no slice is so large.
+    """The shape that "v5p-N" means: the nearest to a cube or square. None if there is none.
 
-    Of shapes with equally many chips the nearest to a cube has the smallest sum of sides.
+    Of shapes with the same number of chips, the nearest to a cube has the smallest sum of sides.
     """
     fitting = [shape for shape in shapes(generation) if math.prod(shape) == chips]
     return min(fitting, key=sum, default=None)
 
 
 def host_bounds(generation: Generation, shape: Shape, chips_per_host: int | None = None) -> Shape:
-    """Which chips one VM has: 2x2 of them, or all of a smaller slice, or all of a 2x4 one.
+    """Chips of one VM: 2x2, or the whole slice if it is smaller or 2x4.
 
     Args:
-        generation: Which.
-        shape: Of one slice.
-        chips_per_host: 1, 4 or 8 where a GKE machine type says it; None is as in Cloud TPU.
+        generation: The TPU generation.
+        shape: Chips of one slice along each dimension.
+        chips_per_host: 1, 4 or 8, from a GKE machine type; None for Cloud TPU's own choice.
 
     Returns:
-        Three numbers, as libtpu's `chips_per_host_bounds`.
+        Chips along three dimensions, as in libtpu's `chips_per_host_bounds`.
     """
     padded = (*shape, 1, 1)[:3]
     if shape == generation.one_vm and chips_per_host in (None, math.prod(shape)):
@@ -298,17 +298,17 @@ def host_bounds(generation: Generation, shape: Shape, chips_per_host: int | None
 
 
 def wraparound(generation: Generation, shape: Shape) -> tuple[bool, ...]:
-    """Whether the links of each dimension close to a ring.
+    """Whether the links of each dimension form a ring.
 
-    In two dimensions where the dimension is that of a whole pod, in three where the slice is made
-    of whole cubes of 4x4x4.
+    In two dimensions, a dimension does if it is that of a whole pod. In three, all do if the slice
+    consists of whole cubes of 4x4x4.
     """
     rings = tuple(side % generation.torus_side == 0 for side in shape)
     return rings if generation.dimensions == 2 else (all(rings),) * 3
 
 
 def slice_name(generation: Generation, shape: Shape) -> str:
-    """The shortest name: "v6e-16", or "v5p:4x4x16" where v5p-512 is another shape."""
+    """The shortest name: "v6e-16", or "v5p:4x4x16" because v5p-512 is another shape."""
     chips = math.prod(shape)
     if default_shape(generation, chips) != shape:
         return f"{generation.name}:{shape_text(shape)}"
@@ -316,7 +316,7 @@ def slice_name(generation: Generation, shape: Shape) -> str:
 
 
 def count(generation: Generation, chips: int) -> int:
-    """N of "v6e-N" or "v5p-N"."""
+    """The number N in "v6e-N" or "v5p-N"."""
     return chips * generation.cores_per_chip if generation.counts_cores else chips
 
 

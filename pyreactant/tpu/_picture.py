@@ -1,4 +1,4 @@
-"""A picture of a slice: which VM has which chip, readable with and without colour."""
+"""A picture of a slice: the VM of each chip, readable with and without colour."""
 
 import itertools
 from collections.abc import Iterator
@@ -11,23 +11,23 @@ if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType
     from rich.text import Text
 
-# Distinct in light and dark themes; the number says the same without colour.
+# Distinct in light and dark themes; the numbers carry the same information.
 COLOURS = ("cyan", "green", "yellow", "magenta", "blue", "red", "white", "bright_black")
 _MOST_LAYERS = 16
 _GAP = "   "
 
 
 def layer(found: Topology, z: int) -> list[list[int]]:
-    """The VM of each chip of one layer: a list for each y, in it a number for each x."""
+    """The VM of each chip of one layer, as one list of numbers (by x) for each y."""
     columns, rows = found.shape[:2]
     return [[found.host_of((x, y, z)) for x in range(columns)] for y in range(rows)]
 
 
 @dataclass(frozen=True, slots=True)
 class SlicePicture:
-    """The chips of one slice with the number of their VM; lines part the VMs.
+    """The chips of one slice with the number of their VM; lines separate the VMs.
 
-    Slices of three dimensions are drawn layer by layer along z, as many side by side as fit.
+    Slices of three dimensions are drawn layer by layer along z, side by side if they fit.
     """
 
     topology: Topology
@@ -46,7 +46,7 @@ class SlicePicture:
             for lines in zip(*pictures[start : start + beside], strict=True):
                 yield Text(_GAP).join(lines)
         if deep > _MOST_LAYERS:
-            yield Text(f"... and {deep - _MOST_LAYERS} layers more, up to VM {_last(found)}")
+            yield Text(f"... and {deep - _MOST_LAYERS} more layers, up to VM {_last(found)}")
 
 
 def _last(found: Topology) -> int:
@@ -54,7 +54,7 @@ def _last(found: Topology) -> int:
 
 
 def _layer(found: Topology, z: int) -> "list[Text]":
-    """The lines of one layer, all equally wide: title, x, then each row of chips."""
+    """The lines of one layer, all of the same width: title, x, then each row of chips."""
     from rich.text import Text
 
     cell = len(str(_last(found))) + 1

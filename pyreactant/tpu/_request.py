@@ -1,4 +1,4 @@
-"""What is to be compiled for which slice, as plain data."""
+"""The request of a preflight: one program for one slice, as plain data."""
 
 import json
 import os
@@ -23,11 +23,12 @@ class Request:
     """One program for one slice.
 
     Attributes:
-        program: What to compile.
-        arguments: Shape, dtype and sharding of each.
-        topology: For what.
-        out_sharding: Of the output, or of each of several; None leaves it to the compiler.
-        precision: "default", "high", "highest", or None for the runtime's own.
+        program: The program.
+        arguments: Shape, dtype and sharding of each argument.
+        topology: The slice.
+        out_sharding: Sharding of the output, or a tuple with one for each; None leaves it to the
+            compiler.
+        precision: "default", "high", "highest", or None for the runtime's default.
         static: Keyword arguments that are part of the program.
         backend: The runtime that lowers it: "jax" or "reactant".
     """
@@ -42,12 +43,12 @@ class Request:
 
     @property
     def mesh(self) -> Mesh:
-        """Of the first argument: the one that orders the devices."""
+        """The mesh of the first argument, which orders the devices."""
         return self.arguments[0].sharding.mesh
 
     @property
     def named_by_version(self) -> bool:
-        """Whether its name and jax's version say what it computes, without looking at it."""
+        """Whether its name and jax's version determine what it computes."""
         return (
             self.program.jax is not None and self.program.jax.split(":")[0].split(".")[0] == "jax"
         )
@@ -79,9 +80,9 @@ class Request:
 
 
 def static_of(plain: Mapping[str, Any]) -> dict[str, Any]:
-    """The static values of a request that was plain data.
+    """The static values of a request that is plain data.
 
-    JSON made tuples lists; static values are hashable, so they were tuples.
+    JSON turns tuples into lists. Static values are hashable, so every list was a tuple.
     """
     return {name: _tuples(value) for name, value in plain["static"].items()}
 
@@ -93,7 +94,7 @@ def _tuples(value: Any) -> Any:
 def arguments_of(
     shapes: Sequence[Sequence[int]], specs: Sequence[Spec], dtype: Any, mesh: Mesh
 ) -> tuple[Aval, ...]:
-    """Arguments with one dtype on one mesh; a spec for each shape, or one for all."""
+    """Arguments with one dtype on one mesh, with one spec for each shape or one for all."""
     if len(specs) not in (1, len(shapes)):
         raise InvalidArgumentError(
             f"give one spec for all arguments or one for each, got {len(specs)} specs for "
@@ -111,13 +112,13 @@ def aval(shape: Sequence[Any], dtype: Any, sharding: NamedSharding) -> Aval:
     """Shape, dtype and sharding of an argument.
 
     Raises:
-        InvalidArgumentError: A size is not known: TPU programs have fixed shapes.
+        InvalidArgumentError: A size is unknown; TPU programs have fixed shapes.
     """
     unknown = [n for n in shape if isinstance(n, bool) or not hasattr(n, "__index__") or n < 0]
     if unknown:
         raise InvalidArgumentError(
             f"a TPU program has fixed shapes, whole numbers from 0, got {tuple(shape)!r}; give the "
-            "largest size that is needed and pad to it"
+            "largest size that you need and pad to it"
         )
     return Aval(tuple(int(n) for n in shape), as_dtype(dtype), sharding)
 
@@ -133,7 +134,7 @@ _BODIES = {"jax": ("jax", "package.module:function"), "reactant": ("julia", "Mod
 
 
 def check(request: Request) -> None:
-    """Whether the parts fit together; what can be found without a compiler.
+    """Check that the parts fit together, without a compiler.
 
     Raises:
         ShardingError: A mesh does not fill the slice, or a spec does not divide.
@@ -148,8 +149,8 @@ def check(request: Request) -> None:
         )
     if not request.arguments:
         raise InvalidArgumentError(
-            f"program {name!r}: give the arguments that it is to be compiled for (--shape and "
-            "--spec, once for each; --size is for matmul)"
+            f"program {name!r}: give the arguments to compile it for (--shape and --spec, "
+            "once for each; --size is for matmul)"
         )
     if request.precision is not None and request.precision not in PRECISIONS:
         raise InvalidArgumentError(
@@ -159,8 +160,8 @@ def check(request: Request) -> None:
         json.dumps(dict(request.static))
     except TypeError as error:
         raise InvalidArgumentError(
-            f"program {name!r}: static values go to another process as JSON, so they are numbers, "
-            f"text, None or tuples of them: {error}"
+            f"program {name!r}: static values go to another process as JSON, so they must be "
+            f"numbers, text, None or tuples of them: {error}"
         ) from None
     _check_shardings(request)
 
@@ -181,11 +182,11 @@ def _check_shardings(request: Request) -> None:
 
 
 def check_mesh(mesh: Mesh, topology: Topology) -> None:
-    """Whether a mesh fits a slice.
+    """Check that a mesh fits a slice.
 
     Raises:
-        ShardingError: It needs devices that the slice has not, or leaves some idle. Also where
-            it names its own: libtpu 0.0.50 ends its process on programs for a part of a slice.
+        ShardingError: It needs more devices than the slice has, or leaves some idle, also if it
+            names its devices: libtpu 0.0.50 aborts on programs for a part of a slice.
     """
     there = f"{topology.name}{f' x {topology.num_slices}' if topology.num_slices > 1 else ''}"
     square = default_mesh(topology.devices)
@@ -197,7 +198,7 @@ def check_mesh(mesh: Mesh, topology: Topology) -> None:
     if mesh.size < topology.devices:
         raise ShardingError(
             f"{mesh!r} uses {mesh.size} of the {topology.devices} devices of {there}; the compiler "
-            f"takes whole slices: use a mesh of {topology.devices} such as {square!r}"
+            f"takes whole slices only: use a mesh of {topology.devices} such as {square!r}"
         )
 
 
@@ -205,16 +206,16 @@ BACKENDS = ("jax", "reactant")
 
 
 def find_program(program: Program | str, backend: str) -> Program | None:
-    """The program of that name; None for the product of two matrices, which has options of its own.
+    """The program of that name; None for "matmul", which has options of its own.
 
     Args:
-        program: Itself, the name of a built-in one, or a function of the runtime:
-            "package.module:function" of JAX's, "Module.function" of Julia's. For Reactant
-            "package.module:object" is a `Program`, whose bodies it names.
+        program: A Program, the name of a built-in one, or the name of a function:
+            "package.module:function" for JAX, "Module.function" for Julia. For Reactant,
+            "package.module:object" names a `Program`.
         backend: "jax" or "reactant".
 
     Raises:
-        InvalidArgumentError: There is no such program.
+        InvalidArgumentError: No program has this name.
     """
     if backend not in BACKENDS:
         raise InvalidArgumentError(

@@ -1,4 +1,4 @@
-"""What a Cloud TPU slice is, by its name or shape: chips, VMs, devices, memory, speeds."""
+"""A Cloud TPU slice by its name or shape: chips, VMs, devices, memory, speeds."""
 
 import dataclasses
 import difflib
@@ -31,7 +31,7 @@ _FORMS = (
 
 
 def no_such_slice(name: str) -> InvalidArgumentError:
-    """The error for a name that no slice has, with the nearest that one has."""
+    """The error for a name that is not a slice's, with the nearest names."""
     near = nearest(name)
     return InvalidArgumentError(
         f"no Cloud TPU slice is called {name!r}; the nearest are {', '.join(near)} ({_FORMS})"
@@ -39,10 +39,10 @@ def no_such_slice(name: str) -> InvalidArgumentError:
 
 
 def nearest(name: str) -> list[str]:
-    """At most four names of slices near to a wrong one.
+    """At most four names of slices that resemble a wrong name.
 
-    The generation is the one that is written most like it; of its slices the ones with the
-    nearest number of chips, by ratio, in the form that was asked for.
+    They are of the generation with the most similar name and have the nearest numbers of chips, by
+    ratio, in the form of the wrong name.
     """
     head, *rest = re.split(r"[^a-z0-9]+", name.strip().lower()[:100])
     generation = _generation(head)
@@ -71,12 +71,12 @@ def _distance(shape: Shape, wanted: Shape) -> tuple[float, int]:
 
 
 def notes(generation: Generation, shape: Shape, bounds: Shape) -> tuple[str, ...]:
-    """What to know about a slice's names and numbers.
+    """Remarks on a slice's names and numbers.
 
     Args:
-        generation: Which.
-        shape: Of one slice.
-        bounds: Which chips one VM has.
+        generation: The TPU generation.
+        shape: Chips of one slice along each dimension.
+        bounds: Chips of one VM along three dimensions.
     """
     return (*_names(generation, shape), *_hosts(generation, shape, bounds), *_devices(generation))
 
@@ -85,7 +85,7 @@ def _names(generation: Generation, shape: Shape) -> Iterator[str]:
     chips = math.prod(shape)
     number = count(generation, chips)
     if generation.counts_cores:
-        yield f"{generation.prefix}-{number} counts TensorCores, two a chip"
+        yield f"{generation.prefix}-{number} counts TensorCores, two per chip"
     if generation.prefix != generation.name:
         yield (
             f"Cloud TPU calls it {generation.prefix}-{number}, "
@@ -110,24 +110,24 @@ def _hosts(generation: Generation, shape: Shape, bounds: Shape) -> Iterator[str]
         yield (
             f"{name} is one VM of {whole} chips in Cloud TPU and as GKE's {machine}-{whole}t; "
             f"GKE's {machine}-4t makes it two hosts of 4 "
-            f"(name it {machine}-4t:{shape_text(shape)}), and so does libtpu when nothing is said"
+            f"(name it {machine}-4t:{shape_text(shape)}), and so does libtpu by default"
         )
     else:
         yield (
-            f"two hosts of 4 chips is GKE's {machine}-4t and what libtpu takes when nothing is "
-            f"said; {name} of Cloud TPU and GKE's {machine}-{whole}t are one VM of {whole}"
+            f"two hosts of 4 chips is GKE's {machine}-4t and libtpu's default; "
+            f"{name} of Cloud TPU and GKE's {machine}-{whole}t are one VM of {whole}"
         )
 
 
 def _devices(generation: Generation) -> Iterator[str]:
     if generation.cores_per_chip == 2 and generation.devices_per_chip == 1:
-        line = "one JAX device a chip: its two cores work as one (megacore)"
+        line = "one JAX device per chip: its two cores work as one (megacore)"
         if generation.name == "v4":
-            line += "; libtpu describes two devices a chip unless chip_config_name='megacore'"
+            line += "; libtpu describes two devices per chip unless chip_config_name='megacore'"
         yield line
     elif generation.devices_per_chip == 2:
         share = generation.hbm_bytes_per_chip / 2 / GIB
-        yield f"two JAX devices a chip, one for each core, with {share:g} GiB of HBM each"
+        yield f"two JAX devices per chip, one for each core, with {share:g} GiB of HBM each"
 
 
 _BY_COUNT = re.compile(r"([a-z0-9]+)-([0-9]{1,6})")
@@ -137,36 +137,36 @@ _BY_MACHINE = re.compile(r"([a-z0-9]+-[a-z]+)-([148])t:([0-9]{1,4}(?:x[0-9]{1,4}
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Topology:
-    """One or several equal slices, as plain data; numbers are of all slices, unless it says else.
+    """One slice or several equal ones, as plain data; numbers are totals unless noted.
 
     Attributes:
         name: Shortest name that `topology` reads back, such as "v6e-16" or "v5p:4x4x16".
         generation: "v2", "v3", "v4", "v5e", "v5p", "v6e" or "tpu7x".
-        num_slices: Joined by the data-center network.
+        num_slices: Number of slices, joined by the data-center network.
         shape: Chips along each dimension of one slice's ICI network.
-        wraparound: For each dimension whether its links close to a ring.
-        chips: Of all slices.
-        cores: TensorCores.
-        hosts: VMs; one process runs on each.
-        chips_per_host: On one VM.
-        host_bounds: Which chips of a slice one VM has, along three dimensions.
-        devices: As JAX sees them.
-        devices_per_process: Of them, local ones.
-        devices_per_chip: 1, also where two cores are one device; else 2.
-        hbm_bytes: Of one device, as the compiler sees it.
-        hbm_bytes_per_chip: As published.
-        peak_flops: FLOP/s of one chip by element type: "bfloat16", and "int8" and "float8" where
-            they are published.
+        wraparound: For each dimension, whether its links form a ring.
+        chips: Number of chips.
+        cores: Number of TensorCores.
+        hosts: Number of VMs; one process runs on each.
+        chips_per_host: Number of chips of one VM.
+        host_bounds: Chips of one VM along three dimensions.
+        devices: Number of JAX devices.
+        devices_per_process: Number of local JAX devices of a process.
+        devices_per_chip: 1 if the cores of a chip form one device, otherwise 2.
+        hbm_bytes: Memory of one device that the compiler can use.
+        hbm_bytes_per_chip: Published memory of one chip.
+        peak_flops: FLOP/s of one chip by element type: "bfloat16", and "int8" and "float8" if
+            published.
         hbm_bandwidth: Bytes/s of one chip.
-        ici_bandwidth: Bytes/s of one chip over all of its links, both directions added.
-        ici_links: Of one chip that has a neighbour on every side.
-        dcn_bandwidth: Bytes/s of one chip between slices; None where nothing is published.
-        runtime_version: Of the TPU VM image; None where Cloud TPU's API does not offer the slice.
-        machine_type: GKE's; None where it has none.
-        accelerator_type: Cloud TPU's name, and what TPU_ACCELERATOR_TYPE says on a VM.
-        libtpu_name: Of one slice, such as "v6e:4x4".
+        ici_bandwidth: Bytes/s of one chip over all its links, both directions added.
+        ici_links: Links of a chip with a neighbour on every side.
+        dcn_bandwidth: Bytes/s of one chip between slices; None if not published.
+        runtime_version: Name of the TPU VM image; None if Cloud TPU's API does not offer the slice.
+        machine_type: GKE's machine type, or None.
+        accelerator_type: Cloud TPU's name, the value of TPU_ACCELERATOR_TYPE on a VM.
+        libtpu_name: libtpu's name of one slice, such as "v6e:4x4".
         chip_config: libtpu's `chip_config_name`.
-        notes: Where Cloud TPU, GKE and the runtime name the same thing differently.
+        notes: Differences between the names of Cloud TPU, GKE and the runtime.
     """
 
     name: str
@@ -198,9 +198,9 @@ class Topology:
 
     @property
     def description_options(self) -> dict[str, Any]:
-        """Keywords of `jax.experimental.topologies.get_topology_desc` that describe just this.
+        """Keywords of `jax.experimental.topologies.get_topology_desc` for exactly this slice.
 
-        Without them libtpu takes two VMs for v6e-8 and two devices a chip for v4.
+        Without them, libtpu assumes two VMs for v6e-8 and two devices per chip for v4.
         """
         options: dict[str, Any] = {
             "topology_name": self.libtpu_name,
@@ -210,7 +210,7 @@ class Topology:
         return options if self.num_slices == 1 else {**options, "num_slices": self.num_slices}
 
     def host_of(self, chip: tuple[int, ...]) -> int:
-        """The VM, within its slice, of the chip at these coordinates; process index of slice 0."""
+        """The VM of the chip at these coordinates within its slice; the process index in slice 0."""
         host = 0
         sides = (*self.shape, 1, 1)[:3]
         for place, side, bound in reversed(
@@ -225,16 +225,16 @@ class Topology:
 
 
 def topology(name: str, num_slices: int = 1) -> Topology:
-    """What a slice is.
+    """A slice by its name.
 
     Args:
         name: A slice ("v6e-16", "v5litepod-16" or "v5e-16", "v5p-32", "v4-64", "tpu7x-8"), a
             generation and shape ("v6e:4x4", "v5p:2x2x4"), or a machine type of GKE and a shape
             ("ct6e-standard-4t:2x4").
-        num_slices: How many equal ones.
+        num_slices: Number of equal slices.
 
     Raises:
-        InvalidArgumentError: There is no such slice; the message has the nearest ones.
+        InvalidArgumentError: No slice has this name; the message has the nearest names.
     """
     if not isinstance(num_slices, int) or isinstance(num_slices, bool) or num_slices < 1:
         raise InvalidArgumentError(f"num_slices must be a whole number from 1, got {num_slices!r}")
@@ -244,14 +244,14 @@ def topology(name: str, num_slices: int = 1) -> Topology:
 
 
 def topologies(max_chips: int = 256) -> Iterator[Topology]:
-    """Every slice of every generation with at most so many chips, one of each."""
+    """One slice of every generation and shape with at most `max_chips` chips."""
     for generation in GENERATIONS.values():
         for shape in shapes(generation, max_chips):
             yield topology(f"{generation.name}:{shape_text(shape)}")
 
 
 def _parse(name: str) -> tuple[Generation, Shape, int | None]:
-    """The generation, the shape, and how many chips a VM has where the name says it."""
+    """Generation, shape, and the chips of a VM if the name gives them."""
     text = name.strip().lower()
     if found := _BY_COUNT.fullmatch(text):
         generation = GENERATIONS.get(ALIASES.get(found[1], ""))
@@ -313,6 +313,6 @@ def _build(
 
 
 def chips(found: Topology) -> Iterator[tuple[int, ...]]:
-    """Coordinates of the chips of one slice, the first dimension the fastest, as libtpu does."""
+    """Coordinates of the chips of one slice; the first dimension varies fastest, as in libtpu."""
     for place in itertools.product(*(range(side) for side in reversed(found.shape))):
         yield place[::-1]

@@ -148,7 +148,7 @@ def test_a_cache_that_cannot_be_written_is_a_warning(compiler: Path, tmp_path: P
         (["matmul", "--topology", "v6e-4", "--m", "8"], "give --m, --k and --n together"),
         (["matmul", "--topology", "v6e-4", "--shape", "8x8"], "--shape and more than one"),
         (["a:b", "--topology", "v6e-4", "--size", "8"], "--size and --y-spec are for matmul"),
-        (["a:b", "--topology", "v6e-4"], "give the arguments that it is to be compiled for"),
+        (["a:b", "--topology", "v6e-4"], "give the arguments to compile it for"),
         (["a:b", "--topology", "v6e-4", "--shape", "8x?"], "a TPU program has fixed shapes"),
         (
             [

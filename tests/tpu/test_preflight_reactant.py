@@ -124,7 +124,7 @@ def test_names() -> None:
         ("jax.numpy:matmul", "must be a pyreactant.Program or a pyreactant.programs.Case"),
         ("Not a.name", "julia= must be a name such as 'Module.function'"),
         (pr.Program("p", jax="a:b"), r"has no julia body; give julia='Module.function', or its S"),
-        (pr.Program("p", julia="A.b"), "give the arguments that it is to be compiled for"),
+        (pr.Program("p", julia="A.b"), "give the arguments to compile it for"),
     ],
 )
 def test_wrong_programs(program: Any, message: str) -> None:

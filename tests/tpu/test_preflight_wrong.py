@@ -100,7 +100,7 @@ def test_wrong_arguments_of_a_program() -> None:
         program = options.pop("program", pr.Program("f", jax="jax.numpy:add"))
         preflight(program, *args, topology="v6e-4", **options)
 
-    with pytest.raises(pr.InvalidArgumentError, match="give the arguments that it is to be"):
+    with pytest.raises(pr.InvalidArgumentError, match="give the arguments to compile it for"):
         look()
     with pytest.raises(pr.InvalidArgumentError, match=r"argument 1 .* needs a shape, a dtype and"):
         look(X, np.zeros(3))

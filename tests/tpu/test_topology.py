@@ -98,7 +98,7 @@ def test_gke_splits_eight_chips() -> None:
 
 
 def test_notes_say_what_a_name_counts() -> None:
-    assert "v5p-16 counts TensorCores, two a chip" in topology("v5p-16").notes
+    assert "v5p-16 counts TensorCores, two per chip" in topology("v5p-16").notes
     assert "Cloud TPU calls it v5litepod-16, libtpu v5e:4x4" in topology("v5e-16").notes
     other = topology("v5p:4x4x16")
     assert other.name == "v5p:4x4x16"
@@ -209,9 +209,9 @@ def test_command_in_three_dimensions() -> None:
     assert ran.returncode == 0, ran.stderr
     assert "z=0" in ran.stdout
     assert "y=3 │  2  2 │  3  3 │   y=3 │  6  6 │  7  7 │" in ran.stdout
-    assert "v5p-128 counts TensorCores, two a chip" in ran.stdout
+    assert "v5p-128 counts TensorCores, two per chip" in ran.stdout
     many = run("v5p-12288")
-    assert "... and 8 layers more, up to VM 1535" in many.stdout
+    assert "... and 8 more layers, up to VM 1535" in many.stdout
 
 
 def test_command_all_and_json() -> None:
