@@ -210,7 +210,7 @@ class Topology:
         return options if self.num_slices == 1 else {**options, "num_slices": self.num_slices}
 
     def host_of(self, chip: tuple[int, ...]) -> int:
-        """The VM of the chip at these coordinates within its slice; the process index in slice 0."""
+        """The VM of the chip at these coordinates; in slice 0 that is the process index."""
         host = 0
         sides = (*self.shape, 1, 1)[:3]
         for place, side, bound in reversed(
