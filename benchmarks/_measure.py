@@ -6,8 +6,9 @@ import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
+
+from pyreactant._system.facts import package_version
 
 
 @dataclass(frozen=True)
@@ -103,18 +104,13 @@ def interleave(
 
 def machine() -> dict[str, Any]:
     """What the figures were taken on."""
-    found = {}
-    for package in ("pyreactant", "jax", "jaxlib", "numpy", "typer"):
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            found[package] = "absent"
+    packages = ("pyreactant", "jax", "jaxlib", "numpy", "typer")
     return {
         "date": time.strftime("%Y-%m-%d"),
         "python": platform.python_version(),
         "cores": os.cpu_count(),
         "processor": _processor(),
-        "versions": found,
+        "versions": {name: package_version(name) or "absent" for name in packages},
     }
 
 

@@ -89,7 +89,10 @@ class AbstractBackend(abc.ABC):
         """
 
     def versions(self) -> dict[str, str]:
-        """Versions of its parts that are not Python packages, by name. Never communicates."""
+        """Versions of the runtime and its parts, by name. Never communicates.
+
+        One is the runtime's own, under its name in upper or lower case.
+        """
         return {}
 
     @abc.abstractmethod

@@ -1,6 +1,5 @@
 """One sharded product from start to verdict: what `pyreactant matmul` runs and reports."""
 
-import importlib.metadata
 import statistics
 import time
 from collections.abc import Callable
@@ -17,7 +16,9 @@ from .._errors import InvalidArgumentError
 from .._runtimes.collective import everywhere
 from .._runtimes.operations import from_callback
 from .._runtimes.runtime import current, devices
+from .._system.facts import package_version
 from .._system.files import write_json
+from .._version import __version__
 from .check import check_product
 from .freivalds import Check
 from .matmul import (
@@ -134,14 +135,9 @@ class MatmulReport:
 
 
 def versions() -> dict[str, str]:
-    """Versions of what computed the result."""
-    found = {}
-    for package in ("pyreactant", "jax", "jaxlib", "numpy"):
-        try:
-            found[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            found[package] = "unknown"
-    return found
+    """Versions of what computed the result: of the runtime that ran, and of no other."""
+    numpy = package_version("numpy") or "unknown"
+    return {"pyreactant": __version__, **current().backend.versions(), "numpy": numpy}
 
 
 def run_matmul(request: MatmulRequest) -> MatmulReport:

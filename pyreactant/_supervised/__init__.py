@@ -2,14 +2,58 @@
 
 from typing import TYPE_CHECKING, Any
 
+from .._errors import PyReactantError
+
 if TYPE_CHECKING:
     from .link import Link
 
 connection: "Link | None" = None
 """The connection to the supervisor; `main` sets it before the program starts."""
 
+_TEXT_LIMIT = 12_000
+"""Longest traceback, in characters; a message has a limit, and a traceback's end says most."""
+
 
 def tell(kind: str, **message: Any) -> None:
     """Send a message to the supervisor."""
     if connection is not None:
         connection.tell(kind, **message)
+
+
+def tell_error(error: BaseException) -> None:
+    """Report the exception that ends the program."""
+    if connection is None:
+        return
+    import traceback
+
+    text = "".join(traceback.format_exception(error))
+    tell(
+        "error",
+        exception=type(error).__name__[:200],
+        message=_text(error)[:2000],
+        traceback=text[-_TEXT_LIMIT:],
+        causes=_causes(error),
+        code=exit_code(error),
+    )
+
+
+def exit_code(error: BaseException) -> int | None:
+    """The exit code that pyreactant's own errors carry."""
+    return error.exit_code if isinstance(error, PyReactantError) else None
+
+
+def _causes(error: BaseException) -> list[str]:
+    """Kind and message of the exceptions that led to this one, the first last."""
+    found: list[BaseException] = []
+    here = error.__cause__ or error.__context__
+    while here is not None and here not in found and len(found) < 5:
+        found.append(here)
+        here = here.__cause__ or here.__context__
+    return [f"{type(e).__name__}: {_text(e)}"[:500] for e in found]
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:
+        return "<the exception has no text: its __str__ raises>"

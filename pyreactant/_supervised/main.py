@@ -12,12 +12,11 @@ import pkgutil
 import runpy
 import signal
 import sys
-import traceback
 from pathlib import Path
 from types import ModuleType, TracebackType
 
 from .. import _supervised
-from .._errors import PyReactantError
+from .._system.hook import end_at_once
 from ..process_group._environment import COUNT
 from .link import Link
 
@@ -26,9 +25,6 @@ DESCRIPTORS = "PYREACTANT_SUPERVISOR_FDS"
 
 # A signal that neither Slurm, JAX nor Julia uses (Julia takes SIGUSR1, SIGUSR2 and SIGQUIT).
 STACKS_SIGNAL = signal.SIGRTMIN + 5 if sys.platform == "linux" else signal.SIGQUIT
-
-_TEXT_LIMIT = 12_000
-"""Longest traceback in characters; its end says most, and a message has its limit."""
 
 
 def main() -> None:
@@ -52,9 +48,9 @@ def main() -> None:
         raise
     except BaseException as error:
         error = error.with_traceback(_of_the_program(error.__traceback__))
-        tell_error(error)
+        _supervised.tell_error(error)
         sys.excepthook(type(error), error, error.__traceback__)
-        _leave(130 if isinstance(error, KeyboardInterrupt) else exit_code(error) or 1)
+        _leave(130 if isinstance(error, KeyboardInterrupt) else _supervised.exit_code(error) or 1)
     _supervised.tell("phase", phase="ending", code=0)
 
 
@@ -97,41 +93,6 @@ def _forget() -> None:
         _supervised.connection = None
 
 
-def tell_error(error: BaseException) -> None:
-    """Say to the supervisor which exception ends the program."""
-    text = "".join(traceback.format_exception(error))
-    _supervised.tell(
-        "error",
-        exception=type(error).__name__[:200],
-        message=_text(error)[:2000],
-        traceback=text[-_TEXT_LIMIT:],
-        causes=_causes(error),
-        code=exit_code(error),
-    )
-
-
-def exit_code(error: BaseException) -> int | None:
-    """The exit code that pyreactant's own errors carry."""
-    return error.exit_code if isinstance(error, PyReactantError) else None
-
-
-def _causes(error: BaseException) -> list[str]:
-    """Kind and message of the exceptions that led to this one, the first last."""
-    found: list[BaseException] = []
-    here = error.__cause__ or error.__context__
-    while here is not None and here not in found and len(found) < 5:
-        found.append(here)
-        here = here.__cause__ or here.__context__
-    return [f"{type(e).__name__}: {_text(e)}"[:500] for e in found]
-
-
-def _text(error: BaseException) -> str:
-    try:
-        return str(error)
-    except Exception:
-        return "<its text cannot be made>"
-
-
 def _of_the_program(trace: TracebackType | None) -> TracebackType | None:
     """A traceback without the frames of this module and of runpy."""
     while trace is not None:
@@ -146,9 +107,4 @@ def _leave(code: int) -> None:
     """End after an error; one of several without the exit hooks of JAX, which wait for minutes."""
     if int(os.environ.get(COUNT) or 1) == 1:
         raise SystemExit(code)
-    for stream in (sys.stdout, sys.stderr):
-        try:
-            stream.flush()
-        except (OSError, ValueError, AttributeError):  # closed, even before it could be opened
-            pass
-    os._exit(code)
+    end_at_once(code)

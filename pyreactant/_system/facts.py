@@ -17,16 +17,21 @@ SETTINGS = ("XLA_FLAGS", "LIBTPU_INIT_ARGS", "JAX_ENABLE_X64", "JAX_PLATFORMS")
 
 def facts(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
     """Versions and settings of this process; "" where there is none."""
-    import importlib.metadata  # 15 ms that a run need not wait for
-
     found = {"python": platform.python_version(), "pyreactant": __version__}
     for package in PACKAGES:
-        try:
-            found[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            found[package] = ""
+        found[package] = package_version(package) or ""
     found["julia project"] = _julia_project(environ)
     return found | {name: environ.get(name, "")[:1000] for name in SETTINGS}
+
+
+def package_version(name: str) -> str | None:
+    """Version of an installed Python package, or None."""
+    import importlib.metadata  # it takes 15 ms, which most processes need not wait for
+
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
 
 
 def _julia_project(environ: Mapping[str, str]) -> str:

@@ -1,95 +1,140 @@
-"""What goes over the roll-call's connections: JSON lines, each with a code that proves the secret.
+"""JSON lines over a socket, each with a code that proves that its sender knows a secret.
 
-The server speaks first and gives a nonce; the client's first line gives its own. Both make
-one key of the secret and the two nonces, and every line carries HMAC-SHA256 under that key over
-its direction, its number and its text. So a peer without the secret is refused before
-anything it said is parsed, nothing can be replayed, and each end knows that the other has the
-secret. Nothing is encrypted: what is said (host names, versions, tracebacks) is no secret.
+The server speaks first and gives a nonce; the client's first line gives its own. Both derive one
+key from the secret, the name of the conversation and the two nonces. Every line carries
+HMAC-SHA256 under that key over its direction, its number and its text. So a peer without the
+secret is refused before anything that it sent is parsed, no line can be replayed, also not in
+another conversation, and each end knows that the other has the secret. Nothing is encrypted: the
+messages (host names, versions, tracebacks) are not secret.
 """
 
 import hashlib
 import hmac
 import json
 import os
+import socket
 from typing import Any
 
 from .._errors import RendezvousError
 
-GREETING = b"pyreactant roll-call 1 "
+Message = dict[str, Any]
+
 LINE_LIMIT = 1 << 18
-"""Longest line, in bytes; senders cut long texts so that even escaped they fit."""
+"""Longest line, in bytes, unless a conversation sets another limit."""
 
+_VERSION = 2  # of this protocol; increment it with every change
 _NONCE = 32
+_REFUSED = b"REFUSED "
+_SECONDS = 10.0
 
 
-class WireError(RendezvousError):
-    """A line that is not what this protocol says, or whose sender lacks the secret."""
+class LineError(RendezvousError):
+    """A line that breaks the protocol."""
 
 
-class Wire:
-    """One end of a connection, without the connection: makes lines and reads them."""
+class SecretError(LineError):
+    """The other end does not have the secret."""
 
-    def __init__(self, secret: bytes, server: bool) -> None:
+
+class RefusedError(LineError):
+    """The other end reports that this end does not have its secret."""
+
+
+class LineCodec:
+    """Writes and reads the lines of one end of a connection; it does no input or output.
+
+    Args:
+        secret: Both ends must have the same.
+        conversation: Such as "roll-call". A line of one conversation is invalid in any other.
+        server: Whether this end accepted the connection.
+        limit: Longest line, in bytes.
+    """
+
+    def __init__(
+        self, secret: bytes, conversation: str, *, server: bool, limit: int = LINE_LIMIT
+    ) -> None:
+        self.limit = limit
         self._secret = secret
+        self._conversation = conversation
+        self._greeting = f"pyreactant {conversation} {_VERSION} ".encode()
         self._out, self._in = (b"s", b"c") if server else (b"c", b"s")
         self._nonce = os.urandom(_NONCE).hex().encode()
         self._key: bytes | None = None
         self._sent = self._received = 0
 
+    @property
+    def is_ready(self) -> bool:
+        """Whether this end has the other's nonce, without which it cannot write."""
+        return self._key is not None
+
     def greeting(self) -> bytes:
         """The server's first line."""
-        return GREETING + self._nonce + b"\n"
+        return self._greeting + self._nonce + b"\n"
+
+    def refusal(self) -> bytes:
+        """The server's answer to a client without the secret, instead of any message."""
+        return _REFUSED + b"this connection has not shown the run's secret\n"
 
     def read_greeting(self, line: bytes) -> None:
-        """Take the server's first line.
+        """Read the server's first line.
 
         Raises:
-            WireError: It is another kind of server, or another version.
+            LineError: It is another kind of server, or another version.
         """
-        nonce = line.removeprefix(GREETING).rstrip(b"\n")
-        if not line.startswith(GREETING) or not _is_nonce(nonce):
-            raise WireError("what listens there is not the roll-call of this version of pyreactant")
-        self._agree(nonce, self._nonce)
+        nonce = line.removeprefix(self._greeting).rstrip(b"\n")
+        if not line.startswith(self._greeting) or not _is_nonce(nonce):
+            raise LineError(
+                f"what listens there is not the {self._conversation} of this version of pyreactant"
+            )
+        self._derive_key(nonce, self._nonce)
 
-    def pack(self, message: dict[str, Any]) -> bytes:
-        """A line for the other end; the client's first one brings its nonce along."""
+    def pack(self, message: Message) -> bytes:
+        """A line for the other end; the client's first one also brings its nonce.
+
+        Raises:
+            LineError: The line is longer than the limit.
+        """
         text = json.dumps(message, separators=(",", ":")).encode()
         first = self._out == b"c" and self._sent == 0
         line = self._code(self._out, self._sent, text) + b" " + text + b"\n"
         line = self._nonce + b" " + line if first else line
-        if len(line) > LINE_LIMIT:
-            raise WireError(f"a message of {len(line)} bytes is longer than {LINE_LIMIT}")
-        self._sent += 1  # what is too long is not sent, and the next one takes its number
+        if len(line) > self.limit:
+            raise LineError(f"a message of {len(line)} bytes is longer than {self.limit}")
+        self._sent += 1  # a message that is too long is not sent; the next one takes its number
         return line
 
-    def unpack(self, line: bytes) -> dict[str, Any]:
-        """The message in a line of the other end.
+    def unpack(self, line: bytes) -> Message:
+        """The message in a line from the other end.
 
         Raises:
-            WireError: The sender lacks the secret, or the line is no message.
+            SecretError: The sender does not have the secret.
+            RefusedError: The server reports that this client does not have the secret.
+            LineError: The line is not a message.
         """
         if not line.endswith(b"\n"):
-            raise WireError("the connection ended within a line")
+            raise LineError("the connection ended within a line")
         line = line[:-1]
-        if self._in == b"c" and self._received == 0:
+        if self._received == 0 and self._in == b"s" and line.startswith(_REFUSED):
+            raise RefusedError("the other end has another secret")
+        if self._received == 0 and self._in == b"c":
             nonce, _, line = line.partition(b" ")
             if not _is_nonce(nonce):
-                raise WireError("its first line has no nonce")
-            self._agree(self._nonce, nonce)
+                raise SecretError("its first line has no nonce")
+            self._derive_key(self._nonce, nonce)
         code, _, text = line.partition(b" ")
         if not hmac.compare_digest(code, self._code(self._in, self._received, text)):
-            raise WireError("it does not have this run's secret")
+            raise SecretError("it does not have this run's secret")
         self._received += 1
         try:
             message = json.loads(text)
         except (ValueError, RecursionError):
-            raise WireError("its message is not JSON") from None
+            raise LineError("its message is not JSON") from None
         if not isinstance(message, dict) or not isinstance(message.get("type"), str):
-            raise WireError("its message has no type")
+            raise LineError("its message has no type")
         return message
 
-    def _agree(self, server_nonce: bytes, client_nonce: bytes) -> None:
-        data = GREETING + server_nonce + client_nonce
+    def _derive_key(self, server_nonce: bytes, client_nonce: bytes) -> None:
+        data = self._greeting + server_nonce + client_nonce
         self._key = hmac.digest(self._secret, data, hashlib.sha256)
 
     def _code(self, direction: bytes, number: int, text: bytes) -> bytes:
@@ -100,3 +145,102 @@ class Wire:
 
 def _is_nonce(text: bytes) -> bool:
     return len(text) == 2 * _NONCE and all(c in b"0123456789abcdef" for c in text)
+
+
+class LineSocket:
+    """A connected socket that carries such lines, for code that waits with `selectors`.
+
+    A server's end sends its greeting at once. A client's end sends its first messages when the
+    greeting has come.
+    """
+
+    def __init__(
+        self,
+        connection: socket.socket,
+        secret: bytes,
+        conversation: str,
+        *,
+        server: bool,
+        limit: int = LINE_LIMIT,
+    ) -> None:
+        self.connection = connection
+        self._codec = LineCodec(secret, conversation, server=server, limit=limit)
+        self._greeted = server
+        self._unsent: list[Message] = []
+        self._buffer = b""
+        if server:
+            self._write(self._codec.greeting())
+
+    def send(self, message: Message) -> None:
+        """Send a message; a broken connection is detected by the reader.
+
+        Raises:
+            LineError: The message is longer than the limit.
+        """
+        if self._codec.is_ready:
+            self._write(self._codec.pack(message))
+        else:
+            self._unsent.append(message)
+
+    def refuse(self) -> None:
+        """Tell the client that it does not have the secret."""
+        self._write(self._codec.refusal())
+
+    def receive(self) -> list[Message]:
+        """The messages that have arrived; to be called when the socket is readable.
+
+        Raises:
+            OSError: The connection is closed or broken.
+            LineError: As `LineCodec.unpack`, or a line is longer than the limit.
+        """
+        self.connection.settimeout(_SECONDS)
+        data = self.connection.recv(1 << 16)
+        if not data:
+            raise ConnectionError("the other end closed the connection")
+        *lines, self._buffer = (self._buffer + data).split(b"\n")
+        if max(map(len, (*lines, self._buffer))) > self._codec.limit:
+            raise LineError(f"its line is longer than {self._codec.limit} bytes")
+        messages = []
+        for line in lines:
+            if self._greeted:
+                messages.append(self._codec.unpack(line + b"\n"))
+                continue
+            self._codec.read_greeting(line + b"\n")
+            self._greeted = True
+            while self._unsent:
+                self.send(self._unsent.pop(0))
+        return messages
+
+    def detect_silence(self, seconds: float) -> None:
+        """Have the kernel break the connection to a machine that is silent for so long.
+
+        Nobody closes the connection of a machine that loses power or its network.
+        """
+        self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux
+            third = max(1, round(seconds / 3))
+            for option, value in (
+                (socket.TCP_KEEPIDLE, third),
+                (socket.TCP_KEEPINTVL, third),
+                (socket.TCP_KEEPCNT, 3),
+                (socket.TCP_USER_TIMEOUT, max(1000, round(seconds * 1000))),
+            ):
+                self.connection.setsockopt(socket.IPPROTO_TCP, option, value)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self.connection.close()
+
+    def _write(self, line: bytes) -> None:
+        try:
+            self.connection.settimeout(_SECONDS)
+            self.connection.sendall(line)
+        except OSError:
+            self._break()
+
+    def _break(self) -> None:
+        """Let both readers see the end; after part of a line, nothing that follows is valid."""
+        try:
+            self.connection.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass  # it is closed already

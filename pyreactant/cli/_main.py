@@ -1,6 +1,5 @@
 """The command tree, and how errors become messages and exit codes."""
 
-import contextlib
 import gc
 import os
 import sys
@@ -8,7 +7,9 @@ from typing import Annotated
 
 import typer
 
+from .. import _supervised
 from .._errors import InvalidArgumentError, MismatchError, PyReactantError
+from .._system.hook import flush_output
 from .._version import __version__
 from ._crosscheck import compare, crosscheck
 from ._doctor import doctor
@@ -73,7 +74,7 @@ def main() -> None:
         code = 0
     except PyReactantError as error:
         code = error.exit_code
-        _tell(error)
+        _supervised.tell_error(error)
         _explain(f"error: {error}")
     except KeyboardInterrupt:
         code = 130
@@ -81,15 +82,15 @@ def main() -> None:
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else int(end.code is not None)
         if code in _SAID:
-            _tell(_SAID[code])
+            _supervised.tell_error(_SAID[code])
     except MemoryError as error:
         code = 6
-        _tell(error)
+        _supervised.tell_error(error)
         _explain(f"out of memory: {error}; use more processes on more machines, or smaller arrays")
     except BrokenPipeError:
         code = 1  # the reader of our output has gone, as with `| head`: nobody is left to tell
     except Exception as error:
-        _tell(error)
+        _supervised.tell_error(error)
         _explain(f"internal error: {type(error).__name__}: {error}")
         _explain("PYREACTANT_DEBUG=1 prints where; please report it with that")
     _end(code)
@@ -110,16 +111,6 @@ _SAID: dict[int, Exception] = {
 }
 
 
-def _tell(error: Exception) -> None:
-    """Say it to the supervisor, if there is one: a message on the terminal is not an exception."""
-    from .. import _supervised
-
-    if _supervised.connection is not None:
-        from .._supervised.main import tell_error
-
-        tell_error(error)
-
-
 def _end(code: int) -> None:
     """Leave at once.
 
@@ -132,8 +123,6 @@ def _end(code: int) -> None:
     started = runtime is not None and runtime.is_initialized()
     if runtime is not None and started and code == 0:
         runtime.shutdown()
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError, ValueError, AttributeError):  # closed, or never open
-            stream.flush()
+    flush_output()
     if started or code:
         os._exit(code)

@@ -2,6 +2,7 @@
 
 import json
 import statistics
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,8 +15,8 @@ from .._core.device import Device
 from .._core.draw import Drawing
 from .._core.text import MESH_HELP, SPEC_HELP, format_spec, parse_mesh, parse_sizes, parse_spec
 from .._errors import FileError, InvalidArgumentError
-from .._matmul.report import MatmulReport, versions
-from .._runtimes.runtime import backend_name, devices, num_processes
+from .._matmul.report import MatmulReport
+from .._runtimes.runtime import backend_name, current, devices, num_processes
 
 if TYPE_CHECKING:
     from .._matmul.report import MatmulReport
@@ -127,10 +128,9 @@ def show_matmul(console: Console, report: MatmulReport, out: Path | None) -> Non
     """Print what was multiplied, where each block lies, and whether it is right."""
     c, (x, y) = report.c, report.shardings
     (m, n), k = c.shape, report.inner
-    found = versions()
     console.print(f"matmul ({m}, {k}) @ ({k}, {n}) {c.dtype.name}, {report.operands}")
     console.print(
-        f"{backend_name()} {found['jax']} on {_devices(devices())}, "
+        f"{_runtime(backend_name(), current().backend.versions())} on {_devices(devices())}, "
         f"{num_processes()} process{'' if num_processes() == 1 else 'es'}"
     )
     console.print(
@@ -158,6 +158,13 @@ def show_matmul(console: Console, report: MatmulReport, out: Path | None) -> Non
     if out is not None:
         table.add_row("product", f"written to {out}" if report.check.passed else "not written")
     console.print(table)
+
+
+def _runtime(name: str, versions: Mapping[str, str]) -> str:
+    """Such as "jax 0.12.0.1 (jaxlib 0.12.0.1)"."""
+    own = [version for part, version in versions.items() if part.lower() == name]
+    parts = [f"{part} {version}" for part, version in versions.items() if part.lower() != name]
+    return " ".join([name, *own, *([f"({', '.join(parts)})"] if parts else [])])
 
 
 def _verdict(report: MatmulReport) -> Text:

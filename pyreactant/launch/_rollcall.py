@@ -10,19 +10,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from .._errors import RendezvousError
-from .._system.lines import LINE_LIMIT, Wire, WireError
+from .._system.lines import LINE_LIMIT, LineCodec, LineError, Message, RefusedError
 from ..process_group._coordinator import is_loopback
 from ..process_group._group import split_address
+from ..process_group._secret import SAME_SECRET
 
-Message = dict[str, Any]
+CONVERSATION = "roll-call"
+"""What the lines of a roll-call are bound to."""
 
 _STRANGERS = 128
 """Connections that have not shown the secret yet, at least; more push out the oldest."""
 
 _HANDSHAKE = 10.0
 """Seconds in which a stranger must show it."""
-
-_REFUSED = b"REFUSED "
 
 
 @dataclass(slots=True)
@@ -31,13 +31,13 @@ class Member:
 
     process: int
     writer: asyncio.StreamWriter
-    wire: Wire
+    codec: LineCodec
     heard: float
 
     def send(self, message: Mapping[str, Any]) -> None:
         """Send an order; what cannot be sent is noticed by who reads."""
         with contextlib.suppress(OSError, RuntimeError):
-            self.writer.write(self.wire.pack(dict(message)))
+            self.writer.write(self.codec.pack(dict(message)))
 
 
 class RollCall:
@@ -118,11 +118,11 @@ class RollCall:
             member = await self._welcome(reader, writer)
             while member is not None and (line := await reader.readline()):
                 member.heard = time.monotonic()
-                message = member.wire.unpack(line)
+                message = member.codec.unpack(line)
                 if message["type"] != "alive":
                     # Whatever it says of other processes, it speaks for its own only.
                     self._hear({**message, "process": member.process})
-        except (OSError, ValueError, WireError) as error:
+        except (OSError, ValueError, LineError) as error:
             why = f"its connection broke ({error})"
         except asyncio.CancelledError:
             pass  # the run is over; asyncio's streams would print a traceback for it
@@ -136,41 +136,40 @@ class RollCall:
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> Member | None:
         """The member that a stranger turns out to be, or nothing."""
-        wire = Wire(self._secret, server=True)
+        codec = LineCodec(self._secret, CONVERSATION, server=True)
         self._strangers[writer] = None
         if len(self._strangers) > self._room:
             oldest = next(iter(self._strangers))
             del self._strangers[oldest]
             oldest.transport.abort()
         try:
-            writer.write(wire.greeting())
+            writer.write(codec.greeting())
             async with asyncio.timeout(_HANDSHAKE):
-                hello = wire.unpack(await reader.readline())
-        except (OSError, ValueError, WireError, TimeoutError) as error:
-            self._turn_away(
-                writer, "sent nothing" if isinstance(error, TimeoutError) else str(error)
-            )
+                hello = codec.unpack(await reader.readline())
+        except (OSError, ValueError, LineError, TimeoutError) as error:
+            why = "sent nothing" if isinstance(error, TimeoutError) else str(error)
+            self._turn_away(writer, codec, why)
             return None
         finally:
             self._strangers.pop(writer, None)
         try:
-            why = self._admit(hello)
+            refused = self._admit(hello)
         except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
-            why = f"its first message lacks or mistakes {error}"
-        if why is not None:
-            writer.write(wire.pack({"type": "refused", "why": why}))
+            refused = f"its first message lacks or mistakes {error}"
+        if refused is not None:
+            writer.write(codec.pack({"type": "refused", "why": refused}))
             return None
-        member = Member(int(hello["process"]), writer, wire, time.monotonic())
+        member = Member(int(hello["process"]), writer, codec, time.monotonic())
         self.members[member.process] = member
         member.send({"type": "admitted"})
         return member
 
-    def _turn_away(self, writer: asyncio.StreamWriter, why: str) -> None:
+    def _turn_away(self, writer: asyncio.StreamWriter, codec: LineCodec, why: str) -> None:
         peer = (writer.get_extra_info("peername") or ("unknown",))[0]
         if len(self.refused) < 20:
             self.refused.append(f"a connection from {peer}: {why}")
         with contextlib.suppress(OSError, RuntimeError):
-            writer.write(_REFUSED + b"this connection has not shown the run's secret\n")
+            writer.write(codec.refusal())
 
     async def _beat(self) -> None:
         """Tell the members that this process lives, and give up those that say nothing."""
@@ -201,14 +200,14 @@ class Uplink:
     """Every other process's end of the roll-call."""
 
     def __init__(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, wire: Wire
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, codec: LineCodec
     ) -> None:
-        self._reader, self._writer, self._wire = reader, writer, wire
+        self._reader, self._writer, self._codec = reader, writer, codec
 
     def send(self, message: Mapping[str, Any]) -> None:
         """Tell process 0."""
         with contextlib.suppress(OSError, RuntimeError):
-            self._writer.write(self._wire.pack(dict(message)))
+            self._writer.write(self._codec.pack(dict(message)))
 
     async def receive(self, timeout: float) -> Message:
         """The next order.
@@ -228,12 +227,13 @@ class Uplink:
             raise _GoneError(f"the connection to process 0 broke ({error})") from None
         if not line:
             raise _GoneError("process 0 has gone")
-        if line.startswith(_REFUSED):
+        try:
+            return self._codec.unpack(line)
+        except RefusedError:
             raise RendezvousError(
-                "process 0 refused this process: the run's secret differs between the two; set "
-                "PYREACTANT_SECRET or PYREACTANT_SECRET_FILE to the same on every process"
-            )
-        return self._wire.unpack(line)
+                "process 0 refused this process: the run's secret differs between the two; "
+                f"{SAME_SECRET}"
+            ) from None
 
     def close(self) -> None:
         """Hang up."""
@@ -282,16 +282,16 @@ class _GreetingError(RendezvousError):
 async def _enter(address: str, secret: bytes, hello: Mapping[str, Any], timeout: float) -> Uplink:
     """One try to connect and to be admitted."""
     host, port = split_address(address)
-    wire = Wire(secret, server=False)
+    codec = LineCodec(secret, CONVERSATION, server=False)
     async with asyncio.timeout(timeout):
         reader, writer = await asyncio.open_connection(host, port, limit=LINE_LIMIT)
-    uplink = Uplink(reader, writer, wire)
+    uplink = Uplink(reader, writer, codec)
     try:
         async with asyncio.timeout(timeout):
             greeting = await reader.readline()
         try:
-            wire.read_greeting(greeting)
-        except WireError as error:
+            codec.read_greeting(greeting)
+        except LineError as error:
             raise _GreetingError(str(error)) from None
         uplink.send(hello)
         answer = await uplink.receive(timeout)

@@ -38,6 +38,21 @@ def check_coordinator(group: ProcessGroup, timeout: float) -> None:
         _wait_for_listener(group, timeout)
 
 
+def listen(group: ProcessGroup) -> socket.socket:
+    """Process 0's listening socket at the coordinator's address, or on all of this machine."""
+    assert group.coordinator_address is not None
+    host, port = split_address(group.coordinator_address)
+    backlog = min(4096, group.num_processes + 16)
+    if is_loopback(group.coordinator_address):
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        return socket.create_server(address[:2], family=family, backlog=backlog)
+    if socket.has_dualstack_ipv6():
+        return socket.create_server(
+            ("", port), family=socket.AF_INET6, backlog=backlog, dualstack_ipv6=True
+        )
+    return socket.create_server(("", port), backlog=backlog)
+
+
 def is_loopback(address: str) -> bool:
     """Whether a coordinator address, as it stands, can be reached from its own machine only.
 

@@ -16,6 +16,8 @@ SECRET = "PYREACTANT_SECRET"  # noqa: S105 - the variable's name
 SECRET_FILE = "PYREACTANT_SECRET_FILE"  # noqa: S105
 MEETING_SECRET = "PYREACTANT_MEETING_SECRET"  # noqa: S105
 """What a supervisor gives its programs, for connections among themselves."""
+SAME_SECRET = f"set {SECRET} or {SECRET_FILE} to the same on every process"
+"""What to do where two processes have different secrets."""
 _SHORTEST = 16
 
 

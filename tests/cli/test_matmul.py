@@ -5,11 +5,13 @@ import os
 import re
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+import pyreactant as pr
 from pyreactant._matmul.freivalds import Check
 from tests.harness import environment, free_port, logs, run_environments, spawn
 
@@ -27,7 +29,8 @@ def test_reference_case() -> None:
     ran = run("matmul")
     assert ran.returncode == 0, ran.stderr
     assert "matmul (8, 8) @ (8, 8) float32, reference case" in ran.stdout
-    assert "on 8 cpu devices, 1 process" in ran.stdout
+    versions = f"jax {version('jax')} (jaxlib {version('jaxlib')})"
+    assert f"\n{versions} on 8 cpu devices, 1 process\n" in ran.stdout
     assert "[4:8, 6:8]" in ran.stdout
     assert "right: error 0.00e+00" in ran.stdout
     assert "per call" in ran.stdout
@@ -44,9 +47,42 @@ def test_json() -> None:
     assert report["check"]["passed"]
     assert report["check"]["method"] == "float64 product"
     assert 0 < report["check"]["error"] < report["check"]["tolerance"]
+    assert report["versions"] == {
+        "pyreactant": pr.__version__,
+        "jax": version("jax"),
+        "jaxlib": version("jaxlib"),
+        "numpy": np.__version__,
+    }
     assert len(report["seconds"]) == 5
     assert report["gflops"] > 0
     assert Check.from_dict(report["check"]).passed
+
+
+def test_versions_are_those_of_the_runtime_that_ran(tmp_path: Path) -> None:
+    """With Reactant jax does not run, whichever version of it is installed."""
+    code = (
+        "import sys, pyreactant.cli as c\n"
+        "from pyreactant._runtimes.jax.backend import JaxBackend as B\n"
+        "B.name = 'reactant'\n"
+        "B.versions = lambda self: {'julia': '1.12.6', 'PyReactant': '0.4', 'Reactant': '0.2.9'}\n"
+        "sys.argv[1:] = ['matmul', '--repeat', '0', '--report', 'report.json']\n"
+        "c.main()\n"
+    )
+    argv = [sys.executable, "-c", code]
+    ran = subprocess.run(
+        argv, env=environment(), cwd=tmp_path, capture_output=True, text=True, timeout=120
+    )
+    assert ran.returncode == 0, ran.stderr
+    line = "reactant 0.2.9 (julia 1.12.6, PyReactant 0.4) on 8 cpu devices, 1 process"
+    assert line in ran.stdout.splitlines()
+    versions = json.loads((tmp_path / "report.json").read_text())["versions"]
+    assert versions == {
+        "pyreactant": pr.__version__,
+        "numpy": np.__version__,
+        "julia": "1.12.6",
+        "PyReactant": "0.4",
+        "Reactant": "0.2.9",
+    }
 
 
 def test_freivalds_is_said() -> None:

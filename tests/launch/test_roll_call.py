@@ -12,8 +12,8 @@ import hypothesis.strategies as st
 import pytest
 
 from pyreactant import RendezvousError
-from pyreactant._system.lines import GREETING, LINE_LIMIT
-from pyreactant.launch._rollcall import RollCall, Uplink, join
+from pyreactant._system.lines import LINE_LIMIT, LineCodec
+from pyreactant.launch._rollcall import CONVERSATION, RollCall, Uplink, join
 from tests.harness import free_port
 
 SECRET = b"0123456789abcdef0123456789abcdef"
@@ -125,7 +125,7 @@ def test_a_server_without_the_secret_is_not_obeyed() -> None:
     """Who listens in process 0's place can say nothing that is believed."""
 
     async def impostor(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(GREETING + b"0" * 64 + b"\n")
+        writer.write(LineCodec(b"guessed", CONVERSATION, server=True).greeting())
         await reader.readline()
         writer.write(b"0" * 64 + b' {"type":"admitted"}\n')
         await reader.read()
@@ -203,7 +203,7 @@ def test_strangers_cannot_stall_or_break_it() -> None:
             @hypothesis.given(GARBAGE)
             def throw(data: bytes) -> None:
                 answer = stranger(address, data)
-                assert answer.startswith(GREETING)
+                assert answer.startswith(b"pyreactant roll-call ")
                 assert b"admitted" not in answer
 
             await asyncio.to_thread(throw)

@@ -30,5 +30,5 @@ def no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
         pytest.fail("a compiler was started")
 
     monkeypatch.setattr("pyreactant.tpu._compiler.ask.compile_in_child", started)
-    monkeypatch.setattr("pyreactant.tpu._compiler.ask._version", lambda package: "0")
+    monkeypatch.setattr("pyreactant.tpu._compiler.ask.package_version", lambda package: "0")
     monkeypatch.setattr("pyreactant.tpu._compiler.ask._wanted_libtpu", lambda: None)

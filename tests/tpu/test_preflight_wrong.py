@@ -133,7 +133,7 @@ def test_programs_that_cannot_be_traced(name: str, message: str) -> None:
 def test_versions_that_do_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     have = {"jax": "0.12.0.1", "jaxlib": "0.12.0.1", "libtpu": "0.0.42.1"}
     wants = ["numpy>=2", 'libtpu==0.0.50.*; extra == "tpu"']
-    monkeypatch.setattr(ask, "_version", lambda package: have.get(package))
+    monkeypatch.setattr(ask, "package_version", lambda package: have.get(package))
     monkeypatch.setattr("importlib.metadata.requires", lambda package: wants)
     pair = (
         r"jax 0.12.0.1 and libtpu 0.0.42.1 do not belong together: this jax wants "

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import pyreactant as pr
-from pyreactant._system.facts import SETTINGS, facts, git_state
+from pyreactant._system.facts import SETTINGS, facts, git_state, package_version
 from pyreactant.launch._cause import Failure, differences
 from pyreactant.launch._state import ProcessState
 
@@ -36,6 +36,11 @@ def test_facts() -> None:
     assert (found["XLA_FLAGS"], found["JAX_PLATFORMS"]) == ("x" * 1000, "cpu")
     assert found["LIBTPU_INIT_ARGS"] == ""
     assert set(SETTINGS) < set(found)
+
+
+def test_version_of_a_package() -> None:
+    assert package_version("numpy") == np.__version__
+    assert package_version("no-such-package") is None
 
 
 @pytest.mark.parametrize("variable", ["PYTHON_JULIACALL_PROJECT", "JULIA_PROJECT"])

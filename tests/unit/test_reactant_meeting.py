@@ -1,6 +1,6 @@
 """Where a run's processes meet, without Julia: each process is a thread here."""
 
-import json
+import contextlib
 import socket
 import threading
 import time
@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 import pyreactant as pr
-from pyreactant._runtimes.reactant.meeting import Meeting, _proof, meet
+from pyreactant._runtimes.reactant import meeting as meeting_module
+from pyreactant._runtimes.reactant.meeting import CONVERSATION, Meeting, meet
+from pyreactant._system.lines import LineCodec, LineSocket, RefusedError
 from pyreactant.process_group import ProcessGroup
 from pyreactant.process_group._secret import MEETING_SECRET
 from tests.harness import free_port
@@ -202,46 +204,111 @@ def _connected(address: str) -> socket.socket:
             time.sleep(0.01)
 
 
-def test_lines_may_come_in_pieces(address: str) -> None:
-    done = threading.Thread(target=_together, args=(address, [(2, 0)], 20, lambda m, i: None))
-    done.start()
+def _client(address: str, secret: bytes) -> LineSocket:
     connection = _connected(address)
-    with connection:
-        connection.settimeout(10)
-        lines = connection.makefile()
-        challenge = json.loads(lines.readline())["challenge"]
-        proof = _proof(KEY.encode(), challenge, 1, 2)
-        said = {"process_index": 1, "num_processes": 2, "nonce": "n", "proof": proof}
-        text = json.dumps(said).encode()
-        for piece in (text[:20], text[20:], b"\n"):
-            connection.sendall(piece)
-            time.sleep(0.05)
-        wanted = {"verdict": "", "proof": _proof(KEY.encode(), "n", "verdict")}
-        assert json.loads(lines.readline()) == wanted
-    done.join(30)
+    return LineSocket(connection, secret, CONVERSATION, server=False)
 
 
-@pytest.mark.parametrize("proof", ["", "0" * 64, None])
-def test_a_peer_without_the_secret_gets_no_seat(address: str, proof: str | None) -> None:
-    """It is told so, and the run goes on waiting for the right one."""
-    answers = []
+def _hello(index: int, count: int) -> dict[str, Any]:
+    return {"type": "hello", "process_index": index, "num_processes": count, "host": "test"}
+
+
+def test_a_peer_without_the_secret_gets_no_seat(address: str) -> None:
+    """It learns the reason, and the run goes on waiting for the right one."""
+    refused = []
 
     def intrude() -> None:
-        connection = _connected(address)
-        with connection, connection.makefile() as lines:
-            connection.settimeout(10)
-            lines.readline()
-            said = {"process_index": 1, "num_processes": 2, "proof": proof}
-            connection.sendall(json.dumps(said).encode() + b"\n")
-            answers.append(json.loads(lines.readline()))
+        client = _client(address, b"another secret")
+        client.send(_hello(1, 2))
+        with contextlib.suppress(RefusedError):
+            while not client.receive():
+                pass
+            return
+        refused.append(True)
+        client.close()
 
     intruder = threading.Thread(target=intrude)
     intruder.start()
     (error,) = _together(address, [(2, 0)], 2.0, lambda meeting, index: None)
     intruder.join(20)
-    assert "has another secret; set PYREACTANT_SECRET" in answers[0]["refused"]
+    assert refused
     assert isinstance(error, pr.RendezvousError)
     assert "process 1 did not" in str(error)
+
+
+def test_processes_with_different_secrets(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = iter([KEY, "another one"])
+    monkeypatch.setattr(meeting_module, "_secret", lambda group: next(keys).encode())
+    found = _together(address, [(2, 0), (2, 1)], 1.5, lambda meeting, index: None)
+    texts = sorted(str(error) for error in found)
+    assert "has another secret than the run at" in texts[0]
+    assert "set PYREACTANT_SECRET or PYREACTANT_SECRET_FILE to the same" in texts[0]
+    assert "not all 2 processes came" in texts[1]
+
+
+NESTED = b"[" * 100_000
+NONCE = b"0" * 64
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        NESTED,
+        NONCE + b" " + NONCE + b" " + NESTED,
+        NONCE + b" " + "é".encode() * 32 + b' {"type": "hello"}',
+        b"x" * (2 << 20),
+    ],
+    ids=["nested", "nested, with a code", "a code that is not ASCII", "without end"],
+)
+def test_lines_without_the_secret_do_not_end_process_0(address: str, line: bytes) -> None:
+    def intrude() -> None:
+        with _connected(address) as connection, contextlib.suppress(OSError):
+            connection.sendall(line + b"\n")
+            while connection.recv(4096):  # until process 0 hangs up
+                pass
+
+    assert _with_intruder(address, intrude) == [None, None]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        NESTED,
+        b"[1]",
+        b'{"type": "hello"}',
+        b'{"type": "hello", "process_index": "x", "num_processes": 2}',
+        b'{"type": "hello", "process_index": [1], "num_processes": {}}',
+        b'{"type": "arrive", "barrier": []}',
+    ],
+)
+def test_strange_messages_with_the_secret_do_not_end_process_0(address: str, text: bytes) -> None:
+    def intrude() -> None:
+        with _connected(address) as connection, connection.makefile("rwb") as lines:
+            codec = LineCodec(KEY.encode(), CONVERSATION, server=False)
+            codec.read_greeting(lines.readline())
+            line = codec.pack({"type": "x"})
+            code = codec._code(b"c", 0, text)
+            with contextlib.suppress(OSError):
+                lines.write(line[:65] + code + b" " + text + b"\n")
+                lines.flush()
+                lines.read()  # until process 0 hangs up
+
+    assert _with_intruder(address, intrude) == [None, None]
+
+
+def _with_intruder(address: str, intrude: Callable[[], None]) -> list[Any]:
+    """What two processes end with if something else comes to process 0 before process 1."""
+    found: list[Any] = []
+
+    def first() -> None:
+        found.extend(_together(address, [(2, 0)], 20, lambda m, i: m.barrier("x", 20)))
+
+    process_0 = threading.Thread(target=first)
+    process_0.start()
+    intrude()
+    found.extend(_together(address, [(2, 1)], 20, lambda m, i: m.barrier("x", 20)))
+    process_0.join(30)
+    return found
 
 
 def test_what_listens_must_know_the_secret_too(address: str) -> None:
@@ -254,9 +321,9 @@ def test_what_listens_must_know_the_secret_too(address: str) -> None:
         probe.close()
         connection, _ = server.accept()
         with connection, connection.makefile() as lines:
-            connection.sendall(b'{"challenge": "c"}\n')
+            connection.sendall(LineCodec(b"guessed", CONVERSATION, server=True).greeting())
             lines.readline()
-            connection.sendall(b'{"verdict": "", "proof": "guessed"}\n')
+            connection.sendall(b"0" * 64 + b' {"type":"complete"}\n')
             lines.readline()
 
     thread = threading.Thread(target=pretend, daemon=True)

@@ -18,6 +18,7 @@ from ..._core.mesh import Mesh
 from ..._core.program import Program, load
 from ..._core.sharding import Axes, Index, NamedSharding
 from ..._errors import ShardingError
+from ..._system.facts import package_version
 from ...process_group import ProcessGroup
 from .setup import configure, find_devices, holds_64_bits, platform_of
 
@@ -64,6 +65,9 @@ class JaxBackend(AbstractBackend):
 
     def devices(self) -> tuple[Device, ...]:
         return self._devices
+
+    def versions(self) -> dict[str, str]:
+        return {name: package_version(name) or "unknown" for name in ("jax", "jaxlib")}
 
     def from_blocks(
         self,

@@ -6,17 +6,16 @@ import json
 import os
 import signal
 import socket
-import sys
 import threading
 import time
 from collections.abc import Iterator
-from types import TracebackType
 from typing import Any
 
 import jax
 
 from ..._core.backend import StartOptions
 from ..._errors import DeadlineError, RendezvousError
+from ..._system.hook import end_at_once_on_error
 from ...process_group import ProcessGroup
 from ...process_group._coordinator import check_coordinator, is_loopback
 from ...process_group._group import split_address
@@ -38,7 +37,7 @@ def connect(group: ProcessGroup, options: StartOptions) -> None:
     _go_around_proxies(group.coordinator_address)
     check_coordinator(group, options.initialization_timeout)
     left = max(1.0, options.initialization_timeout - (time.monotonic() - started))
-    _end_at_once_on_error()
+    end_at_once_on_error()
     caught: list[BaseException] = []
     thread = threading.Thread(target=_initialize, args=(group, options, caught), daemon=True)
     # A thread, because JAX waits in C++ where neither a limit nor Ctrl-C reaches it.
@@ -191,21 +190,3 @@ def _go_around_proxies(address: str) -> None:
         hosts = [h for h in os.environ.get(name, "").split(",") if h]
         if host not in hosts:
             os.environ[name] = ",".join([*hosts, host])
-
-
-def _end_at_once_on_error() -> None:
-    """End a process that raises without waiting for the others at JAX's exit barrier.
-
-    With JAX's defaults the process that raised waits 300 s for the others to shut down, and
-    they wait for it. The traceback is printed first; the others see the connection close.
-    """
-    previous = sys.excepthook
-
-    def hook(kind: type[BaseException], value: BaseException, trace: TracebackType | None) -> None:
-        previous(kind, value, trace)
-        with contextlib.suppress(Exception):
-            sys.stdout.flush()
-            sys.stderr.flush()
-        os._exit(getattr(value, "exit_code", 1) if isinstance(value, Exception) else 130)
-
-    sys.excepthook = hook

@@ -5,17 +5,16 @@ a moment and where it can be said; Reactant's own rendezvous comes when all have
 """
 
 import contextlib
-import os
 import signal
 import sys
 import threading
 from collections.abc import Iterator
-from types import TracebackType
 from typing import Any
 
 from ... import _supervised
 from ..._core.backend import StartOptions
 from ..._errors import PyReactantError, RendezvousError
+from ..._system.hook import end_at_once, flush_output
 from ...process_group import ProcessGroup
 from ...process_group._coordinator import check_coordinator, is_loopback
 from .julia import call
@@ -89,29 +88,8 @@ def limited(group: ProcessGroup, options: StartOptions, what: str) -> Iterator[N
 
 
 def _end(error: PyReactantError) -> None:
-    if _supervised.connection is not None:
-        from ..._supervised.main import tell_error
-
-        tell_error(error)
+    _supervised.tell_error(error)
+    flush_output()
     with contextlib.suppress(Exception):
-        sys.stdout.flush()
         sys.stderr.write(f"pyreactant: {type(error).__name__}: {error}\n")
-        sys.stderr.flush()
-    os._exit(error.exit_code)
-
-
-def end_at_once_on_error() -> None:
-    """End a process that raises without waiting for the others at XLA's exit barrier.
-
-    The traceback is printed first; the others see the connection close.
-    """
-    previous = sys.excepthook
-
-    def hook(kind: type[BaseException], value: BaseException, trace: TracebackType | None) -> None:
-        previous(kind, value, trace)
-        with contextlib.suppress(Exception):
-            sys.stdout.flush()
-            sys.stderr.flush()
-        os._exit(getattr(value, "exit_code", 1) if isinstance(value, Exception) else 130)
-
-    sys.excepthook = hook
+    end_at_once(error.exit_code)

@@ -10,8 +10,9 @@ from ... import preferences
 from ..._core.backend import StartOptions
 from ..._core.device import Device
 from ..._errors import RendezvousError, RequirementError, StateError
+from ..._system.hook import end_at_once_on_error
 from ...process_group import ProcessGroup
-from .distributed import connect, end_at_once_on_error, limited
+from .distributed import connect, limited
 from .julia import call, check_process
 from .julia import start as start_julia
 from .meeting import Meeting, meet

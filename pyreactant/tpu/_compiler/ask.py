@@ -8,6 +8,7 @@ from typing import Any
 from ..._errors import InvalidArgumentError, PyReactantError, RequirementError
 from ..._system.child import Doing, ask_child
 from ..._system.environment import TPU, import_path, without
+from ..._system.facts import package_version
 from ..._version import __version__
 from .._hlo.stablehlo import unknown_custom_calls
 from .._request import environment
@@ -162,7 +163,7 @@ def versions() -> dict[str, str]:
     """
     found = {"pyreactant": __version__}
     for package in ("jax", "jaxlib"):
-        version = _version(package)
+        version = package_version(package)
         if version is None:
             raise RequirementError(
                 f"preflight compiles with {package}, which is not installed; "
@@ -174,7 +175,7 @@ def versions() -> dict[str, str]:
 
 
 def _checked_libtpu(jax: str) -> str:
-    wanted, got = _wanted_libtpu(), _version("libtpu")
+    wanted, got = _wanted_libtpu(), package_version("libtpu")
     pip = f"python -m pip install 'libtpu{wanted or ''}'"
     if got is None:
         raise RequirementError(
@@ -187,13 +188,6 @@ def _checked_libtpu(jax: str) -> str:
             f"{pip}"
         )
     return got
-
-
-def _version(package: str) -> str | None:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return None
 
 
 def _wanted_libtpu() -> str | None:

@@ -1,0 +1,187 @@
+"""Authenticated lines: the secret is needed to write one, and none is valid twice."""
+
+import socket
+
+import hypothesis
+import hypothesis.strategies as st
+import pytest
+
+from pyreactant._system.lines import (
+    LINE_LIMIT,
+    LineCodec,
+    LineError,
+    LineSocket,
+    RefusedError,
+    SecretError,
+)
+
+SECRET = b"a secret of sixteen or more"
+CONVERSATION = "test"
+
+
+def pair(client_secret: bytes = SECRET) -> tuple[LineCodec, LineCodec]:
+    server, client = (
+        LineCodec(SECRET, CONVERSATION, server=True),
+        LineCodec(client_secret, CONVERSATION, server=False),
+    )
+    client.read_greeting(server.greeting())
+    return server, client
+
+
+MESSAGES = st.dictionaries(
+    st.text(), st.recursive(st.none() | st.integers() | st.text(), lambda s: st.lists(s))
+).map(lambda d: {**d, "type": "x"})
+
+
+@hypothesis.given(st.lists(st.tuples(st.booleans(), MESSAGES), max_size=6))
+def test_messages_arrive_as_they_were(said: list[tuple[bool, dict[str, object]]]) -> None:
+    server, client = pair()
+    server.unpack(client.pack({"type": "join"}))
+    for from_server, message in said:
+        source, target = (server, client) if from_server else (client, server)
+        assert target.unpack(source.pack(message)) == message
+
+
+@hypothesis.given(st.data())
+def test_no_changed_line_is_taken(data: st.DataObject) -> None:
+    server, client = pair()
+    line = client.pack({"type": "join", "process": 1})
+    position = data.draw(st.integers(0, len(line) - 2))
+    changed = bytearray(line)
+    changed[position] ^= data.draw(st.integers(1, 255))
+    with pytest.raises(LineError):
+        server.unpack(bytes(changed))
+
+
+def test_no_line_works_twice_or_backwards() -> None:
+    server, client = pair()
+    first = client.pack({"type": "join"})
+    server.unpack(first)
+    second = client.pack({"type": "alive"})
+    server.unpack(second)
+    with pytest.raises(LineError, match="secret"):
+        server.unpack(second)
+    own = server.pack({"type": "go"})
+    with pytest.raises(LineError, match="secret"):
+        server.unpack(own)
+    with pytest.raises(LineError):
+        LineCodec(SECRET, CONVERSATION, server=True).unpack(
+            first
+        )  # recorded, and played to another run
+
+
+def test_wrong_secret() -> None:
+    server, client = pair(b"another secret, long enough")
+    with pytest.raises(SecretError, match="does not have this run's secret"):
+        server.unpack(client.pack({"type": "join"}))
+    with pytest.raises(RefusedError):
+        client.unpack(server.refusal())
+
+
+def test_refusal_is_only_a_first_line() -> None:
+    """It carries no code, so later anyone on the network could forge one."""
+    server, client = pair()
+    server.unpack(client.pack({"type": "join"}))
+    client.unpack(server.pack({"type": "go"}))
+    with pytest.raises(SecretError):
+        client.unpack(server.refusal())
+
+
+def test_lines_of_another_conversation() -> None:
+    server = LineCodec(SECRET, "a", server=True)
+    with pytest.raises(LineError, match="is not the b of this version of pyreactant"):
+        LineCodec(SECRET, "b", server=False).read_greeting(server.greeting())
+    # A peer that passes lines on, from a client of "b" to the server of "a".
+    client = LineCodec(SECRET, "b", server=False)
+    client.read_greeting(server.greeting().replace(b" a ", b" b "))
+    with pytest.raises(SecretError):
+        server.unpack(client.pack({"type": "join"}))
+
+
+@hypothesis.given(st.binary())
+def test_garbage_raises_nothing_else(line: bytes) -> None:
+    server, client = pair()
+    with pytest.raises(LineError):
+        server.unpack(line)
+    with pytest.raises(LineError):
+        client.unpack(line)
+    with pytest.raises(LineError):
+        LineCodec(SECRET, CONVERSATION, server=False).read_greeting(line)
+
+
+@pytest.mark.parametrize("text", [b"[]", b"{}", b'{"type":1}', b"nonsense", b"[" * 50_000])
+def test_members_that_say_no_message(text: bytes) -> None:
+    server, client = pair()
+    server.unpack(client.pack({"type": "join"}))
+    line = client._code(b"c", 1, text) + b" " + text + b"\n"
+    with pytest.raises(LineError, match="message"):
+        server.unpack(line)
+
+
+def test_too_long() -> None:
+    """It is not sent, and what comes after it is understood."""
+    server, client = pair()
+    for message in ({"type": "join"}, {"type": "alive"}):
+        with pytest.raises(LineError, match=f"longer than {LINE_LIMIT}"):
+            client.pack({"type": "x", "text": "x" * LINE_LIMIT})
+        assert server.unpack(client.pack(message)) == message
+
+
+def sockets(limit: int = LINE_LIMIT) -> tuple[LineSocket, LineSocket]:
+    one, other = socket.socketpair()
+    return (
+        LineSocket(one, SECRET, CONVERSATION, server=True, limit=limit),
+        LineSocket(other, SECRET, CONVERSATION, server=False, limit=limit),
+    )
+
+
+def test_first_messages_wait_for_the_greeting() -> None:
+    server, client = sockets()
+    client.send({"type": "one"})
+    client.send({"type": "two", "text": "é"})
+    assert client.receive() == []
+    assert server.receive() == [{"type": "one"}, {"type": "two", "text": "é"}]
+    server.send({"type": "three"})
+    assert client.receive() == [{"type": "three"}]
+    server.close()
+    with pytest.raises(OSError, match="closed the connection"):
+        client.receive()
+    client.close()
+
+
+def test_lines_in_pieces() -> None:
+    """Each piece is read for itself, and the message comes with the last one."""
+    one, other = socket.socketpair()
+    server = LineSocket(one, SECRET, CONVERSATION, server=True)
+    client = LineCodec(SECRET, CONVERSATION, server=False)
+    client.read_greeting(other.recv(4096))
+    line = client.pack({"type": "join"}) + client.pack({"type": "alive"})
+    received = []
+    for start in range(0, len(line), 50):
+        other.sendall(line[start : start + 50])
+        received.append(server.receive())
+    assert [m for messages in received for m in messages] == [{"type": "join"}, {"type": "alive"}]
+    assert len(received) > 4
+    server.close()
+    other.close()
+
+
+def test_a_line_without_end() -> None:
+    server, client = sockets(limit=1000)
+    client.connection.sendall(b"x" * 1001)
+    with pytest.raises(LineError, match="longer than 1000 bytes"):
+        server.receive()
+    server.close()
+    client.close()
+
+
+def test_nothing_follows_part_of_a_line() -> None:
+    """If a line was cut off, the connection ends, as what follows would be invalid."""
+    server, client = sockets()
+    client.receive()
+    server.connection.shutdown(socket.SHUT_RD)
+    client.send({"type": "lost"})
+    with pytest.raises(OSError, match="closed"):
+        client.receive()
+    server.close()
+    client.close()
