@@ -103,7 +103,7 @@ def test_a_task_that_never_comes(cluster: Cluster, tmp_path: Path) -> None:
     assert done.returncode != 0
     report = json.loads((tmp_path / "run" / "report.json").read_text())
     assert (report["cause"], report["first_error"]["process"]) == ("rendezvous", 1)
-    assert "process 1 on n2 did not come to the roll-call within 3 s (1 of 2" in report["summary"]
+    assert "process 1 on n2 did not join the roll-call within 3 s (1 of 2" in report["summary"]
 
 
 def test_a_stopped_process(cluster: Cluster, tmp_path: Path) -> None:
