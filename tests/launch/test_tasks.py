@@ -161,7 +161,7 @@ def test_a_host_that_does_not_resolve(process: int, tmp_path: Path) -> None:
 def test_processes_where_the_launcher_has_started_several(tmp_path: Path) -> None:
     run = tasks(tmp_path, "--processes", "2", started=[1])
     assert codes(run) == [2]
-    assert "this is process 1 of 2 already (environment); leave --processes away" in str(run)
+    assert "this is already process 1 of 2 (environment); omit --processes" in str(run)
 
 
 def test_restarts(tmp_path: Path) -> None:

@@ -183,7 +183,7 @@ def test_slurm_commands(cluster: Cluster, tmp_path: Path) -> None:
     assert "PENDING" in command("status", str(job))
     command("cancel", str(job))
     assert cluster.wait(job).state == "CANCELLED"
-    assert "Slurm knows no job 99999" in command("status", "99999", code=2)
+    assert "Slurm does not know job 99999" in command("status", "99999", code=2)
     assert "failed: sbatch: error:" in command("submit", "--constraint", "tpu", code=2)
 
 
@@ -191,4 +191,6 @@ def test_slurm_commands_where_there_is_none(cluster: Cluster, tmp_path: Path) ->
     argv = ["env", f"PATH={tmp_path}", *PYREACTANT, "slurm", "submit"]
     done = cluster.run(argv, env=environment(), cwd=tmp_path)
     assert done.returncode == 3
-    assert "sbatch is not on this machine; run this on a login node" in done.stderr
+    assert (
+        "sbatch is not installed on this machine; run this command on a login node" in done.stderr
+    )
