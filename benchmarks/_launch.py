@@ -89,12 +89,12 @@ async def _roll_call(count: int) -> float:
             RunOptions([SCRIPT], quiet=True),
             states,
             broadcast,
-            lambda: "127.0.0.1:1",
-            "benchmark",
-            Path(folder),
-            0,
+            coordinator=lambda: "127.0.0.1:1",
+            run="benchmark",
+            folder=Path(folder),
+            restart=0,
         )
-        call = RollCall(_SECRET.encode(), head.admit, head.hear, head.lose, 60.0)
+        call = RollCall(_SECRET.encode(), head.admit, head.apply, head.lose, 60.0)
         address = f"127.0.0.1:{free_port()}"
         await call.listen(address, count)
         head.admit(_hello(0, count, facts()))

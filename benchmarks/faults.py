@@ -186,7 +186,7 @@ def _miss(
     """What is wrong with the report, or nothing."""
     cause, code, words = CAUSES[case.fault]
     if absent is not None:
-        words = "did not come to the roll-call|could not reach process 0"
+        words = "did not join the roll-call|could not reach process 0"
     if report is None:
         return f"no report, exit codes {codes}"
     said = (report["first_error"] or {}).get("process"), report["cause"], report["exit_code"]

@@ -19,7 +19,7 @@ from tests.slurm.cluster import Cluster, started
 from tests.slurm.test_main import settings
 
 STALL, START = 5.0, 3.0
-ABSENT = "absent"  # its task sleeps, and never comes to the roll-call
+ABSENT = "absent"  # its task sleeps, and never joins the roll-call
 CASES = [
     *itertools.product(("raise", "kill", "stop", "exit0", "leave0"), ("cold", "warm"), (0, 1)),
     (ABSENT, "start", 0),

@@ -18,7 +18,7 @@ from ._julia.place import check_no_julia, find_place, package_folder
 from ._julia.preferences import NAMES, Found, Preference, edits, local_file
 from ._julia.preferences import find as _find
 from ._system.files import write, writing
-from ._system.lock import WAIT, held
+from ._system.lock import WAIT, project_lock
 
 __all__ = ["check_runtime", "find", "get", "set", "unset"]
 
@@ -115,7 +115,7 @@ def check_runtime(num_processes: int, *, project: str | Path | None = None) -> N
 def _change(project: Path, values: Mapping[str, str | None]) -> Path:
     if edits(project, values):
         check_no_julia("changing a preference")
-        with held(project, "pyreactant prefs", advice=_ADVICE, wait=WAIT):
+        with project_lock(project, "pyreactant prefs", advice=_ADVICE, wait=WAIT):
             for path, text in edits(project, values).items():
                 with writing(path, _ADVICE):
                     write(path, text.encode())

@@ -1,4 +1,4 @@
-"""cause.py REPORT: the cause in a run's report.json; nothing where there is none."""
+"""cause.py REPORT: print the cause in a run's report.json; nothing if there is none."""
 
 import json
 import sys

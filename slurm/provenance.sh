@@ -1,5 +1,5 @@
 #!/bin/bash
-# provenance.sh FOLDER PROGRAM...: what a job ran with, in plain files; no secrets.
+# provenance.sh FOLDER PROGRAM...: write what a job runs with into plain files, without secrets.
 set -uo pipefail
 folder=$1
 shift
@@ -7,11 +7,11 @@ mkdir -p "$folder"
 printf '%q ' "$@" >"$folder/program"
 scontrol show hostnames "$SLURM_JOB_NODELIST" >"$folder/nodes"
 scontrol show job "$SLURM_JOB_ID" >"$folder/job"
-# Names that look like secrets, and proxies, whose addresses may hold passwords, are left out.
+# Leave out names that look like secrets, and proxies, whose addresses may contain passwords.
 env -0 | grep -zviE '^[^=]*(secret|token|passw|credential|proxy|cookie|_key)[^=]*=' |
   sort -z | tr '\0' '\n' >"$folder/environment"
 "$PYREACTANT_PYTHON" -m pip list --format=freeze --disable-pip-version-check \
-  >"$folder/packages" 2>/dev/null || echo "pip is absent" >"$folder/packages"
+  >"$folder/packages" 2>/dev/null || echo "pip is not installed" >"$folder/packages"
 {
   "$PYREACTANT_PYTHON" --version
   srun --version

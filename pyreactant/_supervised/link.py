@@ -1,8 +1,8 @@
-"""The program's end of the line to its supervisor: a pulse, what happens, and orders.
+"""The program's end of the line to its supervisor: sends a pulse and events, receives orders.
 
-A thread of the program sends the pulse, so a process that is stopped, or that holds Python's
-global lock for ever, falls silent. The line is a socket pair that the supervisor made; what goes
-over it are JSON lines.
+A thread of the program sends the pulse, so a process that is stopped, or that never releases
+Python's global lock, falls silent. The line is a socket pair that the supervisor made; it carries
+JSON lines.
 """
 
 import json
@@ -27,20 +27,20 @@ class Link:
     def __init__(self, descriptor: int) -> None:
         self._socket = socket.socket(fileno=descriptor)
         self._send_lock = threading.Lock()
-        # Held by the pulse thread from the moment it has told this process's step until all
-        # processes have agreed where to stop, so that nobody passes that step meanwhile.
+        # The pulse thread holds it from reporting this process's step until all processes have
+        # agreed on the step to stop at, so that none passes that step in between.
         self._step_lock = threading.Lock()
         self._step: int | None = None
         self._stop_at: int | None = None
-        self._asked = False
+        self._preempted = False
         threading.Thread(target=self._listen, name="pyreactant pulse", daemon=True).start()
 
     def close(self) -> None:
-        """Have nothing more to do with the supervisor."""
+        """Close the connection to the supervisor."""
         self._socket.close()
 
     def tell(self, kind: str, **message: Any) -> None:
-        """Send a message; a supervisor that is gone ends this process elsewhere."""
+        """Send a message; if the supervisor is gone, `_listen` ends this process."""
         if kind == "phase":
             message["collectives"] = progress.collectives
         line = json.dumps({"type": kind, "at": time.monotonic(), **message}) + "\n"
@@ -62,15 +62,15 @@ class Link:
         return stop
 
     def _take_signals(self) -> None:
-        """From now on the program stops by itself; a signal only says so to all."""
+        """From now on signals are only reported; the program stops itself at the agreed step."""
 
-        def pass_on(number: int, _: FrameType | None) -> None:
-            # In a thread, since the main one may be inside tell() and hold its lock.
+        def report(number: int, _: FrameType | None) -> None:
+            # In a thread, since the main thread may be inside tell() and hold its lock.
             threading.Thread(target=self.tell, args=("signal",), kwargs={"number": number}).start()
 
         for number in (signal.SIGTERM, signal.SIGUSR1):
             try:
-                signal.signal(number, pass_on)
+                signal.signal(number, report)
             except ValueError:  # not the main thread: the supervisor gets the signal as well
                 break
         self.tell("cooperates")
@@ -78,7 +78,7 @@ class Link:
     def _listen(self) -> None:
         buffer = b""
         due = time.monotonic()
-        orders = select.poll()  # select() itself takes no descriptor above 1023
+        orders = select.poll()  # select() does not accept descriptors above 1023
         orders.register(self._socket, select.POLLIN)
         while True:
             if (now := time.monotonic()) >= due:
@@ -91,16 +91,16 @@ class Link:
             except ConnectionError:
                 data = b""
             except OSError:
-                return  # the program has closed all that is open, or given the number away
-            if not data:  # the supervisor has died, and nobody would ever end this process
+                return  # the program closed all its file descriptors, or reused this one
+            if not data:  # the supervisor is dead, so nothing else would end this process
                 os._exit(6)
             *lines, buffer = (buffer + data).split(b"\n")
             for line in lines:
                 self._obey(json.loads(line))
 
     def _obey(self, order: dict[str, Any]) -> None:
-        if order["type"] == "preempt" and not self._asked:
-            self._asked = True
+        if order["type"] == "preempt" and not self._preempted:
+            self._preempted = True
             self._step_lock.acquire()
             self.tell("step", step=self._step)
         elif order["type"] == "stop_at":

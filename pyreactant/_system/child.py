@@ -15,24 +15,22 @@ from typing import IO, Any, ClassVar, NamedTuple
 from .._errors import DeadlineError, PyReactantError
 
 _LINES_OF_LOG = 15
-
-
 _NOISE = re.compile(r"coredump_hook|process_state|Coroner|symbolize|Source Location|^\s+platforms/")
 
 
 class ChildLostError(PyReactantError, RuntimeError):
-    """The process that compiles ended without an answer."""
+    """The child process ended without an answer."""
 
     exit_code: ClassVar[int] = 6
 
 
-class Doing(NamedTuple):
-    """What a child does, in words, for messages.
+class Activity(NamedTuple):
+    """What a child process does, in words, for messages.
 
     Attributes:
-        present: As in "compiling for v6e-4 took too long".
-        verb: As in "the process that compiles was killed".
-        library: What may end it.
+        present: Participle, as in "compiling for v6e-4 took too long".
+        verb: Verb, as in "the process that compiles was killed".
+        library: The library that may abort the process.
     """
 
     present: str
@@ -44,15 +42,25 @@ def ask_child(
     module: str,
     environment: Mapping[str, str],
     request: Mapping[str, Any],
+    *,
     timeout: float,
-    doing: Doing,
-    known: Callable[[str], dict[str, Any] | None] = lambda digest: None,
+    activity: Activity,
+    cached_answer: Callable[[str], dict[str, Any] | None] = lambda digest: None,
 ) -> dict[str, Any]:
-    """The answer of a child process that runs a module ; see `child_main`.
+    """The answer of a child process that runs a module; see `child_main`.
+
+    Args:
+        module: Name of the module, which calls `child_main.serve`.
+        environment: The child's whole environment.
+        request: The request, as plain data for JSON.
+        timeout: Seconds to wait for the answer.
+        activity: What the child does, for messages.
+        cached_answer: Returns the answer for the digest of a lowered program if it is known, so
+            that the child need not compile it.
 
     Raises:
-        ChildLostError: It was killed, or ended itself.
-        DeadlineError: It did not answer in time.
+        ChildLostError: The child was killed, or ended without an answer.
+        DeadlineError: The child did not answer in time.
     """
     from .memory import out_of_memory_kills  # costs an import
 
@@ -68,7 +76,7 @@ def ask_child(
         timer.daemon = True
         timer.start()
         try:
-            answer = _converse(child, request, known)
+            answer = _exchange(child, request, cached_answer)
         finally:
             timer.cancel()
         if answer is not None:
@@ -76,20 +84,20 @@ def ask_child(
         child.wait()
         if late.is_set():
             raise DeadlineError(
-                f"{doing.present} took longer than {timeout:g} s and was ended; "
-                "allow it more with timeout= (--timeout)"
+                f"{activity.present} took longer than {timeout:g} s and was ended; "
+                "allow more time with timeout= (--timeout)"
             )
-        raise _lost(child.returncode, out_of_memory_kills() > kills, log, doing)
+        raise _lost(child.returncode, out_of_memory_kills() > kills, log, activity)
 
 
 @contextlib.contextmanager
 def _child(
     module: str, environment: Mapping[str, str], log: IO[bytes]
 ) -> Iterator[subprocess.Popen[str]]:
-    """The child, which is dead afterwards, whatever happened.
+    """A child process that is killed at the end of the block.
 
-    It has a session of its own, so that Ctrl-C reaches it only through us; and it ends when its
-    standard input closes, so that it does not outlive us however we end.
+    It has a session of its own, so that Ctrl-C does not reach it directly. It ends when its
+    standard input closes, so that it never outlives this process.
     """
     child = subprocess.Popen(  # noqa: S603 - this Python, and a module of this package
         [sys.executable, "-P", "-m", module],
@@ -107,57 +115,60 @@ def _child(
         _kill(child)
         child.wait()
         for pipe in (child.stdin, child.stdout):
-            with contextlib.suppress(OSError):  # what it never read goes nowhere
+            with contextlib.suppress(OSError):  # it may have ended without reading its input
                 assert pipe is not None
                 pipe.close()
 
 
 def _kill(child: subprocess.Popen[str]) -> None:
-    """With all that it started: Julia compiles packages in processes of their own."""
+    """Kill the child and its process group: Julia compiles packages in further processes."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(child.pid, signal.SIGKILL)
 
 
-def _converse(
+def _exchange(
     child: subprocess.Popen[str],
     request: Mapping[str, Any],
-    known: Callable[[str], dict[str, Any] | None],
+    cached_answer: Callable[[str], dict[str, Any] | None],
 ) -> dict[str, Any] | None:
-    """The child's answer, None where it ended without one."""
+    """The child's answer, or None if it ended without one."""
     assert child.stdin is not None
     assert child.stdout is not None
     try:
-        _say(child.stdin, request)
+        _send(child.stdin, request)
         line = child.stdout.readline()
         if line and "lowered" in (first := json.loads(line)):
-            found = known(first["lowered"])
+            found = cached_answer(first["lowered"])
             if found is not None:
                 return found
-            _say(child.stdin, {"stop": False})
+            _send(child.stdin, {"stop": False})
             line = child.stdout.readline()
     except (BrokenPipeError, json.JSONDecodeError):
         return None
     return dict(json.loads(line)) if line.endswith("\n") else None
 
 
-def _say(stream: IO[str], message: Mapping[str, Any]) -> None:
+def _send(stream: IO[str], message: Mapping[str, Any]) -> None:
     stream.write(json.dumps(message) + "\n")
     stream.flush()
 
 
-def _lost(code: int, out_of_memory: bool, log: IO[bytes], doing: Doing) -> ChildLostError:
+def _lost(code: int, out_of_memory: bool, log: IO[bytes], activity: Activity) -> ChildLostError:
     how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
     advice = ""
     if code == -signal.SIGABRT:
-        advice = f"; {doing.library} ends the process where a program is not as it expects"
+        advice = f"; {activity.library} aborts on programs that break its assumptions"
     elif code == -signal.SIGKILL and out_of_memory:
-        advice = "; this machine ran out of memory: compile fewer at once, or on a larger machine"
+        advice = (
+            "; this machine ran out of memory: compile fewer programs at once, or use a larger "
+            "machine"
+        )
     elif code == -signal.SIGKILL:
         advice = "; something on this machine killed it"
     log.seek(0)
     text = log.read().decode(errors="replace")
     if fatal := re.search(r"^F\d{4} [^\]]*\] (.*)", text, re.MULTILINE):
-        advice += f": {fatal[1]}"  # what Google's logging says last
+        advice += f": {fatal[1]}"  # the fatal message of Google's logging
     lines = [line for line in text.splitlines() if not _NOISE.search(line)][-_LINES_OF_LOG:]
-    said = "\n".join(["", "it had printed:", *(f"  {line}" for line in lines)]) if lines else ""
-    return ChildLostError(f"the process that {doing.verb} {how}{advice}{said}")
+    output = "\n".join(["", "its last output:", *(f"  {line}" for line in lines)]) if lines else ""
+    return ChildLostError(f"the process that {activity.verb} {how}{advice}{output}")

@@ -1,8 +1,8 @@
-"""A child process that answers one request: JSON in, JSON out.
+"""The child's side of `child.ask_child`: answer one JSON request with one line of JSON.
 
-It reads one line from standard input and writes its answer to what was its standard output; all
-else that is printed goes to standard error. When standard input closes, the parent is gone, and
-so is this.
+The request is one line of standard input, and the answer goes to the original standard output; all
+other output goes to standard error. If standard input closes, the parent is gone and the child
+ends.
 """
 
 import contextlib
@@ -16,30 +16,30 @@ from typing import IO, Any
 
 Request = Mapping[str, Any]
 Stop = Callable[[str], bool]
-"""Whether the parent, told the digest of the lowered program, needs no more."""
+"""Whether to stop: the parent gets the digest of the lowered program, and may know the answer."""
 
 
 def serve(answer: Callable[[Request, Stop], Mapping[str, Any]]) -> None:
     """Answer one request and end the process."""
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # an abort is an answer, not a crash
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # an abort is reported; no core file
     requests, answers = os.fdopen(os.dup(0)), os.fdopen(os.dup(1), "w")
-    # Julia makes its standard input one that does not block, which would look like its end here.
+    # Julia makes its standard input non-blocking, which a reader would take for its end.
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(2, 1)
     lines: queue.SimpleQueue[str] = queue.SimpleQueue()
     threading.Thread(target=_read, args=(requests, lines), daemon=True).start()
 
-    def say(message: Mapping[str, Any]) -> None:
+    def send(message: Mapping[str, Any]) -> None:
         answers.write(json.dumps(message) + "\n")
         answers.flush()
 
     def stop(digest: str) -> bool:
-        say({"lowered": digest})
+        send({"lowered": digest})
         return bool(json.loads(lines.get())["stop"])
 
     with contextlib.suppress(BrokenPipeError):
-        say(answer(json.loads(lines.get()), stop))
-    os._exit(0)  # taking a runtime apart piece by piece takes time
+        send(answer(json.loads(lines.get()), stop))
+    os._exit(0)  # an orderly shutdown of the runtime takes time
 
 
 def _read(requests: IO[str], lines: "queue.SimpleQueue[str]") -> None:

@@ -1,4 +1,4 @@
-"""Environments of child processes."""
+"""Environment variables of child processes."""
 
 import os
 import sys
@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from pathlib import Path
 
 LAUNCHERS = ("PYREACTANT_", "SLURM_", "OMPI_", "PMI", "PRTE_", "MPI_LOCAL")
-"""How variables begin that make a process one of several of a run."""
+"""Prefixes of the variables that make a process one of several of a run."""
 
 TPU = ("TPU_", "MEGASCALE_", "CLOUD_TPU_")
-"""How variables begin that describe this machine's TPU and its slice."""
+"""Prefixes of the variables that describe this machine's TPU and its slice."""
 
 
 def without(*prefixes: str, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """An environment without the variables that begin with one of these prefixes."""
+    """A copy of an environment without the variables that begin with one of these prefixes."""
     return {name: value for name, value in environ.items() if not name.startswith(prefixes)}
 
 
@@ -21,8 +21,7 @@ def import_path(*, current_folder: bool = False) -> str:
     """PYTHONPATH for a child that can import whatever this process can.
 
     Args:
-        current_folder: Whether modules of the current folder can be imported too, after all
-            others.
+        current_folder: Whether to append the current folder.
     """
     folders = [*sys.path, ""] if current_folder else sys.path
     return os.pathsep.join(folder or str(Path.cwd()) for folder in folders)

@@ -1,4 +1,4 @@
-"""Files that are replaced whole or not at all, and what a system error means for them."""
+"""Files that are replaced atomically, and messages for system errors when writing them."""
 
 import contextlib
 import errno
@@ -16,42 +16,44 @@ _READ_ONLY = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 @contextlib.contextmanager
 def replacing(path: Path, *, partial: str = "", durable: bool = False) -> Iterator[Path]:
-    """A partial file to write, which takes the place of `path` at the end of the block.
+    """A temporary file to write, which replaces `path` at the end of the block.
 
-    Readers, and processes that are killed here, see the old file or the new one, never a part.
+    Readers see the old file or the new one, never a part, even if this process is killed.
 
     Args:
-        path: The file to replace or make.
-        partial: Ending of the partial file's name. A fixed one leaves at most one file behind
-            after a kill, and needs callers that hold a lock. Without one it is this process's.
-        durable: Whether the new file must outlast a power cut.
+        path: The file to replace or create.
+        partial: Suffix of the temporary file's name. With a fixed suffix a killed process leaves
+            at most one file behind, but the caller must hold a lock. By default the suffix is
+            unique to this process.
+        durable: Whether the new file must survive a power failure.
     """
-    beside = path.with_name(f".{path.name}.{partial or f'{os.getpid()}.partial'}")
+    temporary = path.with_name(f".{path.name}.{partial or f'{os.getpid()}.partial'}")
     try:
-        yield beside
+        yield temporary
         if durable:
-            sync(beside)
-        beside.replace(path)
+            sync(temporary)
+        temporary.replace(path)
     except BaseException:
         with contextlib.suppress(OSError):
-            beside.unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)
         raise
     if durable:
-        with contextlib.suppress(OSError):  # some file systems cannot do it for folders
+        with contextlib.suppress(OSError):  # some file systems cannot sync folders
             sync(path.parent)
 
 
 def write(path: Path, data: bytes, *, partial: str = "partial") -> None:
-    """Replace a file and keep its permissions; of a link, replace the file that it leads to.
+    """Replace a file and keep its permissions; for a link, replace its target.
 
     Args:
         path: The file.
-        data: All of its new content.
+        data: Its new content.
         partial: As for `replacing`.
     """
     path = path.resolve()
-    with replacing(path, partial=partial, durable=True) as beside:
-        descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o666)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
+    with replacing(path, partial=partial, durable=True) as temporary:
+        descriptor = os.open(temporary, flags, 0o666)
         with os.fdopen(descriptor, "wb") as file:
             with contextlib.suppress(FileNotFoundError):
                 os.fchmod(file.fileno(), path.stat().st_mode & 0o777)
@@ -59,7 +61,7 @@ def write(path: Path, data: bytes, *, partial: str = "partial") -> None:
 
 
 def sync(path: Path) -> None:
-    """Write a file, or the names in a folder, through to the disk."""
+    """Flush a file, or the entries of a folder, to the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -69,51 +71,59 @@ def sync(path: Path) -> None:
 
 @contextlib.contextmanager
 def writing(what: Path, advice: str) -> Iterator[None]:
-    """Say what could not be written, why, and what to do.
+    """Turn system errors in the block into a message with the file, the reason and what to do.
+
+    Args:
+        what: The file or folder that the block writes.
+        advice: What to do if it is read-only.
 
     Raises:
-        RequirementError: For a system error.
+        RequirementError: A system error occurred in the block.
     """
     try:
         yield
-    except PyReactantError:  # some are system errors too
+    except PyReactantError:  # some of these are subclasses of OSError
         raise
     except OSError as error:
         if error.errno in _FULL:
             advice = "free some space there, then run it again"
         elif error.errno not in _READ_ONLY:
-            advice = "mend that, then run it again"
+            advice = "fix that, then run it again"
         raise RequirementError(f"cannot write {what}: {error.strerror}; {advice}") from error
 
 
 def write_json(data: Any, path: Path) -> None:
-    """Write plain data as JSON, all of it or nothing.
+    """Write plain data as a JSON file, atomically.
 
     Raises:
-        FileError: It cannot be written.
+        FileError: The file cannot be written.
     """
     write_text(json.dumps(data, indent=2, allow_nan=False) + "\n", path)
 
 
 def write_text(text: str, path: Path) -> None:
-    """Write a text file in UTF-8, all of it or nothing.
+    """Write a text file in UTF-8, atomically.
 
     Raises:
-        FileError: It cannot be written.
+        FileError: The file cannot be written.
     """
     try:
         with replacing(path) as partial:
-            # Output of a program may hold lone surrogates, which UTF-8 cannot encode.
+            # The output of a program may contain lone surrogates, which UTF-8 cannot encode.
             partial.write_text(text, encoding="utf-8", errors="backslashreplace")
     except OSError as error:
         raise FileError(f"{path}: cannot be written ({error.strerror})") from None
 
 
 def read_json(path: Path, what: str) -> dict[str, Any]:
-    """The object in a JSON file; `what` says in the message what it should be.
+    """The object in a JSON file.
+
+    Args:
+        path: The file.
+        what: What the file should be, for messages.
 
     Raises:
-        FileError: There is none.
+        FileError: The file cannot be read, or does not hold a JSON object.
     """
     try:
         found = json.loads(path.read_text(encoding="utf-8"))

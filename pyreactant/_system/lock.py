@@ -1,4 +1,4 @@
-"""One at a time in a Julia project, over all processes and machines that share it."""
+"""The lock of a Julia project, across all processes and machines that share it."""
 
 import contextlib
 import errno
@@ -22,7 +22,7 @@ _NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.EINVAL)
 
 @dataclass(frozen=True)
 class Holder:
-    """Who has the lock: process `pid` on `host`, since a time, to do `what`."""
+    """The holder of a lock: process `pid` on `host`, since a time, to do `what`."""
 
     host: str
     pid: int
@@ -34,7 +34,7 @@ class Holder:
 
 
 @contextlib.contextmanager
-def held(
+def project_lock(
     project: Path,
     what: str,
     *,
@@ -42,17 +42,17 @@ def held(
     wait: float = WAIT,
     waiting: Callable[[str], None] = lambda holder: None,
 ) -> Iterator[None]:
-    """Hold the project's lock; it ends with this process, however that ends.
+    """Hold the project's lock; the system releases it if this process dies.
 
     Args:
         project: The folder of the Julia project.
-        what: What is done meanwhile, for those who wait.
-        advice: What to do where nothing can be written there.
+        what: The command that holds the lock, for messages of waiting processes.
+        advice: What to do if the folder is read-only.
         wait: Seconds to wait for another holder.
-        waiting: Called with who holds it, once for each holder.
+        waiting: Called with a description of the holder, once for each holder.
 
     Raises:
-        DeadlineError: Another still holds it.
+        DeadlineError: Another process still holds the lock after `wait` seconds.
         RequirementError: The folder is read-only, or its file system has no locks.
     """
     path = project / "pyreactant" / "lock"
@@ -69,15 +69,16 @@ def held(
         try:
             yield
         finally:
-            with contextlib.suppress(OSError):  # the next holder may be asked before it says so
+            with contextlib.suppress(OSError):  # so that nobody takes us for the next holder
                 os.ftruncate(descriptor, 0)
     finally:
-        os.close(descriptor)  # which lets go; the file stays, or two could hold one each
+        # This releases the lock. The file stays: after a removal two processes could hold a lock.
+        os.close(descriptor)
 
 
 def _acquire(descriptor: int, path: Path, wait: float, waiting: Callable[[str], None]) -> None:
     deadline = time.monotonic() + wait
-    told = None
+    announced = None
     while True:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -88,17 +89,17 @@ def _acquire(descriptor: int, path: Path, wait: float, waiting: Callable[[str], 
             if error.errno not in _NO_LOCKS:
                 raise
             raise RequirementError(
-                f"the file system of {path.parent.parent} must have locks, but has none "
-                f"({error.strerror}); set up on another one: pyreactant setup --project DIR"
+                f"the file system of {path.parent.parent} must support locks, but does not "
+                f"({error.strerror}); use another file system: pyreactant setup --project DIR"
             ) from None
         holder = _holder(descriptor)
         if time.monotonic() >= deadline:
             raise DeadlineError(
                 f"{path.parent.parent} is still held by {holder} after {wait:g} s; "
-                "wait for it, or end it, then run this again"
+                "wait for it, or end it, then run it again"
             )
-        if holder != told:
-            told = holder
+        if holder != announced:
+            announced = holder
             waiting(holder)
         time.sleep(_POLL)
 
@@ -106,5 +107,5 @@ def _acquire(descriptor: int, path: Path, wait: float, waiting: Callable[[str], 
 def _holder(descriptor: int) -> str:
     try:
         return str(Holder(**json.loads(os.pread(descriptor, 4096, 0))))
-    except (ValueError, TypeError):  # it has only just taken it, and not said so yet
+    except (ValueError, TypeError):  # it holds the lock, but has not written its name yet
         return "another process"

@@ -1,4 +1,4 @@
-"""`pyreactant explain`: how this process learns who it is, and why."""
+"""`pyreactant explain`: this process's index in its run, and which resolver decided it."""
 
 import json
 import textwrap
@@ -7,20 +7,24 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ._examples import examples
+
 if TYPE_CHECKING:
     from ..process_group import ProcessGroup
     from ..process_group._environment import Finding
     from ..process_group._resolve import Explanation
 
+EXAMPLES = examples("pyreactant explain", "srun --nodes 2 pyreactant explain --json")
+
 _WIDTH = 100
 
 
 def explain(
-    as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
-    """Say which process of which run this is here, and what decided it.
+    """Print this process's index and run, and what decided them.
 
-    Start it as you start your program, for instance with srun. It starts no runtime.
+    Start this command as you start your program, for instance with srun. It starts no runtime.
     """
     from ..process_group._resolve import explain as look
 
@@ -57,7 +61,7 @@ def _finding(finding: "Finding", decides: bool) -> Iterator[str]:
         line = getattr(finding.trap, "line", None)
         sentence = getattr(finding.trap, "sentence", str(finding.trap))
         yield from _wrapped("    would be an error: ", sentence + ":" * bool(line))
-        if line:  # on a line of its own, to be copied
+        if line:  # on a line of its own, for copying
             yield f"      {line}"
 
 
@@ -70,11 +74,11 @@ def _group(group: "ProcessGroup") -> Iterator[str]:
     if group.run_id:
         yield f"  run            {group.run_id}"
     ids = group.local_device_ids
-    yield f"  local devices  {'all it can see' if ids is None else ', '.join(map(str, ids))}"
+    yield f"  local devices  {'all visible' if ids is None else ', '.join(map(str, ids))}"
 
 
 def _wrapped(start: str, text: str) -> list[str]:
-    """Text in lines of bounded width, the later ones indented below the first one's text."""
+    """Text wrapped at 100 characters, with the later lines indented below the text of the first."""
     indent = " " * min(len(start), 20)
     return textwrap.wrap(
         start + text,

@@ -13,10 +13,12 @@ from .._system.hook import flush_output
 from .._version import __version__
 from ._crosscheck import compare, crosscheck
 from ._doctor import doctor
+from ._explain import EXAMPLES as EXPLAIN_EXAMPLES
 from ._explain import explain
 from ._matmul import matmul
 from ._plan import plan
 from ._preflight import preflight
+from ._run import EXAMPLES as RUN_EXAMPLES
 from ._run import run
 from ._setup import app as prefs
 from ._setup import setup
@@ -29,19 +31,19 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
-    help="Sharded array programs on many processes, on JAX and Reactant.jl, cross-checked.",
-    epilog="Exit codes: 0 done, 1 a program failed, 2 usage, 3 something required is missing here, "
-    "4 rendezvous failed, 5 a mismatch was found or it does not fit, 6 a process was lost, "
-    "7 timeout, 8 the cloud said no.",
+    help="Run sharded array programs on many processes, on JAX and Reactant.jl, and check them.",
+    epilog="Exit codes: 0 success, 1 a program failed, 2 usage error, 3 a requirement is missing, "
+    "4 rendezvous failed, 5 a result is wrong or a program does not fit, 6 a process was lost, "
+    "7 timeout, 8 Cloud TPU refused the request.",
 )
 app.command()(matmul)
 app.command()(crosscheck)
 app.command()(compare)
-app.command()(explain)
+app.command(epilog=EXPLAIN_EXAMPLES)(explain)
 app.command()(doctor)
 app.command()(setup)
 app.add_typer(prefs, name="prefs")
-app.command(context_settings={"allow_interspersed_args": False})(run)
+app.command(context_settings={"allow_interspersed_args": False}, epilog=RUN_EXAMPLES)(run)
 app.add_typer(slurm, name="slurm")
 app.command()(topology)
 app.command()(preflight)
@@ -49,8 +51,8 @@ app.command()(plan)
 app.add_typer(tpu, name="tpu")
 
 
-def _version(asked: bool) -> None:
-    if asked:
+def _version(requested: bool) -> None:
+    if requested:
         typer.echo(f"pyreactant {__version__}")
         raise typer.Exit
 
@@ -66,7 +68,7 @@ def _options(
 
 def main() -> None:
     """Run the command line; the process ends with the exit codes above."""
-    # Nearly all that a start makes stays, so looking for garbage meanwhile is time lost.
+    # Nearly all objects made at start stay alive, so collecting garbage would only cost time.
     gc.set_threshold(100_000)
     code = 1
     try:
@@ -88,11 +90,11 @@ def main() -> None:
         _supervised.tell_error(error)
         _explain(f"out of memory: {error}; use more processes on more machines, or smaller arrays")
     except BrokenPipeError:
-        code = 1  # the reader of our output has gone, as with `| head`: nobody is left to tell
+        code = 1  # the reader of our output is gone, as with `| head`, so print nothing
     except Exception as error:
         _supervised.tell_error(error)
         _explain(f"internal error: {type(error).__name__}: {error}")
-        _explain("PYREACTANT_DEBUG=1 prints where; please report it with that")
+        _explain("please report it with the traceback, which PYREACTANT_DEBUG=1 prints")
     _end(code)
 
 
@@ -104,22 +106,21 @@ def _explain(message: str) -> None:
     print(message, file=sys.stderr)
 
 
-# What a command has printed itself; a supervisor takes the exit code of no other program for ours.
+# Failures that the commands print themselves; the supervisor needs the exception, since the exit
+# code alone may be that of any program.
 _SAID: dict[int, Exception] = {
-    2: InvalidArgumentError("the command line cannot be read; its output says why"),
-    5: MismatchError("the result is wrong; its output says where"),
+    2: InvalidArgumentError("the command line is wrong; see the program's output"),
+    5: MismatchError("the result is wrong; see the program's output"),
 }
 
 
 def _end(code: int) -> None:
-    """Leave at once.
+    """End the process at once.
 
-    Where something failed that is without waiting for the other processes, and where all is
-    done it is without taking the runtime apart piece by piece, which takes 0.1 s.
+    After a failure this skips the wait for other processes; after success it skips the orderly
+    destruction of the runtime, which takes 0.1 s.
     """
-    runtime = sys.modules.get(
-        "pyreactant._runtimes.runtime"
-    )  # not loaded only to hear that it is not
+    runtime = sys.modules.get("pyreactant._runtimes.runtime")  # a command without it stays fast
     started = runtime is not None and runtime.is_initialized()
     if runtime is not None and started and code == 0:
         runtime.shutdown()

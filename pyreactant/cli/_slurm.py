@@ -1,4 +1,4 @@
-"""`pyreactant slurm`: submit slurm/main.sbatch, and look after its jobs."""
+"""`pyreactant slurm`: submit slurm/main.sbatch, and follow its jobs."""
 
 import json
 import os
@@ -8,39 +8,77 @@ from typing import Annotated
 
 import typer
 
-app = typer.Typer(no_args_is_help=True, help="Jobs of slurm/main.sbatch on a Slurm cluster.")
+from ._examples import examples
 
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the command, and do nothing.")]
-Job = Annotated[int, typer.Argument(help="The job's number.")]
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Jobs of slurm/main.sbatch on a Slurm cluster.",
+    epilog=examples(
+        "pyreactant slurm submit --account proj01 --nodes 4",
+        "pyreactant slurm status 4711",
+    ),
+)
+
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the command instead of running it.")]
+Job = Annotated[int, typer.Argument(help="Job id.")]
 
 
-@app.command(context_settings={"allow_interspersed_args": False})
+@app.command(
+    context_settings={"allow_interspersed_args": False},
+    epilog=examples(
+        "pyreactant slurm submit --account proj01 --nodes 4 --size 16384",
+        "pyreactant slurm submit --time 04:00:00 --max-requeues 5 -- train.py",
+    ),
+)
 def submit(
     program: Annotated[
-        list[str] | None, typer.Argument(metavar="[-- SCRIPT [ARGUMENTS]]", help="Else the matmul.")
+        list[str] | None,
+        typer.Argument(
+            metavar="[-- SCRIPT [ARGUMENTS]]",
+            help="Script and its arguments.",
+            show_default="the sharded matmul, cross-checked",
+        ),
     ] = None,
     account: Annotated[str | None, typer.Option(help="Slurm account.")] = None,
-    partition: Annotated[str | None, typer.Option(help="Partition.")] = None,
-    constraint: Annotated[str | None, typer.Option(help="Features of nodes, as gpu.")] = None,
-    nodes: Annotated[int | None, typer.Option(help="Nodes.")] = None,
-    tasks_per_node: Annotated[int | None, typer.Option(help="Processes on each node.")] = None,
-    cpus_per_task: Annotated[int | None, typer.Option(help="CPUs of each process.")] = None,
-    time: Annotated[str | None, typer.Option(help="Time limit, as 01:00:00.")] = None,
-    backends: Annotated[str | None, typer.Option(help="Runtimes, as jax,reactant.")] = None,
-    programs: Annotated[str | None, typer.Option(help="Cross-checked, as 'matmul fft'.")] = None,
-    platform: Annotated[str | None, typer.Option(help="cpu, gpu or tpu.")] = None,
-    size: Annotated[int | None, typer.Option(help="Of the matmul.")] = None,
-    mesh: Annotated[str | None, typer.Option(help="Of the matmul, as x=2,y=4.")] = None,
-    spec: Annotated[str | None, typer.Option(help="Of the matmul, as x,y.")] = None,
-    dtype: Annotated[str | None, typer.Option(help="Of the matmul.")] = None,
-    output: Annotated[Path | None, typer.Option(help="Folder of the job.")] = None,
-    max_requeues: Annotated[int | None, typer.Option(help="Goes on after the time limit.")] = None,
+    partition: Annotated[str | None, typer.Option(help="Slurm partition.")] = None,
+    constraint: Annotated[
+        str | None, typer.Option(help="Required node features, such as gpu.")
+    ] = None,
+    nodes: Annotated[int | None, typer.Option(help="Number of nodes.")] = None,
+    tasks_per_node: Annotated[
+        int | None, typer.Option(help="Number of processes per node.")
+    ] = None,
+    cpus_per_task: Annotated[int | None, typer.Option(help="Number of CPUs per process.")] = None,
+    time: Annotated[str | None, typer.Option(help="Time limit, such as 01:00:00.")] = None,
+    backends: Annotated[
+        str | None,
+        typer.Option(help="Runtimes, such as jax,reactant.", show_default="all that can start"),
+    ] = None,
+    programs: Annotated[
+        str | None, typer.Option(help="Programs to cross-check, such as 'matmul fft'.")
+    ] = None,
+    platform: Annotated[str | None, typer.Option(help="Platform, cpu, gpu or tpu.")] = None,
+    size: Annotated[int | None, typer.Option(help="Size of the cross-checked arrays.")] = None,
+    mesh: Annotated[
+        str | None, typer.Option(help="Mesh of the cross-check, such as x=2,y=4.")
+    ] = None,
+    spec: Annotated[
+        str | None, typer.Option(help="Partition spec of the cross-check, such as x,y.")
+    ] = None,
+    dtype: Annotated[str | None, typer.Option(help="Element type of the cross-check.")] = None,
+    output: Annotated[
+        Path | None, typer.Option(help="Output folder of the job, shared by all nodes.")
+    ] = None,
+    max_requeues: Annotated[
+        int | None, typer.Option(help="Maximum number of requeues after the time limit.")
+    ] = None,
     sbatch: Annotated[
-        list[str] | None, typer.Option(help="A further option of sbatch, as --gpus-per-node=4.")
+        list[str] | None,
+        typer.Option(help="A further option of sbatch, such as --gpus-per-node=4; repeatable."),
     ] = None,
     dry_run: DryRun = False,
 ) -> None:
-    """Submit a program, or the sharded matmul, as a batch job."""
+    """Submit a program, or the cross-check of the sharded matmul, as a batch job."""
     from ..launch import _sbatch
 
     options = {
@@ -71,13 +109,13 @@ def submit(
     print(f"submitted job {job}; follow it with: pyreactant slurm logs {job} --follow")
 
 
-@app.command()
+@app.command(epilog=examples("pyreactant slurm status 4711 --json"))
 def status(
     job: Job,
-    as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the status as JSON.")] = False,
     dry_run: DryRun = False,
 ) -> None:
-    """Say how a job stands, and how its runs ended."""
+    """Print the state of a job, and how its runs ended."""
     from ..launch import _sbatch
 
     if dry_run:
@@ -94,27 +132,39 @@ def status(
     print(f"  folder: {found['folder']}")
 
 
-@app.command()
+@app.command(
+    epilog=examples(
+        "pyreactant slurm logs 4711 --follow",
+        "pyreactant slurm logs 4711 --process 3 --run jax",
+    )
+)
 def logs(
     job: Job,
-    process: Annotated[int | None, typer.Option(help="Of one process alone.")] = None,
-    run: Annotated[str | None, typer.Option(help="Which run, as jax.")] = None,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as it grows.")] = False,
+    process: Annotated[
+        int | None,
+        typer.Option(help="Process whose log to print.", show_default="the job's output"),
+    ] = None,
+    run: Annotated[
+        str | None, typer.Option(help="Run of the process, such as jax, if there are several.")
+    ] = None,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Keep printing what is added.")
+    ] = False,
     dry_run: DryRun = False,
 ) -> None:
-    """Print a job's output."""
+    """Print the output of a job, or the log of one of its processes."""
     from ..launch import _sbatch
 
     if dry_run:
         print(_sbatch.tail_command(Path(f"pyreactant-{job}.out"), follow))
         return
     command = _sbatch.logs_command(job, run, process, follow)
-    os.execvp(command.argv[0], list(command.argv))  # noqa: S606 - no shell is wanted
+    os.execvp(command.argv[0], list(command.argv))  # noqa: S606 - without a shell
 
 
-@app.command()
+@app.command(epilog=examples("pyreactant slurm cancel 4711"))
 def cancel(job: Job, dry_run: DryRun = False) -> None:
-    """End a job; its programs get SIGTERM first, and can save."""
+    """Cancel a job; its programs get SIGTERM first, and can save."""
     from ..launch import _sbatch
 
     command = _sbatch.cancel_command(job)

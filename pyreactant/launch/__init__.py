@@ -1,4 +1,4 @@
-"""Start a program on every process of a run, see it end, and say what broke it."""
+"""Start a program on every process of a run, supervise it, and report what broke it."""
 
 from ._options import RunOptions as RunOptions
 from ._report import RunReport as RunReport

@@ -1,4 +1,4 @@
-"""The programs of one machine: started, ended and signalled as the run's head orders."""
+"""The agent starts, signals and ends the programs of one machine on orders from the head."""
 
 import asyncio
 import contextlib
@@ -14,25 +14,25 @@ from ..process_group._secret import SECRET, SECRET_FILE
 from ._output import Log, Prefixed, terminals
 from ._process import ChildProcess, Emit
 
-TOKEN = "PYREACTANT_RUN"  # noqa: S105 - names the run, and is no secret
-"""Set in every program of a run, so that what it leaves behind can be found."""
+TOKEN = "PYREACTANT_RUN"  # noqa: S105 - names the run, not a secret
+"""Set in every program of a run, so that processes left behind can be found."""
 
 _STACKS_WAIT = 0.15
 _TICK = 0.1
 
 
 class Agent:
-    """The programs on this machine; the head gives orders, `emit` tells it what happens.
+    """The programs on this machine: takes orders from the head, and sends it events.
 
     Orders are dicts with "type": "go" (start), "signal", "preempt", "stop_at", "end".
 
     Args:
-        indices: The processes to start here.
+        indices: Indices of the processes to start on this machine.
         program: As in `RunOptions`.
-        settings: Environment variables of each of them.
-        emit: Gets the events of all.
+        settings: Environment variables of each process.
+        emit: Called with every event of these processes.
         shown: Whether output goes to the terminal.
-        only: The one process whose output does; None for all.
+        only: The one process whose output is shown; None for all.
         stall_timeout: As in `RunOptions`.
     """
 
@@ -58,7 +58,7 @@ class Agent:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def order(self, message: Mapping[str, Any]) -> None:
-        """Do what the head says."""
+        """Carry out an order from the head."""
         kind = message["type"]
         if kind == "go":
             self._go(message)
@@ -74,7 +74,7 @@ class Agent:
             task.add_done_callback(self._tasks.discard)
 
     async def end(self, *, stacks: bool, grace: float = 0.3) -> None:
-        """End all programs: their stacks first, then SIGTERM, then SIGKILL."""
+        """End all programs: collect their stacks if wanted, then SIGTERM, then SIGKILL."""
         children = [c for c in self._children if not c.exited.is_set()]
         if stacks and children:
             for child in children:
@@ -94,26 +94,26 @@ class Agent:
             self._emit({"type": "ended", "process": index})
 
     async def watch(self) -> None:
-        """Look after the pulses until cancelled."""
+        """Check the programs' pulses until cancelled."""
         before = time.monotonic()
         while True:
             await asyncio.sleep(_TICK)
             now = time.monotonic()
-            asleep = max(0.0, now - before - 10 * _TICK)
+            suspended = max(0.0, now - before - 10 * _TICK)
             before = now
             for child in self._children:
-                child.watch(asleep)
+                child.watch(suspended)
 
     def _go(self, message: Mapping[str, Any]) -> None:
         folder = Path(message["folder"])
         with contextlib.suppress(OSError):
             folder.mkdir(parents=True, exist_ok=True)
-        # Several agents of a run may share a machine, and each clears up after its own programs.
+        # Several agents of a run may share a machine; each cleans up after its own programs.
         self._token = f"{message['run']}/{self._indices[0]}"
         for index, settings in zip(self._indices, self._settings, strict=True):
             environment = {
                 **{k: v for k, v in os.environ.items() if k not in (SECRET, SECRET_FILE)},
-                # JAX's own service would hold SIGTERM back from programs that do not ask for it.
+                # JAX's preemption service would swallow SIGTERM in programs that do not use it.
                 "JAX_ENABLE_PREEMPTION_SERVICE": os.environ.get(
                     "JAX_ENABLE_PREEMPTION_SERVICE", "0"
                 ),
@@ -146,7 +146,13 @@ class Agent:
             out, err = (Prefixed(t, f"[{index}] ", whole_lines=several) for t in terminals())
             shown = out, err
         return ChildProcess(
-            index, self._program, environment, log, shown, self._emit, self._stall_timeout
+            index,
+            self._program,
+            environment,
+            log,
+            terminals=shown,
+            emit=self._emit,
+            stall_timeout=self._stall_timeout,
         )
 
     def _close(self) -> None:
@@ -163,11 +169,11 @@ async def _all_exited(children: Sequence[ChildProcess], timeout: float) -> None:
 
 
 def kill_leftovers(token: str) -> None:
-    """Kill what the run's programs started in sessions of their own: it has the run's name."""
+    """Kill processes that the run's programs started in other sessions; they inherit the token."""
     if not token or not Path("/proc/self/environ").exists():
         return
     mark = f"{TOKEN}={token}".encode()
-    for _ in range(5):  # what is found may just have started something else
+    for _ in range(5):  # a process may start another one just before it is killed
         found = False
         for entry in Path("/proc").glob("[0-9]*"):
             try:

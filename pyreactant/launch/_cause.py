@@ -1,8 +1,8 @@
-"""Which process broke the run, and how: a judgement over what is known of each.
+"""Which process broke the run, and how: a pure function of the states of all processes.
 
-Where one process ends, the others fail a moment later because it is gone. So failures that
-can be consequences (a closed connection, a deadline, XLA's abort) count only where nothing else
-is found, and of the others the first in time is the cause.
+When one process ends, the others fail a moment later because it is gone. So failures that can be
+consequences (a closed connection, a deadline, XLA's abort) count only if there is no other
+failure; of the others, the earliest is the cause.
 """
 
 import re
@@ -27,7 +27,7 @@ EXIT_CODES = {
 """The cause classes, with the exit code of each."""
 
 EARLY = 0.75
-"""Seconds that others wait for a process that has ended before that counts as a fault."""
+"""Seconds that others must wait for an ended process before its end counts as a failure."""
 
 _RUNTIME_ERRORS = re.compile(
     r"^(XlaRuntimeError|JaxRuntimeError|RuntimeError|ValueError|JuliaError):"
@@ -45,11 +45,11 @@ class Failure:
 
     Attributes:
         cause: A key of `EXIT_CODES`.
-        summary: A sentence that names the process.
-        process: Its index; None where it is not one process.
-        at: When, on the head's monotonic clock.
-        exit_code: Of the whole run.
-        consequence: Whether it may only follow from another process's end.
+        summary: One sentence that names the process.
+        process: Index of the process; None if the failure is not that of one process.
+        at: Time of the failure, in seconds of the head's monotonic clock.
+        exit_code: Exit code of the whole run.
+        consequence: Whether it may be a mere consequence of another process's end.
     """
 
     cause: str
@@ -60,13 +60,13 @@ class Failure:
     consequence: bool = False
 
 
-def judge(states: Sequence[ProcessState], now: float) -> Failure | None:
-    """The failure that broke the run, as far as can be known now."""
+def find_failure(states: Sequence[ProcessState], now: float) -> Failure | None:
+    """The failure that broke the run, by what is known now; None if there is none."""
     found = [f for state in states if (f := _first_failure(state))]
     others = [s for s in states if s.code != 0 and not s.clean]
     if others:
-        in_doubt = bool(found)
-        found += [f for state in states if (f := _ended_early(state, others, now, in_doubt))]
+        failed = bool(found)
+        found += [f for state in states if (f := _ended_early(state, others, now, failed=failed))]
     if not found:
         return None
     earliest = min(found, key=lambda f: (f.consequence, f.at))
@@ -78,13 +78,13 @@ def judge(states: Sequence[ProcessState], now: float) -> Failure | None:
 def failure(
     cause: str, summary: str, state: ProcessState | None, at: float, **more: Any
 ) -> Failure:
-    """A failure with its cause's exit code."""
+    """A failure with the exit code of its cause."""
     index = None if state is None else state.index
     return Failure(cause, summary, index, at, **{"exit_code": EXIT_CODES[cause], **more})
 
 
 def _first_failure(state: ProcessState) -> Failure | None:
-    """Of what went wrong in one process, the first in time."""
+    """The earliest failure of one process."""
     return min(_failures(state), key=lambda f: f.at, default=None)
 
 
@@ -131,28 +131,35 @@ def _from_error(state: ProcessState, error: Mapping[str, Any]) -> Failure:
 def _from_exit(state: ProcessState, code: int) -> Failure:
     name, at = state.name(), state.times["exited"]
     if code > 0:
-        # sys.exit and os._exit, which no exception tells of.
+        # sys.exit and os._exit, which leave no exception behind.
         summary = f"{name} ended with exit code {code}"
         return failure("user", summary, state, at)
     if state.out_of_memory:
         summary = f"{name} was killed because its machine or cgroup is out of memory"
         return failure("out of memory", summary, state, at)
-    # XLA aborts when its coordinator is gone; SIGTERM is what whoever cleans up sends.
+    # XLA aborts when its coordinator is gone; launchers send SIGTERM when they clean up.
     consequence = -code in (signal.SIGABRT, signal.SIGTERM)
     return failure("lost", f"{name} was {exit_text(code)}", state, at, consequence=consequence)
 
 
 def _ended_early(
-    state: ProcessState, others: Sequence[ProcessState], now: float, in_doubt: bool
+    state: ProcessState, others: Sequence[ProcessState], now: float, *, failed: bool
 ) -> Failure | None:
-    """A process that has ended as if all was well, while others still count on it."""
+    """The failure of a process that ended without an error while others still need it.
+
+    Args:
+        state: The process.
+        others: Those that have not ended cleanly.
+        now: Seconds of the head's monotonic clock.
+        failed: Whether another process has failed.
+    """
     if state.code != 0 and not (state.clean and not state.finished):
         return None
     at = state.times.get("ending", state.times.get("exited", now))
     what = "ended with exit code 0" if state.code == 0 else "has ended its program"
     if state.code == 0 and state.initialized and not state.clean:
-        # It left without the runtime's shutdown, as os._exit does: no other can end well.
-        if in_doubt or now - at > EARLY:
+        # It left without the runtime's shutdown, as os._exit does: the others cannot succeed.
+        if failed or now - at > EARLY:
             return failure(
                 "user",
                 f"{state.name()} {what} without shutdown, while {names(others)} still needed it",
@@ -180,26 +187,26 @@ def _ended_early(
     return None
 
 
-def _absent_from_rendezvous(states: Sequence[ProcessState], seen: Failure) -> Failure:
-    """Processes that waited in vain name those that never came."""
+def _absent_from_rendezvous(states: Sequence[ProcessState], timed_out: Failure) -> Failure:
+    """The failure of the processes that never called initialize, if there are any."""
     absent = [s for s in states if "initializing" not in s.times]
     if not absent:
-        return seen
+        return timed_out
     where = "; ".join(f"{s.name()} is in phase {s.phase!r}" for s in absent[:8])
     return replace(
-        seen,
+        timed_out,
         process=absent[0].index,
-        consequence=False,  # who never came is known, so nothing else need be waited for
-        summary=f"{names(absent)} never came to initialize ({where}); {seen.summary}",
+        consequence=False,  # the absent process is the cause, so do not wait for another
+        summary=f"{names(absent)} never reached initialize ({where}); {timed_out.summary}",
     )
 
 
-_SHOWN = 8
-"""Differences in the message, which every process is told."""
+_MAX_DIFFERENCES = 8
+"""Differences named in the message, which goes to every process."""
 
 
 def differences(states: Sequence[ProcessState], now: float) -> Failure | None:
-    """The processes whose facts are not those of the most; None where all agree."""
+    """The failure of the processes whose facts differ from the majority's; None if all agree."""
     texts = []
     odd: dict[int, ProcessState] = {}
     for item in dict.fromkeys(key for state in states for key in state.facts):
@@ -209,19 +216,20 @@ def differences(states: Sequence[ProcessState], now: float) -> Failure | None:
         usual = values.most_common(1)[0][0]
         for value in values:
             if value != usual:
-                those = [s for s in states if s.facts.get(item, "") == value]
-                odd.update((s.index, s) for s in those)
+                different = [s for s in states if s.facts.get(item, "") == value]
+                odd.update((s.index, s) for s in different)
                 texts.append(
-                    f"{names(those)} has {item} {value or 'absent'}, "
+                    f"{names(different)} has {item} {value or 'absent'}, "
                     f"the other {values[usual]} {usual or 'absent'}"
                 )
     if not odd:
         return None
     first = odd[min(odd)]
-    if len(texts) > _SHOWN:
-        texts[_SHOWN:] = [f"and {len(texts) - _SHOWN} more differences"]
+    if len(texts) > _MAX_DIFFERENCES:
+        texts[_MAX_DIFFERENCES:] = [f"and {len(texts) - _MAX_DIFFERENCES} more differences"]
     summary = (
-        f"the processes run in different environments: {'; '.join(texts)}; install the same on "
-        "every machine and set the same, or pass --allow-different-environments"
+        f"the processes run in different environments: {'; '.join(texts)}; install the same "
+        "versions and set the same variables on every machine, or pass "
+        "--allow-different-environments"
     )
     return failure("environment", summary, first, now)

@@ -1,4 +1,4 @@
-"""The head of a run, in process 0's supervisor: hears all processes, judges, orders, reports."""
+"""The head of a run, in process 0's supervisor: collects events, decides, orders, reports."""
 
 import asyncio
 import signal
@@ -7,28 +7,28 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ._cause import Failure, differences, failure, judge
+from ._cause import Failure, differences, failure, find_failure
 from ._options import RunOptions
 from ._report import RunReport, first_error, process_row, say, utc
 from ._state import ProcessState, names
 
-_KNOWN = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+_STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 
-_SAME = 1.0
-"""Seconds within which signals to several processes are one event, as Slurm sends them."""
+_SAME_EVENT = 1.0
+"""Seconds within which signals to several processes count as one, as Slurm sends them."""
 
 
 class Stop:
-    """What was asked for by signals, and what follows from it.
+    """The signals that asked the run to stop, and the orders that follow from them.
 
-    SIGINT is passed on. SIGTERM and SIGUSR1 are a preemption: programs that call
-    `reached_preemption` agree on a step; to others the signal is passed on. After SIGINT and
-    SIGTERM all must end within the grace; a second one ends them at once. SIGUSR1 is a warning
-    only, as Slurm's ``--signal=USR1@60``.
+    SIGINT is passed on to the programs. SIGTERM and SIGUSR1 announce a preemption: programs that
+    call `reached_preemption` agree on a step; other programs get the signal. After SIGINT or
+    SIGTERM all must end within the grace period; a second one ends them at once. SIGUSR1 is only
+    a warning, as with Slurm's ``--signal=USR1@60``.
     """
 
     def __init__(self, grace: float) -> None:
-        self.asked_at: float | None = None
+        self.requested_at: float | None = None
         self.number = 0
         self.ends_all = False
         self._grace = grace
@@ -39,33 +39,33 @@ class Stop:
 
     @property
     def cause(self) -> str:
-        """The cause class."""
+        """The cause class of a run that these signals ended."""
         return "interrupted" if self.number == signal.SIGINT else "preempted"
 
     @property
     def summary(self) -> str:
-        """A sentence."""
+        """One sentence: which process got which signal."""
         where = "the supervisor" if self._source is None else f"process {self._source}"
         return f"{where} got {signal.Signals(self.number).name}"
 
-    def ask(self, number: int, process: int | None, now: float) -> None:
-        """A signal has come to a supervisor or a program.
+    def request(self, number: int, process: int | None, now: float) -> None:
+        """Note a signal that a supervisor or a program received.
 
         Raises:
-            ValueError: It is none that asks to stop.
+            ValueError: The signal is not one that asks to stop.
         """
-        if number not in _KNOWN:
+        if number not in _STOP_SIGNALS:
             raise ValueError(f"signal {number}")
         again = self.ends_all and number != signal.SIGUSR1
-        if again and self.asked_at is not None and now - self.asked_at > _SAME:
+        if again and self.requested_at is not None and now - self.requested_at > _SAME_EVENT:
             self._enforce = True
-        if self.asked_at is None or (number != signal.SIGUSR1 and not self.ends_all):
-            self.asked_at, self.number, self._source = now, number, process
+        if self.requested_at is None or (number != signal.SIGUSR1 and not self.ends_all):
+            self.requested_at, self.number, self._source = now, number, process
             self._pending.append(number)
         self.ends_all = self.ends_all or number != signal.SIGUSR1
 
     def orders(self, states: Sequence[ProcessState]) -> Iterator[Mapping[str, Any]]:
-        """What to tell every machine now."""
+        """The orders to send to every machine now."""
         cooperate = any(s.cooperates for s in states)
         for number in self._pending:
             self._announced = self._announced or number != signal.SIGINT
@@ -76,56 +76,60 @@ class Stop:
             self._preempting = True
             yield {"type": "preempt"}
         alive = [s for s in states if not s.finished]
-        if self._preempting and not self._agreed and all(s.told_step for s in alive):
+        if self._preempting and not self._agreed and all(s.step_reported for s in alive):
             self._agreed = True
-            # The first step that no process has begun, so that each still comes to it.
+            # The first step that no process has begun, so that each process still reaches it.
             steps = [s.step for s in alive if s.step is not None]
             yield {"type": "stop_at", "step": max(steps, default=0) + 1}
 
     def overdue(self, now: float) -> bool:
-        """Whether the grace is over."""
-        return self._enforce or (self.asked_at is not None and now - self.asked_at > self._grace)
+        """Whether the grace period is over."""
+        if self._enforce:
+            return True
+        return self.requested_at is not None and now - self.requested_at > self._grace
 
     def outcome(self, states: Sequence[ProcessState], now: float) -> Failure | None:
-        """What the signals made of a run in which every process has ended."""
-        if self.asked_at is None or not (self.ends_all or any(s.stopped for s in states)):
+        """The failure that the signals caused in a run whose processes have all ended, if any."""
+        if self.requested_at is None or not (self.ends_all or any(s.stopped for s in states)):
             return None
         if self._agreed and all(s.code == 0 and not s.stopped for s in states):
-            return None  # they came to their end before the step
+            return None  # they finished before the agreed step
         return failure(self.cause, self.summary, None, now)
 
     def restarted(self) -> None:
-        """The programs are new, and have heard of nothing."""
+        """Announce the preemption again: the programs were restarted."""
         self._preempting = self._agreed = False
 
 
 Send = Callable[[Mapping[str, Any]], None]
 
 _SETTLE = 0.25
-"""Seconds to wait for the cause of a failure, which may be heard of after its consequence."""
+"""Seconds to wait after a failure, since its cause may be reported after its consequence."""
 
 _SETTLE_CONSEQUENCE = 1.0
+"""Seconds to wait after a failure that may be a mere consequence."""
 
 _ENDING = 1.5
 """Seconds in which every machine should have ended its programs."""
 
 _ENDING_BEFORE_RESTART = 15.0
-"""The same where the programs are to be started again, which none of the old may see."""
+"""Seconds for the same before a restart: no old program may be left when the new ones start."""
 
 _NO_RESTART = ("preempted", "interrupted", "environment", "rendezvous")
 
 
 class Head:
-    """What process 0 knows and decides.
+    """Process 0's view of the run, and its decisions.
 
     Args:
-        options: What was asked for.
-        states: One for each process of the run.
+        options: Options of the run.
+        states: One state for each process of the run.
         broadcast: Sends an order to every machine.
-        coordinator: Gives the address of a fresh port for the runtime; None for one process.
+        coordinator: Returns the address of a free port for the runtime's coordinator; None for a
+            run of one process.
         run: Name of the run.
-        folder: For logs and report.
-        restart: How often a batch system has started this job again.
+        folder: Folder for logs and report.
+        restart: How often a batch system has requeued this job.
     """
 
     def __init__(
@@ -133,6 +137,7 @@ class Head:
         options: RunOptions,
         states: Sequence[ProcessState],
         broadcast: Send,
+        *,
         coordinator: Callable[[], str | None],
         run: str,
         folder: Path,
@@ -144,61 +149,61 @@ class Head:
         self._run, self._folder, self._restart = run, folder, restart
         self._began = time.monotonic()
         self._started = utc()
-        self._news = asyncio.Event()
+        self._changed = asyncio.Event()
         self._stop = Stop(options.grace)
-        self._turned_down: Failure | None = None
+        self._rejected: Failure | None = None
         self._ended: set[int] = set()
         self._restarts: list[dict[str, Any]] = []
-        self._said: set[str] = set()
+        self._announced: set[str] = set()
 
     def admit(self, hello: Mapping[str, Any]) -> str | None:
-        """Note a process that has come to the roll-call; or why it cannot be in this run."""
+        """Admit a process to the roll-call; or return why it cannot be in this run."""
         index, count = int(hello["process"]), int(hello["num_processes"])
         host, facts = str(hello["host"]), {str(k): str(v) for k, v in hello["facts"].items()}
         why = None
         if count != len(self.states):
             why = (
                 f"process 0 was started with {len(self.states)} processes, process {index} on "
-                f"{host} with {count}; give every process the same"
+                f"{host} with {count}; give every process the same number"
             )
         elif not 0 <= index < count:
-            why = f"there is no process {index} among {count}"
+            why = f"process indices are 0 to {count - 1}, but a process on {host} has {index}"
         elif self.states[index].phase != "expected":
             other = self.states[index]
             why = (
                 f"two processes have index {index}: one on {other.host} (pid {other.pid}) and one "
-                f"on {host} (pid {hello['pid']}); give each its own"
+                f"on {host} (pid {hello['pid']}); give each process its own index"
             )
         if why is not None:
             now = time.monotonic()
-            self._turned_down = self._turned_down or failure("rendezvous", why, None, now)
+            self._rejected = self._rejected or failure("rendezvous", why, None, now)
         else:
             state = self.states[index]
             state.host, state.facts, state.pid = host, facts, int(hello["pid"])
             state.enter("joined", time.monotonic())
-        self._news.set()
+        self._changed.set()
         return why
 
-    def hear(self, event: Mapping[str, Any]) -> None:
-        """Take in an event from any machine; nonsense is nothing."""
+    def apply(self, event: Mapping[str, Any]) -> None:
+        """Apply an event from any machine; malformed events are ignored."""
         kind = event["type"]
         try:
             if kind == "ended":
                 self._ended.add(int(event["process"]))
             elif kind == "signal":
-                self._stop.ask(int(event["number"]), event.get("process"), time.monotonic())
+                self._stop.request(int(event["number"]), event.get("process"), time.monotonic())
             else:
                 self.states[int(event["process"])].apply(event, time.monotonic())
         except (LookupError, TypeError, ValueError, ArithmeticError):
-            return  # a message of another version, or a program that speaks for itself
-        self._news.set()
+            return  # another version's message, or a program that wrote to its supervisor's line
+        self._changed.set()
 
     def lose(self, process: int, why: str) -> None:
-        """A machine is gone."""
-        self.hear({"type": "lost", "process": process, "why": why})
+        """Note that the supervisor of a process is gone."""
+        self.apply({"type": "lost", "process": process, "why": why})
 
     async def run(self) -> RunReport:
-        """From the roll-call to the report; who calls writes it."""
+        """Run from the roll-call to the report, which the caller writes."""
         broken = await self._roll_call()
         restarts = 0
         while broken is None:
@@ -217,40 +222,40 @@ class Head:
             self._say(f"{broken.summary}; restart {restarts} of {self._options.max_restarts}")
             self.states = [s.restarted() for s in self.states]
             self._stop.restarted()
-            self._ended, self._said, broken = set(), set(), None
+            self._ended, self._announced, broken = set(), set(), None
         return self._report(broken)
 
     async def _roll_call(self) -> Failure | None:
         deadline = self._began + self._options.start_timeout
-        spoken = self._began
+        last_message = self._began
         while absent := [s for s in self.states if s.phase == "expected"]:
             now = time.monotonic()
-            if self._turned_down is not None:
-                return self._turned_down
-            if lost := judge(self.states, now):
+            if self._rejected is not None:
+                return self._rejected
+            if lost := find_failure(self.states, now):
                 return lost
-            if self._stop.asked_at is not None:
+            if self._stop.requested_at is not None:
                 return failure(self._stop.cause, self._stop.summary, None, now)
             if now > deadline:
-                came = len(self.states) - len(absent)
+                joined = len(self.states) - len(absent)
                 summary = (
-                    f"{names(absent)} did not come to the roll-call within "
-                    f"{self._options.start_timeout:g} s ({came} of {len(self.states)} came); check "
-                    "that each was started, and its own log"
+                    f"{names(absent)} did not join the roll-call within "
+                    f"{self._options.start_timeout:g} s ({joined} of {len(self.states)} joined); "
+                    "check that each process was started, and read its own log"
                 )
                 return failure("rendezvous", summary, absent[0], deadline)
-            if now - spoken > 5:
-                spoken = now
-                self._say(f"waiting for {names(absent)} ({len(self.states) - len(absent)} came)")
-            await self._wait_for_news(min(1.0, max(0.01, deadline - now)))
+            if now - last_message > 5:
+                last_message = now
+                self._say(f"waiting for {names(absent)} ({len(self.states) - len(absent)} joined)")
+            await self._wait_for_change(min(1.0, max(0.01, deadline - now)))
         if len(self.states) > 1:
-            self._say(f"{len(self.states)} processes came in {self._seconds():.1f} s")
+            self._say(f"{len(self.states)} processes joined in {self._seconds():.1f} s")
         if self._options.allow_different_environments:
             return None
         return differences(self.states, time.monotonic())
 
     async def _attempt(self, restarts: int) -> Failure | None:
-        """Start all programs; the failure that broke them, or None once all have ended well."""
+        """Start all programs; return the failure that broke them, or None if all succeeded."""
         total = self._restart + restarts
         self._broadcast(
             {
@@ -279,17 +284,17 @@ class Head:
                 if now - found_at > settle or (alone and not broken.consequence):
                     return broken
             self._say_phases()
-            await self._wait_for_news(0.05 if found_at else 0.2)
+            await self._wait_for_change(0.05 if found_at else 0.2)
 
     def _broken(self, now: float) -> Failure | None:
-        found = judge(self.states, now)
-        asked_at = self._stop.asked_at
-        # A launcher ends the other tasks as soon as one has failed, and that is the cause.
-        before = found is not None and not found.consequence and found.at < (asked_at or now)
+        found = find_failure(self.states, now)
+        requested_at = self._stop.requested_at
+        # A launcher ends the other tasks once one has failed; then that failure is the cause.
+        before = found is not None and not found.consequence and found.at < (requested_at or now)
         if self._stop.ends_all and not before:
             if self._stop.overdue(now):
                 return failure(self._stop.cause, self._stop.summary, None, now)
-            return None  # what happens to processes that were told to stop is no failure
+            return None  # the failures of processes that were asked to stop do not count
         limit = self._options.timeout
         if limit is not None and self._late():
             slow = [s for s in self.states if not s.finished]
@@ -298,16 +303,16 @@ class Head:
         return found
 
     async def _end_all(self, *, stacks: bool, patience: float) -> bool:
-        """Have every machine end its programs; false where one has not said in time that it has.
+        """Make every machine end its programs; false if one has not confirmed in time.
 
-        Those that cannot answer do so by themselves.
+        A machine that cannot be reached ends its programs by itself.
         """
         self._broadcast({"type": "end", "stacks": stacks})
         deadline = time.monotonic() + patience
         while time.monotonic() < deadline:
             if all(s.lost is not None or s.index in self._ended for s in self.states):
                 return True
-            await self._wait_for_news(0.05)
+            await self._wait_for_change(0.05)
         return False
 
     def _can_restart(self, broken: Failure) -> bool:
@@ -318,12 +323,12 @@ class Head:
         limit = self._options.timeout
         return limit is not None and self._seconds() > limit
 
-    async def _wait_for_news(self, timeout: float) -> None:
-        self._news.clear()
+    async def _wait_for_change(self, timeout: float) -> None:
+        self._changed.clear()
         try:
             async with asyncio.timeout(timeout):
-                await self._news.wait()
-                await asyncio.sleep(0.005)  # a thousand processes come with their news at once
+                await self._changed.wait()
+                await asyncio.sleep(0.005)  # take in the events of a thousand processes at once
         except TimeoutError:
             pass
 
@@ -353,8 +358,8 @@ class Head:
             ("initialized", "initialized"),
             ("ending", "at the end of the program"),
         ):
-            if phase not in self._said and all(phase in s.times for s in self.states):
-                self._said.add(phase)
+            if phase not in self._announced and all(phase in s.times for s in self.states):
+                self._announced.add(phase)
                 self._say(f"all {len(self.states)} {what} after {self._seconds():.1f} s")
 
     def _say(self, text: str) -> None:

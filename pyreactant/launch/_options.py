@@ -1,4 +1,4 @@
-"""What a supervised run is asked for."""
+"""Options of a supervised run, its folder, and the device settings of its processes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,25 +11,26 @@ from ..process_group._environment import LOCAL_DEVICES
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """What to run and how; times are in seconds.
+    """What to run and how.
 
     Attributes:
         program: A script and its arguments, or "-m", a module and its arguments.
-        processes: Processes on this machine; None for one, or for what the launcher started.
-        devices_per_process: CPU devices, or GPUs of this machine, of each process.
-        backend: Runtime; None leaves it to the program.
+        processes: Number of processes to start on this machine; None for one process, or for
+            those that the launcher started.
+        devices_per_process: Number of CPU devices, or of this machine's GPUs, per process.
+        backend: Runtime, "jax" or "reactant"; None leaves it to the program.
         platform: "cpu", "gpu" or "tpu"; None leaves it to the program.
-        folder: For logs and report; None makes one below ``pyreactant-runs``.
-        all_output: Show every process's output, not process 0's alone.
-        quiet: Say nothing of the phases.
-        start_timeout: Within which every process must have come to the roll-call.
-        stall_timeout: After which a process without a pulse is given up. Compiling in Julia may
-            hold Python's lock, and with it the pulse, for minutes.
-        heartbeat_timeout: After which a machine that is not heard of is given up.
-        grace: Between SIGTERM (or Ctrl-C) and the kill.
-        timeout: For the whole run; None for none.
-        max_restarts: How often to start the programs again when one failed.
-        allow_different_environments: Do not compare versions and settings.
+        folder: Folder for logs and report; None makes one below ``pyreactant-runs``.
+        all_output: Show the output of every process, not only that of process 0.
+        quiet: Do not print progress messages.
+        start_timeout: Seconds within which every process must join the roll-call.
+        stall_timeout: Seconds without a pulse after which a process counts as stalled. Compiling
+            in Julia may hold Python's lock, and with it the pulse, for minutes.
+        heartbeat_timeout: Seconds without a heartbeat after which a supervisor counts as lost.
+        grace: Seconds between SIGTERM (or Ctrl-C) and SIGKILL.
+        timeout: Limit of the whole run in seconds; None for no limit.
+        max_restarts: Maximum number of restarts of the programs after a failure.
+        allow_different_environments: Do not compare the processes' versions and settings.
     """
 
     program: Sequence[str]
@@ -67,21 +68,21 @@ class RunOptions:
 
 def _check_script(script: Path) -> None:
     try:
-        there = script.exists()
+        exists = script.exists()
         empty = script.is_dir() and not (script / "__main__.py").exists()
     except OSError as error:
         raise FileError(f"the script {str(script)!r} cannot be read ({error.strerror})") from None
-    if not there:
-        raise FileError(f"there is no script {str(script)!r} in {Path.cwd()}")
+    if not exists:
+        raise FileError(f"the script {str(script)!r} does not exist in {Path.cwd()}")
     if empty:
         raise FileError(f"{str(script)!r} is a folder without __main__.py, not a script")
 
 
 def fresh_folder(folder: Path | None, name: str, restart: int) -> Path:
-    """A folder of this run's own: made now, or a requeued job's next one.
+    """Make the folder of a run; a requeued job gets a subfolder for each restart.
 
     Raises:
-        FileError: It has another run in it, or cannot be made.
+        FileError: The folder is not empty, or cannot be made.
     """
     chosen = folder or Path("pyreactant-runs", name)
     if restart:
@@ -105,10 +106,10 @@ def fresh_folder(folder: Path | None, name: str, restart: int) -> Path:
 def device_settings(
     options: RunOptions, group: ProcessGroup, processes: int
 ) -> list[dict[str, str]]:
-    """``PYREACTANT_*`` settings of each of the processes that this supervisor starts.
+    """The ``PYREACTANT_*`` variables of each process that this supervisor starts.
 
     Raises:
-        InvalidArgumentError: This machine has not the GPUs that were asked for.
+        InvalidArgumentError: This machine has fewer GPUs than requested.
     """
     common = {}
     if options.backend is not None:
@@ -119,7 +120,7 @@ def device_settings(
     gpus = 0 if options.platform in ("cpu", "tpu") else _gpus()
     if options.platform == "tpu" and processes > 1:
         raise InvalidArgumentError(
-            "one process drives all TPU chips of a machine: leave --processes away"
+            "one process drives all TPU chips of a machine; omit --processes"
         )
     if not gpus and options.platform != "gpu":
         count = each or (1 if processes > 1 else None)
@@ -134,8 +135,8 @@ def device_settings(
     each = each or gpus // processes
     if each * processes > gpus or not each:
         raise InvalidArgumentError(
-            f"{processes} processes of {each or 1} GPUs each were asked for, but this machine has "
-            f"{gpus}; use fewer, or --platform cpu"
+            f"{processes} processes with {each or 1} GPUs each were requested, but this machine "
+            f"has {gpus}; use fewer, or --platform cpu"
         )
     return [
         {**common, LOCAL_DEVICES: ",".join(str(i * each + j) for j in range(each))}

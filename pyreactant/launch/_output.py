@@ -1,4 +1,4 @@
-"""What programs print: a log per process, and live on the terminal with the process's number."""
+"""The output of programs: a log per process, and the terminal with the process index."""
 
 import codecs
 import os
@@ -12,17 +12,17 @@ from pathlib import Path
 from typing import TextIO
 
 TAIL = 8192
-"""Bytes of a log's end that are kept for the report."""
+"""Bytes at the end of a log that are kept for the report."""
 
 _LONGEST_LINE = 1 << 16
-"""Characters of a line's beginning that wait for its end, at most."""
+"""Longest part of a line that is held back until its end arrives, in characters."""
 
 _QUEUED = 64
-"""Chunks (of at most 64 KiB) that may wait for the terminal."""
+"""Chunks (of at most 64 KiB) that may be queued for the terminal."""
 
 
 class Log:
-    """A log file, and its end in memory; a full disk loses the file, not the run."""
+    """A log file, and its end in memory; if the disk is full, the run goes on without the file."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -36,7 +36,7 @@ class Log:
             self.error = error.strerror
 
     def write(self, data: bytes) -> None:
-        """Append all of it, or note why not."""
+        """Append the data; on failure note the error and close the file."""
         self._tail += data
         del self._tail[:-TAIL]
         view = memoryview(data)
@@ -48,7 +48,7 @@ class Log:
                 self.close()
 
     def tail(self) -> str:
-        """The end of what was printed, as text."""
+        """The end of the output, as text."""
         return self._tail.decode(errors="replace")
 
     def close(self) -> None:
@@ -59,9 +59,10 @@ class Log:
 
 
 class Terminal:
-    """Our own stdout or stderr, written by a thread so that a slow reader stops nobody else.
+    """The supervisor's stdout or stderr, written by a thread so that a slow reader delays no other.
 
-    It writes past Python's stream, whose lock it would hold, at exit too, while the reader waits.
+    It writes to the file descriptor, since a blocked write would hold the lock of Python's stream,
+    also at exit.
     """
 
     def __init__(self, stream: TextIO | None) -> None:
@@ -74,27 +75,27 @@ class Terminal:
 
     @property
     def full(self) -> bool:
-        """Whether the reader is behind, so that programs had better wait."""
+        """Whether the reader is so far behind that programs should wait."""
         return self._queue.qsize() >= _QUEUED
 
     def when_ready(self, resume: Callable[[], None]) -> None:
-        """Call it, from the writing thread, when the reader has caught up."""
+        """Call `resume` from the writing thread once the reader has caught up."""
         self._resume.append(resume)
-        self._queue.put(b"")  # it may have caught up since it was asked
+        self._queue.put(b"")  # wakes the thread in case the reader has caught up already
 
     def put(self, data: bytes) -> None:
-        """Write in turn; nothing where the reader has gone."""
+        """Queue data to be written; dropped if the reader is gone."""
         if not self._gone:
             self._queue.put(data)
 
     def drain(self, timeout: float) -> None:
-        """Wait until what was put so far is written, at most so many seconds."""
+        """Wait until everything queued so far is written, at most `timeout` seconds."""
         written = threading.Event()
         self._queue.put(written)
         written.wait(timeout)
 
     def close(self, timeout: float) -> None:
-        """Wait until all is written, at most so many seconds."""
+        """Write what is queued, for at most `timeout` seconds, and end the thread."""
         self._queue.put(None)
         self._thread.join(timeout)
 
@@ -105,7 +106,7 @@ class Terminal:
                 continue
             try:
                 self._write_all(memoryview(data))
-            except OSError:  # as with `| head`: the run goes on, and its logs
+            except OSError:  # the reader is gone, as with `| head`; the run and its logs go on
                 self._gone = True
             while self._resume and (self._gone or not self.full):
                 self._resume.pop()()
@@ -115,7 +116,7 @@ class Terminal:
             assert self._descriptor is not None
             try:
                 data = data[os.write(self._descriptor, data) :]
-            except BlockingIOError:  # whoever started us has made it so
+            except BlockingIOError:  # the parent process made the descriptor non-blocking
                 select.select([], [self._descriptor], [])
 
 
@@ -123,7 +124,7 @@ _terminals: list[Terminal] = []
 
 
 def terminals() -> tuple[Terminal, Terminal]:
-    """Those of this process's stdout and stderr."""
+    """The terminals of this process's stdout and stderr."""
     if not _terminals:
         _terminals.extend((Terminal(sys.stdout), Terminal(sys.stderr)))
     out, err = _terminals
@@ -131,7 +132,7 @@ def terminals() -> tuple[Terminal, Terminal]:
 
 
 def close_terminals(timeout: float) -> None:
-    """Wait until all is written, at most so many seconds."""
+    """Close both terminals within `timeout` seconds."""
     deadline = time.monotonic() + timeout
     for terminal in _terminals:
         terminal.close(max(0.0, deadline - time.monotonic()))
@@ -146,13 +147,13 @@ def _descriptor(stream: TextIO | None) -> int | None:
 
 
 class Prefixed:
-    """Bytes of one program on a terminal, each line after the program's number.
+    """The output of one program on a terminal, each line with a prefix.
 
     Args:
-        terminal: Where to.
-        prefix: Before each line.
-        whole_lines: Whether the parts of a line wait for its end, so that no other program's come
-            between them; Python writes what one print() prints in several parts.
+        terminal: The terminal to write to.
+        prefix: Prefix of each line.
+        whole_lines: Whether to hold back a line until its end arrives, so that lines of several
+            programs do not mix; Python writes one print() in several parts.
     """
 
     def __init__(self, terminal: Terminal, prefix: str, *, whole_lines: bool = False) -> None:
@@ -161,7 +162,7 @@ class Prefixed:
         self._waiting = ""
         self._prefix = prefix
         self._at_start = True
-        # A character may be cut in two by a chunk's end, and binary must not reach a terminal.
+        # A chunk may end within a character, and binary data must not reach a terminal.
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
     def write(self, data: bytes) -> None:
@@ -174,7 +175,7 @@ class Prefixed:
         self._show(text[:shown])
 
     def end(self) -> None:
-        """The program has ended, be it within a character or a line."""
+        """Show the rest once the program has ended, and complete its last line."""
         self._show(self._waiting + self._decoder.decode(b"", True))
         self._waiting = ""
         if not self._at_start:

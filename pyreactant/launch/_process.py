@@ -1,4 +1,4 @@
-"""One program process as its supervisor sees it: started, heard, watched, ended."""
+"""One supervised program: start it, read its output and messages, watch its pulse, end it."""
 
 import asyncio
 import contextlib
@@ -36,10 +36,18 @@ _STATES = {
 
 
 class ChildProcess:
-    """A started program; `emit` gets an event for all that happens to it.
+    """A started program.
 
-    Events are dicts with "type", "process" and "age", the seconds since it happened: "spawned",
-    "phase", "error", "pulse", "signal", "cooperates", "step", "stalled", "stacks", "exited".
+    Args:
+        index: Its process index.
+        program: As in `RunOptions`.
+        environment: Its whole environment.
+        log: Gets all of its output.
+        terminals: Where its stdout and stderr are shown; None if they are not.
+        emit: Called with its events: dicts with "type", "process" and "age", the seconds since
+            the event. Types: "spawned", "phase", "error", "pulse", "signal", "cooperates", "step",
+            "stopped", "stalled", "stacks", "exited", "log_failed".
+        stall_timeout: Seconds without a pulse until a "stalled" event.
     """
 
     def __init__(
@@ -48,6 +56,7 @@ class ChildProcess:
         program: Sequence[str],
         environment: Mapping[str, str],
         log: Log,
+        *,
         terminals: tuple[Prefixed, Prefixed] | None,
         emit: Emit,
         stall_timeout: float,
@@ -63,9 +72,9 @@ class ChildProcess:
         self._pulse: tuple[Any, Any] = (0, False)
         self._pulse_due = 0.0
         self._stacks = b""
-        line, theirs = socket.socketpair()
+        line, program_end = socket.socketpair()
         self._stacks_end, stacks = os.pipe()
-        descriptors = theirs.fileno(), stacks
+        descriptors = program_end.fileno(), stacks
         argv = [sys.executable, "-m", "pyreactant._supervised", *program]
         settings = {**environment, DESCRIPTORS: ",".join(map(str, descriptors))}
         try:
@@ -80,12 +89,12 @@ class ChildProcess:
                 bufsize=0,
             )
         finally:
-            theirs.close()
+            program_end.close()
             os.close(stacks)
         line.setblocking(False)
         self._line: socket.socket | None = line
-        self._heard = time.monotonic()
-        self._loop.add_reader(line, self._hear)
+        self._last_pulse = time.monotonic()
+        self._loop.add_reader(line, self._receive)
         os.set_blocking(self._stacks_end, False)
         assert self._popen.stdout is not None
         assert self._popen.stderr is not None
@@ -100,38 +109,38 @@ class ChildProcess:
         self._emit("spawned", pid=self._popen.pid)
 
     def order(self, message: Mapping[str, Any]) -> None:
-        """Send something to the program's pulse thread."""
+        """Send an order to the program's pulse thread."""
         if self._line is not None:
             with contextlib.suppress(OSError):
                 self._line.send(json.dumps(message).encode() + b"\n")
 
     def signal(self, number: int) -> None:
-        """Send a signal to the program and to all that it started in its session."""
+        """Send a signal to the program and to its process group."""
         if not self.exited.is_set():
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._popen.pid, number)
 
     def forward(self, number: int) -> None:
-        """Pass a signal on to the program; SIGUSR1 only where it has a handler."""
+        """Pass a signal on to the program; SIGUSR1 only if the program handles it."""
         if not self.exited.is_set() and (number != signal.SIGUSR1 or self._catches(number)):
             self._signal_one(number)
 
-    def watch(self, asleep: float) -> None:
-        """Look whether the pulse is there; `asleep` seconds this supervisor itself was not."""
-        self._heard += asleep
-        silent = time.monotonic() - self._heard
+    def watch(self, suspended: float) -> None:
+        """Check the pulse; the `suspended` seconds of this supervisor do not count as silence."""
+        self._last_pulse += suspended
+        silent = time.monotonic() - self._last_pulse
         if self._line is not None and silent > self._stall_timeout and not self.exited.is_set():
-            self._heard = float("inf")
-            self._emit("stalled", age=silent - self._stall_timeout, state=self._state())
+            self._last_pulse = float("inf")
+            self._emit("stalled", age=silent - self._stall_timeout, state=self._kernel_state())
 
     def dump_stacks(self) -> None:
-        """Have every thread's Python stack written, even where the program is stopped."""
+        """Make the program write the Python stack of every thread, even if it is stopped."""
         if not self.exited.is_set() and self._line is not None:
             self._signal_one(STACKS_SIGNAL)
-            self._signal_one(signal.SIGCONT)  # the stacks come before it does anything else
+            self._signal_one(signal.SIGCONT)  # it writes the stacks before anything else
 
     def collect_stacks(self) -> None:
-        """Emit the stacks that have come since `dump_stacks`."""
+        """Emit the stacks written since `dump_stacks`."""
         with contextlib.suppress(OSError):
             self._stacks += os.read(self._stacks_end, 1 << 16)
         if self._stacks:
@@ -139,8 +148,8 @@ class ChildProcess:
             self._stacks = b""
 
     def close(self) -> None:
-        """Close what is open; the program has ended."""
-        self._hang_up()
+        """Close all files and the line; the program has ended."""
+        self._close_line()
         for stream, shown in self._streams.items():
             self._loop.remove_reader(stream)
             stream.close()
@@ -150,7 +159,7 @@ class ChildProcess:
         self._log.close()
 
     def _signal_one(self, number: int) -> None:
-        """Send a signal to the program alone; once it has exited its number may be another's."""
+        """Send a signal to the program alone; callers check that its pid is still its own."""
         with contextlib.suppress(ProcessLookupError):
             os.kill(self._popen.pid, number)
 
@@ -160,7 +169,7 @@ class ChildProcess:
     def _read(self, stream: IO[bytes]) -> None:
         shown = self._streams[stream]
         if shown is not None and shown.terminal.full:
-            # The program waits for the reader, as it would on a pipe of its own.
+            # The program blocks on the reader, as it would on a pipe of its own.
             self._loop.remove_reader(stream)
             shown.terminal.when_ready(partial(self._read_again, stream))
             return
@@ -168,32 +177,32 @@ class ChildProcess:
             self._loop.remove_reader(stream)
 
     def _read_again(self, stream: IO[bytes]) -> None:
-        """From the terminal's thread: listen again."""
+        """Resume reading; called from the terminal's thread."""
 
         def listen() -> None:
             if not stream.closed:
                 self._loop.add_reader(stream, self._read, stream)
 
-        with contextlib.suppress(RuntimeError):  # the run has ended meanwhile
+        with contextlib.suppress(RuntimeError):  # the run has ended since
             self._loop.call_soon_threadsafe(listen)
 
     def _read_chunk(self, stream: IO[bytes]) -> bytes | None:
-        """Read and pass on once: b"" at the end, None where there is nothing yet."""
+        """Read one chunk and pass it on: b"" at the end of the file, None if none is ready."""
         try:
             data = os.read(stream.fileno(), _CHUNK)
         except BlockingIOError:
             return None
-        was = self._log.error
+        before = self._log.error
         self._log.write(data)
-        if self._log.error != was:
+        if self._log.error != before:
             self._emit("log_failed", path=str(self._log.path), error=self._log.error)
         shown = self._streams[stream]
         if shown is not None:
             shown.write(data)
         return data
 
-    def _hear(self) -> bool:
-        """Read from the pulse thread once; false where there is nothing."""
+    def _receive(self) -> bool:
+        """Read from the pulse thread once; false if nothing is ready."""
         assert self._line is not None
         try:
             data = self._line.recv(_CHUNK)
@@ -203,46 +212,46 @@ class ChildProcess:
             data = b""
         *lines, self._buffer = (self._buffer + data).split(b"\n")
         for line in lines:
-            self._heed(line)
+            self._handle(line)
         if not data or len(self._buffer) > _LINE_LIMIT:
-            self._hang_up()
+            self._close_line()
         return bool(data)
 
-    def _heed(self, line: bytes) -> None:
+    def _handle(self, line: bytes) -> None:
         now = time.monotonic()
-        self._heard = max(now, self._heard)  # infinite once it was found stalled
+        self._last_pulse = max(now, self._last_pulse)  # stays infinite after a stall
         try:
             message = json.loads(line)
             kind, age = message.pop("type"), now - float(message.pop("at"))
         except (ValueError, KeyError, AttributeError, TypeError, ArithmeticError, RecursionError):
-            return  # the program wrote into a file descriptor that is not its own
+            return  # the program wrote to a file descriptor that it did not open
         if kind == "pulse":
             self._pass_on_pulse(now, message)
         elif kind in _FROM_PROGRAM:
             self._emit_event({**message, "type": kind, "process": self.index, "age": max(0.0, age)})
 
     def _pass_on_pulse(self, now: float, message: dict[str, Any]) -> None:
-        """Only changes, and not each of them: process 0 hears all processes."""
+        """Emit a changed pulse, at most every 0.4 s: process 0 receives those of all processes."""
         state = message.get("collectives"), message.get("waiting")
         if state != self._pulse and now > self._pulse_due:
             self._pulse, self._pulse_due = state, now + 0.4
             self._emit("pulse", collectives=state[0], waiting=state[1])
 
     def _wait(self) -> None:
-        """Wait for the end without reaping, so that the process group's number stays its own."""
+        """Wait for the end without reaping, so that the process group id is not reused."""
         os.waitid(os.P_PID, self._popen.pid, os.WEXITED | os.WNOWAIT)
         ended = time.monotonic()
         self._loop.call_soon_threadsafe(self._end, ended)
 
     def _end(self, ended: float) -> None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._popen.pid, signal.SIGKILL)  # what it started and left behind
+            os.killpg(self._popen.pid, signal.SIGKILL)  # processes that it left behind
         code = self._popen.wait()
-        while self._line is not None and self._hear():
-            pass  # its last words may still be in the socket
+        while self._line is not None and self._receive():
+            pass  # its last messages may still be in the socket
         for stream in self._streams:
             self._loop.remove_reader(stream)
-            for _ in range(64):  # more than a pipe holds; what it started may go on writing
+            for _ in range(64):  # more than a pipe holds; its children may still write
                 if not self._read_chunk(stream):
                     break
         self.exited.set()
@@ -250,14 +259,14 @@ class ChildProcess:
         killed = code == -signal.SIGKILL and out_of_memory_kills() > self._memory_kills
         self._emit("exited", age=age, code=code, log_tail=self._log.tail(), out_of_memory=killed)
 
-    def _hang_up(self) -> None:
+    def _close_line(self) -> None:
         if self._line is not None:
             self._loop.remove_reader(self._line)
             self._line.close()
             self._line = None
 
-    def _state(self) -> str:
-        """How the kernel sees the process, in words."""
+    def _kernel_state(self) -> str:
+        """The process's state in the kernel, in words."""
         try:
             stat = Path(f"/proc/{self._popen.pid}/stat").read_text()
         except OSError:

@@ -1,4 +1,4 @@
-"""The report of a run: the same JSON on every launcher, and a readable form of it."""
+"""The report of a run, as JSON and as text; the same with every launcher."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,19 +22,19 @@ class RunReport:
     Attributes:
         cause: "done", or why it failed: "user", "lost", "out of memory", "preempted",
             "rendezvous", "environment", "timeout" or "interrupted".
-        exit_code: Of the run.
+        exit_code: Exit code of the run.
         summary: One sentence that names the process.
-        first_error: Process, host, time and, where there are any, exception and last log lines
-            of what broke the run; None where nothing did.
-        processes: How each stands.
-        seconds: From start to end.
-        started: When, in UTC.
-        folder: Where logs and report are.
-        command: What was run.
-        restarts: How often the programs were started again, and why.
+        first_error: The failure that broke the run: process, host, time, and the exception and
+            last log lines if there are any; None if nothing failed.
+        processes: State of each process, by index.
+        seconds: Duration of the run.
+        started: Start time in UTC, in ISO 8601.
+        folder: Folder of logs and report.
+        command: The program and its arguments.
+        restarts: Cause, summary and time of each failure that was followed by a restart.
         facts: Versions and settings of process 0 (all the same unless allowed to differ).
         git: Commit and changed files of the working directory.
-        refused: Peers that the roll-call turned away.
+        refused: Connections that the roll-call refused, with the reasons.
     """
 
     cause: str
@@ -56,7 +56,7 @@ class RunReport:
         return {"schema": SCHEMA} | {name: getattr(self, name) for name in self.__slots__}
 
     def to_text(self) -> str:
-        """For reading."""
+        """The report as text for a terminal."""
         lines = [
             f"{self.cause}: {self.summary}",
             f"exit code {self.exit_code}, after {self.seconds:.1f} s, started {self.started}",
@@ -78,11 +78,11 @@ class RunReport:
             if text:
                 lines += ["", f"{title} of process {error['process']}:", _indent(text)]
         for refused in self.refused:
-            lines += ["", f"turned away: {refused}"]
+            lines += ["", f"refused: {refused}"]
         return "\n".join([*lines, "", f"logs and report: {self.folder}"]) + "\n"
 
     def write(self, folder: Path, name: str = "report") -> bool:
-        """Write NAME.json and NAME.txt, each whole or not at all; false where it cannot."""
+        """Write NAME.json and NAME.txt, each whole or not at all; false if that fails."""
         try:
             folder.mkdir(parents=True, exist_ok=True)
             write_text(self.to_text(), folder / f"{name}.txt")
@@ -97,7 +97,7 @@ class RunReport:
 
 
 def first_error(failure: Failure, states: Sequence[ProcessState], now: float) -> dict[str, Any]:
-    """What is known of the failure."""
+    """The failure with host, phase, log and exception of its process."""
     found: dict[str, Any] = {
         "process": failure.process,
         "seconds_before_end": round(now - failure.at, 3),
@@ -119,7 +119,7 @@ def first_error(failure: Failure, states: Sequence[ProcessState], now: float) ->
 
 
 def process_row(state: ProcessState) -> dict[str, Any]:
-    """One process for the report."""
+    """One process as a row of the report."""
     return {
         "index": state.index,
         "host": state.host,
@@ -138,13 +138,13 @@ def process_row(state: ProcessState) -> dict[str, Any]:
 
 
 def utc(seconds_ago: float = 0.0) -> str:
-    """A time as ISO 8601."""
+    """The UTC time so many seconds ago, in ISO 8601 with milliseconds."""
     at = datetime.now(UTC).timestamp() - seconds_ago
     return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds")
 
 
 def say(text: str) -> None:
-    """A line to whoever looks at the terminal, in turn with what the programs print."""
+    """Print a line to stderr, in order with the output of the programs."""
     _, err = terminals()
     err.put(f"pyreactant: {text}\n".encode(errors="backslashreplace"))
 
@@ -152,7 +152,7 @@ def say(text: str) -> None:
 def _few(
     rows: Sequence[Mapping[str, Any]], culprit: int | None, limit: int = 16
 ) -> Sequence[Mapping[str, Any]]:
-    """All rows of a small run; of a large one what broke it and what did not end well, first."""
+    """All rows of a small run; for a large one the culprit and other failures, then the rest."""
     if len(rows) <= limit:
         return rows
     order = sorted(rows, key=lambda r: (r["index"] != culprit, r["exit_code"] == 0, r["index"]))

@@ -1,4 +1,4 @@
-"""Slurm jobs around slurm/main.sbatch: the commands that a user would type, made and run."""
+"""Slurm jobs of slurm/main.sbatch: build and run the commands that a user would type."""
 
 import json
 import os
@@ -17,26 +17,27 @@ _COMMENT = "pyreactant:"
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """An argument list, and what it needs in its environment beyond ours."""
+    """An argument list, and the variables to add to the environment."""
 
     argv: Sequence[str]
     settings: Mapping[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        """As one would type it."""
+        """The command as a line for a shell."""
         settings = [f"{key}={shlex.quote(value)}" for key, value in self.settings.items()]
         return " ".join([*settings, shlex.join(self.argv)])
 
     def run(self) -> str:
-        """Its standard output.
+        """Run the command and return its standard output.
 
         Raises:
-            RequirementError: The program is not here.
-            InvalidArgumentError: Slurm refuses; its own words are in the message.
+            RequirementError: The program is not installed.
+            InvalidArgumentError: Slurm refuses the command; its own message is included.
         """
         if shutil.which(self.argv[0]) is None:
             raise RequirementError(
-                f"{self.argv[0]} is not on this machine; run this on a login node of the cluster"
+                f"{self.argv[0]} is not installed on this machine; run this command on a login "
+                "node of the cluster"
             )
         done = subprocess.run(
             self.argv,
@@ -52,16 +53,18 @@ class Command:
 
 
 def batch_folder() -> Path:
-    """The folder with main.sbatch: of the checkout, or within the installed package.
+    """The folder of main.sbatch: in the checkout, or in the installed package.
 
     Raises:
-        FileError: It is in neither.
+        FileError: main.sbatch is in neither.
     """
     package = Path(__file__).resolve().parent.parent
     for folder in (package.parent / "slurm", package / "_slurm"):
         if (folder / "main.sbatch").exists():
             return folder
-    raise FileError(f"slurm/main.sbatch is neither beside nor in {package}; install it again")
+    raise FileError(
+        f"slurm/main.sbatch is neither beside nor in {package}; install pyreactant again"
+    )
 
 
 def submit_command(
@@ -70,46 +73,50 @@ def submit_command(
     settings: Mapping[str, str | None],
     more: Sequence[str] = (),
 ) -> Command:
-    """``sbatch`` for a program, or for the matmul where there is none.
+    """The ``sbatch`` command for a program, or for the matmul if none is given.
 
     Args:
-        program: As for ``pyreactant run``.
-        options: Of sbatch, by their long names; None leaves main.sbatch's own.
-        settings: ``PYREACTANT_*`` for main.sbatch, by the rest of the name.
-        more: Further options of sbatch as they stand, such as "--gpus-per-node=4".
+        program: The program, as for ``pyreactant run``.
+        options: Options of sbatch by long name; None keeps the value in main.sbatch.
+        settings: ``PYREACTANT_*`` variables for main.sbatch, by the rest of their names.
+        more: Further options of sbatch, passed unchanged, such as "--gpus-per-node=4".
+
+    Raises:
+        InvalidArgumentError: A further option does not start with "-".
     """
     wrong = [text for text in more if not text.startswith("-")]
     if wrong:
-        raise InvalidArgumentError(f"options of sbatch start with -, got {wrong[0]!r}")
-    said = {f"PYREACTANT_{k.upper()}": v for k, v in settings.items() if v is not None}
-    output = said.get("PYREACTANT_OUTPUT")
+        raise InvalidArgumentError(f"options of sbatch must start with -, got {wrong[0]!r}")
+    variables = {f"PYREACTANT_{k.upper()}": v for k, v in settings.items() if v is not None}
+    output = variables.get("PYREACTANT_OUTPUT")
     if output is not None:
-        said["PYREACTANT_OUTPUT"] = output = str(Path(output).absolute())
+        variables["PYREACTANT_OUTPUT"] = output = str(Path(output).absolute())
     chosen = [f"--{k.replace('_', '-')}={v}" for k, v in options.items() if v is not None]
     comment = [] if output is None else [f"--comment={_COMMENT}{output}"]
     script = batch_folder() / "main.sbatch"
     if script.is_relative_to(Path.cwd()):
         script = script.relative_to(Path.cwd())
-    return Command(["sbatch", "--parsable", *chosen, *comment, *more, str(script), *program], said)
+    argv = ["sbatch", "--parsable", *chosen, *comment, *more, str(script), *program]
+    return Command(argv, variables)
 
 
 def submit(command: Command) -> int:
-    """Submit; the job's number."""
+    """Submit a job and return its id."""
     return int(command.run().strip().split(";")[0])
 
 
 def show_command(job: int) -> Command:
-    """What asks Slurm for a job."""
+    """The command that prints a job's fields."""
     return Command(["scontrol", "--oneliner", "show", "job", str(job)])
 
 
 def cancel_command(job: int) -> Command:
-    """What ends a job: SIGTERM first, so that programs can save."""
+    """The command that ends a job: SIGTERM first, so that programs can save."""
     return Command(["scancel", str(job)])
 
 
 def job_fields(job: int) -> dict[str, str]:
-    """What Slurm still knows of a job; nothing once it has forgotten it (MinJobAge)."""
+    """The fields of a job in Slurm; empty once Slurm has forgotten the job (MinJobAge)."""
     try:
         text = show_command(job).run()
     except InvalidArgumentError as error:
@@ -123,12 +130,12 @@ def job_fields(job: int) -> dict[str, str]:
         if equals and name and name[0].isupper():
             key, fields[name] = name, value
         elif key:
-            fields[key] += f" {word}"  # paths may have spaces
+            fields[key] += f" {word}"  # the value has a space, as a path may
     return {name: value.strip() for name, value in fields.items()}
 
 
 def output_folder(job: int, fields: Mapping[str, str]) -> Path:
-    """Where a job writes."""
+    """The output folder of a job."""
     comment = fields.get("Comment", "")
     if comment.startswith(_COMMENT):
         return Path(comment.removeprefix(_COMMENT))
@@ -136,7 +143,7 @@ def output_folder(job: int, fields: Mapping[str, str]) -> Path:
 
 
 def reports(folder: Path) -> dict[str, dict[str, Any]]:
-    """The reports of a job's runs, by their folder's name below the job's."""
+    """The reports of a job's runs, by the path of the run's folder in the job's folder."""
     found = {}
     for path in sorted(folder.glob("**/report.json")):
         try:
@@ -150,14 +157,14 @@ def status(job: int) -> dict[str, Any]:
     """State of a job, and how its runs ended.
 
     Raises:
-        FileError: Neither Slurm nor a folder here knows the job.
+        FileError: Slurm does not know the job, and its output folder does not exist.
     """
     fields = job_fields(job)
     folder = output_folder(job, fields)
     if not fields and not folder.exists():
         raise FileError(
-            f"Slurm knows no job {job} (any more), and there is no folder {folder} here; look "
-            "in the folder from which it was submitted"
+            f"Slurm does not know job {job} (any more), and the folder {folder} does not exist; "
+            "run this in the folder from which the job was submitted"
         )
     runs = {
         name: {key: report.get(key) for key in ("cause", "exit_code", "summary", "seconds")}
@@ -175,10 +182,10 @@ def status(job: int) -> dict[str, Any]:
 
 
 def logs_command(job: int, run: str | None, process: int | None, follow: bool) -> Command:
-    """``tail`` on the job's output, or on a process's log.
+    """The ``tail`` command for a job's output, or for the log of one process.
 
     Raises:
-        FileError: There is no such log, with those that there are.
+        FileError: The log does not exist, or several match; the message lists the logs.
     """
     fields = job_fields(job)
     if process is None:
@@ -188,18 +195,18 @@ def logs_command(job: int, run: str | None, process: int | None, follow: bool) -
         found = sorted(folder.glob(f"**/process-{process}.log"))
         chosen = [p for p in found if run is None or str(p.parent.relative_to(folder)) == run]
         if len(chosen) != 1:
-            there = ", ".join(str(p.parent.relative_to(folder)) for p in found) or "none"
+            runs = ", ".join(str(p.parent.relative_to(folder)) for p in found) or "none"
             raise FileError(
-                f"process {process} of job {job} has {len(chosen)} logs"
-                f"{f' in run {run}' if run else ''}, one is needed; choose with --run (there are: "
-                f"{there})"
+                f"process {process} of job {job} must have one log, but has {len(chosen)}"
+                f"{f' in run {run}' if run else ''}; choose a run with --run (runs with logs: "
+                f"{runs})"
             )
         path = chosen[0]
     if not path.exists():
-        raise FileError(f"job {job} has written no {path} yet")
+        raise FileError(f"job {job} has not written {path} yet; try again once it runs")
     return tail_command(path, follow)
 
 
 def tail_command(path: Path, follow: bool) -> Command:
-    """What prints a file, and goes on as it grows."""
+    """The command that prints a file, and with `follow` whatever is added to it."""
     return Command(["tail", "--lines=+1", *(["--follow=name"] if follow else []), str(path)])

@@ -1,4 +1,4 @@
-"""What the head of a run knows of each process, made of the events that come in."""
+"""The state of each process of a run, built by the head from the processes' events."""
 
 import signal
 from collections.abc import Mapping, Sequence
@@ -16,26 +16,30 @@ PHASES = (
     "ending",
     "exited",
 )
-"""What a process goes through, in order; a program without a runtime skips some."""
+"""The phases of a process, in order; a program without a runtime skips some."""
 
-_LONGEST = 1e9
-"""Seconds that something can be ago; what says more knows nothing of time."""
+_MAX_AGE = 1e9
+"""Largest age of an event in seconds; a larger one is malformed."""
 
 
 @dataclass(slots=True)
 class ProcessState:
-    """One process. Times are seconds of this machine's monotonic clock, None for never.
+    """One process. Times are seconds of this machine's monotonic clock; None if it never happened.
 
     Attributes:
-        phase: The latest of `PHASES`.
-        code: How it exited, negative for a signal.
-        ending_code: The exit code that it is about to end with.
-        error: The exception that ends it: its name, message, traceback, causes, code.
-        lost: Why nothing is heard of its machine any more.
-        stalled: What the kernel said when it stopped answering.
-        collectives: How many collective operations it has begun.
-        waiting_at: Since when it waits in one.
-        step: Where it was when a preemption was passed to it; None also if it has no steps.
+        phase: The latest of `PHASES` that it reached.
+        times: When it reached each phase, and when "error", "stalled" and "lost" happened.
+        code: Its exit code, negative for a signal; None while it runs.
+        ending_code: The exit code with which it is about to end.
+        error: The exception that ends it: its name, message, traceback, causes, exit code.
+        lost: Why its supervisor is gone.
+        stalled: Its state in the kernel when its pulse stopped.
+        collectives: Number of collective operations that it has begun.
+        waiting_at: Since when it waits in a collective operation.
+        cooperates: Whether its program calls `reached_preemption`.
+        stopped: Whether `reached_preemption` was true in it.
+        step_reported: Whether it has answered a preemption with its step.
+        step: That step; None if it has not begun one.
     """
 
     index: int
@@ -54,7 +58,7 @@ class ProcessState:
     waiting_at: float | None = None
     cooperates: bool = False
     stopped: bool = False
-    told_step: bool = False
+    step_reported: bool = False
     step: int | None = None
     stacks: str | None = None
     log: str | None = None
@@ -63,7 +67,7 @@ class ProcessState:
 
     @property
     def finished(self) -> bool:
-        """Whether nothing more will be heard of it."""
+        """Whether it has exited or is lost, so that no more events are expected."""
         return self.code is not None or self.lost is not None
 
     @property
@@ -73,24 +77,24 @@ class ProcessState:
 
     @property
     def clean(self) -> bool:
-        """Whether it left, or is leaving, by the way that waits for the others."""
+        """Whether it has left, or is leaving, through a shutdown that waits for the others."""
         return "shutdown" in self.times or ("ending" in self.times and not self.ending_code)
 
     def enter(self, phase: str, at: float) -> None:
-        """Note a phase; one that comes late never takes the process back."""
+        """Note a phase; a late event never moves the process back."""
         if phase in PHASES:
             self.times.setdefault(phase, at)
             if PHASES.index(phase) > PHASES.index(self.phase):
                 self.phase = phase
 
     def apply(self, event: Mapping[str, Any], now: float) -> None:
-        """Take in an event of this process.
+        """Apply an event of this process.
 
         Raises:
-            LookupError, TypeError, ValueError, ArithmeticError: It is not what it should be.
+            LookupError, TypeError, ValueError, ArithmeticError: The event is malformed.
         """
         age = float(event.get("age", 0.0))
-        if not 0 <= age < _LONGEST:
+        if not 0 <= age < _MAX_AGE:
             raise ValueError(f"age {age}")
         at = now - age
         kind = event["type"]
@@ -120,7 +124,7 @@ class ProcessState:
             self.lost = str(event["why"])
             self.times.setdefault("lost", at)
         elif kind == "step":
-            self.told_step = True
+            self.step_reported = True
             self.step = event["step"] if isinstance(event["step"], int) else None
         elif kind in ("cooperates", "stopped"):
             setattr(self, kind, True)
@@ -130,23 +134,23 @@ class ProcessState:
             self.log_error = f"{event['path']}: {event['error']}"
 
     def _count(self, collectives: int) -> bool:
-        """Note how many there are; false where a later event has told of more."""
+        """Note the number of collective operations; false if a later event reported more."""
         if collectives > self.collectives:
             self.collectives, self.waiting_at = collectives, None
         return collectives == self.collectives
 
     def restarted(self) -> "ProcessState":
-        """The process before a new attempt."""
+        """The state of the same process before a new attempt."""
         new = ProcessState(self.index, self.host, facts=self.facts)
         new.enter("joined", self.times.get("joined", 0.0))
         return new
 
     def name(self) -> str:
-        """For a sentence: index and host."""
+        """Index and host, for a sentence."""
         return f"process {self.index}" + (f" on {self.host}" if self.host else "")
 
     def ending(self) -> str:
-        """For a table: how it stands."""
+        """How it ended, or the phase it is in, for a table."""
         if self.lost:
             return f"lost in phase {self.phase}"
         if self.stalled:
@@ -157,7 +161,7 @@ class ProcessState:
 
 
 def _exception(event: Mapping[str, Any]) -> dict[str, Any]:
-    """What is told of an exception, in the types that who reads it counts on."""
+    """The reported exception, with every field coerced to the type that readers expect."""
     causes, code = event.get("causes"), event.get("code")
     return {
         "exception": str(event["exception"]),
@@ -179,6 +183,6 @@ def exit_text(code: int) -> str:
 
 
 def names(states: Sequence[ProcessState], limit: int = 4) -> str:
-    """Several processes for a sentence."""
+    """The names of several processes, for a sentence."""
     text = ", ".join(s.name() for s in states[:limit])
     return text + (f" and {len(states) - limit} more" if len(states) > limit else "")

@@ -1,4 +1,4 @@
-"""`pyreactant run`: one supervisor per machine or task, from who-am-I to the exit code."""
+"""The supervisor of `pyreactant run`: one per machine or launcher task."""
 
 import asyncio
 import contextlib
@@ -32,11 +32,11 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 
 
 def supervise(options: RunOptions) -> int:
-    """Run a program on every process of a run and see it end. Collective.
+    """Run a program on every process of a run and wait for its end. Collective.
 
-    Every launcher starts it once per process; on one machine it starts `options.processes` by
-    itself. The report is in the run's folder. It is meant as a process's last act: once the run is
-    over, SIGINT, SIGTERM, SIGHUP and SIGUSR1 are ignored.
+    A launcher calls it once per process; on one machine it starts `options.processes` processes
+    itself. The report is in the run's folder. Call it last in a process: once the run is over,
+    SIGINT, SIGTERM, SIGHUP and SIGUSR1 are ignored.
 
     Returns:
         The exit code of the run, the same on every process.
@@ -44,7 +44,7 @@ def supervise(options: RunOptions) -> int:
     Raises:
         InvalidArgumentError: The options, or the launcher's settings, contradict each other.
         FileError: The run's folder or the secret's file cannot be used.
-        RendezvousError: The processes did not come together.
+        RendezvousError: The processes did not all join the roll-call.
     """
     group = _group(options)
     follows = options.processes is None and group.process_index > 0
@@ -60,18 +60,18 @@ def _group(options: RunOptions) -> ProcessGroup:
     try:
         group = resolve()
     except InvalidArgumentError:
-        return ProcessGroup()  # in a batch shell, say, where --processes says what to do
+        return ProcessGroup()  # such as in a batch shell, where --processes decides
     if group.num_processes > 1:
         raise InvalidArgumentError(
-            f"--processes {options.processes} was asked for, but this is process "
-            f"{group.process_index} of {group.num_processes} already ({group.source}); leave "
-            "--processes away, since the launcher has started one per process"
+            f"--processes {options.processes} was requested, but this is already process "
+            f"{group.process_index} of {group.num_processes} ({group.source}); omit --processes, "
+            "since the launcher starts one supervisor per process"
         )
     return group
 
 
 async def _lead(options: RunOptions, group: ProcessGroup) -> int:
-    """Process 0, or the only supervisor of a run on one machine."""
+    """Supervise as process 0, or as the only supervisor of a run on one machine."""
     count = options.processes or group.num_processes
     remote = group.num_processes > 1
     restart = env_int("SLURM_RESTART_COUNT") or 0
@@ -89,12 +89,20 @@ async def _lead(options: RunOptions, group: ProcessGroup) -> int:
 
     hosts = group.hosts or [None] * count
     states = [ProcessState(i, host) for i, host in zip(range(count), hosts, strict=True)]
-    head = Head(options, states, broadcast, _coordinator(group, count), run, folder, restart)
+    head = Head(
+        options,
+        states,
+        broadcast,
+        coordinator=_coordinator(group, count),
+        run=run,
+        folder=folder,
+        restart=restart,
+    )
     agent = Agent(
         indices,
         options.program,
         settings,
-        head.hear,
+        head.apply,
         shown=True,
         only=None if options.all_output else 0,
         stall_timeout=options.stall_timeout,
@@ -102,17 +110,17 @@ async def _lead(options: RunOptions, group: ProcessGroup) -> int:
     roll_call: RollCall | None = None
     if remote:
         assert group.coordinator_address is not None
-        roll_call = RollCall(secret, head.admit, head.hear, head.lose, options.heartbeat_timeout)
+        roll_call = RollCall(secret, head.admit, head.apply, head.lose, options.heartbeat_timeout)
         await roll_call.listen(group.coordinator_address, count)
         members, head.refused = roll_call.members, roll_call.refused
     for index in indices:
         head.admit(_hello(index, count, facts() if remote else {}))
-    with _signals(lambda number: head.hear({"type": "signal", "number": number, "process": None})):
+    with _signals(lambda number: head.apply({"type": "signal", "number": number, "process": None})):
         watch = asyncio.create_task(agent.watch())
         git = asyncio.create_task(asyncio.to_thread(git_state, Path.cwd()))
-        known = asyncio.create_task(asyncio.to_thread(facts))
+        own_facts = asyncio.create_task(asyncio.to_thread(facts))
         try:
-            report = replace(await head.run(), facts=await known, git=await git)
+            report = replace(await head.run(), facts=await own_facts, git=await git)
         finally:
             watch.cancel()
             await agent.end(stacks=False)
@@ -126,11 +134,11 @@ async def _lead(options: RunOptions, group: ProcessGroup) -> int:
 
 
 async def _follow(options: RunOptions, group: ProcessGroup) -> int:
-    """Every other process's supervisor: does what process 0's says."""
+    """Supervise as any other process: carry out the orders of process 0's supervisor."""
     assert group.coordinator_address is not None
     index, began = group.process_index, time.monotonic()
     uplink: Uplink | None = None
-    told = asyncio.Event()
+    stop_requested = asyncio.Event()
 
     def emit(event: Mapping[str, Any]) -> None:
         if uplink is not None:
@@ -139,7 +147,7 @@ async def _follow(options: RunOptions, group: ProcessGroup) -> int:
     def on_signal(number: int) -> None:
         emit({"type": "signal", "number": number, "process": index})
         if number != signal.SIGUSR1:
-            told.set()
+            stop_requested.set()
 
     def patience() -> float:
         return 0.0 if uplink is None else options.grace + 5
@@ -156,27 +164,28 @@ async def _follow(options: RunOptions, group: ProcessGroup) -> int:
     )
     with _signals(on_signal):
         watch = asyncio.create_task(agent.watch())
-        ending = asyncio.create_task(_given_up(told, patience))
+        stopping = asyncio.create_task(_stop_unanswered(stop_requested, patience))
         try:
             hello = _hello(index, group.num_processes, facts())
             joining = join(
                 group.coordinator_address, secret, hello, options.start_timeout, _progress(options)
             )
-            uplink = await _unless(ending, joining)
-            return await _unless(ending, _obey(uplink, agent, options))
+            uplink = await _unless_stopped(stopping, joining)
+            return await _unless_stopped(stopping, _follow_orders(uplink, agent, options))
         except PyReactantError as error:
             await agent.end(stacks=True)
             return _report_alone(error, options, group, began, joined=uplink is not None)
         finally:
             watch.cancel()
-            ending.cancel()
+            stopping.cancel()
             await agent.end(stacks=False)
             if uplink is not None:
                 uplink.close()
 
 
-async def _obey(uplink: Uplink, agent: Agent, options: RunOptions) -> int:
-    alive = asyncio.create_task(_say_alive(uplink, min(1.0, options.heartbeat_timeout / 4)))
+async def _follow_orders(uplink: Uplink, agent: Agent, options: RunOptions) -> int:
+    period = min(1.0, options.heartbeat_timeout / 4)
+    heartbeat = asyncio.create_task(_send_heartbeats(uplink, period))
     try:
         while True:
             order = await uplink.receive(options.heartbeat_timeout)
@@ -186,51 +195,56 @@ async def _obey(uplink: Uplink, agent: Agent, options: RunOptions) -> int:
                 return int(order["exit_code"])
             agent.order(order)
     finally:
-        alive.cancel()
+        heartbeat.cancel()
 
 
-async def _say_alive(uplink: Uplink, period: float) -> None:
+async def _send_heartbeats(uplink: Uplink, period: float) -> None:
     while True:
         uplink.send({"type": "alive"})
         await asyncio.sleep(period)
 
 
-async def _given_up(told: asyncio.Event, patience: Callable[[], float]) -> None:
-    """Return when a signal to stop has had no effect for longer than process 0 would wait."""
-    await told.wait()
+async def _stop_unanswered(requested: asyncio.Event, patience: Callable[[], float]) -> None:
+    """Return if a signal to stop has no effect for longer than process 0 would wait."""
+    await requested.wait()
     await asyncio.sleep(patience())
 
 
-async def _unless(ending: "asyncio.Task[None]", work: Any) -> Any:
+async def _unless_stopped(stopping: "asyncio.Task[None]", work: Any) -> Any:
+    """The result of `work`.
+
+    Raises:
+        RendezvousError: `stopping` ended first.
+    """
     task = asyncio.ensure_future(work)
-    await asyncio.wait([ending, task], return_when=asyncio.FIRST_COMPLETED)
+    await asyncio.wait([stopping, task], return_when=asyncio.FIRST_COMPLETED)
     if not task.done():
         task.cancel()
-        raise RendezvousError("told to stop, and process 0 does not answer")
+        raise RendezvousError("a signal asked this process to stop, but process 0 does not answer")
     return task.result()
 
 
 def _report_alone(
     error: PyReactantError, options: RunOptions, group: ProcessGroup, began: float, *, joined: bool
 ) -> int:
-    """A report of what this process saw, where process 0 cannot write one."""
+    """Write the report of this process alone, because process 0 cannot write one."""
     now, index = time.monotonic(), group.process_index
     states = [ProcessState(i) for i in range(group.num_processes)]
     states[index] = ProcessState(index, socket.gethostname(), pid=os.getpid())
     if joined:
         states[index].enter("joined", now)
-    cause = "lost" if joined else "rendezvous"  # process 0 is gone, or was never found
+    cause = "lost" if joined else "rendezvous"  # process 0 is gone, or was never reached
     broken = failure(cause, f"process {index} on {states[index].host}: {error}", states[0], now)
     report = RunReport(
-        broken.cause,
-        broken.exit_code,
-        broken.summary,
-        first_error(broken, states, now),
-        [process_row(states[index])],
-        round(now - began, 3),
-        utc(now - began),
-        str(options.folder or Path.cwd()),
-        list(options.program),
+        cause=broken.cause,
+        exit_code=broken.exit_code,
+        summary=broken.summary,
+        first_error=first_error(broken, states, now),
+        processes=[process_row(states[index])],
+        seconds=round(now - began, 3),
+        started=utc(now - began),
+        folder=str(options.folder or Path.cwd()),
+        command=list(options.program),
         facts=facts(),
     )
     if options.folder is not None:
@@ -242,26 +256,27 @@ def _report_alone(
 def _settings(
     options: RunOptions, group: ProcessGroup, count: int, secret: bytes
 ) -> list[dict[str, str]]:
-    """What this machine's programs get in their environment, each its own."""
+    """The variables to set in the environment of each program of this machine."""
     shared = {MEETING_SECRET: meeting_secret(secret)}
     return [{**own, **shared} for own in device_settings(options, group, count)]
 
 
-def _hello(index: int, count: int, known: Mapping[str, str]) -> dict[str, Any]:
+def _hello(index: int, count: int, own_facts: Mapping[str, str]) -> dict[str, Any]:
+    """The first message of a process in the roll-call."""
     return {
         "type": "join",
         "process": index,
         "num_processes": count,
         "host": socket.gethostname(),
         "pid": os.getpid(),
-        "facts": known,
+        "facts": own_facts,
     }
 
 
 def _coordinator(group: ProcessGroup, count: int) -> Callable[[], str | None]:
-    """Gives a fresh port of this machine for the runtime's own rendezvous."""
+    """A function that returns an address with a free port for the runtime's own coordinator."""
 
-    def fresh() -> str | None:
+    def free_address() -> str | None:
         if count == 1:
             return None
         host = "127.0.0.1"
@@ -272,16 +287,16 @@ def _coordinator(group: ProcessGroup, count: int) -> Callable[[], str | None]:
             port = probe.getsockname()[1]
         return join_address(host, port)
 
-    return fresh
+    return free_address
 
 
 def _progress(options: RunOptions) -> Callable[[str], None]:
-    said = time.monotonic()
+    last_message = time.monotonic()
 
     def progress(why: str) -> None:
-        nonlocal said
-        if not options.quiet and time.monotonic() - said > 5:
-            said = time.monotonic()
+        nonlocal last_message
+        if not options.quiet and time.monotonic() - last_message > 5:
+            last_message = time.monotonic()
             say(f"process 0 does not answer yet ({why})")
 
     return progress
@@ -289,10 +304,10 @@ def _progress(options: RunOptions) -> Callable[[str], None]:
 
 @contextlib.contextmanager
 def _signals(handle: Callable[[int], None]) -> Iterator[None]:
-    """Take signals until the run is over; after that they change nothing any more.
+    """Handle signals until the run is over; afterwards they are ignored.
 
-    A launcher ends the other tasks as soon as one has ended (srun --kill-on-bad-exit), and
-    that must not replace the exit code of the one that is about to say what happened.
+    A launcher ends the other tasks as soon as one has ended (srun --kill-on-bad-exit). That must
+    not replace the exit code of a supervisor that is about to report what happened.
     """
     loop = asyncio.get_running_loop()
 
@@ -300,7 +315,7 @@ def _signals(handle: Callable[[int], None]) -> Iterator[None]:
         stop = signal.SIGTERM if number == signal.SIGHUP else number
         loop.call_soon_threadsafe(handle, int(stop))
 
-    # Not loop.add_signal_handler, which leaves the default action behind when the loop closes.
+    # Not loop.add_signal_handler, which restores the default action when the loop closes.
     for number in _SIGNALS:
         signal.signal(number, take)
     try:
@@ -311,7 +326,7 @@ def _signals(handle: Callable[[int], None]) -> Iterator[None]:
 
 
 def _show(report: RunReport, options: RunOptions) -> None:
-    terminals()[0].drain(0.5)  # the last word comes last, also where both are one terminal
+    terminals()[0].drain(0.5)  # print the programs' output first, in case both are one terminal
     if report.exit_code:
         say(report.to_text().rstrip())
     elif not options.quiet:

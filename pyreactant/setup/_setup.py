@@ -15,7 +15,7 @@ from .._julia.place import (
     package_folder,
 )
 from .._system.files import writing
-from .._system.lock import held
+from .._system.lock import project_lock
 from . import _record
 from ._here import julia_version, look
 from ._options import (
@@ -66,7 +66,7 @@ def setup(options: Options | None = None, report: Report = silent) -> Record:
     if standing is not None:
         return standing
     check_no_julia("setting up")
-    with held(
+    with project_lock(
         project,
         "pyreactant setup",
         advice=_ADVICE,

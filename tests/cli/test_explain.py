@@ -26,7 +26,7 @@ def test_one_process() -> None:
     assert "> one process         nothing started several" in ran.stdout
     assert "  Slurm               not in a Slurm job: SLURM_JOB_ID is not set" in ran.stdout
     assert "process 0 of 1, decided by one process" in ran.stdout
-    assert "local devices  all it can see" in ran.stdout
+    assert "local devices  all visible" in ran.stdout
 
 
 def test_a_task() -> None:

@@ -16,7 +16,7 @@ CAUSES = {
     "exit0": ("user", 1, "exit code 0|has ended its program"),
     "leave0": ("user", 1, "ended with exit code 0"),
     "exit3": ("user", 1, "exit code 3"),
-    "never": ("rendezvous", 4, "never came to initialize"),
+    "never": ("rendezvous", 4, "never reached initialize"),
 }
 CASES = [
     *(

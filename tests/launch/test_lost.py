@@ -93,4 +93,4 @@ def test_ctrl_c_while_process_0_is_not_there(tmp_path: Path) -> None:
             run.send_signal(signal.SIGINT)
             _, said = run.communicate(timeout=60)
     assert run.returncode == 4
-    assert b"told to stop, and process 0 does not answer" in said
+    assert b"a signal asked this process to stop, but process 0 does not answer" in said

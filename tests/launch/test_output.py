@@ -30,7 +30,7 @@ def shown(log: str) -> list[str]:
 def test_only_process_0_is_shown(tmp_path: Path) -> None:
     run = run_script(tmp_path, LINES, "-n", "3")
     assert shown(run.finished[0].log) == ["[0] first of 0", "[0] second of 0"]
-    assert "pyreactant: 3 processes came in" in run.finished[0].log
+    assert "pyreactant: 3 processes joined in" in run.finished[0].log
     assert f"pyreactant: done in {run.report['seconds']:.1f} s; logs in" in run.finished[0].log
     for index in range(3):
         assert run.log(index) == f"first of {index}\nsecond of {index}\n".encode()
@@ -46,7 +46,7 @@ def test_all_output_and_quiet(tmp_path: Path) -> None:
 def test_quiet_still_says_what_failed(tmp_path: Path) -> None:
     run = run_script(tmp_path, "raise ValueError('broken')", "--quiet")
     assert "pyreactant: user: process 0 on" in run.finished[0].log
-    assert "came in" not in run.finished[0].log
+    assert "joined in" not in run.finished[0].log
 
 
 def test_what_no_newline_ends_and_binary(tmp_path: Path) -> None:

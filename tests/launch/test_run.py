@@ -65,7 +65,7 @@ def test_option_m_of_run_itself(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("program", "code", "words"),
     [
-        (["missing.py"], 2, "there is no script 'missing.py' in "),
+        (["missing.py"], 2, "the script 'missing.py' does not exist in "),
         (["folder"], 2, "'folder' is a folder without __main__.py, not a script"),
         (["-m"], 2, "name a program: pyreactant run -- SCRIPT"),
         ([], 2, "Missing argument"),

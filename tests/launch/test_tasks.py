@@ -52,15 +52,15 @@ def test_a_process_that_was_not_started(tmp_path: Path) -> None:
     assert run.report["cause"] == "rendezvous"
     assert run.report["first_error"]["process"] == 1
     assert run.report["summary"] == (
-        "process 1 did not come to the roll-call within 2 s (2 of 3 came); check that each was "
-        "started, and its own log"
+        "process 1 did not join the roll-call within 2 s (2 of 3 joined); check that each process "
+        "was started, and read its own log"
     )
     assert [p["state"] for p in run.report["processes"]] == [
         "in phase joined",
         "in phase expected",
         "in phase joined",
     ]
-    assert "process 1 did not come" in run.finished[1].log  # the others are told
+    assert "process 1 did not join" in run.finished[1].log  # the others are told
 
 
 def test_process_0_was_not_started(tmp_path: Path) -> None:
@@ -79,7 +79,7 @@ def test_two_processes_with_one_index(tmp_path: Path) -> None:
     run = tasks(tmp_path, "--start-timeout", "20", count=3, settings=[{}, one, one])
     assert codes(run) == [4, 4, 4], run
     assert "two processes have index 1: one on " in run.report["summary"]
-    assert "give each its own" in run.report["summary"]
+    assert "give each process its own index" in run.report["summary"]
 
 
 def test_counts_that_disagree(tmp_path: Path) -> None:
@@ -87,7 +87,7 @@ def test_counts_that_disagree(tmp_path: Path) -> None:
     assert codes(run) == [4, 4], run
     words = "process 0 was started with 2 processes, process 1 on "
     assert words in run.report["summary"]
-    assert run.report["summary"].endswith(" with 3; give every process the same")
+    assert run.report["summary"].endswith(" with 3; give every process the same number")
     assert words in run.finished[1].log
 
 
@@ -95,10 +95,10 @@ def test_a_wrong_secret(tmp_path: Path) -> None:
     wrong = {"PYREACTANT_SECRET": "another secret of some length"}
     run = tasks(tmp_path, "--start-timeout", "2", settings=[{}, wrong])
     assert codes(run) == [4, 4], run
-    assert "process 1 did not come to the roll-call" in run.report["summary"]
+    assert "process 1 did not join the roll-call" in run.report["summary"]
     refused = "a connection from 127.0.0.1: it does not have this run's secret"
     assert run.report["refused"] == [refused]
-    assert f"turned away: {refused}" in run.finished[0].log
+    assert f"refused: {refused}" in run.finished[0].log
     assert (
         "the run's secret differs between the two; set PYREACTANT_SECRET or"
         in (report_of(run, 1)["summary"])
@@ -154,14 +154,14 @@ def test_a_host_that_does_not_resolve(process: int, tmp_path: Path) -> None:
     run = tasks(tmp_path, "--start-timeout", "1", settings=[address, address], started=[process])
     assert codes(run) == [4], run
     # Process 0 listens whatever its name is, and then nobody comes.
-    words = ("did not come to the roll-call", "'no-such-host.invalid' does not resolve here")
+    words = ("did not join the roll-call", "'no-such-host.invalid' does not resolve here")
     assert words[process] in run.finished[0].log
 
 
 def test_processes_where_the_launcher_has_started_several(tmp_path: Path) -> None:
     run = tasks(tmp_path, "--processes", "2", started=[1])
     assert codes(run) == [2]
-    assert "this is process 1 of 2 already (environment); leave --processes away" in str(run)
+    assert "this is already process 1 of 2 (environment); omit --processes" in str(run)
 
 
 def test_restarts(tmp_path: Path) -> None:

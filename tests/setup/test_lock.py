@@ -8,22 +8,22 @@ from pathlib import Path
 import pytest
 
 from pyreactant._errors import DeadlineError, RequirementError
-from pyreactant._system.lock import held
+from pyreactant._system.lock import project_lock
 
 
 def test_one_at_a_time(tmp_path: Path) -> None:
     told: list[str] = []
-    with held(tmp_path, "first", advice="none"):
+    with project_lock(tmp_path, "first", advice="none"):
         with (
             pytest.raises(
                 DeadlineError, match=r"is still held by `first` \(process \d+ on .* UTC\)"
             ),
-            held(tmp_path, "second", advice="none", wait=0.3, waiting=told.append),
+            project_lock(tmp_path, "second", advice="none", wait=0.3, waiting=told.append),
         ):
             pytest.fail("two have it")
         assert len(told) == 1
         assert f"process {os.getpid()} on {os.uname().nodename}" in told[0]
-    with held(tmp_path, "third", advice="none", wait=0):
+    with project_lock(tmp_path, "third", advice="none", wait=0):
         pass
 
 
@@ -33,7 +33,7 @@ def test_the_holder_has_not_said_yet_who_it_is(tmp_path: Path) -> None:
         fcntl.flock(file, fcntl.LOCK_EX)
         with (
             pytest.raises(DeadlineError, match="is still held by another process after 0 s"),
-            held(tmp_path, "second", advice="none", wait=0),
+            project_lock(tmp_path, "second", advice="none", wait=0),
         ):
             pytest.fail("two have it")
 
@@ -47,7 +47,9 @@ def test_a_file_system_without_locks(
 
     monkeypatch.setattr(fcntl, "flock", fails)
     with (
-        pytest.raises(RequirementError, match=r"must have locks, but has none \(.*--project DIR"),
-        held(tmp_path, "first", advice="none"),
+        pytest.raises(
+            RequirementError, match=r"must support locks, but does not \(.*--project DIR"
+        ),
+        project_lock(tmp_path, "first", advice="none"),
     ):
         pytest.fail("there are none")

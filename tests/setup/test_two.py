@@ -28,7 +28,7 @@ def test_it_does_not_wait_for_ever(here: Here) -> None:
     assert waited["error"] == "DeadlineError"
     assert waited["code"] == 7
     assert "is still held by `pyreactant setup` (process" in waited["message"]
-    assert "after 0.3 s; wait for it, or end it, then run this again" in waited["message"]
+    assert "after 0.3 s; wait for it, or end it, then run it again" in waited["message"]
 
 
 def _started(here: Here, delay: float) -> subprocess.Popen[str]:

@@ -152,7 +152,7 @@ def test_found_from_a_copy_with_spaces(cluster: Cluster, tmp_path: Path) -> None
 def test_a_python_without_pyreactant(cluster: Cluster, tmp_path: Path) -> None:
     job, printed, _ = run(cluster, tmp_path, PYREACTANT_PYTHON="/usr/bin/false")
     assert (job.state, job.code) == ("FAILED", 3)
-    assert "/usr/bin/false has no pyreactant; run make matmul" in printed
+    assert "/usr/bin/false cannot import pyreactant; run make matmul" in printed
 
 
 def test_a_killed_process_is_named(cluster: Cluster, tmp_path: Path) -> None:

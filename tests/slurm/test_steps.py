@@ -103,7 +103,7 @@ def test_a_task_that_never_comes(cluster: Cluster, tmp_path: Path) -> None:
     assert done.returncode != 0
     report = json.loads((tmp_path / "run" / "report.json").read_text())
     assert (report["cause"], report["first_error"]["process"]) == ("rendezvous", 1)
-    assert "process 1 on n2 did not come to the roll-call within 3 s (1 of 2" in report["summary"]
+    assert "process 1 on n2 did not join the roll-call within 3 s (1 of 2" in report["summary"]
 
 
 def test_a_stopped_process(cluster: Cluster, tmp_path: Path) -> None:
@@ -183,7 +183,7 @@ def test_slurm_commands(cluster: Cluster, tmp_path: Path) -> None:
     assert "PENDING" in command("status", str(job))
     command("cancel", str(job))
     assert cluster.wait(job).state == "CANCELLED"
-    assert "Slurm knows no job 99999" in command("status", "99999", code=2)
+    assert "Slurm does not know job 99999" in command("status", "99999", code=2)
     assert "failed: sbatch: error:" in command("submit", "--constraint", "tpu", code=2)
 
 
@@ -191,4 +191,6 @@ def test_slurm_commands_where_there_is_none(cluster: Cluster, tmp_path: Path) ->
     argv = ["env", f"PATH={tmp_path}", *PYREACTANT, "slurm", "submit"]
     done = cluster.run(argv, env=environment(), cwd=tmp_path)
     assert done.returncode == 3
-    assert "sbatch is not on this machine; run this on a login node" in done.stderr
+    assert (
+        "sbatch is not installed on this machine; run this command on a login node" in done.stderr
+    )

@@ -39,7 +39,7 @@ def said(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """What the process that lowers answers; "asked" is what it was asked."""
     answer: dict[str, Any] = {"text": TEXT, "versions": VERSIONS}
 
-    def ask(module: str, environ: Any, question: Any, *rest: Any) -> dict[str, Any]:
+    def ask(module: str, environ: Any, question: Any, **rest: Any) -> dict[str, Any]:
         answer["asked"] = question
         return answer
 
@@ -249,7 +249,7 @@ def test_too_slow(fake_julia: Callable[[str], Path]) -> None:
 
 def test_killed(fake_julia: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch) -> None:
     folder = fake_julia(SLEEPS)
-    real = child._converse
+    real = child._exchange
 
     def converse(child: Any, *rest: Any) -> Any:
         def kill() -> None:
@@ -260,7 +260,7 @@ def test_killed(fake_julia: Callable[[str], Path], monkeypatch: pytest.MonkeyPat
         threading.Thread(target=kill, daemon=True).start()
         return real(child, *rest)
 
-    monkeypatch.setattr(child, "_converse", converse)
+    monkeypatch.setattr(child, "_exchange", converse)
     with pytest.raises(
         ChildLostError, match="the process that lowers with Reactant was killed by SIGKILL; somet"
     ):

@@ -10,7 +10,7 @@ import hypothesis.strategies as st
 import pytest
 
 from pyreactant.launch import RunOptions
-from pyreactant.launch._cause import EARLY, EXIT_CODES, Failure, judge
+from pyreactant.launch._cause import EARLY, EXIT_CODES, Failure, find_failure
 from pyreactant.launch._head import Head
 from pyreactant.launch._state import PHASES, ProcessState
 
@@ -66,7 +66,7 @@ def process(index: int, *events: Event, heard: float = 1000.0) -> ProcessState:
 
 
 def verdict(*states: ProcessState, now: float = 1000.0) -> Failure:
-    found = judge(states, now)
+    found = find_failure(states, now)
     assert found is not None
     return found
 
@@ -177,7 +177,7 @@ def runs(draw: st.DrawFn) -> tuple[list[ProcessState], list[tuple[float, int]], 
 @hypothesis.given(runs(), st.randoms())
 def test_the_earliest_primary_failure_wins(run: Any, random: Any) -> None:
     states, primaries, consequences = run
-    found = judge(states, 1000.0)
+    found = find_failure(states, 1000.0)
     if primaries:
         assert found is not None
         assert (found.at, found.process) == min(primaries)
@@ -189,7 +189,7 @@ def test_the_earliest_primary_failure_wins(run: Any, random: Any) -> None:
     else:
         assert found is None
     random.shuffle(states)
-    assert judge(states, 1000.0) == found
+    assert find_failure(states, 1000.0) == found
 
 
 STORY = [
@@ -226,7 +226,7 @@ def test_late_events_are_harmless() -> None:
     for event in (phase(2, "initializing"), lost(9), pulse(3, 1, True), phase(2.5, "nonsense")):
         state.apply({**event, "age": 0.0}, 1000.0)
     assert (state.phase, state.code, state.lost, state.collectives) == ("exited", 0, None, 3)
-    assert judge([state], 2000.0) is None
+    assert find_failure([state], 2000.0) is None
     assert state.ending() == "exit code 0"
 
 
@@ -238,7 +238,7 @@ def leaves(at: float, collectives: int = 3) -> list[Event]:
 def test_ending_while_another_waits_in_a_later_collective() -> None:
     waits = [phase(0.5, "initialized"), pulse(20.0, 4, True)]
     states = [process(0, *leaves(10.0)), process(1, *waits)]
-    assert judge(states, 20.0 + EARLY - 0.01) is None
+    assert find_failure(states, 20.0 + EARLY - 0.01) is None
     found = verdict(*states, now=20.0 + EARLY + 0.01)
     assert (found.cause, found.process, found.exit_code) == ("user", 0, 1)
     assert found.summary == (
@@ -260,7 +260,7 @@ def test_ending_while_another_waits_in_a_later_collective() -> None:
     ],
 )
 def test_ending_earlier_than_another_is_no_failure(events: list[Event]) -> None:
-    assert judge([process(0, *leaves(10.0)), process(1, *events)], 1000.0) is None
+    assert find_failure([process(0, *leaves(10.0)), process(1, *events)], 1000.0) is None
 
 
 def test_ending_before_initialize() -> None:
@@ -270,18 +270,18 @@ def test_ending_before_initialize() -> None:
     assert (found.cause, found.process) == ("user", 1)
     assert "ended with exit code 0 before initialize, while process 0 on host0 w" in found.summary
     computes = process(0, phase(9.0, "started"))
-    assert judge([computes, process(1, *ended)], 1000.0) is None
+    assert find_failure([computes, process(1, *ended)], 1000.0) is None
 
 
 def test_leaving_without_shutdown() -> None:
     """As os._exit(0) does: at once where another has failed of it, else a moment later."""
     left = process(0, phase(0.5, "initialized"), exited(10.0, 0))
     runs = process(1, phase(0.5, "initialized"))
-    assert judge([left, runs], 10.0 + EARLY - 0.01) is None
+    assert find_failure([left, runs], 10.0 + EARLY - 0.01) is None
     assert "without shutdown, while process 1" in verdict(left, runs, now=11.0).summary
     failed = process(1, error(10.1, "XlaRuntimeError", "UNAVAILABLE: Socket closed"))
     assert verdict(left, failed, now=10.2).process == 0
-    assert judge([left, process(1, *leaves(900.0))], 1000.0) is None
+    assert find_failure([left, process(1, *leaves(900.0))], 1000.0) is None
 
 
 def test_a_rendezvous_names_the_absent() -> None:
@@ -290,7 +290,7 @@ def test_a_rendezvous_names_the_absent() -> None:
     found = verdict(process(0, *waited), absent, process(2, *waited))
     assert (found.cause, found.exit_code, found.process) == ("rendezvous", 4, 1)
     assert found.summary == (
-        "process 1 on host1 never came to initialize (process 1 on host1 is in phase 'started'); "
+        "process 1 on host1 never reached initialize (process 1 on host1 is in phase 'started'); "
         "process 0 on host0 raised RendezvousError: found nothing"
     )
     assert verdict(process(0, *waited), process(1, *waited)).process == 0
@@ -352,16 +352,16 @@ def test_malformed_events_break_nothing(events: list[Event]) -> None:
         RunOptions(["-m", "x"]),
         [ProcessState(0), ProcessState(1)],
         orders.append,
-        lambda: None,
-        "run",
-        Path("/"),
-        0,
+        coordinator=lambda: None,
+        run="run",
+        folder=Path("/"),
+        restart=0,
     )
     for event in events:
-        head.hear(event)
-        report = head._report(judge(head.states, 1000.0))
+        head.apply(event)
+        report = head._report(find_failure(head.states, 1000.0))
         json.loads(json.dumps(report.to_dict()))
         assert report.to_text().startswith(report.cause)
         for order in head._stop.orders(head.states):
             json.dumps(order)
-        assert head._stop.asked_at is None or head._stop.summary
+        assert head._stop.requested_at is None or head._stop.summary

@@ -22,7 +22,7 @@ def differ(*values: dict[str, str]) -> Failure:
     assert found is not None
     assert (found.cause, found.exit_code, found.at) == ("environment", 3, 7.0)
     assert found.summary.endswith(
-        "; install the same on every machine and set the same, or pass "
+        "; install the same versions and set the same variables on every machine, or pass "
         "--allow-different-environments"
     )
     return found

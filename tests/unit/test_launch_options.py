@@ -36,12 +36,12 @@ def test_bad_values(values: dict[str, Any], words: str) -> None:
 @pytest.mark.parametrize(
     ("program", "words"),
     [
-        ("no.py", "there is no script 'no.py' in /"),
+        ("no.py", "the script 'no.py' does not exist in /"),
         ("folder", "'folder' is a folder without __main__.py, not a script"),
         ("", "'.' is a folder"),
         (
             "x" * 300,
-            r"there is no script 'x+'|the script 'x+' cannot be read \(File name too long\)",
+            r"the script 'x+' (does not exist in /|cannot be read \(File name too long\))",
         ),
     ],
 )
@@ -163,12 +163,12 @@ def test_the_launchers_share_of_gpus_stays(monkeypatch: pytest.MonkeyPatch) -> N
             4,
             3,
             {"devices_per_process": 2},
-            "3 processes of 2 GPUs each were asked for, but this "
+            "3 processes with 2 GPUs each were requested, but this "
             "machine has 4; use fewer, or --platform cpu",
         ),
-        (2, 3, {}, "3 processes of 1 GPUs each were asked for, but this machine has 2"),
+        (2, 3, {}, "3 processes with 1 GPUs each were requested, but this machine has 2"),
         (0, 2, {"platform": "gpu"}, "this machine has 0; use fewer, or --platform cpu"),
-        (0, 2, {"platform": "tpu"}, "one process drives all TPU chips .*: leave --processes away"),
+        (0, 2, {"platform": "tpu"}, "one process drives all TPU chips .*; omit --processes"),
     ],
 )
 def test_devices_that_are_not_there(

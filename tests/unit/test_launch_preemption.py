@@ -35,7 +35,7 @@ def test_the_agreed_step_is_one_that_nobody_has_begun(
     steps: tuple[int | None, ...], agreed: int
 ) -> None:
     stop = Stop(30)
-    stop.ask(signal.SIGTERM, None, 0.0)
+    stop.request(signal.SIGTERM, None, 0.0)
     orders = list(stop.orders(cooperating(*steps)))
     assert orders == [{"type": "preempt"}, {"type": "stop_at", "step": agreed}]
     assert not list(stop.orders(cooperating(*steps)))
@@ -43,7 +43,7 @@ def test_the_agreed_step_is_one_that_nobody_has_begun(
 
 def test_nothing_is_agreed_before_all_have_told() -> None:
     stop = Stop(30)
-    stop.ask(signal.SIGUSR1, 1, 0.0)
+    stop.request(signal.SIGUSR1, 1, 0.0)
     states = [*cooperating(5), ProcessState(1, cooperates=True)]
     assert list(stop.orders(states)) == [{"type": "preempt"}]
     assert not list(stop.orders(states))
@@ -54,19 +54,19 @@ def test_nothing_is_agreed_before_all_have_told() -> None:
 def test_several_signals_at_once_are_one() -> None:
     stop = Stop(30)
     for process in (None, 0, 1):
-        stop.ask(signal.SIGTERM, process, 0.5)
+        stop.request(signal.SIGTERM, process, 0.5)
     assert list(stop.orders([ProcessState(0)])) == [{"type": "signal", "number": signal.SIGTERM}]
     assert not stop.overdue(1.0)
     assert stop.overdue(31.0)
-    stop.ask(signal.SIGTERM, None, 2.0)
+    stop.request(signal.SIGTERM, None, 2.0)
     assert stop.overdue(2.0)
 
 
 def test_a_warning_has_no_deadline_of_its_own_until_sigterm_comes() -> None:
     stop = Stop(30)
-    stop.ask(signal.SIGUSR1, None, 0.0)
+    stop.request(signal.SIGUSR1, None, 0.0)
     assert not stop.ends_all
-    stop.ask(signal.SIGTERM, None, 60.0)
+    stop.request(signal.SIGTERM, None, 60.0)
     assert stop.ends_all
     assert not stop.overdue(80.0)
     assert stop.overdue(91.0)
@@ -74,7 +74,7 @@ def test_a_warning_has_no_deadline_of_its_own_until_sigterm_comes() -> None:
 
 def test_new_programs_hear_of_a_preemption_too() -> None:
     stop = Stop(30)
-    stop.ask(signal.SIGUSR1, None, 0.0)
+    stop.request(signal.SIGUSR1, None, 0.0)
     list(stop.orders(cooperating(5)))
     stop.restarted()
     assert not list(stop.orders([ProcessState(0)]))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pyreactant.launch import RunReport
-from pyreactant.launch._cause import judge
+from pyreactant.launch._cause import find_failure
 from pyreactant.launch._output import close_terminals
 from pyreactant.launch._report import first_error, process_row, utc
 from pyreactant.launch._state import ProcessState
@@ -31,7 +31,7 @@ def broken(count: int = 3, culprit: int = 1, host: str = "hosta") -> RunReport:
             )
         code = 1 if state.index == culprit else -15
         state.apply({"type": "exited", "code": code, "log_tail": "printed\n"}, 6.0)
-    failure = judge(states, 7.0)
+    failure = find_failure(states, 7.0)
     assert failure is not None
     return RunReport(
         failure.cause,
@@ -73,7 +73,7 @@ def test_the_text_without_a_traceback() -> None:
     text = replace(report, first_error=error, refused=["a connection from x: why"]).to_text()
     assert "last lines it printed of process 1:\n  | 59\n" in text  # 40 lines
     assert "  | 98\n\nPython stacks of process 1:\n  | Thread 1:\n  |   waits\n" in text
-    assert "\nturned away: a connection from x: why\n" in text
+    assert "\nrefused: a connection from x: why\n" in text
 
 
 def test_a_large_run_shows_what_broke_it_and_what_did_not_end_well() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..._errors import InvalidArgumentError, PyReactantError, RequirementError
-from ..._system.child import Doing, ask_child
+from ..._system.child import Activity, ask_child
 from ..._system.environment import TPU, import_path, without
 from ..._system.facts import package_version
 from ..._version import __version__
@@ -53,10 +53,13 @@ def compile_in_child(
         ChildLostError: It was killed, or ended itself.
         DeadlineError: It did not answer in time.
     """
-    doing = Doing(f"compiling for {accelerator_type}", "compiles", "libtpu")
-    environment = child_environment(accelerator_type)
     return ask_child(
-        "pyreactant.tpu._compiler.compile_child", environment, request, timeout, doing, known
+        "pyreactant.tpu._compiler.compile_child",
+        child_environment(accelerator_type),
+        request,
+        timeout=timeout,
+        activity=Activity(f"compiling for {accelerator_type}", "compiles", "libtpu"),
+        cached_answer=known,
     )
 
 

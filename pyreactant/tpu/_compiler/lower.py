@@ -7,7 +7,7 @@ from typing import NamedTuple
 from ... import _errors
 from ..._errors import PyReactantError, RequirementError
 from ..._julia.place import find_place
-from ..._system.child import Doing, ask_child
+from ..._system.child import Activity, ask_child
 from ..._system.environment import LAUNCHERS, TPU, import_path, without
 from .._request import Request
 
@@ -60,9 +60,14 @@ def lower(request: Request, timeout: float) -> Lowered:
     """
     found = request.topology
     question = {**request.to_dict(), "devices": found.devices}
-    doing = Doing(f"lowering {request.program.name!r} in Julia", "lowers with Reactant", "XLA")
     said = ask_child(
-        "pyreactant.tpu._compiler.lower_child", _environment(), question, timeout, doing
+        "pyreactant.tpu._compiler.lower_child",
+        _environment(),
+        question,
+        timeout=timeout,
+        activity=Activity(
+            f"lowering {request.program.name!r} in Julia", "lowers with Reactant", "XLA"
+        ),
     )
     if "failed" in said:
         raise getattr(_errors, said["failed"], PyReactantError)(said["message"])
