@@ -1,7 +1,7 @@
 #!/bin/bash
-# A TPU VM's startup script: delete the queued resource when its time is over, whatever became of
-# the machine that made it. pyreactant puts RESOURCE and LIFETIME (seconds) before these lines.
-# Time counts from the VM's first boot, by its own clock, so that no other clock matters.
+# Startup script of a TPU VM: delete the queued resource when its lifetime is over, even if the
+# machine that created it is gone. pyreactant sets RESOURCE and LIFETIME (seconds) above this line.
+# Time counts from the VM's first boot by the VM's clock, so that other clocks do not matter.
 set -u
 : "${RESOURCE:?}" "${LIFETIME:?}"
 metadata=${PYREACTANT_METADATA:-http://metadata.google.internal}
@@ -19,7 +19,7 @@ expire() {
     token=$(curl -sf -H 'Metadata-Flavor: Google' \
       "$metadata/computeMetadata/v1/instance/service-accounts/default/token" |
       sed -n 's/.*"access_token" *: *"\([^"]*\)".*/\1/p')
-    # The token goes through standard input, since command lines are for all to see.
+    # The token goes through standard input, because every user can read command lines.
     printf 'header = "Authorization: Bearer %s"\n' "$token" |
       curl -s -K - -X DELETE "$api/v2/$RESOURCE?force=true" >/dev/null
     sleep "${PYREACTANT_EXPIRE_PAUSE:-60}"

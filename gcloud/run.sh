@@ -1,13 +1,13 @@
 #!/bin/bash
-# The sharded matmul on both runtimes, on TPU slices that exist only for as long as it takes.
+# Create TPU slices, run the sharded matmul on both runtimes, and delete the slices.
 #
 #   gcloud/run.sh gcloud/single-slice.env [options]      after editing the file
 #   QR_ID=... PROJECT=... ZONE=... ACCELERATOR_TYPE=v6e-16 gcloud/run.sh [options]
-#   gcloud/run.sh gcloud/single-slice.env -- train.py --steps 9      a program of yours
+#   gcloud/run.sh gcloud/single-slice.env -- train.py --steps 9      your own program
 #
-# From the environment, or from a file of exports: QR_ID, PROJECT, ZONE, ACCELERATOR_TYPE,
-# RUNTIME_VERSION, SLICE_COUNT. Options are those of `pyreactant tpu run`, which does all the work:
-# --dry-run prints the plan, --keep is the only way to keep the slices, --help lists them all.
+# The environment, or a file of exports, sets QR_ID, PROJECT, ZONE, ACCELERATOR_TYPE,
+# RUNTIME_VERSION and SLICE_COUNT. The options are those of `pyreactant tpu run`: --dry-run prints
+# the plan, --keep is the only way to keep the slices, --help lists every option.
 set -euo pipefail
 
 here=$(dirname "$(realpath "$0")")

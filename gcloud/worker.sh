@@ -1,14 +1,13 @@
 #!/bin/bash
-# What happens on one TPU VM; `pyreactant tpu run` copies this file there and calls it:
+# Steps of a job on one TPU VM; `pyreactant tpu run` copies this file there and calls it:
 #
-#   worker.sh FOLDER unpack                       put the archive on standard input into FOLDER
-#   worker.sh FOLDER install BACKENDS [PYTHON]    Python, JAX and libtpu; Julia and Reactant
+#   worker.sh FOLDER install BACKENDS [PYTHON]    install Python, JAX and libtpu; Julia and Reactant
 #   worker.sh FOLDER run BACKEND PLATFORM DEVICES STALL INDEX COUNT ADDRESS PROGRAM...
-#                                                 the run's secret is the first line of input
-#   worker.sh FOLDER results                      an archive of logs and results on the output
+#                                                 read the run's secret from the first line of input
+#   worker.sh FOLDER results                      write an archive of logs and results to the output
 #
-# Each ends with a line "pyreactant-worker-done STATUS" (on standard error for results): a
-# connection that ends without it has done nothing that counts.
+# Each prints a last line "pyreactant-worker-done STATUS" (results: on standard error). A connection
+# that ends without that line counts as a failure.
 set -uo pipefail
 
 folder=$(realpath -m "${1:?}") action=${2:?}
@@ -19,18 +18,15 @@ julia_version=1.12.1
 julia_sha256=7d2add9ee74ee2f12b5c268bc194794cc52ea440f8687fbab29db6afefbf69b7
 python_version=3.12
 
-# gRPC would ask a web proxy for the coordinator; Google's images preload what Julia cannot bear.
-quiet() {
+# Without this, gRPC looks for the coordinator behind a web proxy, and Julia crashes because of the
+# allocator that Google's images preload.
+clean_environment() {
   unset http_proxy https_proxy all_proxy no_proxy HTTP_PROXY HTTPS_PROXY ALL_PROXY NO_PROXY
   export LD_PRELOAD='' OPENBLAS_NUM_THREADS=${OPENBLAS_NUM_THREADS:-1}
 }
 
 python_of() {
   if [[ -s $folder/python ]]; then cat "$folder/python"; else echo "$folder/venv/bin/python"; fi
-}
-
-unpack() {
-  mkdir -p "$folder" && tar -xzf - -C "$folder"
 }
 
 install() {
@@ -56,7 +52,7 @@ install_julia() {
   local archive=$folder/julia.tar.gz
   curl -fsSL --retry 5 -o "$archive" "https://julialang-s3.julialang.org/bin/linux/x64/${julia_version%.*}/julia-$julia_version-linux-x86_64.tar.gz" || return
   if ! echo "$julia_sha256  $archive" | sha256sum --check --status; then
-    echo "the archive of Julia $julia_version has not the checksum it should have" >&2
+    echo "the archive of Julia $julia_version has the wrong checksum; run the job again" >&2
     return 3
   fi
   mkdir -p "$folder/julia" && tar -xzf "$archive" -C "$folder/julia" --strip-components=1 &&
@@ -67,7 +63,7 @@ run() {
   local backend=$1 platform=$2 devices=$3 stall=$4 index=$5 count=$6 address=$7 secret status
   shift 7
   IFS= read -r secret
-  quiet
+  clean_environment
   cd "$folder/code" || return
   mkdir -p "$folder/runs" "$folder/results"
   export PYREACTANT_SECRET=$secret PYREACTANT_BACKEND=$backend PYTHONPATH=$folder/code
@@ -78,7 +74,7 @@ run() {
   if [[ $devices != 0 ]]; then options+=(--devices-per-process "$devices"); fi
   "$(python_of)" -m pyreactant run "${options[@]}" -- "$@" </dev/null &
   local child=$!
-  # Our input closes when the machine that started us goes: then the program has to go, too.
+  # Standard input closes when the launcher is gone; then the program must end, too.
   {
     while IFS= read -r _; do :; done
     kill -TERM "$child" 2>/dev/null
@@ -101,14 +97,13 @@ results() {
 }
 
 case $action in
-  unpack) unpack ;;
   install) install "$@" ;;
   run) run "$@" ;;
   results) results ;;
-  *) echo "worker.sh knows unpack, install, run and results, got $action" >&2 && exit 2 ;;
+  *) echo "the action must be install, run or results, got $action" >&2 && exit 2 ;;
 esac
 status=$?
-# ssh takes 255 for its own failure, and gcloud would run the command ten times.
+# 255 means a failure of ssh itself, after which gcloud would run the command up to ten times.
 if ((status == 255)); then status=254; fi
 if [[ $action == results ]]; then exec >&2; fi
 echo "pyreactant-worker-done $status"

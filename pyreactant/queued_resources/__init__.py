@@ -1,4 +1,4 @@
-"""Cloud TPU queued resources: made, waited for, used and always deleted."""
+"""Cloud TPU queued resources: create, wait for, use and always delete them."""
 
 from .._lazy import attach
 

@@ -1,7 +1,7 @@
-"""The TPU API through Google's client, with our errors, deadlines and retries.
+"""The TPU API through Google's client, with this package's errors, deadlines and retries.
 
-Google's client has neither a timeout nor a retry of its own. Answers that say "later" (429, 503,
-504, a broken connection) are asked again with growing pauses, and all others at once raised.
+Google's client has no default timeout and no default retry. Transient errors (429, 500, 503, 504,
+a broken connection) are retried with growing pauses; every other error is raised at once.
 """
 
 import os
@@ -28,7 +28,7 @@ from ._resource import (
     from_api,
 )
 
-_LATER = (
+_TRANSIENT = (
     exceptions.TooManyRequests,
     exceptions.ServiceUnavailable,
     exceptions.GatewayTimeout,
@@ -37,19 +37,22 @@ _LATER = (
     requests.ConnectionError,
     requests.Timeout,
 )
-_MISSING = exceptions.NotFound
-_CALL = 30.0  # seconds for one call
-_CLOUD = "cloud-platform"
-Found = TypeVar("Found")
+_CALL_TIMEOUT = 30.0  # seconds
+_SCOPE = "https://www.googleapis.com/auth/cloud-platform"
+Answer = TypeVar("Answer")
 
 
 class Client:
-    """Calls about queued resources; each may take `patience` seconds in all.
+    """Calls of the API for queued resources.
 
-    The variables that gcloud has for tests are obeyed, so that both see one service:
-    ``CLOUDSDK_API_ENDPOINT_OVERRIDES_TPU`` and ``CLOUDSDK_AUTH_DISABLE_CREDENTIALS``.
+    Args:
+        transport: "rest" or "grpc".
+        patience: Seconds for which a call is retried.
+        environ: Two variables of gcloud apply here too, so that both use the same service:
+            ``CLOUDSDK_API_ENDPOINT_OVERRIDES_TPU`` and ``CLOUDSDK_AUTH_DISABLE_CREDENTIALS``.
 
     Raises:
+        InvalidArgumentError: The transport is unknown.
         RequirementError: There are no credentials.
     """
 
@@ -61,13 +64,13 @@ class Client:
         environ: Mapping[str, str] = os.environ,
     ) -> None:
         if transport not in ("rest", "grpc"):
-            raise InvalidArgumentError(f"the transport is 'rest' or 'grpc', got {transport!r}")
+            raise InvalidArgumentError(f"transport must be 'rest' or 'grpc', got {transport!r}")
         self.patience = patience
         endpoint = environ.get("CLOUDSDK_API_ENDPOINT_OVERRIDES_TPU", "").rstrip("/")
         anonymous = environ.get("CLOUDSDK_AUTH_DISABLE_CREDENTIALS", "").lower() in ("true", "1")
         try:
-            if transport == "grpc" and endpoint.startswith("http://"):  # without encryption
-                self._client = tpu_v2.TpuClient(transport=_insecure(endpoint))
+            if transport == "grpc" and endpoint.startswith("http://"):
+                self._client = tpu_v2.TpuClient(transport=_unencrypted(endpoint))
             else:
                 self._client = tpu_v2.TpuClient(
                     transport=transport,
@@ -78,53 +81,54 @@ class Client:
             raise _no_credentials(error) from error
 
     def get(self, path: str) -> Resource | None:
-        """A queued resource; None where there is none of this name."""
+        """The queued resource with this full name; None if it does not exist."""
         try:
-            asked = {"name": path}
-            return from_api(self._ask(self._client.get_queued_resource, asked, _MISSING))
-        except _MISSING:
+            name = {"name": path}
+            found = self._call(self._client.get_queued_resource, name, exceptions.NotFound)
+        except exceptions.NotFound:
             return None
+        return from_api(found)
 
     def resources(self, parent: str) -> list[Resource]:
         """All queued resources of a project and zone."""
-        found = self._ask(self._client.list_queued_resources, {"parent": parent})
+        found = self._call(self._client.list_queued_resources, {"parent": parent})
         return [from_api(resource) for resource in found]
 
     def create(self, request: Request, run: str, startup_script: str) -> Any:
-        """Ask for a queued resource that carries this run's label.
+        """Request a queued resource that carries this run's label.
 
-        Safe to be asked again: where an answer was lost and the name is taken, the label says
-        whether the resource is this run's own.
+        A retry is safe: if the answer to the first call was lost, the name is taken, and the
+        label shows whether this run took it.
 
         Returns:
-            The long-running operation, or None where the resource was there already.
+            The long-running operation; None if this run's resource already exists.
 
         Raises:
-            NotOursError: The name is somebody else's, who keeps it.
+            NotOursError: Another resource has the name; it is left unchanged.
         """
-        asked = tpu_v2.CreateQueuedResourceRequest(
+        body = tpu_v2.CreateQueuedResourceRequest(
             parent=request.parent,
             queued_resource_id=request.name,
             queued_resource=_body(request, run, startup_script),
         )
         try:
-            return self._ask(self._client.create_queued_resource, asked, exceptions.Conflict)
+            return self._call(self._client.create_queued_resource, body, exceptions.Conflict)
         except exceptions.Conflict as error:
-            there = self._taken(request.path)
-            if there is not None and there.run == run:
+            existing = self._existing(request.path)
+            if existing is not None and existing.run == run:
                 return None
             owner = (
-                "a resource of somebody else"
-                if there is None or there.run is None
-                else (f"another run of pyreactant ({there.run})")
+                "a resource that pyreactant did not create"
+                if existing is None or existing.run is None
+                else f"another run of pyreactant ({existing.run})"
             )
             raise NotOursError(
                 f"the name {request.name!r} is taken in {request.zone} by {owner}, which is left "
-                f"alone; choose another QR_ID ({_text(error)})"
+                f"unchanged; choose another QR_ID ({_text(error)})"
             ) from error
 
-    def _taken(self, path: str) -> Resource | None:
-        """What has a name that is taken; it may not be seen at once."""
+    def _existing(self, path: str) -> Resource | None:
+        """The resource that has a name; the API may show it only after some seconds."""
         for pause in (0.0, 0.2, 0.5, 1.0, 2.0):
             time.sleep(pause)
             found = self.get(path)
@@ -133,72 +137,72 @@ class Client:
         return None
 
     def delete(self, path: str) -> bool:
-        """Ask for deletion with all nodes; whether there was anything to delete."""
-        asked = tpu_v2.DeleteQueuedResourceRequest(name=path, force=True)
+        """Request the deletion of a resource and its nodes; False if it does not exist."""
+        body = tpu_v2.DeleteQueuedResourceRequest(name=path, force=True)
         try:
-            self._ask(self._client.delete_queued_resource, asked, _MISSING)
-        except _MISSING:
+            self._call(self._client.delete_queued_resource, body, exceptions.NotFound)
+        except exceptions.NotFound:
             return False
         return True
 
     def operation_error(self, operation: Any) -> str | None:
-        """What an operation failed with, as far as it is known now."""
+        """The error of a failed operation; None if it has not failed so far."""
         if operation is None or not operation.done():
             return None
         error = operation.operation.error
         return f"{error.message} (code {error.code})" if error.code else None
 
     def workers(self, request: Request) -> list[Worker]:
-        """The VMs of all nodes, by slice and index; fewer where a node is gone."""
+        """The VMs of all READY nodes, ordered by slice and index."""
         found = []
         for short in request.nodes:
             try:
                 name = {"name": f"{request.parent}/nodes/{short}"}
-                node = self._ask(self._client.get_node, name, _MISSING)
-            except _MISSING:
+                node = self._call(self._client.get_node, name, exceptions.NotFound)
+            except exceptions.NotFound:
                 continue
             if node.state.name != "READY":
                 continue
             for index, endpoint in enumerate(node.network_endpoints):
                 found.append(
                     Worker(
-                        short,
-                        index,
-                        endpoint.ip_address,
-                        endpoint.access_config.external_ip,
-                        str(node.id),
+                        node=short,
+                        index=index,
+                        internal=endpoint.ip_address,
+                        external=endpoint.access_config.external_ip,
+                        node_id=str(node.id),
                     )
                 )
         return found
 
-    def _ask(
-        self, call: Callable[..., Found], request: Any, known: type[Exception] | None = None
-    ) -> Found:
-        """A call's answer; an error of the `known` kind is raised as it is."""
-        again = retry.Retry(
-            predicate=retry.if_exception_type(*_LATER),
+    def _call(
+        self, method: Callable[..., Answer], request: Any, expected: type[Exception] | None = None
+    ) -> Answer:
+        """The answer to a request; an error of the `expected` type is raised unchanged."""
+        retries = retry.Retry(
+            predicate=retry.if_exception_type(*_TRANSIENT),
             initial=0.5,
             maximum=20.0,
             multiplier=2.0,
             timeout=self.patience,
         )
         try:
-            return call(request=request, retry=again, timeout=_CALL)
+            return method(request=request, retry=retries, timeout=_CALL_TIMEOUT)
         except exceptions.RetryError as error:
             cause = error.cause or error
             busy = isinstance(cause, exceptions.TooManyRequests)
-            raise (_refused(cause) if busy else _unreachable(cause)) from error
+            raise (_refusal(cause) if busy else _unreachable(cause)) from error
         except (DefaultCredentialsError, RefreshError, exceptions.Unauthorized) as error:
             raise _no_credentials(error) from error
         except exceptions.GoogleAPICallError as error:
-            if known is not None and isinstance(error, known):
+            if expected is not None and isinstance(error, expected):
                 raise
-            raise _refused(error) from error
-        except OSError as error:  # the requests library's errors are such
+            raise _refusal(error) from error
+        except OSError as error:  # such as every error of the requests library
             raise _unreachable(error) from error
 
 
-def _insecure(endpoint: str) -> Any:
+def _unencrypted(endpoint: str) -> Any:
     import grpc
     from google.cloud.tpu_v2.services.tpu.transports import TpuGrpcTransport
 
@@ -217,8 +221,8 @@ def _body(request: Request, run: str, startup_script: str) -> Any:
         network_config=network,
         labels={RUN_LABEL: run, LIFETIME_LABEL: str(int(request.lifetime))},
         metadata={"startup-script": startup_script},
-        # The VM deletes its own queued resource when its time is over.
-        service_account=tpu_v2.ServiceAccount(scope=[f"https://www.googleapis.com/auth/{_CLOUD}"]),
+        # The VM needs it to delete its own queued resource when the lifetime is over.
+        service_account=tpu_v2.ServiceAccount(scope=[_SCOPE]),
     )
     spec = tpu_v2.QueuedResource.Tpu.NodeSpec(parent=request.parent, node=node)
     if request.slice_count == 1:
@@ -244,24 +248,24 @@ def _text(error: BaseException) -> str:
     return str(message).partition("enum-encoding%3Dint: ")[2] or str(message)
 
 
-def _refused(error: Any) -> Exception:
+def _refusal(error: Any) -> Exception:
     code = getattr(error.code, "value", error.code)
     advice = {
-        403: "; ask the project's owner for the role roles/tpu.admin, and enable the API: "
+        403: "; ask the project's owner for the role roles/tpu.admin and enable the API: "
         "gcloud services enable tpu.googleapis.com",
         404: "; check PROJECT and ZONE: gcloud compute tpus locations list",
-        429: "; ask for quota, or for fewer or other chips, or try again later",
+        429: "; request more quota, use fewer or other chips, or try again later",
     }.get(int(code), "")
-    return CloudError(f"Cloud TPU says no: {_text(error)}{advice}")
+    return CloudError(f"Cloud TPU refused the request: {_text(error)}{advice}")
 
 
 def _unreachable(error: BaseException) -> Exception:
-    return CloudError(f"Cloud TPU could not be reached, or is busy: {_text(error)}", later=True)
+    return CloudError(f"Cloud TPU is unreachable or busy: {_text(error)}", later=True)
 
 
 def _no_credentials(error: BaseException) -> Exception:
     first = str(error).splitlines()[0] if str(error) else type(error).__name__
     return RequirementError(
-        f"there are no usable Google credentials here ({first}); run: "
+        f"no usable Google credentials were found ({first}); run: "
         "gcloud auth application-default login"
     )

@@ -1,4 +1,4 @@
-"""Delete what launchers have left behind that were killed."""
+"""Delete queued resources that killed launchers left behind."""
 
 import time
 from collections.abc import Callable, Iterable
@@ -6,19 +6,25 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ._journal import Entry, Journal
-from ._lifecycle import CLOCKS, end_of_life
+from ._lifecycle import CLOCK_TOLERANCE, delete_and_wait
 from ._resource import CloudError, NotOursError, Resource
 
 if TYPE_CHECKING:
     from ._client import Client
 
-_MARGIN = 10 * CLOCKS  # seconds by which the clocks of launchers, of Google and of gc may differ
-_IN_FLIGHT = 120.0  # seconds for which a request that was sent may still be carried out
+_MARGIN = 10 * CLOCK_TOLERANCE  # seconds by which clocks of launchers, Google and gc may differ
+_IN_FLIGHT = 120.0  # seconds after which a request that was sent can no longer create a resource
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What gc did about a resource: "deleted", "left", "gone" or "failed", and why."""
+    """What gc did about one resource.
+
+    Attributes:
+        name: Full name of the resource, or path of a damaged journal entry.
+        action: "deleted", "left", "gone" or "failed".
+        text: The reason.
+    """
 
     name: str
     action: str
@@ -36,124 +42,110 @@ def collect(
     unseen: float = 10.0,
     timeout: float = 900.0,
 ) -> list[Finding]:
-    """Delete resources of pyreactant whose launcher is dead, or whose lifetime is over.
+    """Delete pyreactant's resources whose launcher is dead or whose lifetime is over.
 
     Args:
-        client: The API.
-        journal: What this machine has asked for.
-        tell: Says a sentence to the user.
-        parents: Projects and zones ("projects/P/locations/Z") in which to look for resources
-            of other machines whose lifetime is over, too.
-        dry_run: Say what would be deleted, and delete nothing.
-        pause: Seconds between two looks.
-        unseen: Seconds to look for a resource that may just be coming into being.
-        timeout: Seconds for the deletion of one.
+        client: Client of the API.
+        journal: Journal of this machine's resources.
+        tell: Prints a message for the user.
+        parents: Projects and zones ("projects/P/locations/Z") in which resources of other
+            machines are deleted too, once their lifetime is over.
+        dry_run: Whether to report only, and delete nothing.
+        pause: Seconds between two polls.
+        unseen: Seconds within which a resource that was just requested may still appear.
+        timeout: Seconds for the deletion of one resource.
     """
+    collector = _Collector(client, tell, dry_run, pause=pause, unseen=unseen, timeout=timeout)
     findings = []
-    for found in journal.entries():
-        if isinstance(found, Entry):
-            finding = _of_journal(client, journal, found, tell, dry_run, pause, unseen, timeout)
+    for noted in journal.entries():
+        if isinstance(noted, Entry):
+            findings.append(collector.recorded(noted, journal))
         else:
-            finding = Finding(found.name, "left", f"{found} is damaged; look at it and remove it")
-        findings.append(finding)
-    known = {f.name for f in findings}
+            reason = f"{noted} is damaged; inspect it and remove it"
+            findings.append(Finding(noted.name, "left", reason))
+    known = {finding.name for finding in findings}
     for parent in parents:
         findings += [
-            _of_label(client, resource, tell, dry_run, pause, timeout)
+            collector.labelled(resource, resource.run)
             for resource in client.resources(parent)
             if resource.run is not None and resource.path not in known
         ]
     return findings
 
 
-def _of_journal(
-    client: "Client",
-    journal: Journal,
-    found: Entry,
-    tell: Callable[[str], None],
-    dry_run: bool,
-    pause: float,
-    unseen: float,
-    timeout: float,
-) -> Finding:
-    launcher = found.launcher()
-    over = time.time() > found.asked + found.lifetime + _MARGIN
-    if not over and found.kept:
-        return Finding(found.path, "left", "its user asked to keep it")
-    if not over and launcher != "dead":
-        where = f"process {found.pid} on {found.host}"
-        return Finding(found.path, "left", f"its launcher ({where}) is {launcher}")
-    why = "its lifetime is over" if over else "its launcher is dead"
-    if dry_run:
-        return Finding(found.path, "left", f"{why}; it would be deleted")
-    fresh = time.time() - found.asked < _IN_FLIGHT
-    try:
-        there = client.get(found.path) is not None
-        end_of_life(
-            client,
-            found.path,
-            found.run,
-            tell,
-            first=fresh,
+@dataclass(frozen=True, slots=True)
+class _Collector:
+    client: "Client"
+    tell: Callable[[str], None]
+    dry_run: bool
+    pause: float
+    unseen: float
+    timeout: float
+
+    def recorded(self, noted: Entry, journal: Journal) -> Finding:
+        """Handle a resource that this machine requested."""
+        age = time.time() - noted.asked
+        over = age > noted.lifetime + _MARGIN
+        launcher = noted.launcher()
+        if not over and noted.kept:
+            return Finding(noted.path, "left", "its user asked to keep it")
+        if not over and launcher != "dead":
+            process = f"process {noted.pid} on {noted.host}"
+            return Finding(noted.path, "left", f"its launcher ({process}) is {launcher}")
+        reason = "its lifetime is over" if over else "its launcher is dead"
+        if self.dry_run:
+            return Finding(noted.path, "left", f"{reason}; it would be deleted")
+        try:
+            exists = self.client.get(noted.path) is not None
+            self._delete(noted.path, noted.run, self.unseen if age < _IN_FLIGHT else 0.0)
+        except CloudError as error:
+            return Finding(noted.path, "failed", str(error))
+        journal.forget(noted.run)
+        return Finding(noted.path, "deleted" if exists else "gone", reason)
+
+    def labelled(self, resource: Resource, run: str) -> Finding:
+        """Handle a resource that another machine requested."""
+        path, created, lifetime = resource.path, resource.created, resource.lifetime
+        age = None if created is None else time.time() - created.timestamp()
+        if age is None or lifetime is None or age < lifetime + _MARGIN:
+            return Finding(path, "left", "another machine created it; its lifetime is not over")
+        if self.dry_run:
+            return Finding(path, "left", "its lifetime is over; it would be deleted")
+        try:
+            self._delete(path, run, 0.0)
+        except CloudError as error:
+            return Finding(path, "failed", str(error))
+        return Finding(path, "deleted", "its lifetime is over")
+
+    def _delete(self, path: str, run: str, unseen: float) -> None:
+        delete_and_wait(
+            self.client,
+            path,
+            run,
+            tell=self.tell,
             unseen=unseen,
-            timeout=timeout,
-            pause=pause,
+            timeout=self.timeout,
+            pause=self.pause,
         )
-    except CloudError as error:
-        return Finding(found.path, "failed", str(error))
-    journal.forget(found.run)
-    return Finding(found.path, "deleted" if there else "gone", why)
-
-
-def _of_label(
-    client: "Client",
-    found: Resource,
-    tell: Callable[[str], None],
-    dry_run: bool,
-    pause: float,
-    timeout: float,
-) -> Finding:
-    assert found.run is not None
-    age = None if found.created is None else time.time() - found.created.timestamp()
-    if age is None or found.lifetime is None or age < found.lifetime + _MARGIN:
-        return Finding(found.path, "left", "another machine made it, and its lifetime is not over")
-    if dry_run:
-        return Finding(found.path, "left", "its lifetime is over; it would be deleted")
-    try:
-        end_of_life(
-            client,
-            found.path,
-            found.run,
-            tell,
-            first=False,
-            unseen=0.0,
-            timeout=timeout,
-            pause=pause,
-        )
-    except CloudError as error:
-        return Finding(found.path, "failed", str(error))
-    return Finding(found.path, "deleted", "its lifetime is over")
 
 
 def delete_ours(
-    client: "Client", journal: Journal, path: str, tell: Callable[[str], None], timeout: float
+    client: "Client", journal: Journal, path: str, *, tell: Callable[[str], None], timeout: float
 ) -> None:
-    """Delete one resource, provided that pyreactant made it.
+    """Delete one resource that pyreactant created.
 
     Raises:
-        NotOursError: Somebody else made it.
-        CloudError: It is not gone in time.
+        NotOursError: pyreactant did not create it.
+        CloudError: It still exists after `timeout` seconds.
     """
     found = client.get(path)
     name = path.rpartition("/")[2]
-    if found is not None and found.run is None:
-        raise NotOursError(f"{name} was not made by pyreactant, and is left alone")
     if found is None:
-        tell(f"there is no {name}")
+        tell(f"there is no queued resource {name}")
+    elif found.run is None:
+        raise NotOursError(f"{name} was not created by pyreactant and is not deleted")
     else:
-        end_of_life(
-            client, path, str(found.run), tell, first=False, unseen=0.0, timeout=timeout, pause=1.0
-        )
+        delete_and_wait(client, path, found.run, tell=tell, timeout=timeout, pause=1.0)
     for noted in journal.entries():
         if isinstance(noted, Entry) and noted.path == path and noted.launcher() != "alive":
             journal.forget(noted.run)

@@ -1,6 +1,6 @@
-"""What this machine has asked for: written before it is asked, forgotten once it is deleted.
+"""Journal of this machine's queued resources, so that `gc` finds those of killed launchers.
 
-So that a launcher that was killed leaves a trace which `gc` finds.
+An entry is written before the resource is requested, and removed once it is deleted.
 """
 
 import contextlib
@@ -19,18 +19,18 @@ _SCHEMA = 1
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A queued resource that was asked for, and the process that answers for it.
+    """A requested queued resource and the process that is responsible for it.
 
     Attributes:
-        path: Its full name.
-        run: The run's label on it.
-        host: Where the launcher runs.
-        pid: The launcher.
-        started: When that process started, in clock ticks since boot, as Linux counts; with
-            the pid it names one process for ever.
-        asked: When, in seconds since 1970.
-        lifetime: Seconds after which it may be deleted in any case.
-        kept: Whether its user asked to keep it.
+        path: Full name of the resource.
+        run: Label of the run on the resource.
+        host: Name of the launcher's machine.
+        pid: Process id of the launcher.
+        started: Start time of that process in clock ticks since boot, which tells it from a
+            later process with the same pid.
+        asked: Time of the request, in seconds since the epoch.
+        lifetime: Seconds after which the resource may be deleted, kept or not.
+        kept: Whether the user asked to keep the resource.
     """
 
     path: str
@@ -43,16 +43,25 @@ class Entry:
     kept: bool = False
 
     def launcher(self) -> str:
-        """Whether it is "alive" or "dead"; "unknown" where it ran on another machine."""
+        """State of the launcher: "alive", "dead", or "unknown" if it ran on another machine."""
         if self.host != socket.gethostname():
             return "unknown"
         return "alive" if self.started and _started(self.pid) == self.started else "dead"
 
 
-def entry(path: str, run: str, asked: float, lifetime: float, kept: bool) -> Entry:
-    """The entry of a resource that this process answers for."""
+def entry(path: str, run: str, *, asked: float, lifetime: float, kept: bool) -> Entry:
+    """The entry of a resource for which this process is responsible."""
     pid = os.getpid()
-    return Entry(path, run, socket.gethostname(), pid, _started(pid), asked, lifetime, kept)
+    return Entry(
+        path=path,
+        run=run,
+        host=socket.gethostname(),
+        pid=pid,
+        started=_started(pid),
+        asked=asked,
+        lifetime=lifetime,
+        kept=kept,
+    )
 
 
 class Journal:
@@ -67,10 +76,10 @@ class Journal:
         self.folder = Path(state).expanduser() / "pyreactant" / "queued-resources"
 
     def write(self, made: Entry) -> None:
-        """Put an entry on the disk, whole, before anything is asked for.
+        """Write an entry to disk; call this before requesting the resource.
 
         Raises:
-            FileError: It cannot be written; then nothing may be asked for.
+            FileError: The entry cannot be written; then the resource must not be requested.
         """
         text = json.dumps({"schema": _SCHEMA, **asdict(made)}, indent=1)
         try:
@@ -79,17 +88,17 @@ class Journal:
                 partial.write_text(text, encoding="utf-8")
         except OSError as error:
             raise FileError(
-                f"{self.folder} cannot be written ({error.strerror}), where pyreactant notes what "
-                "it must delete; set XDG_STATE_HOME to a folder that can"
+                f"the journal folder {self.folder} cannot be written ({error.strerror}); set "
+                "XDG_STATE_HOME to a writable folder"
             ) from None
 
     def forget(self, run: str) -> None:
-        """Remove an entry whose resource is gone."""
+        """Remove the entry of a deleted resource."""
         with contextlib.suppress(FileNotFoundError):
             self._file(run).unlink()
 
     def entries(self) -> Iterator[Entry | Path]:
-        """All entries; the path of a file that is none."""
+        """All entries; the path of each file that is damaged."""
         for file in sorted(self.folder.glob("*.json")):
             try:
                 data = json.loads(file.read_text(encoding="utf-8"))
@@ -97,7 +106,7 @@ class Journal:
                     raise ValueError
                 yield Entry(**data)
             except FileNotFoundError:
-                continue  # its run has just ended
+                continue  # the run removed it since glob listed it
             except (OSError, ValueError, TypeError, KeyError, AttributeError):
                 yield file
 
@@ -106,10 +115,10 @@ class Journal:
 
 
 def _started(pid: int) -> str:
-    """Field 22 of /proc/PID/stat (proc(5)); "" where there is no such process, or no /proc."""
+    """Field 22 of /proc/PID/stat (proc(5)); "" if the process or /proc does not exist."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
     except OSError:
         return ""
-    fields = text.rpartition(")")[2].split()  # the name, in parentheses, may hold anything
+    fields = text.rpartition(")")[2].split()  # skip the name, which may contain spaces
     return "" if fields[0] in ("Z", "X") else fields[19]

@@ -1,4 +1,4 @@
-"""The life of a queued resource: asked for, waited for, deleted whatever happens."""
+"""Life cycle of a queued resource: request it, wait for it, and always delete it."""
 
 import shlex
 import time
@@ -12,50 +12,49 @@ from ._journal import Journal, entry
 from ._request import Request
 from ._resource import PREEMPTED, READY, WAITING, CloudError, PreemptedError, Resource, Worker
 
+if TYPE_CHECKING:
+    from ._client import Client
+
+CLOCK_TOLERANCE = 60.0
+"""Difference of two clocks, in seconds, above which a warning appears; `gc` allows ten times it."""
+
 
 def scripts_folder() -> Path:
-    """The folder with run.sh: of the checkout, or within the installed package.
+    """The folder "gcloud" of the checkout, or its copy in the installed package.
 
     Raises:
-        FileError: It is in neither.
+        FileError: Neither exists.
     """
     package = Path(__file__).resolve().parent.parent
     for folder in (package.parent / "gcloud", package / "_gcloud"):
         if (folder / "expire.sh").exists():
             return folder
-    raise FileError(f"gcloud/expire.sh is neither beside nor in {package}; install it again")
+    raise FileError(f"gcloud/expire.sh is neither beside {package} nor in it; reinstall pyreactant")
 
 
 def startup_script(request: Request) -> str:
-    """expire.sh with this request's values before it; metadata of every node."""
+    """expire.sh with this request's RESOURCE and LIFETIME, for the metadata of every node."""
     text = (scripts_folder() / "expire.sh").read_text(encoding="utf-8")
     first, _, rest = text.partition("\n")
     values = {"RESOURCE": request.path, "LIFETIME": str(int(request.lifetime))}
-    given = "\n".join(f"{key}={shlex.quote(value)}" for key, value in values.items())
-    return f"{first}\n{given}\n{rest}"
-
-
-if TYPE_CHECKING:
-    from ._client import Client
-
-CLOCKS = 60.0
-"""Seconds by which clocks may differ before it is said; `gc` allows ten times that."""
+    settings = "\n".join(f"{key}={shlex.quote(value)}" for key, value in values.items())
+    return f"{first}\n{settings}\n{rest}"
 
 
 @dataclass(slots=True)
 class Lease:
-    """One queued resource that this process answers for.
+    """One queued resource that this process must delete.
 
     Attributes:
-        client: The API.
-        request: What is asked for.
+        client: Client of the API.
+        request: The resource to create.
         run: Label of this run, on the resource and in the journal.
-        journal: Where it is noted.
-        tell: Says a sentence to the user.
-        kept: Whether it outlives this process.
-        pause: Seconds between two looks at its state, growing to ten times that.
-        unseen: Seconds for which a resource that was just asked for may be invisible.
-        deletion: Seconds that a deletion may take, broken connections included.
+        journal: Journal that records the resource.
+        tell: Prints a message for the user.
+        kept: Whether the resource outlives this process.
+        pause: Seconds between two polls at first; grows to ten times that.
+        unseen: Seconds after a request within which the resource may not be visible yet.
+        deletion: Seconds that a deletion may take, including broken connections.
     """
 
     client: "Client"
@@ -72,39 +71,50 @@ class Lease:
     _operation: Any = field(default=None, init=False)
 
     def create(self) -> None:
-        """Ask for it; noted in the journal first.
+        """Record the resource in the journal, then request it.
 
         Raises:
             CloudError: The API refuses, or the name is taken.
-            FileError: It cannot be noted.
+            FileError: The journal cannot be written.
         """
         request = self.request
         asked = time.time()
-        self.journal.write(entry(request.path, self.run, asked, request.lifetime, self.kept))
+        self._record(asked, kept=self.kept)
         self._asked = asked
         self._operation = self.client.create(request, self.run, startup_script(request))
 
+    def _record(self, asked: float, *, kept: bool) -> None:
+        self.journal.write(
+            entry(
+                self.request.path,
+                self.run,
+                asked=asked,
+                lifetime=self.request.lifetime,
+                kept=kept,
+            )
+        )
+
     def wait(self, timeout: float) -> list[Worker]:
-        """Wait until it is ACTIVE and all of its VMs are there.
+        """Wait until the resource is ACTIVE and the API lists all of its VMs.
 
         Raises:
-            DeadlineError: It is not within `timeout` seconds.
-            PreemptedError: The service took it away.
-            CloudError: It failed, or somebody deleted it.
+            DeadlineError: It is not ACTIVE within `timeout` seconds.
+            PreemptedError: The service took the nodes away.
+            CloudError: The request failed, or the resource was deleted.
         """
         deadline = time.monotonic() + timeout
-        pause, state, since, said = self.pause, "", time.monotonic(), 0.0
+        pause, state, since, printed = self.pause, "", time.monotonic(), 0.0
         while True:
-            found = self._look()
+            found = self._poll()
             now = time.monotonic()
             if found is not None and found.state != state:
-                state, since, said = found.state, now, 0.0
-            if now - said > 60 or not said:
-                said = now
+                state, since, printed = found.state, now, 0.0
+            if now - printed > 60 or not printed:
+                printed = now
                 reason = f": {found.reason}" if found is not None and found.reason else ""
                 self.tell(
-                    f"{self.request.name} is {state or 'not seen yet'}, for "
-                    f"{now - since:.0f} s{reason}"
+                    f"{self.request.name} is {state or 'not visible yet'} "
+                    f"(for {now - since:.0f} s){reason}"
                 )
             if found is not None and found.state == READY:
                 workers = self.client.workers(self.request)
@@ -112,31 +122,30 @@ class Lease:
                     return workers
             if now > deadline:
                 raise DeadlineError(
-                    f"{self.request.name} is {state or 'not seen'} and not ACTIVE after "
-                    f"{timeout:.0f} s; wait longer (--wait), or ask for fewer chips, another zone "
+                    f"{self.request.name} is {state or 'not visible'} and not ACTIVE after "
+                    f"{timeout:.0f} s; wait longer (--wait), or request fewer chips, another zone "
                     "or another kind of provisioning"
                 )
             time.sleep(min(pause, max(deadline - now, 0.01)))
             pause = min(pause * 1.2, self.pause * 10)
 
     def keep(self) -> None:
-        """Let it outlive this process; its lifetime ends it all the same.
+        """Keep the resource after this process, until its lifetime is over.
 
         Raises:
-            FileError: It cannot be noted.
+            FileError: The journal cannot be written.
         """
-        made = entry(self.request.path, self.run, time.time(), self.request.lifetime, True)
-        self.journal.write(made)
+        self._record(time.time(), kept=True)
         self.kept = True
 
     def check(self) -> None:
-        """Raise PreemptedError or CloudError where it is no longer ACTIVE."""
-        found = self._look()
+        """Raise PreemptedError or CloudError if the resource is no longer ACTIVE."""
+        found = self._poll()
         if found is None or found.state != READY:
             raise CloudError(f"{self.request.name} is no longer ACTIVE")
 
-    def _look(self) -> Resource | None:
-        """How it is; raises where it will never be ready."""
+    def _poll(self) -> Resource | None:
+        """The resource's current state; raises if it can no longer become ACTIVE."""
         found = self.client.get(self.request.path)
         name = self.request.name
         if found is None:
@@ -147,122 +156,120 @@ class Lease:
                 raise CloudError(f"{name} was deleted by somebody else")
             return None
         if found.run != self.run:
-            raise CloudError(f"{name} was deleted, and its name taken, by somebody else")
+            raise CloudError(f"{name} was deleted, and another resource has its name now")
         if not self._seen and self._asked is not None and found.created is not None:
             wrong = clock_error(found.created.timestamp(), self._asked, time.time())
             if wrong:
                 self.tell(wrong)
         self._seen = True
         if found.state in PREEMPTED:
-            who = "by Cloud TPU (preempted)" if found.by_service else "by a user"
-            raise PreemptedError(f"{name} is {found.state} {who}; its VMs are gone")
+            cause = "by Cloud TPU (preempted)" if found.by_service else "by a user"
+            raise PreemptedError(f"{name} is {found.state} {cause}; its VMs are gone")
         if found.state == "FAILED":
-            raise CloudError(f"Cloud TPU could not provide {name}: {found.reason or 'no reason'}")
+            reason = found.reason or "it gave no reason"
+            raise CloudError(f"Cloud TPU could not provide {name}: {reason}")
         if found.state == "DELETING":
             raise CloudError(f"{name} is being deleted by somebody else")
         return found if found.state in (*WAITING, READY) else None
 
     def close(self) -> None:
-        """Delete it, unless it is to be kept, and see that it is gone.
+        """Delete the resource and wait until it is gone, unless it is kept.
 
         Raises:
-            CloudError: It could not be deleted; the message says how to do it by hand.
+            CloudError: It could not be deleted; the message has the command that deletes it.
         """
         if self._asked is None:
             return
         if self.kept and self._seen:
             return
-        end_of_life(
+        delete_and_wait(
             self.client,
             self.request.path,
             self.run,
-            self.tell,
-            first=not self._seen,
-            unseen=self.unseen,
+            tell=self.tell,
+            unseen=0.0 if self._seen else self.unseen,
             timeout=self.deletion,
             pause=self.pause,
         )
         self.journal.forget(self.run)
 
 
-def end_of_life(
+def delete_and_wait(
     client: "Client",
     path: str,
     run: str,
-    tell: Callable[[str], None],
     *,
-    first: bool,
-    unseen: float,
+    tell: Callable[[str], None],
+    unseen: float = 0.0,
     timeout: float,
     pause: float,
 ) -> None:
-    """Delete a resource of one run, and wait until the API no longer knows it.
+    """Delete the resource of one run, and wait until the API no longer lists it.
 
-    A resource of the same name that another run, or somebody else, made is left alone.
+    A resource with the same name but another run's label, or without a label, is left unchanged.
 
     Args:
-        client: The API.
-        path: The resource's full name.
-        run: The run whose it must be.
-        tell: Says a sentence to the user.
-        first: Whether its creation may be under way unseen.
-        unseen: Seconds to look for it in that case.
-        timeout: Seconds for all.
-        pause: Seconds between two looks.
+        client: Client of the API.
+        path: Full name of the resource.
+        run: Label of the run that must own it.
+        tell: Prints a message for the user.
+        unseen: Seconds within which a resource that is not visible yet may still appear.
+        timeout: Seconds for the whole deletion.
+        pause: Seconds between two polls.
 
     Raises:
-        CloudError: It is not gone in time.
+        CloudError: The resource still exists after `timeout` seconds.
     """
-    start = time.monotonic()
-    asked, said, trouble = False, False, ""
-    while (past := time.monotonic() - start) < timeout:
+    name, start = path.rpartition("/")[2], time.monotonic()
+    requested, announced, trouble = False, False, ""
+    while (elapsed := time.monotonic() - start) < timeout:
         try:
             found = client.get(path)
             if found is not None and found.run != run:
-                return  # the name is another's by now
-            if found is None and (asked or not first or past >= unseen):
-                if asked:
-                    tell(f"{path.rpartition('/')[2]} is deleted")
+                return  # another run has the name now
+            if found is None and (requested or elapsed >= unseen):
+                if requested:
+                    tell(f"{name} is deleted")
                 return
-            if found is not None and not (asked and found.state == "DELETING"):
-                if not said:
-                    said = True
-                    tell(f"deleting {path.rpartition('/')[2]}, which is {found.state}")
+            if found is not None and not (requested and found.state == "DELETING"):
+                if not announced:
+                    announced = True
+                    tell(f"deleting {name}, which is {found.state}")
                 client.delete(path)
-                asked = True
+                requested = True
         except CloudError as error:
             if str(error) != trouble:
                 trouble = str(error)
-                tell(f"deletion does not get through yet: {trouble}")
+                tell(f"deletion has not succeeded yet: {trouble}")
         time.sleep(pause)
-    raise CloudError(not_deleted(path, trouble))
+    raise CloudError(_not_deleted(path, trouble))
 
 
 def clock_error(created: float, asked: float, now: float) -> str | None:
-    """What to say of this machine's clock; None where it may be right.
+    """A message if this machine's clock must be wrong; otherwise None.
 
     Args:
-        created: When the resource came into being, by Google's clock, in seconds of the epoch.
-        asked: When it was asked for, by this machine's.
-        now: When it was first seen, by this machine's.
+        created: Time of the resource's creation by Google's clock, in seconds since the epoch.
+        asked: Time of the request, by this machine's clock.
+        now: Time at which the resource was first visible, by this machine's clock.
     """
     ahead = max(asked - created, 0.0) or min(now - created, 0.0)
-    if abs(ahead) < CLOCKS:
+    if abs(ahead) < CLOCK_TOLERANCE:
         return None
     return (
         f"this machine's clock is {abs(ahead):.0f} s {'ahead of' if ahead > 0 else 'behind'} "
-        "Google's: set it (timedatectl set-ntp true), since `pyreactant tpu gc` tells by it when "
-        "a lifetime is over"
+        "Google's: set it (timedatectl set-ntp true), because `pyreactant tpu gc` decides by it "
+        "whether a lifetime is over"
     )
 
 
 def wait_for(client: "Client", path: str, timeout: float, tell: Callable[[str], None]) -> None:
-    """Wait until a queued resource, whoever made it, is ACTIVE.
+    """Wait until a queued resource of any origin is ACTIVE.
 
     Raises:
-        DeadlineError: It is not within `timeout` seconds.
+        DeadlineError: It is not ACTIVE within `timeout` seconds.
         PreemptedError: Its VMs were taken away.
-        CloudError: There is none, or it will never be ACTIVE.
+        CloudError: It does not exist, or can no longer become ACTIVE.
     """
     name, deadline, state = path.rpartition("/")[2], time.monotonic() + timeout, ""
     while True:
@@ -277,17 +284,17 @@ def wait_for(client: "Client", path: str, timeout: float, tell: Callable[[str], 
         if state in PREEMPTED:
             raise PreemptedError(f"{name} is {state}; its VMs are gone")
         if state not in WAITING:
-            raise CloudError(f"{name} is {state} and will not be ACTIVE: {found.reason}")
+            raise CloudError(f"{name} is {state} and cannot become ACTIVE: {found.reason}")
         if time.monotonic() > deadline:
             raise DeadlineError(f"{name} is {state} and not ACTIVE after {timeout:.0f} s")
         time.sleep(min(5.0, timeout / 10))
 
 
-def not_deleted(path: str, trouble: str) -> str:
-    """What to do about a resource that is still there."""
+def _not_deleted(path: str, trouble: str) -> str:
+    """The error for a resource that still exists, with the command that deletes it."""
     _, project, _, zone, _, name = path.split("/")
     return (
-        f"{name} could NOT be deleted{f' ({trouble})' if trouble else ''} and goes on costing "
+        f"{name} could NOT be deleted{f' ({trouble})' if trouble else ''} and still costs "
         f"money; run: gcloud compute tpus queued-resources delete {name} --project={project} "
         f"--zone={zone} --force --quiet   (or pyreactant tpu gc)"
     )

@@ -1,4 +1,4 @@
-"""Request: what is asked of Cloud TPU, checked before anything is sent."""
+"""Request: a queued resource to create, validated before anything is sent."""
 
 import re
 from collections.abc import Mapping
@@ -31,22 +31,21 @@ class Request:
     """One queued resource: slices of one kind in one zone.
 
     Attributes:
-        name: Its id, unique in project and zone (QR_ID).
-        project: Who pays.
-        zone: Where.
-        accelerator_type: As Cloud TPU names a slice, such as "v6e-16".
-        runtime_version: TPU VM image.
-        slice_count: Slices, joined by the data-center network where more than one.
+        name: Id (QR_ID), unique within project and zone.
+        project: GCP project that is billed.
+        zone: Zone of the slices, such as "asia-northeast1-b".
+        accelerator_type: Cloud TPU's name for a slice, such as "v6e-16".
+        runtime_version: TPU VM image, such as "v2-alpha-tpuv6e".
+        slice_count: Number of slices; several are joined by the data-center network.
         provisioning: "on-demand", "spot" or "reserved".
-        valid_for: Seconds for which the request may wait in the queue; None for ever.
-        lifetime: Seconds after which it is deleted even if its launcher has died.
-        network: None for the project's default.
-        subnetwork: None for the network's own.
-        internal_ips: No addresses of the internet; workers are reached from within the network.
+        valid_for: Seconds for which the request may wait in the queue; None for no limit.
+        lifetime: Seconds after which the VMs delete the resource, even without a launcher.
+        network: None for the project's default network.
+        subnetwork: None for the network's default subnetwork.
+        internal_ips: Whether VMs have no public IP addresses.
 
     Raises:
-        InvalidArgumentError: A value has not the form that Cloud TPU takes, or there is no such
-            slice.
+        InvalidArgumentError: Cloud TPU does not accept a value, or the slice does not exist.
     """
 
     name: str
@@ -80,7 +79,7 @@ class Request:
             )
         if self.provisioning not in PROVISIONING:
             raise InvalidArgumentError(
-                f"provisioning is one of {', '.join(PROVISIONING)}, got {self.provisioning!r}"
+                f"provisioning must be one of {', '.join(PROVISIONING)}, got {self.provisioning!r}"
             )
         for label, seconds in (("valid_for", self.valid_for), ("lifetime", self.lifetime)):
             if seconds is not None and not 60 <= seconds <= 7 * 24 * HOUR:
@@ -93,15 +92,14 @@ class Request:
         found = self.topology
         if found.accelerator_type != self.accelerator_type:
             raise InvalidArgumentError(
-                f"ACCELERATOR_TYPE is named as Cloud TPU does: {found.accelerator_type}, not "
+                f"ACCELERATOR_TYPE must be Cloud TPU's name, {found.accelerator_type!r}, got "
                 f"{self.accelerator_type!r}"
             )
         if found.runtime_version is None:
             raise InvalidArgumentError(
-                f"{self.accelerator_type} cannot be had as a queued resource of Cloud TPU's API; "
-                "use GKE for it"
+                f"{self.accelerator_type} is not available as a queued resource; use GKE instead"
             )
-        # The image's name says its generation; one for another generation never becomes ready.
+        # A slice whose image is for another generation never becomes ready.
         other = re.search(r"tpu(v[0-9]+[a-z]?)(?:-lite)?", self.runtime_version)
         own = re.search(r"tpu(v[0-9]+[a-z]?)(?:-lite)?", found.runtime_version)
         if other and (own is None or other.group() != own.group()):
@@ -112,12 +110,12 @@ class Request:
 
     @property
     def topology(self) -> Topology:
-        """All slices together."""
+        """Topology of all slices together."""
         return topology(self.accelerator_type, self.slice_count)
 
     @property
     def parent(self) -> str:
-        """Project and zone, as the API names them."""
+        """The API's name of project and zone."""
         return f"projects/{self.project}/locations/{self.zone}"
 
     @property
@@ -127,17 +125,22 @@ class Request:
 
     @property
     def nodes(self) -> tuple[str, ...]:
-        """Short names of the nodes, one per slice."""
+        """Short names of the nodes, one for each slice."""
         if self.slice_count == 1:
             return (self.name,)
         return tuple(f"{self.name}-{i}" for i in range(self.slice_count))
 
 
 def from_environment(environ: Mapping[str, str], **more: Any) -> Request:
-    """The request that QR_ID, PROJECT, ZONE, RUNTIME_VERSION, ACCELERATOR_TYPE, SLICE_COUNT make.
+    """A request from environment variables.
+
+    Args:
+        environ: QR_ID, PROJECT, ZONE and ACCELERATOR_TYPE are required; RUNTIME_VERSION and
+            SLICE_COUNT are optional.
+        more: Further fields of `Request`.
 
     Raises:
-        InvalidArgumentError: One is missing, or is wrong.
+        InvalidArgumentError: A variable is missing or invalid.
     """
     names = ("QR_ID", "PROJECT", "ZONE", "ACCELERATOR_TYPE")
     missing = [name for name in names if not environ.get(name)]
@@ -164,21 +167,21 @@ def from_environment(environ: Mapping[str, str], **more: Any) -> Request:
 
 
 def check_form(label: str, value: str) -> None:
-    """Raise InvalidArgumentError where a value has not the form that Cloud TPU takes."""
-    form, words = _FORMS[label]
+    """Raise InvalidArgumentError if Cloud TPU does not accept a value."""
+    form, requirement = _FORMS[label]
     if value.startswith("<"):
-        raise InvalidArgumentError(f"{label} is still the placeholder {value!r}; put in your own")
+        raise InvalidArgumentError(f"{label} is still the placeholder {value!r}; replace it")
     if not form.fullmatch(value):
-        raise InvalidArgumentError(f"{label} must be {words}; got {value!r}")
+        raise InvalidArgumentError(f"{label} must be {requirement}; got {value!r}")
 
 
-# USD for a chip and hour on demand, as published for US regions (cloud.google.com/tpu/pricing,
-# 2025); other regions and kinds of provisioning differ, and prices change.
+# USD per chip-hour on demand in US regions (cloud.google.com/tpu/pricing, 2025). Prices change,
+# and differ between regions and kinds of provisioning.
 _LIST_PRICE = {"v2": 1.125, "v3": 2.0, "v4": 3.22, "v5e": 1.2, "v5p": 4.2, "v6e": 2.7}
 
 
 def cost_of_forgetting(slices: Topology, lifetime: float) -> str:
-    """A sentence: how many chip-hours until it deletes itself, and about what they cost."""
+    """The chip-hours until slices delete themselves, and their approximate cost."""
     hours = lifetime / 3600
     chip_hours = slices.chips * hours
     price = _LIST_PRICE.get(slices.generation)

@@ -1,4 +1,4 @@
-"""What the API says of a queued resource and its nodes, as plain data."""
+"""A queued resource and its VMs as plain data, and the errors of the API."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,11 +10,11 @@ from .._errors import PyReactantError
 WAITING = ("CREATING", "ACCEPTED", "WAITING_FOR_RESOURCES", "PROVISIONING")
 READY = "ACTIVE"
 PREEMPTED = ("SUSPENDING", "SUSPENDED")
-"""The service took the nodes away, or somebody did."""
+"""The service, or a user, took the nodes away."""
 
 RUN_LABEL = "pyreactant-run"
 LIFETIME_LABEL = "pyreactant-lifetime"
-"""Labels of a node: which run made it, and after how many seconds it may be deleted."""
+"""Labels of a node: the run that created it, and its lifetime in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,10 +23,10 @@ class Worker:
 
     Attributes:
         node: Short name of its node, one per slice.
-        index: Within its node, as gcloud's --worker counts.
-        internal: Address within the network.
-        external: Address of the internet, "" where it has none.
-        node_id: The node's number, which no other node ever gets.
+        index: Its index within the node, as in gcloud's --worker.
+        internal: IP address within the network.
+        external: Public IP address; "" without one.
+        node_id: The node's number, which is never reused.
     """
 
     node: str
@@ -41,16 +41,16 @@ class Worker:
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """A queued resource as it is now.
+    """The current state of a queued resource.
 
     Attributes:
         path: Its full name.
-        state: As the API names it, such as "WAITING_FOR_RESOURCES".
-        reason: What the service says of the state, "" where nothing.
-        created: By the service's clock; None where it does not say.
-        labels: Of its nodes.
+        state: The API's name for it, such as "WAITING_FOR_RESOURCES".
+        reason: The service's reason for a failure; "" without one.
+        created: Time of creation by the service's clock; None if the service does not report it.
+        labels: Labels of its nodes.
         node_ids: Short names of its nodes.
-        by_service: Whether the service, not a user, brought it into this state.
+        by_service: Whether the service, not a user, caused this state.
     """
 
     path: str
@@ -63,23 +63,23 @@ class Resource:
 
     @property
     def name(self) -> str:
-        """Its id."""
+        """Its id (QR_ID)."""
         return self.path.rpartition("/")[2]
 
     @property
     def run(self) -> str | None:
-        """The run of pyreactant that made it; None for a resource of somebody else."""
+        """The run of pyreactant that created it; None if pyreactant did not."""
         return self.labels.get(RUN_LABEL)
 
     @property
     def lifetime(self) -> float | None:
-        """Seconds after which it may be deleted; None for a resource of somebody else."""
+        """Seconds after which it may be deleted; None if pyreactant did not create it."""
         text = self.labels.get(LIFETIME_LABEL, "")
         return float(text) if text.isdigit() else None
 
 
 def from_api(found: Any) -> Resource:
-    """Plain data of a `google.cloud.tpu_v2.QueuedResource`."""
+    """A `google.cloud.tpu_v2.QueuedResource` as plain data."""
     specs = list(found.tpu.node_spec)
     state = found.state
     failed = state.failed_data.error
@@ -105,10 +105,10 @@ def _node_ids(spec: Any, name: str) -> list[str]:
 
 
 class CloudError(PyReactantError, RuntimeError):
-    """Cloud TPU said no, could not be reached, or took the resource away.
+    """Cloud TPU refused a request, was unreachable, or removed the resource.
 
     Attributes:
-        later: Whether the same may work at another time.
+        later: Whether the same request may succeed later.
     """
 
     exit_code: ClassVar[int] = 8
@@ -119,10 +119,10 @@ class CloudError(PyReactantError, RuntimeError):
 
 
 class NotOursError(CloudError):
-    """The name belongs to a resource that this run did not make; it is never deleted."""
+    """The resource was not created by this run, so it is never deleted."""
 
 
 class PreemptedError(CloudError):
-    """The service took the nodes away; the same request may be made again."""
+    """The service took the nodes away; the same request may succeed again."""
 
     exit_code: ClassVar[int] = 6

@@ -1,4 +1,4 @@
-"""A whole job: create the slices, run each runtime in turn, fetch results, delete the slices."""
+"""Run a job: create slices, run each runtime, fetch results, delete the slices, check results."""
 
 import dataclasses
 import secrets
@@ -26,81 +26,79 @@ def run_job(
     job: Job,
     client: "Client",
     journal: Journal,
+    *,
     tell: Callable[[str], None],
     show: Callable[[str], None],
 ) -> RunReport:
-    """Do all of it; the slices are deleted however it ends, unless `job.kept`.
+    """Run a job; the slices are deleted however it ends, unless `job.kept`.
 
     Args:
-        job: What to do.
-        client: The API.
-        journal: Where what was asked for is noted.
-        tell: Says a sentence of ours to the user.
-        show: Gets each line of a worker's output, with its name.
+        job: What to run.
+        client: Client of the API.
+        journal: Journal that records the slices.
+        tell: Prints a message for the user.
+        show: Prints a line of output, prefixed with the worker's name.
 
     Returns:
-        The report, which is in ``job.out`` too.
+        The report, which is also written to ``job.out``.
 
     Raises:
-        FileError, InvalidArgumentError, RequirementError: Before anything was asked for.
+        FileError, InvalidArgumentError, RequirementError: The job cannot start; nothing was
+            requested.
     """
     check_program(job.program, job.copies)
-    job.way.check()
+    job.ssh.check()
     try:
         job.out.mkdir(parents=True)
     except FileExistsError:
-        raise FileError(f"the folder {str(job.out)!r} exists; name another with --out") from None
+        raise FileError(f"the folder {str(job.out)!r} exists; choose another with --out") from None
     except OSError as error:
-        raise FileError(f"the folder {str(job.out)!r} cannot be made ({error.strerror})") from None
+        raise FileError(
+            f"the folder {str(job.out)!r} cannot be created ({error.strerror})"
+        ) from None
     for attempt in range(job.retries + 1):
         folder = job.out / (f"attempt-{attempt}" if attempt else "")
         folder.mkdir(exist_ok=True)
-        report = _attempt(job, client, journal, folder, tell, show)
+        run = secrets.token_hex(8)
+        lease = Lease(
+            client=client, request=job.request, run=run, journal=journal, tell=tell, kept=job.kept
+        )
+        report = _attempt(job, lease, folder, show)
         left = job.retries - attempt
         if report.cause != "preempted" or not left:
             break
-        tell(f"{report.summary}; beginning again ({left} {'times' if left > 1 else 'time'} left)")
+        tell(f"{report.summary}; trying again ({left} {'retries' if left > 1 else 'retry'} left)")
     report = dataclasses.replace(report, folder=str(job.out))
     report.write(job.out)
     return report
 
 
-def _attempt(
-    job: Job,
-    client: "Client",
-    journal: Journal,
-    folder: Path,
-    tell: Callable[[str], None],
-    show: Callable[[str], None],
-) -> RunReport:
-    run = secrets.token_hex(8)
-    lease = Lease(client, job.request, run, journal, tell, kept=job.kept)
+def _attempt(job: Job, lease: Lease, folder: Path, show: Callable[[str], None]) -> RunReport:
     started, began = utc(), time.monotonic()
-    worker: dict[str, Any] | None = None
-    error: BaseException | None = None
-    found: RunReport | None = None
+    first_error: dict[str, Any] | None = None
     try:
-        with cleaned_up(lease.close, tell):
+        with cleaned_up(lease.close, lease.tell):
             lease.create()
             workers = lease.wait(job.wait)
-            tell(f"{job.request.name} is ACTIVE with {len(workers)} VMs")
-            found = on_workers(job, workers, run, folder, lease.check, tell, show)
-    except WorkerError as wrong:
-        error, worker = (
-            wrong,
-            {"process": wrong.process, "host": str(wrong.worker), "log_tail": wrong.tail},
-        )
-    except (PyReactantError, Interrupted) as wrong:
-        error = wrong
-    if error is None and found is not None:  # the slices are gone: this costs no more
-        return found if found.exit_code or job.program else verdict(job, workers, folder, found)
-    assert error is not None
-    code = 128 + error.number if isinstance(error, Interrupted) else _code(error)
+            lease.tell(f"{job.request.name} is ACTIVE with {len(workers)} VMs")
+            report = on_workers(
+                job, workers, lease.run, folder, check=lease.check, tell=lease.tell, show=show
+            )
+    except (PyReactantError, Interrupted) as caught:
+        error = caught
+        if isinstance(caught, WorkerError):
+            first_error = {
+                "process": caught.process,
+                "host": str(caught.worker),
+                "log_tail": caught.tail,
+            }
+    else:  # the check comes after the deletion, so that the slices do not cost meanwhile
+        return report if report.exit_code or job.program else _checked(job, workers, folder, report)
     return RunReport(
         cause=_cause(error),
-        exit_code=code,
+        exit_code=_code(error),
         summary=str(error),
-        first_error=worker,
+        first_error=first_error,
         processes=(),
         seconds=round(time.monotonic() - began, 3),
         started=started,
@@ -109,11 +107,11 @@ def _attempt(
     )
 
 
-def _code(error: BaseException) -> int:
-    return int(getattr(error, "exit_code", 1))
+def _code(error: PyReactantError | Interrupted) -> int:
+    return 128 + error.number if isinstance(error, Interrupted) else error.exit_code
 
 
-def _cause(error: BaseException) -> str:
+def _cause(error: PyReactantError | Interrupted) -> str:
     if isinstance(error, Interrupted):
         return "interrupted"
     if isinstance(error, PreemptedError):
@@ -123,11 +121,11 @@ def _cause(error: BaseException) -> str:
     return {1: "user", 4: "rendezvous", 6: "lost", 7: "timeout"}.get(_code(error), "cloud")
 
 
-def verdict(job: Job, workers: Sequence[Worker], folder: Path, report: RunReport) -> RunReport:
-    """Put together what each VM wrote, check it, and compare the runtimes.
+def _checked(job: Job, workers: Sequence[Worker], folder: Path, report: RunReport) -> RunReport:
+    """Check the results of all VMs and compare the runtimes.
 
     Returns:
-        `report`, with the verdict as its summary; a mismatch has exit code 5.
+        `report` with the verdict as its summary; a mismatch has exit code 5.
     """
     from ..crosscheck._report.svg import check_matplotlib
     from ..crosscheck._run import compare
@@ -139,12 +137,15 @@ def verdict(job: Job, workers: Sequence[Worker], folder: Path, report: RunReport
         found.to_json(folder / "crosscheck.json")
     except PyReactantError as error:
         return dataclasses.replace(
-            report, cause="user", exit_code=error.exit_code, summary=f"no verdict: {error}"
+            report,
+            cause="user",
+            exit_code=error.exit_code,
+            summary=f"the results cannot be checked: {error}",
         )
     try:
         check_matplotlib()
     except PyReactantError:
-        pass  # the page is a help for reading; all of it is in crosscheck.json, too
+        pass  # crosscheck.json has the same content as the page
     else:
         found.to_html(folder / "crosscheck.html")
     if found.passed:
@@ -155,15 +156,14 @@ def verdict(job: Job, workers: Sequence[Worker], folder: Path, report: RunReport
 
 
 def _gather(backend: str, workers: Sequence[Worker], folder: Path) -> None:
-    """VMs share no file system: each has written the records of its own process."""
-    together = folder / "results" / backend
-    together.mkdir(parents=True, exist_ok=True)
+    """Move the records of every process into one folder; VMs share no file system."""
+    merged = folder / "results" / backend
+    merged.mkdir(parents=True, exist_ok=True)
     for worker in workers:
-        theirs = folder / f"{worker.node}-worker-{worker.index}" / "results" / backend
+        own = folder / f"{worker.node}-worker-{worker.index}" / "results" / backend
         try:
-            for file in sorted(theirs.iterdir()):
-                shutil.move(file, together / file.name)
+            for file in sorted(own.iterdir()):
+                shutil.move(file, merged / file.name)
         except OSError as error:
             raise FileError(f"{worker} left no results of {backend} ({error.strerror})") from None
-    report = folder / f"report-{backend}.json"
-    shutil.copy(report, together / "report.json")
+    shutil.copy(folder / f"report-{backend}.json", merged / "report.json")

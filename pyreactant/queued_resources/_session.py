@@ -1,8 +1,9 @@
-"""One command on every worker at the same time, each with a log, an exit status and a verdict."""
+"""Run one command on every worker at the same time, each with its own log and exit status."""
 
 import contextlib
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 import threading
@@ -10,13 +11,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from ._resource import Worker
 
 SSH_FAILED = 255
 _DONE = "pyreactant-worker-done"
-"""What worker.sh prints last; a session without this line has run nothing, or not all."""
+"""Start of the last line of worker.sh; without that line the command did not run to its end."""
 
 
 @dataclass(slots=True)
@@ -24,51 +25,52 @@ class Session:
     """A command on one worker.
 
     Attributes:
-        worker: Where.
-        process: ssh, on this machine.
-        log: What it printed.
-        code: Exit status, None while it runs.
-        done: The status that worker.sh said it ends with, None where it said nothing.
-        ended: When it ended, by the monotonic clock.
+        worker: The worker.
+        process: The ssh process on this machine.
+        log: File with the output.
+        code: Exit status of ssh; None while it runs.
+        reported: Exit status that worker.sh reported; None if it reported none.
+        ended: Time at which ssh ended, by the monotonic clock.
+        threads: The reader of the output, and the writer of the input.
     """
 
     worker: Worker
     process: subprocess.Popen[bytes]
     log: Path
     code: int | None = None
-    done: int | None = None
+    reported: int | None = None
     ended: float | None = None
     threads: list[threading.Thread] = field(default_factory=list)
 
     def tail(self, lines: int = 3) -> str:
-        """Its last words."""
+        """The last lines of the output."""
         try:
             text = self.log.read_text(errors="replace")
         except OSError:
             return ""
-        said = [line for line in text.splitlines() if line.strip() and _DONE not in line]
-        return " | ".join(said[-lines:])
+        printed = [line for line in text.splitlines() if line.strip() and _DONE not in line]
+        return " | ".join(printed[-lines:])
 
-    def trouble(self) -> str | None:
-        """What is wrong with a session that has ended; None where nothing is."""
-        if self.code == 0 and self.done == 0:
+    def failure(self) -> str | None:
+        """Why an ended session failed; None if it succeeded."""
+        if self.code == 0 and self.reported == 0:
             return None
-        if self.done is not None:
-            return f"ended with exit code {self.done}: {self.tail()}"
+        if self.reported is not None:
+            return f"ended with exit code {self.reported}: {self.tail()}"
         if self.code == SSH_FAILED:
             return f"cannot be reached, or the connection broke: {self.tail()}"
         if self.code == 0:
-            return f"ran nothing: the connection ended well but without a result: {self.tail()}"
-        return f"was cut short (ssh ended with {self.code}): {self.tail()}"
+            return f"ran nothing: ssh succeeded, but the command reported no status: {self.tail()}"
+        return f"was interrupted (ssh ended with exit code {self.code}): {self.tail()}"
 
 
 class Sessions:
     """The sessions of one step on all workers.
 
     Args:
-        commands: How each worker is reached.
-        folder: For the logs.
-        show: Gets each line that a worker prints, with its name.
+        commands: For each worker the argument list that reaches it.
+        folder: Folder for the logs.
+        show: Called with a worker and each line of its output.
     """
 
     def __init__(
@@ -84,60 +86,49 @@ class Sessions:
         self,
         name: str,
         command: Callable[[Worker], Sequence[str]],
-        given: Callable[[Worker], bytes | Path | None] = lambda _: None,
+        data: bytes | Path | None = None,
         *,
-        held: bool = False,
+        keep_open: bool = False,
         out: Callable[[Worker], Path | None] = lambda _: None,
-    ) -> list[Session]:
-        """Start it everywhere.
+    ) -> None:
+        """Start a command on every worker.
 
         Args:
-            name: Of the step, and of its logs.
+            name: Name of the step and of its logs.
             command: The remote argument list for a worker.
-            given: What the command reads first: bytes, or a file.
-            held: Whether its standard input stays open afterwards, so that it sees by the end
-                of it when we are gone.
-            out: File for its standard output; its errors are logged. None logs both.
+            data: Standard input of the command: bytes, or a file.
+            keep_open: Whether standard input stays open after `data`; its end then tells the
+                command that this process is gone.
+            out: File for the command's standard output; only errors are logged then. None
+                logs both.
         """
-        self.running = [
-            self._one(name, worker, command(worker), given(worker), held, out(worker))
-            for worker in self.commands
-        ]
-        return self.running
+        self.running = []
+        for worker in self.commands:
+            session = self._start_one(name, worker, command(worker), out=out(worker))
+            _start_thread(session, _write_input, session.process.stdin, data, keep_open)
+            self.running.append(session)
 
-    def _one(
-        self,
-        name: str,
-        worker: Worker,
-        command: Sequence[str],
-        given: bytes | Path | None,
-        held: bool,
-        out: Path | None,
+    def _start_one(
+        self, name: str, worker: Worker, command: Sequence[str], *, out: Path | None
     ) -> Session:
         log = self._folder / f"{name}-{worker.node}-{worker.index}.log"
-        argv = [*self.commands[worker], shlex.join(command)]  # ssh has a shell at the other end
+        argv = [*self.commands[worker], shlex.join(command)]  # the remote side is a shell
         target: IO[bytes] | int = subprocess.PIPE if out is None else out.open("wb")
         process = subprocess.Popen(
             argv,
             stdin=subprocess.PIPE,
             stdout=target,
             stderr=subprocess.STDOUT if out is None else subprocess.PIPE,
-            start_new_session=True,  # Ctrl-C is for us; we end them
+            start_new_session=True,  # Ctrl-C must reach this process only; `end` ends ssh
         )
         if not isinstance(target, int):
             target.close()
         session = Session(worker, process, log)
         stream = process.stdout if out is None else process.stderr
-        for work in (
-            lambda: self._read(session, stream),
-            lambda: _feed(process.stdin, given, held),
-        ):
-            thread = threading.Thread(target=work, daemon=True)
-            thread.start()
-            session.threads.append(thread)
+        _start_thread(session, self._read_output, session, stream)
         return session
 
-    def _read(self, session: Session, stream: IO[bytes] | None) -> None:
+    def _read_output(self, session: Session, stream: IO[bytes] | None) -> None:
         assert stream is not None
         with session.log.open("ab") as log, contextlib.suppress(ValueError, OSError):
             for line in stream:
@@ -146,7 +137,7 @@ class Sessions:
                 text = line.decode(errors="replace").rstrip("\n")
                 if text.startswith(f"{_DONE} "):
                     with contextlib.suppress(ValueError):
-                        session.done = int(text.split()[1])
+                        session.reported = int(text.split()[1])
                 else:
                     self._show(session.worker, text)
 
@@ -154,48 +145,49 @@ class Sessions:
         self,
         timeout: float | None,
         grace: float = 5.0,
-        look: Callable[[], None] = lambda: None,
-        every: float = 10.0,
+        check: Callable[[], None] = lambda: None,
+        interval: float = 10.0,
     ) -> Session | None:
-        """Wait for all; once one is in trouble the others get `grace` seconds to end.
+        """Wait for all sessions; then end those that still run.
 
         Args:
-            timeout: Seconds for all of it; None for any.
-            grace: Seconds that supervisors get to find out by themselves, since they know more.
-            look: Called every now and then; what it raises ends the step.
-            every: Seconds between two looks.
+            timeout: Seconds for the whole step; None for no limit.
+            grace: Seconds to wait for the others after the first failure, because the
+                supervisors' own report says more about it.
+            check: Called every `interval` seconds; an exception from it ends the step.
+            interval: Seconds between two checks.
 
         Returns:
-            The first session in trouble, by time; None where all is well.
+            The session that failed first; None if all succeeded.
         """
-        start = looked = time.monotonic()
+        start = checked = time.monotonic()
         first: Session | None = None
         try:
             while any(session.code is None for session in self.running):
                 now = time.monotonic()
                 for session in self.running:
                     if session.code is None and session.process.poll() is not None:
-                        self._ended(session, now)
-                        if first is None and session.trouble():
+                        self._finish(session, now)
+                        if first is None and session.failure():
                             first = session
                 if first is not None and first.ended is not None and now - first.ended > grace:
                     break
                 if timeout is not None and now - start > timeout:
                     break
-                if now - looked > every:
-                    look()
-                    looked = time.monotonic()
+                if now - checked > interval:
+                    check()
+                    checked = time.monotonic()
                 time.sleep(0.05)
         finally:
             self.end()
-        return first or next((s for s in self.running if s.trouble()), None)
+        return first or next((s for s in self.running if s.failure()), None)
 
-    def _ended(self, session: Session, now: float) -> None:
+    def _finish(self, session: Session, now: float) -> None:
         session.code, session.ended = session.process.returncode, now
-        session.threads[0].join(timeout=5)  # its last lines
+        session.threads[0].join(timeout=5)  # until the last lines are read
 
     def end(self) -> None:
-        """End what still runs on this machine; worker.sh sees its input close, and ends too."""
+        """End every ssh that still runs; worker.sh then ends because its input closes."""
         left = [session for session in self.running if session.code is None]
         for session in left:
             with contextlib.suppress(ProcessLookupError, OSError):
@@ -207,19 +199,24 @@ class Sessions:
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(session.process.pid, signal.SIGKILL)
                 session.process.wait()
-            self._ended(session, time.monotonic())
+            self._finish(session, time.monotonic())
 
 
-def _feed(stream: IO[bytes] | None, given: bytes | Path | None, held: bool) -> None:
+def _start_thread(session: Session, target: Callable[..., None], *arguments: Any) -> None:
+    thread = threading.Thread(target=target, args=arguments, daemon=True)
+    thread.start()
+    session.threads.append(thread)
+
+
+def _write_input(stream: IO[bytes] | None, data: bytes | Path | None, keep_open: bool) -> None:
     assert stream is not None
-    with contextlib.suppress(OSError, ValueError):  # the other end has gone
-        if isinstance(given, Path):
-            with given.open("rb") as file:
-                while chunk := file.read(1 << 20):
-                    stream.write(chunk)
-        elif given is not None:
-            stream.write(given)
+    with contextlib.suppress(OSError, ValueError):  # the remote side closed it
+        if isinstance(data, Path):
+            with data.open("rb") as file:
+                shutil.copyfileobj(file, stream, 1 << 20)
+        elif data is not None:
+            stream.write(data)
         stream.flush()
-    if not held:
+    if not keep_open:
         with contextlib.suppress(OSError, ValueError):
             stream.close()

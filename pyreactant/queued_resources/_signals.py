@@ -1,4 +1,4 @@
-"""Signals that end a launcher, as one exception, after which cleaning up is not disturbed."""
+"""Turn signals into one exception, and protect the clean-up from further signals."""
 
 import signal
 from collections.abc import Callable, Iterator
@@ -9,7 +9,13 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Interrupted(BaseException):
-    """SIGINT, SIGTERM or SIGHUP came; not an `Exception`, so that nobody holds it up."""
+    """SIGINT, SIGTERM or SIGHUP arrived.
+
+    It is not an `Exception`, so that ``except Exception`` does not catch it.
+
+    Args:
+        number: The signal's number.
+    """
 
     def __init__(self, number: int) -> None:
         super().__init__(signal.Signals(number).name)
@@ -18,19 +24,23 @@ class Interrupted(BaseException):
 
 @contextmanager
 def cleaned_up(clean_up: Callable[[], None], tell: Callable[[str], None]) -> Iterator[None]:
-    """Do something on every way out: done, error, Ctrl-C, SIGTERM, SIGHUP.
+    """Run `clean_up` however the block ends: success, error, SIGINT, SIGTERM or SIGHUP.
 
-    The first signal raises `Interrupted` in the main thread. From then on, and from the moment
-    that cleaning up begins, signals are only answered with a sentence.
+    The first signal raises `Interrupted` in the main thread. Later signals, and signals during
+    the clean-up, only print a message.
+
+    Args:
+        clean_up: Called once, at the end of the block.
+        tell: Prints a message for the user.
     """
-    over = False
+    ending = False
 
     def handle(number: int, frame: FrameType | None) -> None:
-        nonlocal over
-        if over:
-            tell("deleting what was made; this must not be interrupted")
+        nonlocal ending
+        if ending:
+            tell("deleting the queued resource; this cannot be interrupted")
             return
-        over = True
+        ending = True
         raise Interrupted(number)
 
     before = {}
@@ -40,8 +50,8 @@ def cleaned_up(clean_up: Callable[[], None], tell: Callable[[str], None]) -> Ite
                 before[number] = signal.signal(number, handle)
             yield
         finally:
-            # Should a signal raise just here, then `over` is set, and the outer part is reached.
-            over = True
+            # A signal that arrives just here sets `ending` too, and the outer `finally` runs.
+            ending = True
     finally:
         try:
             clean_up()

@@ -1,4 +1,4 @@
-"""What is done on the workers of a slice that is ACTIVE, step by step on all at once."""
+"""The steps of a job on the workers of ACTIVE slices: reach, copy, install, run and fetch."""
 
 import dataclasses
 import json
@@ -7,79 +7,86 @@ import tarfile
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from .._errors import DeadlineError, FileError, InvalidArgumentError, PyReactantError
 from ..launch import RunReport
 from ..process_group._group import join_address
+from ._job import Job
 from ._lifecycle import scripts_folder
 from ._resource import Worker
 from ._session import Session, Sessions
 
 _SCRIPTS = ("worker.sh", "requirements.txt", "uv.txt")
-_LEFT_OUT = ("__pycache__", ".git", ".venv", ".mypy_cache", ".ruff_cache", ".hypothesis")
+_EXCLUDED = ("__pycache__", ".git", ".venv", ".mypy_cache", ".ruff_cache", ".hypothesis")
+_PORTS = range(20000, 30000)
+"""Ports for worker 0's roll-call; each run takes one at random."""
+_UNPACK = 'mkdir -p "$1" && tar -xzf - -C "$1" && echo pyreactant-worker-done $?'
+_HELLO = "echo pyreactant-worker-done 0"
+_REQUEST = "request.json"
 
 
 def check_program(program: Sequence[str], copies: Iterable[Path]) -> None:
-    """Look whether what is to be copied is here.
+    """Check that everything to copy exists below the working directory.
 
     Raises:
-        FileError: A file is not.
+        FileError: A file does not exist.
         InvalidArgumentError: A path leads out of the working directory.
     """
-    script = [] if not program or program[0] == "-m" else [Path(program[0])]
-    for path in (*script, *copies):
+    for path in (*_script(program), *copies):
         if not path.exists():
             raise FileError(f"there is no {str(path)!r} in {Path.cwd()}")
         if path.is_absolute() or ".." in path.parts:
             raise InvalidArgumentError(
-                f"{str(path)!r} must be below the working directory, since workers get it under "
-                "the same name"
+                f"{str(path)!r} must be below the working directory, because workers get it under "
+                "the same relative path"
             )
 
 
-def write_archive(
+def _script(program: Sequence[str]) -> list[Path]:
+    return [] if not program or program[0] == "-m" else [Path(program[0])]
+
+
+def _write_archive(
     file: Path, program: Sequence[str], copies: Iterable[Path], request: Path | None
 ) -> None:
-    """Write a .tar.gz with a folder "code"; beside it scripts and the cross-check's request.
+    """Write a .tar.gz with the code, the scripts and the cross-check's request.
 
     Raises:
-        FileError: Something cannot be read, or the archive not be written.
+        FileError: A file cannot be read, or the archive cannot be written.
     """
     package = Path(__file__).resolve().parent.parent
-    script = [] if not program or program[0] == "-m" else [Path(program[0])]
     try:
         with tarfile.open(file, "w:gz", compresslevel=6) as archive:
             _add(archive, package, f"code/{package.name}")
-            for beside in ("julia", "slurm", "gcloud"):  # of a checkout; a wheel has them within
-                if (package.parent / beside).is_dir() and (
-                    package.parent / "pyproject.toml"
-                ).exists():
-                    _add(archive, package.parent / beside, f"code/{beside}")
+            if (package.parent / "pyproject.toml").exists():  # a wheel has the folders inside
+                for folder in ("julia", "slurm", "gcloud"):
+                    if (package.parent / folder).is_dir():
+                        _add(archive, package.parent / folder, f"code/{folder}")
             for name in _SCRIPTS:
                 archive.add(scripts_folder() / name, name)
             if request is not None:
                 archive.add(request, request.name)
-            for path in (*script, *copies):
+            for path in (*_script(program), *copies):
                 _add(archive, path, f"code/{path}")
     except OSError as error:
         raise FileError(f"{error.filename or file}: {error.strerror or error}") from None
 
 
 def _add(archive: tarfile.TarFile, path: Path, name: str) -> None:
-    def keep(info: tarfile.TarInfo) -> tarfile.TarInfo | None:
+    def without_owner(info: tarfile.TarInfo) -> tarfile.TarInfo | None:
         info.uid = info.gid = 0
         info.uname = info.gname = ""
-        return None if Path(info.name).name in _LEFT_OUT else info
+        return None if Path(info.name).name in _EXCLUDED else info
 
-    archive.add(path, name, filter=keep)
+    archive.add(path, name, filter=without_owner)
 
 
-def unpack(file: Path, folder: Path) -> None:
-    """Unpack what a worker sent; nothing lands outside of `folder`.
+def _extract(file: Path, folder: Path) -> None:
+    """Extract a worker's archive; no file can land outside `folder`.
 
     Raises:
-        FileError: It is damaged, or holds what must not be unpacked.
+        FileError: The archive is damaged or unsafe.
     """
     try:
         with tarfile.open(file, "r:gz") as archive:
@@ -88,157 +95,157 @@ def unpack(file: Path, folder: Path) -> None:
         raise FileError(f"{file}: the worker's results are damaged ({error})") from None
 
 
-if TYPE_CHECKING:
-    from ._job import Job
-
-_PORTS = range(20000, 30000)
-"""Of the roll-call on worker 0, one for each run; runtimes get ports of their own from it."""
-_UNPACK = 'mkdir -p "$1" && tar -xzf - -C "$1" && echo pyreactant-worker-done $?'
-_HELLO = "echo pyreactant-worker-done 0"
-
-
 class WorkerError(PyReactantError, RuntimeError):
-    """A worker failed, could not be reached, or ran nothing."""
+    """A step failed on a worker, or the worker cannot be reached."""
 
     exit_code: ClassVar[int] = 6
 
     def __init__(self, step: str, session: Session, process: int) -> None:
-        super().__init__(f"{session.worker} ({step}) {session.trouble()}")
+        super().__init__(f"{session.worker} ({step}) {session.failure()}")
         self.worker, self.process, self.tail = session.worker, process, session.tail(10)
 
 
 def on_workers(
-    job: "Job",
+    job: Job,
     workers: Sequence[Worker],
     run: str,
     folder: Path,
-    look: Callable[[], None],
+    *,
+    check: Callable[[], None],
     tell: Callable[[str], None],
     show: Callable[[str], None],
 ) -> RunReport:
-    """Copy, install, run each runtime in turn, bring everything back.
+    """Copy the code, install, run each runtime in turn, and fetch logs and results.
 
     Args:
         job: What to run.
-        workers: All VMs, by slice and index; a worker's place is its process index.
-        run: Names the folder on the workers.
-        folder: For logs and results here.
-        look: Raises where the slice is no longer there.
-        tell: Says a sentence of ours.
-        show: Gets each line of output, with the worker's name.
+        workers: All VMs, by slice and index; the position is the process index.
+        run: Label of the run, which names the folder on the workers.
+        folder: Folder on this machine for logs and results.
+        check: Raises if the slices are no longer ACTIVE.
+        tell: Prints a message for the user.
+        show: Prints a line of output, prefixed with the worker's name.
 
     Returns:
-        The report of the run that failed first, or of the last one.
+        The report of the run that failed first, or of the last run.
 
     Raises:
-        WorkerError: A worker is to blame, and no supervisor had more to say.
-        CloudError, PreemptedError: The slice is gone.
+        WorkerError: A worker failed and its supervisor left no report.
+        CloudError, PreemptedError: The slices are gone.
     """
     (folder / "logs").mkdir(exist_ok=True)
-    commands = job.way.commands(job.request, workers)
+    commands = job.ssh.commands(job.request, workers)
     sessions = Sessions(commands, folder / "logs", lambda w, text: show(f"[{w}] {text}"))
-    step = _Steps(job, sessions, list(workers), f"pyreactant-{run}", look, tell)
-    step.reach()
+    steps = _Steps(job, sessions, list(workers), remote=f"pyreactant-{run}", check=check, tell=tell)
+    steps.reach()
     archive = folder / "code.tar.gz"
-    request = None if job.program else write_request(job, folder)
-    write_archive(archive, job.program, job.copies, request)
-    step.everywhere("copy", ["bash", "-c", _UNPACK, "_", step.remote], 600, given=archive)
+    request = None if job.program else _write_request(job, folder)
+    _write_archive(archive, job.program, job.copies, request)
+    steps.everywhere("copy", ["bash", "-c", _UNPACK, "_", steps.remote], 600, data=archive)
     archive.unlink()
-    backends, python = " ".join(job.backends), [job.python] if job.python else []
-    step.everywhere("install", step.script("install", backends, *python), job.install)
+    install = [" ".join(job.backends), *([job.python] if job.python else [])]
+    steps.everywhere("install", steps.script("install", *install), job.install_timeout)
     try:
         for backend in job.backends:
-            report = step.run(backend, folder)
+            report = steps.run(backend, folder)
             if report.exit_code:
                 break
-    except Exception:  # but not when we are to end: then nothing is waited for
-        step.fetch(folder)
+    except Exception:  # not Interrupted, after which nothing must delay the deletion
+        steps.fetch(folder)
         raise
-    step.fetch(folder)
+    steps.fetch(folder)
     return report
 
 
 @dataclasses.dataclass(slots=True)
 class _Steps:
-    job: "Job"
+    job: Job
     sessions: Sessions
     workers: list[Worker]
     remote: str
-    look: Callable[[], None]
+    check: Callable[[], None]
     tell: Callable[[str], None]
 
     def script(self, *arguments: str) -> list[str]:
         return ["bash", f"{self.remote}/worker.sh", self.remote, *arguments]
 
     def reach(self) -> None:
-        """Wait until all answer: sshd comes up, and sees the key, some time after ACTIVE."""
-        deadline = time.monotonic() + self.job.reach
+        """Wait until every worker accepts ssh; sshd and the key are ready only after ACTIVE."""
+        deadline = time.monotonic() + self.job.reach_timeout
         while True:
             self.sessions.start("reach", lambda _: ["bash", "-c", _HELLO])
-            wrong = self.sessions.wait(30)
-            if wrong is None:
+            failed = self.sessions.wait(30)
+            if failed is None:
                 return
             if time.monotonic() > deadline:
-                raise self._error("reach", wrong)
-            self.look()
+                raise self._error("reach", failed)
+            self.check()
             time.sleep(1)
 
     def everywhere(
-        self, name: str, command: list[str], timeout: float, given: Path | None = None
+        self, name: str, command: list[str], timeout: float, data: Path | None = None
     ) -> None:
+        """Run one step on every worker.
+
+        Raises:
+            DeadlineError: A worker did not finish in time.
+            WorkerError: A worker failed.
+        """
         self.tell(f"{name} on {len(self.workers)} VMs")
-        self.sessions.start(name, lambda _: command, lambda _: given)
+        self.sessions.start(name, lambda _: command, data)
         began = time.monotonic()
-        wrong = self.sessions.wait(timeout, look=self.look)
-        if wrong is not None:
+        failed = self.sessions.wait(timeout, check=self.check)
+        if failed is not None:
             if time.monotonic() - began >= timeout:
-                raise DeadlineError(f"{wrong.worker} did not finish {name} within {timeout:.0f} s")
-            self.look()  # a slice that was taken away is nobody's fault
-            raise self._error(name, wrong)
+                raise DeadlineError(f"{failed.worker} did not finish {name} within {timeout:.0f} s")
+            self.check()  # a preemption explains the failure better
+            raise self._error(name, failed)
 
     def run(self, backend: str, folder: Path) -> RunReport:
-        """One runtime on all workers; the supervisors' own report where there is one."""
+        """Run one runtime on all workers; returns the supervisors' report."""
         job, began = self.job, time.monotonic()
         self.tell(f"run {backend} on {len(self.workers)} VMs")
         address = join_address(self.workers[0].internal, secrets.choice(_PORTS))
         secret = secrets.token_hex(32).encode() + b"\n"
-        program = [*job.program] or member(backend)
+        program = [*job.program] or _crosscheck_member(backend)
 
         def command(worker: Worker) -> list[str]:
             index = self.workers.index(worker)
-            numbers = (str(job.devices), f"{job.stall:g}", str(index), str(len(self.workers)))
+            numbers = (
+                str(job.devices),
+                f"{job.stall_timeout:g}",
+                str(index),
+                str(len(self.workers)),
+            )
             return self.script("run", backend, job.platform, *numbers, address, *program)
 
         name = f"run-{backend}"
-        self.sessions.start(name, command, lambda _: secret, held=True)
-        wrong = self.sessions.wait(job.timeout, look=self.look)
-        ended = list(self.sessions.running)
-        report = self._report(backend, folder)
-        if wrong is None and report is not None:
+        self.sessions.start(name, command, secret, keep_open=True)
+        failed = self.sessions.wait(job.timeout, check=self.check)
+        report = self._fetch_report(backend, folder)
+        if failed is None and report is not None:
             return report
-        self.look()  # a slice that was taken away is no failed program
+        self.check()  # a preemption explains the failure better
         if job.timeout is not None and time.monotonic() - began >= job.timeout:
-            raise DeadlineError(f"{backend} was not done within {job.timeout:g} s")
+            raise DeadlineError(f"{backend} did not finish within {job.timeout:g} s")
         if report is not None and report.exit_code:
             return report
-        if wrong is None:
-            raise FileError(f"{backend}: every worker ended well, but worker 0 has no report")
-        raise self._error(name, next((s for s in ended if s is wrong), wrong))
+        if failed is None:
+            raise FileError(f"{backend}: every worker succeeded, but worker 0 left no report")
+        raise self._error(name, failed)
 
-    def _report(self, backend: str, folder: Path) -> RunReport | None:
+    def _fetch_report(self, backend: str, folder: Path) -> RunReport | None:
         file = folder / f"report-{backend}.json"
         command = ["cat", f"{self.remote}/runs/{backend}/report.json"]
-        first = Sessions(
-            {self.workers[0]: self.sessions.commands[self.workers[0]]},
-            folder / "logs",
-            lambda *_: None,
-        )
-        first.start("report", lambda _: command, out=lambda _: file)
-        first.wait(30)
-        return read_report(file)
+        worker = self.workers[0]
+        only = {worker: self.sessions.commands[worker]}
+        session = Sessions(only, folder / "logs", lambda *_: None)
+        session.start("report", lambda _: command, out=lambda _: file)
+        session.wait(30)
+        return _read_report(file)
 
     def fetch(self, folder: Path) -> None:
-        """Bring logs and results back, as far as the workers still answer."""
+        """Fetch logs and results from every worker that still answers."""
 
         def file(worker: Worker) -> Path:
             return folder / f".{worker.node}-{worker.index}.tar.gz"
@@ -248,17 +255,17 @@ class _Steps:
         for session in self.sessions.running:
             worker = session.worker
             try:
-                unpack(file(worker), folder / f"{worker.node}-worker-{worker.index}")
+                _extract(file(worker), folder / f"{worker.node}-worker-{worker.index}")
             except FileError as error:
-                self.tell(f"no results from {worker}: {session.trouble() or error}")
+                self.tell(f"no results from {worker}: {session.failure() or error}")
             file(worker).unlink(missing_ok=True)
 
     def _error(self, name: str, session: Session) -> WorkerError:
         return WorkerError(name, session, self.workers.index(session.worker))
 
 
-def read_report(file: Path) -> RunReport | None:
-    """A supervisor's report as it came back from a worker; None where there is none."""
+def _read_report(file: Path) -> RunReport | None:
+    """A supervisor's report that was fetched from a worker; None if it is missing or damaged."""
     try:
         data = json.loads(file.read_text(encoding="utf-8"))
         data.pop("schema")
@@ -267,19 +274,15 @@ def read_report(file: Path) -> RunReport | None:
         return None
 
 
-_REQUEST = "request.json"
-
-
-def write_request(job: "Job", folder: Path) -> Path:
-    """The request for the sharded matmul, alike for all runtimes; the file."""
-    from ..crosscheck._request import Request
-    from ..crosscheck._request import write_request as write
+def _write_request(job: Job, folder: Path) -> Path:
+    """Write the cross-check's request for the sharded matmul; returns the file."""
+    from ..crosscheck._request import Request, write_request
 
     file = folder / _REQUEST
-    write(Request(("matmul",), size=job.size), file)
+    write_request(Request(("matmul",), size=job.size), file)
     return file
 
 
-def member(backend: str) -> list[str]:
-    """The program of each process, for ``pyreactant run`` in the workers' folder "code"."""
+def _crosscheck_member(backend: str) -> list[str]:
+    """Arguments of ``pyreactant run`` in the workers' folder "code" for the sharded matmul."""
     return ["-m", "pyreactant.crosscheck", f"../{_REQUEST}", f"../results/{backend}"]

@@ -53,7 +53,7 @@ def test_the_example_needs_a_project() -> None:
         capture_output=True,
     )
     assert done.returncode == 2
-    assert "PROJECT is still the placeholder '<project id>'; put in your own" in done.stderr
+    assert "PROJECT is still the placeholder '<project id>'; replace it" in done.stderr
     done = subprocess.run(
         ["gcloud/run.sh", "no.env"], cwd=REPOSITORY, text=True, timeout=60, capture_output=True
     )

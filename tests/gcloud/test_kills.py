@@ -81,7 +81,7 @@ def test_gc_leaves_what_lives(tmp_path: Path) -> None:
             assert "is alive" in said
             (note,) = (tmp_path / "home" / "state").rglob("*.json")
             note.with_name("damaged.json").write_text("{")
-            assert "is damaged; look at it" in made.run("gc")[1]
+            assert "is damaged; inspect it" in made.run("gc")[1]
             assert len(made.api.left()) == 1
         finally:
             launcher.terminate()
@@ -151,5 +151,5 @@ def test_delete_leaves_other_people_alone(tmp_path: Path) -> None:
         resource.body["tpu"]["nodeSpec"][0]["node"]["labels"].clear()
         code, said = made.run("delete")
         assert code == 8
-        assert "test was not made by pyreactant, and is left alone" in said
+        assert "test was not created by pyreactant and is not deleted" in said
         assert len(api.left()) == 2

@@ -122,13 +122,21 @@ def test_states_that_end_it(tmp_path: Path, script: Any, code: int, message: str
     [
         (Fault("POST", lost=True), None, None),
         (Fault("POST", code=503, message="busy"), None, None),
-        (Fault("POST", code=429, message=QUOTA, count=99), 8, "region us-east5.; ask for quota"),
+        (
+            Fault("POST", code=429, message=QUOTA, count=99),
+            8,
+            "region us-east5.; request more quota",
+        ),
         (Fault("POST", code=403, message="no permission"), 8, "no permission; ask the project's"),
-        (Fault("POST", code=404, message="no such zone"), 8, "says no: no such zone"),
-        (Fault("POST", code=400, message="bad"), 8, "Cloud TPU says no: bad"),
+        (Fault("POST", code=404, message="no such zone"), 8, "refused the request: no such zone"),
+        (Fault("POST", code=400, message="bad"), 8, "Cloud TPU refused the request: bad"),
         (Fault("GET .*queuedResources", code=503, count=3), None, None),
         (Fault("GET .*queuedResources", lost=True, count=2), None, None),
-        (Fault("GET .*queuedResources", code=403, message="revoked"), 8, "says no: revoked"),
+        (
+            Fault("GET .*queuedResources", code=403, message="revoked"),
+            8,
+            "refused the request: revoked",
+        ),
         (Fault("GET .*nodes", code=500), None, None),
         (Fault("DELETE", lost=True), None, None),
         (Fault("DELETE", code=503, count=2), None, None),
@@ -227,7 +235,7 @@ def test_name_of_somebody_else(tmp_path: Path) -> None:
         client.create(request, "another", "")
         del api.resources[request.path].body["tpu"]["nodeSpec"][0]["node"]["labels"]
     with (
-        pytest.raises(PyReactantError, match="taken in asia-northeast1-b by a resource of some"),
+        pytest.raises(PyReactantError, match="taken in asia-northeast1-b by a resource that pyr"),
         leased(tmp_path, api) as (lease, _, _),
     ):
         lease.create()
@@ -262,7 +270,7 @@ def test_deletion_that_never_gets_through(tmp_path: Path) -> None:
         leased(tmp_path, api, deletion=0.5) as (lease, _, said),
     ):
         lease.create()
-    assert "deletion does not get through yet: Cloud TPU says no: revoked" in said[-1]
+    assert "deletion has not succeeded yet: Cloud TPU refused the request: revoked" in said[-1]
     assert len(list((tmp_path / "home" / "state").rglob("*.json"))) == 1
 
 

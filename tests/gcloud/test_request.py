@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyreactant import FileError, InvalidArgumentError
-from pyreactant.queued_resources._reach import Way
+from pyreactant.queued_resources._reach import SshOptions
 from pyreactant.queued_resources._request import Request, from_environment
 from pyreactant.queued_resources._workers import check_program
 from tests.gcloud.cloud import REQUEST
@@ -22,7 +22,10 @@ from tests.harness import environment
     [
         ({"QR_ID": ""}, "QR_ID is not set; start from gcloud/single-slice.env"),
         ({"QR_ID": "", "ZONE": ""}, "QR_ID, ZONE are not set"),
-        ({"PROJECT": "<project id>"}, "PROJECT is still the placeholder '<project id>'; put in"),
+        (
+            {"PROJECT": "<project id>"},
+            "PROJECT is still the placeholder '<project id>'; replace it",
+        ),
         ({"QR_ID": "a b"}, "QR_ID must be a letter, then up to 62 lower-case .*; got 'a b'"),
         ({"QR_ID": "x;rm -rf ~"}, "QR_ID must be a letter"),
         ({"QR_ID": "a\nb"}, "QR_ID must be a letter"),
@@ -33,8 +36,8 @@ from tests.harness import environment
         ({"SLICE_COUNT": "0"}, "SLICE_COUNT must be a whole number from 1 to 512, got 0"),
         ({"SLICE_COUNT": "two"}, "SLICE_COUNT must be a whole number from 1 to 512, got 'two'"),
         ({"ACCELERATOR_TYPE": "v6e-17"}, "no Cloud TPU slice is called 'v6e-17'; the nearest are"),
-        ({"ACCELERATOR_TYPE": "v6e:4x4"}, "is named as Cloud TPU does: v6e-16, not 'v6e:4x4'"),
-        ({"ACCELERATOR_TYPE": "tpu7x-8"}, "tpu7x-8 cannot be had as a queued resource"),
+        ({"ACCELERATOR_TYPE": "v6e:4x4"}, "must be Cloud TPU's name, 'v6e-16', got 'v6e:4x4'"),
+        ({"ACCELERATOR_TYPE": "tpu7x-8"}, "tpu7x-8 is not available as a queued resource; use GKE"),
         (
             {"RUNTIME_VERSION": "v2-alpha-tpuv5-lite"},
             "'v2-alpha-tpuv5-lite' is not for v6e-16; use v2-alpha-tpuv6e",
@@ -56,7 +59,7 @@ def test_good_environment() -> None:
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        ({"provisioning": "cheap"}, "provisioning is one of on-demand, spot, reserved"),
+        ({"provisioning": "cheap"}, "provisioning must be one of on-demand, spot, reserved"),
         ({"lifetime": 3.0}, "lifetime must be from 60 seconds to 7 days, got 3 seconds"),
         ({"valid_for": 1e9}, "valid_for must be from 60 seconds to 7 days"),
         ({"network": "a b"}, "NETWORK must be a network's name"),
@@ -81,12 +84,12 @@ def test_nothing_but_plain_words_gets_through(name: str, text: str) -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Way("telnet"), "reached by 'gcloud' or 'ssh', got 'telnet'"),
-        (lambda: Way("ssh", "root;x"), "no user is called 'root;x'"),
-        (lambda: Way("ssh", None, ("host",)), "options of ssh start with -, got 'host'"),
+        (lambda: SshOptions("telnet"), "reached with 'gcloud' or 'ssh', got 'telnet'"),
+        (lambda: SshOptions("ssh", "root;x"), "user must be a login name, got 'root;x'"),
+        (lambda: SshOptions("ssh", None, ("host",)), "ssh flag must start with '-', got 'host'"),
     ],
 )
-def test_bad_way(make: Any, message: str) -> None:
+def test_bad_ssh_options(make: Any, message: str) -> None:
     with pytest.raises(InvalidArgumentError, match=message):
         make()
 

@@ -174,7 +174,7 @@ def test_preemption_and_another_attempt(made: Cloud) -> None:
     code, said = finished(made, process, 120)
     assert code == 0, said
     assert "is SUSPENDED by Cloud TPU (preempted)" in said
-    assert "beginning again (1 time left)" in said
+    assert "trying again (1 retry left)" in said
 
 
 def test_preemption_while_copying(made: Cloud) -> None:
@@ -248,7 +248,7 @@ def test_a_worker_that_runs_nothing(made: Cloud) -> None:
     code, said = made.run(*made.run_options(), "--out", "out", "--reach-timeout", "2")
     made.workers.stop(address)
     assert code == 6, said
-    assert "test worker 1 (reach) ran nothing: the connection ended well but without" in said
+    assert "test worker 1 (reach) ran nothing: ssh succeeded, but the command reported no" in said
 
 
 def test_a_worker_that_cannot_be_reached(made: Cloud) -> None:
@@ -274,13 +274,13 @@ def test_disk_full_on_a_worker(made: Cloud) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["--out", "there"], 2, "the folder 'there' exists; name another with --out"),
+        (["--out", "there"], 2, "the folder 'there' exists; choose another with --out"),
         (["--", "no.py"], 2, "there is no 'no.py' in"),
         (["--backends", "torch"], 2, "unknown backend 'torch'; known are: jax"),
         (["--retries", "-1"], 2, "retries must be 0 or more, got -1"),
         (["--slice-count", "0"], 2, "SLICE_COUNT must be a whole number from 1 to 512, got 0"),
-        (["--reach", "telnet"], 2, "workers are reached by 'gcloud' or 'ssh', got 'telnet'"),
-        (["--transport", "pigeon"], 2, "the transport is 'rest' or 'grpc', got 'pigeon'"),
+        (["--reach", "telnet"], 2, "workers are reached with 'gcloud' or 'ssh', got 'telnet'"),
+        (["--transport", "pigeon"], 2, "transport must be 'rest' or 'grpc', got 'pigeon'"),
     ],
 )
 def test_refused_before_anything_is_asked_for(
@@ -303,7 +303,7 @@ def test_no_gcloud(made: Cloud, tmp_path: Path) -> None:
     finally:
         made.settings.update(settings)
     assert code == 3, said
-    assert "gcloud is not on this machine; install it" in said
+    assert "gcloud is not in PATH; install it" in said
 
 
 def test_a_key_with_a_passphrase_and_no_agent(made: Cloud) -> None:
@@ -339,7 +339,7 @@ def test_ssh_and_logs_while_it_runs(made: Cloud) -> None:
     assert code == 0, said
     assert "process 1 is here" in said
     code, said = made.run("ssh", *small, port, "--worker", "2", "--", "true")
-    assert (code, "test has 2 workers now, so there is no worker 2" in said) == (8, True)
+    assert (code, "there is no worker 2: test has 2 workers" in said) == (8, True)
     process.terminate()
     assert finished(made, process)[0] == 128 + signal.SIGTERM
 

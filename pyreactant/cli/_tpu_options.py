@@ -1,0 +1,194 @@
+"""Options that commands of `pyreactant tpu` share: dataclasses with one field for each option."""
+
+import dataclasses
+import functools
+import inspect
+import os
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from .._errors import InvalidArgumentError, RequirementError
+
+if TYPE_CHECKING:
+    from ..queued_resources._client import Client
+    from ..queued_resources._reach import SshOptions
+    from ..queued_resources._request import Request
+
+Transport = Annotated[str, typer.Option(help="Protocol of Google's client: rest or grpc.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Timeout = Annotated[float, typer.Option(help="Seconds to wait at most.")]
+Wait = Annotated[float, typer.Option("--wait", help="Seconds for the slices to become ACTIVE.")]
+
+options = dataclasses.dataclass(kw_only=True, eq=False, repr=False)
+
+
+@options
+class Location:
+    """Project and zone."""
+
+    project: Annotated[
+        str | None, typer.Option(help="GCP project that is billed.", show_default="$PROJECT")
+    ] = None
+    zone: Annotated[
+        str | None, typer.Option(help="Zone, such as asia-northeast1-b.", show_default="$ZONE")
+    ] = None
+
+    def parent(self) -> str:
+        """Full name of project and zone."""
+        project = _required("--project", "PROJECT", self.project)
+        return f"projects/{project}/locations/{_required('--zone', 'ZONE', self.zone)}"
+
+
+@options
+class ResourceName(Location):
+    """One queued resource."""
+
+    name: Annotated[
+        str | None, typer.Option(help="Id of the queued resource.", show_default="$QR_ID")
+    ] = None
+
+    def path(self) -> str:
+        """Full name of the queued resource."""
+        name = _required("--name", "QR_ID", self.name)
+        return f"{self.parent()}/queuedResources/{name}"
+
+
+@options
+class Slices(ResourceName):
+    """Slices of one queued resource."""
+
+    accelerator_type: Annotated[
+        str | None, typer.Option(help="Slice, such as v6e-16.", show_default="$ACCELERATOR_TYPE")
+    ] = None
+    slice_count: Annotated[
+        int | None, typer.Option(help="Number of slices.", show_default="$SLICE_COUNT or 1")
+    ] = None
+    runtime_version: Annotated[
+        str | None,
+        typer.Option(help="TPU VM image.", show_default="$RUNTIME_VERSION or the slice's own"),
+    ] = None
+    internal_ips: Annotated[
+        bool, typer.Option("--internal-ips", help="Give the VMs no public IP addresses.")
+    ] = False
+
+    def request(self) -> "Request":
+        """The validated request."""
+        return self._request()
+
+    def _request(self, **more: Any) -> "Request":
+        from ..queued_resources._request import from_environment
+
+        given = {
+            "QR_ID": self.name,
+            "PROJECT": self.project,
+            "ZONE": self.zone,
+            "ACCELERATOR_TYPE": self.accelerator_type,
+            "SLICE_COUNT": None if self.slice_count is None else str(self.slice_count),
+            "RUNTIME_VERSION": self.runtime_version,
+        }
+        environ = {**os.environ, **{key: text for key, text in given.items() if text is not None}}
+        return from_environment(environ, internal_ips=self.internal_ips, **more)
+
+
+@options
+class NewSlices(Slices):
+    """Slices to create."""
+
+    provisioning: Annotated[str, typer.Option(help="on-demand, spot or reserved.")] = "on-demand"
+    valid_for: Annotated[
+        float | None, typer.Option(help="Hours that the request may wait in the queue.")
+    ] = None
+    lifetime: Annotated[
+        float, typer.Option(help="Hours after which the VMs delete the slices.")
+    ] = 6.0
+    network: Annotated[str | None, typer.Option(help="Network of the VMs.")] = None
+    subnetwork: Annotated[str | None, typer.Option(help="Subnetwork of the VMs.")] = None
+
+    def request(self) -> "Request":
+        """The validated request."""
+        return self._request(
+            provisioning=self.provisioning,
+            valid_for=self.valid_for and self.valid_for * 3600,
+            lifetime=self.lifetime * 3600,
+            network=self.network,
+            subnetwork=self.subnetwork,
+        )
+
+
+@options
+class SshAccess:
+    """How workers are reached."""
+
+    reach: Annotated[str, typer.Option(help="gcloud (its key and settings) or ssh (your own).")] = (
+        "gcloud"
+    )
+    user: Annotated[str | None, typer.Option(help="User on the workers.")] = None
+    ssh_flag: Annotated[
+        list[str] | None, typer.Option(help="Further flag of ssh, such as --ssh-flag=-p22.")
+    ] = None
+
+    def options(self) -> "SshOptions":
+        """The validated options."""
+        from ..queued_resources._reach import SshOptions
+
+        return SshOptions(self.reach, self.user, tuple(self.ssh_flag or ()))
+
+
+def flat(command: Callable[..., None]) -> Callable[..., None]:
+    """A command with one option for each field of its dataclass parameters."""
+    parameters: list[inspect.Parameter] = []
+    groups: dict[str, tuple[type, list[str]]] = {}
+    for parameter in inspect.signature(command).parameters.values():
+        kind = parameter.annotation
+        if dataclasses.is_dataclass(kind) and isinstance(kind, type):
+            fields = inspect.signature(kind).parameters
+            groups[parameter.name] = kind, list(fields)
+            parameters += fields.values()
+        else:
+            parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
+
+    @functools.wraps(command)
+    def flattened(**values: Any) -> None:
+        grouped = {
+            name: kind(**{field: values.pop(field) for field in fields})
+            for name, (kind, fields) in groups.items()
+        }
+        command(**grouped, **values)
+
+    flattened.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    return flattened
+
+
+def examples(*commands: str) -> str:
+    """The end of a command's help: commands without "pyreactant tpu", broken into lines by hand."""
+    return "\n".join(["\b", "Examples:", *(f"  pyreactant tpu {command}" for command in commands)])
+
+
+def connect(transport: str) -> "Client":
+    """The client of the API."""
+    try:
+        from ..queued_resources._client import Client
+    except ImportError as error:
+        raise RequirementError(
+            f"Google's client for Cloud TPU cannot be imported ({error}); install it with: "
+            "python -m pip install 'pyreactant[tpu]'"
+        ) from error
+    return Client(transport=transport)
+
+
+def tell(text: str) -> None:
+    """Print a message for the user."""
+    print(f"pyreactant: {text}", file=sys.stderr, flush=True)
+
+
+def _required(option: str, variable: str, given: str | None) -> str:
+    from ..queued_resources._request import check_form
+
+    value = given or os.environ.get(variable)
+    if not value:
+        raise InvalidArgumentError(f"pass {option} or set {variable}")
+    check_form(variable, value)
+    return value
