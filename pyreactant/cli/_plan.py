@@ -32,7 +32,7 @@ def plan(
     ] = None,
     num_slices: Annotated[int, typer.Option(help="How many of them.")] = 1,
     platform: Annotated[
-        str | None, typer.Option(help="Measure on devices that are here: cpu or gpu.")
+        str | None, typer.Option(help="Measure on this machine's devices: cpu or gpu.")
     ] = None,
     devices: Annotated[int | None, typer.Option(help="How many of these.")] = None,
     size: Annotated[int | None, typer.Option(help="Matmul: side of square matrices.")] = None,

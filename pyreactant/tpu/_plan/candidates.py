@@ -1,4 +1,4 @@
-"""Which meshes and specs a product could have, and the few of them that are worth compiling."""
+"""All meshes and specs of a product or a program, and the few that are worth compiling."""
 
 import functools
 import itertools
@@ -10,14 +10,14 @@ import numpy as np
 from ..._core.mesh import Mesh
 from ..._core.sharding import Axes
 from .._topology import Topology
-from .layout import SLICE_AXIS, Found, Layout, Role, Spec, specs_of
+from .layout import SLICE_AXIS, Choice, Layout, Role, Spec, specs_of
 from .links import Loads, along_network, loads_of
 from .machine import Machine
 from .model import NONE, Product, costs, divisible, every_layout, regular
 
 
 def factorisations(number: int, parts: int, least: int = 2) -> Iterator[tuple[int, ...]]:
-    """Ways to write a number as a product of at most `parts` factors, in ascending order."""
+    """All products of at most `parts` factors that give a number, factors in ascending order."""
     if number >= least or number == 1:
         yield (number,)
     if parts > 1:
@@ -28,11 +28,12 @@ def factorisations(number: int, parts: int, least: int = 2) -> Iterator[tuple[in
 
 
 def promising(seconds: np.ndarray, memory: np.ndarray, keep: int) -> list[int]:
-    """Indices, fastest first: what nothing else beats in both, then the fastest of the rest.
+    """Indices of at most `keep` layouts, fastest first, chosen front by front.
 
-    What has no finite time or memory is left out, and of equals all but one. The first half are
-    the fastest of those that nothing beats, then the smallest of them, then those that only the
-    ones before beat.
+    The first front are the layouts that no other beats in both time and memory, the next front
+    those that only layouts of the first beat, and so on. Half of the places go to the fastest of a
+    front, the others to its smallest. Layouts without finite time or memory are left out, and so
+    are duplicates.
     """
     points = {
         (float(f"{seconds[i]:.6g}"), float(f"{memory[i]:.6g}")): int(i)
@@ -57,20 +58,20 @@ def promising(seconds: np.ndarray, memory: np.ndarray, keep: int) -> list[int]:
 
 _NAMES = "xyz"
 _THREE_AXES = 512
-"""Devices up to which meshes have three axes: beyond, there are too many to go through."""
+"""Largest number of devices for meshes of three axes; more give too many layouts."""
 
 
-def product_layouts(product: Product, machine: Machine, keep: int) -> Found:
+def product_layouts(product: Product, machine: Machine, keep: int) -> Choice:
     """The best layouts of a product.
 
-    All meshes of up to three axes (two within each of several slices, and one over the slices) are
-    combined with all specs of x, y and the product that divide the sizes. What cannot fit goes
-    first; of the rest stay those that no other one beats in time and memory, and the fastest.
+    It combines all meshes of up to three axes (of several slices: one axis over the slices and two
+    within each) with all specs of x, y and the product that divide the sizes, drops those that
+    cannot fit, and keeps the ones that `promising` chooses.
 
     Args:
-        product: What is multiplied.
-        machine: On what.
-        keep: How many.
+        product: Sizes of the product.
+        machine: The devices.
+        keep: Number of layouts.
     """
     considered = too_large = 0
     best: dict[object, tuple[tuple[int, ...], tuple[Role, ...], float, float]] = {}
@@ -116,11 +117,11 @@ def product_layouts(product: Product, machine: Machine, keep: int) -> Found:
         np.array([one.memory_bytes for one in layouts]),
         keep,
     )
-    return Found(tuple(layouts[i] for i in order), considered, too_large)
+    return Choice(tuple(layouts[i] for i in order), considered, too_large)
 
 
 def _same(sizes: tuple[int, ...], roles: tuple[Role, ...], outer: int) -> object:
-    """Equal for layouts that differ only in the names, order and number of their axes."""
+    """A key that is equal for layouts that differ only in names, order and number of axes."""
     merged: dict[Role, int] = {}
     for size, role in zip(sizes[outer:], roles[outer:], strict=True):
         merged[role] = merged.get(role, 1) * size
@@ -130,7 +131,7 @@ def _same(sizes: tuple[int, ...], roles: tuple[Role, ...], outer: int) -> object
 def _best_order(
     product: Product, machine: Machine, sizes: tuple[int, ...], roles: tuple[Role, ...]
 ) -> Layout:
-    """The axes in the order, and the devices in the one, in which the links are least busy."""
+    """The order of axes and of devices with the least busy links."""
     outer = 0 if machine.num_slices == 1 else 1
     candidates = []
     natural = sorted(range(outer, len(sizes)), key=lambda axis: (roles[axis][0] or 3, axis))
@@ -143,7 +144,7 @@ def _best_order(
         ]
         if not candidates[0].received_bytes:
             break
-    # Python's min keeps the first of equals: the plain order of devices comes first.
+    # min keeps the first of equals, which is the plain order of devices.
     return min(candidates, key=lambda one: round(one.seconds, 12))
 
 
@@ -193,7 +194,7 @@ def _layout(product: Product, machine: Machine, mesh: Mesh, roles: Sequence[Role
 def layout_of(
     product: Product, machine: Machine, mesh: Mesh, specs: tuple[Spec, Spec], out_spec: Spec
 ) -> Layout:
-    """What the closed forms say of a layout that was chosen elsewhere."""
+    """A given layout with the figures of the closed forms."""
     roles = []
     for axis in mesh.axis_names:
         x, y, c = (
@@ -218,24 +219,27 @@ def _axes(entry: Axes) -> tuple[str, ...]:
     return () if entry is None else (entry,) if isinstance(entry, str) else entry
 
 
-# Which meshes and specs another program than a product could have: by its arguments alone.
+# Layouts of programs other than a product, by their arguments alone.
 #
-# No closed form is known for what a function computes and sends, so the only bounds are those of
-# memory: the blocks of the arguments must be there, and be read once. The compiler says the rest.
+# There is no closed form for the computation and communication of any function, so the only bound
+# is memory: each device holds its blocks of the arguments and reads them once. The compiler gives
+# the rest.
 
 Shape = tuple[int, ...]
 _LIMIT = 20_000
-"""Combinations of specs that are looked at on one mesh."""
+"""Most combinations of specs to consider on one mesh."""
 
 
-def program_layouts(shapes: tuple[Shape, ...], itemsize: int, machine: Machine, keep: int) -> Found:
+def program_layouts(
+    shapes: tuple[Shape, ...], itemsize: int, machine: Machine, keep: int
+) -> Choice:
     """Layouts of a program's arguments, those with the smallest blocks first.
 
     Args:
-        shapes: Of the arguments.
+        shapes: Shapes of the arguments.
         itemsize: Bytes of an element.
-        machine: On what.
-        keep: How many.
+        machine: The devices.
+        keep: Number of layouts.
     """
     found = []
     for mesh in _program_meshes(machine):
@@ -251,7 +255,7 @@ def program_layouts(shapes: tuple[Shape, ...], itemsize: int, machine: Machine, 
     limit = math.inf if machine.memory_bytes is None else machine.memory_bytes
     held = np.where(memory > limit, np.inf, memory)
     chosen = promising(np.array([one.local_seconds for one in found]), held, keep)
-    return Found(tuple(found[i] for i in chosen), len(found), int(np.isinf(held).sum()))
+    return Choice(tuple(found[i] for i in chosen), len(found), int(np.isinf(held).sum()))
 
 
 def _program_meshes(machine: Machine) -> Iterator[Mesh]:
@@ -263,7 +267,7 @@ def _program_meshes(machine: Machine) -> Iterator[Mesh]:
 
 
 def _specs(mesh: Mesh, shape: Shape) -> Iterator[Spec]:
-    """Ways to cut an array with each axis along one dimension, or none; most cut first."""
+    """All specs with each mesh axis on one dimension or none; those with the most cuts first."""
     places = [*range(len(shape)), None]
     for choice in itertools.product(places, repeat=len(mesh.axis_names)):
         entries = tuple(

@@ -1,4 +1,4 @@
-"""What the compiler says of a layout."""
+"""Compile or measure layouts, several at a time as memory allows."""
 
 import json
 import os
@@ -42,7 +42,7 @@ def compiled(
     timeout: float,
     reference: bool = False,
 ) -> Candidate:
-    """Compile a layout for its slice, in a child process, and say what that told.
+    """Compile a layout for its slice in a child process.
 
     Raises:
         RequirementError: There is no compiler; every other error makes a candidate without a time.
@@ -103,7 +103,7 @@ def _candidate(layout: Layout, machine: Machine, report: Preflight, reference: b
 
 
 def link_seconds(collectives: tuple[Collective, ...], mesh: Mesh, machine: Machine) -> float:
-    """Until the busiest link of the slice has carried what a compiled program sends.
+    """Time until the busiest link of the slice has carried a compiled program's data.
 
     What goes along several axes, or along axes that are not known, is shared out evenly to them.
     """
@@ -137,7 +137,7 @@ def measured(
     timeout: float,
     reference: bool = False,
 ) -> Candidate:
-    """Multiply once with a layout, in a process of its own, and take the median of five calls.
+    """Measure a layout in a process of its own: the median of five calls.
 
     The product is checked, as `pyreactant matmul` does: a wrong one has no time.
 
@@ -212,7 +212,7 @@ def _run(argv: list[str], timeout: float) -> "subprocess.CompletedProcess[str]":
 
 
 def end_running() -> None:
-    """Kill what still runs: nobody waits for it any more."""
+    """Kill the child processes that still run."""
     for child in list(_running):
         child.kill()
 
@@ -224,7 +224,7 @@ def _failed(candidate: Candidate, why: str) -> Candidate:
 
 
 def _last(text: str) -> str:
-    """What a command said last: its error, without what the runtime printed before it."""
+    """The last lines of a command's output, from its error on."""
     lines = text.splitlines()[-_LINES:]
     errors = [i for i, line in enumerate(lines) if line.startswith("error: ")]
     return "\n".join(lines[errors[-1] :] if errors else lines)
@@ -233,15 +233,15 @@ def _last(text: str) -> str:
 T = TypeVar("T")
 
 _MARGIN = 1.25
-"""Of memory: children differ, and what they have not taken yet is not seen."""
+"""A margin of memory: children differ, and later growth is unknown."""
 
 
 @dataclass(slots=True)
 class Pool(Generic[T]):
     """Jobs on threads; each waits for a child process of its own.
 
-    The first runs alone. What it took at its peak, as the kernel counts it for ended children,
-    then says how many fit beside each other.
+    The first job runs alone. Its peak memory, as the kernel counts it for ended children, then
+    decides how many run at a time.
 
     Attributes:
         workers: How many at once at most; None is one for each processor.
@@ -257,7 +257,7 @@ class Pool(Generic[T]):
     )
 
     def run(self, jobs: Sequence[Callable[[], T]]) -> Iterator[tuple[int, T]]:
-        """Results with the number of their job, as they come.
+        """Yield the number and the result of each job, in the order of completion.
 
         A job's exception is raised here. Whoever stops asking leaves the running jobs to
         themselves: their threads are daemons.
@@ -292,12 +292,12 @@ class Pool(Generic[T]):
 
 
 def peak_of_children() -> int:
-    """Bytes that the largest child process had at its peak, of those that have ended."""
+    """Peak memory in bytes of the largest child process that has ended."""
     return resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
 
 
 def available_memory() -> int | None:
-    """Bytes that can still be taken, by the machine and by this process's cgroup."""
+    """Bytes of memory that are free on the machine and within this process's cgroup."""
     found = [_machine(), *_cgroup()]
     return min((number for number in found if number is not None), default=None)
 
@@ -312,7 +312,7 @@ def _machine() -> int | None:
 
 
 def _cgroup() -> Iterator[int]:
-    """What limits of cgroups (version 2, and version 1) leave; nothing where there are none."""
+    """Bytes that the limits of cgroups (versions 1 and 2) leave; nothing without limits."""
     for limit, used in (
         ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
         (

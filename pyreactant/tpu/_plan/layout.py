@@ -9,25 +9,25 @@ from .model import LOOPS
 
 Spec = tuple[Axes, ...]
 Role = tuple[int, int, int, int]
-"""Which dimension of x, y and c an axis cuts, and which loop it divides."""
+"""The dimensions of x, y and c that an axis cuts, and the loop that it divides."""
 
 SLICE_AXIS = "slice"
-"""Name of the mesh axis that goes over several slices."""
+"""Name of the mesh axis over the slices."""
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """A mesh and the specs on it, with what the closed forms say.
+    """A mesh and specs, with the figures of the closed forms.
 
     Attributes:
-        mesh: The devices; with device_ids where their order follows the chips' network.
-        specs: Of the arguments.
-        out_spec: Of the output; None leaves it to the compiler.
-        memory_bytes: Of the blocks on each device: it needs at least these.
-        received_bytes: That each device receives in one call; None where no closed form is known.
-        local_seconds: Of computing, and of reading and writing memory, the larger.
-        link_seconds: Until the busiest link has carried all, or all is received.
-        slice_seconds: Of what comes from other slices.
+        mesh: The devices; with device_ids if their order follows the chips' network.
+        specs: Specs of the arguments.
+        out_spec: Spec of the output; None leaves it to the compiler.
+        memory_bytes: Bytes of the blocks on each device, a lower bound.
+        received_bytes: Bytes that each device receives in a call; None without a closed form.
+        local_seconds: Time of computing, or of reading and writing memory if that is longer.
+        link_seconds: Time until the busiest link has carried its data, or all data is received.
+        slice_seconds: Time to receive data from other slices.
     """
 
     mesh: Mesh
@@ -41,18 +41,18 @@ class Layout:
 
     @property
     def seconds(self) -> float:
-        """One after the other, nothing at the same time: for choosing what to compile."""
+        """The sum of all parts, as if nothing overlapped; it chooses what to compile."""
         return self.local_seconds + self.link_seconds + self.slice_seconds
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """What the closed forms left.
+class Choice:
+    """The layouts that the closed forms chose.
 
     Attributes:
-        layouts: Best first.
-        considered: How many there were.
-        too_large: How many of them cannot fit.
+        layouts: Layouts, the best first.
+        considered: Number of layouts considered.
+        too_large: Number of these that cannot fit.
     """
 
     layouts: tuple[Layout, ...]
@@ -63,9 +63,9 @@ class Found:
 def specs_of(mesh: Mesh, roles: Sequence[Role]) -> tuple[Spec, Spec, Spec]:
     """The specs of x, y and the product.
 
-    In each dimension the axes that divide its loop come first, and of them first those that cut
-    most of the operands along that loop; then what a device holds is one piece of what it needs,
-    wherever an order can make it so (see `_plan_model`).
+    In each dimension, the axes that divide its loop come first, ordered by how many arrays they cut
+    along that loop. Then the part that a device holds is one piece of the part that it needs, if
+    any order achieves this (see `model`).
     """
     x, y, c = (_spec(mesh, roles, name) for name in "xyc")
     return x, y, c
@@ -85,7 +85,7 @@ def _spec(mesh: Mesh, roles: Sequence[Role], name: str) -> Spec:
 
 
 def _aligned(role: Role, loop: int) -> int:
-    """How many of x, y and c the axis cuts along a loop."""
+    """How many of x, y and c an axis cuts along a loop."""
     return sum(
         bool(cut) and LOOPS[name][cut - 1] == loop
         for name, cut in zip("xyc", role[:3], strict=True)

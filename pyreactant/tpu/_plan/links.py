@@ -1,17 +1,15 @@
-"""How busy the chips' links are when the devices along a mesh axis exchange blocks in rings.
+"""The load of the chips' links when the devices along a mesh axis exchange blocks in rings.
 
-XLA's estimate does not know where on the network the devices of a mesh axis lie; this does, by
-counting. The devices of each group along an axis form two rings in opposite directions, each with
-half of the data (the all-gather and reduce-scatter that use both directions of every link), in an
-order that visits the chips row by row, back and forth. A block goes from a chip to the next one
-along the dimensions in turn, the short way round where a dimension is closed to a ring. With
-`load` the most blocks over any link in one step, halved for the halved data, all blocks of g - 1
-steps are there after
+XLA's estimate ignores where the devices of a mesh axis are on the network; this counts it. The
+devices of each group along an axis form two rings in opposite directions, each with half of the
+data (the all-gather and reduce-scatter that use both directions of every link). A ring visits the
+chips row by row, back and forth. A block travels from a chip to the next one along the dimensions
+in turn, the short way round if a dimension forms a ring. With `load` the most blocks over any link
+in one step, halved for the halved data, all blocks of g - 1 steps have arrived after
 
     seconds = received bytes * load / bytes per second of a link in one direction.
 
-Axes that exchange at the same time share links where their loads add up; so the loads are kept for
-each link.
+Axes that exchange at the same time share links, whose loads add up; so loads are kept per link.
 """
 
 import itertools
@@ -23,17 +21,17 @@ from ..._core.mesh import Mesh
 from .._topology import Topology
 
 Chip = tuple[int, int, int, int]
-"""Slice, and the place in its network along three dimensions."""
+"""The slice, and the coordinates in its network along three dimensions."""
 
 Link = tuple[Chip, int, int]
-"""From a chip along a dimension, up (1) or down (-1)."""
+"""A link from a chip along a dimension, up (1) or down (-1)."""
 
 
 def chips_of(found: Topology) -> list[Chip]:
     """The chip of each device, by its position in `pyreactant.devices()` on the slice.
 
-    Positions go by process, then by JAX's id, which counts the chips of a VM (first dimension
-    fastest) and then the devices of a chip.
+    Positions are ordered by process, then by JAX's id, which counts the chips of a VM (first
+    dimension fastest) and then the devices of a chip.
     """
     sides = (*found.shape, 1, 1)[:3]
     bounds = found.host_bounds
@@ -47,7 +45,7 @@ def chips_of(found: Topology) -> list[Chip]:
 
 
 def along_network(found: Topology, order: Sequence[int]) -> list[int]:
-    """Positions of the devices in the order of their chips' places, not of their VMs.
+    """Positions of the devices ordered by their chips' coordinates, not by their VMs.
 
     Args:
         found: The slice or slices.
@@ -61,12 +59,12 @@ def along_network(found: Topology, order: Sequence[int]) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class Loads:
-    """For each mesh axis the share of each link that it takes; () for axes of one device."""
+    """For each mesh axis, the load that it puts on each link."""
 
     axes: tuple[Mapping[Link, float], ...]
 
     def seconds(self, received: Sequence[float], link_bandwidth: float) -> float:
-        """Until the busiest link has carried all; all axes at once.
+        """Time until the busiest link has carried its data, with all axes exchanging at once.
 
         Args:
             received: Bytes that a device receives along each axis.
@@ -81,7 +79,7 @@ class Loads:
 
 
 def loads_of(found: Topology, mesh: Mesh) -> Loads:
-    """The loads of each axis of a mesh; what goes between slices takes none of these links."""
+    """The loads of each axis of a mesh. Traffic between slices uses other links."""
     chips = chips_of(found)
     places = [chips[position] for position in mesh.device_ids]
     return Loads(tuple(_axis_load(found, mesh, places, axis) for axis in range(len(mesh.shape))))
@@ -107,7 +105,7 @@ def _axis_load(
 
 
 def _back_and_forth(chips: Sequence[Chip]) -> list[Chip]:
-    """Row by row, every second row backwards, so that the next chip is near; likewise layers."""
+    """The chips row by row, every second row backwards, so that the next chip is near."""
     rows = {y: i for i, y in enumerate(sorted({chip[2] for chip in chips}))}
     layers = {z: i for i, z in enumerate(sorted({chip[3] for chip in chips}))}
 

@@ -1,4 +1,4 @@
-"""What a plan is for: a slice that need not be there, or devices that are here."""
+"""The devices of a plan: an absent slice, or this machine's devices."""
 
 import re
 from dataclasses import dataclass
@@ -7,28 +7,27 @@ from ..._errors import InvalidArgumentError
 from .._topology import Topology
 from .model import Speeds
 
-# Between slices, where no figure is published: that of v5e, the least of those that are.
+# Bandwidth between slices if not published: that of v5e, the smallest published one.
 _DCN = 3.125e9
-# Of one CPU device: made up, only their order of magnitude is right. They decide what is tried;
-# what is tried is measured.
+# Rough figures of one CPU device. They choose the candidates, which are then measured.
 _CPU_FLOPS, _CPU_MEMORY, _CPU_EXCHANGE = 2e10, 5e9, 2e9
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """Devices, and what each of them can do.
+    """Devices and the speeds of each.
 
     Attributes:
-        devices: Of each slice.
-        num_slices: 1 for devices that are here.
-        memory_bytes: Of a device; None where it is not known.
+        devices: Number of devices of each slice.
+        num_slices: Number of slices; 1 for this machine.
+        memory_bytes: Memory of a device; None if unknown.
         flops: FLOP/s of a device.
         memory_bandwidth: Bytes/s of a device.
         exchange_bandwidth: Bytes/s that a device receives at most.
         slice_bandwidth: Bytes/s that a device receives from other slices.
-        link_bandwidth: Bytes/s of a link in one direction; 0 where links are not known.
-        topology: None for devices that are here.
-        platform: "tpu", or the platform of devices that are here.
+        link_bandwidth: Bytes/s of a link in one direction; 0 if unknown.
+        topology: The slice; None for this machine.
+        platform: "tpu", or the platform of this machine's devices.
     """
 
     devices: int
@@ -43,7 +42,7 @@ class Machine:
     platform: str = "tpu"
 
     def speeds(self, num_axes: int) -> Speeds:
-        """Of a mesh whose first axis goes over the slices, where there are several."""
+        """Speeds on a mesh. With several slices, its first axis is over the slices."""
         inside = (self.exchange_bandwidth,) * num_axes
         axes = inside if self.num_slices == 1 else (self.slice_bandwidth, *inside[1:])
         return Speeds(self.flops, self.memory_bandwidth, axes)
@@ -69,11 +68,11 @@ def slice_machine(found: Topology, dtype: str) -> Machine:
 
 
 def local_machine(platform: str, devices: int) -> Machine:
-    """Devices that are here and will be measured."""
+    """This machine's devices, whose speeds will be measured."""
     if platform not in ("cpu", "gpu"):
         raise InvalidArgumentError(
-            f"devices that are here are of platform cpu or gpu, got {platform!r}; give topology= "
-            "(--topology) to plan for a TPU slice"
+            f"platform must be cpu or gpu, got {platform!r}; give topology= (--topology) to plan for "
+            "a TPU slice"
         )
     if not isinstance(devices, int) or devices < 1:
         raise InvalidArgumentError(f"devices must be a whole number from 1, got {devices!r}")

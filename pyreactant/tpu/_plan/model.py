@@ -2,33 +2,32 @@
 
 Take x (m, k) @ y (k, n) = c (m, n) and a mesh with axes of sizes g_1 ... g_A. In the layout each
 axis cuts one dimension of x, or none; likewise of y and of c. To compute, each axis divides one of
-the loops m, k and n, or none (then its devices do the same work). Which one is what XLA's
-partitioner does (`loops`): k where the axis cuts x and y along k; else the loop along which it cuts
-c; else m where it cuts the rows of x, n where it cuts the columns of y; else none. With g_m, g_k,
+the loops m, k and n, or none (then its devices do the same work). XLA's partitioner chooses the
+loop (`loops`): k if the axis cuts x and y along k; otherwise the loop along which it cuts c;
+otherwise m if it cuts the rows of x, n if it cuts the columns of y; otherwise none. With g_m, g_k,
 g_n the products of the sizes of the axes that divide each loop, a device computes
 m/g_m * k/g_k * n/g_n multiplications.
 
-Operands. It needs the (m/g_m) (k/g_k) block of x. Of that it holds the part prod(f_a): f_a is 1
-where x is not cut by axis a or cut along the loop that a divides, because then what it holds along
-a covers what it needs; else 1/g_a. (Where several axes cut one dimension, `specs_of` orders them so
-that what is held is one piece of what is needed. Where no order can do that, as where one axis cuts
-a dimension whose loop another one divides, devices differ, and for some it is more.) The rest,
-needed * (1 - prod(f_a)), is received, by all-gather or all-to-all, in which nothing is sent twice
-to one device. The same for y.
+Operands. A device needs the (m/g_m) (k/g_k) block of x. It holds the part prod(f_a) of it. f_a is 1
+if axis a does not cut x, or cuts it along the loop that a divides: then the part held along a
+covers the part needed. Otherwise f_a is 1/g_a. (If several axes cut one dimension, `specs_of`
+orders them so that the held part is one piece of the needed one. If no order achieves that, because
+one axis cuts a dimension whose loop another one divides, some devices receive more.) The rest,
+needed * (1 - prod(f_a)), is received by all-gather or all-to-all, which send nothing twice to one
+device. The same holds for y.
 
 Product. Devices along the axes that divide k hold partial sums of an (m/g_m) (n/g_n) block. An
 all-reduce over them receives 2 * block * (1 - 1/g_k): once to sum each of g_k parts somewhere, once
 to have all parts everywhere (Thakur, Rabenseifner and Gropp, "Optimization of Collective
 Communication Operations in MPICH", 2005, section 4.5). Each device then needs its block of c: f_a
-is 1 where axis a divides k or none, or divides the loop of the dimension of c that it cuts; else
-1/g_a.
+is 1 if axis a divides k or none, or the loop of the dimension of c that it cuts; otherwise 1/g_a.
 
-Received along axis a: what is gathered is gathered axis by axis in mesh order, so that the first,
-slow axis carries the least; partial sums go in the opposite order. Both sums are the totals above,
-whatever the order.
+Received along axis a: data is gathered axis by axis in mesh order, so that the first, slow axis
+carries the least; partial sums go in the opposite order. The totals above do not depend on the
+order.
 
-Memory: the blocks of x, y and c must be there; what the compiler adds for what is gathered depends
-on how it overlaps it, and is not in this bound.
+Memory: each device holds its blocks of x, y and c. The compiler adds memory for gathered data,
+depending on how it overlaps the communication; this bound does not include it.
 """
 
 import functools
@@ -38,7 +37,7 @@ from dataclasses import dataclass
 import numpy as np
 
 NONE, M, K, N = 0, 1, 2, 3
-"""The loops; also what an axis divides."""
+"""The loops that an axis can divide."""
 
 LOOPS = {"x": (M, K), "y": (K, N), "c": (M, N)}
 """The loop of each dimension of the operands and of the product."""
@@ -60,7 +59,7 @@ class Product:
 
 @dataclass(frozen=True, slots=True)
 class Speeds:
-    """Of one device: FLOP/s, bytes/s of memory, bytes/s received along each axis of a mesh."""
+    """A device's FLOP/s, bytes/s of memory, and bytes/s received along each axis of a mesh."""
 
     flops: float
     memory: float
@@ -69,7 +68,7 @@ class Speeds:
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """Of many layouts at once.
+    """The costs of many layouts.
 
     Attributes:
         local: Seconds of computing and of reading and writing memory, the larger.
@@ -88,7 +87,7 @@ class Costs:
 
 @functools.cache
 def every_layout(num_axes: int) -> dict[str, np.ndarray]:
-    """All layouts: for "x", "y" and "c" which dimension each axis cuts: 0 none, 1 or 2.
+    """All layouts: for "x", "y" and "c", the dimension (1 or 2) that each axis cuts, 0 for none.
 
     Returns:
         Arrays of shape (axes, 27**axes).
@@ -98,7 +97,7 @@ def every_layout(num_axes: int) -> dict[str, np.ndarray]:
 
 
 def divisible(product: Product, sizes: tuple[int, ...], cut: dict[str, np.ndarray]) -> np.ndarray:
-    """Which layouts have equal blocks: nothing is padded."""
+    """A mask of the layouts with equal blocks, since nothing is padded."""
     fits = np.ones(cut["x"].shape[1], bool)
     for name, loops in LOOPS.items():
         for dimension, loop in enumerate(loops, 1):
@@ -108,18 +107,18 @@ def divisible(product: Product, sizes: tuple[int, ...], cut: dict[str, np.ndarra
 
 
 def loops(cut: dict[str, np.ndarray]) -> np.ndarray:
-    """Which loop each axis divides, by the partitioner's rule; shape (axes, layouts)."""
+    """The loop that each axis divides, by the partitioner's rule; shape (axes, layouts)."""
     x, y, c = (cut[name] for name in "xyc")
     rules = [(x == 2) & (y == 1), c == 1, c == 2, x == 1, y == 2]
     return np.select(rules, [K, M, N, M, N], NONE).astype(np.int8)
 
 
 def regular(cut: dict[str, np.ndarray]) -> np.ndarray:
-    """Which layouts the partitioner does as the closed forms say.
+    """A mask of the layouts that the partitioner handles as the closed forms assume.
 
-    Not those in which one of several axes both sums and cuts the product, moves both operands, or
-    needs an all-to-all, while another one exchanges something too: there the partitioner gathers
-    operands that it need not (several times as much was seen).
+    It excludes layouts in which one of several axes sums and cuts the product, moves both operands,
+    or needs an all-to-all, while another axis exchanges data too: there the partitioner gathers
+    operands without need (several times as much was seen).
     """
     x, y, c = (cut[name] for name in "xyc")
     divided = loops(cut)
@@ -138,10 +137,10 @@ def costs(
     """Closed forms for layouts.
 
     Args:
-        product: What is multiplied.
-        sizes: Of the mesh axes.
+        product: Sizes of the product.
+        sizes: Sizes of the mesh axes.
         cut: Layouts, as from `every_layout`.
-        speeds: Of a device.
+        speeds: Speeds of a device.
     """
     divided = loops(cut)
     received = product.itemsize * exchange(product, sizes, cut, divided)
@@ -155,7 +154,7 @@ def costs(
 def memory_bytes(
     product: Product, sizes: tuple[int, ...], cut: dict[str, np.ndarray]
 ) -> np.ndarray:
-    """Bytes of the blocks of x, y and c that each device holds: a lower bound of what it needs."""
+    """Bytes of the blocks of x, y and c on each device, a lower bound of its memory."""
     total = np.zeros(cut["x"].shape[1])
     for name, loops in LOOPS.items():
         whole = product.side(loops[0]) * product.side(loops[1])
@@ -169,8 +168,8 @@ def exchange(
     """Elements that a device receives along each axis when the axes divide these loops.
 
     Args:
-        product: What is multiplied.
-        sizes: Of the mesh axes.
+        product: Sizes of the product.
+        sizes: Sizes of the mesh axes.
         cut: Layouts, as from `every_layout`.
         divided: A loop for each axis and layout, as from `loops`.
 
@@ -194,7 +193,7 @@ def exchange(
 
 
 def _blocks(sizes: tuple[int, ...], where: np.ndarray, value: int) -> np.ndarray:
-    """The product of the sizes of the axes that have this value."""
+    """The product of the sizes of the axes with this value."""
     factors = [np.where(axis == value, size, 1) for size, axis in zip(sizes, where, strict=True)]
     return np.asarray(math.prod(factors))
 
@@ -218,7 +217,7 @@ def _held_of_product(
 
 
 def _gather(received: np.ndarray, needed: np.ndarray, held: list[np.ndarray]) -> None:
-    """Add what each axis receives until all that is needed is there, axis by axis."""
+    """Add the data that each axis receives, axis by axis, until a device has what it needs."""
     there = needed * math.prod(held)
     for axis, part in enumerate(held):
         received[axis] += there / part - there

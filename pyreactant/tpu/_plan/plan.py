@@ -1,8 +1,7 @@
-"""plan: which mesh and specs a program should have on a slice, or on devices that are here."""
+"""plan: the best mesh and specs of a program on a slice, or on this machine's devices."""
 
 import dataclasses
 import functools
-import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,15 +12,22 @@ from ..._errors import InvalidArgumentError
 from ..._matmul.matmul import MATMUL, default_mesh, default_out_spec
 from .._topology import Topology
 from .._topology import topology as find_topology
-from .candidates import layout_of, product_layouts
-from .evaluate import Pool, available_memory, peak_of_children
-from .layout import Found, Layout
+from .candidates import layout_of, product_layouts, program_layouts
+from .evaluate import (
+    Pool,
+    available_memory,
+    compiled,
+    end_running,
+    measured,
+    peak_of_children,
+)
+from .layout import Choice, Layout
 from .machine import Machine, local_machine, slice_machine
 from .model import Product
 from .report import Candidate, Plan, ranked
 
 Progress = Callable[[int, int, Candidate | None], None]
-"""Told how many of how many are done, and the best so far."""
+"""Called with the number of finished candidates, their total, and the best one so far."""
 
 TRIED = 8
 CPU_DEVICES = 8
@@ -46,35 +52,34 @@ def plan(
 ) -> Plan:
     """Find the mesh and the specs with which a program takes the least time and memory.
 
-    All meshes over the devices are combined with all specs that divide the sizes. Closed forms of
-    memory and, for a product, of what is computed and sent choose the few that are compiled for
-    the slice (see `preflight`), or run on devices that are here. These are ranked by time, bytes
-    sent and memory. It starts no runtime here: what needs one runs in child processes.
+    It combines all meshes over the devices with all specs that divide the sizes. Closed forms of
+    memory, and for a product of computation and communication, choose a few candidates. These are
+    compiled for the slice (see `preflight`) or run on this machine's devices, and ranked by time,
+    bytes sent and memory. Runtimes run in child processes only.
 
     Args:
         program: "matmul", a Program, or the name of a JAX function, "package.module:function".
-        topology: A slice that need not be there, as `pyreactant.tpu.topology` takes it; None
-            measures on devices that are here.
-        num_slices: How many of them, joined by the data-center network.
-        size: Of the product: square, or (m, k, n).
-        shapes: Of another program's arguments.
-        dtype: Of the arguments.
-        precision: "default", "high" or "highest"; None is the runtime's own.
-        platform: Of devices that are here: "cpu" or "gpu".
-        devices: How many of those; on the CPU 8 where nothing is said.
-        tried: How many to compile or run.
-        workers: How many to compile at once, at most; fewer where memory is short. None is one
-            for each processor. Runs are one after the other.
+        topology: An absent slice, as for `pyreactant.tpu.topology`; None measures on this machine.
+        num_slices: Number of slices, joined by the data-center network.
+        size: Size of a square product, or (m, k, n).
+        shapes: Shapes of the arguments of another program.
+        dtype: Element type of the arguments.
+        precision: "default", "high" or "highest"; None is the runtime's default.
+        platform: Platform of this machine's devices: "cpu" or "gpu".
+        devices: Number of this machine's devices; 8 by default on the CPU.
+        tried: Number of candidates to compile or run.
+        workers: Most compilations at a time; fewer if memory is short. None is one per processor.
+            Runs follow one another.
         cache: As for `preflight`.
-        timeout: Seconds for each.
-        progress: Called after each.
+        timeout: Seconds for each candidate.
+        progress: Called after each candidate.
 
     Returns:
-        The plan; with what was done until then after a KeyboardInterrupt.
+        The plan. After a KeyboardInterrupt it has the candidates finished by then.
 
     Raises:
         InvalidArgumentError: The arguments do not fit together.
-        RequirementError: There is no compiler for the slice, or no such devices.
+        RequirementError: There is no compiler for the slice, or the devices are absent.
     """
     if not isinstance(tried, int) or tried < 1:
         raise InvalidArgumentError(f"tried must be a whole number from 1, got {tried!r}")
@@ -89,10 +94,8 @@ def plan(
     else:
         if machine.topology is None:
             raise InvalidArgumentError(
-                "only matmul is measured on devices that are here; give topology= (--topology)"
+                "only matmul can be measured on this machine's devices; give topology= (--topology)"
             )
-        from .candidates import program_layouts
-
         found, reference = program_layouts(given, element.itemsize, machine, tried), None
     if not found.layouts:
         raise InvalidArgumentError(_nothing(found, machine, given))
@@ -132,9 +135,7 @@ def _evaluate(
                 best = ranked([one for one in done if one.seconds is not None])
                 progress(len(done), len(jobs), best[0] if best else None)
     except KeyboardInterrupt:
-        measuring = sys.modules.get(f"{__package__}.evaluate")
-        if measuring is not None:
-            measuring.end_running()  # a compiler ends when this process does
+        end_running()  # compilers end with this process
         return done, True
     return done, False
 
@@ -149,16 +150,18 @@ def _machine(
     if (topology is None) == (platform is None):
         raise InvalidArgumentError(
             "give topology= (--topology) to plan for a TPU slice, or platform= (--platform) to "
-            "measure on devices that are here, and not both"
+            "measure on this machine's devices, not both"
         )
     if topology is not None:
         if devices is not None:
-            raise InvalidArgumentError("a slice has the devices that it has: devices= is for here")
+            raise InvalidArgumentError(
+                "devices= is for this machine's devices; a slice has a fixed number"
+            )
         found = topology if isinstance(topology, Topology) else find_topology(topology, num_slices)
         return slice_machine(found, dtype)
     assert platform is not None
     if platform == "gpu" and devices is None:
-        raise InvalidArgumentError("say how many GPUs are here with devices= (--devices)")
+        raise InvalidArgumentError("give the number of this machine's GPUs as devices= (--devices)")
     machine = local_machine(platform, CPU_DEVICES if devices is None else devices)
     memory = available_memory() if platform == "cpu" else None
     each = None if memory is None else memory // machine.devices
@@ -177,20 +180,20 @@ def _sizes(
         return Product(m, k, n, itemsize), ((m, k), (k, n))
     if size is not None or not shapes:
         raise InvalidArgumentError(
-            "give the shape of each argument of another program than matmul, shapes= (--shape)"
+            "a program other than matmul needs the shape of each argument: shapes= (--shape)"
         )
     return None, tuple(tuple(int(side) for side in shape) for shape in shapes)
 
 
 def _reference(product: Product, machine: Machine) -> Layout | None:
-    """What `matmul_sharded` does by itself, where it divides the sizes."""
+    """The default layout of `matmul_sharded`; None if it does not divide the sizes."""
     mesh = default_mesh(machine.devices * machine.num_slices)
     specs = (("x", "y"), ("x", "y"))
     out = default_out_spec(*(NamedSharding(mesh, spec) for spec in specs))
     rows, columns = mesh.shape
     if product.m % rows or product.k % (rows * columns) or product.n % columns:
         return None
-    one = dataclasses.replace(machine, num_slices=1)  # its axes may go within and over slices
+    one = dataclasses.replace(machine, num_slices=1)  # its axes may run within and across slices
     return layout_of(product, one, mesh, specs, out)
 
 
@@ -204,8 +207,6 @@ def _evaluator(
     timeout: float,
 ) -> Callable[..., Candidate]:
     if machine.topology is None:
-        from .evaluate import measured
-
         return functools.partial(
             measured,
             machine=machine,
@@ -214,8 +215,6 @@ def _evaluator(
             precision=precision,
             timeout=timeout,
         )
-    from .evaluate import compiled
-
     return functools.partial(
         compiled,
         machine=machine,
@@ -228,7 +227,7 @@ def _evaluator(
     )
 
 
-def _nothing(found: Found, machine: Machine, shapes: tuple[tuple[int, ...], ...]) -> str:
+def _nothing(found: Choice, machine: Machine, shapes: tuple[tuple[int, ...], ...]) -> str:
     sizes = " and ".join("x".join(map(str, shape)) for shape in shapes)
     if not found.considered:
         return (

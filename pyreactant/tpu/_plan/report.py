@@ -1,4 +1,4 @@
-"""Plan: meshes and specs in the order in which they are worth trying, as plain data."""
+"""Plan: meshes and specs, the best first, as plain data."""
 
 import math
 import shlex
@@ -16,19 +16,19 @@ from .layout import Layout, Spec
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """A mesh and specs, with what the compiler or a measurement says of them.
+    """A mesh and specs, with the figures of the compiler or of a measurement.
 
     Attributes:
-        layout: The mesh, the specs, and what the closed forms say.
-        seconds: Of one call: the larger of `xla_seconds`, the rooflines and `link_seconds`, an
-            estimate; or measured. None where it failed.
-        xla_seconds: XLA's own estimate, which knows nothing of the links; None where it has none.
-        link_seconds: Until the busiest link has carried what the compiled program sends.
-        sent_bytes: That each device sends in one call, as the compiled program says.
-        bytes_per_device: That it needs on each device; of a measured one, its blocks alone.
+        layout: The mesh, the specs, and the figures of the closed forms.
+        seconds: Time of a call, measured or estimated: the largest of `xla_seconds`, the
+            rooflines and `link_seconds`. None if it failed.
+        xla_seconds: XLA's estimate, which ignores the links; None without one.
+        link_seconds: Time until the busiest link has carried the compiled program's data.
+        sent_bytes: Bytes that each device sends in a call, from the compiled program.
+        bytes_per_device: Bytes that each device needs; if measured, those of its blocks.
         fits: Whether these fit.
-        trouble: Why it has no time; "" where it has.
-        reference: Whether it was not chosen but is what `matmul_sharded` does by itself.
+        trouble: Why there is no time; "" if there is one.
+        reference: Whether this is the default layout of `matmul_sharded`, for comparison.
     """
 
     layout: Layout
@@ -43,7 +43,7 @@ class Candidate:
 
     @property
     def at_least(self) -> bool:
-        """Whether `seconds` is only a lower bound, for want of XLA's estimate."""
+        """Whether `seconds` is only a lower bound, because XLA's estimate is missing."""
         return self.link_seconds is not None and self.xla_seconds is None
 
     @property
@@ -53,17 +53,17 @@ class Candidate:
 
     @property
     def specs(self) -> tuple[Spec, ...]:
-        """Of the arguments."""
+        """Specs of the arguments."""
         return self.layout.specs
 
     @property
     def out_spec(self) -> Spec | None:
-        """Of the output; None leaves it to the compiler."""
+        """Spec of the output; None leaves it to the compiler."""
         return self.layout.out_spec
 
     @property
     def order(self) -> tuple[Any, ...]:
-        """What candidates are sorted by: fitting, time to three digits, bytes sent, memory.
+        """The sort key: fits, time to three digits, bytes sent, memory.
 
         Times that agree to three digits are a tie: no estimate is better than that.
         """
@@ -74,13 +74,13 @@ class Candidate:
         return not usable, float(f"{time:.3g}"), float(f"{sent or 0.0:.3g}"), size
 
     def texts(self) -> tuple[str, ...]:
-        """The specs of the arguments and of the output, as the command line has them."""
+        """The specs of the arguments and of the output, as the command line takes them."""
         shardings = [NamedSharding(self.mesh, spec) for spec in self.specs]
         out = () if self.out_spec is None else (NamedSharding(self.mesh, self.out_spec),)
         return tuple(format_spec(sharding, len(sharding.spec)) for sharding in (*shardings, *out))
 
     def flags(self) -> tuple[str, ...]:
-        """Options of `pyreactant matmul` that ask for just this."""
+        """Options of `pyreactant matmul` for this candidate."""
         mesh = ",".join(
             f"{n}={s}" for n, s in zip(self.mesh.axis_names, self.mesh.shape, strict=True)
         )
@@ -102,25 +102,25 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What was found.
+    """The result of `plan`.
 
     Attributes:
-        program: Its name.
-        shapes: Of the arguments.
-        dtype: Of the arguments.
-        precision: As asked for.
-        topology: The slice; None where devices here were measured.
-        platform: "tpu", or what was measured.
-        devices: How many.
-        hbm_bytes: Of each device; None where that is not known.
-        candidates: The best first, without the reference.
-        reference: What `matmul_sharded` does by itself, for comparison; None where its specs do
-            not divide the sizes, or for other programs.
-        considered: How many meshes and specs there were.
-        too_large: How many of them cannot fit, by their blocks alone.
-        interrupted: Whether it was stopped before all were tried.
-        peak_bytes: Memory that compiling one took here, the most; None where nothing was compiled.
-        at_once: How many were compiled at once, at most.
+        program: Name of the program.
+        shapes: Shapes of the arguments.
+        dtype: Element type of the arguments.
+        precision: The requested precision.
+        topology: The slice; None if this machine was measured.
+        platform: "tpu", or the platform of the measured devices.
+        devices: Number of devices.
+        hbm_bytes: Memory of each device; None if unknown.
+        candidates: Candidates without the reference, the best first.
+        reference: The default layout of `matmul_sharded`, for comparison; None if its specs do not
+            divide the sizes, and for other programs.
+        considered: Number of layouts considered.
+        too_large: Number of these whose blocks do not fit.
+        interrupted: Whether it was stopped before all candidates were tried.
+        peak_bytes: Most memory that one compilation took; None if nothing was compiled.
+        at_once: Most compilations at a time.
     """
 
     program: str
@@ -141,21 +141,21 @@ class Plan:
 
     @property
     def best(self) -> Candidate | None:
-        """The first that fits and has a time; None where there is none."""
+        """The first candidate that fits and has a time, or None."""
         usable = [c for c in self.candidates if c.fits and c.seconds is not None]
         return usable[0] if usable else None
 
     @property
     def measured(self) -> bool:
-        """Whether times were measured; else they are estimates."""
+        """Whether times were measured rather than estimated."""
         return self.topology is None
 
     def commands(self) -> dict[str, str]:
-        """Command lines that run the best of them, by how.
+        """Command lines that run the best candidate.
 
-        "matmul" alone, "run" supervised, "sbatch" as a Slurm job, "tpu" on slices made for it,
-        "crosscheck" on CPU devices here. {} where there is none, or for another program than a
-        product. What was measured here is given for here alone.
+        "matmul" alone, "run" supervised, "sbatch" as a Slurm job, "tpu" on slices created for it,
+        "crosscheck" on CPU devices. {} without a best candidate and for other programs than a
+        product. Only "matmul" if this machine was measured.
         """
         if self.best is None or self.program != "matmul":
             return {}
@@ -179,7 +179,7 @@ class Plan:
         return found | self._crosscheck()
 
     def _crosscheck(self) -> dict[str, str]:
-        """On CPU devices here, as many as the slices have; {} for products that are not square."""
+        """On as many CPU devices as the slices have; {} for products that are not square."""
         assert self.best is not None
         assert self.topology is not None
         sizes = self._sizes()
@@ -226,7 +226,7 @@ class Plan:
 
 
 def ranked(candidates: Sequence[Candidate]) -> tuple[Candidate, ...]:
-    """The best first; see `Candidate.order`."""
+    """Candidates, the best first; see `Candidate.order`."""
     return tuple(sorted(candidates, key=lambda one: one.order))
 
 
@@ -236,7 +236,7 @@ _FAR_APART = 8.0
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A candidate: what it is called in the table, bytes on each device, seconds."""
+    """A candidate in the picture: its label in the table, bytes on each device, seconds."""
 
     label: str
     size: float
@@ -245,7 +245,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class _Scale:
-    """From a value to a place: from 0, or by powers where values are far apart."""
+    """The scale of an axis: linear from 0, or logarithmic if values are far apart."""
 
     low: float
     high: float
@@ -256,13 +256,13 @@ class _Scale:
         return cls(low / 1.3 if 0 < low < high / _FAR_APART else 0.0, high or 1.0)
 
     def place(self, value: float) -> float:
-        """From 0 to 1."""
+        """The position of a value, from 0 to 1."""
         if not self.low:
             return min(1.0, value / self.high)
         return min(1.0, math.log(value / self.low) / math.log(self.high / self.low))
 
     def value(self, place: float) -> float:
-        """What stands at a place."""
+        """The value at a position."""
         if not self.low:
             return self.high * place
         return float(self.low * (self.high / self.low) ** place)
@@ -271,15 +271,15 @@ class _Scale:
 def scatter(
     points: Sequence[Point], limit: float | None = None, width: int = _WIDTH, height: int = _HEIGHT
 ) -> list[str]:
-    """Lines of a picture: fast is low, small is left; the labels stand where the points are.
+    """Lines of a scatter plot: fast is low, small is left; each point is its label.
 
-    A label that finds its place taken goes to the nearest free one to its right.
+    A label whose position is taken moves to the nearest free one on its right.
 
     Args:
-        points: What to show.
-        limit: Bytes that a device has; drawn where the picture reaches so far.
-        width: Characters of the picture itself.
-        height: Lines of the picture itself.
+        points: The points.
+        limit: Memory of a device in bytes; drawn if it is in range.
+        width: Characters of the plot area.
+        height: Lines of the plot area.
     """
     if not points:
         return []
