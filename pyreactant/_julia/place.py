@@ -15,6 +15,8 @@ from .._errors import FileError, InvalidArgumentError, RequirementError, StateEr
 EXECUTABLE = "PYTHON_JULIACALL_EXE"
 PROJECT = "PYTHON_JULIACALL_PROJECT"
 SETUP = "run: pyreactant setup"
+OLDEST = "1.10.3"
+"""The oldest Julia that juliacall starts; Reactant and PythonCall run on any 1.10."""
 RECORD = Path("pyreactant", "setup.json")
 """Where `pyreactant setup` says what it settled, in the folder of the Julia project."""
 

@@ -5,8 +5,9 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from .._system.hardware import nvidia_gpus_of_driver, tpu_chips
+from .._system.versions import at_least
 from ._check import Found
-from ._machine import Machine, at_least
+from ._machine import Machine
 
 _QUERY = (
     "--query-gpu=index,name,driver_version,memory.total,memory.used,compute_mode",

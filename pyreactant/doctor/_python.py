@@ -8,10 +8,11 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from .._system.hardware import tpu_chips
+from .._system.versions import at_least, satisfies
 from .._version import __version__
 from ._accelerators import cuda_extra, gpu_count
 from ._check import Found
-from ._machine import Machine, at_least, requirements, satisfies, wanted
+from ._machine import Machine, requirements, wanted
 
 PYTHON = "3.11"
 _PLUGIN = re.compile(r"jax[-_.]((?:cuda|rocm|oneapi)\d*)[-_.](plugin|pjrt)", re.IGNORECASE)

@@ -31,4 +31,4 @@ def no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr("pyreactant.tpu._compiler.ask.compile_in_child", started)
     monkeypatch.setattr("pyreactant.tpu._compiler.ask.package_version", lambda package: "0")
-    monkeypatch.setattr("pyreactant.tpu._compiler.ask._wanted_libtpu", lambda: None)
+    monkeypatch.setattr("pyreactant.tpu._compiler.ask._wanted_libtpu", lambda: "")

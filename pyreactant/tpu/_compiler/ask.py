@@ -9,6 +9,7 @@ from ..._errors import InvalidArgumentError, PyReactantError, RequirementError
 from ..._system.child import Doing, ask_child
 from ..._system.environment import TPU, import_path, without
 from ..._system.facts import package_version
+from ..._system.versions import required, satisfies
 from ..._version import __version__
 from .._hlo.stablehlo import unknown_custom_calls
 from .._request import environment
@@ -176,13 +177,13 @@ def versions() -> dict[str, str]:
 
 def _checked_libtpu(jax: str) -> str:
     wanted, got = _wanted_libtpu(), package_version("libtpu")
-    pip = f"python -m pip install 'libtpu{wanted or ''}'"
+    pip = f"python -m pip install 'libtpu{wanted}'"
     if got is None:
         raise RequirementError(
             f"preflight compiles with libtpu, which needs no TPU for that: jax {jax} wants "
-            f"libtpu{wanted or ''}, and none is installed; {pip}"
+            f"libtpu{wanted}, and none is installed; {pip}"
         )
-    if wanted is not None and not _matches(got, wanted):
+    if not satisfies(got, wanted):
         raise RequirementError(
             f"jax {jax} and libtpu {got} do not belong together: this jax wants libtpu{wanted}; "
             f"{pip}"
@@ -190,17 +191,6 @@ def _checked_libtpu(jax: str) -> str:
     return got
 
 
-def _wanted_libtpu() -> str | None:
-    """What jax's extra "tpu" asks for, such as "==0.0.50.*"; None where it asks for no version."""
-    for line in importlib.metadata.requires("jax") or ():
-        found = re.match(r"libtpu\s*(==[\d.]+(?:\*)?)\s*;", line)
-        if found:
-            return found[1]
-    return None
-
-
-def _matches(got: str, wanted: str) -> bool:
-    number = wanted.removeprefix("==")
-    if number.endswith(".*"):
-        return got == number[:-2] or got.startswith(number[:-1])
-    return got == number
+def _wanted_libtpu() -> str:
+    """The spec that jax's extra "tpu" requires, such as "==0.0.50.*"; "" if it requires none."""
+    return required(importlib.metadata.requires("jax") or (), "libtpu", "tpu")
