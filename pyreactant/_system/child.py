@@ -46,7 +46,7 @@ def ask_child(
     request: Mapping[str, Any],
     timeout: float,
     doing: Doing,
-    known: Callable[[str], dict[str, Any] | None] = lambda digest: None,
+    known: Callable[[Any], dict[str, Any] | None] = lambda shown: None,
 ) -> dict[str, Any]:
     """The answer of a child process that runs a module ; see `child_main`.
 
@@ -121,7 +121,7 @@ def _kill(child: subprocess.Popen[str]) -> None:
 def _converse(
     child: subprocess.Popen[str],
     request: Mapping[str, Any],
-    known: Callable[[str], dict[str, Any] | None],
+    known: Callable[[Any], dict[str, Any] | None],
 ) -> dict[str, Any] | None:
     """The child's answer, None where it ended without one."""
     assert child.stdin is not None

@@ -15,8 +15,8 @@ from collections.abc import Callable, Mapping
 from typing import IO, Any
 
 Request = Mapping[str, Any]
-Stop = Callable[[str], bool]
-"""Whether the parent, told the digest of the lowered program, needs no more."""
+Stop = Callable[[Any], bool]
+"""Shows the parent what is known so far, as plain JSON; whether it needs no more."""
 
 
 def serve(answer: Callable[[Request, Stop], Mapping[str, Any]]) -> None:
@@ -33,8 +33,8 @@ def serve(answer: Callable[[Request, Stop], Mapping[str, Any]]) -> None:
         answers.write(json.dumps(message) + "\n")
         answers.flush()
 
-    def stop(digest: str) -> bool:
-        say({"lowered": digest})
+    def stop(shown: Any) -> bool:
+        say({"lowered": shown})
         return bool(json.loads(lines.get())["stop"])
 
     with contextlib.suppress(BrokenPipeError):

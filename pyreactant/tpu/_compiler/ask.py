@@ -2,7 +2,7 @@
 
 import importlib.metadata
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..._errors import InvalidArgumentError, PyReactantError, RequirementError
@@ -40,7 +40,7 @@ def compile_in_child(
     request: Mapping[str, Any],
     accelerator_type: str,
     timeout: float,
-    known: Callable[[str], dict[str, Any] | None],
+    known: Callable[[Any], dict[str, Any] | None],
 ) -> dict[str, Any]:
     """What a child process answers to a request; see `compile_child`.
 
@@ -48,7 +48,9 @@ def compile_in_child(
         request: Plain data.
         accelerator_type: Of the topology.
         timeout: Seconds until the child is killed.
-        known: Given the digest of the lowered program, its answer where there is one already.
+        known: Given what the child shows before it compiles, the digest of the lowered program or
+            the description of the module: the answer where there is one already. What it raises
+            ends the child.
 
     Raises:
         ChildLostError: It was killed, or ended itself.
@@ -66,7 +68,7 @@ TIMEOUT = 600.0
 
 Answer = dict[str, Any]
 
-_FORM = 1
+_FORM = 2
 """Of answers, as they lie in the cache: to be counted up with every change of their keys."""
 
 
@@ -77,6 +79,7 @@ def ask(
     *,
     cache: bool,
     timeout: float,
+    check: Callable[[Mapping[str, Any]], object] = lambda description: None,
 ) -> tuple[Answer, bool]:
     """The compiler's answer, and whether it was known.
 
@@ -88,14 +91,21 @@ def ask(
         found: Versions.
         cache: Whether to look it up and keep it.
         timeout: Seconds.
+        check: Given the description of a StableHLO module before the compiler is loaded; what it
+            raises ends the question. The answer has the description as "module".
     """
     context = {"versions": dict(found), "environment": environment(), "form": _FORM}
     by_text = bool(question.get("ask"))
     key = "" if by_text else key_of({**question, **context})
     hits: list[Answer] = []
+    module: dict[str, Any] = {}
 
-    def known(digest: str) -> Answer | None:
+    def known(digest: Any) -> Answer | None:
         nonlocal key
+        if question["kind"] == "stablehlo":
+            module.update(digest)
+            check(module)
+            return None
         shown = {k: question[k] for k in ("kind", "topology", "arguments", "out_shardings")}
         key = key_of({**shown, **context, "lowered": digest})
         hit = read(key)
@@ -110,13 +120,16 @@ def ask(
     said = compile_in_child(question, topology.accelerator_type, timeout, known)
     if hits:
         return hits[0], True
-    answer = said["answer"] if "answer" in said else _refused(said, question.get("text", ""))
+    calls = module.get("custom_calls", ())
+    answer = said["answer"] if "answer" in said else _refused(said, calls)
+    if module:
+        answer = {**answer, "module": module}
     if cache:
         write(key, answer)
     return answer, False
 
 
-def _refused(said: Mapping[str, Any], text: str) -> Answer:
+def _refused(said: Mapping[str, Any], custom_calls: Sequence[str]) -> Answer:
     """What a failed answer means: an answer too where the program is too large, else an error."""
     step, message = said["failed"], said["message"]
     if step == "compile" and message.startswith("RESOURCE_EXHAUSTED"):
@@ -138,17 +151,17 @@ def _refused(said: Mapping[str, Any], text: str) -> Answer:
         raise InvalidArgumentError(
             f"JAX cannot trace the program: {said['type']}{where}: {message}"
         )
-    if step == "parse":
-        raise InvalidArgumentError(f"the StableHLO module does not parse: {message}")
     if step == "topology":
         raise RequirementError(f"libtpu knows no such slice: {message}")
-    if said["type"] in ("AttributeError", "TypeError", "ImportError"):
+    if said["type"] in ("AttributeError", "TypeError", "ImportError", "ModuleNotFoundError"):
         raise RequirementError(
             f"this jax has not the private interface that compiles StableHLO here: {message}; it "
             "was seen with jax 0.10.2 and 0.12.0.1"
         )
+    if step == "parse":
+        raise InvalidArgumentError(f"the StableHLO module does not parse: {message}")
     if lacking := re.search(r"Custom emitter for (\S+) not found", message):
-        names = sorted({lacking[1], *unknown_custom_calls(text)})
+        names = sorted({lacking[1], *unknown_custom_calls(custom_calls)})
         raise InvalidArgumentError(
             f"the program has custom calls that libtpu does not know: {', '.join(names)}; kernels "
             "of CPUs and GPUs do not exist on TPUs: write that part in other operations"
