@@ -11,10 +11,13 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from .._errors import FileError, InvalidArgumentError, RequirementError, StateError
+from .._system.folders import config_folder
 
 EXECUTABLE = "PYTHON_JULIACALL_EXE"
 PROJECT = "PYTHON_JULIACALL_PROJECT"
 SETUP = "run: pyreactant setup"
+OLDEST = "1.10.3"
+"""The oldest Julia that juliacall starts; Reactant and PythonCall run on any 1.10."""
 RECORD = Path("pyreactant", "setup.json")
 """Where `pyreactant setup` says what it settled, in the folder of the Julia project."""
 
@@ -49,7 +52,7 @@ def find_place(environ: Mapping[str, str] = os.environ) -> Place:
     place = named_place(environ)
     if place is not None:
         return place
-    record = find_record(environ)
+    record = find_record()
     if record is None:
         raise RequirementError(f"Julia must have been set up for {sys.prefix}, but is not; {SETUP}")
     place = place_of(record)
@@ -87,9 +90,9 @@ def named_place(environ: Mapping[str, str] = os.environ) -> Place | None:
     return Place(Path(found).absolute(), folder, f"{EXECUTABLE} and {PROJECT}")
 
 
-def find_record(environ: Mapping[str, str] = os.environ) -> Path | None:
+def find_record() -> Path | None:
     """The record of the last `pyreactant setup` for this Python environment."""
-    for pointer in pointers(environ):
+    for pointer in pointers():
         try:
             return Path(read_json(pointer)["record"])
         except FileNotFoundError:
@@ -121,16 +124,13 @@ def place_of(record: Path) -> Place:
         raise _damaged(record) from None
 
 
-def pointers(environ: Mapping[str, str] = os.environ) -> tuple[Path, Path]:
+def pointers() -> tuple[Path, Path]:
     """The files that can lead from this Python environment to a record; the first that is counts.
 
     A user's own comes first: it is written where the environment is not the user's to change.
     """
-    base = Path(environ.get("XDG_CONFIG_HOME", ""))
-    if not base.is_absolute():  # the XDG specification says to ignore such a value
-        base = Path(environ.get("HOME") or Path.home(), ".config")
     prefix = hashlib.sha256(os.fsencode(sys.prefix)).hexdigest()[:16]
-    own = base / "pyreactant" / "julia" / f"{prefix}.json"
+    own = config_folder() / "julia" / f"{prefix}.json"
     return own, Path(sys.prefix, "share", "pyreactant", "julia.json")
 
 

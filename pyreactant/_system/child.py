@@ -45,7 +45,7 @@ def ask_child(
     *,
     timeout: float,
     activity: Activity,
-    cached_answer: Callable[[str], dict[str, Any] | None] = lambda digest: None,
+    cached_answer: Callable[[Any], dict[str, Any] | None] = lambda shown: None,
 ) -> dict[str, Any]:
     """The answer of a child process that runs a module; see `child_main`.
 
@@ -55,8 +55,8 @@ def ask_child(
         request: The request, as plain data for JSON.
         timeout: Seconds to wait for the answer.
         activity: What the child does, for messages.
-        cached_answer: Returns the answer for the digest of a lowered program if it is known, so
-            that the child need not compile it.
+        cached_answer: Returns the answer, if it is known, for what the child shows of the lowered
+            program, so that the child need not compile it.
 
     Raises:
         ChildLostError: The child was killed, or ended without an answer.
@@ -129,7 +129,7 @@ def _kill(child: subprocess.Popen[str]) -> None:
 def _exchange(
     child: subprocess.Popen[str],
     request: Mapping[str, Any],
-    cached_answer: Callable[[str], dict[str, Any] | None],
+    cached_answer: Callable[[Any], dict[str, Any] | None],
 ) -> dict[str, Any] | None:
     """The child's answer, or None if it ended without one."""
     assert child.stdin is not None

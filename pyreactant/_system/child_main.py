@@ -15,8 +15,8 @@ from collections.abc import Callable, Mapping
 from typing import IO, Any
 
 Request = Mapping[str, Any]
-Stop = Callable[[str], bool]
-"""Whether to stop: the parent gets the digest of the lowered program, and may know the answer."""
+Stop = Callable[[Any], bool]
+"""Whether to stop: the parent gets what is known so far, as plain JSON, and may know the answer."""
 
 
 def serve(answer: Callable[[Request, Stop], Mapping[str, Any]]) -> None:
@@ -33,8 +33,8 @@ def serve(answer: Callable[[Request, Stop], Mapping[str, Any]]) -> None:
         answers.write(json.dumps(message) + "\n")
         answers.flush()
 
-    def stop(digest: str) -> bool:
-        send({"lowered": digest})
+    def stop(shown: Any) -> bool:
+        send({"lowered": shown})
         return bool(json.loads(lines.get())["stop"])
 
     with contextlib.suppress(BrokenPipeError):

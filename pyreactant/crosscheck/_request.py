@@ -23,6 +23,7 @@ from .._errors import (
 from .._matmul.matmul import default_mesh
 from .._runtimes.runtime import BACKENDS, PLATFORMS, usable_backends
 from .._system.files import read_json, write_json
+from .._system.hardware import has_accelerator
 from .._version import __version__
 from ..programs import Case, Layout, find_case
 from ._records.records import SCHEMA, check_version
@@ -262,7 +263,7 @@ def device_options(
         raise InvalidArgumentError(
             f"unknown platform {platform!r}; known are: {', '.join(PLATFORMS)}"
         )
-    if platform is None and not _accelerators():
+    if platform is None and not has_accelerator():
         platform = "cpu"
     if platform == "cpu":
         processes, devices_per_process = processes or 2, devices_per_process or 4
@@ -270,12 +271,6 @@ def device_options(
     if devices_per_process is not None:
         options += ["--devices-per-process", str(devices_per_process)]
     return options + (["--platform", platform] if platform else [])
-
-
-def _accelerators() -> bool:
-    """Whether there are device files of GPUs or TPUs; no runtime is asked."""
-    files = ("nvidia[0-9]*", "kfd", "accel[0-9]*", "accel/accel[0-9]*", "vfio/[0-9]*")
-    return any(any(Path("/dev").glob(name)) for name in files)
 
 
 def check_request(request: Request, options: Sequence[str], backends: Sequence[str]) -> None:

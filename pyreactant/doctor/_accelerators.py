@@ -4,9 +4,10 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from ..process_group._cloud_tpu import tpu_chips
+from .._system.hardware import nvidia_gpus_of_driver, tpu_chips
+from .._system.versions import at_least
 from ._check import Found
-from ._machine import Machine, at_least
+from ._machine import Machine
 
 _QUERY = (
     "--query-gpu=index,name,driver_version,memory.total,memory.used,compute_mode",
@@ -30,7 +31,7 @@ class Gpu(NamedTuple):
 
 def gpu_count(machine: Machine) -> int:
     """How many NVIDIA GPUs the driver knows, without starting anything."""
-    return sum(1 for _ in machine.file("/proc/driver/nvidia/gpus").glob("*/information"))
+    return nvidia_gpus_of_driver(machine.root)
 
 
 def driver_version(machine: Machine) -> str | None:
@@ -138,7 +139,7 @@ _DEVICE = re.compile(r"/dev/(accel\d+|vfio/\d+)$")
 
 def tpu(machine: Machine) -> Found:
     """Chips, and the processes that hold them, as far as this user may see."""
-    chips = tpu_chips(str(machine.file("/sys/bus/pci/devices")))
+    chips = tpu_chips(machine.root)
     if not chips:
         return Found("pass", "no TPU is here")
     held = holders(machine)

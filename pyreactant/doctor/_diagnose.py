@@ -7,7 +7,7 @@ from functools import partial
 from typing import NamedTuple
 
 from .._errors import InvalidArgumentError
-from ..process_group._cloud_tpu import tpu_chips
+from .._system.hardware import tpu_chips
 from . import _accelerators, _julia, _launch, _python, _runtimes, _settings, _system
 from ._check import Check, Diagnosis, Found, Status, without_secrets
 from ._children import Answer, Child
@@ -149,7 +149,7 @@ def diagnose(
     except Exception:  # the rows of packages and projects say what is broken
         names = []
     # A TPU belongs to one process at a time, so there the runtimes start one after the other.
-    together = not tpu_chips(str(machine.file("/sys/bus/pci/devices")))
+    together = not tpu_chips(machine.root)
     with ExitStack() as stack:
         started: dict[str, Child] = {}
         for name in names if together else ():

@@ -6,13 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from .._errors import PyReactantError
-from .._julia.place import EXECUTABLE, PROJECT, Place, find_place
-from .._runtimes.reactant.julia import OLDEST
+from .._julia.place import EXECUTABLE, OLDEST, PROJECT, Place, find_place
+from .._system.versions import at_least, release
 from ._accelerators import gpu_count
 from ._check import Found
-from ._machine import Machine, at_least
+from ._machine import Machine
 
-LEAST_JULIA = ".".join(map(str, OLDEST))
 SETUP = "pyreactant setup"
 _NOT_SETTLED = Found("unknown", "not looked at: no Julia project is settled")
 _VERSION = re.compile(r"julia version (\S+)")
@@ -36,14 +35,10 @@ def juliacall(machine: Machine) -> Found:
     text = version + (f", with juliapkg {juliapkg}" if juliapkg else ", without juliapkg")
     place = place_of(machine)
     other = None if place is None else version_in(place.project, "PythonCall")
-    if other is not None and _three(other) != _three(version):
+    if other is not None and release(other) != release(version):
         text += f", but the Julia project has PythonCall {other}: they must be of one version"
         return Found("fail", text, machine.pip(f"juliacall=={other}"))
     return Found("pass", text)
-
-
-def _three(version: str) -> tuple[str, ...]:
-    return tuple(version.split("+")[0].split(".")[:3])
 
 
 def julia(machine: Machine) -> Found:
@@ -61,8 +56,8 @@ def julia(machine: Machine) -> Found:
         last = (ran.err or ran.out).strip().splitlines()[-1:]
         text = f"{path} {how} and told no version{': ' if last else ''}{''.join(last)}"
         return Found("fail", text, SETUP)
-    if not at_least(match[1], LEAST_JULIA):
-        text = f"{match[1]} ({path}); Reactant needs {LEAST_JULIA} or newer"
+    if not at_least(match[1], OLDEST):
+        text = f"{match[1]} ({path}); juliacall needs {OLDEST} or newer"
         return Found("fail", text, SETUP)
     if place is None:
         return Found("warn", f"{match[1]} ({path}), on PATH but not settled", SETUP)

@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+from .._system.hardware import tpu_chips
+from .._system.versions import at_least, satisfies
 from .._version import __version__
-from ..process_group._cloud_tpu import tpu_chips
 from ._accelerators import cuda_extra, gpu_count
 from ._check import Found
-from ._machine import Machine, at_least, requirements, satisfies, wanted
+from ._machine import Machine, requirements, wanted
 
 PYTHON = "3.11"
 _PLUGIN = re.compile(r"jax[-_.]((?:cuda|rocm|oneapi)\d*)[-_.](plugin|pjrt)", re.IGNORECASE)
@@ -143,7 +144,7 @@ def _plugins(machine: Machine) -> Iterator[tuple[str, str]]:
 def libtpu(machine: Machine) -> Found:
     """The TPU's library, of the version that jax wants."""
     version, of_jax = machine.version("libtpu"), machine.version("jax")
-    chips = tpu_chips(str(machine.file("/sys/bus/pci/devices")))
+    chips = tpu_chips(machine.root)
     spec = wanted(machine, "jax", "libtpu", "tpu")
     mend = machine.pip(f"libtpu{spec}")
     if version is None:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..process_group._cloud_tpu import tpu_chips
+from .._system.hardware import tpu_chips
 from ._accelerators import cuda_extra, gpu_count, holders, process_name
 from ._check import Check, Found
 from ._children import Answer, Child
@@ -50,7 +50,7 @@ def devices(machine: Machine, backend: str, answer: Answer) -> Found:
     text = f"{platform}, {count} device{'s' if count > 1 else ''}"
     text += f" ({kinds})" if kinds else ""
     text += f", started in {said['seconds']:.1f} s"
-    gpus, chips = gpu_count(machine), tpu_chips(str(machine.file("/sys/bus/pci/devices")))
+    gpus, chips = gpu_count(machine), tpu_chips(machine.root)
     asked = machine.environ.get("PYREACTANT_PLATFORM")
     if platform == "cpu" and asked != "cpu" and (gpus or chips):
         return _on_the_cpu(machine, backend, text, answer.log)
@@ -111,7 +111,7 @@ def _late(machine: Machine, backend: str, answer: Answer) -> Found:
     text = f"did not start within {answer.seconds:g} s and was ended"
     if names := proxy_names(machine):
         text += f"; {', '.join(names)} may be why"
-    if tpu_chips(str(machine.file("/sys/bus/pci/devices"))):
+    if tpu_chips(machine.root):
         text += "; a worker of a slice of several machines waits for the others' processes"
     if lines := answer.log.strip().splitlines():
         text += f"; it said last: {_short(lines[-1])}"

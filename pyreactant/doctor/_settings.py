@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
-from ..process_group._cloud_tpu import tpu_chips
+from .._system.hardware import tpu_chips
 from ._accelerators import gpu_count
 from ._check import Found
 from ._machine import Machine
@@ -161,7 +161,7 @@ def _is_fraction(text: str) -> bool:
 def hidden(machine: Machine) -> Found:
     """Variables that keep a runtime from what is here."""
     environ, gpus = machine.environ, gpu_count(machine)
-    chips = tpu_chips(str(machine.file("/sys/bus/pci/devices")))
+    chips = tpu_chips(machine.root)
     nothing = ("", "-1", "none", "void", "NoDevFiles")
     names = [name for name in _VISIBLE if gpus and environ.get(name) in nothing]
     only = environ.get("JAX_PLATFORMS")

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from .._system.folders import cache_folder
 from ._accelerators import gpu_count
 from ._check import Found
 from ._julia import place_of
@@ -132,8 +133,7 @@ def disk(machine: Machine) -> Found:
 
 def _folders(machine: Machine) -> Iterator[tuple[str, Path, int]]:
     environ = machine.environ
-    cache = Path(environ.get("XDG_CACHE_HOME", ""))
-    yield "cache", cache if cache.is_absolute() else machine.home() / ".cache", LEAST_CACHE
+    yield "cache", cache_folder(), LEAST_CACHE
     place = place_of(machine)
     depots = (place and place.depot) or environ.get("JULIA_DEPOT_PATH", "")
     depot = depots.partition(os.pathsep)[0]

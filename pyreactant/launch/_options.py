@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .._errors import FileError, InvalidArgumentError
+from .._system import hardware
 from ..process_group import ProcessGroup
 from ..process_group._environment import LOCAL_DEVICES
 
@@ -117,7 +118,7 @@ def device_settings(
     if options.platform is not None:
         common["PYREACTANT_PLATFORM"] = options.platform
     each = options.devices_per_process
-    gpus = 0 if options.platform in ("cpu", "tpu") else _gpus()
+    gpus = 0 if options.platform in ("cpu", "tpu") else hardware.gpus()
     if options.platform == "tpu" and processes > 1:
         raise InvalidArgumentError(
             "one process drives all TPU chips of a machine; omit --processes"
@@ -142,9 +143,3 @@ def device_settings(
         {**common, LOCAL_DEVICES: ",".join(str(i * each + j) for j in range(each))}
         for i in range(processes)
     ]
-
-
-def _gpus() -> int:
-    """NVIDIA or AMD GPUs of this machine, by the kernel's device files; no runtime is asked."""
-    nvidia = len(list(Path("/dev").glob("nvidia[0-9]*")))
-    return nvidia or len(list(Path("/sys/class/kfd/kfd/topology/nodes").glob("[1-9]*")))

@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from .._errors import InvalidArgumentError
+from .._system.hardware import tpu_chips
 from ._environment import (
     COORDINATOR,
     COUNT,
@@ -144,25 +145,6 @@ def metadata(environ: Mapping[str, str]) -> Finding:
     except InvalidArgumentError as trap:
         return Finding(METADATA, "the metadata cannot be used", saw, trap=trap)
     return Finding(METADATA, f"worker {worker} of {len(hosts)} of a slice", saw, group)
-
-
-def tpu_chips(devices: str = "/sys/bus/pci/devices") -> int:
-    """How many TPUs are on this machine.
-
-    Google's PCI devices (vendor 0x1ae0) without its network cards and disks, which every
-    virtual machine of Google's has (PCI ID repository; PCI classes 1 and 2).
-    """
-    from pathlib import Path
-
-    found = 0
-    for vendor in Path(devices).glob("*/vendor"):
-        try:
-            if vendor.read_text().strip() == "0x1ae0":
-                kind = int(vendor.with_name("class").read_text(), 16) >> 16
-                found += kind not in (1, 2)
-        except (OSError, ValueError):  # a device that goes away, or hides
-            continue
-    return found
 
 
 def worker_number(text: str) -> int:

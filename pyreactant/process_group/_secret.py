@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from .._errors import FileError, InvalidArgumentError
+from .._system.folders import config_folder
 from . import ProcessGroup
 
 SECRET = "PYREACTANT_SECRET"  # noqa: S105 - the variable's name
@@ -38,7 +39,7 @@ def run_secret(group: ProcessGroup, environ: Mapping[str, str] = os.environ) -> 
     elif path:
         base, where = _read(Path(path)), f"{SECRET_FILE} ({path})"
     else:
-        key = _key_file(environ)
+        key = _key_file()
         base, where = _read(key), str(key)
     if len(base) < _SHORTEST:
         raise InvalidArgumentError(
@@ -73,9 +74,8 @@ def _read(path: Path) -> bytes:
     return content
 
 
-def _key_file(environ: Mapping[str, str]) -> Path:
-    home = Path(environ.get("XDG_CONFIG_HOME") or Path(environ.get("HOME") or "~", ".config"))
-    path = home.expanduser() / "pyreactant" / "key"
+def _key_file() -> Path:
+    path = config_folder() / "key"
     own = path.with_name(f".key.{os.getpid()}.{secrets.token_hex(4)}")
     try:
         if path.exists():

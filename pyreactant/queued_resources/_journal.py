@@ -7,14 +7,16 @@ import contextlib
 import json
 import os
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from .._errors import FileError
 from .._system.files import replacing
+from .._system.folders import earlier_state_folder, state_folder
 
 _SCHEMA = 1
+_NAME = "queued-resources"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +70,13 @@ class Journal:
     """A folder with one file for each run.
 
     Args:
-        environ: ``XDG_STATE_HOME`` and ``HOME`` say where it is.
+        state: The folder that has it; None is this user's.
     """
 
-    def __init__(self, environ: Mapping[str, str] = os.environ) -> None:
-        state = environ.get("XDG_STATE_HOME") or Path(environ.get("HOME") or "~", ".local", "state")
-        self.folder = Path(state).expanduser() / "pyreactant" / "queued-resources"
+    def __init__(self, state: Path | None = None) -> None:
+        self.folder = (state or state_folder()) / _NAME
+        earlier = earlier_state_folder() if state is None else None
+        self._folders = (self.folder,) if earlier is None else (self.folder, earlier / _NAME)
 
     def write(self, made: Entry) -> None:
         """Write an entry to disk; call this before requesting the resource.
@@ -84,7 +87,7 @@ class Journal:
         text = json.dumps({"schema": _SCHEMA, **asdict(made)}, indent=1)
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with replacing(self._file(made.run), durable=True) as partial:
+            with replacing(self.folder / f"{made.run}.json", durable=True) as partial:
                 partial.write_text(text, encoding="utf-8")
         except OSError as error:
             raise FileError(
@@ -94,12 +97,13 @@ class Journal:
 
     def forget(self, run: str) -> None:
         """Remove the entry of a deleted resource."""
-        with contextlib.suppress(FileNotFoundError):
-            self._file(run).unlink()
+        for folder in self._folders:
+            with contextlib.suppress(FileNotFoundError):
+                (folder / f"{run}.json").unlink()
 
     def entries(self) -> Iterator[Entry | Path]:
         """All entries; the path of each file that is damaged."""
-        for file in sorted(self.folder.glob("*.json")):
+        for file in sorted(file for folder in self._folders for file in folder.glob("*.json")):
             try:
                 data = json.loads(file.read_text(encoding="utf-8"))
                 if data.pop("schema") != _SCHEMA:
@@ -109,9 +113,6 @@ class Journal:
                 continue  # the run removed it since glob listed it
             except (OSError, ValueError, TypeError, KeyError, AttributeError):
                 yield file
-
-    def _file(self, run: str) -> Path:
-        return self.folder / f"{run}.json"
 
 
 def _started(pid: int) -> str:

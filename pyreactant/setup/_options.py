@@ -9,14 +9,13 @@ from pathlib import Path
 from typing import Literal
 
 from .._errors import InvalidArgumentError, RequirementError
+from .._julia.place import OLDEST
 from .._system.lock import WAIT
+from .._system.versions import at_least
 
 GPU_VERSIONS = {"none": None, "cuda": "12.9", "rocm": "7.1"}
 """Each kind of GPU, and the version of its libraries where none is said: Reactant takes none
 itself where it is told the kind. CUDA 12.9 also runs on the drivers of later versions."""
-
-MINIMUM = (1, 10, 3)
-"""The oldest Julia that juliacall and Reactant take."""
 
 
 @dataclass(frozen=True)
@@ -83,10 +82,10 @@ def versions_admitted(julia: str) -> str:
     Raises:
         InvalidArgumentError: It is older than any that will do.
     """
-    parts = tuple(map(int, julia.split(".")))
-    if parts < MINIMUM[: len(parts)]:
-        raise InvalidArgumentError(f"julia must be {_dotted(MINIMUM)} or newer, got {julia}")
-    return ("=" if len(parts) == 3 else "~") + julia
+    count = len(julia.split("."))
+    if not at_least(julia, ".".join(OLDEST.split(".")[:count])):
+        raise InvalidArgumentError(f"julia must be {OLDEST} or newer, got {julia}")
+    return ("=" if count == 3 else "~") + julia
 
 
 def executable_named(julia: str) -> str:
@@ -115,16 +114,12 @@ def check_version(executable: str, version: str | None) -> str:
             f"{executable} must be a Julia, but does not answer --version as Julia does; "
             "name another: pyreactant setup --julia EXECUTABLE"
         )
-    if tuple(map(int, re.findall(r"\d+", version)[:3])) < MINIMUM:
+    if not at_least(version, OLDEST):
         raise RequirementError(
-            f"Julia must be {_dotted(MINIMUM)} or newer, got {version} ({executable}); name a "
+            f"Julia must be {OLDEST} or newer, got {version} ({executable}); name a "
             "newer one, or a version for juliapkg to install: pyreactant setup --julia 1.11"
         )
     return version
-
-
-def _dotted(version: tuple[int, ...]) -> str:
-    return ".".join(map(str, version))
 
 
 _VERSION = "REACTANT_GPU_VERSION"

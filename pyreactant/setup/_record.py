@@ -76,15 +76,15 @@ def remove(project: Path) -> None:
         sync(project / RECORD.parent)
 
 
-def is_pointed_to(project: Path, environ: Mapping[str, str] = os.environ) -> bool:
+def is_pointed_to(project: Path) -> bool:
     """Whether this Python environment finds that record."""
-    for pointer in pointers(environ):
+    for pointer in pointers():
         with contextlib.suppress(FileNotFoundError, FileError, TypeError, KeyError):
             return Path(read_json(pointer)["record"]) == project / RECORD
     return False
 
 
-def point_to(project: Path, executable: str, environ: Mapping[str, str] = os.environ) -> Path:
+def point_to(project: Path, executable: str) -> Path:
     """Have this Python environment find that record; the file that leads there.
 
     In the environment itself where that can be written, so that all its users have it, and else
@@ -93,7 +93,7 @@ def point_to(project: Path, executable: str, environ: Mapping[str, str] = os.env
     Raises:
         RequirementError: Neither can be written.
     """
-    own, shared = pointers(environ)
+    own, shared = pointers()
     content = json.dumps({"record": str(project / RECORD)}, indent=2).encode()
     reasons = []
     for pointer in (shared, own):

@@ -82,7 +82,7 @@ def test_too_old(tmp_path: Path) -> None:
     found = _julia.julia(machine(tmp_path))
     assert found.status == "fail"
     assert "1.9.4" in found.found
-    assert "1.10 or newer" in found.found
+    assert "juliacall needs 1.10.3 or newer" in found.found
 
 
 @pytest.mark.parametrize("script", ["echo broken >&2; exit 127", "echo hello"])

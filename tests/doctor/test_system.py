@@ -132,12 +132,12 @@ class TestDisk:
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         home = str(tmp_path / "home")  # whoever runs this may be root, who may write anywhere
+        monkeypatch.setenv("HOME", home)
+        monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
         monkeypatch.setattr(_system.os, "access", lambda path, mode: str(path) != home)
         found = _system.disk(machine(tmp_path))
         assert found.status == "warn"
-        assert (
-            f"cannot be written: cache ({home}/.cache), Julia depot ({home}/.julia)" in found.found
-        )
+        assert f"cannot be written: cache ({home}/.cache/pyreactant), Julia depot" in found.found
         assert "JULIA_DEPOT_PATH" in found.mend
 
 

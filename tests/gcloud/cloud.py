@@ -35,6 +35,11 @@ class Cloud:
     settings: dict[str, str]
     workers: Workers | None = None
 
+    @property
+    def state(self) -> Path:
+        """The folder in which commands note what they asked for."""
+        return Path(self.settings["XDG_STATE_HOME"], "pyreactant")
+
     def argv(self, *arguments: str) -> list[str]:
         """`pyreactant tpu ...`."""
         return [sys.executable, "-m", "pyreactant", "tpu", *arguments]

@@ -174,10 +174,10 @@ def test_the_same_life_over_grpc(tmp_path: Path) -> None:
         made.settings["CLOUDSDK_API_ENDPOINT_OVERRIDES_TPU"] = address
         client = Client(transport="grpc", environ=made.settings)
         request = from_environment(REQUEST)
-        lease = Lease(client, request, "run", Journal(made.settings), print, pause=0.02)
+        lease = Lease(client, request, "run", Journal(made.state), print, pause=0.02)
         lease.create()
         assert len(lease.wait(10)) == 4
-        other = Lease(client, request, "other", Journal(made.settings), print, pause=0.02)
+        other = Lease(client, request, "other", Journal(made.state), print, pause=0.02)
         with pytest.raises(PyReactantError, match=r"another run of pyreactant \(run\)"):
             other.create()
         other.close()

@@ -34,7 +34,7 @@ def leased(
             client,
             request,
             "run1",
-            Journal(made.settings),
+            Journal(made.state),
             said.append,
             pause=0.01,
             **{"unseen": 0.3, "deletion": 20.0, **options},

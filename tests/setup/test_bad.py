@@ -1,8 +1,10 @@
 """What is missing, refused or broken is said, with what to do, and mended by trying again."""
 
 import shutil
+from pathlib import Path
 from typing import Any
 
+import packaging
 import pytest
 
 from tests.harness import REPOSITORY
@@ -79,6 +81,7 @@ def test_an_old_julia_that_juliapkg_finds(here: Here) -> None:
 def test_without_juliapkg(here: Here) -> None:
     [packages] = here.prefix.glob("lib/python*/site-packages")
     (packages / "all.pth").write_text(str(REPOSITORY))
+    (packages / "packaging").symlink_to(Path(packaging.__file__).parent)
     refused(
         here.run(),
         "RequirementError",

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from pyreactant.tpu._compiler import ask
 from tests.harness import require
 
 
@@ -29,6 +30,18 @@ def no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     def started(*arguments: object, **options: object) -> None:
         pytest.fail("a compiler was started")
 
-    monkeypatch.setattr("pyreactant.tpu._compiler.ask.compile_in_child", started)
-    monkeypatch.setattr("pyreactant.tpu._compiler.ask.package_version", lambda package: "0")
-    monkeypatch.setattr("pyreactant.tpu._compiler.ask._wanted_libtpu", lambda: None)
+    monkeypatch.setattr(ask, "compile_in_child", started)
+    _any_version(monkeypatch)
+
+
+@pytest.fixture
+def no_libtpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A test whose mistake must be found before libtpu is loaded: loading it is another error."""
+    (tmp_path / "libtpu.py").write_text('raise RuntimeError("libtpu was loaded")')
+    monkeypatch.syspath_prepend(tmp_path)  # the child has it from here
+    _any_version(monkeypatch)
+
+
+def _any_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ask, "package_version", lambda package: "0")
+    monkeypatch.setattr(ask, "_wanted_libtpu", lambda: "")

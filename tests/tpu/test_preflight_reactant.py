@@ -227,7 +227,7 @@ def test_what_surrounds_the_child(
     monkeypatch.setenv("PYREACTANT_NUM_PROCESSES", "2")
     monkeypatch.setenv("TPU_WORKER_ID", "1")
     monkeypatch.setenv("XLA_FLAGS", "--xla_force_host_platform_device_count=3 --xla_other=1")
-    with pytest.raises(pr.RequirementError, match=r"needs Julia 1.10 or newer, .* is 1\.9\.9"):
+    with pytest.raises(pr.RequirementError, match=r"Julia must be 1.10.3 or newer, got 1\.9\.9: "):
         lower(request(), 60)
     names = (folder / "environment").read_text().splitlines()
     assert not [name for name in names if name.startswith(("PYREACTANT_NUM", "TPU_"))]

@@ -101,22 +101,38 @@ def test_mhlo_shardings() -> None:
     assert "mesh       none in the module" in without.text()
 
 
-@pytest.mark.usefixtures("no_compiler")
+@pytest.mark.usefixtures("no_libtpu")
 @pytest.mark.parametrize(
     ("before", "after", "message"),
     [
         ("partitions = 16", "partitions = 8", "is partitioned for 8 devices, but v6e-16 has 16"),
         ('"y"=4', '"y"=2', r"says num_partitions = 16, but its mesh 4x2 has 8 devices"),
-        ("tensor<4096x2048xbf16> {", "tensor<4096x?xbf16> {", "dynamic shape"),
+        ("1024x4096", "?x4096", r"line 6 of the module has the dynamic shape tensor<\?x4096xbf16>"),
+        ('"x"', '"a b"', 'the module\'s sdy.mesh <."a b"=4, "y"=4.>: axis names must be identif'),
+        ("@main", "@other", "with a function @main; this one begins with"),
     ],
 )
-def test_refused_before_a_compiler_starts(before: str, after: str, message: str) -> None:
-    text = REACTANT.replace(before, after) if before in REACTANT else REACTANT + after
+def test_refused_before_libtpu_is_loaded(before: str, after: str, message: str) -> None:
     with pytest.raises(pr.InvalidArgumentError, match=message):
-        preflight_stablehlo(text, topology="v6e-16")
+        preflight_stablehlo(REACTANT.replace(before, after), topology="v6e-16", cache=False)
 
 
-@pytest.mark.usefixtures("no_compiler")
+@pytest.mark.usefixtures("no_libtpu")
+def test_without_libtpu() -> None:
+    """What the tests before this one would raise if libtpu were loaded."""
+    with pytest.raises(pr.RequirementError, match="libtpu was loaded"):
+        preflight_stablehlo(REACTANT, topology="v6e-16", cache=False)
+
+
+@pytest.mark.usefixtures("compiler")
+def test_another_mesh_for_a_module_in_the_cache() -> None:
+    """What is checked with the module is checked again when the answer is known."""
+    preflight_stablehlo(MHLO, topology="v6e-16")
+    with pytest.raises(pr.ShardingError, match=r"its mesh 4x2 has 8 devices"):
+        preflight_stablehlo(MHLO, topology="v6e-16", mesh=pr.Mesh((4, 2), ("x", "y")))
+
+
+@pytest.mark.usefixtures("no_libtpu")
 def test_no_word_of_devices() -> None:
     text = MHLO.replace("mhlo.num_partitions = 16 : i64, ", "")
     with pytest.raises(pr.InvalidArgumentError, match=r"says neither mhlo.num_partitions nor an s"):
@@ -148,10 +164,16 @@ def test_no_file(tmp_path: Path) -> None:
         read_text(tmp_path / "absent.mlir")
 
 
-def test_a_jax_without_the_private_interface(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("step", "kind"),
+    [("compile", "AttributeError"), ("parse", "ImportError"), ("parse", "ModuleNotFoundError")],
+)
+def test_a_jax_without_the_private_interface(
+    monkeypatch: pytest.MonkeyPatch, step: str, kind: str
+) -> None:
     said = {
-        "failed": "compile",
-        "type": "AttributeError",
+        "failed": step,
+        "type": kind,
         "message": "no attribute 'DeviceList'",
         "ours": False,
         "dynamic": False,

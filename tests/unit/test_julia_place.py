@@ -20,7 +20,8 @@ def environ(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     julia.parent.mkdir()
     julia.write_text("#!/bin/sh\n")
     julia.chmod(0o755)
-    return {"XDG_CONFIG_HOME": str(tmp_path / "config"), "PATH": str(julia.parent)}
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    return {"PATH": str(julia.parent)}
 
 
 def record(tmp_path: Path, **changes: object) -> Path:
@@ -66,7 +67,7 @@ def test_the_environment_names_what_is_not_there(environ: dict[str, str], tmp_pa
 def test_what_a_setup_wrote(environ: dict[str, str], tmp_path: Path) -> None:
     with pytest.raises(RequirementError, match=r"set up for .*, but is not; run: pyreactant s"):
         find_place(environ)
-    own, shared = pointers(environ)
+    own, shared = pointers()
     point(shared, record(tmp_path, depot="/depot"))
     place = find_place(environ)
     assert place.executable == tmp_path / "bin" / "julia"
@@ -82,7 +83,7 @@ def test_what_a_setup_wrote(environ: dict[str, str], tmp_path: Path) -> None:
 @pytest.mark.parametrize("gone", ["bin/julia", "project"])
 def test_what_a_setup_settled_is_gone(environ: dict[str, str], tmp_path: Path, gone: str) -> None:
     path = record(tmp_path).rename(tmp_path / "setup.json")
-    point(pointers(environ)[1], path)
+    point(pointers()[1], path)
     (tmp_path / gone).rename(tmp_path / "moved")
     with pytest.raises(RequirementError, match=f"{gone} is no longer there; run: pyreactant setup"):
         find_place(environ)
@@ -93,11 +94,11 @@ def test_what_a_setup_wrote_is_damaged(
     environ: dict[str, str], tmp_path: Path, content: str
 ) -> None:
     path = record(tmp_path)
-    point(pointers(environ)[1], path)
+    point(pointers()[1], path)
     path.write_bytes(content.encode("latin-1"))
     with pytest.raises(FileError, match=r"setup.json must be what .* wrote, but is damaged"):
         find_place(environ)
-    pointers(environ)[1].write_bytes(content.encode("latin-1"))
+    pointers()[1].write_bytes(content.encode("latin-1"))
     with pytest.raises(FileError, match=r"julia.json must be what .* wrote, but is damaged"):
         find_place(environ)
 

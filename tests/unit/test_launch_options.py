@@ -98,7 +98,7 @@ def devices(
     **options: Any,
 ) -> list[dict[str, str]]:
     """The settings of each process, without the prefix that all have."""
-    monkeypatch.setattr(_options, "_gpus", lambda: gpus)
+    monkeypatch.setattr(_options.hardware, "gpus", lambda: gpus)
     found = device_settings(RunOptions(["-m", "x"], **options), group, processes)
     assert len(found) == processes
     return [{k.removeprefix("PYREACTANT_"): v for k, v in each.items()} for each in found]

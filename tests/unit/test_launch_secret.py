@@ -70,53 +70,59 @@ def test_a_secret_that_is_no_text() -> None:
     assert run_secret(GROUP, {"PYREACTANT_SECRET": os.fsdecode(b"\xff" * 16)})
 
 
-def test_a_key_file_is_made_at_first_use(tmp_path: Path) -> None:
-    environ = {"HOME": str(tmp_path)}
-    first = run_secret(GROUP, environ)
-    path = tmp_path / ".config/pyreactant/key"
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home of the test's own."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+    return tmp_path
+
+
+def test_a_key_file_is_made_at_first_use(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = run_secret(GROUP, {})
+    path = home / ".config/pyreactant/key"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
     assert len(path.read_text().strip()) == 64
-    assert run_secret(GROUP, environ) == first
-    elsewhere = {"HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path / "xdg")}
-    assert run_secret(GROUP, elsewhere) != first
-    assert (tmp_path / "xdg/pyreactant/key").exists()
+    assert run_secret(GROUP, {}) == first
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(home / "xdg"))
+    assert run_secret(GROUP, {}) != first
+    assert (home / "xdg/pyreactant/key").exists()
 
 
-def _secret_at(home: str, barrier: "multiprocessing.synchronize.Barrier") -> bytes:
+def _into(
+    queue: "multiprocessing.SimpleQueue[bytes]", barrier: "multiprocessing.synchronize.Barrier"
+) -> None:
     barrier.wait()
-    return run_secret(GROUP, {"HOME": home})
+    queue.put(run_secret(GROUP, {}))
 
 
-def _into(queue: "multiprocessing.SimpleQueue[bytes]", home: str, barrier: object) -> None:
-    queue.put(_secret_at(home, barrier))
-
-
-def test_several_processes_at_once_make_one_key(tmp_path: Path) -> None:
+def test_several_processes_at_once_make_one_key(home: Path) -> None:
     context = multiprocessing.get_context("spawn")
     queue, barrier = context.SimpleQueue(), context.Barrier(6)
-    processes = [
-        context.Process(target=_into, args=(queue, str(tmp_path), barrier)) for _ in range(6)
-    ]
+    processes = [context.Process(target=_into, args=(queue, barrier)) for _ in range(6)]
     for process in processes:
         process.start()
     found = {queue.get() for _ in processes}
     for process in processes:
         process.join()
     assert len(found) == 1
-    assert [p.name for p in (tmp_path / ".config/pyreactant").iterdir()] == ["key"]
+    assert [p.name for p in (home / ".config/pyreactant").iterdir()] == ["key"]
 
 
-@pytest.mark.parametrize("home", ["/proc/home", "/dev/null/home"])
-def test_a_home_that_cannot_be_written_names_the_variable(home: str) -> None:
+@pytest.mark.parametrize("folder", ["/proc/home", "/dev/null/home"])
+def test_a_home_that_cannot_be_written_names_the_variable(
+    home: Path, monkeypatch: pytest.MonkeyPatch, folder: str
+) -> None:
+    monkeypatch.setenv("HOME", folder)
     with pytest.raises(FileError, match=r"cannot be made \(.*\); set PYREACTANT_SECRET, the same"):
-        run_secret(GROUP, {"HOME": home})
+        run_secret(GROUP, {})
 
 
-def test_a_home_that_cannot_be_entered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_home_that_cannot_be_entered(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def denied(*_: object, **__: object) -> bool:
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(Path, "exists", denied)
     with pytest.raises(FileError, match=r"cannot be made \(Permission denied\); set PYREACTANT_"):
-        run_secret(GROUP, {"HOME": str(tmp_path)})
+        run_secret(GROUP, {})

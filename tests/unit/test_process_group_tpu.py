@@ -4,7 +4,6 @@ import contextlib
 import threading
 from collections.abc import Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, HTTPServer
-from pathlib import Path
 
 import hypothesis.strategies as st
 import pytest
@@ -17,7 +16,6 @@ from pyreactant.process_group._cloud_tpu import (
     gke,
     host_of,
     metadata,
-    tpu_chips,
     tpu_env,
     worker_number,
 )
@@ -281,20 +279,3 @@ def test_any_document_is_read_or_explained(text: str) -> None:
 def test_any_pod_is_read_or_explained(environ: Environment, hosts: str) -> None:
     found = gke(environ | {"TPU_WORKER_HOSTNAMES": hosts})
     assert found.applies == bool(hosts)
-
-
-def test_tpus_are_not_taken_for_network_cards(tmp_path: Path) -> None:
-    devices = {
-        "0000:00:04.0": ("0x1ae0", "0x020000"),  # Google's network card
-        "0000:00:05.0": ("0x1ae0", "0x010802"),  # Google's disk
-        "0000:00:06.0": ("0x10de", "0x030200"),
-        "0000:00:07.0": ("0x1ae0", "0xff0000"),
-        "0000:00:08.0": ("0x1ae0", "0x120000"),
-        "0000:00:09.0": ("0x1ae0", "nothing"),
-    }
-    for name, (vendor, kind) in devices.items():
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "vendor").write_text(f"{vendor}\n")
-        (tmp_path / name / "class").write_text(f"{kind}\n")
-    assert tpu_chips(str(tmp_path)) == 2
-    assert tpu_chips(str(tmp_path / "nowhere")) == 0

@@ -161,8 +161,8 @@ def test_line_to_run_again_is_whole(folder: Path) -> None:
 def test_julia_that_is_too_old(folder: Path, version: str) -> None:
     _julia(folder, f"julia version {version}")
     said = _last(_run(folder))
-    assert "RequirementError: Reactant needs Julia 1.10 or newer" in said
-    assert f"is {version}; run: pyreactant setup" in said
+    assert f"RequirementError: Julia must be 1.10.3 or newer, got {version}: " in said
+    assert said.endswith("; run: pyreactant setup")
 
 
 @pytest.mark.parametrize("says", ["", "python 3.12.1"])

@@ -10,8 +10,8 @@ import jax
 
 from ..._core.backend import StartOptions
 from ..._errors import RendezvousError, RequirementError, StateError
+from ..._system.hardware import tpu_chips
 from ...process_group import ProcessGroup
-from ...process_group._cloud_tpu import tpu_chips
 
 DEFAULT_CPU_DEVICES = 8
 

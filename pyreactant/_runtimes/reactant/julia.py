@@ -15,10 +15,8 @@ from typing import Any
 
 from ... import _errors
 from ..._errors import InvalidArgumentError, PyReactantError, RequirementError, StateError
-from ..._julia.place import SETUP, Place, find_place, package_folder
-
-OLDEST = (1, 10)
-"""The oldest Julia that Reactant runs on."""
+from ..._julia.place import OLDEST, SETUP, Place, find_place, package_folder
+from ..._system.versions import at_least
 
 # Two copies of XLA in one process crash, and Reactant's extension for Python imports these.
 KEPT_OUT = ("jax", "jaxlib", "tensorflow")
@@ -123,16 +121,16 @@ def _check_version(place: Place) -> None:
         raise RequirementError(
             f"Julia ({place.source}) cannot be started: {place.executable}: {error}; {SETUP}"
         ) from None
-    found = re.match(r"julia version ((\d+)\.(\d+)\S*)", said)
+    found = re.match(r"julia version (\d+\.\d+\S*)", said)
     if found is None:
         raise RequirementError(
             f"{place.executable} ({place.source}) must be Julia, but --version gives {said!r}; "
             f"{SETUP}"
         )
-    if (int(found[2]), int(found[3])) < OLDEST:
+    if not at_least(found[1], OLDEST):
         raise RequirementError(
-            f"Reactant needs Julia {OLDEST[0]}.{OLDEST[1]} or newer, {place.executable} "
-            f"({place.source}) is {found[1]}; {SETUP}"
+            f"Julia must be {OLDEST} or newer, got {found[1]}: {place.executable} "
+            f"({place.source}); {SETUP}"
         )
 
 

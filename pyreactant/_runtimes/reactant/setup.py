@@ -3,13 +3,13 @@
 import contextlib
 import os
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 from ... import preferences
 from ..._core.backend import StartOptions
 from ..._core.device import Device
 from ..._errors import RendezvousError, RequirementError, StateError
+from ..._system.hardware import gpus
 from ..._system.hook import end_at_once_on_error
 from ...process_group import ProcessGroup
 from .distributed import connect, limited
@@ -131,16 +131,7 @@ def local_gpus(group: ProcessGroup, options: StartOptions) -> tuple[int, ...]:
         visible = os.environ.get(name)
         if visible is not None:
             return tuple(range(len([part for part in visible.split(",") if part.strip()])))
-    nvidia = len(list(Path("/dev").glob("nvidia[0-9]*")))
-    return tuple(range(nvidia or _amd_gpus()))
-
-
-def _amd_gpus() -> int:
-    """AMD's driver lists CPUs among its nodes, with the GPU's id 0."""
-    if not Path("/dev/kfd").exists():
-        return 0
-    nodes = Path("/sys/class/kfd/kfd/topology/nodes").glob("*/gpu_id")
-    return sum(node.read_text().strip() not in ("", "0") for node in nodes)
+    return tuple(range(gpus()))
 
 
 def make_devices(

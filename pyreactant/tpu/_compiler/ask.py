@@ -2,13 +2,14 @@
 
 import importlib.metadata
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..._errors import InvalidArgumentError, PyReactantError, RequirementError
 from ..._system.child import Activity, ask_child
 from ..._system.environment import TPU, import_path, without
 from ..._system.facts import package_version
+from ..._system.versions import required, satisfies
 from ..._version import __version__
 from .._hlo.stablehlo import unknown_custom_calls
 from .._request import environment
@@ -39,7 +40,7 @@ def compile_in_child(
     request: Mapping[str, Any],
     accelerator_type: str,
     timeout: float,
-    known: Callable[[str], dict[str, Any] | None],
+    known: Callable[[Any], dict[str, Any] | None],
 ) -> dict[str, Any]:
     """What a child process answers to a request; see `compile_child`.
 
@@ -47,7 +48,9 @@ def compile_in_child(
         request: Plain data.
         accelerator_type: Of the topology.
         timeout: Seconds until the child is killed.
-        known: Given the digest of the lowered program, its answer where there is one already.
+        known: Given what the child shows before it compiles, the digest of the lowered program or
+            the description of the module: the answer where there is one already. What it raises
+            ends the child.
 
     Raises:
         ChildLostError: It was killed, or ended itself.
@@ -68,7 +71,7 @@ TIMEOUT = 600.0
 
 Answer = dict[str, Any]
 
-_FORM = 1
+_FORM = 2
 """Of answers, as they lie in the cache: to be counted up with every change of their keys."""
 
 
@@ -79,6 +82,7 @@ def ask(
     *,
     cache: bool,
     timeout: float,
+    check: Callable[[Mapping[str, Any]], object] = lambda description: None,
 ) -> tuple[Answer, bool]:
     """The compiler's answer, and whether it was known.
 
@@ -90,14 +94,21 @@ def ask(
         found: Versions.
         cache: Whether to look it up and keep it.
         timeout: Seconds.
+        check: Given the description of a StableHLO module before the compiler is loaded; what it
+            raises ends the question. The answer has the description as "module".
     """
     context = {"versions": dict(found), "environment": environment(), "form": _FORM}
     by_text = bool(question.get("ask"))
     key = "" if by_text else key_of({**question, **context})
     hits: list[Answer] = []
+    module: dict[str, Any] = {}
 
-    def known(digest: str) -> Answer | None:
+    def known(digest: Any) -> Answer | None:
         nonlocal key
+        if question["kind"] == "stablehlo":
+            module.update(digest)
+            check(module)
+            return None
         shown = {k: question[k] for k in ("kind", "topology", "arguments", "out_shardings")}
         key = key_of({**shown, **context, "lowered": digest})
         hit = read(key)
@@ -112,13 +123,16 @@ def ask(
     said = compile_in_child(question, topology.accelerator_type, timeout, known)
     if hits:
         return hits[0], True
-    answer = said["answer"] if "answer" in said else _refused(said, question.get("text", ""))
+    calls = module.get("custom_calls", ())
+    answer = said["answer"] if "answer" in said else _refused(said, calls)
+    if module:
+        answer = {**answer, "module": module}
     if cache:
         write(key, answer)
     return answer, False
 
 
-def _refused(said: Mapping[str, Any], text: str) -> Answer:
+def _refused(said: Mapping[str, Any], custom_calls: Sequence[str]) -> Answer:
     """What a failed answer means: an answer too where the program is too large, else an error."""
     step, message = said["failed"], said["message"]
     if step == "compile" and message.startswith("RESOURCE_EXHAUSTED"):
@@ -140,17 +154,17 @@ def _refused(said: Mapping[str, Any], text: str) -> Answer:
         raise InvalidArgumentError(
             f"JAX cannot trace the program: {said['type']}{where}: {message}"
         )
-    if step == "parse":
-        raise InvalidArgumentError(f"the StableHLO module does not parse: {message}")
     if step == "topology":
         raise RequirementError(f"libtpu knows no such slice: {message}")
-    if said["type"] in ("AttributeError", "TypeError", "ImportError"):
+    if said["type"] in ("AttributeError", "TypeError", "ImportError", "ModuleNotFoundError"):
         raise RequirementError(
             f"this jax has not the private interface that compiles StableHLO here: {message}; it "
             "was seen with jax 0.10.2 and 0.12.0.1"
         )
+    if step == "parse":
+        raise InvalidArgumentError(f"the StableHLO module does not parse: {message}")
     if lacking := re.search(r"Custom emitter for (\S+) not found", message):
-        names = sorted({lacking[1], *unknown_custom_calls(text)})
+        names = sorted({lacking[1], *unknown_custom_calls(custom_calls)})
         raise InvalidArgumentError(
             f"the program has custom calls that libtpu does not know: {', '.join(names)}; kernels "
             "of CPUs and GPUs do not exist on TPUs: write that part in other operations"
@@ -179,13 +193,13 @@ def versions() -> dict[str, str]:
 
 def _checked_libtpu(jax: str) -> str:
     wanted, got = _wanted_libtpu(), package_version("libtpu")
-    pip = f"python -m pip install 'libtpu{wanted or ''}'"
+    pip = f"python -m pip install 'libtpu{wanted}'"
     if got is None:
         raise RequirementError(
             f"preflight compiles with libtpu, which needs no TPU for that: jax {jax} wants "
-            f"libtpu{wanted or ''}, and none is installed; {pip}"
+            f"libtpu{wanted}, and none is installed; {pip}"
         )
-    if wanted is not None and not _matches(got, wanted):
+    if not satisfies(got, wanted):
         raise RequirementError(
             f"jax {jax} and libtpu {got} do not belong together: this jax wants libtpu{wanted}; "
             f"{pip}"
@@ -193,17 +207,6 @@ def _checked_libtpu(jax: str) -> str:
     return got
 
 
-def _wanted_libtpu() -> str | None:
-    """What jax's extra "tpu" asks for, such as "==0.0.50.*"; None where it asks for no version."""
-    for line in importlib.metadata.requires("jax") or ():
-        found = re.match(r"libtpu\s*(==[\d.]+(?:\*)?)\s*;", line)
-        if found:
-            return found[1]
-    return None
-
-
-def _matches(got: str, wanted: str) -> bool:
-    number = wanted.removeprefix("==")
-    if number.endswith(".*"):
-        return got == number[:-2] or got.startswith(number[:-1])
-    return got == number
+def _wanted_libtpu() -> str:
+    """The spec that jax's extra "tpu" requires, such as "==0.0.50.*"; "" if it requires none."""
+    return required(importlib.metadata.requires("jax") or (), "libtpu", "tpu")

@@ -11,17 +11,15 @@ from pathlib import Path
 from typing import Any
 
 from ..._system.files import replacing
+from ..._system.folders import cache_folder
 
 LIMIT = 512 * 2**20
 """Bytes that the folder may hold; beyond them the entries longest unused go."""
 
 
 def folder() -> Path:
-    """Where entries lie: ``pyreactant/preflight`` in the user's cache folder (XDG)."""
-    base = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    if not base.is_absolute():  # the XDG specification says to ignore such a value
-        base = Path.home() / ".cache"
-    return base / "pyreactant" / "preflight"
+    """The folder of the entries, in the user's cache folder."""
+    return cache_folder() / "preflight"
 
 
 def key_of(question: Mapping[str, Any]) -> str:

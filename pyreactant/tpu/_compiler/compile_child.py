@@ -51,14 +51,17 @@ def compile_request(request: Request, stop: Stop) -> dict[str, Any] | None:
     # As the JAX runtime does (`_jax_setup.configure`), so that the same program is compiled.
     if "JAX_ENABLE_X64" not in os.environ:
         jax.config.update("jax_enable_x64", True)
-    devices = _step("topology", _devices, request["topology"])
     if request["kind"] == "stablehlo":
+        module, description = _step("parse", _parse, request["text"])
+        if stop(description):  # before libtpu is loaded
+            return None
+        devices = _step("topology", _devices, request["topology"])
         start = time.perf_counter()
-        module = _step("parse", _parse, request["text"])
-        executable = _step("compile", _compile_module, module, devices)
+        executable = _step("compile", _compile_module, module, devices, description["shardy"])
         outputs: list[dict[str, Any]] = []
         text, memory = executable.hlo_modules()[0].to_string(), executable.get_compiled_memory_stats
     else:
+        devices = _step("topology", _devices, request["topology"])
         lowered = _step("lower", _lower, request, devices)
         if request["ask"]:
             digest = hashlib.sha256(lowered.as_text().encode()).hexdigest()
@@ -114,17 +117,15 @@ def _lower(request: Request, devices: list[Any]) -> Any:
         return jitted.lower(*args)
 
 
-def _parse(text: str) -> Any:
-    from jax._src.interpreters import mlir
-    from jaxlib.mlir import ir
+def _parse(text: str) -> tuple[Any, dict[str, Any]]:
+    """A module and its description."""
+    from .describe import describe, parse  # another private interface of jax
 
-    context = mlir.make_ir_context()
-    context.allow_unregistered_dialects = True  # Reactant leaves attributes of its own
-    with context:
-        return ir.Module.parse(text)
+    module = parse(text)
+    return module, describe(module)
 
 
-def _compile_module(module: Any, devices: list[Any]) -> Any:
+def _compile_module(module: Any, devices: list[Any], shardy: bool) -> Any:
     """Compile what JAX did not make: a private interface, seen in jax 0.10.2 and 0.12.0.1."""
     lib: Any = importlib.import_module("jax._src.lib")
     _jax, xla_client = lib._jax, lib.xla_client
@@ -135,7 +136,7 @@ def _compile_module(module: Any, devices: list[Any]) -> Any:
     build = options.executable_build_options
     build.num_replicas, build.num_partitions = ids.shape
     build.use_spmd_partitioning = True
-    build.use_shardy_partitioner = "sdy.mesh" in str(module)
+    build.use_shardy_partitioner = shardy
     build.device_assignment = xla_client.DeviceAssignment.create(ids)
     device_list = _jax.DeviceList(tuple(devices))
     return devices[0].client.compile(module, device_list, options)

@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
@@ -12,7 +13,7 @@ from ..._core.text import format_mesh
 from ..._errors import FileError, InvalidArgumentError, ShardingError
 from .._compiler.ask import TIMEOUT, Answer, ask, versions
 from .._hlo.parse import result_shapes
-from .._hlo.stablehlo import Module, Tensor, axis_size, mhlo_cuts, read_module, reverse
+from .._hlo.stablehlo import Module, Tensor, axis_size, mhlo_cuts, reverse
 from .._request import check_mesh
 from .._topology import Topology
 from .._topology import topology as find_topology
@@ -81,14 +82,26 @@ def compile_text(
         source: What made the text.
         more_versions: Of that.
     """
-    module = read_module(text)
-    if module.mesh is None and mesh is not None:
-        module = dataclasses.replace(module, mesh=mesh)
-    _check(module, topology)
-    reversing = module.from_reactant if column_major is None else column_major
+
+    def read(description: Mapping[str, Any]) -> Module:
+        module = Module.from_description(description)
+        if module.mesh is None and mesh is not None:
+            module = dataclasses.replace(module, mesh=mesh)
+        _check(module, topology)
+        return module
+
     installed = versions()
     question = {"kind": "stablehlo", "text": text, "topology": topology.description_options}
-    answer, cached = ask(question, topology, installed, cache=cache, timeout=timeout)
+    answer, cached = ask(
+        question,
+        topology,
+        installed,
+        cache=cache,
+        timeout=timeout,
+        check=read,
+    )
+    module = read(answer["module"])
+    reversing = module.from_reactant if column_major is None else column_major
     fits = "refusal" not in answer
     return build(
         answer,

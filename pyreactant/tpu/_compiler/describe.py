@@ -1,0 +1,235 @@
+"""Parse a StableHLO module, and describe it as plain JSON for the parent process.
+
+This runs in the process of `compile_child` alone: it imports jax. libtpu 0.0.50 ends its process on
+dynamic shapes, so the module is checked here, before libtpu is loaded.
+
+Shardings are those of Shardy's ``sdy`` dialect or of XLA's ``mhlo.sharding``. The module may have
+attributes of other dialects, such as Reactant's ``enzymexla``.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from jax._src.interpreters import mlir
+from jaxlib.mlir import ir
+from jaxlib.mlir.dialects import sdy
+
+from ..._errors import InvalidArgumentError
+
+_DIALECTS = ("stablehlo", "sdy", "func", "chlo", "mhlo", "arith", "shape", "tensor", "builtin")
+_UNKNOWN = re.compile(r"Dialect `\w+' not found for custom op '([^']+)'")
+_DTYPES = {"i1": "bool", "complex<f32>": "complex64", "complex<f64>": "complex128"}
+
+
+def parse(text: str) -> Any:
+    """The module, verified by MLIR.
+
+    Raises:
+        InvalidArgumentError: The text is no module with a function @main, or it uses operations of
+            another dialect.
+        MLIRError: It does not parse.
+    """
+    context = mlir.make_ir_context()
+    context.allow_unregistered_dialects = True  # Reactant leaves attributes of its own
+    try:
+        with context:
+            module = ir.Module.parse(text)
+    except ir.MLIRError as error:
+        if "main" not in text or _is_bytecode(text):
+            raise _no_module(text) from None
+        if found := _UNKNOWN.search(str(error)):
+            raise _foreign([found[1]]) from None
+        raise
+    if _main(module) is None:
+        raise _no_module(text)
+    return module
+
+
+def describe(module: Any) -> dict[str, Any]:
+    """A description of a parsed module; `Module.from_description` reads it.
+
+    Raises:
+        InvalidArgumentError: The module has dynamic shapes, arguments that are no tensors, or
+            operations that are not StableHLO.
+    """
+    operations = list(_operations(module.operation))
+    _check_dialects(operations)
+    _check_shapes(operations)
+    main, attributes = _main(module), module.operation.attributes
+    arguments = list(_tensors(main, main.type.inputs, "arg_attrs"))
+    results = list(_tensors(main, main.type.results, "res_attrs"))
+    shardings = [*_shardings(main, "arg_attrs"), *_shardings(main, "res_attrs")]
+    return {
+        "name": _value(attributes, "sym_name") or "module",
+        "num_partitions": _value(attributes, "mhlo.num_partitions"),
+        "mesh": _mesh(module, shardings),
+        "shardy": bool(shardings) or any(op.name.startswith("sdy.") for op in operations),
+        "arguments": arguments,
+        "results": results,
+        "custom_calls": sorted(
+            {
+                op.attributes["call_target_name"].value
+                for op in operations
+                if op.name.endswith(".custom_call") and "call_target_name" in op.attributes
+            }
+        ),
+    }
+
+
+def _main(module: Any) -> Any:
+    for op in module.body.operations:
+        if op.operation.name == "func.func" and op.attributes["sym_name"].value == "main":
+            return op
+    return None
+
+
+def _operations(root: Any) -> Iterator[Any]:
+    """The operation and all within it."""
+    yield root
+    for region in root.regions:
+        for block in region:
+            for op in block.operations:
+                yield from _operations(op.operation)
+
+
+def _value(attributes: Any, name: str) -> Any:
+    return attributes[name].value if name in attributes else None
+
+
+def _check_dialects(operations: Sequence[Any]) -> None:
+    foreign = {op.name for op in operations if op.name.partition(".")[0] not in _DIALECTS}
+    if foreign:
+        raise _foreign(foreign)
+
+
+def _check_shapes(operations: Sequence[Any]) -> None:
+    for op in operations:
+        for value, place in _values(op):
+            if _is_dynamic(value.type):
+                raise InvalidArgumentError(
+                    f"{_line(place)}the module has the dynamic shape {value.type}; a TPU "
+                    "program's shapes are fixed: export it for the shapes that it will run with"
+                )
+
+
+def _line(place: Any) -> str:
+    """MLIR calls the text "-"; other places are of the program that the module was made from."""
+    found = re.match(r'loc\("-":(\d+):', str(place))
+    return f"line {found[1]} of " if found else ""
+
+
+def _is_dynamic(found: Any) -> bool:
+    if isinstance(found, ir.RankedTensorType):
+        return not found.has_static_shape
+    return isinstance(found, ir.UnrankedTensorType)
+
+
+def _values(op: Any) -> Iterator[tuple[Any, Any]]:
+    """The values that an operation makes, and where: its results and its blocks' arguments."""
+    for result in op.results:
+        yield result, op.location
+    for region in op.regions:
+        for block in region:
+            for argument in block.arguments:
+                yield argument, argument.location
+
+
+def _attributes(main: Any, kind: str, count: int) -> list[Any]:
+    """The attributes of each argument or result."""
+    return list(main.attributes[kind]) if kind in main.attributes else [{}] * count
+
+
+def _tensors(main: Any, types: Sequence[Any], kind: str) -> Iterator[dict[str, Any]]:
+    for found, attributes in zip(types, _attributes(main, kind, len(types)), strict=True):
+        if not isinstance(found, ir.RankedTensorType):
+            raise InvalidArgumentError(
+                f"main has an argument or result that is no tensor: {str(found)[:60]}; a program "
+                "takes and gives arrays alone"
+            )
+        yield {
+            "shape": list(found.shape),
+            "dtype": _dtype(str(found.element_type)),
+            "axes": _axes(attributes),
+            "mhlo": _value(attributes, "mhlo.sharding") or "",
+        }
+
+
+def _axes(attributes: Mapping[str, Any]) -> list[list[str]] | None:
+    """For each dimension the axes that cut it; that it may be cut further is left out."""
+    if "sdy.sharding" not in attributes:
+        return None
+    dimensions = sdy.TensorShardingAttr(attributes["sdy.sharding"]).dimension_shardings
+    return [
+        [_axis(sdy.AxisRefAttr(axis)) for axis in sdy.DimensionShardingAttr(dimension).axes]
+        for dimension in dimensions
+    ]
+
+
+def _axis(axis: Any) -> str:
+    if axis.sub_axis_info is None:
+        return str(axis.name)
+    part = sdy.SubAxisInfoAttr(axis.sub_axis_info)
+    return f"{axis.name}:({part.pre_size}){part.size}"
+
+
+def _shardings(main: Any, kind: str) -> Iterator[Any]:
+    for attributes in _attributes(main, kind, 0):
+        if "sdy.sharding" in attributes:
+            yield sdy.TensorShardingAttr(attributes["sdy.sharding"])
+
+
+def _mesh(module: Any, shardings: Sequence[Any]) -> dict[str, Any] | None:
+    """The mesh of the first sharding, otherwise the module's first mesh."""
+    named = {
+        op.attributes["sym_name"].value: op.attributes["mesh"]
+        for op in module.body.operations
+        if op.operation.name == "sdy.mesh"
+    }
+    used = [_resolved(sharding.mesh_or_ref, named) for sharding in shardings]
+    for attribute in [*used, *named.values()]:
+        mesh = sdy.MeshAttr(attribute)
+        axes = [sdy.MeshAxisAttr(axis) for axis in mesh.axes]
+        if axes:  # a mesh without axes is that of a value on one device
+            return {
+                "axes": [[axis.name, axis.size] for axis in axes],
+                "device_ids": list(mesh.device_ids),
+                "text": str(attribute).removeprefix("#sdy.mesh"),
+            }
+    return None
+
+
+def _resolved(mesh: Any, named: Mapping[str, Any]) -> Any:
+    """A mesh that a sharding names, or has within it."""
+    return named[mesh.value] if isinstance(mesh, ir.FlatSymbolRefAttr) else mesh
+
+
+def _dtype(text: str) -> str:
+    """This package's name of an element type, where it has one."""
+    if text in _DTYPES:
+        return _DTYPES[text]
+    if number := re.fullmatch(r"(u|s)?i(\d+)", text):
+        return f"{'u' if number[1] == 'u' else ''}int{number[2]}"
+    if number := re.fullmatch(r"(b?)f(\d+)", text):
+        return f"{'b' if number[1] else ''}float{number[2]}"
+    eight = re.fullmatch(r"f8(E\w+)", text)
+    return f"float8_{eight[1].lower()}" if eight else text
+
+
+def _is_bytecode(text: str) -> bool:
+    return text.startswith("ML\ufffd")  # "ML" and a byte that is no UTF-8
+
+
+def _no_module(text: str) -> InvalidArgumentError:
+    start = "MLIR bytecode" if _is_bytecode(text) else repr(text[:40])
+    return InvalidArgumentError(
+        "a StableHLO module as text is needed, with a function @main; this one begins with "
+        f"{start}. In JAX: jax.jit(f).lower(...).as_text(); in Reactant: @code_hlo"
+    )
+
+
+def _foreign(names: Sequence[str] | set[str]) -> InvalidArgumentError:
+    return InvalidArgumentError(
+        f"the module uses operations that are not StableHLO: {', '.join(sorted(names))}; take its "
+        "text after they are lowered (Reactant: the default of @code_hlo)"
+    )

@@ -1,0 +1,82 @@
+"""Where a user's files are, on Linux and on macOS."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import platformdirs
+import platformdirs.macos
+import pytest
+
+from pyreactant._julia.place import pointers
+from pyreactant._system import folders
+from pyreactant.queued_resources import Journal
+from pyreactant.queued_resources._journal import entry
+from pyreactant.tpu._compiler import cache
+
+CASES = [
+    (folders.cache_folder, "XDG_CACHE_HOME", ".cache"),
+    (folders.config_folder, "XDG_CONFIG_HOME", ".config"),
+    (folders.state_folder, "XDG_STATE_HOME", ".local/state"),
+]
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home of the test's own, and no XDG variable."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for _, variable, _ in CASES:
+        monkeypatch.delenv(variable, raising=False)
+    return tmp_path
+
+
+@pytest.fixture
+def mac(home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The same on macOS, as platformdirs and this package recognise it."""
+    monkeypatch.setattr(platformdirs, "PlatformDirs", platformdirs.macos.MacOS)
+    monkeypatch.setattr(folders.sys, "platform", "darwin")
+    return home
+
+
+@pytest.mark.parametrize(("folder", "variable", "default"), CASES)
+def test_folders_on_linux(
+    home: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    folder: Callable[[], Path],
+    variable: str,
+    default: str,
+) -> None:
+    assert folder() == home / default / "pyreactant"
+    for ignored in ("", "relative", "~/unexpanded"):
+        monkeypatch.setenv(variable, ignored)
+        assert folder() == home / default / "pyreactant"
+    monkeypatch.setenv(variable, "/elsewhere")
+    assert folder() == Path("/elsewhere/pyreactant")
+
+
+def test_files_on_linux(home: Path) -> None:
+    assert cache.folder() == home / ".cache/pyreactant/preflight"
+    assert pointers()[0].parent == home / ".config/pyreactant/julia"
+    assert Journal().folder == home / ".local/state/pyreactant/queued-resources"
+    assert folders.earlier_state_folder() is None
+
+
+def test_folders_on_macos(mac: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert folders.cache_folder() == mac / "Library/Caches/pyreactant"
+    assert folders.state_folder() == mac / "Library/Application Support/pyreactant"
+    monkeypatch.setenv("XDG_STATE_HOME", "/elsewhere")
+    assert folders.state_folder() == Path("/elsewhere/pyreactant")
+
+
+def test_entries_of_the_earlier_folder_on_macos(mac: Path) -> None:
+    """A launcher that was killed before an update is still found by `gc`, and forgotten once."""
+    earlier = Journal(mac / ".local/state/pyreactant")
+    earlier.write(entry("projects/p/old", "old", time.time(), 60, False))
+    journal = Journal()
+    assert journal.folder == mac / "Library/Application Support/pyreactant/queued-resources"
+    journal.write(entry("projects/p/new", "new", time.time(), 60, False))
+    found = [one for one in journal.entries() if not isinstance(one, Path)]
+    assert sorted(one.run for one in found) == ["new", "old"]
+    journal.forget("old")
+    journal.forget("new")
+    assert list(journal.entries()) == list(earlier.entries()) == []
