@@ -167,7 +167,7 @@ def _verdict(report: MatmulReport) -> Text:
         kind = "rows" if check.method == "Freivalds" else "elements"
         return Text(f"WRONG: {check.wrong} {kind} beyond the tolerance ({how})", "bold red")
     return Text(
-        f"right: error {check.error:.2e}, allowed {check.tolerance:.2e} there ({how})", "green"
+        f"right: error {check.error:.2e}, allowed {check.allowed:.2e} there ({how})", "green"
     )
 
 

@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pyreactant._matmul.freivalds import Check
 from tests.harness import environment, free_port, logs, run_environments, spawn
 
 
@@ -46,7 +45,7 @@ def test_json() -> None:
     assert 0 < report["check"]["error"] < report["check"]["tolerance"]
     assert len(report["seconds"]) == 5
     assert report["gflops"] > 0
-    assert Check.from_dict(report["check"]).passed
+    assert report["check"]["passed"]
 
 
 def test_freivalds_is_said() -> None:

@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 
 import pyreactant as pr
+from pyreactant._bounds import compare as comparison
+from pyreactant._bounds.compare import Expected, compare, compare_copies, join, ulp
 from pyreactant._core.device import Shard
 from pyreactant._core.dtypes import as_dtype
 from pyreactant._core.sharding import Index
@@ -18,9 +20,8 @@ from pyreactant._errors import MismatchError
 from pyreactant.crosscheck import _check, _execute, _large_products
 from pyreactant.crosscheck._check import Held, check_blocks, check_inputs
 from pyreactant.crosscheck._execute import CaseRun, digest, run_case
-from pyreactant.crosscheck._oracle import oracle, values
+from pyreactant.crosscheck._oracle import oracle
 from pyreactant.crosscheck._oracle.tiles import around, cut, merge, size
-from pyreactant.crosscheck._oracle.values import Expected, compare, compare_copies, join, ulp
 from pyreactant.crosscheck._records.verdict import BlockVerdict, Kind
 from pyreactant.programs import Layout, find_case
 
@@ -334,7 +335,7 @@ def test_numbers_of_tiles_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
     value = random.standard_normal((8, 8))
     got = (value + 0.1).astype(np.float32)
     whole = compare(got, _expected(value))
-    monkeypatch.setattr(values, "_AT_ONCE", 20)
+    monkeypatch.setattr(comparison, "_AT_ONCE", 20)
     assert compare(got, _expected(value)).worst == whole.worst
     assert compare(got, _expected(value)).wrong == whole.wrong == 64
     parts = [compare(got[:3], _expected(value[:3])), compare(got[3:], _expected(value[3:]), (3, 0))]

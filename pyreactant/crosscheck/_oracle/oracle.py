@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
+from ..._bounds.compare import Expected
 from ..._bounds.model import Model
 from ..._bounds.tracked import Tracked
 from ..._core.sharding import Index
 from ..._core.source import Source
 from ...programs._case import Case
 from .tiles import size
-from .values import Expected
 
 TILE_BYTES = 8 * 2**20
 """What a tile may need; as many as there are cores are checked at a time."""
