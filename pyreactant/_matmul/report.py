@@ -15,7 +15,7 @@ from .._bounds.compare import Verdict
 from .._core.array import ShardedArray
 from .._core.dtypes import as_dtype
 from .._core.mesh import Mesh
-from .._core.sharding import NamedSharding
+from .._core.sharding import NamedSharding, plain_index
 from .._core.source import ArraySource, RandomSource, Source, open_npy
 from .._errors import FileError, InvalidArgumentError
 from .._runtimes.collective import everywhere
@@ -123,7 +123,7 @@ class MatmulReport:
                 for name, sharding in zip("xyc", (*self.shardings, self.c.sharding), strict=True)
             },
             "devices": [
-                {**asdict(devices()[i]), "block": [[s.start, s.stop] for s in index]}
+                {**asdict(devices()[i]), "block": plain_index(index)}
                 for i, index in placement.items()
             ],
             "compile_seconds": self.compile_seconds,

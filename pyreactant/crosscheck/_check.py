@@ -22,13 +22,13 @@ from ._execute import CaseRun, digest
 from ._faults.explain import block_verdict, misshapen, missing
 from ._faults.subject import Oracle, Subject, partial_sums
 from ._large_products import check_by_freivalds, compare_sample, is_large_product
-from ._oracle.oracle import HELD_BYTES, InputOracle, OutputOracle, held_bytes
+from ._oracle.oracle import STREAM_BYTES, InputOracle, OutputOracle, stream_bytes
 from ._oracle.tiles import common, cut, merge, size, within
 from ._records.verdict import ArrayPlan, BlockVerdict, Kind
 
 
-class Held:
-    """A source that takes what this process holds already, and makes the rest again.
+class PlacedSource:
+    """A source that reads what this process's devices hold, and makes the rest again.
 
     Making random numbers again costs more than many programs do. What is read here was compared
     with a digest of what was made first.
@@ -74,7 +74,7 @@ Measure = Callable[[Sequence[Copies]], list[list[Verdict]]]
 """How blocks, each with its copies, differ from what they should be."""
 
 
-_ALL_BYTES = 2 * HELD_BYTES
+_ALL_BYTES = 2 * STREAM_BYTES
 """What the tiles that are checked at a time may need together, if they are several."""
 
 
@@ -128,7 +128,7 @@ def check_blocks(run: CaseRun) -> list[list[BlockVerdict]]:
 
 def _sources(run: CaseRun) -> tuple[Source, ...]:
     return tuple(
-        Held(source, run.arrays[name]) if name in run.verified else source
+        PlacedSource(source, run.arrays[name]) if name in run.verified else source
         for name, source in zip(run.named("input"), run.sources(), strict=True)
     )
 
@@ -144,7 +144,7 @@ def _output(run: CaseRun, number: int, name: str, sources: tuple[Source, ...]) -
             partials=_cut_over(run, number),
             random=run.case.random,
         )
-    oracle = OutputOracle(run.case, number, plan.shape, sources, model, held_bytes(_own(run)))
+    oracle = OutputOracle(run.case, number, plan.shape, sources, model, stream_bytes(_own(run)))
     before = replace(oracle, sources=run.sources(before=True))
     inputs = tuple(InputOracle(source) for source in sources)
     return Subject(name, plan, oracle, before, inputs, partial_sums(run, number))

@@ -16,8 +16,9 @@ import numpy as np
 
 from .._bounds.compare import ulp
 from .._core.dtypes import as_dtype, finfo, wide
+from .._core.text import block_text
 from ._records.records import RAN, ProgramRecord, Run
-from ._records.verdict import NOT_COMPARED, BlockVerdict, Pair, block_text, differ
+from ._records.verdict import NOT_COMPARED, BlockVerdict, Pair, differ
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,11 +9,10 @@ import numpy as np
 
 from .._core.mesh import Mesh
 from .._core.program import Program, load
-from .._core.sharding import Index
+from .._core.sharding import Index, as_entry
 from .._core.source import RandomSource
 from .._errors import InvalidArgumentError
 from ._case import Case, Input, Layout, Output, Shape, default_spec
-from ._subscripts import as_entry
 
 DTYPES = ("float32", "float64", "bfloat16", "float16", "complex64", "complex128", "int32", "bool")
 

@@ -18,7 +18,7 @@ from pyreactant._core.sharding import Index
 from pyreactant._core.source import RandomSource, Source
 from pyreactant._errors import MismatchError
 from pyreactant.crosscheck import _check, _execute, _large_products
-from pyreactant.crosscheck._check import Held, check_blocks, check_inputs
+from pyreactant.crosscheck._check import PlacedSource, check_blocks, check_inputs
 from pyreactant.crosscheck._execute import CaseRun, digest, run_case
 from pyreactant.crosscheck._oracle import oracle
 from pyreactant.crosscheck._oracle.tiles import around, cut, merge, size
@@ -234,7 +234,7 @@ def test_a_copy_that_differs_is_compared_for_itself() -> None:
 def test_large_inputs_are_read_in_pieces(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     run = run_case(find_case(name), size=256, mesh=MESH, calls=1)
     assert all(verdict.passed for verdict in flat(check_blocks(run)))
-    monkeypatch.setattr(oracle, "HELD_BYTES", 2**20)
+    monkeypatch.setattr(oracle, "STREAM_BYTES", 2**20)
     largest = []
     real = RandomSource.read
 
@@ -357,11 +357,11 @@ def test_inputs_are_read_from_the_devices_only_where_they_were_right(
 ) -> None:
     held = []
 
-    def watched(source: Source, array: pr.ShardedArray) -> Held:
+    def watched(source: Source, array: pr.ShardedArray) -> PlacedSource:
         held.append(1)
-        return Held(source, array)
+        return PlacedSource(source, array)
 
-    monkeypatch.setattr(_check, "Held", watched)
+    monkeypatch.setattr(_check, "PlacedSource", watched)
     unchecked = replace(product, verified=set())
     check_blocks(unchecked)
     assert not held

@@ -12,10 +12,10 @@ import numpy as np
 
 from ..._bounds.compare import Verdict, fits
 from ..._core.device import Device, Shard
-from ..._core.sharding import Index
+from ..._core.sharding import Index, plain_index
 from ..._core.text import block_text
 from .._oracle.tiles import around, moved
-from .._records.verdict import BlockVerdict, Kind, plain_index
+from .._records.verdict import BlockVerdict, Kind
 from .hypotheses import LAST_REASONS, REASONS, Reason, Test
 from .orders import blocks_of
 from .subject import TILE, Subject, Wrong
