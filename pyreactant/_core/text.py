@@ -1,4 +1,7 @@
-"""Meshes and partition specs as short text, for command lines and environment variables."""
+"""Meshes, partition specs, blocks, seconds and bytes as short text.
+
+Command lines and environment variables give meshes and specs in this form too.
+"""
 
 import re
 from collections.abc import Sequence
