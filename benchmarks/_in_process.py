@@ -75,7 +75,9 @@ def check(repetitions: int) -> list[Pair]:
     a, b = (pr.device_put(z, _ours()) for z in (x, y))
     product = compile_matmul(a, b, None, None)
     c = product(a, b).block_until_ready()
-    tolerance = product_tolerance(c.dtype, n, "cpu", None, 4, random=True)
+    tolerance = product_tolerance(
+        c.dtype, n, platform="cpu", precision=None, partials=4, random=True
+    )
     shardings = (_ours(), _ours())
     pairs = []
     cases: list[tuple[str, list[Any]]] = [

@@ -55,7 +55,13 @@ class Tolerance:
 
 
 def product_tolerance(
-    dtype: np.dtype[Any], k: int, platform: str, precision: str | None, partials: int, random: bool
+    dtype: np.dtype[Any],
+    k: int,
+    *,
+    platform: str,
+    precision: str | None,
+    partials: int,
+    random: bool,
 ) -> Tolerance:
     """The tolerance of a product's elements.
 

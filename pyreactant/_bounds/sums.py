@@ -124,11 +124,11 @@ def _einsum(subscripts: str, *operands: Any) -> Tracked:
             "'->' and no '...'"
         )
     sizes = {
-        letter: n
+        label: n
         for term, x in zip(terms.split(","), tracked, strict=True)
-        for letter, n in zip(term, x.shape, strict=True)
+        for label, n in zip(term, x.shape, strict=True)
     }
-    n = math.prod(size for letter, size in sizes.items() if letter not in out)
+    n = math.prod(size for label, size in sizes.items() if label not in out)
     z, exact, size, squares = (
         np.einsum(subscripts, *map(part, tracked)) for part in (_value, _size, _reach, _square)
     )

@@ -74,6 +74,16 @@ def as_array(x: Any) -> np.ndarray:
     return array.astype(as_dtype(array.dtype), copy=False)
 
 
+def is_float(dtype: np.dtype[Any]) -> bool:
+    """Whether a type rounds: real and complex floats, also those that NumPy itself lacks."""
+    return dtype.kind in "fc" or dtype.name in EXTENDED
+
+
+def wide(array: np.ndarray) -> np.ndarray:
+    """An array in float64, or in complex128 if it is complex."""
+    return array.astype(np.complex128 if array.dtype.kind == "c" else np.float64)
+
+
 @functools.cache
 def finfo(dtype: np.dtype[Any]) -> Any:
     """`numpy.finfo` for every float and complex type that runtimes hold."""

@@ -24,6 +24,36 @@ Index = tuple[slice, ...]
 """A block: one slice per dimension, with start and stop always given."""
 
 
+def as_axes(entry: Axes) -> tuple[str, ...]:
+    """The axes that an entry of a spec names."""
+    return () if entry is None else (entry,) if isinstance(entry, str) else entry
+
+
+def as_entry(axes: tuple[str, ...]) -> Axes:
+    """The entry of a spec that names these axes."""
+    return None if not axes else axes[0] if len(axes) == 1 else axes
+
+
+def plain_spec(spec: Iterable[Axes]) -> list[Any]:
+    """A partition spec as plain data for `json.dumps`; `as_spec` reads it back."""
+    return [list(entry) if isinstance(entry, tuple) else entry for entry in spec]
+
+
+def as_spec(plain: Iterable[Any]) -> tuple[Axes, ...]:
+    """The partition spec that `plain_spec` described."""
+    return tuple(tuple(entry) if isinstance(entry, list) else entry for entry in plain)
+
+
+def plain_index(index: Index) -> list[list[int]]:
+    """A block's index as plain data for `json.dumps`; `as_index` reads it back."""
+    return [[int(s.start), int(s.stop)] for s in index]
+
+
+def as_index(plain: Iterable[Sequence[int]]) -> Index:
+    """The index that `plain_index` described."""
+    return tuple(slice(start, stop) for start, stop in plain)
+
+
 @dataclass(frozen=True, init=False, repr=False)
 class NamedSharding:
     """How an array is cut over a mesh: the mesh axes of each dimension.
@@ -89,7 +119,7 @@ class NamedSharding:
                 f"{ndim} dimensions; give at most one entry per dimension"
             )
         padded = self.spec + (None,) * (ndim - len(self.spec))
-        return tuple(_names(entry) for entry in padded)
+        return tuple(as_axes(entry) for entry in padded)
 
     def block_coordinates(self, ndim: int) -> np.ndarray:
         """For each device in row-major mesh order the number of its block per dimension.
@@ -111,8 +141,7 @@ class NamedSharding:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for `json.dumps`; `from_dict` reads it back."""
-        spec = [list(entry) if isinstance(entry, tuple) else entry for entry in self.spec]
-        return {"mesh": self.mesh.to_dict(), "spec": spec}
+        return {"mesh": self.mesh.to_dict(), "spec": plain_spec(self.spec)}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> "NamedSharding":
@@ -124,10 +153,6 @@ class NamedSharding:
 
     def __repr__(self) -> str:
         return f"NamedSharding({self.mesh!r}, {self.spec!r})"
-
-
-def _names(entry: Axes) -> tuple[str, ...]:
-    return () if entry is None else (entry,) if isinstance(entry, str) else entry
 
 
 def _canonical_spec(mesh: Mesh, spec: Iterable[Axes]) -> tuple[Axes, ...]:
@@ -149,7 +174,7 @@ def _canonical_spec(mesh: Mesh, spec: Iterable[Axes]) -> tuple[Axes, ...]:
             raise ShardingError(
                 f"a partition spec entry is None, an axis name or a tuple of names, got {entry!r}"
             )
-        names = _names(tuple(entry) if isinstance(entry, list) else entry)
+        names = as_axes(tuple(entry) if isinstance(entry, list) else entry)
         for name in names:
             if name not in mesh.axis_names:
                 raise ShardingError(
@@ -161,7 +186,7 @@ def _canonical_spec(mesh: Mesh, spec: Iterable[Axes]) -> tuple[Axes, ...]:
                     "an axis can cut one dimension only"
                 )
             used.append(name)
-        entries.append(None if not names else names[0] if len(names) == 1 else names)
+        entries.append(as_entry(names))
     return tuple(entries)
 
 

@@ -1,14 +1,17 @@
-"""Meshes and partition specs as short text, for command lines and environment variables."""
+"""Meshes, partition specs, blocks, seconds and bytes as short text.
+
+Command lines and environment variables give meshes and specs in this form too.
+"""
 
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from .._errors import InvalidArgumentError, ShardingError
 
 if TYPE_CHECKING:  # these load NumPy, which --help does not need
     from .mesh import Mesh
-    from .sharding import Axes, Index, NamedSharding
+    from .sharding import Axes, Index
 
 _DEFAULT_AXES = "xyzuvw"
 
@@ -68,9 +71,14 @@ def _parse_entry(entry: str, text: str) -> "Axes":
     return names[0] if len(names) == 1 else names
 
 
-def format_spec(sharding: "NamedSharding", ndim: int) -> str:
-    """The text that `parse_spec` reads back."""
-    return ",".join("+".join(axes) or "None" for axes in sharding.axes(ndim))
+def spec_text(spec: "Sequence[Axes | Sequence[str]]") -> str:
+    """The text that `parse_spec` reads back: "x,None", "x+y,None"; "" for a scalar.
+
+    Args:
+        spec: A partition spec, the axes of each dimension, or plain data of either.
+    """
+    entries = (entry if isinstance(entry, str) else "+".join(entry or ()) for entry in spec)
+    return ",".join(entry or "None" for entry in entries)
 
 
 def parse_sizes(
@@ -92,31 +100,38 @@ def parse_sizes(
     return m, k, n
 
 
-def block_text(index: "Index") -> str:
-    """A block in Python's notation: "[0:4, 2:4]"."""
-    return "[" + ", ".join(f"{s.start}:{s.stop}" for s in index) + "]"
+def block_text(index: "Index | Sequence[Sequence[int]] | None") -> str:
+    """A block as Python slices it: "[0:4, 2:4]"; "no block" for None.
 
-
-def spec_text(spec: Sequence[Any]) -> str:
-    """A partition spec as the command line takes it: "x,None", "x+y,None"; "-" for a scalar."""
-    entries = ["+".join(e) if isinstance(e, (tuple, list)) else str(e) for e in spec]
-    return ",".join(entries) or "-"
+    Args:
+        index: One slice per dimension, or [start, stop] as in JSON.
+    """
+    if index is None:
+        return "no block"
+    ends = ((s.start, s.stop) if isinstance(s, slice) else s for s in index)
+    return "[" + ", ".join(f"{start}:{stop}" for start, stop in ends) + "]"
 
 
 def seconds_text(value: float) -> str:
     """Seconds with three digits and a unit, such as "948 us"."""
+    if not value:
+        return "0 s"
     for unit, scale in (("s", 1.0), ("ms", 1e-3)):
         if value >= scale:
-            return f"{value / scale:.3g} {unit}"
-    return f"{value / 1e-6:.3g} us"
+            return f"{_three_digits(value / scale)} {unit}"
+    return f"{_three_digits(value / 1e-6)} us"
 
 
-def bytes_text(value: int | None) -> str:
+def bytes_text(value: float | None) -> str:
     """Bytes with three digits and a binary unit, such as "1.5 GiB"; "-" for None."""
     if value is None:
         return "-"
     for unit, scale in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
-        if value >= scale:
-            number = value / scale
-            return f"{number:.3g} {unit}" if number < 1000 else f"{number:.0f} {unit}"
-    return f"{value} B"
+        if abs(value) >= scale:
+            return f"{_three_digits(value / scale)} {unit}"
+    return f"{value:.0f} B"
+
+
+def _three_digits(value: float) -> str:
+    """Three digits, or all of those before the point; never an exponent such as 1e+03."""
+    return f"{value:.3g}" if abs(value) < 999.5 else f"{value:.0f}"

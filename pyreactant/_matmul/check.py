@@ -6,19 +6,22 @@ that this process's devices hold, copies too. Nothing is gathered but vectors an
 
 import math
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
 
+from .._bounds.compare import Expected, Verdict, compare, join
 from .._bounds.product import Tolerance, product_tolerance
 from .._core.array import ShardedArray
 from .._core.device import Shard
+from .._core.dtypes import wide
 from .._core.sharding import Index, NamedSharding
 from .._core.source import Source
 from .._core.text import block_text
+from .._runtimes.collective import exchange_json
 from .._runtimes.runtime import current
-from .freivalds import Check, freivalds, merge, merge_everywhere
+from .freivalds import freivalds
 
 FULL_CHECK_WORK = 4096**3
 """Up to this many multiplications (m k n) the whole product is computed again."""
@@ -32,7 +35,7 @@ def check_product(
     c: ShardedArray,
     shardings: tuple[NamedSharding, NamedSharding],
     precision: str | None,
-) -> Check:
+) -> Verdict:
     """Check ``c`` against ``x @ y``. Collective; the verdict is the same on every process.
 
     Args:
@@ -41,44 +44,100 @@ def check_product(
         c: The product; all its copies are checked.
         shardings: Of x and of y.
         precision: With which c was computed.
+
+    Returns:
+        A verdict whose method is "float64 product", "integer product" or "Freivalds", and whose
+        `worst` says where the product is wrong: process, device, block, element, got, expected.
+        Copies of an element on several devices count as several.
     """
     (m, k), n = x.shape, y.shape[1]
-    mesh = c.sharding.mesh
-    summed_over = {*shardings[0].axes(2)[1], *shardings[1].axes(2)[0]}
-    tolerance = product_tolerance(
-        c.dtype,
-        k,
-        current().backend.devices()[0].platform,
-        precision,
-        math.prod(mesh.axis_size(axis) for axis in summed_over),
-        x.random and y.random,
-    )
+    tolerance = tolerance_of(c, k, shardings, precision, random=x.random and y.random)
     if m * k * n > FULL_CHECK_WORK:
         return freivalds(x, y, c, shardings, tolerance)
     return _full(x, y, c, tolerance)
 
 
-def _full(x: Source, y: Source, c: ShardedArray, tolerance: Tolerance) -> Check:
-    method = "integer product" if c.dtype.kind in "iu" else "float64 product"
+def tolerance_of(
+    c: ShardedArray,
+    k: int,
+    shardings: tuple[NamedSharding, NamedSharding],
+    precision: str | None,
+    *,
+    random: bool,
+) -> Tolerance:
+    """The tolerance of a product that the process's runtime computed.
+
+    Args:
+        c: The product.
+        k: Length of the sums.
+        shardings: Of the operands.
+        precision: With which c was computed.
+        random: Whether the operands are random with mean zero.
+    """
+    mesh = c.sharding.mesh
+    summed_over = {*shardings[0].axes(2)[1], *shardings[1].axes(2)[0]}
+    return product_tolerance(
+        c.dtype,
+        k,
+        platform=current().backend.devices()[0].platform,
+        precision=precision,
+        partials=math.prod(mesh.axis_size(axis) for axis in summed_over),
+        random=random,
+    )
+
+
+def _full(x: Source, y: Source, c: ShardedArray, tolerance: Tolerance) -> Verdict:
+    is_integer = c.dtype.kind in "iu"
+    method = "integer product" if is_integer else "float64 product"
     shards: dict[str, list[Shard]] = {}
     for shard in c.addressable_shards:
         shards.setdefault(block_text(shard.index), []).append(shard)
-    checks = []
+    verdicts = []
     left, right = _Tiles(x), _Tiles(y)
-    for same in shards.values():
-        if c.dtype.kind in "iu":
-            expected = _integer_block(x, y, same[0].index)
-            checks += [_compare_integers(shard, expected) for shard in same]
+    for copies in shards.values():
+        index = copies[0].index
+        if is_integer:
+            expected = Expected(_integer_block(x, y, index), None)
         else:
-            expected, scale = _float_block(left, right, x.shape[1], same[0].index)
-            checks += [_compare_floats(shard, expected, scale, tolerance) for shard in same]
-    return _note(merge_everywhere(merge(checks or [Check(method)])), c)
+            expected = _float_block(left, right, index, tolerance)
+        verdicts += [_compare(shard, expected, method) for shard in copies]
+    return _note(_join_everywhere(join(verdicts or [Verdict(method)])), c)
+
+
+def _compare(shard: Shard, expected: Expected, method: str) -> Verdict:
+    found = replace(compare(shard.data, expected), method=method)
+    if found.worst is None:
+        return found
+    at = tuple(found.worst["element"])
+    value = expected.value[at]
+    got = shard.data[at].astype(value.dtype)
+    is_finite = bool(np.isfinite(got) and np.isfinite(value))
+    worst = None
+    if not found.passed:
+        worst = {
+            "process": shard.device.process_index,
+            "device": str(shard.device),
+            "block": block_text(shard.index),
+            "element": [i + s.start for i, s in zip(at, shard.index, strict=True)],
+            "got": str(got),
+            "expected": str(value),
+        }
+    # No error is allowed in the place of NaN or infinity; JSON has no number for theirs.
+    return replace(found, allowed=found.allowed if is_finite else 0.0, worst=worst)
+
+
+def _join_everywhere(mine: Verdict) -> Verdict:
+    """One verdict from those of all processes. Collective."""
+    running = current()
+    verdicts = exchange_json(running.backend, running.group, asdict(mine))
+    return join(Verdict(**verdict) for verdict in verdicts)
 
 
 class _Tiles:
     """A matrix in float64, tile by tile; the last are kept, as blocks share rows and columns."""
 
     def __init__(self, source: Source) -> None:
+        self.shape = source.shape
         self._source = source
         self._kept: dict[tuple[int, ...], tuple[np.ndarray, np.ndarray]] = {}
 
@@ -86,69 +145,38 @@ class _Tiles:
         """A tile and its squared absolute values."""
         key = tuple(end for s in index for end in (s.start, s.stop))
         if key not in self._kept:
-            kind = np.complex128 if self._source.dtype.kind == "c" else np.float64
-            tile = self._source.read(index).astype(kind)
+            tile = wide(self._source.read(index))
             if sum(2 * t.nbytes for t, _ in self._kept.values()) > _TILE_BYTES:
                 self._kept.clear()
             self._kept[key] = tile, np.square(np.abs(tile))
         return self._kept[key]
 
 
-def _float_block(x: _Tiles, y: _Tiles, k: int, index: Index) -> tuple[np.ndarray, np.ndarray]:
-    """One block of the product in float64, and norm(x_i) * norm(y_j) for its elements."""
+def _float_block(x: _Tiles, y: _Tiles, index: Index, tolerance: Tolerance) -> Expected:
+    """One block of the product in float64, with its tolerance."""
     rows, columns = index
     shape = (rows.stop - rows.start, columns.stop - columns.start)
-    expected: Any = np.zeros(shape)
+    value: Any = np.zeros(shape)
     x_squares, y_squares = np.zeros(shape[0]), np.zeros(shape[1])
     with np.errstate(all="ignore"):
-        for part in _cut(k, max(sum(shape), 1) * 16):
+        for part in _cut(x.shape[1], max(sum(shape), 1) * 16):
             (a, a_squares), (b, b_squares) = x.read((rows, part)), y.read((part, columns))
-            expected = expected + a @ b
+            value = value + a @ b
             x_squares += a_squares.sum(axis=1)
             y_squares += b_squares.sum(axis=0)
-    return expected, np.sqrt(np.outer(x_squares, y_squares))
+        scale = np.sqrt(np.outer(x_squares, y_squares))  # norm(x_i) * norm(y_j)
+        return Expected(
+            value,
+            tolerance.relative * scale + tolerance.absolute,
+            last_rounding=True,
+            usual=tolerance.usual * scale + tolerance.absolute,
+            may_overflow=scale >= tolerance.largest,
+        )
 
 
 def _cut(k: int, bytes_per_k: int) -> Iterable[slice]:
     step = max(1, _TILE_BYTES // bytes_per_k)
     return (slice(start, min(start + step, k)) for start in range(0, k, step))
-
-
-def _compare_floats(
-    shard: Shard, expected: np.ndarray, scale: np.ndarray, tolerance: Tolerance
-) -> Check:
-    got = shard.data.astype(expected.dtype)
-    if not got.size:
-        return Check("float64 product")
-    with np.errstate(all="ignore"):
-        allowed = tolerance.relative * scale + tolerance.absolute
-        error = np.abs(got - expected)
-        finite = np.isfinite(got) & np.isfinite(expected)
-        same = ~np.isfinite(got) & ~np.isfinite(expected)
-        if got.dtype.kind == "f":
-            same &= (np.isnan(got) & np.isnan(expected)) | (got == expected)
-        # Where the exact element, or a partial sum on the way, is beyond the largest number.
-        beyond = (np.abs(expected) + allowed >= tolerance.largest) | (scale >= tolerance.largest)
-        overflow = beyond & np.isfinite(expected)
-        right = np.where(finite, error <= allowed, same | (overflow & ~np.isfinite(got)))
-        ratio = np.where(finite, error / np.where(allowed > 0, allowed, np.inf), 0.0)
-        usual = np.max(
-            error / (tolerance.usual * scale + tolerance.absolute), initial=0, where=finite
-        )
-    ratio[finite & ~right & (ratio <= 1)] = np.inf  # an error where none is allowed
-    ratio[~finite & ~right] = np.inf
-    at = np.unravel_index(int(np.argmax(ratio)), ratio.shape)
-    return Check(
-        "float64 product",
-        bool(right.all()),
-        float(np.max(error, initial=0.0, where=finite)),
-        float(allowed[at]) if finite[at] else 0.0,
-        float(ratio[at]),
-        int((~right).sum()),
-        int((~finite & right).sum()),
-        float(usual),
-        worst=None if right.all() else _where(shard, at, got[at], expected[at]),
-    )
 
 
 def _integer_block(x: Source, y: Source, index: Index) -> np.ndarray:
@@ -163,48 +191,19 @@ def _integer_block(x: Source, y: Source, index: Index) -> np.ndarray:
     return a @ b
 
 
-def _compare_integers(shard: Shard, expected: np.ndarray) -> Check:
-    wrong = shard.data != expected
-    if not wrong.any():
-        return Check("integer product")
-    at = np.unravel_index(int(np.argmax(wrong)), wrong.shape)
-    distance = np.abs(shard.data.astype(np.float64) - expected.astype(np.float64))
-    return Check(
-        "integer product",
-        False,
-        float(distance.max()),
-        0.0,
-        float("inf"),
-        int(wrong.sum()),
-        worst=_where(shard, at, shard.data[at], expected[at]),
-    )
-
-
-def _where(shard: Shard, at: tuple[Any, ...], got: Any, expected: Any) -> dict[str, Any]:
-    element = [int(i) + s.start for i, s in zip(at, shard.index, strict=True)]
-    return {
-        "process": shard.device.process_index,
-        "device": str(shard.device),
-        "block": block_text(shard.index),
-        "element": element,
-        "got": str(got),
-        "expected": str(expected),
-    }
-
-
-def _note(check: Check, c: ShardedArray) -> Check:
+def _note(found: Verdict, c: ShardedArray) -> Verdict:
     block = c.sharding.shard_shape(c.shape)
     total = math.prod(block) * c.sharding.mesh.size
     if not total:
-        return replace(check, note="the product has no elements")
-    if check.non_finite == total:
-        return replace(check, note="every element is NaN or infinite, as the oracle's are")
-    if check.non_finite:
-        return replace(check, note=f"{check.non_finite} elements are NaN or infinite, as expected")
-    if check.passed and check.usual > 1:
+        return replace(found, note="the product has no elements")
+    if found.non_finite == total:
+        return replace(found, note="every element is NaN or infinite, as the oracle's are")
+    if found.non_finite:
+        return replace(found, note=f"{found.non_finite} elements are NaN or infinite, as expected")
+    if found.passed and found.usual > 1:
         return replace(
-            check,
-            note=f"within the worst case of rounding, but {check.usual:.1f} times what it usually "
+            found,
+            note=f"within the worst case of rounding, but {found.usual:.1f} times what it usually "
             "makes: was it computed in lower precision than asked?",
         )
-    return check
+    return found

@@ -10,83 +10,23 @@ modulo 2**64, with random vectors of 64-bit numbers.
 """
 
 import math
-import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
 
+from .._bounds.compare import Verdict, worst_of
 from .._bounds.product import Tolerance
 from .._core.array import ShardedArray
 from .._core.device import Shard
 from .._core.sharding import Index, NamedSharding
 from .._core.source import Source
-from .._runtimes.collective import exchange_json, total
+from .._runtimes.collective import total
 from .._runtimes.runtime import current
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """A verdict about a product.
-
-    Attributes:
-        method: "float64 product", "integer product" or "Freivalds".
-        passed: Whether every element is within the tolerance.
-        error: Largest distance from the oracle (for Freivalds' from x (y r)).
-        tolerance: What was allowed where error over tolerance is largest.
-        ratio: That quotient; at most 1 when passed.
-        wrong: Elements, for Freivalds' rows, that are not within the tolerance, counted on
-            every device that holds them.
-        non_finite: Elements that are NaN or infinite, as the oracle's are, counted likewise.
-        usual: Largest quotient of error and what rounding usually makes of it.
-        note: What the numbers do not say.
-        worst: Where it is wrong: process, device, block, element, got, expected.
-    """
-
-    method: str
-    passed: bool = True
-    error: float = 0.0
-    tolerance: float = 0.0
-    ratio: float = 0.0
-    wrong: int = 0
-    non_finite: int = 0
-    usual: float = 0.0
-    note: str = ""
-    worst: dict[str, Any] | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data for `json.dumps`; a ratio that is infinite is None."""
-        return asdict(self) | {"ratio": self.ratio if math.isfinite(self.ratio) else None}
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> "Check":
-        """The verdict that `to_dict` described."""
-        return cls(**{**data, "ratio": math.inf if data["ratio"] is None else data["ratio"]})
-
-
-def merge(checks: Iterable[Check]) -> Check:
-    """One verdict from several about different blocks of one product."""
-    checks = list(checks)
-    worst = max(checks, key=lambda c: (not c.passed, c.ratio))
-    return replace(
-        worst,
-        passed=all(c.passed for c in checks),
-        error=max(c.error for c in checks),
-        wrong=sum(c.wrong for c in checks),
-        non_finite=sum(c.non_finite for c in checks),
-        usual=max(c.usual for c in checks),
-    )
-
-
-def merge_everywhere(mine: Check) -> Check:
-    """One verdict from those of all processes. Collective."""
-    running = current()
-    checks = exchange_json(running.backend, running.group, mine.to_dict())
-    return merge(Check.from_dict(check) for check in checks)
-
+from .._system.facts import usable_cores
 
 VECTORS = 8
 _DEVIATIONS = 7.0  # a right row is called wrong once in 2e10
@@ -119,7 +59,7 @@ def freivalds(
     c: ShardedArray,
     shardings: tuple[NamedSharding, NamedSharding],
     tolerance: Tolerance,
-) -> Check:
+) -> Verdict:
     """Check ``c`` against ``x @ y``. Collective.
 
     Args:
@@ -128,6 +68,9 @@ def freivalds(
         c: The product; all its copies are checked.
         shardings: Of x and of y: each process reads only the blocks that its devices hold.
         tolerance: Of the product's elements.
+
+    Returns:
+        The verdict about the worst set of copies; its `wrong` counts rows.
     """
     kind = np.uint64 if c.dtype.kind in "iu" else np.complex128 if c.dtype.kind == "c" else float
     vectors = _vectors(y.shape[1], np.dtype(kind))
@@ -138,13 +81,17 @@ def freivalds(
         y_sums = _pass(y.shape, _own_tiles(y, shardings[1]), vectors)
     x_sums = _pass(x.shape, _own_tiles(x, shardings[0]), y_sums.product)
     replicas = c.sharding.replica_ids(2)
-    checks = []
+    verdicts = []
     for replica in range(max(replicas.values()) + 1):
         shards = [s for s in c.addressable_shards if replicas[s.device.position] == replica]
         pattern = _wrong_pattern(shards, x_sums, y_sums)
         c_sums = _pass(c.shape, _shard_tiles(shards), vectors)
-        checks.append(_verdict(c, c_sums, x_sums, y_sums, tolerance, _all(pattern)))
-    return max(checks, key=lambda check: (not check.passed, check.ratio))
+        if c.dtype.kind in "iu":
+            verdicts.append(_compare_integer_rows(c, c_sums, x_sums))
+        else:
+            sums = c_sums, x_sums, y_sums
+            verdicts.append(_compare_float_rows(sums, tolerance, _all(pattern)))
+    return worst_of(verdicts)
 
 
 def _vectors(n: int, kind: np.dtype[Any]) -> np.ndarray:
@@ -185,7 +132,7 @@ def _pass(shape: tuple[int, ...], tiles: Iterable[_Tile], vectors: np.ndarray) -
     product = np.zeros((shape[0], vectors.shape[1]), vectors.dtype)
     squares, bad_rows, bad_columns = np.zeros(shape[0]), np.zeros(shape[0]), np.zeros(shape[1])
     # Making, converting and multiplying a tile all release Python's lock.
-    with ThreadPoolExecutor(_cores()) as pool:
+    with ThreadPoolExecutor(usable_cores()) as pool:
         for (rows, columns), found in pool.map(lambda tile: _one_tile(tile, vectors), tiles):
             product[rows] += found.product
             squares[rows] += found.squares
@@ -198,11 +145,6 @@ def _pass(shape: tuple[int, ...], tiles: Iterable[_Tile], vectors: np.ndarray) -
             for part in (product, squares, bad_rows, bad_columns)
         )
     )
-
-
-def _cores() -> int:
-    """Cores that this process may use; Linux alone can tell which those are."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
 
 
 def _one_tile(given: _Tile, vectors: np.ndarray) -> tuple[Index, _Sums]:
@@ -245,18 +187,20 @@ def _all(mine: int) -> int:
     return int(total(running.backend, running.group, np.array([mine])).sum())
 
 
-def _verdict(
-    c: ShardedArray, sums: _Sums, x: _Sums, y: _Sums, tolerance: Tolerance, wrong_pattern: int
-) -> Check:
-    if c.dtype.kind in "iu":
-        bits = np.uint64(2 ** (8 * c.dtype.itemsize) - 1)
-        wrong = int(((sums.product - x.product) & bits != 0).any(axis=1).sum())
-        return Check(
-            "Freivalds", not wrong, ratio=float("inf") if wrong else 0.0, wrong=wrong, note=_NOTE
-        )
+def _compare_integer_rows(c: ShardedArray, sums: _Sums, x: _Sums) -> Verdict:
+    bits = np.uint64(2 ** (8 * c.dtype.itemsize) - 1)
+    wrong = int(((sums.product - x.product) & bits != 0).any(axis=1).sum())
+    return Verdict("Freivalds", ratio=math.inf if wrong else 0.0, wrong=wrong, note=_NOTE)
+
+
+def _compare_float_rows(
+    all_sums: tuple[_Sums, _Sums, _Sums], tolerance: Tolerance, wrong_pattern: int
+) -> Verdict:
+    """Compare rows of C r with X (Y r), given the sums of C, X and Y."""
+    sums, x, y = all_sums
     clean = x.bad_rows == 0
     residual = np.abs(sums.product - x.product).max(axis=1, initial=0.0) * clean
-    (n, k) = (c.shape[1], x.bad_columns.size)
+    n, k = y.bad_columns.size, x.bad_columns.size
     # The check's own rounding in float64, three products of lengths n, k and n.
     own = 3 * (k + n) * 2.0**-53 * np.sqrt(n)
     scale = np.sqrt(x.squares * y.squares.sum())
@@ -272,16 +216,15 @@ def _verdict(
     wrong = int((ratio > 1).sum()) + wrong_pattern
     non_finite = int(sums.bad_rows.sum())
     row = int(np.argmax(ratio)) if ratio.size else 0
-    return Check(
+    return Verdict(
         "Freivalds",
-        wrong == 0,
         error=float(residual.max(initial=0.0)),
-        tolerance=float(allowed[row]) if ratio.size else 0.0,
-        ratio=float("inf") if wrong_pattern else float(ratio.max(initial=0.0)),
+        allowed=float(allowed[row]) if ratio.size else 0.0,
+        ratio=math.inf if wrong_pattern else float(ratio.max(initial=0.0)),
         wrong=wrong,
         non_finite=non_finite,
         note=_NOTE + (f"; {non_finite} elements are NaN or infinite" if non_finite else ""),
-        worst=None if wrong == 0 else {"row": row},
+        worst={"row": row} if wrong else None,
     )
 
 

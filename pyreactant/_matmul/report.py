@@ -1,5 +1,6 @@
 """One sharded product from start to verdict: what `pyreactant matmul` runs and reports."""
 
+import math
 import statistics
 import time
 from collections.abc import Callable
@@ -7,10 +8,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from .._bounds.compare import Verdict
 from .._core.array import ShardedArray
 from .._core.dtypes import as_dtype
 from .._core.mesh import Mesh
-from .._core.sharding import NamedSharding
+from .._core.sharding import NamedSharding, plain_index
 from .._core.source import ArraySource, RandomSource, Source, open_npy
 from .._errors import InvalidArgumentError
 from .._runtimes.collective import everywhere
@@ -20,7 +22,6 @@ from .._system.facts import package_version
 from .._system.files import write_json
 from .._version import __version__
 from .check import check_product
-from .freivalds import Check
 from .matmul import (
     Spec,
     check_operands,
@@ -88,7 +89,7 @@ class MatmulReport:
     inner: int
     compile_seconds: float
     seconds: tuple[float, ...]
-    check: Check
+    check: Verdict
     check_seconds: float
 
     @property
@@ -122,16 +123,32 @@ class MatmulReport:
                 for name, sharding in zip("xyc", (*self.shardings, self.c.sharding), strict=True)
             },
             "devices": [
-                {**asdict(devices()[i]), "block": [[s.start, s.stop] for s in index]}
+                {**asdict(devices()[i]), "block": plain_index(index)}
                 for i, index in placement.items()
             ],
             "compile_seconds": self.compile_seconds,
             "seconds": list(self.seconds),
             "seconds_median": statistics.median(self.seconds) if self.seconds else None,
             "gflops": self.gflops,
-            "check": self.check.to_dict(),
+            "check": check_to_dict(self.check),
             "check_seconds": self.check_seconds,
         }
+
+
+def check_to_dict(check: Verdict) -> dict[str, Any]:
+    """The check of a product as plain data for `json.dumps`; an infinite ratio is None."""
+    return {
+        "method": check.method,
+        "passed": check.passed,
+        "error": check.error,
+        "tolerance": check.allowed,
+        "ratio": check.ratio if math.isfinite(check.ratio) else None,
+        "wrong": check.wrong,
+        "non_finite": check.non_finite,
+        "usual": check.usual,
+        "note": check.note,
+        "worst": check.worst,
+    }
 
 
 def versions() -> dict[str, str]:

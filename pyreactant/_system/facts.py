@@ -1,4 +1,4 @@
-"""Versions and settings of this process, and the state of its Git repository."""
+"""Versions, settings and cores of this process, and the state of its Git repository."""
 
 import hashlib
 import os
@@ -46,6 +46,11 @@ def _julia_project(environ: Mapping[str, str]) -> str:
         except OSError:
             digest.update(b"absent")
     return digest.hexdigest()[:16]
+
+
+def usable_cores() -> int:
+    """Cores that this process may use; only Linux can tell which those are."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
 
 
 def git_state(folder: Path) -> dict[str, object]:

@@ -13,7 +13,15 @@ from rich.text import Text
 
 from .._core.device import Device
 from .._core.draw import Drawing
-from .._core.text import MESH_HELP, SPEC_HELP, format_spec, parse_mesh, parse_sizes, parse_spec
+from .._core.text import (
+    MESH_HELP,
+    SPEC_HELP,
+    parse_mesh,
+    parse_sizes,
+    parse_spec,
+    seconds_text,
+    spec_text,
+)
 from .._errors import FileError, InvalidArgumentError
 from .._matmul.report import MatmulReport
 from .._runtimes.runtime import backend_name, current, devices, num_processes
@@ -134,8 +142,8 @@ def show_matmul(console: Console, report: MatmulReport, out: Path | None) -> Non
         f"{num_processes()} process{'' if num_processes() == 1 else 'es'}"
     )
     console.print(
-        f"x cut {format_spec(x, 2)}, y cut {format_spec(y, 2)}, product cut "
-        f"{format_spec(c.sharding, 2)} on {c.sharding.mesh!r}; blocks of the product:"
+        f"x cut {spec_text(x.axes(2))}, y cut {spec_text(y.axes(2))}, product cut "
+        f"{spec_text(c.sharding.axes(2))} on {c.sharding.mesh!r}; blocks of the product:"
     )
     console.print(Drawing(c.sharding, c.shape, devices()))
     table = Table.grid(padding=(0, 2))
@@ -145,13 +153,13 @@ def show_matmul(console: Console, report: MatmulReport, out: Path | None) -> Non
     if report.check.worst:
         worst = ", ".join(f"{key} {value}" for key, value in report.check.worst.items())
         table.add_row("wrong at", Text(worst, "red"))
-    table.add_row("compile", _seconds(report.compile_seconds))
+    table.add_row("compile", seconds_text(report.compile_seconds))
     if report.seconds:
         low, high = min(report.seconds), max(report.seconds)
         table.add_row(
             "per call",
-            f"{_seconds(statistics.median(report.seconds))} median of {len(report.seconds)} "
-            f"({_seconds(low)} to {_seconds(high)})",
+            f"{seconds_text(statistics.median(report.seconds))} median of {len(report.seconds)} "
+            f"({seconds_text(low)} to {seconds_text(high)})",
         )
     if report.gflops is not None:
         table.add_row("speed", f"{report.gflops:.3g} GFLOP/s")
@@ -169,22 +177,15 @@ def _runtime(name: str, versions: Mapping[str, str]) -> str:
 
 def _verdict(report: MatmulReport) -> Text:
     check = report.check
-    how = f"{check.method}, {_seconds(report.check_seconds)}"
+    how = f"{check.method}, {seconds_text(report.check_seconds)}"
     if not check.passed:
         kind = "rows" if check.method == "Freivalds" else "elements"
         return Text(f"WRONG: {check.wrong} {kind} beyond the tolerance ({how})", "bold red")
     return Text(
-        f"right: error {check.error:.2e}, allowed {check.tolerance:.2e} there ({how})", "green"
+        f"right: error {check.error:.2e}, allowed {check.allowed:.2e} there ({how})", "green"
     )
 
 
 def _devices(found: tuple[Device, ...]) -> str:
     kind = f" ({found[0].kind})" if found[0].kind != found[0].platform else ""
     return f"{len(found)} {found[0].platform} device{'' if len(found) == 1 else 's'}{kind}"
-
-
-def _seconds(value: float) -> str:
-    for unit, scale in (("s", 1.0), ("ms", 1e-3)):
-        if value >= scale:
-            return f"{value / scale:.3g} {unit}"
-    return f"{value / 1e-6:.3g} us"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .._core.text import parse_sizes
+from .._core.text import bytes_text, parse_sizes, seconds_text
 from .._errors import InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -107,8 +107,6 @@ def _progress(verb: str) -> "Iterator[Progress]":
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-    from ..tpu._plan.report import seconds_text
-
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -136,7 +134,7 @@ def _show(console: "Console", found: "Plan") -> None:
 
 
 def _parts(found: "Plan") -> "Iterator[RenderableType]":
-    from ..tpu._plan.report import Point, bytes_text, scatter
+    from ..tpu._plan.report import Point, scatter
 
     yield _head(found)
     rows = [(str(number), one) for number, one in enumerate(found.candidates, 1)]
@@ -199,8 +197,6 @@ def _head(found: "Plan") -> str:
 def _table(found: "Plan", rows: "list[tuple[str, Candidate]]") -> "RenderableType":
     from rich import box
     from rich.table import Table
-
-    from ..tpu._plan.report import bytes_text, seconds_text
 
     matmul = found.program == "matmul"
     names = ["x", "y", "product"] if matmul else [f"argument {i}" for i in range(len(found.shapes))]

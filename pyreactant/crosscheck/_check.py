@@ -1,7 +1,6 @@
 """Check what a run left on this process's devices, block by block."""
 
 import math
-import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -9,6 +8,7 @@ from functools import partial
 
 import numpy as np
 
+from .._bounds.compare import Verdict, compare_copies, join
 from .._bounds.model import Model
 from .._core.array import ShardedArray
 from .._core.device import Shard
@@ -16,20 +16,19 @@ from .._core.dtypes import as_dtype
 from .._core.sharding import Index
 from .._core.source import Source
 from .._core.text import block_text
-from .._matmul.freivalds import Check
 from .._runtimes.runtime import devices, local_devices
+from .._system.facts import usable_cores
 from ._execute import CaseRun, digest
-from ._faults.explain import judge, misshapen, missing
-from ._faults.subject import Oracle, Subject, ways_to_sum
-from ._large_products import is_large_product, sample, sketch
-from ._oracle.oracle import HELD_BYTES, InputOracle, OutputOracle, held_bytes
+from ._faults.explain import block_verdict, misshapen, missing
+from ._faults.subject import Oracle, Subject, partial_sums
+from ._large_products import check_by_freivalds, compare_sample, is_large_product
+from ._oracle.oracle import STREAM_BYTES, InputOracle, OutputOracle, stream_bytes
 from ._oracle.tiles import common, cut, merge, size, within
-from ._oracle.values import Numbers, compare_copies, join
 from ._records.verdict import ArrayPlan, BlockVerdict, Kind
 
 
-class Held:
-    """A source that takes what this process holds already, and makes the rest again.
+class PlacedSource:
+    """A source that reads what this process's devices hold, and makes the rest again.
 
     Making random numbers again costs more than many programs do. What is read here was compared
     with a digest of what was made first.
@@ -71,11 +70,11 @@ class Held:
 Copies = Sequence[Shard]
 """Blocks that are said to be the same one."""
 
-Measure = Callable[[Sequence[Copies]], list[list[Numbers]]]
+Measure = Callable[[Sequence[Copies]], list[list[Verdict]]]
 """How blocks, each with its copies, differ from what they should be."""
 
 
-_ALL_BYTES = 2 * HELD_BYTES
+_ALL_BYTES = 2 * STREAM_BYTES
 """What the tiles that are checked at a time may need together, if they are several."""
 
 
@@ -117,9 +116,10 @@ def check_blocks(run: CaseRun) -> list[list[BlockVerdict]]:
         if run.case.is_exact(run.dtype):
             method = "exact oracle"
         if is_large_product(run):
-            check = sketch(run, sources)
-            if check is not None and check.passed:
-                method, measure = "Freivalds", partial(_by_sketch, run, sources, check, subject)
+            product = check_by_freivalds(run, sources)
+            if product is not None and product.passed:
+                method = "Freivalds"
+                measure = partial(_by_freivalds, run, sources, product, subject)
         # What is wrong with one output is likely to be what is wrong with the next.
         hints = next((v.kinds for verdicts in found for v in verdicts if v.kinds), ())
         found.append(_verdicts(run, name, subject, measure, method, hints))
@@ -128,7 +128,7 @@ def check_blocks(run: CaseRun) -> list[list[BlockVerdict]]:
 
 def _sources(run: CaseRun) -> tuple[Source, ...]:
     return tuple(
-        Held(source, run.arrays[name]) if name in run.verified else source
+        PlacedSource(source, run.arrays[name]) if name in run.verified else source
         for name, source in zip(run.named("input"), run.sources(), strict=True)
     )
 
@@ -144,10 +144,10 @@ def _output(run: CaseRun, number: int, name: str, sources: tuple[Source, ...]) -
             partials=_cut_over(run, number),
             random=run.case.random,
         )
-    oracle = OutputOracle(run.case, number, plan.shape, sources, model, held_bytes(_own(run)))
+    oracle = OutputOracle(run.case, number, plan.shape, sources, model, stream_bytes(_own(run)))
     before = replace(oracle, sources=run.sources(before=True))
     inputs = tuple(InputOracle(source) for source in sources)
-    return Subject(name, plan, oracle, before, inputs, ways_to_sum(run, number))
+    return Subject(name, plan, oracle, before, inputs, partial_sums(run, number))
 
 
 def _cut_over(run: CaseRun, output: int) -> int:
@@ -189,16 +189,16 @@ def _verdicts(
         if _is_block(shard, plan):
             same.setdefault(block_text(shard.index), []).append(shard)
     groups = list(same.values())
-    numbers = {
-        id(shard): found
-        for copies, measured in zip(groups, measure(groups), strict=True)
-        for shard, found in zip(copies, measured, strict=True)
+    measured = {
+        id(shard): replace(found, method=method)
+        for copies, verdicts_of_copies in zip(groups, measure(groups), strict=True)
+        for shard, found in zip(copies, verdicts_of_copies, strict=True)
     }
     verdicts = []
     for shard in shards:
         expected = wanted.get(shard.device.position)
-        if id(shard) in numbers:
-            found = judge(subject, name, shard, expected, numbers[id(shard)], method, hints)
+        if id(shard) in measured:
+            found = block_verdict(subject, name, shard, expected, measured[id(shard)], hints)
             verdicts.append(found)
             hints = hints or found.kinds
         else:
@@ -218,17 +218,17 @@ def _is_block(shard: Shard, plan: ArrayPlan) -> bool:
     return within_array and data.shape == shape and data.dtype.name == plan.dtype
 
 
-def _unchecked(blocks: Sequence[Copies]) -> list[list[Numbers]]:
-    return [[Numbers(elements=shard.data.size) for shard in copies] for copies in blocks]
+def _unchecked(blocks: Sequence[Copies]) -> list[list[Verdict]]:
+    return [[Verdict(elements=shard.data.size) for shard in copies] for copies in blocks]
 
 
 def _by_digest(
     digests: Mapping[str, str], oracle: Oracle, blocks: Sequence[Copies]
-) -> list[list[Numbers]]:
+) -> list[list[Verdict]]:
     """Compare with what was made for the block; element by element only where that differs."""
     return [
         [
-            Numbers(elements=shard.data.size)
+            Verdict(elements=shard.data.size)
             if digest(shard.data) == digests.get(block_text(shard.index))
             else _by_oracle(oracle, [[shard]])[0][0]
             for shard in copies
@@ -237,7 +237,7 @@ def _by_digest(
     ]
 
 
-def _by_oracle(oracle: Oracle, blocks: Sequence[Copies]) -> list[list[Numbers]]:
+def _by_oracle(oracle: Oracle, blocks: Sequence[Copies]) -> list[list[Verdict]]:
     """Compare with the oracle, tile by tile; a tile is computed once for all that it is part of.
 
     Blocks that need the same rows, as those of a softmax, are computed together.
@@ -247,7 +247,7 @@ def _by_oracle(oracle: Oracle, blocks: Sequence[Copies]) -> list[list[Numbers]]:
     regions = merge(indices, oracle.cost)
     tiles = [tile for region in regions for tile in cut(region, oracle.cost, oracle.limit)]
 
-    def measure(tile: Index) -> dict[int, list[Numbers]]:
+    def measure(tile: Index) -> dict[int, list[Verdict]]:
         expected = oracle.block(tile)
         found = {}
         for number, block in enumerate(indices):
@@ -259,7 +259,7 @@ def _by_oracle(oracle: Oracle, blocks: Sequence[Copies]) -> list[list[Numbers]]:
         return found
 
     dearest = max([1, *map(oracle.cost, tiles)])
-    threads = min(_cores(), len(tiles), _ALL_BYTES // dearest)
+    threads = min(usable_cores(), len(tiles), _ALL_BYTES // dearest)
     if threads < 2:
         measured = list(map(measure, tiles))
     else:
@@ -274,32 +274,27 @@ def _by_oracle(oracle: Oracle, blocks: Sequence[Copies]) -> list[list[Numbers]]:
     ]
 
 
-def _by_sketch(
+def _by_freivalds(
     run: CaseRun,
     sources: Sequence[Source],
-    check: Check,
+    whole: Verdict,
     subject: Subject,
     blocks: Sequence[Copies],
-) -> list[list[Numbers]]:
+) -> list[list[Verdict]]:
     """What Freivalds' check of the whole array found right; a sample is computed."""
     assert isinstance(subject.oracle, OutputOracle)
-    found = [sample(run, sources, subject.oracle.model, copies) for copies in blocks]
-    if any(numbers.wrong for copies in found for numbers in copies):
+    samples = [compare_sample(run, sources, subject.oracle.model, copies) for copies in blocks]
+    if not all(verdict.passed for copies in samples for verdict in copies):
         return _by_oracle(subject.oracle, blocks)
     return [
         [
             replace(
-                numbers,
+                verdict,
                 elements=shard.data.size,
-                ratio=max(numbers.ratio, check.ratio),
-                non_finite=check.non_finite,
+                ratio=max(verdict.ratio, whole.ratio),
+                non_finite=whole.non_finite,
             )
-            for shard, numbers in zip(copies, some, strict=True)
+            for shard, verdict in zip(copies, verdicts, strict=True)
         ]
-        for copies, some in zip(blocks, found, strict=True)
+        for copies, verdicts in zip(blocks, samples, strict=True)
     ]
-
-
-def _cores() -> int:
-    """Cores that this process may use; Linux alone can tell which those are."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1

@@ -14,9 +14,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._core.dtypes import as_dtype, finfo
+from .._bounds.compare import ulp
+from .._core.dtypes import as_dtype, finfo, wide
+from .._core.text import block_text
 from ._records.records import RAN, ProgramRecord, Run
-from ._records.verdict import NOT_COMPARED, BlockVerdict, Pair, block_text, differ
+from ._records.verdict import NOT_COMPARED, BlockVerdict, Pair, differ
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,15 +295,13 @@ def distance(x: np.ndarray, y: np.ndarray, dtype: np.dtype[Any]) -> Distance:
         apart = np.where((x != y) & (apart == 0), 1.0, apart)  # beyond 2**53
         norm = float(np.sum(x.astype(np.float64) ** 2))
         return Distance(float(np.max(apart)), _argmax(apart), 0.0, float(np.sum(apart**2)), norm)
-    a, b = _wide(x), _wide(y)
+    a, b = wide(x), wide(y)
     with np.errstate(invalid="ignore", over="ignore"):
         apart = np.abs(a - b)
     same = (a == b) | (np.isnan(a) & np.isnan(b))
     apart = np.where(same, 0.0, np.where(np.isnan(apart), np.inf, apart))
-    info = finfo(dtype)
-    size = np.maximum(np.where(np.isfinite(a), np.abs(a), 0.0), float(info.smallest_normal))
-    unit = float(info.eps) * 2.0 ** np.floor(np.log2(size))
     finite = np.isfinite(a)
+    unit = ulp(np.where(finite, np.abs(a), 0.0), dtype)
     return Distance(
         float(np.max(apart)),
         _argmax(apart),
@@ -309,10 +309,6 @@ def distance(x: np.ndarray, y: np.ndarray, dtype: np.dtype[Any]) -> Distance:
         float(np.sum(apart**2)),
         float(np.sum(np.abs(a[finite]) ** 2)),
     )
-
-
-def _wide(x: np.ndarray) -> np.ndarray:
-    return x.astype(np.complex128 if x.dtype.kind == "c" else np.float64)
 
 
 def _argmax(apart: np.ndarray) -> tuple[int, ...]:
@@ -334,6 +330,6 @@ def guess(block: np.ndarray, dtype: np.dtype[Any], elements: int) -> float:
     errors have random signs: 8 sqrt(elements) u for each of the two runs, times the block's
     root mean square.
     """
-    wide = _wide(block[np.isfinite(block)])
-    rms = math.sqrt(float(np.mean(np.abs(wide) ** 2))) if wide.size else 0.0
+    finite = wide(block[np.isfinite(block)])
+    rms = math.sqrt(float(np.mean(np.abs(finite) ** 2))) if finite.size else 0.0
     return 16 * math.sqrt(elements) * float(finfo(dtype).eps) / 2 * rms

@@ -10,20 +10,19 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from .._bounds.compare import Expected, Verdict, compare
 from .._bounds.model import Model
-from .._bounds.product import product_tolerance
 from .._bounds.tracked import track
 from .._core.array import ShardedArray
 from .._core.device import Shard
 from .._core.sharding import Index, NamedSharding
 from .._core.source import Source
-from .._matmul.check import FULL_CHECK_WORK
-from .._matmul.freivalds import Check, freivalds
+from .._matmul.check import FULL_CHECK_WORK, tolerance_of
+from .._matmul.freivalds import freivalds
 from .._runtimes.collective import total
-from .._runtimes.runtime import current, devices, local_devices
+from .._runtimes.runtime import current, local_devices
 from ._execute import CaseRun
 from ._oracle.tiles import around, within
-from ._oracle.values import Expected, Numbers, compare
 
 _WORK = FULL_CHECK_WORK // 8
 """Up to this many multiplications the oracle computes all of it."""
@@ -40,8 +39,8 @@ def is_large_product(run: CaseRun) -> bool:
     return math.prod(run.plans["output 0"].shape) * summed > _WORK
 
 
-def sketch(run: CaseRun, sources: Sequence[Source]) -> Check | None:
-    """Freivalds' check of a run's product; None where blocks lie wrongly. Collective."""
+def check_by_freivalds(run: CaseRun, sources: Sequence[Source]) -> Verdict | None:
+    """Freivalds' check of a run's product; None if a block lies on a wrong device. Collective."""
     product = run.arrays["output 0"]
     if not _right_everywhere(_is_well_placed(product)):
         return None
@@ -51,22 +50,16 @@ def sketch(run: CaseRun, sources: Sequence[Source]) -> Check | None:
         sharding = run.plans[f"input {number}"].sharding
         axes = sharding.axes(2)
         shardings.append(NamedSharding(sharding.mesh, axes[::-1] if transposed else axes))
-    summed = {*shardings[0].axes(2)[1], *shardings[1].axes(2)[0]}
-    mesh = product.sharding.mesh
-    tolerance = product_tolerance(
-        product.dtype,
-        x.shape[1],
-        devices()[0].platform,
-        run.precision,
-        math.prod(mesh.axis_size(axis) for axis in summed),
-        run.case.random,
+    left, right = shardings
+    tolerance = tolerance_of(
+        product, x.shape[1], (left, right), run.precision, random=run.case.random
     )
-    return freivalds(x, y, product, (shardings[0], shardings[1]), tolerance)
+    return freivalds(x, y, product, (left, right), tolerance)
 
 
-def sample(
+def compare_sample(
     run: CaseRun, sources: Sequence[Source], model: Model | None, shards: Sequence[Shard]
-) -> list[Numbers]:
+) -> list[Verdict]:
     """Compare one tile of copies of a block with the product of its rows and columns."""
     block = shards[0].index
     random = np.random.Philox(key=[run.seed % 2**64, sum(s.start for s in block)])

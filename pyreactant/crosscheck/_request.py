@@ -11,7 +11,7 @@ from typing import Any
 from .._core.dtypes import as_dtype
 from .._core.mesh import Mesh
 from .._core.program import Program
-from .._core.sharding import Axes, NamedSharding
+from .._core.sharding import Axes, NamedSharding, as_spec, plain_spec
 from .._core.text import spec_text
 from .._errors import (
     FileError,
@@ -60,11 +60,15 @@ def choose_layout(case: Case, mesh: Mesh, size: int, specs: Sequence[Spec] | Non
             for sharding, spec in zip(wanted, layout.in_specs, strict=False)
         ):
             return layout
-    takes = "; or ".join(dict.fromkeys(" and ".join(map(spec_text, x.in_specs)) for x in layouts))
-    got = " and ".join(map(spec_text, specs))
+    takes = "; or ".join(dict.fromkeys(_specs_text(x.in_specs) for x in layouts))
+    got = _specs_text(specs)
     raise InvalidArgumentError(
         f"program {case.name!r} takes at size {size} on {mesh!r} inputs cut {takes}; got {got}"
     )
+
+
+def _specs_text(specs: Sequence[Spec]) -> str:
+    return " and ".join(spec_text(spec) or "-" for spec in specs)
 
 
 def _cuts(layout: Layout, mesh: Mesh) -> bool:
@@ -148,7 +152,7 @@ class Request:
             "dtype": self.dtype,
             "seed": self.seed,
             "mesh": self.mesh and self.mesh.to_dict(),
-            "specs": self.specs and [[_plain(entry) for entry in spec] for spec in self.specs],
+            "specs": self.specs and list(map(plain_spec, self.specs)),
             "repeat": self.repeat,
         }
 
@@ -165,7 +169,7 @@ class Request:
             dtype=data["dtype"],
             seed=data["seed"],
             mesh=data["mesh"] and Mesh.from_dict(data["mesh"]),
-            specs=data["specs"] and tuple(tuple(map(_entry, s)) for s in data["specs"]),
+            specs=data["specs"] and tuple(map(as_spec, data["specs"])),
             repeat=data["repeat"],
             id=data["id"],
         )
@@ -194,14 +198,6 @@ def read_request(path: Path) -> Request:
         raise
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise FileError(f"{path}: not a request of pyreactant crosscheck ({error!r})") from None
-
-
-def _plain(entry: Axes) -> Any:
-    return list(entry) if isinstance(entry, tuple) else entry
-
-
-def _entry(entry: Any) -> Axes:
-    return tuple(entry) if isinstance(entry, list) else entry
 
 
 def _program(data: Mapping[str, Any]) -> Program:

@@ -1,4 +1,4 @@
-"""A built-in program's case from its letters and its NumPy oracle."""
+"""A built-in program's case from its subscripts and its NumPy oracle."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping
@@ -11,16 +11,16 @@ from .._core.mesh import Mesh
 from .._core.program import Program
 from .._core.sharding import Index, NamedSharding
 from ._case import Case, Input, Layout, Output, Shape, Stream, no_count, no_static
-from ._subscripts import Letters
+from ._subscripts import Subscripts
 
 REALS = ("float32", "float64", "bfloat16", "float16")
 NUMBERS = (*REALS, "complex64", "complex128", "int32")
 
 
-def letter_case(
+def subscript_case(
     name: str,
     summary: str,
-    letters: Letters,
+    subscripts: Subscripts,
     oracle: Callable[..., Any],
     *,
     dtypes: tuple[str, ...] = REALS,
@@ -38,13 +38,13 @@ def letter_case(
     Args:
         name: Of the module, of the Julia function and in reports.
         summary: One line.
-        letters: Its dimensions.
+        subscripts: Of its arrays.
         oracle: The NumPy body; on the parts that a block needs it gives that block, whole along
-            ``letters.whole``.
+            ``subscripts.whole``.
         dtypes: Element types, the default first.
         default_size: n where nothing is said.
         scales: Powers of two for the elements of some inputs, from n.
-        extra: Layouts before those of the letters; the first is the default.
+        extra: Layouts before those of the subscripts; the first is the default.
         communicated: See `Case`.
         static: See `Case`.
         exact: See `Case`.
@@ -54,21 +54,21 @@ def letter_case(
 
     def inputs(n: int, dtype: str) -> tuple[Input, ...]:
         return tuple(
-            Input(one, letters.shape(one, n), dtype, scale=(scales or {}).get(i, _one)(n))
-            for i, one in enumerate(letters.inputs)
+            Input(one, subscripts.shape(one, n), dtype, scale=(scales or {}).get(i, _one)(n))
+            for i, one in enumerate(subscripts.inputs)
         )
 
     def outputs(n: int, dtype: str) -> tuple[Output, ...]:
-        return tuple(Output(letters.shape(one, n), dtype) for one in letters.outputs)
+        return tuple(Output(subscripts.shape(one, n), dtype) for one in subscripts.outputs)
 
     def candidates(mesh: Mesh, n: int) -> Iterable[Layout]:
         yield from extra(mesh, n) if extra else ()
-        yield from letters.layouts(mesh, n)
+        yield from subscripts.layouts(mesh, n)
 
     def block(output: int, index: Index, parts: tuple[Any, ...], shapes: tuple[Shape, ...]) -> Any:
         results = oracle(*parts)
-        result = results[output] if len(letters.outputs) > 1 else results
-        part = letters.block(output, index, result)
+        result = results[output] if len(subscripts.outputs) > 1 else results
+        part = subscripts.block(output, index, result)
         if isinstance(part, (np.ndarray, np.generic)):
             # NumPy sums short integers in 64 bits; modulo 2**bits they are what runtimes have.
             return np.asarray(part, parts[0].dtype)
@@ -82,12 +82,12 @@ def letter_case(
         inputs=inputs,
         outputs=outputs,
         candidates=candidates,
-        needs=letters.needs,
+        needs=subscripts.needs,
         oracle=block,
         static=static,
         exact=exact,
         random=True,
-        contracted=letters.contracted,
+        contracted=subscripts.contracted,
         stream=stream,
         factors=factors,
         communicated=communicated,
@@ -125,23 +125,23 @@ def all_to_all(block: int, devices: int) -> int:
     return block * (devices - 1) // devices
 
 
-def reduced(letters: Letters, passes: int = 1) -> Count:
+def reduced(subscripts: Subscripts, passes: int = 1) -> Count:
     """Each device sums what it has, then the parts are summed over the devices.
 
-    For layouts that cut each letter in one way wherever it stands; None for others. Letters in
+    For layouts that cut each label in the same way in every array; None for others. Labels in
     `whole` are reduced too, `passes` times: a softmax finds a maximum and a sum.
     """
 
     def count(mesh: Mesh, layout: Layout, size: int, dtype: str) -> int | None:
-        axes = letters.axes(layout)
+        axes = subscripts.axes(layout)
         if axes is None:
             return None
         total = 0
-        for output in letters.outputs:
-            kept = "".join(letter for letter in output if letter not in letters.whole)
-            summed = set("".join(letters.inputs)) - set(kept)
-            devices = math.prod(letters.cut_of(letter, mesh, axes) for letter in summed)
-            whole = letters.block_elements(kept, mesh, axes, size) * as_dtype(dtype).itemsize
+        for output in subscripts.outputs:
+            kept = "".join(label for label in output if label not in subscripts.whole)
+            summed = set("".join(subscripts.inputs)) - set(kept)
+            devices = math.prod(subscripts.cut_of(label, mesh, axes) for label in summed)
+            whole = subscripts.block_elements(kept, mesh, axes, size) * as_dtype(dtype).itemsize
             total += passes * all_reduce(whole, devices)
         return total
 

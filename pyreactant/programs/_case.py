@@ -9,7 +9,7 @@ import numpy as np
 from .._core.dtypes import as_dtype
 from .._core.mesh import Mesh
 from .._core.program import Program
-from .._core.sharding import Axes, Index, NamedSharding
+from .._core.sharding import Axes, Index, NamedSharding, as_spec, plain_spec
 from .._core.source import Source
 from .._errors import ShardingError
 
@@ -70,12 +70,15 @@ class Layout:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for `json.dumps`; `from_dict` reads it back."""
-        return {"in_specs": _plain(self.in_specs), "out_specs": _plain(self.out_specs)}
+        return {
+            "in_specs": list(map(plain_spec, self.in_specs)),
+            "out_specs": list(map(plain_spec, self.out_specs)),
+        }
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> "Layout":
         """The layout that `to_dict` described."""
-        return cls(_specs(data["in_specs"]), _specs(data["out_specs"]))
+        return cls(tuple(map(as_spec, data["in_specs"])), tuple(map(as_spec, data["out_specs"])))
 
 
 def default_spec(mesh: Mesh, shape: Shape) -> Spec:
@@ -95,14 +98,6 @@ def cuts_evenly(mesh: Mesh, spec: Spec, shape: Shape) -> bool:
     except ShardingError:
         return False
     return True
-
-
-def _plain(specs: tuple[Spec, ...]) -> list[Any]:
-    return [[list(e) if isinstance(e, tuple) else e for e in spec] for spec in specs]
-
-
-def _specs(plain: Iterable[Iterable[Any]]) -> tuple[Spec, ...]:
-    return tuple(tuple(tuple(e) if isinstance(e, list) else e for e in spec) for spec in plain)
 
 
 def no_static(size: int) -> Mapping[str, Any]:

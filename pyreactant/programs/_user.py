@@ -2,18 +2,22 @@
 
 import functools
 import hashlib
+import traceback
 from collections.abc import Callable, Iterable
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from .._core.mesh import Mesh
 from .._core.program import Program, load
-from .._core.sharding import Index
+from .._core.sharding import Index, as_entry
 from .._core.source import RandomSource
 from .._errors import InvalidArgumentError
 from ._case import Case, Input, Layout, Output, Shape, default_spec
-from ._subscripts import as_entry
+
+if TYPE_CHECKING:
+    from .._bounds.model import Model
 
 DTYPES = ("float32", "float64", "bfloat16", "float16", "complex64", "complex128", "int32", "bool")
 
@@ -29,7 +33,7 @@ def case_of(program: Program) -> Case:
             f"Program {program.name!r}: a cross-check must know the shapes of its arguments; give "
             "them, for instance Program(..., inputs=(('n', 'n'), ('n',)))"
         )
-    oracle = None if program.oracle is None else load(program, "oracle")
+    oracle = None if program.oracle is None else _Oracle(program)
 
     def inputs(n: int, dtype: str) -> tuple[Input, ...]:
         return tuple(
@@ -61,12 +65,34 @@ def case_of(program: Program) -> Case:
     )
 
 
+class _Oracle:
+    """A user's oracle on NumPy arrays; the errors that it raises name it.
+
+    Attributes:
+        function: The oracle itself.
+    """
+
+    def __init__(self, program: Program) -> None:
+        self.function = load(program, "oracle")
+        self._name = f"Program {program.name!r}: its oracle {program.oracle!r}"
+
+    def __call__(self, *arrays: np.ndarray) -> Any:
+        try:
+            return self.function(*arrays)
+        except Exception as error:
+            place = traceback.extract_tb(error.__traceback__)[-1]
+            got = ", ".join(f"{array.dtype}{list(array.shape)}" for array in arrays)
+            raise InvalidArgumentError(
+                f"{self._name} must run on NumPy arrays, here {got}; it raised "
+                f"{type(error).__name__}: {error} ({Path(place.filename).name}, line "
+                f"{place.lineno}); correct the oracle"
+            ) from error
+
+
 class _Shapes:
     """Shapes of the results, which the oracle alone knows: it is run once."""
 
-    def __init__(
-        self, oracle: Callable[..., Any], inputs: Callable[[int, str], tuple[Input, ...]]
-    ) -> None:
+    def __init__(self, oracle: _Oracle, inputs: Callable[[int, str], tuple[Input, ...]]) -> None:
         self._oracle, self._inputs = oracle, inputs
 
     def __call__(self, n: int, dtype: str) -> tuple[Output, ...]:
@@ -84,7 +110,7 @@ class _Shapes:
 class _Whole:
     """A block of what the whole oracle gives; the last result is kept, as blocks share it."""
 
-    def __init__(self, oracle: Callable[..., Any]) -> None:
+    def __init__(self, oracle: _Oracle) -> None:
         self._oracle = oracle
         self._key, self._results = b"", ()
 
@@ -98,20 +124,34 @@ class _Whole:
 
     def _run(self, parts: tuple[Any, ...]) -> Any:
         from .._bounds.estimate import estimate, outputs
-        from .._bounds.tracked import Tracked, as_tracked
+        from .._bounds.tracked import Tracked
 
         tracked = [part for part in parts if isinstance(part, Tracked)]
         if not tracked:
             return outputs(self._oracle(*parts))
         model = tracked[0].model
+        derived = self._derive(parts, model)
+        if derived is not None:
+            return derived
+        plain = tuple(p.value if isinstance(p, Tracked) else p for p in parts)
+        with np.errstate(all="ignore"):
+            return estimate(self._oracle, plain, model)
+
+    def _derive(self, parts: tuple[Any, ...], model: "Model") -> tuple[Any, ...] | None:
+        """The results with derived bounds; None if the oracle cannot run on Tracked arrays."""
+        from .._bounds.tracked import as_tracked
+
         try:
-            results = self._oracle(*parts)
+            results = self._oracle.function(*parts)
             several = results if isinstance(results, (tuple, list)) else (results,)
             return tuple(as_tracked(one, model) for one in several)
-        except Exception:  # whatever an oracle does with what is no plain array
-            plain = tuple(p.value if isinstance(p, Tracked) else p for p in parts)
-            with np.errstate(all="ignore"):
-                return estimate(self._oracle, plain, model)
+        except MemoryError:
+            raise
+        except Exception:
+            # UnknownOperationError, or anything else: Tracked arrays lack methods of NumPy's, such
+            # as astype, and an oracle may insist on NumPy's. If the oracle itself is wrong, the
+            # estimate, which runs it on NumPy arrays, raises its error.
+            return None
 
 
 def _everything(output: int, index: Index, shapes: tuple[Shape, ...]) -> tuple[Index, ...]:

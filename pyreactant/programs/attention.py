@@ -12,9 +12,10 @@ import numpy as np
 
 from .._core.dtypes import as_dtype
 from .._core.mesh import Mesh
-from ._build import all_reduce, fetched, letter_case
+from .._core.sharding import as_entry
+from ._build import all_reduce, fetched, subscript_case
 from ._case import Layout
-from ._subscripts import Letters, as_entry
+from ._subscripts import Subscripts
 
 
 def body(q: Any, k: Any, v: Any) -> Any:
@@ -32,7 +33,7 @@ def oracle(q: Any, k: Any, v: Any) -> Any:
     return weights / weights.sum(axis=2, keepdims=True) @ v
 
 
-LETTERS = Letters(
+SUBSCRIPTS = Subscripts(
     "hqd,hkd,hke->hqe", sizes=dict.fromkeys("hde", lambda n: max(1, n // 4)), cut="hqk"
 )
 
@@ -45,20 +46,20 @@ def _sequence_parallel(mesh: Mesh, n: int) -> Iterable[Layout]:
 
 
 def _communicated(mesh: Mesh, layout: Layout, size: int, dtype: str) -> int | None:
-    axes = LETTERS.axes(layout)
+    axes = SUBSCRIPTS.axes(layout)
     if axes is None:
         return fetched(CASE, mesh, layout, size, dtype)
     if axes["d"] or axes["e"]:
         return None
-    rows, values = (LETTERS.block_elements(one, mesh, axes, size) for one in ("hq", "hqe"))
-    devices = LETTERS.cut_of("k", mesh, axes)
+    rows, values = (SUBSCRIPTS.block_elements(one, mesh, axes, size) for one in ("hq", "hqe"))
+    devices = SUBSCRIPTS.cut_of("k", mesh, axes)
     return all_reduce((2 * rows + values) * as_dtype(dtype).itemsize, devices)
 
 
-CASE = letter_case(
+CASE = subscript_case(
     "attention",
     "attention in several heads",
-    LETTERS,
+    SUBSCRIPTS,
     oracle,
     dtypes=("float32", "float64"),
     default_size=32,

@@ -6,8 +6,8 @@ cutting the batch costs nothing.
 
 from typing import Any
 
-from ._build import NUMBERS, letter_case, reduced
-from ._subscripts import Letters
+from ._build import NUMBERS, reduced, subscript_case
+from ._subscripts import Subscripts
 
 
 def body(x: Any, y: Any) -> Any:
@@ -20,14 +20,14 @@ def oracle(x: Any, y: Any) -> Any:
     return x @ y
 
 
-LETTERS = Letters("bmk,bkn->bmn", sizes={"b": lambda n: max(1, n // 4)})
+SUBSCRIPTS = Subscripts("bmk,bkn->bmn", sizes={"b": lambda n: max(1, n // 4)})
 
-CASE = letter_case(
+CASE = subscript_case(
     "batched_matmul",
     "a batch of matrix products",
-    LETTERS,
+    SUBSCRIPTS,
     oracle,
     dtypes=NUMBERS,
     default_size=32,
-    communicated=reduced(LETTERS),
+    communicated=reduced(SUBSCRIPTS),
 )

@@ -12,9 +12,9 @@ import numpy as np
 from .._core.dtypes import as_dtype
 from .._core.mesh import Mesh
 from .._core.sharding import Index
-from ._build import letter_case
+from ._build import subscript_case
 from ._case import Layout, Shape
-from ._subscripts import Letters
+from ._subscripts import Subscripts
 
 
 def body(x: Any) -> Any:
@@ -27,7 +27,7 @@ def oracle(x: Any) -> Any:
     return np.cumsum(x, axis=1)
 
 
-LETTERS = Letters("ij->ij", whole="j")
+SUBSCRIPTS = Subscripts("ij->ij", whole="j")
 
 
 def _needs(output: int, index: Index, shapes: tuple[Shape, ...]) -> tuple[Index, ...]:
@@ -35,18 +35,18 @@ def _needs(output: int, index: Index, shapes: tuple[Shape, ...]) -> tuple[Index,
 
 
 def _communicated(mesh: Mesh, layout: Layout, size: int, dtype: str) -> int | None:
-    axes = LETTERS.axes(layout)
+    axes = SUBSCRIPTS.axes(layout)
     if axes is None:
         return None
-    rows = LETTERS.block_elements("i", mesh, axes, size)
-    return (LETTERS.cut_of("j", mesh, axes) - 1) * rows * as_dtype(dtype).itemsize
+    rows = SUBSCRIPTS.block_elements("i", mesh, axes, size)
+    return (SUBSCRIPTS.cut_of("j", mesh, axes) - 1) * rows * as_dtype(dtype).itemsize
 
 
 CASE = replace(
-    letter_case(
+    subscript_case(
         "cumsum",
         "cumulative sum along each row",
-        LETTERS,
+        SUBSCRIPTS,
         oracle,
         dtypes=("float32", "float64", "int32"),
         communicated=_communicated,

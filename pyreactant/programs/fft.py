@@ -10,9 +10,9 @@ import numpy as np
 
 from .._core.dtypes import as_dtype
 from .._core.mesh import Mesh
-from ._build import all_to_all, letter_case
+from ._build import all_to_all, subscript_case
 from ._case import Layout
-from ._subscripts import Letters
+from ._subscripts import Subscripts
 
 
 def body(x: Any) -> Any:
@@ -27,21 +27,21 @@ def oracle(x: Any) -> Any:
     return np.fft.fft(x, axis=1)
 
 
-LETTERS = Letters("ij->ij", whole="j")
+SUBSCRIPTS = Subscripts("ij->ij", whole="j")
 
 
 def _communicated(mesh: Mesh, layout: Layout, size: int, dtype: str) -> int | None:
-    axes = LETTERS.axes(layout)
+    axes = SUBSCRIPTS.axes(layout)
     if axes is None:
         return None
-    block = LETTERS.block_elements("ij", mesh, axes, size) * as_dtype(dtype).itemsize
-    return 2 * all_to_all(block, LETTERS.cut_of("j", mesh, axes))
+    block = SUBSCRIPTS.block_elements("ij", mesh, axes, size) * as_dtype(dtype).itemsize
+    return 2 * all_to_all(block, SUBSCRIPTS.cut_of("j", mesh, axes))
 
 
-CASE = letter_case(
+CASE = subscript_case(
     "fft",
     "Fourier transform of each row",
-    LETTERS,
+    SUBSCRIPTS,
     oracle,
     dtypes=("complex64", "complex128"),
     communicated=_communicated,

@@ -11,9 +11,9 @@ import numpy as np
 from .._core.dtypes import as_dtype
 from .._core.mesh import Mesh
 from .._core.sharding import Index
-from ._build import all_to_all, letter_case
+from ._build import all_to_all, subscript_case
 from ._case import Layout, Read, Shape, Stream, pieces
-from ._subscripts import Letters
+from ._subscripts import Subscripts
 
 
 def body(x: Any) -> Any:
@@ -28,15 +28,17 @@ def oracle(x: Any) -> Any:
     return np.fft.fft2(x)
 
 
-LETTERS = Letters("ij->ij", whole="ij")
+SUBSCRIPTS = Subscripts("ij->ij", whole="ij")
 
 
 def _communicated(mesh: Mesh, layout: Layout, size: int, dtype: str) -> int | None:
-    axes = LETTERS.axes(layout)
+    axes = SUBSCRIPTS.axes(layout)
     if axes is None or (axes["i"] and axes["j"]):
         return None
-    block = LETTERS.block_elements("ij", mesh, axes, size) * as_dtype(dtype).itemsize
-    return 2 * all_to_all(block, LETTERS.cut_of("i", mesh, axes) * LETTERS.cut_of("j", mesh, axes))
+    block = SUBSCRIPTS.block_elements("ij", mesh, axes, size) * as_dtype(dtype).itemsize
+    return 2 * all_to_all(
+        block, SUBSCRIPTS.cut_of("i", mesh, axes) * SUBSCRIPTS.cut_of("j", mesh, axes)
+    )
 
 
 _ROWS = 32  # that are transformed at a time
@@ -53,17 +55,17 @@ def _bands(output: int, index: Index, read: Read, shapes: tuple[Shape, ...]) -> 
     return np.fft.fft(np.concatenate(parts), axis=0)[index[0]]
 
 
-def _held(index: Index, shapes: tuple[Shape, ...]) -> int:
+def _elements_at_once(index: Index, shapes: tuple[Shape, ...]) -> int:
     rows, columns = shapes[0]
     return 2 * rows * (index[1].stop - index[1].start) + 2 * _ROWS * columns
 
 
-CASE = letter_case(
+CASE = subscript_case(
     "fft2",
     "two-dimensional Fourier transform",
-    LETTERS,
+    SUBSCRIPTS,
     oracle,
     dtypes=("complex64", "complex128"),
     communicated=_communicated,
-    stream=Stream(_bands, _held),
+    stream=Stream(_bands, _elements_at_once),
 )

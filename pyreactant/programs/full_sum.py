@@ -6,9 +6,9 @@ Communicated bytes: each device sums its block, then these numbers are summed (a
 from typing import Any
 
 from .._core.sharding import Index
-from ._build import NUMBERS, letter_case, reduced
+from ._build import NUMBERS, reduced, subscript_case
 from ._case import Read, Shape, Stream, pieces
-from ._subscripts import Letters
+from ._subscripts import Subscripts
 from .row_sum import kept
 
 
@@ -22,7 +22,7 @@ def oracle(x: Any) -> Any:
     return x.sum()
 
 
-LETTERS = Letters("ij->")
+SUBSCRIPTS = Subscripts("ij->")
 
 _ROWS = 64  # that are summed at a time
 
@@ -34,17 +34,17 @@ def _by_rows(output: int, index: Index, read: Read, shapes: tuple[Shape, ...]) -
     return sum_of(read(0, (some, slice(0, columns))) for some in pieces(rows, _ROWS))
 
 
-def _held(index: Index, shapes: tuple[Shape, ...]) -> int:
+def _elements_at_once(index: Index, shapes: tuple[Shape, ...]) -> int:
     return _ROWS * shapes[0][1]
 
 
-CASE = letter_case(
+CASE = subscript_case(
     "full_sum",
     "sum of all elements",
-    LETTERS,
+    SUBSCRIPTS,
     oracle,
     dtypes=NUMBERS,
     default_size=32,
-    communicated=reduced(LETTERS),
-    stream=Stream(_by_rows, _held),
+    communicated=reduced(SUBSCRIPTS),
+    stream=Stream(_by_rows, _elements_at_once),
 )

@@ -7,9 +7,9 @@ puts zeros for others, and the results are summed (all-reduce).
 from dataclasses import replace
 from typing import Any
 
-from ._build import letter_case, reduced
+from ._build import reduced, subscript_case
 from ._case import Input
-from ._subscripts import Letters
+from ._subscripts import Subscripts
 
 
 def body(table: Any, indices: Any) -> Any:
@@ -24,7 +24,7 @@ def oracle(table: Any, indices: Any) -> Any:
     return table[indices]
 
 
-LETTERS = Letters("rd,k->kd")
+SUBSCRIPTS = Subscripts("rd,k->kd")
 
 
 def _inputs(n: int, dtype: str) -> tuple[Input, ...]:
@@ -32,13 +32,13 @@ def _inputs(n: int, dtype: str) -> tuple[Input, ...]:
 
 
 CASE = replace(
-    letter_case(
+    subscript_case(
         "gather",
         "rows of a table, by indices",
-        LETTERS,
+        SUBSCRIPTS,
         oracle,
         dtypes=("float32", "float64", "bfloat16", "float16", "complex64", "int8", "int32"),
-        communicated=reduced(LETTERS),
+        communicated=reduced(SUBSCRIPTS),
         exact=True,
     ),
     inputs=_inputs,

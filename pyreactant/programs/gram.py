@@ -12,9 +12,9 @@ from typing import Any
 from .._core.dtypes import as_dtype
 from .._core.mesh import Mesh
 from .._core.sharding import Index
-from ._build import NUMBERS, all_reduce, letter_case
+from ._build import NUMBERS, all_reduce, subscript_case
 from ._case import Layout, Shape
-from ._subscripts import Letters, assignments, spec
+from ._subscripts import Subscripts, assignments, spec
 
 
 def body(x: Any) -> Any:
@@ -27,7 +27,7 @@ def oracle(x: Any) -> Any:
     return x.T @ x
 
 
-LETTERS = Letters("ki->ij")
+SUBSCRIPTS = Subscripts("ki->ij")
 
 
 def _candidates(mesh: Mesh, n: int) -> Iterable[Layout]:
@@ -52,10 +52,10 @@ def _block(output: int, index: Index, parts: tuple[Any, ...], shapes: tuple[Shap
 
 
 def _communicated(mesh: Mesh, layout: Layout, size: int, dtype: str) -> int | None:
-    axes = LETTERS.axes(layout)
+    axes = SUBSCRIPTS.axes(layout)
     if axes is None or (axes["i"] and axes["j"]):
         return None
-    k, i, j = (LETTERS.cut_of(letter, mesh, axes) for letter in "kij")
+    k, i, j = (SUBSCRIPTS.cut_of(label, mesh, axes) for label in "kij")
     fetched = (size // k) * (size - size // i)
     return fetched * as_dtype(dtype).itemsize + all_reduce(
         (size // i) * (size // j) * as_dtype(dtype).itemsize, k
@@ -63,7 +63,7 @@ def _communicated(mesh: Mesh, layout: Layout, size: int, dtype: str) -> int | No
 
 
 CASE = replace(
-    letter_case("gram", "products of all pairs of columns", LETTERS, oracle, dtypes=NUMBERS),
+    subscript_case("gram", "products of all pairs of columns", SUBSCRIPTS, oracle, dtypes=NUMBERS),
     candidates=_candidates,
     needs=_needs,
     oracle=_block,

@@ -13,9 +13,9 @@ import numpy as np
 from .._core.dtypes import as_dtype
 from .._core.mesh import Mesh
 from .._core.sharding import Index
-from ._build import letter_case
+from ._build import subscript_case
 from ._case import Layout, Shape
-from ._subscripts import Letters
+from ._subscripts import Subscripts
 
 STEPS = 4
 RATE = 0.125
@@ -48,7 +48,7 @@ def oracle(u: Any, *, steps: int = STEPS) -> Any:
     return u
 
 
-LETTERS = Letters("ij->ij")
+SUBSCRIPTS = Subscripts("ij->ij")
 
 
 def _needs(output: int, index: Index, shapes: tuple[Shape, ...]) -> tuple[Index, ...]:
@@ -68,10 +68,10 @@ def _block(output: int, index: Index, parts: tuple[Any, ...], shapes: tuple[Shap
 
 
 def _communicated(mesh: Mesh, layout: Layout, size: int, dtype: str) -> int | None:
-    axes = LETTERS.axes(layout)
+    axes = SUBSCRIPTS.axes(layout)
     if axes is None:
         return None
-    rows, columns = (LETTERS.cut_of(letter, mesh, axes) for letter in "ij")
+    rows, columns = (SUBSCRIPTS.cut_of(label, mesh, axes) for label in "ij")
     edges = _neighbours(rows) * (size // columns) + _neighbours(columns) * (size // rows)
     return STEPS * edges * as_dtype(dtype).itemsize
 
@@ -85,10 +85,10 @@ def _static(size: int) -> Mapping[str, Any]:
 
 
 CASE = replace(
-    letter_case(
+    subscript_case(
         "heat",
         "heat equation, five-point stencil in a loop",
-        LETTERS,
+        SUBSCRIPTS,
         oracle,
         dtypes=("float32", "float64"),
         communicated=_communicated,

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from ._build import letter_case, reduced
-from ._subscripts import Letters
+from ._build import reduced, subscript_case
+from ._subscripts import Subscripts
 
 EPSILON = 2.0**-10
 """Keeps the root away from zero; a power of two, so that every type holds it."""
@@ -31,12 +31,12 @@ def oracle(x: Any, gain: Any, shift: Any) -> Any:
     return centred / np.sqrt(variance + EPSILON) * gain + shift
 
 
-LETTERS = Letters("ij,j,j->ij", whole="j")
+SUBSCRIPTS = Subscripts("ij,j,j->ij", whole="j")
 
-CASE = letter_case(
+CASE = subscript_case(
     "layer_norm",
     "layer normalisation of each row",
-    LETTERS,
+    SUBSCRIPTS,
     oracle,
-    communicated=reduced(LETTERS, passes=2),
+    communicated=reduced(SUBSCRIPTS, passes=2),
 )

@@ -9,9 +9,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from .._core.mesh import Mesh
-from ._build import NUMBERS, fetched, letter_case, reduced
+from ._build import NUMBERS, fetched, reduced, subscript_case
 from ._case import Layout, default_spec
-from ._subscripts import Letters
+from ._subscripts import Subscripts
 
 
 def body(x: Any, y: Any) -> Any:
@@ -24,7 +24,7 @@ def oracle(x: Any, y: Any) -> Any:
     return x @ y
 
 
-LETTERS = Letters("mk,kn->mn")
+SUBSCRIPTS = Subscripts("mk,kn->mn")
 
 
 def _reference(mesh: Mesh, n: int) -> Iterable[Layout]:
@@ -35,14 +35,14 @@ def _reference(mesh: Mesh, n: int) -> Iterable[Layout]:
 
 
 def _communicated(mesh: Mesh, layout: Layout, size: int, dtype: str) -> int:
-    sums = reduced(LETTERS)(mesh, layout, size, dtype)
+    sums = reduced(SUBSCRIPTS)(mesh, layout, size, dtype)
     return fetched(CASE, mesh, layout, size, dtype) if sums is None else sums
 
 
-CASE = letter_case(
+CASE = subscript_case(
     "matmul",
     "matrix product",
-    LETTERS,
+    SUBSCRIPTS,
     oracle,
     dtypes=NUMBERS,
     extra=_reference,

@@ -6,8 +6,8 @@ Communicated bytes: where the columns of both are cut alike, partial products ar
 
 from typing import Any
 
-from ._build import NUMBERS, letter_case, reduced
-from ._subscripts import Letters
+from ._build import NUMBERS, reduced, subscript_case
+from ._subscripts import Subscripts
 
 
 def body(x: Any, y: Any) -> Any:
@@ -20,14 +20,14 @@ def oracle(x: Any, y: Any) -> Any:
     return x @ y.T
 
 
-LETTERS = Letters("mk,nk->mn")
+SUBSCRIPTS = Subscripts("mk,nk->mn")
 
-CASE = letter_case(
+CASE = subscript_case(
     "matmul_transposed",
     "product with a transposed matrix",
-    LETTERS,
+    SUBSCRIPTS,
     oracle,
     dtypes=NUMBERS,
     factors=((0, False), (1, True)),
-    communicated=reduced(LETTERS),
+    communicated=reduced(SUBSCRIPTS),
 )

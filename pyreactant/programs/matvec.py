@@ -5,8 +5,8 @@ Communicated bytes: each device multiplies what it has, then the parts are summe
 
 from typing import Any
 
-from ._build import NUMBERS, letter_case, reduced
-from ._subscripts import Letters
+from ._build import NUMBERS, reduced, subscript_case
+from ._subscripts import Subscripts
 
 
 def body(x: Any, v: Any) -> Any:
@@ -19,8 +19,13 @@ def oracle(x: Any, v: Any) -> Any:
     return x @ v
 
 
-LETTERS = Letters("mk,k->m")
+SUBSCRIPTS = Subscripts("mk,k->m")
 
-CASE = letter_case(
-    "matvec", "matrix times vector", LETTERS, oracle, dtypes=NUMBERS, communicated=reduced(LETTERS)
+CASE = subscript_case(
+    "matvec",
+    "matrix times vector",
+    SUBSCRIPTS,
+    oracle,
+    dtypes=NUMBERS,
+    communicated=reduced(SUBSCRIPTS),
 )

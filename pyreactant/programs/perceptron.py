@@ -11,9 +11,9 @@ import numpy as np
 from .._core.dtypes import as_dtype
 from .._core.mesh import Mesh
 from .._core.sharding import Index
-from ._build import all_reduce, letter_case
+from ._build import all_reduce, subscript_case
 from ._case import Layout, Read, Shape, Stream, pieces
-from ._subscripts import Letters
+from ._subscripts import Subscripts
 
 
 def body(x: Any, w: Any, c: Any, v: Any, d: Any) -> Any:
@@ -28,7 +28,7 @@ def oracle(x: Any, w: Any, c: Any, v: Any, d: Any) -> Any:
     return np.tanh(x @ w + c) @ v + d
 
 
-LETTERS = Letters("bi,ih,h,ho,o->bo", cut="bhi")
+SUBSCRIPTS = Subscripts("bi,ih,h,ho,o->bo", cut="bhi")
 
 
 def weight_scale(n: int) -> float:
@@ -37,16 +37,16 @@ def weight_scale(n: int) -> float:
 
 
 def _communicated(mesh: Mesh, layout: Layout, size: int, dtype: str) -> int | None:
-    axes = LETTERS.axes(layout)
-    return None if axes is None else forward(LETTERS, mesh, axes, size, dtype)
+    axes = SUBSCRIPTS.axes(layout)
+    return None if axes is None else forward(SUBSCRIPTS, mesh, axes, size, dtype)
 
 
-def forward(letters: Letters, mesh: Mesh, axes: Any, size: int, dtype: str) -> int:
+def forward(subscripts: Subscripts, mesh: Mesh, axes: Any, size: int, dtype: str) -> int:
     """Bytes of the two layers, from the inputs to the result."""
-    hidden, result = (letters.block_elements(one, mesh, axes, size) for one in ("bh", "bo"))
+    hidden, result = (subscripts.block_elements(one, mesh, axes, size) for one in ("bh", "bo"))
     itemsize = as_dtype(dtype).itemsize
-    return all_reduce(hidden * itemsize, letters.cut_of("i", mesh, axes)) + all_reduce(
-        result * itemsize, letters.cut_of("h", mesh, axes)
+    return all_reduce(hidden * itemsize, subscripts.cut_of("i", mesh, axes)) + all_reduce(
+        result * itemsize, subscripts.cut_of("h", mesh, axes)
     )
 
 
@@ -68,18 +68,18 @@ def _by_columns(output: int, index: Index, read: Read, shapes: tuple[Shape, ...]
     )
 
 
-def _held(index: Index, shapes: tuple[Shape, ...]) -> int:
+def _elements_at_once(index: Index, shapes: tuple[Shape, ...]) -> int:
     (i, h), rows = shapes[1], index[0].stop - index[0].start
     return rows * (i + 2 * h + (index[1].stop - index[1].start)) + _COLUMNS * max(i, h)
 
 
-CASE = letter_case(
+CASE = subscript_case(
     "perceptron",
     "two layers with tanh",
-    LETTERS,
+    SUBSCRIPTS,
     oracle,
     dtypes=("float32", "float64"),
     scales={1: weight_scale, 3: weight_scale},
     communicated=_communicated,
-    stream=Stream(_by_columns, _held),
+    stream=Stream(_by_columns, _elements_at_once),
 )

@@ -14,9 +14,9 @@ import numpy as np
 from .._core.dtypes import as_dtype
 from .._core.mesh import Mesh
 from .._core.sharding import Index
-from ._build import all_reduce, letter_case
+from ._build import all_reduce, subscript_case
 from ._case import Layout, Shape
-from ._subscripts import Letters
+from ._subscripts import Subscripts
 from .perceptron import forward, weight_scale
 
 
@@ -49,30 +49,30 @@ def gradient(output: int, x: Any, w: Any, c: Any, v: Any, d: Any, t: Any) -> Any
     return x.T @ back if output == 0 else back.sum(axis=0)
 
 
-LETTERS = Letters("bi,ih,h,ho,o,bo->ih,h,ho,o", whole="iho", cut="bh")
+SUBSCRIPTS = Subscripts("bi,ih,h,ho,o,bo->ih,h,ho,o", whole="iho", cut="bh")
 
 
 def communicated(mesh: Mesh, layout: Layout, size: int, dtype: str) -> int | None:
     """Bytes of the forward pass and of the gradients' sums over the batch."""
-    axes = LETTERS.axes(layout)
+    axes = SUBSCRIPTS.axes(layout)
     if axes is None:
         return None
-    gradients = sum(LETTERS.block_elements(one, mesh, axes, size) for one in LETTERS.outputs)
-    batch = LETTERS.cut_of("b", mesh, axes)
-    return forward(LETTERS, mesh, axes, size, dtype) + all_reduce(
+    gradients = sum(SUBSCRIPTS.block_elements(one, mesh, axes, size) for one in SUBSCRIPTS.outputs)
+    batch = SUBSCRIPTS.cut_of("b", mesh, axes)
+    return forward(SUBSCRIPTS, mesh, axes, size, dtype) + all_reduce(
         gradients * as_dtype(dtype).itemsize, batch
     )
 
 
 def _block(output: int, index: Index, parts: tuple[Any, ...], shapes: tuple[Shape, ...]) -> Any:
-    return LETTERS.block(output, index, gradient(output, *parts))
+    return SUBSCRIPTS.block(output, index, gradient(output, *parts))
 
 
 CASE = replace(
-    letter_case(
+    subscript_case(
         "perceptron_gradient",
         "its gradient, by automatic differentiation",
-        LETTERS,
+        SUBSCRIPTS,
         oracle,
         dtypes=("float32", "float64"),
         scales={1: weight_scale, 3: weight_scale},

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from .._core.sharding import Index
-from ._build import letter_case, reduced
+from ._build import reduced, subscript_case
 from ._case import Input, Output, Shape
-from ._subscripts import Letters
+from ._subscripts import Subscripts
 
 
 def body(keys: Any) -> Any:
@@ -46,7 +46,7 @@ def _hash(key: Any, place: Any, number: Any) -> Any:
     return bits ^ (bits >> number(16))
 
 
-LETTERS = Letters("i->ij")
+SUBSCRIPTS = Subscripts("i->ij")
 
 
 def _inputs(n: int, dtype: str) -> tuple[Input, ...]:
@@ -62,13 +62,13 @@ def _block(output: int, index: Index, parts: tuple[Any, ...], shapes: tuple[Shap
 
 
 CASE = replace(
-    letter_case(
+    subscript_case(
         "random_fill",
         "random numbers from a counter",
-        LETTERS,
+        SUBSCRIPTS,
         oracle,
         dtypes=("float32",),
-        communicated=reduced(LETTERS),
+        communicated=reduced(SUBSCRIPTS),
         exact=True,
     ),
     inputs=_inputs,

@@ -5,8 +5,8 @@ Communicated bytes: each device sums its parts of rows, then these are summed (a
 
 from typing import Any
 
-from ._build import NUMBERS, letter_case, reduced
-from ._subscripts import Letters
+from ._build import NUMBERS, reduced, subscript_case
+from ._subscripts import Subscripts
 
 
 def body(x: Any) -> Any:
@@ -28,8 +28,13 @@ def oracle(x: Any) -> Any:
     return x.sum(axis=1)
 
 
-LETTERS = Letters("ij->i")
+SUBSCRIPTS = Subscripts("ij->i")
 
-CASE = letter_case(
-    "row_sum", "sum of each row", LETTERS, oracle, dtypes=NUMBERS, communicated=reduced(LETTERS)
+CASE = subscript_case(
+    "row_sum",
+    "sum of each row",
+    SUBSCRIPTS,
+    oracle,
+    dtypes=NUMBERS,
+    communicated=reduced(SUBSCRIPTS),
 )

@@ -8,7 +8,7 @@ from typing import Any
 
 from .._core.sharding import Index
 from . import perceptron_gradient
-from ._build import letter_case
+from ._build import subscript_case
 from ._case import Shape
 from .perceptron import weight_scale
 
@@ -27,19 +27,19 @@ def oracle(x: Any, w: Any, c: Any, v: Any, d: Any, t: Any) -> Any:
     return tuple(p - RATE * g for p, g in zip((w, c, v, d), gradients, strict=True))
 
 
-LETTERS = perceptron_gradient.LETTERS
+SUBSCRIPTS = perceptron_gradient.SUBSCRIPTS
 
 
 def _block(output: int, index: Index, parts: tuple[Any, ...], shapes: tuple[Shape, ...]) -> Any:
     weights, gradient = parts[1 + output], perceptron_gradient.gradient(output, *parts)
-    return LETTERS.block(output, index, weights - RATE * gradient)
+    return SUBSCRIPTS.block(output, index, weights - RATE * gradient)
 
 
 CASE = replace(
-    letter_case(
+    subscript_case(
         "sgd_step",
         "one step of gradient descent",
-        LETTERS,
+        SUBSCRIPTS,
         oracle,
         dtypes=("float32", "float64"),
         scales={1: weight_scale, 3: weight_scale},

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from ._build import REALS, letter_case, reduced
-from ._subscripts import Letters
+from ._build import REALS, reduced, subscript_case
+from ._subscripts import Subscripts
 
 
 def body(x: Any) -> Any:
@@ -25,13 +25,13 @@ def oracle(x: Any) -> Any:
     return e / e.sum(axis=1, keepdims=True)
 
 
-LETTERS = Letters("ij->ij", whole="j")
+SUBSCRIPTS = Subscripts("ij->ij", whole="j")
 
-CASE = letter_case(
+CASE = subscript_case(
     "softmax",
     "softmax of each row",
-    LETTERS,
+    SUBSCRIPTS,
     oracle,
     dtypes=REALS,
-    communicated=reduced(LETTERS, passes=2),
+    communicated=reduced(SUBSCRIPTS, passes=2),
 )

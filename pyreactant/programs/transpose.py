@@ -7,9 +7,10 @@ from collections.abc import Iterable
 from typing import Any
 
 from .._core.mesh import Mesh
-from ._build import fetched, letter_case
+from .._core.sharding import as_entry
+from ._build import fetched, subscript_case
 from ._case import Layout, default_spec
-from ._subscripts import Letters, as_entry
+from ._subscripts import Subscripts
 
 
 def body(x: Any) -> Any:
@@ -22,7 +23,7 @@ def oracle(x: Any) -> Any:
     return x.T
 
 
-LETTERS = Letters("ij->ji")
+SUBSCRIPTS = Subscripts("ij->ji")
 
 
 def _resharded(mesh: Mesh, n: int) -> Iterable[Layout]:
@@ -37,10 +38,10 @@ def _communicated(mesh: Mesh, layout: Layout, size: int, dtype: str) -> int:
     return fetched(CASE, mesh, layout, size, dtype)
 
 
-CASE = letter_case(
+CASE = subscript_case(
     "transpose",
     "transpose and reshard",
-    LETTERS,
+    SUBSCRIPTS,
     oracle,
     dtypes=("float32", "float64", "bfloat16", "float16", "complex64", "int8", "int32", "bool"),
     extra=_resharded,

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 import pyreactant as pr
-from pyreactant._matmul.freivalds import Check
 from tests.harness import environment, free_port, logs, run_environments, spawn
 
 
@@ -55,7 +54,7 @@ def test_json() -> None:
     }
     assert len(report["seconds"]) == 5
     assert report["gflops"] > 0
-    assert Check.from_dict(report["check"]).passed
+    assert report["check"]["passed"]
 
 
 def test_versions_are_those_of_the_runtime_that_ran(tmp_path: Path) -> None:

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from pyreactant import Mesh, NamedSharding
-from pyreactant.crosscheck._records.verdict import ArrayPlan, BlockVerdict, Kind, Pair, plain_index
+from pyreactant._core.sharding import plain_index
+from pyreactant.crosscheck._records.verdict import ArrayPlan, BlockVerdict, Kind, Pair
 from pyreactant.crosscheck._report.data import Result, Row, RunFacts
 from pyreactant.crosscheck._report.report import Report
 from pyreactant.programs._find import NAMES

@@ -10,17 +10,18 @@ import numpy as np
 import pytest
 
 import pyreactant as pr
+from pyreactant._bounds import compare as comparison
+from pyreactant._bounds.compare import Expected, compare, compare_copies, join, ulp
 from pyreactant._core.device import Shard
 from pyreactant._core.dtypes import as_dtype
 from pyreactant._core.sharding import Index
 from pyreactant._core.source import RandomSource, Source
 from pyreactant._errors import MismatchError
 from pyreactant.crosscheck import _check, _execute, _large_products
-from pyreactant.crosscheck._check import Held, check_blocks, check_inputs
+from pyreactant.crosscheck._check import PlacedSource, check_blocks, check_inputs
 from pyreactant.crosscheck._execute import CaseRun, digest, run_case
-from pyreactant.crosscheck._oracle import oracle, values
+from pyreactant.crosscheck._oracle import oracle
 from pyreactant.crosscheck._oracle.tiles import around, cut, merge, size
-from pyreactant.crosscheck._oracle.values import Expected, compare, compare_copies, join, ulp
 from pyreactant.crosscheck._records.verdict import BlockVerdict, Kind
 from pyreactant.programs import Layout, find_case
 
@@ -233,7 +234,7 @@ def test_a_copy_that_differs_is_compared_for_itself() -> None:
 def test_large_inputs_are_read_in_pieces(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     run = run_case(find_case(name), size=256, mesh=MESH, calls=1)
     assert all(verdict.passed for verdict in flat(check_blocks(run)))
-    monkeypatch.setattr(oracle, "HELD_BYTES", 2**20)
+    monkeypatch.setattr(oracle, "STREAM_BYTES", 2**20)
     largest = []
     real = RandomSource.read
 
@@ -334,7 +335,7 @@ def test_numbers_of_tiles_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
     value = random.standard_normal((8, 8))
     got = (value + 0.1).astype(np.float32)
     whole = compare(got, _expected(value))
-    monkeypatch.setattr(values, "_AT_ONCE", 20)
+    monkeypatch.setattr(comparison, "_AT_ONCE", 20)
     assert compare(got, _expected(value)).worst == whole.worst
     assert compare(got, _expected(value)).wrong == whole.wrong == 64
     parts = [compare(got[:3], _expected(value[:3])), compare(got[3:], _expected(value[3:]), (3, 0))]
@@ -356,11 +357,11 @@ def test_inputs_are_read_from_the_devices_only_where_they_were_right(
 ) -> None:
     held = []
 
-    def watched(source: Source, array: pr.ShardedArray) -> Held:
+    def watched(source: Source, array: pr.ShardedArray) -> PlacedSource:
         held.append(1)
-        return Held(source, array)
+        return PlacedSource(source, array)
 
-    monkeypatch.setattr(_check, "Held", watched)
+    monkeypatch.setattr(_check, "PlacedSource", watched)
     unchecked = replace(product, verified=set())
     check_blocks(unchecked)
     assert not held

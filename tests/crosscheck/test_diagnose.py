@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import pyreactant as pr
+from pyreactant._core.sharding import as_index, plain_index
 from pyreactant.crosscheck._faults.diagnose import diagnose
 from pyreactant.crosscheck._faults.orders import blocks_of, orders
 from pyreactant.crosscheck._faults.subject import _positions
@@ -16,8 +17,6 @@ from pyreactant.crosscheck._records.verdict import (
     BlockVerdict,
     Diagnosis,
     Kind,
-    as_index,
-    plain_index,
 )
 
 MESH = pr.Mesh((2, 4), ("x", "y"))

@@ -37,7 +37,7 @@ def test_mutants_are_caught_and_named(name: str, monkeypatch: pytest.MonkeyPatch
     case = find_case(name)
     if name in TILED:
         monkeypatch.setattr(oracle, "TILE_BYTES", 2**14)
-        monkeypatch.setattr(oracle, "HELD_BYTES", 2**15)
+        monkeypatch.setattr(oracle, "STREAM_BYTES", 2**15)
     mesh = CUBE if name in ("matmul", "gram", "row_sum") else FLAT
     healthy = run_case(case, size=SIZES.get(name, 32), mesh=mesh, calls=1)
     found = diagnosis_of(healthy)

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from pyreactant import FileError, __version__
-from pyreactant._core.text import bytes_text, seconds_text
 from pyreactant.crosscheck._report.data import Result
 from pyreactant.crosscheck._report.report import Report
 from pyreactant.crosscheck._report.text import ratio_text
@@ -120,13 +119,5 @@ def test_on_a_terminal() -> None:
     assert max(map(len, report().to_text(width=100).splitlines())) <= 100
 
 
-def test_numbers_as_text() -> None:
-    assert [seconds_text(s) for s in (2.5, 0.0123, 4.5e-6)] == ["2.5 s", "12.3 ms", "4.5 us"]
-    assert [bytes_text(b) for b in (None, 0, 1000, 2048, 5 * 2**30)] == [
-        "-",
-        "0 B",
-        "1000 B",
-        "2 KiB",
-        "5 GiB",
-    ]
+def test_ratios_as_text() -> None:
     assert [ratio_text(r) for r in (0, 0.254, 3e-5, 6.2e6)] == ["0.00", "0.25", "3e-05", "6e+06"]

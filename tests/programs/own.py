@@ -20,6 +20,30 @@ def eigenvalue_oracle(x: Any) -> Any:
     return np.linalg.norm(x, axis=1)
 
 
+def converting_oracle(x: Any) -> Any:
+    """Uses a method that NumPy's arrays have and arrays with an error bound lack."""
+    return x.astype(np.float64).sum(axis=1)
+
+
+def insisting_oracle(x: Any) -> Any:
+    """Takes NumPy's arrays alone."""
+    if not isinstance(x, np.ndarray):
+        raise ValueError(f"not an array: {type(x).__name__}")
+    return x.sum(axis=1)
+
+
+def misspelt_oracle(x: Any) -> Any:
+    return x.summ(axis=1)
+
+
+def late_oracle(x: Any) -> Any:
+    """Is broken only for elements that are not zero."""
+    total = np.linalg.norm(x, axis=1)
+    if np.any(total > 0):
+        raise FloatingPointError("too much")
+    return total
+
+
 def norms(x: Any) -> Any:
     import jax.numpy as jnp
 
@@ -43,6 +67,10 @@ NO_ORACLE = pr.Program("alone", jax=HERE + "norms", inputs=(("n", "n"),))
 NO_INPUTS = pr.Program("none", jax=HERE + "norms", oracle=HERE + "eigenvalue_oracle")
 BROKEN = pr.Program(
     "broken", jax=HERE + "norms", oracle=HERE + "broken_oracle", inputs=(("n", "n"),)
+)
+CONVERTING, INSISTING, MISSPELT, LATE = (
+    pr.Program(name, jax=HERE + "norms", oracle=f"{HERE}{name}_oracle", inputs=(("n", "n"),))
+    for name in ("converting", "insisting", "misspelt", "late")
 )
 A_CASE = CASES["row_sum"]
 NUMBER = 3

@@ -94,10 +94,48 @@ def test_what_has_no_derived_bound_is_estimated() -> None:
     assert check_block(np.linalg.norm(x, axis=1)[2:9], block) <= 1
 
 
-def test_an_oracle_that_raises_raises_its_own_error() -> None:
-    case = find_case(own.BROKEN)
-    with pytest.raises(ValueError, match="this oracle is broken"):
-        case.layouts(GRID)
+@pytest.mark.parametrize("program", [own.CONVERTING, own.INSISTING])
+def test_an_oracle_for_plain_arrays_alone_has_an_estimated_bound(program: pr.Program) -> None:
+    case = find_case(program)
+    inputs = sources(case.inputs(16, "float32"), 0)
+    block = case.expected(0, (slice(2, 9),), inputs, MODEL)
+    assert isinstance(block, Estimated)
+    x = inputs[0].read(whole((16, 16)))
+    assert check_block(x.sum(axis=1)[2:9], block) <= 1
+
+
+@pytest.mark.parametrize(
+    ("program", "cause", "message"),
+    [
+        (own.BROKEN, ValueError, r"ValueError: this oracle is broken \(own.py, line \d+\)"),
+        (own.MISSPELT, AttributeError, r"AttributeError: 'numpy.ndarray' .* 'summ'"),
+        (own.LATE, FloatingPointError, "FloatingPointError: too much"),
+    ],
+)
+def test_an_oracle_s_own_error_is_raised(
+    program: pr.Program, cause: type[Exception], message: str
+) -> None:
+    case = find_case(program)
+    named = rf"Program '{program.name}': its oracle '.*{program.name}_oracle' must run on NumPy"
+    inputs = sources(case.inputs(16, "float32"), 0)
+    for action in (
+        lambda: case.layouts(GRID),
+        lambda: case.expected(0, (slice(2, 9),), inputs, MODEL),  # with a bound
+        lambda: case.expected(0, (slice(2, 9),), inputs, None),  # without
+    ):
+        with pytest.raises(pr.InvalidArgumentError, match=f"{named}.*float.*{message}") as raised:
+            action()
+        assert isinstance(raised.value.__cause__, cause)
+
+
+def test_too_little_memory_does_not_lead_to_an_estimate(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fill(self: Tracked, *_: object, **__: object) -> Tracked:
+        raise MemoryError
+
+    case = find_case(own.PRODUCT)
+    monkeypatch.setattr(Tracked, "sum", fill)
+    with pytest.raises(MemoryError):
+        case.expected(1, (slice(2, 9),), sources(case.inputs(16, "float32"), 0), MODEL)
 
 
 def test_without_an_oracle_only_the_runtime_knows_the_results() -> None:

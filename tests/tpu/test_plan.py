@@ -238,9 +238,9 @@ def test_picture() -> None:
         "2 s │          R           ┊",
         "    │                    12┊",
         "    │                      ┊",
-        "  0 │                      ┊",
+        "0 s │                      ┊",
         "    └───────────────────────",
-        "     0                 110 B",
+        "     0 B               110 B",
         "     time of a call, against bytes on each device; ┊ is what a device has",
     ]
     assert "┊" not in "".join(scatter(points, 10_000))  # too far away to show

@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 
 import pyreactant as pr
+from pyreactant._bounds.compare import Verdict
 from pyreactant._bounds.product import product_tolerance
 from pyreactant._core.dtypes import FLOAT8, as_dtype
 from pyreactant._core.source import ArraySource, RandomSource
 from pyreactant._matmul import check
 from pyreactant._matmul.check import check_product
-from pyreactant._matmul.freivalds import Check
+from pyreactant._matmul.report import check_to_dict
 
 pytestmark = pytest.mark.usefixtures("backend")
 
@@ -29,7 +30,7 @@ def method(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> s
     return str(request.param)
 
 
-def _check_of(x: Any, y: Any, c: np.ndarray, sharding: pr.NamedSharding = XY) -> Check:
+def _check_of(x: Any, y: Any, c: np.ndarray, sharding: pr.NamedSharding = XY) -> Verdict:
     sources = [a if hasattr(a, "read") else ArraySource(a) for a in (x, y)]
     placed = pr.device_put(c, sharding)
     return check_product(sources[0], sources[1], placed, (XY, XY), None)
@@ -215,7 +216,14 @@ def test_tolerance_grows_with_what_rounds() -> None:
         partials: int = 1,
         random: bool = False,
     ) -> float:
-        found = product_tolerance(as_dtype(dtype), k, platform, precision, partials, random)
+        found = product_tolerance(
+            as_dtype(dtype),
+            k,
+            platform=platform,
+            precision=precision,
+            partials=partials,
+            random=random,
+        )
         return found.relative
 
     assert relative("float32") == pytest.approx(100 * 2**-24, rel=1e-4)
@@ -227,15 +235,38 @@ def test_tolerance_grows_with_what_rounds() -> None:
     assert relative("bfloat16", partials=4) > 3 * relative("bfloat16")
     assert relative("float32", k=4096, random=True) == 32 * 2**-24
     assert relative("int32") == 0
-    assert product_tolerance(as_dtype("float16"), 9, "cpu", None, 1, False).largest == 65504
+    half = product_tolerance(
+        as_dtype("float16"), 9, platform="cpu", precision=None, partials=1, random=False
+    )
+    assert half.largest == 65504
 
 
 def test_verdict_is_plain_data() -> None:
     x, y, c = _random()
     check = _check_of(x, y, c)
-    assert check.passed
-    assert Check.from_dict(json.loads(json.dumps(check.to_dict(), allow_nan=False))) == check
+    found = json.loads(json.dumps(check_to_dict(check), allow_nan=False))
+    assert set(found) == {
+        "method",
+        "passed",
+        "error",
+        "tolerance",
+        "ratio",
+        "wrong",
+        "non_finite",
+        "usual",
+        "note",
+        "worst",
+    }
+    assert found["passed"] is True
+    assert found["tolerance"] == check.allowed > 0
+    assert found["ratio"] == check.ratio
+    assert found["worst"] is None
     c[3, 3] = np.nan
     check = _check_of(x, y, c)
     assert check.ratio == np.inf
-    assert Check.from_dict(json.loads(json.dumps(check.to_dict(), allow_nan=False))) == check
+    found = json.loads(json.dumps(check_to_dict(check), allow_nan=False))
+    assert (found["passed"], found["wrong"]) == (False, 1)
+    assert found["ratio"] is None
+    assert found["tolerance"] == 0.0  # no error is allowed in the place of a NaN
+    assert found["worst"]["element"] == [3, 3]
+    assert found["worst"]["got"] == "nan"

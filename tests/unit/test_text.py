@@ -1,4 +1,4 @@
-"""Meshes and specs as text: what is written is read back, anything else is ours to explain."""
+"""Meshes, specs, blocks and amounts as text; bad text of meshes and specs is explained."""
 
 import contextlib
 
@@ -7,7 +7,15 @@ import pytest
 from hypothesis import given
 
 import pyreactant as pr
-from pyreactant._core.text import format_mesh, format_spec, parse_mesh, parse_spec
+from pyreactant._core.text import (
+    block_text,
+    bytes_text,
+    format_mesh,
+    parse_mesh,
+    parse_spec,
+    seconds_text,
+    spec_text,
+)
 from tests.unit.test_mesh import shardings
 
 
@@ -17,7 +25,7 @@ def test_round_trip(sharding: pr.NamedSharding) -> None:
     ids = None if mesh.all_devices else mesh.device_ids
     assert parse_mesh(format_mesh(mesh), ids) == mesh
     if sharding.spec:
-        text = format_spec(sharding, len(sharding.spec))
+        text = spec_text(sharding.spec)
         assert pr.NamedSharding(mesh, parse_spec(text)) == sharding
 
 
@@ -45,3 +53,51 @@ def test_forms() -> None:
     assert parse_mesh("data=2, model=4") == pr.Mesh((2, 4), ("data", "model"))
     assert parse_spec("x+y, -") == (("x", "y"), None)
     assert parse_spec("none,y") == (None, "y")
+
+
+def test_specs_as_text() -> None:
+    sharding = pr.NamedSharding(pr.Mesh((2, 2), ("x", "y")), (("x", "y"),))
+    assert spec_text(sharding.spec) == "x+y"
+    assert spec_text(sharding.axes(2)) == "x+y,None"
+    assert spec_text([["x", "y"], None, "z"]) == "x+y,None,z"  # as JSON has it
+    assert spec_text(()) == ""
+
+
+def test_blocks_as_text() -> None:
+    assert block_text((slice(0, 4), slice(2, 4))) == "[0:4, 2:4]"
+    assert block_text([[0, 4], [2, 4]]) == "[0:4, 2:4]"
+    assert block_text(()) == "[]"
+    assert block_text(None) == "no block"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0, "0 s"),
+        (4.5e-6, "4.5 us"),
+        (999.7e-6, "1000 us"),
+        (0.0123, "12.3 ms"),
+        (2.5, "2.5 s"),
+        (12345.6, "12346 s"),
+    ],
+)
+def test_seconds_as_text(value: float, text: str) -> None:
+    assert seconds_text(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, "-"),
+        (0, "0 B"),
+        (1000, "1000 B"),
+        (2048, "2 KiB"),
+        (1000.7 * 2**20, "1001 MiB"),
+        (999.7 * 2**20, "1000 MiB"),
+        (-3 * 2**20, "-3 MiB"),
+        (31.24 * 2**30, "31.2 GiB"),
+        (2000 * 2**30, "2000 GiB"),
+    ],
+)
+def test_bytes_as_text(value: float | None, text: str) -> None:
+    assert bytes_text(value) == text

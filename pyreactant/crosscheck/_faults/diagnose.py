@@ -2,8 +2,9 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from ..._core.sharding import Index
-from .._records.verdict import ArrayPlan, BlockVerdict, Diagnosis, Kind, plain_index
+from ..._core.sharding import Index, plain_index
+from ..._core.text import block_text
+from .._records.verdict import ArrayPlan, BlockVerdict, Diagnosis, Kind
 from .orders import orders
 
 _OF_ORDERS = (Kind.PERMUTED, Kind.WRONG_DEVICES, Kind.STRUCTURE)
@@ -66,8 +67,8 @@ def _reasons(
     if absent:
         return [(Kind.FEWER_DEVICES, f"{_named('device', absent)} hold nothing")]
     found = [
-        (kind, words)
-        for kind, words, held in orders(plan.sharding, plan.shape)
+        (kind, description)
+        for kind, description, held in orders(plan.sharding, plan.shape)
         if all(_may_hold(verdict, held.get(verdict.device)) for verdict in blocks)
     ]
     common = [kind for kind in wrong[0].kinds if all(kind in verdict.kinds for verdict in wrong)]
@@ -77,7 +78,7 @@ def _reasons(
         common = sorted(dict.fromkeys(kinds), key=lambda kind: -kinds.count(kind))
     if found:
         common = [kind for kind in common if kind not in _OF_ORDERS]
-    return found + [(kind, _words(kind, wrong)) for kind in common]
+    return found + [(kind, _description(kind, wrong)) for kind in common]
 
 
 def _may_hold(verdict: BlockVerdict, block: Index | None) -> bool:
@@ -88,16 +89,16 @@ def _may_hold(verdict: BlockVerdict, block: Index | None) -> bool:
     return plain_index(block) in (held or [])
 
 
-def _words(kind: Kind, wrong: Sequence[BlockVerdict]) -> str:
+def _description(kind: Kind, wrong: Sequence[BlockVerdict]) -> str:
     if kind == Kind.PERMUTED:
         return ", ".join(
-            f"device {verdict.device} holds block {_block(verdict.matches[0])}"
+            f"device {verdict.device} holds block {block_text(verdict.matches[0])}"
             for verdict in wrong[:_MOST]
             if verdict.matches
         )
     if kind == Kind.WRONG_DEVICES:
         return ", ".join(
-            f"block {_block(verdict.index)} lies on device {verdict.device}"
+            f"block {block_text(verdict.index)} lies on device {verdict.device}"
             for verdict in wrong[:_MOST]
             if verdict.index is not None
         )
@@ -107,10 +108,6 @@ def _words(kind: Kind, wrong: Sequence[BlockVerdict]) -> str:
 
 def _worst(wrong: Sequence[BlockVerdict]) -> BlockVerdict:
     return max(wrong, key=lambda verdict: (verdict.wrong > 0, verdict.ratio, verdict.error))
-
-
-def _block(index: Sequence[Sequence[int]]) -> str:
-    return "[" + ", ".join(f"{start}:{stop}" for start, stop in index) + "]"
 
 
 def _named(what: str, numbers: Sequence[int]) -> str:

@@ -10,12 +10,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ..._bounds.compare import Verdict, fits
 from ..._core.device import Device, Shard
-from ..._core.sharding import Index
+from ..._core.sharding import Index, plain_index
 from ..._core.text import block_text
 from .._oracle.tiles import around, moved
-from .._oracle.values import Numbers, fits
-from .._records.verdict import BlockVerdict, Kind, plain_index
+from .._records.verdict import BlockVerdict, Kind
 from .hypotheses import LAST_REASONS, REASONS, Reason, Test
 from .orders import blocks_of
 from .subject import TILE, Subject, Wrong
@@ -85,39 +85,37 @@ def matching(subject: Subject, got: np.ndarray, block: Index) -> list[Index]:
     return found
 
 
-def judge(
+def block_verdict(
     subject: Subject | None,
     name: str,
     shard: Shard,
     expected: Index | None,
-    numbers: Numbers,
-    method: str,
+    verdict: Verdict,
     hints: Sequence[Kind] = (),
 ) -> BlockVerdict:
     """The verdict about a block of the right shape.
 
     Args:
-        subject: What the block may be compared with; None where no oracle is behind it.
+        subject: What the block may be compared with; None if there is no oracle.
         name: Of the array.
         shard: The block.
         expected: Which block belongs on that device; None where the device is not in the mesh.
-        numbers: How it differs from the block that it is said to be.
-        method: How that was found.
+        verdict: How it differs from the block that its index names, and how that was found.
         hints: What other wrong blocks of the array look like.
     """
     kinds: list[Kind] = []
-    matches, words = None, []
-    if numbers.wrong:
+    matches, parts = None, []
+    if not verdict.passed:
         assert subject is not None
         reasons, found = explain(
-            Wrong(subject, shard.device.position, shard.data, shard.index, numbers), hints
+            Wrong(subject, shard.device.position, shard.data, shard.index, verdict), hints
         )
         kinds = list(dict.fromkeys(kind for kind, _ in reasons))
         matches = [plain_index(index) for index in found]
-        words = [_values(numbers), " or ".join(text for _, text in reasons)]
+        parts = [_values(verdict), " or ".join(text for _, text in reasons)]
     if shard.index != expected:
         kinds.append(Kind.WRONG_DEVICES)
-        words.insert(0, _belongs(expected))
+        parts.insert(0, _belongs(expected))
     where = f"{name} on {_on(shard.device)}, block {block_text(shard.index)}"
     return BlockVerdict(
         name,
@@ -126,18 +124,18 @@ def judge(
         plain_index(shard.index),
         None if expected is None else plain_index(expected),
         not kinds,
-        method,
-        numbers.error,
-        numbers.allowed,
-        numbers.ratio,
-        numbers.ulps,
-        numbers.relative_norm,
-        numbers.wrong,
-        numbers.non_finite,
-        numbers.worst,
-        tuple(kinds),
-        matches,
-        f"{where}: {'; '.join(words)}" if words else "",
+        method=verdict.method,
+        error=verdict.error,
+        allowed=verdict.allowed,
+        ratio=verdict.ratio,
+        ulps=verdict.ulps,
+        relative_norm=verdict.relative_norm,
+        wrong=verdict.wrong,
+        non_finite=verdict.non_finite,
+        worst=None if verdict.passed else verdict.worst,
+        kinds=tuple(kinds),
+        matches=matches,
+        text=f"{where}: {'; '.join(parts)}" if parts else "",
     )
 
 
@@ -177,11 +175,11 @@ def misshapen(
     )
 
 
-def _values(numbers: Numbers) -> str:
-    assert numbers.worst is not None
-    worst = numbers.worst
+def _values(verdict: Verdict) -> str:
+    assert verdict.worst is not None
+    worst = verdict.worst
     return (
-        f"{numbers.wrong} of {numbers.elements} elements are wrong, the worst at "
+        f"{verdict.wrong} of {verdict.elements} elements are wrong, the worst at "
         f"{tuple(worst['element'])} is {worst['got']} and must be {worst['expected']} "
         f"(within {worst['allowed']:.3g})"
     )

@@ -7,10 +7,10 @@ from functools import partial
 
 import numpy as np
 
-from ..._core.dtypes import as_dtype, finfo
+from ..._bounds.compare import Expected, fits
+from ..._core.dtypes import as_dtype, finfo, is_float, wide
 from .._oracle.oracle import OutputOracle
 from .._oracle.tiles import within
-from .._oracle.values import Expected, fits, is_float
 from .._records.verdict import Kind
 from .subject import Wrong
 
@@ -46,7 +46,7 @@ def looks_uninitialised(got: np.ndarray, expected: Expected) -> str | None:
 def _far(values: np.ndarray, right: np.ndarray) -> bool:
     """Whether most numbers have nothing to do with the right ones, by their size."""
     with np.errstate(all="ignore"):
-        sizes = np.abs(values.astype(np.complex128 if values.dtype.kind == "c" else np.float64))
+        sizes = np.abs(wide(values))
         usual = float(np.median(np.abs(right)))
         far = ~np.isfinite(sizes) | (sizes > _FAR * usual) | (sizes * _FAR < usual)
     return bool(np.mean(far) > 0.5)
@@ -55,7 +55,7 @@ def _far(values: np.ndarray, right: np.ndarray) -> bool:
 def _spread(values: np.ndarray) -> float:
     """Standard deviation of the binary logarithms of what is finite and not zero."""
     with np.errstate(all="ignore"):
-        sizes = np.abs(values.astype(np.complex128 if values.dtype.kind == "c" else np.float64))
+        sizes = np.abs(wide(values))
         logs = np.log2(sizes)
     logs = logs[np.isfinite(logs)]
     return float(logs.std()) if logs.size > 3 else 0.0
@@ -132,10 +132,10 @@ def _partial(wrong: Wrong, *, own: bool) -> Iterator[Reason]:
     mesh = wrong.subject.plan.sharding.mesh
     at = np.unravel_index(mesh.device_ids.index(wrong.device), mesh.shape)
     place = dict(zip(mesh.axis_names, map(int, at), strict=True))
-    for way in wrong.subject.summed:
-        here = all(place[axis] == number for axis, number in way.where.items())
-        if here == own and wrong.holds(wrong.oracle.partial(wrong.tile, way.masks)):
-            yield Kind.MISSING_REDUCTION, way.text
+    for one in wrong.subject.partial_sums:
+        here = all(place[axis] == number for axis, number in one.where.items())
+        if here == own and wrong.holds(wrong.oracle.partial(wrong.tile, one.masks)):
+            yield Kind.MISSING_REDUCTION, one.text
             return
 
 
@@ -243,8 +243,8 @@ def _alone(wrong: Wrong) -> Iterator[Reason]:
 
 
 def _off_by_rounding(wrong: Wrong) -> Iterator[Reason]:
-    ulps = wrong.numbers.ulps
-    if ulps <= _NEAR and is_float(wrong.got.dtype) and not wrong.numbers.wrong_patterns:
+    ulps = wrong.verdict.ulps
+    if ulps <= _NEAR and is_float(wrong.got.dtype) and not wrong.verdict.wrong_patterns:
         yield Kind.ROUNDING, f"it is up to {ulps:.2g} ulp off, and every bit must be right"
 
 
@@ -255,8 +255,8 @@ def _rounded(wrong: Wrong) -> Iterator[Reason]:
 
 
 def _non_finite(wrong: Wrong) -> Iterator[Reason]:
-    if wrong.numbers.wrong_patterns:
-        count = wrong.numbers.wrong_patterns
+    if wrong.verdict.wrong_patterns:
+        count = wrong.verdict.wrong_patterns
         yield Kind.NON_FINITE, f"{count} elements are NaN or infinite wrongly, or wrongly not"
 
 

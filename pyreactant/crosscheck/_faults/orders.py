@@ -11,7 +11,7 @@ from ..._errors import ShardingError
 from .._records.verdict import Kind
 
 Order = tuple[Kind, str, dict[int, Index]]
-"""What it is called, in words, and which block each device holds."""
+"""A kind, its description, and which block each device holds."""
 
 _ALL_PERMUTATIONS = 4  # axes; of more only exchanges of two and the reversal are tried
 
@@ -20,13 +20,13 @@ def orders(sharding: NamedSharding, shape: Sequence[int]) -> list[Order]:
     """Wrong orders that give at least one device another block than it should hold."""
     right = sharding.devices_indices_map(shape)
     found = []
-    for kind, words, other in _meshes(sharding.mesh):
+    for kind, description, other in _meshes(sharding.mesh):
         try:
             blocks = NamedSharding(other, sharding.spec).devices_indices_map(shape)
         except ShardingError:  # blocks would not be equal
             continue
         if blocks != right:
-            found.append((kind, words, blocks))
+            found.append((kind, description, blocks))
     return found
 
 
@@ -45,17 +45,17 @@ def _meshes(mesh: Mesh) -> Iterator[tuple[Kind, str, Mesh]]:
     reverse = tuple(reversed(range(len(mesh.shape))))
     for permutation in _permutations(len(mesh.shape)):
         names = [mesh.axis_names[axis] for axis in permutation]
-        said = f"({', '.join(mesh.axis_names)}) taken as ({', '.join(names)})"
-        yield Kind.AXES_SWAPPED, f"mesh axes {said}", Mesh(mesh.shape, names, ids)
+        axes_text = f"({', '.join(mesh.axis_names)}) taken as ({', '.join(names)})"
+        yield Kind.AXES_SWAPPED, f"mesh axes {axes_text}", Mesh(mesh.shape, names, ids)
         # The same devices, counted with the axes in another order.
         shape = [mesh.shape[axis] for axis in permutation]
         grid = ids.reshape(shape).transpose(np.argsort(permutation))
         if permutation == reverse:
-            words = "devices in column-major order"
-            yield Kind.COLUMN_MAJOR, words, Mesh(mesh.shape, mesh.axis_names, grid)
+            description = "devices in column-major order"
+            yield Kind.COLUMN_MAJOR, description, Mesh(mesh.shape, mesh.axis_names, grid)
         else:
-            words = f"devices counted with axes {said}"
-            yield Kind.AXES_SWAPPED, words, Mesh(mesh.shape, mesh.axis_names, grid)
+            description = f"devices counted with axes {axes_text}"
+            yield Kind.AXES_SWAPPED, description, Mesh(mesh.shape, mesh.axis_names, grid)
 
 
 def _permutations(axes: int) -> Iterator[tuple[int, ...]]:

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..._bounds.compare import Expected, Verdict, fits
 from ..._core.sharding import Index, NamedSharding
 from .._execute import CaseRun
 from .._oracle.oracle import InputOracle, OutputOracle
 from .._oracle.tiles import around, within
-from .._oracle.values import Expected, Numbers, fits
 from .._records.verdict import ArrayPlan
 
 Mask = tuple[int, int, np.ndarray]
@@ -19,8 +19,8 @@ Mask = tuple[int, int, np.ndarray]
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
-    """What is left of a sum over devices where a reduction is missing.
+class PartialSum:
+    """What is left of a sum over devices if a reduction is missing.
 
     Attributes:
         masks: Of inputs.
@@ -33,26 +33,28 @@ class Way:
     text: str
 
 
-_MOST = 256  # ways that are tried
+_MOST = 256  # partial sums that are tried
 
 
-def ways_to_sum(run: CaseRun, output: int) -> list[Way]:
-    """What a device may have summed instead of everything, for one output of a run."""
+def partial_sums(run: CaseRun, output: int) -> list[PartialSum]:
+    """Sums that a device may hold instead of the whole one, for one output of a run."""
     contracted: dict[int, list[int]] = {}
     for number, dimension in run.case.contracted(output):
         contracted.setdefault(number, []).append(dimension)
     plans = [run.plans[name] for name in run.named("input")]
     found = (
-        way
+        partial
         for number, dimensions in contracted.items()
-        for way in _ways(number, plans[number].shape, plans[number].sharding, dimensions)
+        for partial in _partial_sums(
+            number, plans[number].shape, plans[number].sharding, dimensions
+        )
     )
     return list(itertools.islice(found, _MOST))
 
 
-def _ways(
+def _partial_sums(
     number: int, shape: Sequence[int], sharding: NamedSharding, dimensions: Sequence[int]
-) -> Iterator[Way]:
+) -> Iterator[PartialSum]:
     mesh, cut = sharding.mesh, sharding.axes(len(shape))
     axes = [axis for dimension in dimensions for axis in cut[dimension]]
     for count in range(len(axes), 0, -1):
@@ -64,9 +66,12 @@ def _ways(
                     for d in dimensions
                     if set(cut[d]) & set(kept)
                 )
-                said = ", ".join(f"{axis}={at}" for axis, at in where.items())
-                text = f"it holds the sum over {said} alone, not over all of {' and '.join(kept)}"
-                yield Way(masks, where, text)
+                place_text = ", ".join(f"{axis}={at}" for axis, at in where.items())
+                text = (
+                    f"it holds the sum over {place_text} alone, not over all of "
+                    f"{' and '.join(kept)}"
+                )
+                yield PartialSum(masks, where, text)
 
 
 def _positions(
@@ -98,7 +103,7 @@ class Subject:
         oracle: What it should hold.
         before: What it held in the calls before; None for inputs.
         inputs: What went in; a block may hold one of them.
-        summed: Ways to leave out a part of its sums (see `_summed`).
+        partial_sums: What its blocks may hold if a reduction is missing.
     """
 
     name: str
@@ -106,7 +111,7 @@ class Subject:
     oracle: Oracle
     before: Oracle | None = None
     inputs: tuple[InputOracle, ...] = ()
-    summed: Sequence[Way] = ()
+    partial_sums: Sequence[PartialSum] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,14 +123,14 @@ class Wrong:
         device: Position of the device.
         got: What it holds.
         block: Which block it should be.
-        numbers: How it differs.
+        verdict: How it differs.
     """
 
     subject: Subject
     device: int
     got: np.ndarray
     block: Index
-    numbers: Numbers
+    verdict: Verdict
 
     @property
     def oracle(self) -> Oracle:
@@ -140,7 +145,7 @@ class Wrong:
     @property
     def tile(self) -> Index:
         """Around the worst element, in global positions."""
-        at = self.numbers.worst["element"] if self.numbers.worst else [s.start for s in self.block]
+        at = self.verdict.worst["element"] if self.verdict.worst else [s.start for s in self.block]
         length = max(2, math.floor(TILE ** (1 / max(1, len(self.block)))))
         return around(self.block, at, length)
 

@@ -6,27 +6,27 @@ from typing import Any
 
 import numpy as np
 
+from ..._bounds.compare import Expected
 from ..._bounds.model import Model
 from ..._bounds.tracked import Tracked
 from ..._core.sharding import Index
 from ..._core.source import Source
 from ...programs._case import Case
 from .tiles import size
-from .values import Expected
 
 TILE_BYTES = 8 * 2**20
-"""What a tile may need; as many as there are cores are checked at a time."""
+"""What a tile may need; each core checks one at a time."""
 
-HELD_BYTES = 256 * 2**20
-"""The same where all inputs must be read for each tile, two at a time; at most."""
+STREAM_BYTES = 256 * 2**20
+"""The most that a tile may need that reads all inputs; two are checked at a time."""
 
 
-def held_bytes(own: int) -> int:
-    """What such a tile may need in a process whose blocks have `own` bytes.
+def stream_bytes(own: int) -> int:
+    """What a tile may need that reads all inputs, if the process's blocks have `own` bytes.
 
     Needs are estimated from above, so that two of these tiles are half of its own.
     """
-    return max(min(own * 5 // 8, HELD_BYTES), min(TILE_BYTES, HELD_BYTES))
+    return max(min(own * 5 // 8, STREAM_BYTES), min(TILE_BYTES, STREAM_BYTES))
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class OutputOracle:
         shape: Of the output.
         sources: Of the inputs.
         model: How the runtime rounds; None where results must be equal.
-        held: Bytes that a tile may need which reads all inputs.
+        stream_bytes: What a tile may need that reads all inputs.
     """
 
     case: Case
@@ -71,7 +71,7 @@ class OutputOracle:
     shape: tuple[int, ...]
     sources: tuple[Source, ...]
     model: Model | None
-    held: int = HELD_BYTES
+    stream_bytes: int = STREAM_BYTES
 
     def block(self, index: Index) -> Expected:
         """What a part of the array holds."""
@@ -88,18 +88,18 @@ class OutputOracle:
         if self.case.stream is None:
             return False
         first = self._needs(tuple(slice(0, min(1, n)) for n in self.shape))
-        return self._each * sum(map(size, first)) > self.held
+        return self._each * sum(map(size, first)) > self.stream_bytes
 
     @property
     def limit(self) -> int:
         """Bytes that a tile may need; a streamed one reads everything, so there must be few."""
-        return self.held if self.streamed else TILE_BYTES
+        return self.stream_bytes if self.streamed else TILE_BYTES
 
     def cost(self, index: Index) -> int:
         """Bytes that `block` needs: values and bounds, and as much again on the way."""
         if self.streamed and self.case.stream is not None:
-            held = self.case.stream.elements(index, tuple(s.shape for s in self.sources))
-            return self._each * (size(index) + held)
+            at_once = self.case.stream.elements(index, tuple(s.shape for s in self.sources))
+            return self._each * (size(index) + at_once)
         return self._each * (size(index) + sum(map(size, self._needs(index))))
 
     @property

@@ -2,14 +2,14 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from enum import StrEnum
 from typing import Any
 
 import numpy as np
 
 from ..._core.dtypes import as_dtype
-from ..._core.sharding import Index, NamedSharding
+from ..._core.sharding import NamedSharding
 
 
 class Kind(StrEnum):
@@ -113,7 +113,7 @@ class BlockVerdict:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for `json.dumps`; numbers that are not finite are text."""
-        data = {name: _plain(value) for name, value in asdict(self).items()}
+        data = {field.name: plain(getattr(self, field.name)) for field in fields(self)}
         return data | {"kinds": [str(kind) for kind in self.kinds]}
 
     @classmethod
@@ -177,22 +177,6 @@ class Diagnosis:
 _NUMBERS = ("error", "allowed", "ratio", "ulps", "relative_norm")
 
 
-def plain_index(index: Index) -> list[list[int]]:
-    """A block's index as plain data."""
-    return [[int(s.start), int(s.stop)] for s in index]
-
-
-def as_index(plain: list[list[int]]) -> Index:
-    """The index that `plain_index` described."""
-    return tuple(slice(start, stop) for start, stop in plain)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, (float, np.floating)):
-        return float(value) if math.isfinite(value) else str(float(value))
-    return value
-
-
 NOT_COMPARED = "not compared"
 
 
@@ -237,13 +221,6 @@ class Pair:
 def differ(names: tuple[str, str], kind: str, text: str) -> Pair:
     """Two runs that do not agree, for a reason other than values."""
     return Pair(*names, passed=False, kind=kind, text=text)
-
-
-def block_text(index: Any) -> str:
-    """A block as Python slices it: [0:4, 4:8]; "no block" where there is none."""
-    if index is None:
-        return "no block"
-    return "[" + ", ".join(f"{start}:{stop}" for start, stop in index) + "]"
 
 
 def plain(value: Any) -> Any:

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from ..._core.mesh import Mesh
-from ..._core.text import bytes_text, seconds_text
-from .._records.verdict import ArrayPlan, BlockVerdict, block_text
+from ..._core.text import block_text, bytes_text, seconds_text
+from .._records.verdict import ArrayPlan, BlockVerdict
 from .data import RIGHT, WRONG, ReportData, Result, Row
 from .svg import BAD, INK, MUTED, PAPER, SERIES, Picture, new_figure, styled, to_svg
 from .text import ratio_text

@@ -140,7 +140,7 @@ def program_part(number: int, row: Row, pictures: Sequence[Picture]) -> str:
 def _arrays(row: Row) -> str:
     return "; ".join(
         f"{name} {plan.dtype}[{', '.join(map(str, plan.shape))}] cut "
-        f"{spec_text(plan.sharding.spec)}"
+        f"{spec_text(plan.sharding.spec) or '-'}"
         for name, plan in row.plans.items()
     )
 

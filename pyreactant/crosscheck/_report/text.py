@@ -111,7 +111,7 @@ def problem_text(row: Row) -> str:
     """Size, element type and how the inputs are cut."""
     if not row.problem:
         return "-"
-    specs = " ".join(map(spec_text, row.problem["in_specs"]))
+    specs = " ".join(spec_text(spec) or "-" for spec in row.problem["in_specs"])
     return f"n={row.problem['size']} {row.problem['dtype']} {specs}"
 
 

@@ -24,7 +24,7 @@ from jax.sharding import PartitionSpec
 
 from ..._core.dtypes import as_dtype
 from ..._core.program import Program, load
-from ..._core.sharding import NamedSharding
+from ..._core.sharding import NamedSharding, plain_spec
 from ..._errors import PyReactantError
 from ..._system.child_main import Request, Stop, serve
 from .._request import static_of
@@ -171,7 +171,7 @@ def _spec(sharding: Any) -> list[Any] | None:
     """None where no mesh axes describe what the compiler chose."""
     if not isinstance(sharding, JaxNamedSharding):
         return None
-    return [list(entry) if isinstance(entry, tuple) else entry for entry in sharding.spec]
+    return plain_spec(sharding.spec)
 
 
 def _answer(request: Request, stop: Stop) -> dict[str, Any]:

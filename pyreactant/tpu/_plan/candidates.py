@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from ..._core.mesh import Mesh
-from ..._core.sharding import Axes
+from ..._core.sharding import as_axes, as_entry
 from .._topology import Topology
 from .layout import SLICE_AXIS, Choice, Layout, Role, Spec, specs_of
 from .links import Loads, along_network, loads_of
@@ -198,7 +198,7 @@ def layout_of(
     roles = []
     for axis in mesh.axis_names:
         x, y, c = (
-            next((d for d, entry in enumerate(spec, 1) if axis in _axes(entry)), 0)
+            next((d for d, entry in enumerate(spec, 1) if axis in as_axes(entry)), 0)
             for spec in (*specs, out_spec)
         )
         roles.append((x, y, c, NONE))
@@ -213,10 +213,6 @@ def layout_of(
         found.link_seconds,
         found.slice_seconds,
     )
-
-
-def _axes(entry: Axes) -> tuple[str, ...]:
-    return () if entry is None else (entry,) if isinstance(entry, str) else entry
 
 
 # Layouts of programs other than a product, by their arguments alone.
@@ -274,14 +270,12 @@ def _specs(mesh: Mesh, shape: Shape) -> Iterator[Spec]:
             tuple(a for a, where in zip(mesh.axis_names, choice, strict=True) if where == dimension)
             for dimension in range(len(shape))
         )
-        spec = tuple(e if len(e) > 1 else e[0] if e else None for e in entries)
+        spec = tuple(map(as_entry, entries))
         cuts = [math.prod(mesh.axis_size(axis) for axis in e) for e in entries]
         if all(side % cut == 0 for side, cut in zip(shape, cuts, strict=True)):
             yield spec
 
 
 def _cut(mesh: Mesh, spec: Spec) -> int:
-    axes = itertools.chain.from_iterable(
-        () if e is None else (e,) if isinstance(e, str) else e for e in spec
-    )
+    axes = itertools.chain.from_iterable(map(as_axes, spec))
     return math.prod(mesh.axis_size(axis) for axis in axes)

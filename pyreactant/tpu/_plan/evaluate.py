@@ -1,7 +1,6 @@
 """Compile or measure layouts, several at a time as memory allows."""
 
 import json
-import os
 import queue
 import resource
 import statistics
@@ -21,6 +20,7 @@ from ..._core.program import Program
 from ..._core.sharding import NamedSharding
 from ..._errors import PyReactantError, RequirementError
 from ..._system.environment import LAUNCHERS, without
+from ..._system.facts import usable_cores
 from .._hlo.collective import Collective
 from .._preflight.preflight import preflight
 from .._preflight.report import Preflight
@@ -287,7 +287,7 @@ class Pool(Generic[T]):
         peak = peak_of_children()
         if not peak or available is None:
             return 1
-        wanted = self.workers or len(os.sched_getaffinity(0))
+        wanted = self.workers or usable_cores()
         return max(1, min(wanted, int(available / (_MARGIN * peak))))
 
 

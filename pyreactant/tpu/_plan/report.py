@@ -8,7 +8,7 @@ from typing import Any
 
 from ..._core.mesh import Mesh
 from ..._core.sharding import NamedSharding
-from ..._core.text import format_spec
+from ..._core.text import bytes_text, seconds_text, spec_text
 from ..._matmul.matmul import default_out_spec
 from .._topology import Topology
 from .layout import Layout, Spec
@@ -77,7 +77,7 @@ class Candidate:
         """The specs of the arguments and of the output, as the command line takes them."""
         shardings = [NamedSharding(self.mesh, spec) for spec in self.specs]
         out = () if self.out_spec is None else (NamedSharding(self.mesh, self.out_spec),)
-        return tuple(format_spec(sharding, len(sharding.spec)) for sharding in (*shardings, *out))
+        return tuple(spec_text(sharding.spec) for sharding in (*shardings, *out))
 
     def flags(self) -> tuple[str, ...]:
         """Options of `pyreactant matmul` for this candidate."""
@@ -88,7 +88,7 @@ class Candidate:
         flags = ["--mesh", mesh, "--spec", x]
         flags += ["--y-spec", y] if y != x else []
         usual = default_out_spec(*(NamedSharding(self.mesh, spec) for spec in self.specs))
-        if out and out[0] != format_spec(NamedSharding(self.mesh, usual), 2):
+        if out and out[0] != spec_text(NamedSharding(self.mesh, usual).axes(2)):
             flags += ["--out-spec", out[0]]
         if not self.mesh.all_devices:
             flags += ["--device-ids", ",".join(map(str, self.mesh.device_ids))]
@@ -316,25 +316,3 @@ def _write(row: list[str], column: int, label: str) -> None:
         if all(c in " ┊" for c in row[start : start + len(label)]):
             row[start : start + len(label)] = label
             return
-
-
-def seconds_text(value: float) -> str:
-    """Seconds for people: "0.599 ms"."""
-    if not value:
-        return "0"
-    for unit, scale in (("s", 1.0), ("ms", 1e-3)):
-        if value >= scale:
-            return f"{value / scale:.3g} {unit}"
-    return f"{value / 1e-6:.3g} us"
-
-
-def bytes_text(value: float) -> str:
-    """Bytes for people: "288 MiB"."""
-    for unit, scale in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
-        if value >= scale:
-            return (
-                f"{value / scale:.3g} {unit}"
-                if value < 1000 * scale
-                else f"{value / scale:.0f} {unit}"
-            )
-    return f"{value:.0f} B" if value else "0"

@@ -14,13 +14,13 @@ import numpy as np
 from ..._core.array import Aval
 from ..._core.mesh import Mesh
 from ..._core.sharding import NamedSharding
-from ..._core.text import format_mesh, format_spec
+from ..._core.text import bytes_text, format_mesh, spec_text
 from ..._matmul.matmul import MATMUL, Spec, default_mesh
 from .._request import Request
 from .._topology import Topology, topologies
 from .._topology import topology as find_topology
 from .compile import compile_request
-from .report import Preflight, bytes_text
+from .report import Preflight
 
 TRIES = 2
 
@@ -123,7 +123,7 @@ def _other_specs(request: Request) -> Iterator[tuple[Request, str]]:
     found.sort(key=lambda row: row[0])
     for size, x, y, out in found:
         if size < 0.9 * request.topology.hbm_bytes:
-            words = f"--spec {format_spec(x, 2)} --y-spec {format_spec(y, 2)}"
+            words = f"--spec {spec_text(x.axes(2))} --y-spec {spec_text(y.axes(2))}"
             yield _with(request, x, y, out), words
 
 

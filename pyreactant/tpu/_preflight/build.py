@@ -10,7 +10,7 @@ import numpy as np
 from ..._core.array import Aval
 from ..._core.mesh import Mesh
 from ..._core.sharding import NamedSharding
-from ..._core.text import format_spec
+from ..._core.text import spec_text
 from .._hlo.collective import Collective, name_axes, sent_bytes
 from .._hlo.parse import collectives
 from .._topology import Topology
@@ -74,7 +74,7 @@ def operands(avals: Sequence[Aval]) -> tuple[Operand, ...]:
         Operand(
             a.shape,
             a.dtype.name,
-            format_spec(a.sharding, len(a.shape)),
+            spec_text(a.sharding.axes(len(a.shape))),
             a.sharding.shard_shape(a.shape),
         )
         for a in avals
@@ -97,7 +97,7 @@ def _output(out: Mapping[str, Any], mesh: Mesh) -> Operand:
         return Operand(shape, out["dtype"])
     sharding = NamedSharding(mesh, spec)
     return Operand(
-        shape, out["dtype"], format_spec(sharding, len(shape)), sharding.shard_shape(shape)
+        shape, out["dtype"], spec_text(sharding.axes(len(shape))), sharding.shard_shape(shape)
     )
 
 

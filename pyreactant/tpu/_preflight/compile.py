@@ -4,7 +4,7 @@ import dataclasses
 
 from ..._core.array import Aval
 from ..._core.sharding import NamedSharding
-from ..._core.text import format_spec
+from ..._core.text import spec_text
 from ..._errors import PyReactantError
 from .._compiler.ask import TIMEOUT, ask, versions
 from .._compiler.lower import check_julia, lower
@@ -58,7 +58,7 @@ def _named(
         return outputs
     shardings = asked if isinstance(asked, tuple) else (asked,) * len(outputs)
     return tuple(
-        dataclasses.replace(one, spec=format_spec(sharding, len(one.shape)))
+        dataclasses.replace(one, spec=spec_text(sharding.axes(len(one.shape))))
         if one.block == sharding.shard_shape(one.shape)
         else one
         for one, sharding in zip(outputs, shardings, strict=True)

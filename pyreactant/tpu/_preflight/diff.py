@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from ..._core.text import bytes_text, seconds_text
 from .._hlo.collective import Collective, sent_bytes
-from .report import Preflight, bytes_text, seconds_text
+from .report import Preflight
 
 
 @dataclass(frozen=True, slots=True)

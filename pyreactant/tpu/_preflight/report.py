@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from ..._core.mesh import Mesh
+from ..._core.text import bytes_text, seconds_text
 from .._hlo.collective import Collective
 from .._topology import Topology
 
@@ -279,21 +280,3 @@ def _estimates(found: Preflight) -> Iterator[str]:
     names = {"hbm": "HBM", "ici": "ICI", "dcn": "the network between slices"}
     bound = names.get(roofline.bound, roofline.bound)
     yield f"  roofline   at least {seconds_text(roofline.seconds)}, by {bound} ({shown})"
-
-
-def bytes_text(amount: int) -> str:
-    """Bytes with a binary unit, as "1.5 GiB"."""
-    size = float(amount)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if abs(size) < 1024 or unit == "GiB":
-            return f"{size:.4g} {unit}"
-        size /= 1024
-    raise AssertionError(amount)
-
-
-def seconds_text(value: float) -> str:
-    """Seconds with a unit, as "948 us"."""
-    for unit, scale in (("s", 1.0), ("ms", 1e-3)):
-        if value >= scale:
-            return f"{value / scale:.3g} {unit}"
-    return f"{value / 1e-6:.3g} us"
