@@ -94,7 +94,7 @@ async def _roll_call(count: int) -> float:
             folder=Path(folder),
             restart=0,
         )
-        call = RollCall(_SECRET.encode(), head.admit, head.apply, head.lose, 60.0)
+        call = RollCall(_SECRET.encode(), head.admit, head.apply, head.lose, heartbeat_timeout=60.0)
         address = f"127.0.0.1:{free_port()}"
         await call.listen(address, count)
         head.admit(_hello(0, count, facts()))

@@ -18,7 +18,7 @@ from pyreactant.launch._supervisor import _hello
 async def _enter(address: str, process: int, count: int, known: Mapping[str, str]) -> Uplink:
     secret = os.environ["PYREACTANT_SECRET"].encode()
     hello = _hello(process, count, known)
-    uplink = await join(address, secret, hello, 60, lambda _: None)
+    uplink = await join(address, secret, hello, timeout=60, progress=lambda _: None)
     while (await uplink.receive(60))["type"] != "go":
         pass
     return uplink

@@ -43,12 +43,12 @@ def exit_code(error: BaseException) -> int | None:
 
 
 def _causes(error: BaseException) -> list[str]:
-    """Kind and message of the exceptions that led to this one, the first last."""
+    """Types and messages of the exceptions that led to this one, the latest first."""
     found: list[BaseException] = []
-    here = error.__cause__ or error.__context__
-    while here is not None and here not in found and len(found) < 5:
-        found.append(here)
-        here = here.__cause__ or here.__context__
+    cause = error.__cause__ or error.__context__
+    while cause is not None and cause not in found and len(found) < 5:
+        found.append(cause)
+        cause = cause.__cause__ or cause.__context__
     return [f"{type(e).__name__}: {_text(e)}"[:500] for e in found]
 
 

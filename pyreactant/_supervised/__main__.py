@@ -1,4 +1,4 @@
-"""``python -m pyreactant._supervised script.py ...``: what the supervisor starts."""
+"""``python -m pyreactant._supervised script.py ...``: the command that the supervisor starts."""
 
 from .main import main
 

@@ -1,4 +1,4 @@
-"""Run the user's program, with a line to the supervisor.
+"""Run the user's program with a connection to its supervisor.
 
 ``python -m pyreactant._supervised script.py ...`` or ``... -m module ...``.
 """
@@ -21,20 +21,20 @@ from ..process_group._environment import COUNT
 from .link import Link
 
 DESCRIPTORS = "PYREACTANT_SUPERVISOR_FDS"
-"""Environment variable that names the line's and the stacks' file descriptors."""
+"""Environment variable with two file descriptors: for messages, and for Python stacks."""
 
 # A signal that neither Slurm, JAX nor Julia uses (Julia takes SIGUSR1, SIGUSR2 and SIGQUIT).
 STACKS_SIGNAL = signal.SIGRTMIN + 5 if sys.platform == "linux" else signal.SIGQUIT
 
 
 def main() -> None:
-    """Run the program named on the command line as if Python itself ran it."""
+    """Run the program on the command line as Python itself would."""
     attach()
     arguments = sys.argv[1:]
     is_module = arguments[0] == "-m"
     sys.argv = arguments[1:] if is_module else arguments
     if not sys.flags.safe_path:
-        # As Python does: the current folder for a module, the script's own for a script.
+        # As Python does: the current folder for a module, the script's folder for a script.
         sys.path[0] = str(Path.cwd()) if is_module else str(Path(sys.argv[0]).resolve().parent)
     try:
         if is_module:
@@ -42,12 +42,12 @@ def main() -> None:
         else:
             _run_script(sys.argv[0])
     except SystemExit as end:
-        # The code now, as exit hooks of a runtime may wait long for the other processes.
+        # Report the exit code now: exit hooks of a runtime may wait long for other processes.
         code = end.code & 255 if isinstance(end.code, int) else int(end.code is not None)
         _supervised.tell("phase", phase="ending", code=code)
         raise
     except BaseException as error:
-        error = error.with_traceback(_of_the_program(error.__traceback__))
+        error = error.with_traceback(_program_frames(error.__traceback__))
         _supervised.tell_error(error)
         sys.excepthook(type(error), error, error.__traceback__)
         _leave(130 if isinstance(error, KeyboardInterrupt) else _supervised.exit_code(error) or 1)
@@ -55,15 +55,15 @@ def main() -> None:
 
 
 def attach() -> None:
-    """Connect to the supervisor, and die with it."""
+    """Connect to the supervisor; from now on this process dies with it."""
     line, stacks = (int(part) for part in os.environ.pop(DESCRIPTORS).split(","))
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
-    os.register_at_fork(after_in_child=_forget)
+    os.register_at_fork(after_in_child=_disconnect_fork)
     for descriptor in (line, stacks):
         os.set_inheritable(descriptor, False)
     faulthandler.register(STACKS_SIGNAL, file=stacks, all_threads=True)
-    # Slurm may send its warning to every process of a step; alone it would end the program.
+    # Slurm may send its warning to every process of a step; by default it would end the program.
     if signal.getsignal(signal.SIGUSR1) == signal.SIG_DFL:
         signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     _supervised.connection = Link(line)
@@ -71,29 +71,32 @@ def attach() -> None:
 
 
 def _run_script(path: str) -> None:
-    """As Python does, where runpy would have a relative `__file__`, and no `__main__` at exit."""
-    whole = os.path.join(Path.cwd(), path)  # noqa: PTH118 - as Python, which leaves "./" in
+    """Run a script as Python does.
+
+    With runpy, `__file__` would be relative, and `__main__` would be gone in exit hooks.
+    """
+    absolute = os.path.join(Path.cwd(), path)  # noqa: PTH118 - as Python, which keeps "./"
     if pkgutil.get_importer(path) is not None or path.endswith(".pyc"):
         if not sys.flags.safe_path:
-            del sys.path[0]  # a folder or an archive takes its place
-        runpy.run_path(whole, run_name="__main__")
+            del sys.path[0]  # runpy inserts the folder or archive instead
+        runpy.run_path(absolute, run_name="__main__")
         return
     main = sys.modules["__main__"] = ModuleType("__main__")
-    main.__file__ = whole
+    main.__file__ = absolute
     main.__dict__["__builtins__"] = builtins
-    with io.open_code(whole) as file:
-        code = compile(file.read(), whole, "exec", dont_inherit=True)
-    exec(code, main.__dict__)  # noqa: S102 - it is what this module is for
+    with io.open_code(absolute) as file:
+        code = compile(file.read(), absolute, "exec", dont_inherit=True)
+    exec(code, main.__dict__)  # noqa: S102 - the purpose of this module
 
 
-def _forget() -> None:
-    """In a process that the program forked: it does not speak for the program."""
+def _disconnect_fork() -> None:
+    """Close the connection in a forked process, which must not report for the program."""
     if _supervised.connection is not None:
         _supervised.connection.close()
         _supervised.connection = None
 
 
-def _of_the_program(trace: TracebackType | None) -> TracebackType | None:
+def _program_frames(trace: TracebackType | None) -> TracebackType | None:
     """A traceback without the frames of this module and of runpy."""
     while trace is not None:
         file = trace.tb_frame.f_code.co_filename
@@ -104,7 +107,7 @@ def _of_the_program(trace: TracebackType | None) -> TracebackType | None:
 
 
 def _leave(code: int) -> None:
-    """End after an error; one of several without the exit hooks of JAX, which wait for minutes."""
+    """End after an error; with several processes skip JAX's exit hooks, which wait for minutes."""
     if int(os.environ.get(COUNT) or 1) == 1:
         raise SystemExit(code)
     end_at_once(code)

@@ -10,13 +10,11 @@ from pathlib import Path
 from .._version import __version__
 
 PACKAGES = ("jax", "jaxlib", "libtpu", "juliacall", "numpy")
-
-
 SETTINGS = ("XLA_FLAGS", "LIBTPU_INIT_ARGS", "JAX_ENABLE_X64", "JAX_PLATFORMS")
 
 
 def facts(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Versions and settings of this process; "" where there is none."""
+    """Versions and settings of this process; "" for a package or variable that is absent."""
     found = {"python": platform.python_version(), "pyreactant": __version__}
     for package in PACKAGES:
         found[package] = package_version(package) or ""
@@ -35,7 +33,7 @@ def package_version(name: str) -> str | None:
 
 
 def _julia_project(environ: Mapping[str, str]) -> str:
-    """A digest of the Julia project's Project.toml and Manifest.toml."""
+    """A digest of the Julia project's project, manifest and preferences."""
     folder = environ.get("PYTHON_JULIACALL_PROJECT") or environ.get("JULIA_PROJECT")
     if not folder:
         return ""

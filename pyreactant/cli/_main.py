@@ -77,28 +77,30 @@ def main() -> None:
     except PyReactantError as error:
         code = error.exit_code
         _supervised.tell_error(error)
-        _explain(f"error: {error}")
+        _print_error(f"error: {error}")
     except KeyboardInterrupt:
         code = 130
-        _explain("interrupted")
+        _print_error("interrupted")
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else int(end.code is not None)
-        if code in _SAID:
-            _supervised.tell_error(_SAID[code])
+        if code in _PRINTED:
+            _supervised.tell_error(_PRINTED[code])
     except MemoryError as error:
         code = 6
         _supervised.tell_error(error)
-        _explain(f"out of memory: {error}; use more processes on more machines, or smaller arrays")
+        _print_error(
+            f"out of memory: {error}; use more processes on more machines, or smaller arrays"
+        )
     except BrokenPipeError:
         code = 1  # the reader of our output is gone, as with `| head`, so print nothing
     except Exception as error:
         _supervised.tell_error(error)
-        _explain(f"internal error: {type(error).__name__}: {error}")
-        _explain("please report it with the traceback, which PYREACTANT_DEBUG=1 prints")
+        _print_error(f"internal error: {type(error).__name__}: {error}")
+        _print_error("please report it with the traceback, which PYREACTANT_DEBUG=1 prints")
     _end(code)
 
 
-def _explain(message: str) -> None:
+def _print_error(message: str) -> None:
     if os.environ.get("PYREACTANT_DEBUG") == "1":
         import traceback
 
@@ -108,7 +110,7 @@ def _explain(message: str) -> None:
 
 # Failures that the commands print themselves; the supervisor needs the exception, since the exit
 # code alone may be that of any program.
-_SAID: dict[int, Exception] = {
+_PRINTED: dict[int, Exception] = {
     2: InvalidArgumentError("the command line is wrong; see the program's output"),
     5: MismatchError("the result is wrong; see the program's output"),
 }

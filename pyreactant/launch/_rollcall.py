@@ -1,4 +1,4 @@
-"""The roll-call: process 0 listens, every other process connects with the run's secret."""
+"""The roll-call: process 0's supervisor listens; the others connect with the run's secret."""
 
 import asyncio
 import contextlib
@@ -16,77 +16,83 @@ from ..process_group._group import split_address
 from ..process_group._secret import SAME_SECRET
 
 CONVERSATION = "roll-call"
-"""What the lines of a roll-call are bound to."""
+"""Name of the conversation, which its lines are bound to."""
 
-_STRANGERS = 128
-"""Connections that have not shown the secret yet, at least; more push out the oldest."""
+_MAX_UNAUTHENTICATED = 128
+"""Unauthenticated connections that are kept, at least; beyond the limit the oldest is dropped."""
 
 _HANDSHAKE = 10.0
-"""Seconds in which a stranger must show it."""
+"""Seconds within which a new connection must prove that it has the secret."""
 
 
 @dataclass(slots=True)
 class Member:
-    """A connected process, seen from process 0."""
+    """An admitted process, as process 0 sees it; `last_heard` is in monotonic seconds."""
 
     process: int
     writer: asyncio.StreamWriter
     codec: LineCodec
-    heard: float
+    last_heard: float
 
     def send(self, message: Mapping[str, Any]) -> None:
-        """Send an order; what cannot be sent is noticed by who reads."""
+        """Send an order; a broken connection is detected by the reader."""
         with contextlib.suppress(OSError, RuntimeError):
             self.writer.write(self.codec.pack(dict(message)))
 
 
 class RollCall:
-    """Process 0's end: admits who has the secret, and passes on what they say.
+    """Process 0's end: admits peers that have the secret, and passes on their messages.
 
     Args:
-        secret: The run's.
-        admit: Gets the first message of a peer that has the secret; gives why it is refused,
-            or nothing.
-        hear: Gets every later message.
-        lose: Gets the process and the reason when nothing more can come.
-        heartbeat_timeout: Seconds without a word after which a member is lost.
+        secret: The run's secret.
+        admit: Called with the first message of a peer that has the secret; returns why the peer
+            is refused, or None.
+        receive: Called with every later message.
+        lose: Called with the process index and the reason when a member is lost.
+        heartbeat_timeout: Seconds without a message after which a member is lost.
     """
 
     def __init__(
         self,
         secret: bytes,
         admit: Callable[[Message], str | None],
-        hear: Callable[[Message], None],
+        receive: Callable[[Message], None],
         lose: Callable[[int, str], None],
+        *,
         heartbeat_timeout: float,
     ) -> None:
         self.members: dict[int, Member] = {}
         self.refused: list[str] = []
         self._secret = secret
-        self._admit, self._hear, self._lose = admit, hear, lose
+        self._admit, self._receive, self._lose = admit, receive, lose
         self._heartbeat_timeout = heartbeat_timeout
-        self._strangers: dict[asyncio.StreamWriter, None] = {}
-        self._room = _STRANGERS
+        self._unauthenticated: dict[asyncio.StreamWriter, None] = {}
+        self._max_unauthenticated = _MAX_UNAUTHENTICATED
         self._server: asyncio.Server | None = None
         self._heartbeat: asyncio.Task[None] | None = None
 
     async def listen(self, address: str, expected: int) -> None:
         """Start to listen on the address's port.
 
+        Args:
+            address: Address of process 0, HOST:PORT.
+            expected: Number of processes of the run.
+
         Raises:
-            RendezvousError: The port is taken.
+            RendezvousError: The port is in use, or the host does not resolve.
         """
         host, port = split_address(address)
-        self._room = max(_STRANGERS, 2 * expected)
+        self._max_unauthenticated = max(_MAX_UNAUTHENTICATED, 2 * expected)
         bind = host if is_loopback(address) else None
         try:
             self._server = await asyncio.start_server(
-                self._serve, bind, port, limit=LINE_LIMIT, backlog=self._room
+                self._serve, bind, port, limit=LINE_LIMIT, backlog=self._max_unauthenticated
             )
         except socket.gaierror as error:
             raise RendezvousError(
                 f"process 0 must listen at {address}, but {host!r} does not resolve here "
-                f"({error.strerror})"
+                f"({error.strerror}); set PYREACTANT_COORDINATOR_ADDRESS to an address of this "
+                "machine, the same on every process"
             ) from None
         except OSError as error:
             raise RendezvousError(
@@ -94,17 +100,17 @@ class RollCall:
                 f"it cannot be bound ({os.strerror(error.errno or 0)}); choose another port in "
                 "PYREACTANT_COORDINATOR_ADDRESS, the same on every process"
             ) from None
-        self._heartbeat = asyncio.create_task(self._beat())
+        self._heartbeat = asyncio.create_task(self._exchange_heartbeats())
 
     async def close(self) -> None:
-        """Stop listening and say goodbye."""
+        """Stop listening and close all connections."""
         if self._heartbeat is not None:
             self._heartbeat.cancel()
         if self._server is not None:
             self._server.close()
         writers = [m.writer for m in self.members.values()]
         self.members = {}
-        for writer in [*writers, *self._strangers]:
+        for writer in [*writers, *self._unauthenticated]:
             writer.close()
         for writer in writers:
             with contextlib.suppress(OSError, TimeoutError):
@@ -115,32 +121,32 @@ class RollCall:
         member: Member | None = None
         why = "its connection closed"
         try:
-            member = await self._welcome(reader, writer)
+            member = await self._authenticate(reader, writer)
             while member is not None and (line := await reader.readline()):
-                member.heard = time.monotonic()
+                member.last_heard = time.monotonic()
                 message = member.codec.unpack(line)
                 if message["type"] != "alive":
-                    # Whatever it says of other processes, it speaks for its own only.
-                    self._hear({**message, "process": member.process})
+                    # A member can report events of its own process only.
+                    self._receive({**message, "process": member.process})
         except (OSError, ValueError, LineError) as error:
             why = f"its connection broke ({error})"
         except asyncio.CancelledError:
-            pass  # the run is over; asyncio's streams would print a traceback for it
+            pass  # the run is over; asyncio's streams would print a traceback
         finally:
             writer.close()
             if member is not None and self.members.get(member.process) is member:
                 del self.members[member.process]
                 self._lose(member.process, why)
 
-    async def _welcome(
+    async def _authenticate(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> Member | None:
-        """The member that a stranger turns out to be, or nothing."""
+        """The new member behind a connection, or None if it is refused."""
         codec = LineCodec(self._secret, CONVERSATION, server=True)
-        self._strangers[writer] = None
-        if len(self._strangers) > self._room:
-            oldest = next(iter(self._strangers))
-            del self._strangers[oldest]
+        self._unauthenticated[writer] = None
+        if len(self._unauthenticated) > self._max_unauthenticated:
+            oldest = next(iter(self._unauthenticated))
+            del self._unauthenticated[oldest]
             oldest.transport.abort()
         try:
             writer.write(codec.greeting())
@@ -148,14 +154,14 @@ class RollCall:
                 hello = codec.unpack(await reader.readline())
         except (OSError, ValueError, LineError, TimeoutError) as error:
             why = "sent nothing" if isinstance(error, TimeoutError) else str(error)
-            self._turn_away(writer, codec, why)
+            self._refuse(writer, codec, why)
             return None
         finally:
-            self._strangers.pop(writer, None)
+            self._unauthenticated.pop(writer, None)
         try:
             refused = self._admit(hello)
         except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
-            refused = f"its first message lacks or mistakes {error}"
+            refused = f"its first message is malformed ({error})"
         if refused is not None:
             writer.write(codec.pack({"type": "refused", "why": refused}))
             return None
@@ -164,36 +170,38 @@ class RollCall:
         member.send({"type": "admitted"})
         return member
 
-    def _turn_away(self, writer: asyncio.StreamWriter, codec: LineCodec, why: str) -> None:
+    def _refuse(self, writer: asyncio.StreamWriter, codec: LineCodec, why: str) -> None:
         peer = (writer.get_extra_info("peername") or ("unknown",))[0]
         if len(self.refused) < 20:
             self.refused.append(f"a connection from {peer}: {why}")
         with contextlib.suppress(OSError, RuntimeError):
             writer.write(codec.refusal())
 
-    async def _beat(self) -> None:
-        """Tell the members that this process lives, and give up those that say nothing."""
+    async def _exchange_heartbeats(self) -> None:
+        """Send heartbeats to the members, and drop those that are silent for too long."""
         period = min(1.0, self._heartbeat_timeout / 4)
         before = time.monotonic()
         while True:
             await asyncio.sleep(period)
             now = time.monotonic()
-            asleep = max(0.0, now - before - 2 * period)  # this process was, and not the members
+            suspended = max(0.0, now - before - 2 * period)  # this process, not the members
             before = now
             for member in list(self.members.values()):
-                member.heard += asleep
+                member.last_heard += suspended
                 member.send({"type": "alive"})
-                if now - member.heard > self._heartbeat_timeout:
+                silence = now - member.last_heard
+                if silence > self._heartbeat_timeout:
                     del self.members[member.process]
                     member.writer.transport.abort()
-                    silent = f"nothing heard for {now - member.heard:.0f} s"
                     self._lose(
-                        member.process, f"{silent}; its machine or the network to it is down"
+                        member.process,
+                        f"no heartbeat for {silence:.0f} s; its machine or the network to it is "
+                        "down",
                     )
 
 
 class _GoneError(RendezvousError):
-    """The connection to process 0 is no more."""
+    """The connection to process 0 is closed or broken."""
 
 
 class Uplink:
@@ -205,7 +213,7 @@ class Uplink:
         self._reader, self._writer, self._codec = reader, writer, codec
 
     def send(self, message: Mapping[str, Any]) -> None:
-        """Tell process 0."""
+        """Send a message to process 0; a broken connection is detected by `receive`."""
         with contextlib.suppress(OSError, RuntimeError):
             self._writer.write(self._codec.pack(dict(message)))
 
@@ -213,20 +221,20 @@ class Uplink:
         """The next order.
 
         Raises:
-            RendezvousError: Process 0 is gone, or says nothing for `timeout` seconds.
+            RendezvousError: Process 0 is gone, or silent for `timeout` seconds.
         """
         try:
             async with asyncio.timeout(timeout):
                 line = await self._reader.readline()
         except TimeoutError:
             raise RendezvousError(
-                f"nothing heard from process 0 for {timeout:g} s; its machine or the network to it "
+                f"no heartbeat from process 0 for {timeout:g} s; its machine or the network to it "
                 "is down"
             ) from None
         except (OSError, ValueError) as error:
             raise _GoneError(f"the connection to process 0 broke ({error})") from None
         if not line:
-            raise _GoneError("process 0 has gone")
+            raise _GoneError("process 0 closed the connection")
         try:
             return self._codec.unpack(line)
         except RefusedError:
@@ -236,7 +244,7 @@ class Uplink:
             ) from None
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self._writer.close()
 
 
@@ -244,13 +252,21 @@ async def join(
     address: str,
     secret: bytes,
     hello: Mapping[str, Any],
+    *,
     timeout: float,
     progress: Callable[[str], None],
 ) -> Uplink:
-    """Connect to process 0, which may not listen yet, and be admitted.
+    """Connect to process 0, which may not listen yet, and join the roll-call.
+
+    Args:
+        address: Address of process 0, HOST:PORT.
+        secret: The run's secret.
+        hello: The first message: index, count, host, pid and facts.
+        timeout: Seconds to try for.
+        progress: Called after each failed attempt with the reason.
 
     Raises:
-        RendezvousError: Not in time, or refused.
+        RendezvousError: Process 0 was not reached in time, or refused this process.
     """
     deadline = time.monotonic() + timeout
     while True:
@@ -269,18 +285,18 @@ async def join(
             raise RendezvousError(
                 f"process {hello['process']} could not reach process 0 at {address} within "
                 f"{timeout:g} s: {why}; check that process 0 runs on that host and that no "
-                "firewall closes the port"
+                "firewall blocks the port"
             )
         progress(why)
         await asyncio.sleep(0.1)
 
 
 class _GreetingError(RendezvousError):
-    """What listens there is something else."""
+    """The listener is not the roll-call of this version of pyreactant."""
 
 
 async def _enter(address: str, secret: bytes, hello: Mapping[str, Any], timeout: float) -> Uplink:
-    """One try to connect and to be admitted."""
+    """Try once to connect and join."""
     host, port = split_address(address)
     codec = LineCodec(secret, CONVERSATION, server=False)
     async with asyncio.timeout(timeout):

@@ -110,7 +110,13 @@ async def _lead(options: RunOptions, group: ProcessGroup) -> int:
     roll_call: RollCall | None = None
     if remote:
         assert group.coordinator_address is not None
-        roll_call = RollCall(secret, head.admit, head.apply, head.lose, options.heartbeat_timeout)
+        roll_call = RollCall(
+            secret,
+            head.admit,
+            head.apply,
+            head.lose,
+            heartbeat_timeout=options.heartbeat_timeout,
+        )
         await roll_call.listen(group.coordinator_address, count)
         members, head.refused = roll_call.members, roll_call.refused
     for index in indices:
@@ -168,7 +174,11 @@ async def _follow(options: RunOptions, group: ProcessGroup) -> int:
         try:
             hello = _hello(index, group.num_processes, facts())
             joining = join(
-                group.coordinator_address, secret, hello, options.start_timeout, _progress(options)
+                group.coordinator_address,
+                secret,
+                hello,
+                timeout=options.start_timeout,
+                progress=_progress(options),
             )
             uplink = await _unless_stopped(stopping, joining)
             return await _unless_stopped(stopping, _follow_orders(uplink, agent, options))

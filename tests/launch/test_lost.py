@@ -53,7 +53,7 @@ def test_the_supervisor_of_process_0_is_killed(tmp_path: Path) -> None:
         report = json.loads((tmp_path / "run" / f"report-process-{process}.json").read_text())
         assert (report["cause"], report["first_error"]["process"]) == ("lost", 0)
         assert report["summary"].startswith(f"process {process} on ")
-        assert report["summary"].endswith("process 0 has gone")
+        assert report["summary"].endswith("process 0 closed the connection")
 
 
 @pytest.mark.parametrize("process", [0, 1])
@@ -65,7 +65,7 @@ def test_a_stopped_supervisor_is_given_up(process: int, tmp_path: Path) -> None:
         assert [s.wait(60) for s in others] == [6, 6]
     if process == 1:
         report = Run([], tmp_path / "run").report
-        assert "was lost: nothing heard for " in report["summary"]
+        assert "was lost: no heartbeat for " in report["summary"]
         assert report["first_error"]["process"] == 1
 
 

@@ -39,7 +39,9 @@ class Heard:
 async def listening(
     heard: Heard, heartbeat: float = 5.0, expected: int = 16
 ) -> AsyncIterator[tuple[RollCall, str]]:
-    call = RollCall(SECRET, heard.admit, heard.messages.append, heard.lose, heartbeat)
+    call = RollCall(
+        SECRET, heard.admit, heard.messages.append, heard.lose, heartbeat_timeout=heartbeat
+    )
     address = f"127.0.0.1:{free_port()}"
     await call.listen(address, expected)
     try:
@@ -51,9 +53,8 @@ async def listening(
 async def enter(
     address: str, process: int = 1, secret: bytes = SECRET, timeout: float = 10
 ) -> Uplink:
-    return await join(
-        address, secret, {"type": "join", "process": process}, timeout, lambda _: None
-    )
+    hello = {"type": "join", "process": process}
+    return await join(address, secret, hello, timeout=timeout, progress=lambda _: None)
 
 
 async def until(condition: Callable[[], object], seconds: float = 10) -> None:
@@ -164,7 +165,7 @@ def test_nobody_listens_and_unresolvable_hosts() -> None:
 def test_taken_port() -> None:
     async def scenario() -> None:
         async with listening(Heard()) as (_, address):
-            other = RollCall(SECRET, lambda _: None, print, print, 5.0)
+            other = RollCall(SECRET, lambda _: None, print, print, heartbeat_timeout=5.0)
             with pytest.raises(RendezvousError, match="choose another port in PYREACTANT_COORD"):
                 await other.listen(address, 2)
 
@@ -213,7 +214,7 @@ def test_strangers_cannot_stall_or_break_it() -> None:
             assert heard.admitted == [1]
             assert not heard.lost
             assert len(call.refused) == 20
-            await until(lambda: not call._strangers)
+            await until(lambda: not call._unauthenticated)
             uplink.close()
 
     asyncio.run(scenario())
@@ -223,13 +224,13 @@ def test_the_end_of_a_run_leaves_no_traceback(caplog: pytest.LogCaptureFixture) 
     """Whoever is connected when the event loop ends, member or stranger."""
 
     async def scenario() -> None:
-        call = RollCall(SECRET, lambda _: None, print, print, 5.0)
+        call = RollCall(SECRET, lambda _: None, print, print, heartbeat_timeout=5.0)
         address = f"127.0.0.1:{free_port()}"
         await call.listen(address, 16)
         host, port = address.split(":")
         kept.append(await asyncio.to_thread(socket.create_connection, (host, int(port))))
         kept.append(await enter(address))
-        await until(lambda: call.members and call._strangers)
+        await until(lambda: call.members and call._unauthenticated)
 
     kept: list[Any] = []
     asyncio.run(scenario())
@@ -248,10 +249,10 @@ def test_half_open_connections_do_not_keep_members_out() -> None:
                 return [socket.create_connection((host, int(port))) for _ in range(300)]
 
             idle = await asyncio.to_thread(connect)
-            await until(lambda: len(call._strangers) >= 128)
+            await until(lambda: len(call._unauthenticated) >= 128)
             uplink = await enter(address)
             assert heard.admitted == [1]
-            assert len(call._strangers) <= 129  # the oldest were pushed out
+            assert len(call._unauthenticated) <= 129  # the oldest were pushed out
             uplink.close()
             for sock in idle:
                 sock.close()
@@ -272,8 +273,8 @@ def test_members_with_strange_first_messages(hello: dict[str, Any]) -> None:
     async def scenario() -> None:
         async with listening(Heard()) as (_, address):
             said = {"type": "join", "process": None, **hello}
-            with pytest.raises(RendezvousError, match="first message lacks or mistakes"):
-                await join(address, SECRET, said, 5, lambda _: None)
+            with pytest.raises(RendezvousError, match="first message is malformed"):
+                await join(address, SECRET, said, timeout=5, progress=lambda _: None)
 
     asyncio.run(scenario())
 
