@@ -12,12 +12,7 @@ from pyreactant._core.sharding import as_index, plain_index
 from pyreactant.crosscheck._faults.diagnose import diagnose
 from pyreactant.crosscheck._faults.orders import blocks_of, orders
 from pyreactant.crosscheck._faults.subject import _positions
-from pyreactant.crosscheck._records.verdict import (
-    ArrayPlan,
-    BlockVerdict,
-    Diagnosis,
-    Kind,
-)
+from pyreactant.crosscheck._records.verdict import ArrayPlan, BlockVerdict, Diagnosis, Kind
 
 MESH = pr.Mesh((2, 4), ("x", "y"))
 SHAPE = (8, 8)

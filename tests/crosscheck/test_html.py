@@ -20,8 +20,8 @@ import pyreactant as pr
 from pyreactant import RequirementError
 from pyreactant.crosscheck._records.verdict import ArrayPlan, Kind
 from pyreactant.crosscheck._report.figures import grid, placement
+from pyreactant.crosscheck._report.html import STYLE
 from pyreactant.crosscheck._report.report import Report
-from pyreactant.crosscheck._report.style import STYLE
 from tests.crosscheck.samples import blocks, report
 from tests.harness import require
 

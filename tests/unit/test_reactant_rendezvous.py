@@ -14,7 +14,7 @@ from tests.harness import environment, free_port, logs, spawn
 LIMITED = """
 import signal, time
 from pyreactant._core.backend import StartOptions
-from pyreactant._runtimes.reactant.distributed import limited
+from pyreactant._runtimes.reactant.setup import limited
 from pyreactant.process_group import ProcessGroup
 group = ProcessGroup(2, 1, "hosta:4711")
 with limited(group, StartOptions(initialization_timeout={limit}), "its rendezvous"):
@@ -29,7 +29,7 @@ CONNECT = """
 import socket, sys, threading, types
 from pyreactant._core.backend import StartOptions
 from pyreactant._runtimes.reactant.meeting import meet
-from pyreactant._runtimes.reactant.distributed import connect
+from pyreactant._runtimes.reactant.setup import connect
 from pyreactant.process_group import ProcessGroup
 index, address = int(sys.argv[1]), sys.argv[2]
 

@@ -13,14 +13,7 @@ from ..._matmul.matmul import MATMUL, default_mesh, default_out_spec
 from .._topology import Topology
 from .._topology import topology as find_topology
 from .candidates import layout_of, product_layouts, program_layouts
-from .evaluate import (
-    Pool,
-    available_memory,
-    compiled,
-    end_running,
-    measured,
-    peak_of_children,
-)
+from .evaluate import Pool, available_memory, compiled, end_running, measured, peak_of_children
 from .layout import Choice, Layout
 from .machine import Machine, local_machine, slice_machine
 from .model import Product
