@@ -61,7 +61,7 @@ def test_number_of_devices(code: str, settings: dict[str, str], said: str) -> No
         (
             DEVICES,
             {"JULIA_LOAD_PATH": ""},
-            "must have the package Reactant, but has not; run: pyreactant setup",
+            "must have the package Reactant; run: pyreactant setup",
         ),
     ],
 )

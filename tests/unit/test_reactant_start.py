@@ -100,13 +100,13 @@ def test_depot_of_the_setup_is_used(folder: Path) -> None:
             {},
             "StateError: Reactant cannot run in a process that has imported jax and jaxlib: two "
             "copies of XLA in one process crash; start it in another process, in which pyreactant "
-            "comes first (pyreactant run --backend reactant -- ...)",
+            "is imported first (pyreactant run --backend reactant -- ...)",
         ),
         (
             START,
             {"LD_PRELOAD": "libm.so.6"},
             "RequirementError: Julia must be started without LD_PRELOAD, which is 'libm.so.6' here "
-            "and replaces functions under it; run it again as: LD_PRELOAD= ",
+            "and replaces its functions; run it again as: LD_PRELOAD= ",
         ),
         (
             f"import threading as t; h = t.Thread(target=lambda: exec({START!r})); h.start()\n"
@@ -117,7 +117,7 @@ def test_depot_of_the_setup_is_used(folder: Path) -> None:
         (
             "import pyreactant as p; p.initialize('reactant', num_cpu_devices=4)",
             {"XLA_FLAGS": "--xla_force_host_platform_device_count=5"},
-            "StateError: num_cpu_devices=4 was asked for, but XLA_FLAGS sets "
+            "StateError: num_cpu_devices=4 was requested, but XLA_FLAGS sets "
             "xla_force_host_platform_device_count too; keep one of them",
         ),
         (
@@ -239,7 +239,7 @@ def test_devices_by_process_and_id() -> None:
             ProcessGroup(),
             {"platform": "gpu"},
             pr.RequirementError,
-            "Reactant has here: cpu; run it",
+            "Reactant has: cpu; run on a",
         ),
         (ProcessGroup(), {"num_cpu_devices": 4}, pr.StateError, "num_cpu_devices asked for 4 dev"),
         (ProcessGroup(2, 0, "h:1"), {}, pr.RendezvousError, r"has devices of processes \[0\]"),

@@ -25,7 +25,7 @@ from .setup import start
 def find_sharding(
     meshes: Iterable[Mesh], shape: tuple[int, ...], placement: Mapping[int, Index]
 ) -> NamedSharding | None:
-    """A sharding whose oracle equals a placement, on the first mesh that has one.
+    """A sharding whose placement oracle equals a placement, on the first mesh that has one.
 
     Args:
         meshes: Where to look, in order of preference.
@@ -53,13 +53,13 @@ def find_sharding(
 
 
 def _axes(mesh: Mesh, dimension: int, placement: Mapping[int, Index]) -> tuple[str, ...] | None:
-    """The mesh axes that cut a dimension, major to minor; None where they are no product."""
+    """The mesh axes that cut a dimension, major to minor; None if no axes explain its blocks."""
     starts = np.array([placement[d][dimension].start for d in mesh.device_ids])
     grid = np.searchsorted(np.unique(starts), starts).reshape(mesh.shape)
     steps = {}
     for number, (axis, size) in enumerate(zip(mesh.axis_names, mesh.shape, strict=True)):
         if size > 1:
-            # How many blocks further the next device along this axis is, seen from the first.
+            # The distance in blocks from the first device to the next along this axis.
             step = int(np.take(grid, 1, axis=number).flat[0] - grid.flat[0])
             if step:
                 steps[axis] = step
@@ -154,7 +154,7 @@ class ReactantBackend(AbstractBackend):
             given = tuple(self._chosen(program, i, row, meshes) for i, row in enumerate(rows))
             call(self._julia.settle, compiled, tuple(_placed(self, s) for s in given))
         elif len(given) == 1:
-            given *= len(rows)  # one for all, as JAX takes it
+            given *= len(rows)  # one sharding for all outputs, as in JAX
         avals = tuple(
             Aval(_whole_numbers(row[1]), as_dtype(str(row[0])), sharding)
             for row, sharding in zip(rows, given, strict=True)
@@ -172,7 +172,7 @@ class ReactantBackend(AbstractBackend):
         precision: str | None,
         static: Mapping[str, Any],
     ) -> str:
-        """StableHLO of a program, for arguments that are described and not there."""
+        """StableHLO of a program for described arguments, which are never made."""
         name, project = _function(program)
         _check_static(program, static)
         inputs = tuple((a.dtype.name, a.shape, _placed(self, a.sharding)) for a in args)
@@ -216,13 +216,13 @@ class ReactantBackend(AbstractBackend):
 
     def barrier(self, name: str, timeout: float) -> None:
         if self._meeting is not None:
-            # A name can be waited at once only, so each use gets its number.
+            # A name serves one barrier only, so each use adds its number.
             self._barriers[name] = self._barriers.get(name, 0) + 1
             self._meeting.barrier(f"{name}/{self._barriers[name]}", timeout)
 
     def shutdown(self) -> None:
         if self._meeting is not None:
-            # Reactant itself ends when the process does; nobody must be waiting for this one then.
+            # Reactant ends with the process. By then no other process may wait for this one.
             self._meeting.barrier("pyreactant/shutdown", _SHUTDOWN_TIMEOUT)
             self._meeting.close()
 
@@ -235,7 +235,7 @@ class ReactantBackend(AbstractBackend):
     def _chosen(
         self, program: Program, number: int, row: Any, meshes: Sequence[Mesh]
     ) -> NamedSharding:
-        """Our sharding for a placement that the compiler chose, on one of the arguments' meshes."""
+        """The NamedSharding of a placement that the compiler chose."""
         shape = _whole_numbers(row[1])
         placement = {
             self._position[int(device)]: _index(starts, stops) for device, starts, stops in row[2]
@@ -248,7 +248,7 @@ class ReactantBackend(AbstractBackend):
             )
             raise ShardingError(
                 f"program {program.name!r}: the compiler placed output {number} of shape {shape} "
-                f"as no mesh and spec of the arguments describe ({blocks}); give out_sharding="
+                f"in a way that no mesh of the arguments describes ({blocks}); give out_sharding="
             )
         return found
 
@@ -258,7 +258,7 @@ def _listed(out_sharding: Any) -> tuple[Any, ...]:
 
 
 def _function(program: Program) -> tuple[str, str]:
-    """Of a program's Julia body: its name, and the folder of its project, "" without one."""
+    """The name of a program's Julia body, and the folder of its project or ""."""
     if program.julia is None:
         raise InvalidArgumentError(
             f"Program {program.name!r} has no julia body; give julia='Module.function'"
@@ -271,21 +271,21 @@ def _function(program: Program) -> tuple[str, str]:
 
 @lru_cache(maxsize=256)
 def _placed(backend: ReactantBackend, sharding: NamedSharding) -> Any:
-    """Julia's form of a sharding; tuples only, since Reactant refuses a list in a spec."""
+    """Julia's form of a sharding. It has tuples only, because Reactant refuses lists in a spec."""
     julia, mesh = backend._julia, sharding.mesh
     ids = tuple(backend._devices[i].id for i in mesh.device_ids)
     return call(julia.sharding, call(julia.mesh, ids, mesh.shape, mesh.axis_names), sharding.spec)
 
 
 def as_bits(array: np.ndarray) -> np.ndarray:
-    """The same memory as numbers that juliacall knows, where NumPy has the type from ml_dtypes."""
+    """The same memory as integers if the type is from ml_dtypes, which juliacall does not know."""
     if array.dtype.name in EXTENDED:
         return array.view(np.uint16 if array.dtype.itemsize == 2 else np.uint8)
     return array
 
 
 def _read(into: Callable[[np.ndarray], None], index: Index, dtype: np.dtype[Any]) -> np.ndarray:
-    # In Julia's order: that is one copy from the device, C order one more.
+    # In Julia's order, which takes one copy from the device; C order would take two.
     block = np.empty(tuple(s.stop - s.start for s in index), dtype, order="F")
     into(block)
     return block

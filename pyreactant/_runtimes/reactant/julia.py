@@ -18,7 +18,7 @@ from ..._errors import InvalidArgumentError, PyReactantError, RequirementError, 
 from ..._julia.place import OLDEST, SETUP, Place, find_place, package_folder
 from ..._system.versions import at_least
 
-# Two copies of XLA in one process crash, and Reactant's extension for Python imports these.
+# Two copies of XLA in one process crash, and Reactant's Python extension imports these packages.
 KEPT_OUT = ("jax", "jaxlib", "tensorflow")
 
 _module: Any = None
@@ -26,7 +26,7 @@ _error_type: type[BaseException] = Exception  # juliacall's, once Julia runs
 
 
 def start() -> Any:
-    """Start Julia with the package PyReactant, once in the life of the process.
+    """Start Julia with the package PyReactant, once per process.
 
     Returns:
         The Julia module PyReactant, as juliacall shows it.
@@ -48,7 +48,7 @@ def start() -> Any:
 
 
 def check_process() -> None:
-    """Whether Julia can live in this process.
+    """Check that Julia can run in this process.
 
     Raises:
         StateError: Not the main thread, or JAX or TensorFlow is loaded here already.
@@ -60,14 +60,14 @@ def check_process() -> None:
         raise StateError(
             f"Reactant cannot run in a process that has imported {' and '.join(loaded)}: two "
             "copies of XLA in one process crash; start it in another process, in which pyreactant "
-            "comes first (pyreactant run --backend reactant -- ...)"
+            "is imported first (pyreactant run --backend reactant -- ...)"
         )
     preloaded = os.environ.get("LD_PRELOAD", "").strip()
     if preloaded:
         again = shlex.join(sys.orig_argv)
         raise RequirementError(
-            f"Julia must be started without LD_PRELOAD, which is {preloaded!r} here and replaces "
-            f"functions under it; run it again as: LD_PRELOAD= {again}"
+            f"Julia must be started without LD_PRELOAD, which is {preloaded!r} and replaces "
+            f"its functions; run it again as: LD_PRELOAD= {again}"
         )
 
 
@@ -98,13 +98,13 @@ def _check_thread() -> None:
 
 
 def translated(error: Any) -> PyReactantError:
-    """One of our errors for one of Julia's: its message first, where it came from in a note."""
+    """One of our errors for one of Julia's, with Julia's backtrace as a note."""
     import juliacall
 
     kind, message = "", str(error.exception)
     if _module is not None:
         kind, message = (str(part) for part in _module.explain(error.exception))
-    # What is not ours to explain has no kind.
+    # Julia's own errors have no kind.
     ours = getattr(_errors, kind or "PyReactantError", PyReactantError)(message)
     if error.backtrace is not None:
         trace = juliacall.Base.sprint(juliacall.Base.show_backtrace, error.backtrace)
@@ -114,17 +114,17 @@ def translated(error: Any) -> PyReactantError:
 
 def _check_version(place: Place) -> None:
     try:
-        said = subprocess.run(  # noqa: S603 - the executable that the user settled
+        output = subprocess.run(  # noqa: S603 - the executable that the user settled
             [str(place.executable), "--version"], capture_output=True, text=True, timeout=60
         ).stdout
     except (OSError, subprocess.TimeoutExpired) as error:
         raise RequirementError(
             f"Julia ({place.source}) cannot be started: {place.executable}: {error}; {SETUP}"
         ) from None
-    found = re.match(r"julia version (\d+\.\d+\S*)", said)
+    found = re.match(r"julia version (\d+\.\d+\S*)", output)
     if found is None:
         raise RequirementError(
-            f"{place.executable} ({place.source}) must be Julia, but --version gives {said!r}; "
+            f"{place.executable} ({place.source}) must be Julia, but --version gives {output!r}; "
             f"{SETUP}"
         )
     if not at_least(found[1], OLDEST):
@@ -139,12 +139,12 @@ def _set_environment(place: Place) -> None:
     settings = {
         "PYTHON_JULIACALL_EXE": str(place.executable),
         "PYTHON_JULIACALL_PROJECT": str(place.project),
-        # With one thread Python keeps its signals, so that Ctrl-C works; with more, Julia needs
-        # them for its garbage collector and crashes without.
+        # With one thread, Python keeps its signal handlers, so Ctrl-C works. With several threads,
+        # Julia's garbage collector needs the signals.
         "PYTHON_JULIACALL_HANDLE_SIGNALS": "no" if threads == "1" else "yes",
         "PYTHON_JULIACALL_STARTUP_FILE": "no",
         "PYTHON_JULIACALL_AUTOLOAD_IPYTHON_EXTENSION": "no",
-        # Whatever is missing is an error here, and not a reason to install something.
+        # A missing package is an error here; nothing is installed.
         "JULIA_CONDAPKG_BACKEND": "Null",
         "JULIA_PKG_OFFLINE": "true",
     }
@@ -152,7 +152,7 @@ def _set_environment(place: Place) -> None:
         settings["JULIA_DEPOT_PATH"] = place.depot
     os.environ.update(settings)
     for name in [name for name in os.environ if name.lower().endswith("_proxy")]:
-        del os.environ[name]  # gRPC would send the rendezvous to a web proxy, where it hangs
+        del os.environ[name]  # gRPC would send the rendezvous to a web proxy, and hang
     for name in KEPT_OUT:
         sys.modules[name] = None  # type: ignore[assignment] # so `import` raises ImportError
 
@@ -165,7 +165,7 @@ def _import_juliacall(place: Place) -> Any:
             f"backend 'reactant' needs the package juliacall, which cannot be imported ({error}); "
             "install it with: python -m pip install 'pyreactant[reactant]'"
         ) from error
-    except Exception as error:  # juliacall has no kind of its own for a Julia that does not start
+    except Exception as error:  # juliacall has no exception type for a Julia that does not start
         raise RequirementError(
             f"Julia did not start ({place.executable}, project {place.project}, {place.source}): "
             f"{error}; {SETUP}"
@@ -175,7 +175,7 @@ def _import_juliacall(place: Place) -> Any:
 
 def _load_package(juliacall: Any, place: Place) -> Any:
     folder, base = package_folder(), juliacall.Base
-    # Few calls, and no Julia text: what Julia must compile first is waited for at each start.
+    # Few calls and no Julia text, because Julia would compile them at each start.
     base.push_b(base.LOAD_PATH, str(folder / "start"), str(folder))
     try:
         return base.require(juliacall.Main, base.Symbol("PyReactantStart")).load()
@@ -184,7 +184,7 @@ def _load_package(juliacall: Any, place: Place) -> Any:
         if reactant is None or base.locate_package(reactant) is None:
             raise RequirementError(
                 f"the Julia project {place.project} ({place.source}) must have the package "
-                f"Reactant, but has not; {SETUP}"
+                f"Reactant; {SETUP}"
             ) from None
         raise RequirementError(
             f"the Julia package {folder} cannot be loaded in {place.project} ({place.source}): "
@@ -193,7 +193,7 @@ def _load_package(juliacall: Any, place: Place) -> Any:
 
 
 def project_folder(project: str, what: str) -> Path:
-    """The folder of a Julia project of the user's own.
+    """The folder of a user's Julia project.
 
     Raises:
         InvalidArgumentError: There is no project.

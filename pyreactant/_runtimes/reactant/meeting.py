@@ -142,7 +142,7 @@ class Meeting:
         )
 
     def close(self) -> None:
-        """Leave; the others see it as a lost process if they come to another barrier."""
+        """Close the connections. At another barrier, the others would report a lost process."""
         for line in self._lines.values():
             line.close()
 
@@ -184,7 +184,7 @@ def _line(connection: socket.socket, secret: bytes, *, server: bool) -> LineSock
 
 @dataclass(frozen=True, slots=True)
 class _Seat:
-    """A process that has come to process 0, with what it says of itself."""
+    """A process that has connected to process 0, with its own description."""
 
     line: LineSocket
     host: str
@@ -192,7 +192,7 @@ class _Seat:
 
 
 class _Host:
-    """Process 0 while the others come."""
+    """Process 0 while the others connect."""
 
     def __init__(self, group: ProcessGroup, secret: bytes, timeout: float, deadline: float) -> None:
         self._group, self._secret = group, secret
@@ -200,7 +200,7 @@ class _Host:
         self._seats: dict[int, _Seat] = {}
 
     def gather(self) -> dict[int, LineSocket]:
-        """The connections of all other processes, when all have come.
+        """The connections of all other processes, once all are connected.
 
         Raises:
             RendezvousError: Some did not, or they disagree about their number.
@@ -221,7 +221,7 @@ class _Host:
                             selector.unregister(key.fileobj)
                             key.data.close()
             finally:
-                listener.close()  # before any process goes on: the runtime listens there next
+                listener.close()  # now, because the runtime listens there next
                 lines = {index: seat.line for index, seat in self._seats.items()}
                 for key in list(selector.get_map().values()):
                     if key.data not in (None, *lines.values()):
@@ -232,7 +232,7 @@ class _Host:
         return lines
 
     def _read(self, line: LineSocket) -> bool:
-        """Handle input from a peer; return False once its connection is of no more use."""
+        """Handle input from a peer; return False once its connection is closed."""
         try:
             useful = all(self._seat(line, message) for message in line.receive())
         except LineError:
@@ -314,14 +314,14 @@ def _join(group: ProcessGroup, secret: bytes, timeout: float, deadline: float) -
 
 
 def _await_all(group: ProcessGroup, line: LineSocket, timeout: float, deadline: float) -> str:
-    """Wait for process 0 to report that all processes have come; "" or what is wrong."""
+    """Wait for process 0 to report that all processes are connected; an error message or ""."""
     me, address = (
         f"process {group.process_index} of {group.num_processes}",
         group.coordinator_address,
     )
     with selectors.DefaultSelector() as selector:
         selector.register(line.connection, selectors.EVENT_READ)
-        # A second more than process 0 waits: it knows which processes are missing.
+        # One second longer than process 0 waits, which knows the missing processes.
         while selector.select(max(0.0, deadline + 1 - time.monotonic())):
             try:
                 messages = line.receive()

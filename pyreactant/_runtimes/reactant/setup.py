@@ -1,4 +1,4 @@
-"""Set Reactant's process up before it loads, and make sure that it started as asked for."""
+"""Start Reactant in this process: flags, rendezvous, platform, and a check of what started."""
 
 import contextlib
 import os
@@ -28,7 +28,7 @@ _FORCED = "xla_force_host_platform_device_count"
 def start(
     group: ProcessGroup, options: StartOptions
 ) -> tuple[Any, tuple[Device, ...], Meeting | None]:
-    """Start Julia, the rendezvous and the platform. Collective where there are many processes.
+    """Start Julia, the rendezvous and the platform. Collective if there are several processes.
 
     Returns:
         The Julia module PyReactant, the devices of the run, and the connections to the other
@@ -60,7 +60,7 @@ def _start_platform(module: Any, group: ProcessGroup, options: StartOptions) -> 
     platform, count = options.platform or "", options.num_cpu_devices or 0
     if group.num_processes == 1:
         call(module.start_platform, platform, count)
-    else:  # the first look at the devices waits for every process's
+    else:  # the first query of devices waits for those of every process
         with limited(group, options, "its devices' rendezvous"):
             call(module.start_platform, platform, count)
     return call(module.devices)
@@ -68,7 +68,7 @@ def _start_platform(module: Any, group: ProcessGroup, options: StartOptions) -> 
 
 @contextlib.contextmanager
 def _xla_flags(count: int | None) -> Iterator[None]:
-    """Say how many CPU devices there are while XLA reads its flags; child processes have theirs."""
+    """Set the number of CPU devices while XLA reads its flags; children keep their own."""
     before = os.environ.get("XLA_FLAGS")
     if count is not None:
         os.environ["XLA_FLAGS"] = f"{before or ''} --{_FORCED}={count}".strip()
@@ -82,49 +82,49 @@ def _xla_flags(count: int | None) -> Iterator[None]:
 
 
 def check_runtime(module: Any) -> None:
-    """Whether Reactant was loaded with the runtime that it needs, and as its preference says.
+    """Check that Reactant was loaded with IFRT, and as its preference says.
 
     Raises:
-        StateError: The preference says another; Julia had started before it was changed.
-        RequirementError: It is PJRT, in one process too: of arrays on several devices it takes only
-            whole ones, and of meshes only those with their devices in ascending order.
+        StateError: The preference names another runtime; it was changed after Julia had started.
+        RequirementError: The runtime is PJRT. On several devices it takes only whole arrays, and
+            only meshes with their devices in ascending order, in one process too.
     """
     found = str(call(module.runtime))
-    asked = preferences.get("xla_runtime") or "PJRT"
-    if found != asked:
+    preferred = preferences.get("xla_runtime") or "PJRT"
+    if found != preferred:
         raise StateError(
-            f"Reactant's preference xla_runtime is {asked}, but this process had loaded Reactant "
+            f"Reactant's preference xla_runtime is {preferred}, but this process loaded Reactant "
             f"with {found}; start a new process, and load Reactant through pyreactant alone"
         )
     if found != "IFRT":
         raise RequirementError(
             f"Reactant must be loaded with xla_runtime IFRT, its preference is {found}, which has "
-            "no arrays made of blocks and no meshes with devices in another order than theirs; "
+            "neither arrays made of blocks nor meshes with reordered devices; "
             "run: pyreactant prefs set xla_runtime IFRT, then: pyreactant setup"
         )
 
 
 def cpu_devices(group: ProcessGroup, options: StartOptions) -> int | None:
-    """How many CPU devices to ask XLA for; None where it is not ours to say.
+    """Number of CPU devices to request from XLA; None to leave it to XLA.
 
     Raises:
-        StateError: XLA_FLAGS says another thing already.
+        StateError: XLA_FLAGS sets the number too.
     """
     forced = _FORCED in os.environ.get("XLA_FLAGS", "")
     if options.num_cpu_devices is not None and forced:
         raise StateError(
-            f"num_cpu_devices={options.num_cpu_devices} was asked for, but XLA_FLAGS sets "
+            f"num_cpu_devices={options.num_cpu_devices} was requested, but XLA_FLAGS sets "
             f"{_FORCED} too; keep one of them"
         )
     if options.num_cpu_devices is None and group.num_processes == 1 and not forced:
-        return DEFAULT_CPU_DEVICES  # also where a GPU or TPU is: there they cost nothing
+        return DEFAULT_CPU_DEVICES  # beside a GPU or TPU they cost nothing
     return options.num_cpu_devices
 
 
 def local_gpus(group: ProcessGroup, options: StartOptions) -> tuple[int, ...]:
-    """The GPUs that Reactant is told to use; always given, or it asks the launcher itself.
+    """The GPUs for Reactant to use. Without them it would ask the launcher itself.
 
-    An empty tuple means none, so where nothing was said all that this process can see are named.
+    An empty tuple means no GPU, so by default this names all that the process can see.
     """
     if options.platform in ("cpu", "tpu"):
         return ()
@@ -140,14 +140,14 @@ def local_gpus(group: ProcessGroup, options: StartOptions) -> tuple[int, ...]:
 def make_devices(
     rows: Sequence[Sequence[Any]], owned: Sequence[Sequence[int]]
 ) -> tuple[Device, ...]:
-    """Our devices, by process and id.
+    """The devices of the run, by process and id.
 
     Args:
         rows: Reactant's id, platform and kind of each device of the run.
-        owned: For each process the ids of its devices; Reactant says only which are here.
+        owned: Ids of each process's devices. Reactant knows only those of this process.
 
     Raises:
-        RendezvousError: A device is no process's, or one process sees others than this one.
+        RendezvousError: A device belongs to no process, or processes see different devices.
     """
     described = {int(row[0]): (str(row[1]), str(row[2])) for row in rows}
     places = [(process, i) for process, ids in enumerate(owned) for i in sorted(ids)]
@@ -163,46 +163,46 @@ def make_devices(
 
 
 def check_started(group: ProcessGroup, options: StartOptions, devices: tuple[Device, ...]) -> None:
-    """Whether Reactant started what was asked for; it falls back to a CPU without an error.
+    """Check that Reactant started as requested; it falls back to a CPU without an error.
 
     Raises:
-        RequirementError: The platform is not here.
-        RendezvousError: The devices are not those of all processes.
-        StateError: Another number of devices than asked for.
+        RequirementError: The platform is absent.
+        RendezvousError: Some processes have no devices.
+        StateError: The number of devices differs from the requested one.
     """
     platform = devices[0].platform if devices else "none"
     if options.platform is not None and platform != options.platform:
         raise RequirementError(
-            f"platform {options.platform!r} was asked for, but Reactant has here: {platform}; run "
-            "it where there is one, or set Reactant up for it (pyreactant setup --gpu cuda|rocm); "
-            "pyreactant doctor says more"
+            f"platform {options.platform!r} was requested, but Reactant has: {platform}; run on a "
+            "machine that has one, or set Reactant up for it (pyreactant setup --gpu cuda|rocm); "
+            "pyreactant doctor shows more"
         )
     processes = {d.process_index for d in devices}
     if processes != set(range(group.num_processes)):
         raise RendezvousError(
-            f"num_processes={group.num_processes} was asked for, but Reactant has devices of "
+            f"num_processes={group.num_processes} was requested, but Reactant has devices of "
             f"processes {sorted(processes)}; start its processes through pyreactant.initialize "
             "alone, and give each a device"
         )
     local = sum(d.process_index == group.process_index for d in devices)
-    for asked, wanted, kind in (
+    for name, wanted, kind in (
         ("num_cpu_devices", options.num_cpu_devices, "cpu"),
         ("local_device_ids", group.local_device_ids and len(group.local_device_ids), "gpu"),
     ):
         if wanted is not None and platform == kind and local != wanted:
             raise StateError(
-                f"{asked} asked for {wanted} devices in this process, but Reactant has {local}; "
-                "call pyreactant.initialize before anything uses Reactant, and name devices that "
-                "are here"
+                f"{name} requests {wanted} devices in this process, but Reactant has {local}; "
+                "call pyreactant.initialize before anything uses Reactant, and name devices of "
+                "this machine"
             )
 
 
-# Reactant's rendezvous of many processes, made to fail with a message instead of a hang.
+# Reactant's rendezvous of several processes, made to fail with a message instead of a hang.
 #
-# The processes meet in Python before Julia starts, so that what is wrong with the run is found in
-# a moment and where it can be said; Reactant's own rendezvous comes when all have Julia.
+# The processes meet in Python before Julia starts, which finds every mistake of the run at once.
+# Reactant's own rendezvous follows when all processes run Julia.
 
-_JULIA_STARTS = 900.0  # seconds; where it was not set up, it compiles its packages first
+_JULIA_STARTS = 900.0  # seconds; without a setup, Julia first compiles its packages
 
 
 def connect(
@@ -210,8 +210,8 @@ def connect(
 ) -> None:
     """Reactant's own rendezvous, of processes that have met and run Julia. Collective.
 
-    It finds everything right; should it wait for ever all the same, the process ends with a
-    message: nothing can take it out of there.
+    By now every precondition has been checked. If the C++ rendezvous still hangs, it cannot be
+    interrupted, so the process exits with an error.
 
     Raises:
         DeadlineError: A process was lost while Julia started.
@@ -239,16 +239,16 @@ def connect(
 
 @contextlib.contextmanager
 def limited(group: ProcessGroup, options: StartOptions, what: str) -> Iterator[None]:
-    """End the process with a message where Julia does not come back within the start's limit.
+    """End the process with a message if Julia does not return within `initialization_timeout`.
 
-    For what waits in C++, where neither an exception nor Ctrl-C reaches it: that too ends the
-    process at once, which has nothing yet to save.
+    It is for calls that wait in C++, where neither an exception nor Ctrl-C reaches them. Ctrl-C,
+    too, ends the process at once; it has nothing to save yet.
     """
     error = RendezvousError(
         f"process {group.process_index} of {group.num_processes} met the others at "
-        f"{group.coordinator_address}, but Reactant did not end {what} within "
-        f"{options.initialization_timeout:g} s; check that no firewall or proxy stands between the "
-        "hosts, or give it longer with initialization_timeout="
+        f"{group.coordinator_address}, but Reactant did not finish {what} within "
+        f"{options.initialization_timeout:g} s; check that no firewall or proxy separates the "
+        "hosts, or allow more time with initialization_timeout="
     )
     done = threading.Event()
 
@@ -257,7 +257,7 @@ def limited(group: ProcessGroup, options: StartOptions, what: str) -> Iterator[N
             _end(error)
 
     threading.Thread(target=watch, name="pyreactant deadline", daemon=True).start()
-    # Somebody else's handler stays: what it does is not known here.
+    # A handler that the program installed stays in place.
     ours = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if ours:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
