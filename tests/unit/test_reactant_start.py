@@ -25,7 +25,7 @@ for name, value in sorted(os.environ.items()):
 print("blocked", [name for name, module in sys.modules.items() if module is None])
 raise Exception("PythonCall.jl did not start properly")
 """
-NEVER_SET_UP = "from pyreactant._julia import place as j; j.pointers = lambda environ: ()\n"
+NEVER_SET_UP = "from pyreactant._julia import place as j; j.pointers = lambda: ()\n"
 START = "import pyreactant as p; p.initialize('reactant')"
 
 
