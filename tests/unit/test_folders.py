@@ -71,10 +71,10 @@ def test_folders_on_macos(mac: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_entries_of_the_earlier_folder_on_macos(mac: Path) -> None:
     """A launcher that was killed before an update is still found by `gc`, and forgotten once."""
     earlier = Journal(mac / ".local/state/pyreactant")
-    earlier.write(entry("projects/p/old", "old", time.time(), 60, False))
+    earlier.write(entry("projects/p/old", "old", asked=time.time(), lifetime=60, kept=False))
     journal = Journal()
     assert journal.folder == mac / "Library/Application Support/pyreactant/queued-resources"
-    journal.write(entry("projects/p/new", "new", time.time(), 60, False))
+    journal.write(entry("projects/p/new", "new", asked=time.time(), lifetime=60, kept=False))
     found = [one for one in journal.entries() if not isinstance(one, Path)]
     assert sorted(one.run for one in found) == ["new", "old"]
     journal.forget("old")

@@ -136,7 +136,7 @@ MESH = pr.Mesh((2, 4), ("x", "y"))
         (lambda: pr.Mesh((2, 4), ("x",)), "needs 2 axis names, got 1"),
         (lambda: pr.Mesh((2, 4), ("x", "x")), "must differ"),
         (lambda: pr.Mesh((2, 4), ("x", "1")), "must be identifiers"),
-        (lambda: pr.Mesh((2,), ("x",), [0, 0]), "each device can be in a mesh once"),
+        (lambda: pr.Mesh((2,), ("x",), [0, 0]), "a mesh holds each device once"),
         (lambda: pr.Mesh((2,), ("x",), [0, 1, 2]), "needs 2 device ids"),
         (lambda: pr.Mesh((2, 2), ("x", "y"), [[0, 1, 2, 3]]), "flat or of that shape"),
         (lambda: pr.Mesh((2,), ("x",), [-1, 0]), "whole numbers from 0"),

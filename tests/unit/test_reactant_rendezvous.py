@@ -67,7 +67,7 @@ def test_wait_without_end_ends_with_a_message() -> None:
     assert words == (
         "pyreactant: RendezvousError: process 1 of 2 met the others at hosta:4711, but Reactant "
         "did not finish its rendezvous within 0.5 s; check that no firewall or proxy separates "
-        "the hosts, or give it longer with initialization_timeout=\n"
+        "the hosts, or allow more time with initialization_timeout=\n"
     )
 
 

@@ -105,7 +105,7 @@ def test_depot_of_the_setup_is_used(folder: Path) -> None:
         (
             START,
             {"LD_PRELOAD": "libm.so.6"},
-            "RequirementError: Julia must be started without LD_PRELOAD, which is 'libm.so.6' here "
+            "RequirementError: Julia must be started without LD_PRELOAD, which is 'libm.so.6' "
             "and replaces its functions; run it again as: LD_PRELOAD= ",
         ),
         (
@@ -241,7 +241,7 @@ def test_devices_by_process_and_id() -> None:
             pr.RequirementError,
             "Reactant has: cpu; run on a",
         ),
-        (ProcessGroup(), {"num_cpu_devices": 4}, pr.StateError, "num_cpu_devices asked for 4 dev"),
+        (ProcessGroup(), {"num_cpu_devices": 4}, pr.StateError, "num_cpu_devices requests 4 dev"),
         (ProcessGroup(2, 0, "h:1"), {}, pr.RendezvousError, r"has devices of processes \[0\]"),
     ],
 )
