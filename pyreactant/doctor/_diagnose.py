@@ -208,7 +208,7 @@ def _runtime_rows(
             product = partial(
                 _runtimes.product, backend=name, processes=processes, seconds=5 * timeout
             )
-            works = "platform" in answer.said
+            works = "platform" in answer.content
             rows[name].append(look(Row(title, product if works else _not_computed, (name,))))
             yield rows[name][-1]
     usable = partial(_runtimes.usable, rows=rows)

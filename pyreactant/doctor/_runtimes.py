@@ -29,22 +29,23 @@ _FATAL = re.compile(r"^F\d{4} [^\]]*\] (.*)", re.MULTILINE)
 
 def start(machine: Machine, backend: str, seconds: float) -> Child:
     """The child process that starts a runtime."""
-    # JAX tells why it does not use an accelerator only at this level.
-    told = {"JAX_LOGGING_LEVEL": "INFO"}
-    return Child(machine, ["-m", "pyreactant.doctor._child", backend], seconds, told)
+    arguments = ["-m", "pyreactant.doctor._child"]
+    # JAX logs why it does not use an accelerator only at this level.
+    settings = {"JAX_LOGGING_LEVEL": "INFO"}
+    return Child(machine, arguments, seconds, settings=settings, request={"backend": backend})
 
 
 def devices(machine: Machine, backend: str, answer: Answer) -> Found:
     """What became of a runtime's child."""
     if answer.code is None:
         return _late(machine, backend, answer)
-    if "error" in answer.said:
-        error = " ".join(str(answer.said["error"]).split())
+    if "error" in answer.content:
+        error = " ".join(str(answer.content["error"]).split())
         busy = _busy(machine, f"{error}\n{answer.log}")
         return busy or Found("fail", _short(error), _mend(machine, backend, error))
-    if "platform" not in answer.said:
+    if "platform" not in answer.content:
         return _lost(machine, backend, answer)
-    said = answer.said
+    said = answer.content
     platform, count = said["platform"], said["devices"]
     kinds = ", ".join(kind for kind in said["kinds"] if kind != platform)
     text = f"{platform}, {count} device{'s' if count > 1 else ''}"
@@ -74,7 +75,7 @@ def _on_the_cpu(machine: Machine, backend: str, text: str, log: str) -> Found:
 def xla_runtime(machine: Machine, answer: Answer | None) -> Found:
     """The preference against what Reactant, once loaded, says that it was compiled with."""
     wanted = runtime_preference(machine)
-    real = None if answer is None else answer.said.get("xla_runtime")
+    real = None if answer is None else answer.content.get("xla_runtime")
     if real is None:
         return wanted
     if not wanted.found.startswith(real):
@@ -207,7 +208,7 @@ def product(machine: Machine, backend: str, processes: int, seconds: float) -> F
             "--report",
             f"{folder}/product.json",
         ]
-        with Child(machine, arguments, seconds + BEYOND, {}, Path(folder)) as child:
+        with Child(machine, arguments, seconds + BEYOND, folder=Path(folder)) as child:
             answer = child.answer()
         if answer.code == 0:
             return _done(machine, backend, _json(Path(folder, "product.json")))

@@ -17,7 +17,6 @@ from .._julia.place import (
 from .._system.files import writing
 from .._system.lock import project_lock
 from . import _record
-from ._here import julia_version, look
 from ._options import (
     Options,
     Report,
@@ -28,6 +27,7 @@ from ._options import (
     silent,
     versions_admitted,
 )
+from ._processes import ask_juliapkg, julia_version
 from ._record import Record
 from ._state import Request, State
 from ._work import Work
@@ -59,9 +59,9 @@ def setup(options: Options | None = None, report: Report = silent) -> Record:
     options = options or Options()
     check_variables(options)
     named = named_place()
-    package, julia, here = package_folder(), _julia(options, named), look()
-    project = _project(options, named, here.project)
-    request = Request(options, project, julia, here, package)
+    package, julia, juliapkg = package_folder(), _julia(options, named), ask_juliapkg()
+    project = _project(options, named, juliapkg.project)
+    request = Request(options, project, julia, juliapkg, package)
     standing = State(request).standing()
     if standing is not None:
         return standing

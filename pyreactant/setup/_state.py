@@ -15,8 +15,8 @@ from .._julia.preferences import NAMES, edits, find, kept, local_file
 from .._system.files import write
 from .._version import __version__
 from . import _record
-from ._here import Here, julia_version
 from ._options import GPU_VERSIONS, Options
+from ._processes import JuliapkgState, julia_version
 from ._record import Record
 
 FILE = Path("pyreactant", "stages.json")
@@ -83,14 +83,14 @@ class Request:
         options: As they were given.
         project: The project that is meant.
         julia: The Julia that is asked for: a version, an executable, or None.
-        here: What juliapkg says.
+        juliapkg: What juliapkg would use.
         package: The folder of our Julia package.
     """
 
     options: Options
     project: Path
     julia: str | None
-    here: Here
+    juliapkg: JuliapkgState
     package: Path
 
 
@@ -149,7 +149,7 @@ class State:
         """What the packages that are installed depend on."""
         preferences = self.preferences()
         return key_of(
-            files=self.request.here.files,
+            files=self.request.juliapkg.files,
             julia=self.julia,
             binaries=(preferences["gpu"], preferences["gpu_version"]),
             depot=depot(),

@@ -17,9 +17,8 @@ from .._julia.preferences import edits, kept, local_file
 from .._system.files import write, writing
 from .._version import __version__
 from . import _record
-from ._child import run
-from ._here import ABOVE, SCRIPT, environment, julia_version
 from ._options import Report, check_version, is_version, versions_admitted
+from ._processes import IMPORT_FOLDER, SCRIPT, child_environment, julia_version, run_logged
 from ._record import Record
 from ._state import State, depot, first_depot
 
@@ -157,8 +156,8 @@ class Work:
             versions = versions_admitted(self._state.julia)
         elif self._state.julia is not None:
             versions, executable = "", self._state.julia
-        own = self._project != self._state.request.here.project
-        script = [sys.executable, "-P", str(SCRIPT), str(self._answer), str(ABOVE), "resolve"]
+        own = self._project != self._state.request.juliapkg.project
+        script = [sys.executable, "-P", str(SCRIPT), str(self._answer), str(IMPORT_FOLDER), "resolve"]
         # Offline it must not be forced: it would note that the packages are not its own.
         argv = [*script, json.dumps([versions, not self._state.offline])]
         changes = {
@@ -248,7 +247,7 @@ class Work:
             preferences=self._state.preferences(),
             pyreactant=__version__,
             depot=depot(),
-            requirements=self._state.request.here.files,
+            requirements=self._state.request.juliapkg.files,
             when=time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime()),
         )
         with writing(self._project, _ADVICE):
@@ -272,10 +271,12 @@ class Work:
         start = self._log.stat().st_size
         with writing(self._project, _ADVICE):
             self._answer.unlink(missing_ok=True)
-            settings = environment(self._project / "pyreactant", changes)
+            settings = child_environment(self._project / "pyreactant", changes)
             with self._log.open("a") as log:
                 log.write(f"$ {shlex.join(argv)}\n")
-            code = run(argv, settings, self._log, lambda text: self._report(stage, "says", text))
+            code = run_logged(
+                argv, settings, self._log, lambda line: self._report(stage, "says", line)
+            )
         return code, self._read_answer(argv), start
 
     def _read_answer(self, argv: list[str]) -> dict[str, Any]:

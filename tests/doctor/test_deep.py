@@ -46,7 +46,7 @@ def test_the_real_thing(tmp_path: Path) -> None:
 
 def with_products(folder: Path, product: dict[str, Any], script: str = "", **said: Any) -> Machine:
     """A machine whose interpreter, a stand-in, starts and multiplies as it is told here."""
-    (folder / "devices.json").write_text(json.dumps(ON_CPU))
+    (folder / "devices.json").write_text(json.dumps(ON_CPU) + "\n")
     (folder / "product.json").write_text(json.dumps(product))
     python = interpreter(
         folder,
