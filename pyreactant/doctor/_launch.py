@@ -4,7 +4,7 @@ import configparser
 import re
 from pathlib import Path
 
-from ..process_group._environment import Trap
+from ..process_group._environment import LaunchError
 from ..process_group._resolve import explain
 from ._check import Found
 from ._machine import Machine
@@ -16,10 +16,11 @@ def who_am_i(machine: Machine) -> Found:
     """What `pyreactant explain` says of this process."""
     explained = explain(machine.environ)
     decider = explained.decider
-    if decider.trap is not None:
-        if isinstance(decider.trap, Trap):
-            return Found("warn", f"{decider.name}: {decider.trap.sentence}", decider.trap.line)
-        return Found("warn", f"{decider.name}: {decider.trap}", "pyreactant explain")
+    error = decider.error
+    if isinstance(error, LaunchError):
+        return Found("warn", f"{decider.name}: {error.problem}", error.command)
+    if error is not None:
+        return Found("warn", f"{decider.name}: {error}", "pyreactant explain")
     group = decider.group
     assert group is not None
     text = f"process {group.process_index} of {group.num_processes}, decided by {group.source}"

@@ -157,7 +157,14 @@ class Work:
         elif self._state.julia is not None:
             versions, executable = "", self._state.julia
         own = self._project != self._state.request.juliapkg.project
-        script = [sys.executable, "-P", str(SCRIPT), str(self._answer), str(IMPORT_FOLDER), "resolve"]
+        script = [
+            sys.executable,
+            "-P",
+            str(SCRIPT),
+            str(self._answer),
+            str(IMPORT_FOLDER),
+            "resolve",
+        ]
         # Offline it must not be forced: it would note that the packages are not its own.
         argv = [*script, json.dumps([versions, not self._state.offline])]
         changes = {
