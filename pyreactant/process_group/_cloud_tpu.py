@@ -10,11 +10,11 @@ from ._environment import (
     COUNT,
     INDEX,
     Resolution,
+    defined_variables,
     env_int,
     local_devices,
     required,
     required_int,
-    defined_variables,
 )
 from ._group import ProcessGroup, join_address
 

@@ -12,9 +12,9 @@ from ._environment import (
     INDEX,
     LaunchError,
     Resolution,
+    defined_variables,
     env_int,
     required_int,
-    defined_variables,
 )
 from ._group import ProcessGroup, join_address, port_of
 from ._slurm_nodes import host_names

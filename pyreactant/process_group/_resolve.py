@@ -14,9 +14,9 @@ from ._environment import (
     LOCAL_DEVICES,
     LaunchError,
     Resolution,
+    defined_variables,
     env_int,
     local_devices,
-    defined_variables,
 )
 from ._group import ProcessGroup
 from ._mpi import open_mpi, pmix
