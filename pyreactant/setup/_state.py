@@ -11,7 +11,7 @@ from typing import Any
 
 from .._errors import FileError
 from .._julia.place import is_executable, read_json
-from .._julia.preferences import NAMES, edits, find, kept, local_file
+from .._julia.preferences import NAMES, copies, edits, find, local_file
 from .._system.files import write
 from .._version import __version__
 from . import _record
@@ -139,7 +139,7 @@ class State:
 
     def preferences_due(self) -> bool:
         """Whether a preference is to be set."""
-        return bool(kept(self.project) or edits(self.project, self.wanted()))
+        return bool(copies(self.project) or edits(self.project, self.wanted()))
 
     def preferences(self) -> dict[str, str | None]:
         """The preferences as Julia will read them."""

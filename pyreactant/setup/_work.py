@@ -13,7 +13,7 @@ from typing import Any
 from .._errors import FileError, InvalidArgumentError, PyReactantError, RequirementError
 from .._julia import toml
 from .._julia.place import RECORD, read_json
-from .._julia.preferences import edits, kept, local_file
+from .._julia.preferences import copies, edits, local_file
 from .._system.files import write, writing
 from .._version import __version__
 from . import _record
@@ -136,7 +136,7 @@ class Work:
         if not self._state.preferences_due():
             return
         self._begin("preferences", "setting the preferences")
-        for path, text in kept(self._project).items():
+        for path, text in copies(self._project).items():
             write(path, text.encode())
         for path, text in edits(self._project, self._state.wanted()).items():
             write(path, text.encode())
