@@ -20,8 +20,8 @@ from ._plan import plan
 from ._preflight import preflight
 from ._run import EXAMPLES as RUN_EXAMPLES
 from ._run import run
+from ._setup import SETUP_EXAMPLES, setup
 from ._setup import app as prefs
-from ._setup import setup
 from ._slurm import app as slurm
 from ._topology import topology
 from ._tpu import app as tpu
@@ -41,7 +41,7 @@ app.command()(crosscheck)
 app.command()(compare)
 app.command(epilog=EXPLAIN_EXAMPLES)(explain)
 app.command()(doctor)
-app.command()(setup)
+app.command(epilog=SETUP_EXAMPLES)(setup)
 app.add_typer(prefs, name="prefs")
 app.command(context_settings={"allow_interspersed_args": False}, epilog=RUN_EXAMPLES)(run)
 app.add_typer(slurm, name="slurm")
