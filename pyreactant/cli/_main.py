@@ -12,6 +12,7 @@ from .._errors import InvalidArgumentError, MismatchError, PyReactantError
 from .._system.hook import flush_output
 from .._version import __version__
 from ._crosscheck import compare, crosscheck
+from ._doctor import EXAMPLES as DOCTOR_EXAMPLES
 from ._doctor import doctor
 from ._explain import EXAMPLES as EXPLAIN_EXAMPLES
 from ._explain import explain
@@ -40,7 +41,7 @@ app.command()(matmul)
 app.command()(crosscheck)
 app.command()(compare)
 app.command(epilog=EXPLAIN_EXAMPLES)(explain)
-app.command()(doctor)
+app.command(epilog=DOCTOR_EXAMPLES)(doctor)
 app.command(epilog=SETUP_EXAMPLES)(setup)
 app.add_typer(prefs, name="prefs")
 app.command(context_settings={"allow_interspersed_args": False}, epilog=RUN_EXAMPLES)(run)

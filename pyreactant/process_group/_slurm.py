@@ -139,6 +139,7 @@ def _step(environ: Mapping[str, str]) -> tuple[ProcessGroup, tuple[str, ...]]:
         command=_SRUN_GPUS,
     )
     address: str | None = None
+    hosts: tuple[str, ...] | None
     if count == 1:  # a single process can run even if other variables are missing
         node = environ.get("SLURM_STEP_NODELIST", "")
         hosts = None if not node or "[" in node or "," in node else (node,)
