@@ -1,7 +1,7 @@
 """The doctor's child processes: each has a deadline, and how it ends is data for a row.
 
-They differ from `_system.child.ask_child` in what is asked: several run beside each other, one of
-them is a supervisor that must end its own programs, and a child that dies is a finding.
+Unlike the child of `_system.child.ask_child`, several run beside each other, one is a supervisor
+that must end its own programs, and a child that dies is a result, not an error.
 """
 
 import subprocess

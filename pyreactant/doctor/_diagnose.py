@@ -107,7 +107,7 @@ def run_check(machine: Machine, backend: str | None, group: str, row: Row) -> Ch
         " ".join(without_secrets(part, machine.environ).split())
         for part in (result.found, result.mend)
     )
-    return Check(row.name, group, status, required, text, mend)
+    return Check(row.name, group, status, required=required, found=text, mend=mend)
 
 
 GROUP = "runtimes"

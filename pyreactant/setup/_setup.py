@@ -61,7 +61,9 @@ def setup(options: Options | None = None, report: Report = silent) -> Record:
     named = named_place()
     package, julia, juliapkg = package_folder(), _julia(options, named), ask_juliapkg()
     project = _project(options, named, juliapkg.project)
-    request = Request(options, project, julia, juliapkg, package)
+    request = Request(
+        options=options, project=project, julia=julia, juliapkg=juliapkg, package=package
+    )
     finished = State(request).finished()
     if finished is not None:
         return finished

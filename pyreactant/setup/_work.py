@@ -132,7 +132,7 @@ class Work:
             compiled = self._precompile(resolved)
         if "absent" in compiled:
             raise packages_error(compiled["absent"], self._project, offline=self._state.offline)
-        return self._settle(resolved, compiled)
+        return self._write_record(resolved, compiled)
 
     def _set_preferences(self) -> None:
         if not self._state.preferences_due():
@@ -236,7 +236,7 @@ class Work:
                 "--gpu cuda --gpu-version VERSION with a version that Reactant is built for"
             )
 
-    def _settle(self, resolved: Mapping[str, Any], compiled: Mapping[str, Any]) -> Record:
+    def _write_record(self, resolved: Mapping[str, Any], compiled: Mapping[str, Any]) -> Record:
         self._begin("record", "writing the record")
         record = Record(
             executable=resolved["executable"],
