@@ -1,1 +1,1 @@
-"""Julia's place, its project and the preferences in it; starts no Julia."""
+"""Julia's executable and project, and the preferences in the project; starts no Julia."""

@@ -1,4 +1,4 @@
-"""Where Julia is, and the project it works in: found without starting either."""
+"""The Julia executable and project of this Python environment, found without starting Julia."""
 
 import hashlib
 import json
@@ -19,20 +19,20 @@ SETUP = "run: pyreactant setup"
 OLDEST = "1.10.3"
 """The oldest Julia that juliacall starts; Reactant and PythonCall run on any 1.10."""
 RECORD = Path("pyreactant", "setup.json")
-"""Where `pyreactant setup` says what it settled, in the folder of the Julia project."""
+"""The record of `pyreactant setup`, in the folder of the Julia project."""
 
 _PACKAGE = Path(__file__).resolve().parent.parent
 
 
 @dataclass(frozen=True)
 class Place:
-    """A Julia and the project it works in.
+    """A Julia executable and the project that it uses.
 
     Attributes:
         executable: The Julia executable.
         project: The folder of the Julia project.
-        source: What named them.
-        depot: The JULIA_DEPOT_PATH that its packages were installed with; None is Julia's own.
+        source: What named the two, for messages.
+        depot: The JULIA_DEPOT_PATH with which the packages were installed; None for the default.
     """
 
     executable: Path
@@ -46,38 +46,38 @@ def find_place(environ: Mapping[str, str] = os.environ) -> Place:
 
     Raises:
         InvalidArgumentError: Only one of the two environment variables is set.
-        RequirementError: Nothing was settled, or what was settled is not there.
-        FileError: What `pyreactant setup` wrote is damaged.
+        RequirementError: Julia was never set up, or its executable or project is gone.
+        FileError: A file that `pyreactant setup` wrote is damaged.
     """
     place = named_place(environ)
     if place is not None:
         return place
     record = find_record()
     if record is None:
-        raise RequirementError(f"Julia must have been set up for {sys.prefix}, but is not; {SETUP}")
+        raise RequirementError(f"Julia must be set up for {sys.prefix}, but is not; {SETUP}")
     place = place_of(record)
     if not is_executable(place.executable):
-        _gone(f"the Julia that `pyreactant setup` settled ({record}): {place.executable}")
+        _raise_missing(f"the Julia of `pyreactant setup` ({record})", place.executable)
     if not (os.access(place.project, os.R_OK | os.X_OK) and place.project.is_dir()):
-        _gone(f"the Julia project that `pyreactant setup` settled ({record}): {place.project}")
+        _raise_missing(f"the Julia project of `pyreactant setup` ({record})", place.project)
     return place
 
 
 def named_place(environ: Mapping[str, str] = os.environ) -> Place | None:
-    """The place that the environment names; None where it names none.
+    """The Julia and project that the environment variables name; None if neither is set.
 
     Raises:
         InvalidArgumentError: Only one of the two variables is set.
-        RequirementError: What they name is not there.
+        RequirementError: The executable or the project does not exist.
     """
     executable, project = environ.get(EXECUTABLE), environ.get(PROJECT)
     if not executable and not project:
         return None
     if not executable or not project:
-        there, absent = (EXECUTABLE, PROJECT) if executable else (PROJECT, EXECUTABLE)
+        given, absent = (EXECUTABLE, PROJECT) if executable else (PROJECT, EXECUTABLE)
         raise InvalidArgumentError(
-            f"{EXECUTABLE} and {PROJECT} must be set together, got {there} without {absent}; "
-            f"set both, or unset {there} and {SETUP}"
+            f"{EXECUTABLE} and {PROJECT} must be set together, got {given} without {absent}; "
+            f"set both, or unset {given} and {SETUP}"
         )
     found = shutil.which(executable, path=environ.get("PATH"))
     if found is None:
@@ -86,7 +86,7 @@ def named_place(environ: Mapping[str, str] = os.environ) -> Place | None:
     if folder.name in ("JuliaProject.toml", "Project.toml"):
         folder = folder.parent
     if not folder.is_dir():
-        raise RequirementError(f"{PROJECT} must name a folder that exists, got {project!r}")
+        raise RequirementError(f"{PROJECT} must name an existing folder, got {project!r}")
     return Place(Path(found).absolute(), folder, f"{EXECUTABLE} and {PROJECT}")
 
 
@@ -103,31 +103,31 @@ def find_record() -> Path | None:
 
 
 def place_of(record: Path) -> Place:
-    """What a record settled.
+    """The Julia and project in a record.
 
     Raises:
-        RequirementError: The record is not there.
-        FileError: It is damaged.
+        RequirementError: The record does not exist.
+        FileError: The record is damaged.
     """
     try:
-        settled = read_json(record)
-        depot = settled.get("depot")
+        content = read_json(record)
+        depot = content.get("depot")
         return Place(
-            Path(settled["executable"]),
-            Path(settled["project"]),
+            Path(content["executable"]),
+            Path(content["project"]),
             f"pyreactant setup ({record})",
             depot if depot is None else str(depot),
         )
     except FileNotFoundError:
-        _gone(f"what `pyreactant setup` wrote: {record}")
+        _raise_missing("the record of `pyreactant setup`", record)
     except (KeyError, TypeError, AttributeError):
         raise _damaged(record) from None
 
 
 def pointers() -> tuple[Path, Path]:
-    """The files that can lead from this Python environment to a record; the first that is counts.
+    """The files that may point from this Python environment to a record; the first found counts.
 
-    A user's own comes first: it is written where the environment is not the user's to change.
+    The user's own file comes first: it is written if the user cannot write to the environment.
     """
     prefix = hashlib.sha256(os.fsencode(sys.prefix)).hexdigest()[:16]
     own = config_folder() / "julia" / f"{prefix}.json"
@@ -138,37 +138,41 @@ def package_folder() -> Path:
     """The Julia package PyReactant that belongs to this Python package.
 
     Raises:
-        RequirementError: It is neither in the installed package nor beside it in a checkout.
+        RequirementError: The package is neither installed nor beside this one in a checkout.
     """
     for folder in (_PACKAGE / "_julia_package", _PACKAGE.parent / "julia"):
         if (folder / "src" / "PyReactant.jl").is_file():
             return folder
     raise RequirementError(
-        f"pyreactant's Julia package must lie in {_PACKAGE / '_julia_package'}, but is not there; "
+        f"pyreactant's Julia package must be in {_PACKAGE / '_julia_package'}, but is not; "
         "this installation is incomplete: install pyreactant again"
     )
 
 
 def check_no_julia(what: str) -> None:
-    """Refuse what Julia, where it runs in this process, would not hear of any more.
+    """Refuse a change that Julia would not notice because it runs in this process already.
+
+    Args:
+        what: The change, for the message.
 
     Raises:
-        StateError: Julia runs here.
+        StateError: Julia runs in this process.
     """
     juliacall = sys.modules.get("juliacall")
     if juliacall is not None and getattr(juliacall, "CONFIG", {}).get("inited"):
         raise StateError(
-            f"{what} must happen in a process where Julia does not run, but it runs in this one "
-            "and has read the preferences; restart: do it in a new process, before Julia starts"
+            f"{what} must happen in a process where Julia does not run, but Julia runs in this one "
+            "and has read the preferences; restart, and do it in the new process before Julia "
+            "starts"
         )
 
 
 def read_json(path: Path) -> Any:
-    """A JSON file.
+    """The content of a JSON file.
 
     Raises:
-        FileNotFoundError: It is not there.
-        FileError: It cannot be read or is not JSON.
+        FileNotFoundError: The file does not exist.
+        FileError: The file cannot be read or is not JSON.
     """
     try:
         return json.loads(path.read_bytes())
@@ -181,13 +185,13 @@ def read_json(path: Path) -> Any:
 
 
 def is_executable(path: Path) -> bool:
-    """Whether it is a file that can be started."""
+    """Whether a path is a file that can be executed."""
     return os.access(path, os.X_OK) and path.is_file()
 
 
 def _damaged(path: Path, why: str = "") -> FileError:
-    return FileError(f"{path} must be what `pyreactant setup` wrote, but is damaged{why}; {SETUP}")
+    return FileError(f"{path}, which `pyreactant setup` wrote, is damaged{why}; {SETUP}")
 
 
-def _gone(what: str) -> NoReturn:
-    raise RequirementError(f"{what} is no longer there; {SETUP}")
+def _raise_missing(what: str, path: Path) -> NoReturn:
+    raise RequirementError(f"{what} must be at {path}, but is not; {SETUP}")

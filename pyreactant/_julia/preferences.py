@@ -1,9 +1,9 @@
-"""Preferences as Julia reads them: in which files they stand, and how they are changed there.
+"""Preferences as Julia reads them: the files that hold them, and edits of these files.
 
-The rules are those of `Base.get_preferences` (base/loading.jl of Julia 1.10 to 1.12): of each
-environment on the load path, later ones first, `[preferences]` of its project file and then its
-(Julia)LocalPreferences.toml are merged, under the name that the project has for the package's
-UUID in [deps], [extras] or [weakdeps]; where it has none, its preferences are not heeded.
+The rules are those of `Base.get_preferences` (base/loading.jl of Julia 1.10 to 1.12). For each
+environment on the load path, the last one first, Julia merges `[preferences]` of the project file
+and then (Julia)LocalPreferences.toml. The table's name is the one that the project has for the
+package's UUID in [deps], [extras] or [weakdeps]; without a name, Julia ignores the preferences.
 """
 
 import os
@@ -19,7 +19,7 @@ from . import toml
 
 @dataclass(frozen=True)
 class Package:
-    """A Julia package: its name and its UUID."""
+    """A Julia package."""
 
     name: str
     uuid: str
@@ -27,24 +27,30 @@ class Package:
 
 @dataclass(frozen=True)
 class Preference:
-    """A preference: whose it is, and the form of its values, for the machine and in words."""
+    """A preference that can be set.
+
+    Attributes:
+        package: The package that reads it.
+        pattern: A regular expression of its values.
+        values: Its values in words, for messages.
+    """
 
     package: Package
-    form: str
-    says: str
+    pattern: str
+    values: str
 
-    def admits(self, value: object) -> bool:
+    def accepts(self, value: object) -> bool:
         """Whether Reactant knows this value."""
-        return isinstance(value, str) and re.fullmatch(self.form, value) is not None
+        return isinstance(value, str) and re.fullmatch(self.pattern, value) is not None
 
 
 @dataclass(frozen=True)
-class Found:
-    """A preference as Julia will read it; None where nothing says it.
+class PreferenceValue:
+    """A preference as Julia will read it.
 
     Attributes:
-        value: What it is.
-        file: Where it stands.
+        value: The value; None if it is not set.
+        file: The file that sets it; None if it is not set.
     """
 
     value: str | None
@@ -61,76 +67,82 @@ NAMES = {
 }
 
 
-def find(name: str, folders: tuple[Path, ...]) -> Found:
-    """A preference in environments as they stand on the load path, the first deciding."""
+def find(name: str, folders: tuple[Path, ...]) -> PreferenceValue:
+    """A preference in the environments of a load path; the first that sets it decides.
+
+    Raises:
+        FileError: A file is damaged, or sets a value that Reactant does not know.
+    """
     preference = NAMES[name]
-    value, stands = None, None
+    value, source = None, None
     for folder in reversed(folders):
-        for file, table in _layers(folder, preference.package):
+        for file, table in _preference_tables(folder, preference.package):
             if name in table.get("__clear__", ()):
-                value, stands = None, None
+                value, source = None, None
             if name in table:
-                value, stands = table[name], file
-    if value is not None and not preference.admits(value):
+                value, source = table[name], file
+    if value is not None and not preference.accepts(value):
         raise FileError(
-            f"{stands}: {name} must be {preference.says}, got {value!r}; "
-            f"do: pyreactant prefs set {name} VALUE"
+            f"{source}: {name} must be {preference.values}, got {value!r}; "
+            f"run: pyreactant prefs set {name} VALUE"
         )
-    return Found(value, stands)
+    return PreferenceValue(value, source)
 
 
 def local_file(project: Path) -> Path:
-    """The file of local preferences: Julia reads the first of these and no other."""
+    """The file of local preferences: Julia reads only the first of these that exists."""
     return _first(project, "JuliaLocalPreferences.toml", "LocalPreferences.toml")
 
 
 def project_file(project: Path) -> Path:
-    """The file that makes a folder a Julia project: the first of these counts."""
+    """The file that makes a folder a Julia project: the first of these that exists."""
     return _first(project, "JuliaProject.toml", "Project.toml")
 
 
 def edits(project: Path, values: Mapping[str, str | None]) -> dict[Path, str]:
-    """The files that must change to set these preferences (None: unset), with their new text.
+    """The files that change when preferences are set (None unsets one), with their new text.
 
-    In the order in which to write them: a project that names a package of which it has no
-    preference is as good as before.
+    Write them in this order: a project that names a package without a preference is harmless.
 
     Raises:
         FileError: A file cannot be read, is damaged, or cannot be edited.
     """
     named, local = project_file(project), local_file(project)
-    was = {named: toml.read(named), local: toml.read(local)}
-    now = dict(was)
+    old = {named: toml.read(named), local: toml.read(local)}
+    new = dict(old)
     for key, value in values.items():
         package = NAMES[key].package
         if value is not None:
-            now[named] = _naming(named, now[named], package)
-        section = listed_as(toml.parse(named, now[named]), package) or package.name
-        now[local] = _with(local, now[local], section, key, value)
-    return {path: text for path, text in now.items() if text != was[path]}
+            new[named] = _with_package(named, new[named], package)
+        section = name_in_project(toml.parse(named, new[named]), package) or package.name
+        new[local] = _with_preference(local, new[local], section, key=key, value=value)
+    return {path: text for path, text in new.items() if text != old[path]}
 
 
-def kept(project: Path) -> dict[Path, str]:
-    """The edit that copies what the project file says of our packages to the local preferences.
+def copies(project: Path) -> dict[Path, str]:
+    """The edit that copies our packages' preferences from the project file to the local file.
 
-    Julia reads the same as before; but juliapkg writes the project file anew.
+    Julia reads the same values as before, but juliapkg will rewrite the project file.
+
+    Raises:
+        FileError: A file cannot be read, is damaged, or cannot be edited.
     """
     named, local = project_file(project), local_file(project)
-    said = toml.load(named)
-    was = text = toml.read(local)
+    content = toml.load(named)
+    old = text = toml.read(local)
     for package in PACKAGES:
-        section = listed_as(said, package)
+        section = name_in_project(content, package)
         if section is None:
             continue
-        mine = _table(local, toml.parse(local, text), section)
-        for key, value in _table(named, said.get("preferences", {}), section).items():
-            if key not in mine and key not in mine.get("__clear__", ()):
-                text = _with(local, text, section, key, value)
-    return {local: text} if text != was else {}
+        table = _table(local, toml.parse(local, text), section)
+        for key, value in _table(named, content.get("preferences", {}), section).items():
+            if key not in table and key not in table.get("__clear__", ()):
+                text = _with_preference(local, text, section, key=key, value=value)
+    return {local: text} if text != old else {}
 
 
-def listed_as(project: Mapping[str, Any], package: Package) -> str | None:
-    """The name that a project has for a package; None where it does not mention it."""
+def name_in_project(project: Mapping[str, Any], package: Package) -> str | None:
+    """The name that a project has for a package; None if it does not list the package."""
     if "name" in project and str(project.get("uuid", "")).lower() == package.uuid:
         return str(project["name"])
     for section in ("deps", "extras", "weakdeps"):
@@ -141,16 +153,17 @@ def listed_as(project: Mapping[str, Any], package: Package) -> str | None:
     return None
 
 
-def _layers(folder: Path, package: Package) -> Iterator[tuple[Path, Mapping[str, Any]]]:
+def _preference_tables(folder: Path, package: Package) -> Iterator[tuple[Path, Mapping[str, Any]]]:
     named, local = project_file(folder), local_file(folder)
     project = toml.load(named)
-    section = listed_as(project, package)
+    section = name_in_project(project, package)
     if section is not None:
         yield named, _table(named, project.get("preferences", {}), section)
         yield local, _table(local, toml.load(local), section)
 
 
-def _with(path: Path, text: str, section: str, key: str, value: Any) -> str:
+def _with_preference(path: Path, text: str, section: str, *, key: str, value: Any) -> str:
+    """The text of a preferences file with one preference changed."""
     table = _table(path, toml.parse(path, text), section)
     if table.get(key) == value:
         return text
@@ -164,16 +177,16 @@ def _with(path: Path, text: str, section: str, key: str, value: Any) -> str:
     return toml.edit(path, text, change, f"{key} under [{section}] must be {value!r}")
 
 
-def _naming(path: Path, text: str, package: Package) -> str:
-    """The project file with this package among its names."""
+def _with_package(path: Path, text: str, package: Package) -> str:
+    """The text of a project file that lists the package."""
     project = toml.parse(path, text)
-    if listed_as(project, package) is not None:
+    if name_in_project(project, package) is not None:
         return text
     for section in ("deps", "weakdeps", "extras"):
         if package.name in _table(path, project, section):
             raise FileError(
                 f"{path}: {package.name} in [{section}] must have the UUID {package.uuid}, got "
-                f"{project[section][package.name]}, another package; name another project"
+                f"{project[section][package.name]}, which is another package; use another project"
             )
 
     def change(document: Any) -> None:
@@ -185,11 +198,11 @@ def _naming(path: Path, text: str, package: Package) -> str:
 def _table(path: Path, within: Any, name: str) -> Mapping[str, Any]:
     table = within.get(name, {}) if isinstance(within, Mapping) else within
     if not isinstance(table, Mapping):
-        raise FileError(f"{path}: {name} must be a table, got {table!r}; mend that by hand")
+        raise FileError(f"{path}: {name} must be a table, got {table!r}; fix that by hand")
     return table
 
 
 def _first(folder: Path, *names: str) -> Path:
-    if not os.access(folder, os.X_OK):  # reading the file says so
+    if not os.access(folder, os.X_OK):  # reading the file raises the error
         return folder / names[-1]
     return next((folder / n for n in names if (folder / n).is_file()), folder / names[-1])

@@ -1,4 +1,4 @@
-"""TOML files of Julia projects: read, and edited so that all else in them stays as it is."""
+"""TOML files of Julia projects: read, and edited without changing anything else in them."""
 
 import math
 import re
@@ -14,19 +14,19 @@ if TYPE_CHECKING:
 
 
 def load(path: Path) -> dict[str, Any]:
-    """What stands in a file; nothing where there is none.
+    """The content of a file; empty if the file does not exist.
 
     Raises:
-        FileError: It cannot be read, or is not TOML; it names the line.
+        FileError: The file cannot be read, or is not TOML; the message has the line.
     """
     return parse(path, read(path))
 
 
 def read(path: Path) -> str:
-    """The text of a file, with its own line ends; empty where there is none.
+    """The text of a file, with its own line endings; empty if the file does not exist.
 
     Raises:
-        FileError: It cannot be read, or is not UTF-8.
+        FileError: The file cannot be read, or is not UTF-8.
     """
     try:
         data = path.read_bytes()
@@ -42,10 +42,10 @@ def read(path: Path) -> str:
 
 
 def parse(path: Path, text: str) -> dict[str, Any]:
-    """What a text says.
+    """The content of a text.
 
     Raises:
-        FileError: It is not TOML.
+        FileError: The text is not TOML.
     """
     try:
         return tomllib.loads(text)
@@ -61,17 +61,17 @@ def parse(path: Path, text: str) -> dict[str, Any]:
 def edit(
     path: Path, text: str, change: "Callable[[TOMLDocument | dict[str, Any]], object]", by_hand: str
 ) -> str:
-    """The text after a change; its comments, order and spaces stay.
+    """The text after a change; comments, order and spaces stay.
 
     Args:
-        path: Where it stands.
-        text: What stands there.
-        change: Done to the document as tomlkit has it, and to a plain dictionary of the same
-            content, as proof: nothing but what was asked may have changed.
-        by_hand: What a person would write into the file.
+        path: The file, for messages.
+        text: The text of the file.
+        change: The change. It is applied to tomlkit's document and to a plain dictionary of the
+            same content; the results must be equal, which proves that nothing else changed.
+        by_hand: What a person would write into the file, for messages.
 
     Raises:
-        FileError: It is not TOML, or cannot be edited so.
+        FileError: The text is not TOML, or tomlkit cannot edit it.
     """
     import tomlkit
     from tomlkit.exceptions import TOMLKitError
@@ -94,7 +94,7 @@ def edit(
 
 
 def same(one: Any, other: Any) -> bool:
-    """Whether two values of TOML are equal, a nan to a nan."""
+    """Whether two TOML values are equal; nan equals nan."""
     if isinstance(one, Mapping) and isinstance(other, Mapping):
         return one.keys() == other.keys() and all(same(one[k], other[k]) for k in one)
     if isinstance(one, list) and isinstance(other, list):
@@ -105,11 +105,9 @@ def same(one: Any, other: Any) -> bool:
 
 
 def _filled(content: dict[str, Any]) -> dict[str, Any]:
-    """Without empty tables, which mean nothing: one goes with the last of its dotted keys."""
+    """The content without empty tables: tomlkit drops a table with its last dotted key."""
     return {key: value for key, value in content.items() if value != {}}
 
 
 def _bad(path: Path, line: int, why: str) -> FileError:
-    return FileError(
-        f"{path}, line {line}: must be TOML, but {why}; mend that line, then try again"
-    )
+    return FileError(f"{path}, line {line}: must be TOML, but {why}; fix that line, then try again")

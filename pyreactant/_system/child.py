@@ -1,4 +1,4 @@
-"""A child process that answers one JSON request and never outlives this process."""
+"""Child processes that never outlive this one, and one that answers a JSON request."""
 
 import contextlib
 import json
@@ -9,13 +9,101 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import IO, Any, ClassVar, NamedTuple
 
 from .._errors import DeadlineError, PyReactantError
 
 _LINES_OF_LOG = 15
 _NOISE = re.compile(r"coredump_hook|process_state|Coroner|symbolize|Source Location|^\s+platforms/")
+
+
+@contextlib.contextmanager
+def started(
+    argv: Sequence[str],
+    environment: Mapping[str, str],
+    *,
+    stdin: int = subprocess.PIPE,
+    stdout: int | IO[bytes] = subprocess.PIPE,
+    stderr: int | IO[bytes] = subprocess.PIPE,
+    folder: Path | None = None,
+    grace: float = 0.0,
+) -> Iterator[subprocess.Popen[bytes]]:
+    """A child process in a session of its own, which is gone at the end of the block.
+
+    So is everything that it started in its session: Julia compiles packages in further processes.
+    Ctrl-C does not reach it directly. A child that ends when its standard input closes (see
+    `child_main.serve`) never outlives this process, even if this process is killed.
+
+    Args:
+        argv: The command.
+        environment: All of its environment.
+        stdin: Its standard input; by default a pipe whose other end only this process holds.
+        stdout: Where its output goes.
+        stderr: Where its errors go.
+        folder: Its current folder; None for this process's.
+        grace: Seconds between SIGTERM and SIGKILL at the end of the block; 0 sends only SIGKILL.
+
+    Raises:
+        OSError: The command cannot be started.
+    """
+    child = subprocess.Popen(  # noqa: S603 - an argument list, no shell
+        argv,
+        env=environment,
+        cwd=folder,
+        stdin=stdin,
+        stdout=stdout,
+        stderr=stderr,
+        start_new_session=True,
+    )
+    try:
+        yield child
+    finally:
+        try:
+            if grace and child.poll() is None:
+                _signal(child, signal.SIGTERM)
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    child.wait(grace)
+        finally:
+            kill(child)
+            child.wait()
+            for pipe in filter(None, (child.stdin, child.stdout, child.stderr)):
+                with contextlib.suppress(OSError):  # closing flushes what nobody reads any more
+                    pipe.close()
+
+
+def kill(child: subprocess.Popen[bytes]) -> None:
+    """Kill a child and everything that it started in its session."""
+    _signal(child, signal.SIGKILL)
+
+
+def _signal(child: subprocess.Popen[bytes], number: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(child.pid, number)
+
+
+def send(child: subprocess.Popen[bytes], message: Mapping[str, Any]) -> None:
+    """Write a line of JSON to a child's standard input.
+
+    Raises:
+        BrokenPipeError: The child has ended.
+    """
+    assert child.stdin is not None
+    child.stdin.write(json.dumps(message).encode() + b"\n")
+    child.stdin.flush()
+
+
+def last_answer(output: bytes) -> dict[str, Any] | None:
+    """The JSON object on the last line of a child's output; None if it is cut short or absent."""
+    text, end, rest = output.rpartition(b"\n")
+    if rest or not end:
+        return None
+    try:
+        answer = json.loads(text.rpartition(b"\n")[2])
+    except ValueError:
+        return None
+    return answer if isinstance(answer, dict) else None
 
 
 class ChildLostError(PyReactantError, RuntimeError):
@@ -65,12 +153,13 @@ def ask_child(
     from .memory import out_of_memory_kills  # costs an import
 
     kills = out_of_memory_kills()
-    with tempfile.TemporaryFile() as log, _child(module, environment, log) as child:
+    argv = [sys.executable, "-P", "-m", module]
+    with tempfile.TemporaryFile() as log, started(argv, environment, stderr=log) as child:
         late = threading.Event()
 
         def end() -> None:
             late.set()
-            _kill(child)
+            kill(child)
 
         timer = threading.Timer(timeout, end)
         timer.daemon = True
@@ -87,73 +176,31 @@ def ask_child(
                 f"{activity.present} took longer than {timeout:g} s and was ended; "
                 "allow more time with timeout= (--timeout)"
             )
-        raise _lost(child.returncode, out_of_memory_kills() > kills, log, activity)
-
-
-@contextlib.contextmanager
-def _child(
-    module: str, environment: Mapping[str, str], log: IO[bytes]
-) -> Iterator[subprocess.Popen[str]]:
-    """A child process that is killed at the end of the block.
-
-    It has a session of its own, so that Ctrl-C does not reach it directly. It ends when its
-    standard input closes, so that it never outlives this process.
-    """
-    child = subprocess.Popen(  # noqa: S603 - this Python, and a module of this package
-        [sys.executable, "-P", "-m", module],
-        env=environment,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=log,
-        text=True,
-        encoding="utf-8",
-        start_new_session=True,
-    )
-    try:
-        yield child
-    finally:
-        _kill(child)
-        child.wait()
-        for pipe in (child.stdin, child.stdout):
-            with contextlib.suppress(OSError):  # it may have ended without reading its input
-                assert pipe is not None
-                pipe.close()
-
-
-def _kill(child: subprocess.Popen[str]) -> None:
-    """Kill the child and its process group: Julia compiles packages in further processes."""
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(child.pid, signal.SIGKILL)
+        raise _lost(child.returncode, log, activity, out_of_memory=out_of_memory_kills() > kills)
 
 
 def _exchange(
-    child: subprocess.Popen[str],
+    child: subprocess.Popen[bytes],
     request: Mapping[str, Any],
     cached_answer: Callable[[Any], dict[str, Any] | None],
 ) -> dict[str, Any] | None:
-    """The child's answer, or None if it ended without one."""
-    assert child.stdin is not None
+    """The child's answer; None if it ended without one."""
     assert child.stdout is not None
     try:
-        _send(child.stdin, request)
-        line = child.stdout.readline()
-        if line and "lowered" in (first := json.loads(line)):
-            found = cached_answer(first["lowered"])
+        send(child, request)
+        answer = last_answer(child.stdout.readline())
+        if answer is not None and "lowered" in answer:
+            found = cached_answer(answer["lowered"])
             if found is not None:
                 return found
-            _send(child.stdin, {"stop": False})
-            line = child.stdout.readline()
-    except (BrokenPipeError, json.JSONDecodeError):
+            send(child, {"stop": False})
+            answer = last_answer(child.stdout.readline())
+    except BrokenPipeError:
         return None
-    return dict(json.loads(line)) if line.endswith("\n") else None
+    return answer
 
 
-def _send(stream: IO[str], message: Mapping[str, Any]) -> None:
-    stream.write(json.dumps(message) + "\n")
-    stream.flush()
-
-
-def _lost(code: int, out_of_memory: bool, log: IO[bytes], activity: Activity) -> ChildLostError:
+def _lost(code: int, log: IO[bytes], activity: Activity, *, out_of_memory: bool) -> ChildLostError:
     how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
     advice = ""
     if code == -signal.SIGABRT:

@@ -11,7 +11,7 @@ from ._examples import examples
 
 if TYPE_CHECKING:
     from ..process_group import ProcessGroup
-    from ..process_group._environment import Finding
+    from ..process_group._environment import Resolution
     from ..process_group._resolve import Explanation
 
 EXAMPLES = examples("pyreactant explain", "srun --nodes 2 pyreactant explain --json")
@@ -26,22 +26,21 @@ def explain(
 
     Start this command as you start your program, for instance with srun. It starts no runtime.
     """
-    from ..process_group._resolve import explain as look
+    from ..process_group._resolve import explain as resolve_all
 
-    explanation = look()
+    explanation = resolve_all()
     if as_json:
         print(json.dumps(explanation.to_dict(), indent=2))
     else:
         print("\n".join(_lines(explanation)))
-    trap = explanation.decider.trap
-    if trap is not None:
-        raise trap
+    if explanation.decider.error is not None:
+        raise explanation.decider.error
 
 
 def _lines(explanation: "Explanation") -> Iterator[str]:
     yield "the first of these that applies decides:"
-    for finding in explanation.findings:
-        yield from _finding(finding, finding is explanation.decider)
+    for resolution in explanation.resolutions:
+        yield from _resolution(resolution, decides=resolution is explanation.decider)
     group = explanation.decider.group
     yield ""
     if group is None:
@@ -52,17 +51,18 @@ def _lines(explanation: "Explanation") -> Iterator[str]:
         yield from _wrapped("note: ", note)
 
 
-def _finding(finding: "Finding", decides: bool) -> Iterator[str]:
+def _resolution(resolution: "Resolution", *, decides: bool) -> Iterator[str]:
     mark = ">" if decides else " "
-    yield f"{mark} {finding.name:<18}  {finding.reason}"
-    for name, value in finding.saw.items():
+    yield f"{mark} {resolution.name:<18}  {resolution.reason}"
+    for name, value in resolution.evidence.items():
         yield from _wrapped(f"    {name}=", value)
-    if finding.trap is not None and not decides:
-        line = getattr(finding.trap, "line", None)
-        sentence = getattr(finding.trap, "sentence", str(finding.trap))
-        yield from _wrapped("    would be an error: ", sentence + ":" * bool(line))
-        if line:  # on a line of its own, for copying
-            yield f"      {line}"
+    error = resolution.error
+    if error is not None and not decides:
+        command = getattr(error, "command", None)
+        problem = getattr(error, "problem", str(error))
+        yield from _wrapped("    would be an error: ", problem + ":" * bool(command))
+        if command:  # on a line of its own, for copying
+            yield f"      {command}"
 
 
 def _group(group: "ProcessGroup") -> Iterator[str]:

@@ -12,6 +12,7 @@ from .._errors import InvalidArgumentError, MismatchError, PyReactantError
 from .._system.hook import flush_output
 from .._version import __version__
 from ._crosscheck import compare, crosscheck
+from ._doctor import EXAMPLES as DOCTOR_EXAMPLES
 from ._doctor import doctor
 from ._explain import EXAMPLES as EXPLAIN_EXAMPLES
 from ._explain import explain
@@ -20,8 +21,8 @@ from ._plan import plan
 from ._preflight import preflight
 from ._run import EXAMPLES as RUN_EXAMPLES
 from ._run import run
+from ._setup import SETUP_EXAMPLES, setup
 from ._setup import app as prefs
-from ._setup import setup
 from ._slurm import app as slurm
 from ._topology import topology
 from ._tpu import app as tpu
@@ -40,8 +41,8 @@ app.command()(matmul)
 app.command()(crosscheck)
 app.command()(compare)
 app.command(epilog=EXPLAIN_EXAMPLES)(explain)
-app.command()(doctor)
-app.command()(setup)
+app.command(epilog=DOCTOR_EXAMPLES)(doctor)
+app.command(epilog=SETUP_EXAMPLES)(setup)
 app.add_typer(prefs, name="prefs")
 app.command(context_settings={"allow_interspersed_args": False}, epilog=RUN_EXAMPLES)(run)
 app.add_typer(slurm, name="slurm")

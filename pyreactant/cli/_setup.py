@@ -1,4 +1,4 @@
-"""`pyreactant setup`: install and compile Julia and Reactant, once."""
+"""`pyreactant setup` and `pyreactant prefs`: install Julia and Reactant; set preferences."""
 
 import json
 import os
@@ -10,39 +10,52 @@ from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
 
-from ..setup._options import STAGES, State
+from ..setup._options import STAGES, Event
+from ._examples import examples
 
 if TYPE_CHECKING:
     from ..setup import Record
 
 
+Project = Annotated[
+    Path | None, typer.Option(help="Folder of the Julia project; by default the one in use.")
+]
+
+SETUP_EXAMPLES = examples(
+    "pyreactant setup", "pyreactant setup --gpu cuda --gpu-version 12.9 --project julia_project"
+)
+
+
 def setup(
-    project: Annotated[
-        Path | None, typer.Option(help="Folder of the Julia project; else the one in use.")
-    ] = None,
+    project: Project = None,
     julia: Annotated[
         str | None,
-        typer.Option(metavar="EXECUTABLE|VERSION", help="Julia, or a version to install, as 1.11."),
+        typer.Option(
+            metavar="EXECUTABLE|VERSION",
+            help="Julia executable, or version of Julia to use, such as 1.11.",
+        ),
     ] = None,
     gpu: Annotated[
         str | None,
-        typer.Option(metavar="cuda|rocm|none", help="GPUs to have binaries for, here or not."),
+        typer.Option(
+            metavar="cuda|rocm|none", help="GPUs of the binaries; this machine may have none."
+        ),
     ] = None,
     gpu_version: Annotated[
-        str | None, typer.Option(help="Of CUDA or ROCm; else 12.9 or 7.1.")
+        str | None, typer.Option(help="Version of CUDA or ROCm; by default 12.9 or 7.1.")
     ] = None,
     offline: Annotated[
-        bool, typer.Option("--offline", help="Use what is installed; never the network.")
+        bool, typer.Option("--offline", help="Use only what is installed, never the network.")
     ] = False,
     wait: Annotated[
-        float | None, typer.Option(help="Seconds to wait for another setup; else 3600.")
+        float | None, typer.Option(help="Seconds to wait for another setup; by default 3600.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the record as JSON.")] = False,
 ) -> None:
-    """Install Julia and Reactant where they are not, compile them, and note where they are.
+    """Install Julia and Reactant if they are missing, compile them, and record where they are.
 
-    Do it once, where there is network: it takes minutes and several GB. The processes of a run
-    then start offline. Called again, it does what is not done yet, and nothing where all is.
+    Run it once, on a machine with network: it takes minutes and several GB. The processes of a
+    run then start offline. It is idempotent: a second call finishes what is missing.
     """
     from .._system.lock import WAIT
     from ..setup import Options
@@ -56,8 +69,8 @@ def setup(
         offline=offline,
         wait=WAIT if wait is None else wait,
     )
-    with Show(sys.stderr) as show:
-        record = set_up(options, show)
+    with Progress(sys.stderr) as progress:
+        record = set_up(options, progress)
     if as_json:
         print(json.dumps(record.to_dict(), indent=2))
     else:
@@ -67,7 +80,7 @@ def setup(
 def _lines(record: "Record") -> list[str]:
     preferences = (f"{name} {value}" for name, value in record.preferences.items() if value)
     return [
-        "set up" if record.ran else f"nothing to do: all was set up on {record.when}",
+        "set up" if record.ran else f"nothing to do: set up on {record.when}",
         f"  Julia        {record.julia}  {record.executable}",
         f"  project      {record.project}",
         f"  Reactant     {record.reactant}",
@@ -81,15 +94,15 @@ if TYPE_CHECKING:
 _WIDTH = max(map(len, STAGES.values()))
 
 
-class Show:
-    """Shows on a stream what a setup reports, while it is entered."""
+class Progress:
+    """Shows the events of a setup on a stream, within a `with` block."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
         self._status: Status | None = None
         self._since = time.monotonic()
 
-    def __enter__(self) -> "Show":
+    def __enter__(self) -> "Progress":
         if self._stream.isatty():
             from rich.console import Console
 
@@ -106,20 +119,20 @@ class Show:
         if self._status is not None:
             self._status.stop()
 
-    def __call__(self, stage: str, state: State, text: str) -> None:
+    def __call__(self, stage: str, event: Event, text: str) -> None:
         """Show one event."""
-        if state == "waits":
+        if event == "waits":
             self._print(f"waiting for {text}")
-        elif state == "starts":
+        elif event == "starts":
             self._since = time.monotonic()
-            self._now(stage, f"{text} ...")
-        elif state == "done":
-            took = time.monotonic() - self._since
-            self._print(f"{STAGES[stage]:<{_WIDTH}}  {text} ({took:.1f} s)")
+            self._update(stage, f"{text} ...")
+        elif event == "done":
+            seconds = time.monotonic() - self._since
+            self._print(f"{STAGES[stage]:<{_WIDTH}}  {text} ({seconds:.1f} s)")
         elif self._status is not None:
-            self._now(stage, text)
+            self._update(stage, text)
 
-    def _now(self, stage: str, text: str) -> None:
+    def _update(self, stage: str, text: str) -> None:
         if self._status is None:
             self._print(f"{STAGES[stage]:<{_WIDTH}}  {text}")
             return
@@ -136,30 +149,31 @@ class Show:
             self._status.console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
-app = typer.Typer(no_args_is_help=True, help="Preferences of Reactant, for the next start.")
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Show and change Reactant's preferences, which take effect at the next start.",
+    epilog=examples("pyreactant prefs show", "pyreactant prefs set xla_runtime IFRT"),
+)
 
-Name = Annotated[str, typer.Argument(help="xla_runtime, gpu or gpu_version.")]
-Project = Annotated[
-    Path | None, typer.Option(help="Folder of the Julia project; else the one in use.")
-]
+Name = Annotated[str, typer.Argument(help="Preference: xla_runtime, gpu or gpu_version.")]
 
-# They override the preferences where Reactant's binaries are chosen.
+# These variables override the preferences when Reactant's binaries are chosen.
 _VARIABLES = {"gpu": "REACTANT_GPU", "gpu_version": "REACTANT_GPU_VERSION"}
 
 
-@app.command()
+@app.command(epilog=examples("pyreactant prefs show --json"))
 def show(
     project: Project = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Print each preference as Julia will read it, and the file where it stands."""
+    """Print each preference as Julia reads it, and the file that sets it."""
     from .. import preferences
     from .._julia.preferences import NAMES
 
     found = {name: preferences.find(name, project=project) for name in NAMES}
     if as_json:
-        said = {k: {"value": v.value, "file": v.file and str(v.file)} for k, v in found.items()}
-        print(json.dumps(said, indent=2))
+        values = {k: {"value": v.value, "file": v.file and str(v.file)} for k, v in found.items()}
+        print(json.dumps(values, indent=2))
         return
     for name, preference in found.items():
         value = "not set" if preference.value is None else preference.value
@@ -169,25 +183,38 @@ def show(
             print(f"  {variable}={os.environ[variable]} overrides it")
 
 
-@app.command(name="set")
+@app.command(
+    name="set",
+    epilog=examples(
+        "pyreactant prefs set xla_runtime IFRT", "pyreactant prefs set gpu_version 12.9"
+    ),
+)
 def set_(
     name: Name,
-    value: Annotated[str, typer.Argument(help="PJRT or IFRT; none, cuda or rocm; as 12.9.")],
+    value: Annotated[
+        str,
+        typer.Argument(
+            help="PJRT or IFRT for xla_runtime; none, cuda or rocm for gpu; a version such as 12.9 "
+            "for gpu_version."
+        ),
+    ],
     project: Project = None,
 ) -> None:
-    """Set a preference; what else stands in the file stays as it is."""
+    """Set a preference; the rest of its file does not change."""
     from .. import preferences
 
     file = preferences.set(name, value, project=project)
-    print(f"{name} is {value} in {file}; compile for it with: pyreactant setup")
+    print(f"{name} is {value} in {file}; to compile Reactant for it: pyreactant setup")
 
 
-@app.command()
+@app.command(epilog=examples("pyreactant prefs unset gpu_version"))
 def unset(name: Name, project: Project = None) -> None:
-    """Take a preference out of the local preferences."""
+    """Remove a preference from the local preferences."""
     from .. import preferences
 
     file = preferences.unset(name, project=project)
-    left = preferences.find(name, project=project)
-    still = f"still {left.value}, as {left.file} says" if left.value else "not set"
-    print(f"{name} is not in {file}, and {still}; compile for it with: pyreactant setup")
+    rest = preferences.find(name, project=project)
+    result = f"is still {rest.value} because of {rest.file}" if rest.value else "is not set"
+    print(
+        f"{name} is no longer in {file}, and {result}; to compile Reactant for it: pyreactant setup"
+    )

@@ -1,6 +1,6 @@
-"""What is here and what is missing: one row per check, each with the command that mends it.
+"""Checks of this machine: one row each, with the command that fixes what is wrong.
 
-Nothing here imports a runtime: those are started in child processes, with a deadline.
+The doctor imports no runtime: child processes with a deadline start them.
 """
 
 from typing import TYPE_CHECKING

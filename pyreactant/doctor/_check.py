@@ -1,4 +1,4 @@
-"""Check and Diagnosis: what the doctor found, as frozen data."""
+"""Check and Diagnosis: the results of the doctor as frozen data, without secrets."""
 
 import re
 from collections.abc import Mapping
@@ -12,17 +12,17 @@ from .._version import __version__
 Status = Literal["pass", "warn", "fail"]
 
 SCHEMA = 1
-"""Of the JSON; raised when a field changes its meaning or goes."""
+"""Version of the JSON; incremented when a field changes its meaning or is removed."""
 
 
-class Found(NamedTuple):
-    """What one check found: a `Check` without its place in the table.
+class CheckResult(NamedTuple):
+    """The result of one check: a `Check` without its place in the table.
 
     Attributes:
-        status: As in `Check`; or "absent": fail where it is required, else warn; or "unknown",
-            because something before it is missing: warn where it is required, else pass.
-        found: In words.
-        mend: The command to use, "" where there is none.
+        status: As in `Check`, or "absent" (fail if it is required, otherwise warn), or "unknown"
+            because something that it needs is missing (warn if it is required, otherwise pass).
+        found: What is there, in words.
+        mend: The command that fixes it; "" if there is none.
     """
 
     status: Status | Literal["absent", "unknown"]
@@ -35,13 +35,13 @@ class Check:
     """One row.
 
     Attributes:
-        name: What was looked at.
-        group: The heading it stands under.
-        status: "pass": nothing to do. "warn": it works, or is not needed for what was asked, but
-            look at it. "fail": this does not work.
-        required: Whether nothing works as long as it fails.
+        name: What was checked.
+        group: The heading of the row.
+        status: "pass": nothing to do. "warn": it works or is not required, but may cause problems.
+            "fail": it does not work.
+        required: Whether nothing works until it passes.
         found: What is there, in words.
-        mend: The command that mends it, or tells more where none does; "" where there is none.
+        mend: The command that fixes it, or shows more about it; "" if there is none.
     """
 
     name: str
@@ -58,13 +58,13 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """All rows, in the order in which a human reads them.
+    """All rows, in the order of the table.
 
     Attributes:
-        checks: The rows; those of a group stand together.
-        backend: The runtime that was asked for, None for any.
-        deep: Whether products were computed.
-        seconds: How long it took.
+        checks: The rows, group by group.
+        backend: The runtime that must work; None for any.
+        deep: Whether matrices were multiplied.
+        seconds: The time that the checks took.
     """
 
     checks: tuple[Check, ...]
@@ -74,16 +74,16 @@ class Diagnosis:
 
     @property
     def missing(self) -> tuple[Check, ...]:
-        """The required ones that failed."""
+        """The required checks that failed."""
         return tuple(c for c in self.checks if c.required and c.status == "fail")
 
     @property
     def exit_code(self) -> int:
-        """Of the command: 3 where something required is missing, else 0."""
+        """The exit code of the command: 3 if a required check failed, otherwise 0."""
         return RequirementError.exit_code if self.missing else 0
 
     def count(self, status: Status) -> int:
-        """How many rows have this status."""
+        """The number of rows with this status."""
         return sum(check.status == status for check in self.checks)
 
     def to_dict(self) -> dict[str, Any]:
@@ -101,25 +101,25 @@ class Diagnosis:
         }
 
 
-_PRIVATE = re.compile(
+_SECRET = re.compile(
     r"(?<!no)_proxy$|token|secret|passw|credential|api_?key|private_?key", re.IGNORECASE
 )
 _IN_ADDRESS = re.compile(r"(\w+://)([^\s/]+)@")
 
 
 def without_secrets(text: str, environ: Mapping[str, str]) -> str:
-    """The text with the values of private variables, and users in addresses, taken out.
+    """The text without the values of secret variables and without the users in addresses.
 
     Args:
-        text: To be shown.
-        environ: Variables; those whose names say so are private.
+        text: The text to print.
+        environ: Environment variables; those with names such as X_TOKEN are secret.
     """
-    values = {v for n, v in environ.items() if _PRIVATE.search(n)}
+    values = {v for n, v in environ.items() if _SECRET.search(n)}
     users = {user for value in environ.values() for _, user in _IN_ADDRESS.findall(value)}
     users |= {value.rpartition("@")[0].rpartition("://")[2] for value in values}
     users |= {unquote(user) for user in users}
     values |= users | {user.partition(":")[2] for user in users}
-    values = {value for value in values if len(value) > 3}  # shorter ones stand in many words
+    values = {value for value in values if len(value) > 3}  # shorter values are parts of many words
     for value in sorted(values, key=len, reverse=True):
         text = text.replace(value, "(hidden)")
     return _IN_ADDRESS.sub(r"\1(hidden)@", text)

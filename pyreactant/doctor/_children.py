@@ -1,23 +1,26 @@
-"""Start a runtime's child process, wait for it, end it: it never outlives the doctor."""
+"""The doctor's child processes: each has a deadline, and how it ends is data for a row.
 
-import contextlib
-import json
-import os
-import signal
+Unlike the child of `_system.child.ask_child`, several run beside each other, one is a supervisor
+that must end its own programs, and a child that dies is a result, not an error.
+"""
+
 import subprocess
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import IO, Any
 
+from .._system.child import last_answer, send, started
 from .._system.environment import LAUNCHERS, import_path, without
 from ._machine import Machine
 
 _KEPT = ("PYREACTANT_PLATFORM", "PYREACTANT_NUM_CPU_DEVICES", "PYREACTANT_DEBUG")
 _GRACE = 3.0
+"""Seconds that a supervisor has to end its programs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,20 +28,20 @@ class Answer:
     """How a child process ended.
 
     Attributes:
-        code: Its exit code, None where it was ended at its deadline.
-        seconds: How long it was given, or took.
-        said: What it answered; empty where it did not.
-        log: All that it printed.
+        code: The exit code; None if the child was ended at its deadline.
+        seconds: How long the child took; if it was ended, how long it was given.
+        content: The child's answer; empty if there is none.
+        log: What the child printed to standard error.
     """
 
     code: int | None
     seconds: float
-    said: Mapping[str, Any] = field(default_factory=dict)
+    content: Mapping[str, Any] = field(default_factory=dict)
     log: str = ""
 
 
 def child_environment(machine: Machine) -> dict[str, str]:
-    """The environment of one process alone, which leaves most of a GPU's memory to others."""
+    """The environment of a single process that leaves most of a GPU's memory to others."""
     kept = {name: machine.environ[name] for name in _KEPT if name in machine.environ}
     return {
         **without(*LAUNCHERS, environ=machine.environ),
@@ -50,16 +53,15 @@ def child_environment(machine: Machine) -> dict[str, str]:
 
 
 class Child:
-    """A child process with a deadline, in a session of its own.
-
-    Use it as a context manager: at its end the process, and all that it started, is gone.
+    """A running child process; at the end of the `with` block it and what it started are gone.
 
     Args:
-        machine: Whose interpreter and environment.
-        arguments: Of the interpreter.
-        seconds: Until it is ended.
-        settings: More variables.
-        folder: Where it runs; None for this one.
+        machine: The machine whose interpreter and environment it gets.
+        arguments: Arguments of the interpreter.
+        seconds: Its deadline, in seconds from now.
+        settings: Environment variables to add.
+        request: A request for its standard input.
+        folder: Its current folder; None for this process's.
     """
 
     def __init__(
@@ -67,26 +69,33 @@ class Child:
         machine: Machine,
         arguments: Sequence[str],
         seconds: float,
-        settings: Mapping[str, str],
+        *,
+        settings: Mapping[str, str] | None = None,
+        request: Mapping[str, Any] | None = None,
         folder: Path | None = None,
     ) -> None:
         self._seconds = seconds
         self._out, self._log = tempfile.TemporaryFile(), tempfile.TemporaryFile()  # noqa: SIM115
         self._begin = time.monotonic()
+        self._running = ExitStack()
         self._process: subprocess.Popen[bytes] | None = None
-        self._refused = ""
+        self._start_error = ""
+        child = started(
+            [machine.python, "-P", *arguments],
+            {**child_environment(machine), **(settings or {})},
+            stdout=self._out,
+            stderr=self._log,
+            folder=folder,
+            grace=_GRACE,
+        )
         try:
-            self._process = subprocess.Popen(  # noqa: S603 - our own modules
-                [machine.python, "-P", *arguments],
-                env={**child_environment(machine), **settings},
-                cwd=folder,
-                stdin=subprocess.PIPE,
-                stdout=self._out,
-                stderr=self._log,
-                start_new_session=True,
-            )
+            self._process = self._running.enter_context(child)
         except OSError as error:
-            self._refused = f"{machine.python} cannot be started ({error.strerror})"
+            self._start_error = f"{machine.python} cannot be started ({error.strerror})"
+            return
+        if request is not None:
+            with suppress(BrokenPipeError):  # it has ended already
+                send(self._process, request)
 
     def __enter__(self) -> "Child":
         return self
@@ -97,14 +106,14 @@ class Child:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._end()
+        self._running.close()
         self._out.close()
         self._log.close()
 
     def answer(self) -> Answer:
-        """Wait for its end, or bring it about at the deadline."""
+        """Wait until the child ends, or end it at its deadline."""
         if self._process is None:
-            return Answer(1, 0.0, {"error": self._refused})
+            return Answer(1, 0.0, {"error": self._start_error})
         left = self._begin + self._seconds - time.monotonic()
         code: int | None
         try:
@@ -112,35 +121,12 @@ class Child:
         except subprocess.TimeoutExpired:
             code = None
         took = time.monotonic() - self._begin
-        self._end()
-        out, log = (_text(file) for file in (self._out, self._log))
-        said: dict[str, Any] = {}
-        with contextlib.suppress(ValueError):
-            found = json.loads(out.strip().rpartition("\n")[2])
-            said = found if isinstance(found, dict) else {}
-        return Answer(code, self._seconds if code is None else took, said, log)
-
-    def _end(self) -> None:
-        """End it and what it started: first as one asks, so that a supervisor ends its programs."""
-        process, self._process = self._process, None
-        if process is None:
-            return
-        if process.stdin is not None:
-            with contextlib.suppress(OSError):
-                process.stdin.close()
-        if process.poll() is None:
-            _signal(process, signal.SIGTERM)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(_GRACE)
-        _signal(process, signal.SIGKILL)
-        process.wait()
+        self._running.close()
+        content = last_answer(_read(self._out)) or {}
+        log = _read(self._log).decode(errors="replace")
+        return Answer(code, self._seconds if code is None else took, content, log)
 
 
-def _signal(process: "subprocess.Popen[bytes]", number: int) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, number)
-
-
-def _text(file: Any) -> str:
+def _read(file: IO[bytes]) -> bytes:
     file.seek(0)
-    return file.read().decode(errors="replace")
+    return file.read()

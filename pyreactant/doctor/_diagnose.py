@@ -1,4 +1,4 @@
-"""diagnose: every check in its order, with the runtimes' child processes beside them."""
+"""diagnose: every check in its order, while the runtimes start in child processes."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -9,7 +9,7 @@ from typing import NamedTuple
 from .._errors import InvalidArgumentError
 from .._system.hardware import tpu_chips
 from . import _accelerators, _julia, _launch, _python, _runtimes, _settings, _system
-from ._check import Check, Diagnosis, Found, Status, without_secrets
+from ._check import Check, CheckResult, Diagnosis, Status, without_secrets
 from ._children import Answer, Child
 from ._machine import Machine
 from ._runtimes import TITLES
@@ -21,21 +21,21 @@ class Row(NamedTuple):
     """A check's place in the table.
 
     Attributes:
-        name: Of the row.
-        look: The check.
-        needed_by: The runtimes that do not work without it; "any" where it is asked for no
-            particular one.
+        name: The name of the row.
+        check: The check.
+        needed_by: The runtimes that do not work without it; "any" if it is also needed when no
+            particular runtime is requested.
     """
 
     name: str
-    look: Callable[[Machine], Found]
+    check: Callable[[Machine], CheckResult]
     needed_by: tuple[str, ...] = ()
 
 
 _ALWAYS = ("any", *BACKENDS)
 _JAX, _REACTANT = ("jax",), ("reactant",)
 
-BEFORE = {
+BEFORE_RUNTIMES = {
     "installation": (
         Row("Python", _python.python, _ALWAYS),
         Row("pyreactant", _python.pyreactant, _ALWAYS),
@@ -60,9 +60,9 @@ BEFORE = {
         Row("TPU", _accelerators.tpu),
     ),
 }
-"""The groups above that of the runtimes."""
+"""The groups of the table before the runtimes."""
 
-AFTER = {
+AFTER_RUNTIMES = {
     "settings": (
         Row("proxies", _settings.proxies),
         Row("LD_PRELOAD", _settings.preload),
@@ -85,29 +85,29 @@ AFTER = {
         Row("gcloud", _launch.gcloud),
     ),
 }
-"""The groups below it."""
+"""The groups of the table after the runtimes."""
 
 
-def check(machine: Machine, backend: str | None, group: str, row: Row) -> Check:
-    """Look, whatever happens: a check that fails itself is a row, too."""
+def run_check(machine: Machine, backend: str | None, group: str, row: Row) -> Check:
+    """Run one check; an exception in it becomes a row too."""
     required = (backend or "any") in row.needed_by
     try:
-        found = row.look(machine)
-    except Exception as error:  # the doctor goes on, and says so
-        found = Found("warn", f"could not be checked: {type(error).__name__}: {error}")
+        result = row.check(machine)
+    except Exception as error:  # the doctor continues with the next check
+        result = CheckResult("warn", f"could not be checked: {type(error).__name__}: {error}")
     status: Status
-    if found.status == "absent":
+    if result.status == "absent":
         status = "fail" if required else "warn"
-    elif found.status == "unknown":
+    elif result.status == "unknown":
         status = "warn" if required else "pass"
     else:
-        status = found.status
+        status = result.status
     # One line each, so that a name with a line break cannot forge a row.
     text, mend = (
         " ".join(without_secrets(part, machine.environ).split())
-        for part in (found.found, found.mend)
+        for part in (result.found, result.mend)
     )
-    return Check(row.name, group, status, required, text, mend)
+    return Check(row.name, group, status, required=required, found=text, mend=mend)
 
 
 GROUP = "runtimes"
@@ -122,18 +122,19 @@ def diagnose(
     machine: Machine | None = None,
     tell: Callable[[str], None] = lambda what: None,
 ) -> Diagnosis:
-    """Look at all that pyreactant needs here; raises nothing for what it finds.
+    """Check everything that pyreactant needs on this machine; problems are rows, not exceptions.
 
-    Each runtime is started in a child process, which is ended after `timeout` seconds: this
-    process loads none, and takes no accelerator.
+    Each runtime starts in a child process, which is ended after `timeout` seconds: this process
+    loads no runtime and takes no accelerator.
 
     Args:
-        backend: "jax" or "reactant", which then must work; None where either will do. Reactant,
-            which takes long to start, is started only where it is named, or with `deep`.
-        deep: Multiply two sharded matrices on every runtime that starts, and check the product.
+        backend: The runtime that must work, "jax" or "reactant"; None if either will do. Reactant
+            takes long to start, so it is started only if it is named, or with `deep`.
+        deep: Whether to multiply two sharded matrices on every runtime that starts, and check the
+            product.
         timeout: Seconds for each runtime to start; a product has five times as long.
-        machine: What to look at; None is this machine.
-        tell: Gets what is waited for.
+        machine: The machine to check; None for this one.
+        tell: Called with a description of each step.
 
     Raises:
         InvalidArgumentError: There is no such runtime, or `timeout` is not positive.
@@ -146,22 +147,24 @@ def diagnose(
     begin, machine = time.monotonic(), machine or Machine()
     try:
         names = list(_to_start(machine, backend, deep))
-    except Exception:  # the rows of packages and projects say what is broken
+    except Exception:  # the rows of packages and projects show what is broken
         names = []
-    # A TPU belongs to one process at a time, so there the runtimes start one after the other.
+    # Only one process at a time can use a TPU, so there the runtimes start one after the other.
     together = not tpu_chips(machine.root)
     with ExitStack() as stack:
-        started: dict[str, Child] = {}
+        running: dict[str, Child] = {}
         for name in names if together else ():
-            started[name] = stack.enter_context(_runtimes.start(machine, name, timeout))
-        tell("looking around")
-        before, after = (_quick(machine, backend, groups) for groups in (BEFORE, AFTER))
+            running[name] = stack.enter_context(_runtimes.start(machine, name, timeout))
+        tell("checking this machine")
+        before, after = (
+            _run_groups(machine, backend, groups) for groups in (BEFORE_RUNTIMES, AFTER_RUNTIMES)
+        )
         answers: dict[str, Answer] = {}
         for name in names:
-            tell(f"waiting for {TITLES[name]} to start, {timeout:g} s at most")
-            with started.get(name) or _runtimes.start(machine, name, timeout) as child:
+            tell(f"waiting up to {timeout:g} s for {TITLES[name]} to start")
+            with running.get(name) or _runtimes.start(machine, name, timeout) as child:
                 answers[name] = child.answer()
-    runtimes = list(_runtime_rows(machine, backend, answers, deep, timeout, tell))
+    runtimes = list(_runtime_rows(machine, backend, answers, deep=deep, timeout=timeout, tell=tell))
     seconds = time.monotonic() - begin
     return Diagnosis((*before, *runtimes, *after), backend, deep, seconds)
 
@@ -169,38 +172,45 @@ def diagnose(
 def _to_start(machine: Machine, backend: str | None, deep: bool) -> Iterator[str]:
     if backend != "reactant" and machine.version("jax") is not None:
         yield "jax"
-    asked = backend == "reactant" or (deep and backend is None)
-    if asked and machine.version("juliacall") is not None and _julia.place_of(machine) is not None:
+    requested = backend == "reactant" or (deep and backend is None)
+    if (
+        requested
+        and machine.version("juliacall") is not None
+        and _julia.place_of(machine) is not None
+    ):
         yield "reactant"
 
 
-def _quick(
+def _run_groups(
     machine: Machine, backend: str | None, groups: Mapping[str, tuple[Row, ...]]
 ) -> list[Check]:
-    return [check(machine, backend, group, row) for group, rows in groups.items() for row in rows]
+    return [
+        run_check(machine, backend, group, row) for group, rows in groups.items() for row in rows
+    ]
 
 
 def _runtime_rows(
     machine: Machine,
     backend: str | None,
     answers: Mapping[str, Answer],
+    *,
     deep: bool,
     timeout: float,
     tell: Callable[[str], None],
 ) -> Iterator[Check]:
-    look = partial(check, machine, backend, GROUP)
+    run = partial(run_check, machine, backend, GROUP)
     rows: dict[str, list[Check]] = {name: [] for name in answers}
     for name in BACKENDS:
         answer = answers.get(name)
         if answer is None:
-            why = partial(_not_started, backend=backend, name=name)
-            yield look(Row(f"{TITLES[name]} devices", why, (name,)))
+            reason = partial(_not_started, backend=backend, name=name)
+            yield run(Row(f"{TITLES[name]} devices", reason, (name,)))
         else:
             devices = partial(_runtimes.devices, backend=name, answer=answer)
-            rows[name].append(look(Row(f"{TITLES[name]} devices", devices, (name,))))
+            rows[name].append(run(Row(f"{TITLES[name]} devices", devices, (name,))))
             yield rows[name][0]
     as_loaded = partial(_runtimes.xla_runtime, answer=answers.get("reactant"))
-    yield look(Row("XLA runtime", as_loaded))
+    yield run(Row("XLA runtime", as_loaded))
     for name, answer in answers.items() if deep else ():
         for processes in (1, 2):
             tell(f"multiplying on {TITLES[name]} with {processes} processes")
@@ -208,22 +218,24 @@ def _runtime_rows(
             product = partial(
                 _runtimes.product, backend=name, processes=processes, seconds=5 * timeout
             )
-            works = "platform" in answer.said
-            rows[name].append(look(Row(title, product if works else _not_computed, (name,))))
+            works = "platform" in answer.content
+            rows[name].append(run(Row(title, product if works else _not_computed, (name,))))
             yield rows[name][-1]
     usable = partial(_runtimes.usable, rows=rows)
-    yield look(Row("usable runtime", usable, ("any",)))
+    yield run(Row("usable runtime", usable, ("any",)))
 
 
-def _not_computed(machine: Machine) -> Found:
-    return Found("unknown", "not computed: the runtime did not start")
+def _not_computed(machine: Machine) -> CheckResult:
+    return CheckResult("unknown", "not computed: the runtime did not start")
 
 
-def _not_started(machine: Machine, backend: str | None, name: str) -> Found:
+def _not_started(machine: Machine, backend: str | None, name: str) -> CheckResult:
     if backend is not None and backend != name:
-        return Found("pass", f"not started: {TITLES[backend]} was asked for")
+        return CheckResult("pass", f"not started: only {TITLES[backend]} is requested")
     if machine.version(_PACKAGE[name]) is None:
-        return Found("unknown", f"not started: {_PACKAGE[name]} is not installed")
+        return CheckResult("unknown", f"not started: {_PACKAGE[name]} is not installed")
     if name == "reactant" and _julia.place_of(machine) is None:
-        return Found("unknown", "not started: no Julia project is settled")
-    return Found("pass", "not started, since it takes long; --backend reactant or --deep does it")
+        return CheckResult("unknown", "not started: no Julia project is set up")
+    return CheckResult(
+        "pass", "not started because it takes long; --backend reactant or --deep starts it"
+    )

@@ -1,25 +1,24 @@
-"""What a check may look at: all of it can be replaced, so that each check can be tested."""
+"""The machine as the checks see it; a test can replace every part of it."""
 
 import importlib.metadata
 import os
 import resource
 import shlex
 import shutil
-import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
 from .._system import versions
+from .._system.child import started
 
 
-class Ran(NamedTuple):
-    """How a command ended: its exit code, None where it did not end in time."""
+class CommandResult(NamedTuple):
+    """The exit code of a command, None if it did not end in time, and what it printed."""
 
     code: int | None
     out: str
@@ -27,7 +26,7 @@ class Ran(NamedTuple):
 
 
 class Disk(NamedTuple):
-    """Bytes of a file system."""
+    """The size of a file system and its free space, in bytes."""
 
     total: int
     free: int
@@ -48,7 +47,7 @@ def _addresses(host: str) -> list[str]:
 
 def _own_address() -> str:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.connect(("192.0.2.1", 9))  # of documentation (RFC 5737); nothing is sent
+        probe.connect(("192.0.2.1", 9))  # an address for documentation (RFC 5737); nothing is sent
         return str(probe.getsockname()[0])
 
 
@@ -57,16 +56,16 @@ class Machine:
     """This machine as the checks see it.
 
     Attributes:
-        environ: Variables, PATH and HOME among them.
-        root: Where its file system begins.
+        environ: Environment variables, with PATH and HOME.
+        root: The root of its file system.
         packages: Folders with installed Python packages.
         python: The interpreter for child processes.
-        host: Its own name.
-        addresses: Those of a name; raises OSError where it has none.
-        own_address: That of its network card; raises OSError where it has none.
-        disk: Bytes of the file system that a folder is in.
-        open_files: The limit that holds and the one that it can be raised to.
-        known: How the commands that were run ended.
+        host: Its host name.
+        addresses: Resolves a host name; raises OSError if it does not resolve.
+        own_address: Returns the address of its network card; raises OSError if there is none.
+        disk: Returns the size and free space of a folder's file system.
+        open_files: Returns the soft and the hard limit of open files.
+        results: The results of the commands that were run.
     """
 
     environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
@@ -78,90 +77,76 @@ class Machine:
     own_address: Callable[[], str] = _own_address
     disk: Callable[[Path], Disk] = _disk
     open_files: Callable[[], tuple[int, int]] = _open_files
-    known: dict[tuple[str, ...], Ran] = field(default_factory=dict)
+    results: dict[tuple[str, ...], CommandResult] = field(default_factory=dict)
 
     def file(self, path: str) -> Path:
         """A file of the machine, given as an absolute path."""
         return self.root / path.lstrip("/")
 
     def home(self) -> Path:
-        """The user's folder."""
+        """The user's home folder."""
         return Path(self.environ.get("HOME") or Path.home())
 
     def which(self, name: str) -> str | None:
-        """Where an executable is."""
+        """The path of an executable on PATH; None if there is none."""
         return shutil.which(name, path=self.environ.get("PATH", os.defpath))
 
     def distribution(self, name: str) -> importlib.metadata.Distribution | None:
-        """An installed Python package."""
+        """An installed Python package; None if it is not installed."""
         found = importlib.metadata.distributions(name=name, path=list(self.packages))
         return next(iter(found), None)
 
     def version(self, name: str) -> str | None:
-        """Version of an installed Python package."""
+        """The version of an installed Python package; None if it is not installed."""
         found = self.distribution(name)
         return None if found is None else str(found.version)
 
-    def pip(self, *what: str) -> str:
-        """The line that installs packages for this very interpreter."""
-        return f"{self.python_word()} -m pip install {shlex.join(what)}"
+    def pip(self, *packages: str) -> str:
+        """The command that installs packages for this interpreter."""
+        return f"{self.python_word()} -m pip install {shlex.join(packages)}"
 
     def python_word(self) -> str:
-        """How to call this interpreter: "python", where that is it."""
+        """The command of this interpreter: "python" if PATH leads to it, otherwise its path."""
         first = self.which("python")
-        # Not resolved further: a virtual environment's python is a link to that of all.
+        # Links are not resolved: a virtual environment's python is a link to the system's python.
         same = first is not None and Path(first).absolute() == Path(self.python).absolute()
         return "python" if same else shlex.quote(self.python)
 
-    def run(self, argv: Sequence[str], seconds: float = 10.0) -> Ran:
-        """A command that only looks, run once; ended after so many seconds with all it started."""
+    def run(self, argv: Sequence[str], seconds: float = 10.0) -> CommandResult:
+        """Run a command that changes nothing, once; it is killed after so many seconds."""
         key = tuple(argv)
-        if key not in self.known:
-            self.known[key] = self._run(argv, seconds)
-        return self.known[key]
+        if key not in self.results:
+            self.results[key] = self._run(argv, seconds)
+        return self.results[key]
 
-    def _run(self, argv: Sequence[str], seconds: float) -> Ran:
-        process = subprocess.Popen(  # noqa: S603 - what is on the user's PATH
-            argv,
-            env=dict(self.environ),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            errors="replace",
-            start_new_session=True,
+    def _run(self, argv: Sequence[str], seconds: float) -> CommandResult:
+        with started(argv, self.environ, stdin=subprocess.DEVNULL) as child:
+            try:
+                out, err = child.communicate(timeout=seconds)
+            except subprocess.TimeoutExpired:
+                return CommandResult(None, "", "")
+        return CommandResult(
+            child.returncode, out.decode(errors="replace"), err.decode(errors="replace")
         )
-        try:
-            out, err = process.communicate(timeout=seconds)
-            return Ran(process.returncode, out, err)
-        except subprocess.TimeoutExpired:
-            return Ran(None, "", "")
-        finally:
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-            for pipe in (process.stdout, process.stderr):
-                if pipe is not None:
-                    pipe.close()
 
 
-def wanted(machine: Machine, package: str, other: str, *extras: str) -> str:
-    """What a package asks of another, such as ">=2.0" or "==0.0.50.*"; "" where nothing.
+def required_spec(machine: Machine, package: str, other: str, *extras: str) -> str:
+    """The versions of another package that a package requires, such as ">=2.0"; "" if none.
 
     Args:
-        machine: Where both are.
-        package: Whose requirements.
-        other: Of what.
-        extras: Those of the package to look in; none means what it always asks for.
+        machine: The machine on which the package is installed.
+        package: The package with the requirements.
+        other: The required package.
+        extras: The extras of the package to look in; without any, what it always requires.
     """
-    return versions.required(_lines(machine, package), other, *extras)
+    return versions.required(_requirement_lines(machine, package), other, *extras)
 
 
 def requirements(machine: Machine, package: str) -> Iterator[tuple[str, str]]:
-    """The packages that a package always asks for, each with the versions."""
-    return versions.requirements(_lines(machine, package))
+    """The packages that a package always requires, each with the versions."""
+    return versions.requirements(_requirement_lines(machine, package))
 
 
-def _lines(machine: Machine, package: str) -> list[str]:
+def _requirement_lines(machine: Machine, package: str) -> list[str]:
     found = machine.distribution(package)
     return list(found.requires or ()) if found is not None else []

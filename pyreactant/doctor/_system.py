@@ -1,4 +1,4 @@
-"""This machine: its name, clock, shared memory, limits and disks."""
+"""This machine's host name, clock, shared memory, limits and disks."""
 
 import ipaddress
 import os
@@ -12,19 +12,19 @@ from typing import Any
 
 from .._system.folders import cache_folder
 from ._accelerators import gpu_count
-from ._check import Found
+from ._check import CheckResult
 from ._julia import place_of
 from ._machine import Machine
 
 _GIB = 2**30
-LEAST_CACHE, LEAST_DEPOT, LEAST_SHM = 1 * _GIB, 8 * _GIB, 1 * _GIB
-LEAST_FILES = 4096
-SHM = "/dev/shm"  # noqa: S108 - only asked for its size
-_TEMPORARY = "/tmp"  # noqa: S108 - only asked for its size
+MIN_CACHE, MIN_DEPOT, MIN_SHM = 1 * _GIB, 8 * _GIB, 1 * _GIB
+MIN_FILES = 4096
+SHM = "/dev/shm"  # noqa: S108 - only its size is read
+_TEMPORARY = "/tmp"  # noqa: S108 - only its size is read
 
 
-def host_name(machine: Machine, seconds: float = 5.0) -> Found:
-    """Whether other machines would reach this one by its name: Debian writes 127.0.1.1 for it."""
+def host_name(machine: Machine, seconds: float = 5.0) -> CheckResult:
+    """Whether other machines can reach this one by its name; Debian maps it to 127.0.1.1."""
     answer: list[Any] = []
 
     def ask() -> None:
@@ -38,82 +38,85 @@ def host_name(machine: Machine, seconds: float = 5.0) -> Found:
     thread.join(seconds)
     if not answer:
         text = f"{machine.host}: no answer within {seconds:g} s"
-        return Found("warn", text, "cat /etc/resolv.conf")
+        return CheckResult("warn", text, "cat /etc/resolv.conf")
     if isinstance(answer[0], Exception):
         text = f"{machine.host} does not resolve here ({answer[0]})"
-        return Found("warn", text, f"getent hosts {shlex.quote(machine.host)}")
+        return CheckResult("warn", text, f"getent hosts {shlex.quote(machine.host)}")
     found = [address.partition("%")[0] for address in answer[0]]
     if all(ipaddress.ip_address(address).is_loopback for address in found):
         text = (
-            f"{machine.host} is {', '.join(found)} here, which no other machine can reach: fine "
-            "for runs on this one; process 0 of a larger run needs its own address in "
+            f"{machine.host} is {', '.join(found)} here, which no other machine can reach; that is "
+            "fine for runs on this machine; process 0 of a larger run needs its real address in "
             "PYREACTANT_COORDINATOR_ADDRESS"
         )
-        return Found("warn", text, _true_address(machine))
-    return Found("pass", f"{machine.host} is {', '.join(found)}")
+        return CheckResult("warn", text, _true_address(machine))
+    return CheckResult("pass", f"{machine.host} is {', '.join(found)}")
 
 
 def _true_address(machine: Machine) -> str:
-    """What gives the name its own address where Debian's installer wrote 127.0.1.1."""
+    """The command that replaces the 127.0.1.1 of Debian's installer by the real address."""
     host = re.escape(machine.host)
     try:
         hosts, own = machine.file("/etc/hosts").read_text(), machine.own_address()
     except OSError:
         return f"getent hosts {shlex.quote(machine.host)}"
     if re.search(rf"^127\.0\.1\.1\s.*\b{host}\b", hosts, re.MULTILINE):
-        # No other name stands for 127.0.1.1, as localhost does for 127.0.0.1.
+        # No other name means 127.0.1.1, as localhost means 127.0.0.1.
         return f"sudo sed -i 's/^127[.]0[.]1[.]1\\s/{own} /' /etc/hosts"
     return f"grep -n {shlex.quote(machine.host)} /etc/hosts"
 
 
-def clock(machine: Machine, now: float | None = None) -> Found:
-    """Certificates, munge and gcloud refuse a clock that is wrong."""
+def clock(machine: Machine, now: float | None = None) -> CheckResult:
+    """Whether the clock is right: certificates, munge and gcloud fail with a wrong clock."""
     installed = Path(__file__).stat().st_mtime
     now = time.time() if now is None else now
     mend = "sudo timedatectl set-ntp true"
     shown = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(now))
     if now < installed - 86400:
-        return Found("warn", f"{shown}, which is before pyreactant was installed", mend)
+        return CheckResult("warn", f"{shown}, which is before pyreactant was installed", mend)
     timedatectl = machine.which("timedatectl")
     if timedatectl is not None:
         ran = machine.run([timedatectl, "show", "-p", "NTPSynchronized", "--value"], 3)
         if ran.code == 0 and ran.out.strip() == "no":
-            return Found("warn", f"{shown}, not kept in step with any time server", mend)
+            return CheckResult("warn", f"{shown}, not synchronized with a time server", mend)
         if ran.code == 0 and ran.out.strip() == "yes":
-            return Found("pass", f"{shown}, kept in step")
-    return Found("pass", f"{shown}; whether it is kept in step cannot be seen here")
+            return CheckResult("pass", f"{shown}, synchronized")
+    return CheckResult("pass", f"{shown}; whether it is synchronized is unknown")
 
 
-def shared_memory(machine: Machine) -> Found:
-    """The memory through which NCCL connects the GPUs of a machine."""
+def shared_memory(machine: Machine) -> CheckResult:
+    """The shared memory with which NCCL connects the GPUs of a machine."""
     folder = machine.file(SHM)
     gpus = gpu_count(machine)
     if not folder.is_dir():
         if gpus > 1:
             mend = f"sudo mount -t tmpfs -o size=8G shm {SHM}"
-            return Found("warn", f"not there; NCCL between {gpus} GPUs needs it", mend)
-        return Found("pass", "not there; only NCCL between several GPUs needs it")
+            return CheckResult("warn", f"missing; NCCL between {gpus} GPUs needs it", mend)
+        return CheckResult("pass", "missing; only NCCL between several GPUs needs it")
     total, free = machine.disk(folder)
     text = f"{_size(free)} of {_size(total)} free"
-    if gpus > 1 and free < LEAST_SHM:
-        text += f"; NCCL between {gpus} GPUs wants {_size(LEAST_SHM)} (in Docker: --shm-size=8g)"
-        return Found("warn", text, f"sudo mount -o remount,size=8G {SHM}")
-    return Found("pass", text)
+    if gpus > 1 and free < MIN_SHM:
+        text += f"; NCCL between {gpus} GPUs needs {_size(MIN_SHM)} (in Docker: --shm-size=8g)"
+        return CheckResult("warn", text, f"sudo mount -o remount,size=8G {SHM}")
+    return CheckResult("pass", text)
 
 
-def open_files(machine: Machine) -> Found:
-    """Each connection between processes, and each library, is a file."""
+def open_files(machine: Machine) -> CheckResult:
+    """The limit of open files: each connection between processes and each library is one."""
     soft, hard = machine.open_files()
-    if 0 <= soft < LEAST_FILES:
+    if 0 <= soft < MIN_FILES:
         most = "unlimited" if hard < 0 else str(hard)
-        higher = hard < 0 or hard >= LEAST_FILES
-        text = f"at most {soft} at once; large runs need {LEAST_FILES} or more (up to {most} here)"
-        return Found("warn", text, f"ulimit -n {65536 if hard < 0 else hard}" if higher else "")
-    return Found("pass", "no limit" if soft < 0 else f"up to {soft} at once")
+        higher = hard < 0 or hard >= MIN_FILES
+        text = (
+            f"at most {soft} at once (can be raised to {most}); large runs need {MIN_FILES} or more"
+        )
+        mend = f"ulimit -n {65536 if hard < 0 else hard}" if higher else ""
+        return CheckResult("warn", text, mend)
+    return CheckResult("pass", "no limit" if soft < 0 else f"up to {soft} at once")
 
 
-def disk(machine: Machine) -> Found:
-    """Room and permission to write where results of compiling and Julia's packages are kept."""
+def disk(machine: Machine) -> CheckResult:
+    """Space and permission to write in the caches and in the folder of Julia's packages."""
     rows, full, closed = [], [], []
     for name, folder, least in _folders(machine):
         there = _nearest(folder)
@@ -122,33 +125,35 @@ def disk(machine: Machine) -> Found:
         if least and not os.access(there, os.W_OK):
             closed.append(f"{name} ({folder})")
         elif free < least:
-            full.append(f"{name} ({folder}) has {_size(free)} of {_size(least)} wanted")
+            full.append(f"{name} ({folder}) has {_size(free)} of {_size(least)} required")
     if closed:
         text = f"cannot be written: {', '.join(closed)}"
-        return Found("warn", text, "export XDG_CACHE_HOME=$TMPDIR JULIA_DEPOT_PATH=$TMPDIR/julia")
+        return CheckResult(
+            "warn", text, "export XDG_CACHE_HOME=$TMPDIR JULIA_DEPOT_PATH=$TMPDIR/julia"
+        )
     if full:
-        return Found("warn", "; ".join(full), "df -h")
-    return Found("pass", f"free: {', '.join(rows)}")
+        return CheckResult("warn", "; ".join(full), "df -h")
+    return CheckResult("pass", f"free: {', '.join(rows)}")
 
 
 def _folders(machine: Machine) -> Iterator[tuple[str, Path, int]]:
     environ = machine.environ
-    yield "cache", cache_folder(), LEAST_CACHE
+    yield "cache", cache_folder(), MIN_CACHE
     place = place_of(machine)
     depots = (place and place.depot) or environ.get("JULIA_DEPOT_PATH", "")
     depot = depots.partition(os.pathsep)[0]
     folder = Path(depot or machine.home() / ".julia")
-    # What Reactant's library and its packages take; once they are there, nothing need be added.
+    # The space is for Reactant's library and packages; once they are installed, none is needed.
     there = (folder / "packages" / "Reactant").is_dir()
-    yield "Julia depot", folder, 0 if there else LEAST_DEPOT
-    yield "temporary files", Path(environ.get("TMPDIR") or _TEMPORARY), LEAST_CACHE
+    yield "Julia depot", folder, 0 if there else MIN_DEPOT
+    yield "temporary files", Path(environ.get("TMPDIR") or _TEMPORARY), MIN_CACHE
     compiled = environ.get("JAX_COMPILATION_CACHE_DIR", "")
     if compiled and "://" not in compiled:
-        yield "JAX's cache", Path(compiled), LEAST_CACHE
+        yield "JAX's cache", Path(compiled), MIN_CACHE
 
 
 def _nearest(folder: Path) -> Path:
-    """The folder, or the first above it that exists."""
+    """The folder, or its nearest parent that exists."""
     return next(path for path in (folder, *folder.absolute().parents) if path.exists())
 
 

@@ -1,4 +1,4 @@
-"""Who am I: the processes of a run, resolved once and given to every runtime alike."""
+"""The processes of a run: resolved once, and the same for every runtime."""
 
 from ._group import ProcessGroup as ProcessGroup
 from ._group import port_of as port_of

@@ -1,4 +1,4 @@
-"""Cloud TPU slices: Google Kubernetes Engine says in variables who is who."""
+"""Cloud TPU slices, from the variables of Google Kubernetes Engine or the metadata server."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -9,18 +9,18 @@ from ._environment import (
     COORDINATOR,
     COUNT,
     INDEX,
-    Finding,
+    Resolution,
+    defined_variables,
     env_int,
     local_devices,
     required,
     required_int,
-    seen,
 )
 from ._group import ProcessGroup, join_address
 
 GKE = "Cloud TPU on GKE"
-# JAX's own port on Cloud TPU (jax/_src/clusters/cloud_tpu_cluster.py, 0.10 to 0.12), so that a
-# firewall opened for JAX is open for this; 8476 and 8471 are libtpu's. A fixed one is enough, as a
+# JAX's port on Cloud TPU (jax/_src/clusters/cloud_tpu_cluster.py, 0.10 to 0.12), so that a firewall
+# that admits JAX admits this too; 8476 and 8471 are libtpu's. A fixed port is enough, because a
 # slice runs one program at a time.
 PORT = 8482
 MEGASCALE = ("MEGASCALE_NUM_SLICES", "MEGASCALE_SLICE_ID", "MEGASCALE_COORDINATOR_ADDRESS")
@@ -28,27 +28,31 @@ _WORKER, _HOSTS = "TPU_WORKER_ID", "TPU_WORKER_HOSTNAMES"
 _HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*|[0-9A-Fa-f]*:[0-9A-Fa-f:.]+")
 
 
-def gke(environ: Mapping[str, str]) -> Finding:
+def gke(environ: Mapping[str, str]) -> Resolution:
     """The workers of a slice, from the variables that GKE gives to a pod with TPUs.
 
-    See "TPUs in GKE: environment variables" in Google's documentation; the order of the hosts
-    is that of the workers.
+    They are described in Google's documentation, "TPUs in GKE: environment variables"; the hosts
+    are in the order of the workers.
     """
     if not environ.get(_HOSTS):
-        return Finding(GKE, f"{_HOSTS} is not set", seen((_WORKER, *MEGASCALE), environ))
-    saw = seen((_WORKER, _HOSTS, *MEGASCALE), environ)
+        evidence = defined_variables((_WORKER, *MEGASCALE), environ)
+        return Resolution(GKE, f"{_HOSTS} is not set", evidence)
+    evidence = defined_variables((_WORKER, _HOSTS, *MEGASCALE), environ)
     try:
         hosts = [host_of(_HOSTS, host) for host in environ[_HOSTS].split(",")]
         alone = len(hosts) == 1 and not environ.get(_WORKER)
         worker = 0 if alone else required_int(_WORKER, environ)
-        group = slice_group(GKE, (_WORKER, worker), hosts, environ, environ)
-    except InvalidArgumentError as trap:
-        return Finding(GKE, "the variables contradict each other", saw, trap=trap)
-    return Finding(GKE, f"worker {worker} of {len(hosts)} of a slice", saw, group)
+        group = slice_group(
+            GKE, worker=(_WORKER, worker), hosts=hosts, megascale=environ, environ=environ
+        )
+    except InvalidArgumentError as error:
+        return Resolution(GKE, "the variables contradict each other", evidence, error=error)
+    return Resolution(GKE, f"worker {worker} of {len(hosts)} of a slice", evidence, group)
 
 
 def slice_group(
     source: str,
+    *,
     worker: tuple[str, int],
     hosts: Sequence[str],
     megascale: Mapping[str, str],
@@ -57,36 +61,47 @@ def slice_group(
     """The group of one or several slices; process = slice * workers of a slice + worker.
 
     Args:
-        source: The resolver.
-        worker: Where the worker's index within its slice was found, and the index.
+        source: The name of the resolver.
+        worker: The name of the variable with the worker's index within its slice, and the index.
         hosts: The workers of this slice, by index.
-        megascale: Where the MEGASCALE variables are.
-        environ: Where our own variables are.
+        megascale: The MEGASCALE variables.
+        environ: The environment, with our own variables.
 
     Raises:
         InvalidArgumentError: The numbers contradict each other or are missing.
     """
     name, index = worker
-    slices = _within("MEGASCALE_NUM_SLICES", env_int(MEGASCALE[0], megascale) or 1, 1, 1_000_000)
+    slices = _in_range("MEGASCALE_NUM_SLICES", env_int(MEGASCALE[0], megascale) or 1, 1, 1_000_000)
     slice_id = required_int(MEGASCALE[1], megascale) if slices > 1 else 0
-    _within(MEGASCALE[1], slice_id, 0, slices - 1)
-    _within(name, index, 0, len(hosts) - 1)
+    _in_range(MEGASCALE[1], slice_id, 0, slices - 1)
+    _in_range(name, index, 0, len(hosts) - 1)
     count, process = slices * len(hosts), slice_id * len(hosts) + index
-    local = local_devices(environ)
-    known = tuple(hosts) if slices == 1 else None  # a slice does not know the hosts of the others
-    if count == 1:
-        return ProcessGroup(1, 0, None, local, source, None, known)
-    # Megascale's own coordinator is the first worker of the first slice; the port is its own.
-    first = hosts[0] if slices == 1 else host_of(MEGASCALE[2], required(MEGASCALE[2], megascale))
-    address = environ.get(COORDINATOR) or join_address(first, PORT)
-    return ProcessGroup(count, process, address, local, source, None, known)
+    address: str | None = None
+    if count > 1:
+        # Megascale's coordinator is the first worker of the first slice, with a port of its own.
+        first = (
+            hosts[0] if slices == 1 else host_of(MEGASCALE[2], required(MEGASCALE[2], megascale))
+        )
+        address = environ.get(COORDINATOR) or join_address(first, PORT)
+    return ProcessGroup(
+        count,
+        process,
+        address,
+        local_device_ids=local_devices(environ),
+        source=source,
+        hosts=tuple(hosts) if slices == 1 else None,  # a slice does not know the others' hosts
+    )
 
 
 def host_of(name: str, text: str) -> str:
     """The host of "host", "host:port", "IPv6" or "[IPv6]:port".
 
+    Args:
+        name: The variable that has the text, for messages.
+        text: The address.
+
     Raises:
-        InvalidArgumentError: It has another form; `name` is where it was found.
+        InvalidArgumentError: The text has another form.
     """
     host = text.strip()
     if host.startswith("["):
@@ -98,60 +113,66 @@ def host_of(name: str, text: str) -> str:
     return host
 
 
-def _within(name: str, number: int, least: int, most: int) -> int:
+def _in_range(name: str, number: int, least: int, most: int) -> int:
     if not least <= number <= most:
         raise InvalidArgumentError(f"{name} must be from {least} to {most}, got {number}")
     return number
 
 
 METADATA = "Cloud TPU metadata"
-_SERVERS = ("GCE_METADATA_HOST", "GCE_METADATA_IP")
+_SERVER_VARIABLES = ("GCE_METADATA_HOST", "GCE_METADATA_IP")
 _DEFAULT_SERVER = "metadata.google.internal"
 _PATH = "/computeMetadata/v1/instance/attributes/"
 _TIMEOUT = 3
 _ATTEMPTS = 3
 _PAUSE = 0.5
-_LONGEST = 1 << 20
+_MAX_BYTES = 1 << 20
 _WORKER_NUMBER, _ENDPOINTS, _TPU_ENV = "agent-worker-number", "worker-network-endpoints", "tpu-env"
 
 
-def metadata(environ: Mapping[str, str]) -> Finding:
+def metadata(environ: Mapping[str, str]) -> Resolution:
     """The workers of a slice, from the attributes that Cloud TPU gives to its machines.
 
-    Asked only where a TPU is, or where Google's own variables name a metadata server, so that
-    no other machine waits for an address that is nowhere.
+    The server is asked only on a machine with a TPU, or if Google's variables name a server, so
+    that other machines do not wait for an address that does not exist.
     """
-    saw = seen((*_SERVERS, "TPU_SKIP_MDS_QUERY"), environ)
+    evidence = defined_variables((*_SERVER_VARIABLES, "TPU_SKIP_MDS_QUERY"), environ)
     chips = tpu_chips()
     if chips:
-        saw["TPU chips"] = str(chips)
+        evidence["TPU chips"] = str(chips)
     if environ.get("TPU_SKIP_MDS_QUERY"):
-        return Finding(METADATA, "not asked: TPU_SKIP_MDS_QUERY is set", saw)
-    if not chips and not any(environ.get(name) for name in _SERVERS):
-        return Finding(METADATA, "not asked: this machine has no TPU", saw)
-    server = environ.get(_SERVERS[0]) or environ.get(_SERVERS[1]) or _DEFAULT_SERVER
+        return Resolution(METADATA, "not asked: TPU_SKIP_MDS_QUERY is set", evidence)
+    named = [environ[name] for name in _SERVER_VARIABLES if environ.get(name)]
+    if not chips and not named:
+        return Resolution(METADATA, "not asked: this machine has no TPU", evidence)
+    server = named[0] if named else _DEFAULT_SERVER
     try:
         answers = {key: _attribute(server, key) for key in (_WORKER_NUMBER, _ENDPOINTS, _TPU_ENV)}
         if answers[_WORKER_NUMBER] is None:
-            return Finding(
-                METADATA, f"{server} knows no {_WORKER_NUMBER}: no machine of a slice", saw
-            )
-        saw |= {key: answers[key] or "" for key in (_WORKER_NUMBER, _ENDPOINTS)}
+            reason = f"{server} has no {_WORKER_NUMBER}: not a machine of a slice"
+            return Resolution(METADATA, reason, evidence)
+        evidence |= {key: answers[key] or "" for key in (_WORKER_NUMBER, _ENDPOINTS)}
         hosts = endpoints(answers[_ENDPOINTS] or "")
         worker = worker_number(answers[_WORKER_NUMBER] or "")
-        megascale = {**tpu_env(answers[_TPU_ENV] or ""), **seen(MEGASCALE, environ)}
-        saw |= seen(MEGASCALE, megascale)
-        group = slice_group(METADATA, (_WORKER_NUMBER, worker), hosts, megascale, environ)
-    except InvalidArgumentError as trap:
-        return Finding(METADATA, "the metadata cannot be used", saw, trap=trap)
-    return Finding(METADATA, f"worker {worker} of {len(hosts)} of a slice", saw, group)
+        megascale = {**tpu_env(answers[_TPU_ENV] or ""), **defined_variables(MEGASCALE, environ)}
+        evidence |= defined_variables(MEGASCALE, megascale)
+        group = slice_group(
+            METADATA,
+            worker=(_WORKER_NUMBER, worker),
+            hosts=hosts,
+            megascale=megascale,
+            environ=environ,
+        )
+    except InvalidArgumentError as error:
+        return Resolution(METADATA, "the metadata cannot be used", evidence, error=error)
+    return Resolution(METADATA, f"worker {worker} of {len(hosts)} of a slice", evidence, group)
 
 
 def worker_number(text: str) -> int:
     """This worker's index within its slice.
 
     Raises:
-        InvalidArgumentError: It is no number.
+        InvalidArgumentError: The text is not a whole number.
     """
     number = text.strip()
     if not (number.isascii() and number.isdigit() and len(number) < 10):
@@ -165,7 +186,7 @@ def endpoints(text: str) -> list[str]:
     """The hosts of a slice's workers, from "host,host" or the older "name:id:address,...".
 
     Raises:
-        InvalidArgumentError: It has neither form.
+        InvalidArgumentError: The text has neither form.
     """
     parts = [entry.strip().split(":") for entry in text.strip().split(",")]
     if not all(len(part) in (1, 3) for part in parts):
@@ -183,13 +204,13 @@ def tpu_env(text: str) -> dict[str, str]:
 
 
 def _attribute(server: str, key: str) -> str | None:
-    """An attribute of this machine; None where it has no such one."""
+    """An attribute of this machine; None if it does not have the attribute."""
     import time
 
     problem = ""
     for attempt in range(_ATTEMPTS):
         if attempt:
-            time.sleep(_PAUSE)  # the server restarts now and then, and says 503 meanwhile
+            time.sleep(_PAUSE)  # a server that restarts answers 503
         status, answer = _get(server, key)
         if status == 200:
             return answer
@@ -197,14 +218,14 @@ def _attribute(server: str, key: str) -> str | None:
             return None
         problem = f"answered {status}" if status else answer
     raise InvalidArgumentError(
-        f"metadata {key}: the metadata server {server} {problem}, so nothing says which worker of "
-        f"a Cloud TPU slice this is; set {COUNT}, {INDEX} and {COORDINATOR}, or {COUNT}=1 to run "
-        "alone"
+        f"metadata {key}: the metadata server {server} {problem}, so the index of this worker in "
+        f"its Cloud TPU slice is unknown; set {COUNT}, {INDEX} and {COORDINATOR}, or {COUNT}=1 to "
+        "run alone"
     )
 
 
 def _get(server: str, key: str) -> tuple[int, str]:
-    """Status and body, or 0 and what went wrong; straight to the server, past any proxy."""
+    """Status and body, or 0 and what went wrong; http.client uses no proxy."""
     import http.client
 
     try:
@@ -212,13 +233,13 @@ def _get(server: str, key: str) -> tuple[int, str]:
         try:
             connection.request("GET", _PATH + key, headers={"Metadata-Flavor": "Google"})
             response = connection.getresponse()
-            body = response.read(_LONGEST + 1)
+            body = response.read(_MAX_BYTES + 1)
         finally:
             connection.close()
         if response.getheader("Metadata-Flavor") != "Google":
-            return 0, "did not answer as Google's metadata server does (Metadata-Flavor)"
-        if len(body) > _LONGEST:
-            return 0, f"answered with more than {_LONGEST} bytes"
+            return 0, "did not answer as Google's metadata server does (header Metadata-Flavor)"
+        if len(body) > _MAX_BYTES:
+            return 0, f"answered with more than {_MAX_BYTES} bytes"
         return response.status, body.decode()
     except (OSError, http.client.HTTPException, ValueError) as error:
         return 0, f"did not answer ({error or type(error).__name__})"

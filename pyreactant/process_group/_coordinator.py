@@ -1,7 +1,7 @@
 """Check the coordinator's name and port before a runtime does.
 
-JAX dies of a segmentation fault if the port is taken, and gives one message for a closed port,
-an unresolvable name and a missing process. Each is tried here first and gets its own message.
+JAX crashes with a segmentation fault if the port is taken, and reports a closed port, an
+unresolvable name and a missing process with the same message. Here each has its own.
 """
 
 import errno
@@ -14,10 +14,13 @@ from ._group import ProcessGroup, split_address
 
 
 def check_coordinator(group: ProcessGroup, timeout: float) -> None:
-    """Make sure that the run's meeting point can be used.
+    """Check that the processes of the run can meet at the coordinator's address.
 
-    Process 0 tries to bind the port; the others wait, at most `timeout` seconds, until
-    something listens there.
+    Process 0 binds the port as a test; the other processes wait until something listens there.
+
+    Args:
+        group: The processes of the run, at least two.
+        timeout: Seconds to wait for a listener.
 
     Raises:
         RendezvousError: The host does not resolve, the port is taken (process 0), or
@@ -54,10 +57,10 @@ def listen(group: ProcessGroup) -> socket.socket:
 
 
 def is_loopback(address: str) -> bool:
-    """Whether a coordinator address, as it stands, can be reached from its own machine only.
+    """Whether a coordinator address can be reached only from its own machine.
 
-    Names other than localhost are not looked up: on its own machine a host's name often
-    means 127.0.1.1 (Debian's installer writes that), and elsewhere its real address.
+    Names other than localhost are not resolved: a host often resolves its own name to 127.0.1.1
+    (Debian's installer writes that), while other machines resolve it to its real address.
     """
     host, _ = split_address(address)
     try:
@@ -67,22 +70,22 @@ def is_loopback(address: str) -> bool:
 
 
 def _check_port_is_free(host: str | None, port: int) -> None:
-    """Bind as the coordinator will: on one host's address, or (None) on all of this machine."""
-    places = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    for family, kind, protocol, _, address in places:
+    """Bind the port as the coordinator will: on `host`, or on all addresses if that is None."""
+    addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    for family, kind, protocol, _, address in addresses:
         try:
             probe = socket.socket(family, kind, protocol)
         except OSError:  # a kernel without IPv6
             continue
         with probe:
-            # As servers do: a port in TIME_WAIT is free, one that somebody listens on is not.
+            # As servers do: a port in TIME_WAIT is free, a port with a listener is not.
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             if family == socket.AF_INET6:
                 probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
             try:
                 probe.bind(address)
             except OSError as error:
-                if error.errno == errno.EADDRNOTAVAIL:  # IPv6 compiled in but switched off
+                if error.errno == errno.EADDRNOTAVAIL:  # the kernel has IPv6, but it is disabled
                     continue
                 raise RendezvousError(
                     f"process 0 must listen on port {port} of this machine, but it cannot be "

@@ -1,4 +1,4 @@
-"""What is read from environment variables, and the variables that are our own."""
+"""Our environment variables, and what a resolver reports of the variables that it reads."""
 
 import os
 from collections.abc import Iterable, Mapping
@@ -14,10 +14,10 @@ LOCAL_DEVICES = "PYREACTANT_LOCAL_DEVICE_IDS"
 
 
 def env_int(name: str, environ: Mapping[str, str] = os.environ) -> int | None:
-    """A whole number from the environment; None where the variable is unset or empty.
+    """A whole number from the environment; None if the variable is unset or empty.
 
     Raises:
-        InvalidArgumentError: It holds something else.
+        InvalidArgumentError: The value is not a whole number.
     """
     text = environ.get(name)
     if not text:
@@ -29,7 +29,7 @@ def env_int(name: str, environ: Mapping[str, str] = os.environ) -> int | None:
 
 
 def required(name: str, environ: Mapping[str, str]) -> str:
-    """What the launcher always sets.
+    """The value of a variable that the launcher always sets.
 
     Raises:
         InvalidArgumentError: The variable is unset or empty.
@@ -47,7 +47,7 @@ def required_int(name: str, environ: Mapping[str, str]) -> int:
     """A whole number that the launcher always sets.
 
     Raises:
-        InvalidArgumentError: The variable is unset, or holds something else.
+        InvalidArgumentError: The variable is unset, or its value is not a whole number.
     """
     required(name, environ)
     number = env_int(name, environ)
@@ -59,7 +59,7 @@ def local_devices(environ: Mapping[str, str]) -> tuple[int, ...] | None:
     """The GPUs that PYREACTANT_LOCAL_DEVICE_IDS names.
 
     Raises:
-        InvalidArgumentError: It has another form than 0,1.
+        InvalidArgumentError: The value does not have the form 0,1.
     """
     text = environ.get(LOCAL_DEVICES)
     if not text:
@@ -72,45 +72,45 @@ def local_devices(environ: Mapping[str, str]) -> tuple[int, ...] | None:
         ) from None
 
 
-def seen(names: Iterable[str], environ: Mapping[str, str]) -> dict[str, str]:
-    """Those of these variables that are set."""
+def defined_variables(names: Iterable[str], environ: Mapping[str, str]) -> dict[str, str]:
+    """The variables among `names` that are set, with their values."""
     return {name: environ[name] for name in names if name in environ}
 
 
-class Trap(InvalidArgumentError):
-    """Started in a way that cannot work, with the exact line that does.
+class LaunchError(InvalidArgumentError):
+    """The process was started in a way that cannot work; the error has the command that does.
 
     Attributes:
-        sentence: What is wrong, and what the line is for.
-        line: The command to use, or the setting to make.
+        problem: What is wrong, and what the command is for.
+        command: The command to use, or the variable to set.
     """
 
-    def __init__(self, sentence: str, line: str):
-        super().__init__(f"{sentence}: {line}")
-        self.sentence, self.line = sentence, line
+    def __init__(self, problem: str, command: str):
+        super().__init__(f"{problem}: {command}")
+        self.problem, self.command = problem, command
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
-    """What one resolver found in the environment.
+class Resolution:
+    """What one resolver concludes from the environment.
 
     Attributes:
         name: The resolver, which is the ``source`` of its group.
-        reason: Why it applies or does not, in a few words.
-        saw: The variables (or other things) it looked at and found, with their values.
-        group: The group it gives; None where it does not apply, or where there is a trap.
-        trap: What is wrong with the launch, to be raised.
-        notes: What a user should know even though it works.
+        reason: Why it applies or not, in a few words.
+        evidence: The variables and other facts that it found, with their values.
+        group: The process group; None if the resolver does not apply or the launch is wrong.
+        error: What is wrong with the launch, to be raised.
+        notes: What a user should know even though the launch works.
     """
 
     name: str
     reason: str
-    saw: Mapping[str, str] = field(default_factory=dict)
+    evidence: Mapping[str, str] = field(default_factory=dict)
     group: ProcessGroup | None = None
-    trap: InvalidArgumentError | None = None
+    error: InvalidArgumentError | None = None
     notes: tuple[str, ...] = ()
 
     @property
     def applies(self) -> bool:
-        """Whether it decides, if no resolver before it does."""
-        return self.group is not None or self.trap is not None
+        """Whether it decides, unless a resolver before it does."""
+        return self.group is not None or self.error is not None

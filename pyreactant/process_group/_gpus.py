@@ -1,9 +1,9 @@
-"""Which of the GPUs that a task can see are its own."""
+"""Which of the GPUs that a task sees are its own."""
 
 from collections.abc import Mapping
 
 from .._errors import InvalidArgumentError
-from ._environment import LOCAL_DEVICES, Trap, env_int, local_devices
+from ._environment import LOCAL_DEVICES, LaunchError, env_int, local_devices
 
 VARIABLES = (
     "CUDA_VISIBLE_DEVICES",
@@ -16,37 +16,38 @@ VARIABLES = (
     "SLURMD_TRES_BIND",
     LOCAL_DEVICES,
 )
-"""What decides here, for `pyreactant explain`."""
+"""The variables that decide, for `pyreactant explain`."""
 
-Share = tuple[tuple[int, ...] | None, tuple[str, ...]]
-"""A process's own GPUs (None: all it sees), and what its user should know."""
+Assignment = tuple[tuple[int, ...] | None, tuple[str, ...]]
+"""A process's own GPUs (None: all that it sees), and notes for its user."""
 
 
-def share(
+def assign(
     environ: Mapping[str, str], tasks: int, local_index: int, *, bound: bool, command: str
-) -> Share:
-    """The GPUs of one of several tasks on a machine.
+) -> Assignment:
+    """The GPUs of one task of a machine.
 
     Args:
         environ: The task's environment.
-        tasks: How many tasks of the run are on this machine.
-        local_index: Which of them this is, from 0.
+        tasks: The number of the run's tasks on this machine.
+        local_index: The index of this task among them, from 0.
         bound: Whether the launcher gives each task GPUs of its own.
-        command: The line to use where they cannot be shared out; ``{gpus}`` becomes their number.
+        command: The command to suggest if the tasks cannot share the GPUs equally; ``{gpus}`` is
+            replaced by their number.
 
     Raises:
         InvalidArgumentError: The tasks see the same GPUs and cannot share them equally.
     """
-    said = local_devices(environ)
-    if said is not None:
-        return said, ()
+    named = local_devices(environ)
+    if named is not None:
+        return named, ()
     gpus = visible_gpus(environ)
     if not gpus or environ.get("PYREACTANT_PLATFORM") == "cpu":
         return None, ()
     if tasks == 1:
         note = f"the one task on this node drives all {gpus} GPUs that it sees"
         return None, (note,) if gpus > 1 else ()
-    # A single visible GPU is the task's own, unless the whole node has no other.
+    # A single visible GPU is the task's own, unless it is the only one of the node.
     if bound or (gpus == 1 and env_int("SLURM_GPUS_ON_NODE", environ) != 1):
         return None, ()
     if not 0 <= local_index < tasks:
@@ -54,7 +55,7 @@ def share(
             f"the task's index on its node must be from 0 to {tasks - 1}, got {local_index}"
         )
     if gpus % tasks:
-        raise Trap(
+        raise LaunchError(
             f"{tasks} tasks on this node see the same {gpus} GPU{'s' if gpus > 1 else ''}, which "
             f"cannot be shared out equally (PYREACTANT_PLATFORM=cpu uses none, {LOCAL_DEVICES} "
             "names each task's own); give each task GPUs of its own with",
@@ -69,11 +70,11 @@ def share(
 
 
 def visible_gpus(environ: Mapping[str, str]) -> int | None:
-    """How many GPUs this task can see; None where nothing says it.
+    """The number of GPUs that this task sees; None if no variable gives it.
 
-    CUDA counts the entries before the first that is no device, so "0,1" are two and "-1" none
-    (CUDA C++ Programming Guide, "CUDA Environment Variables"). Without CUDA_VISIBLE_DEVICES it is
-    what Slurm gave to the step on this node (srun(1), OUTPUT ENVIRONMENT VARIABLES).
+    CUDA counts the entries before the first invalid one, so "0,1" is two GPUs and "-1" is none
+    (CUDA C++ Programming Guide, "CUDA Environment Variables"). Without CUDA_VISIBLE_DEVICES they
+    are the GPUs that Slurm gave to the step on this node (srun(1), OUTPUT ENVIRONMENT VARIABLES).
     """
     cuda = environ.get("CUDA_VISIBLE_DEVICES")
     if cuda is not None:
@@ -83,18 +84,18 @@ def visible_gpus(environ: Mapping[str, str]) -> int | None:
                 break
             count += 1
         return count
-    count_said = env_int("SLURM_GPUS_ON_NODE", environ)
-    if count_said is not None:
-        return count_said
+    on_node = env_int("SLURM_GPUS_ON_NODE", environ)
+    if on_node is not None:
+        return on_node
     step = environ.get("SLURM_STEP_GPUS")
     return len(step.split(",")) if step else None
 
 
 def slurm_binds(environ: Mapping[str, str]) -> bool:
-    """Whether Slurm was told to give each task GPUs of its own.
+    """Whether Slurm gives each task GPUs of its own.
 
-    ``--gpu-bind`` reaches a task as SLURM_GPU_BIND where sbatch or salloc was given it, and as
-    SLURMD_TRES_BIND ("gpu:single:1") where srun was (seen with Slurm 22.05).
+    A task sees ``--gpu-bind`` as SLURM_GPU_BIND if sbatch or salloc got the option, and as
+    SLURMD_TRES_BIND ("gpu:single:1") if srun got it (seen with Slurm 22.05).
     """
     binds = [environ.get(n, "") for n in ("SLURM_GPU_BIND", "SLURM_TRES_BIND", "SLURMD_TRES_BIND")]
     if any("none" in bind for bind in binds):

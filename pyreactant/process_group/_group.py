@@ -1,4 +1,4 @@
-"""ProcessGroup: the answer to "who am I", as frozen data."""
+"""ProcessGroup: the processes of a run and the index of this one, as frozen data."""
 
 import zlib
 from dataclasses import dataclass
@@ -8,19 +8,19 @@ from .._errors import InvalidArgumentError
 
 @dataclass(frozen=True, slots=True)
 class ProcessGroup:
-    """The processes of a run and this one's place among them.
+    """The processes of a run, and which of them this is.
 
     Attributes:
-        num_processes: How many processes run the same program.
-        process_index: This one, from 0.
+        num_processes: The number of processes that run the program.
+        process_index: The index of this process, from 0.
         coordinator_address: "host:port" of process 0; None for a single process.
         local_device_ids: GPUs of this machine that are this process's own; None for all
             that it can see.
-        source: What decided: "arguments", "environment", "Slurm", "Open MPI", "PMIx", "Cloud
-            TPU on GKE", "Cloud TPU metadata" or "one process".
-        run_id: What all processes of this launch share and another launch does not have, such
-            as "slurm 123.4 restart 0"; None where the launcher has no such thing.
-        hosts: The host of each process, by index; None where the launcher does not say it.
+        source: The resolver that decided: "arguments", "environment", "Slurm", "Open MPI",
+            "PMIx", "Cloud TPU on GKE", "Cloud TPU metadata" or "one process".
+        run_id: An identifier that all processes of this launch share and no other launch has,
+            such as "slurm 123.4 restart 0"; None if the launcher has none.
+        hosts: The host of each process, by index; None if the launcher does not give them.
 
     Raises:
         InvalidArgumentError: The values contradict each other.
@@ -69,7 +69,7 @@ def split_address(address: str) -> tuple[str, int]:
     """Host and port of "host:port" or "[IPv6]:port".
 
     Raises:
-        InvalidArgumentError: It has another form.
+        InvalidArgumentError: The address has another form.
     """
     host, colon, port = address.rpartition(":")
     bracketed = host.startswith("[") and host.endswith("]")
@@ -86,15 +86,15 @@ def split_address(address: str) -> tuple[str, int]:
 
 
 def join_address(host: str, port: int) -> str:
-    """A coordinator's address, with the brackets that IPv6 needs."""
+    """A coordinator's address; an IPv6 host gets brackets."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def port_of(run_id: str) -> int:
     """The coordinator's port of a run whose launcher gives none, from 61440 to 65535.
 
-    It lies above the ports that Linux gives to clients (net.ipv4.ip_local_port_range, up to
-    60999), and two steps of one job, or a job before and after its requeue, have different
-    ones unless they meet by chance (1 in 4096).
+    It is above the ports that Linux gives to clients (net.ipv4.ip_local_port_range, up to
+    60999). Two steps of a job, or a job before and after a requeue, have different ports, apart
+    from a chance of 1 in 4096.
     """
     return 61440 + zlib.crc32(run_id.encode()) % 4096

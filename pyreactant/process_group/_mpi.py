@@ -1,4 +1,4 @@
-"""mpirun: Open MPI's own variables, PMI's (MPICH, Intel MPI), and what PMIx leaves out."""
+"""mpirun: the variables of Open MPI, of PMI (MPICH, Intel MPI) and of PMIx."""
 
 import re
 from collections.abc import Mapping
@@ -6,7 +6,16 @@ from dataclasses import dataclass
 
 from .._errors import InvalidArgumentError
 from . import _gpus
-from ._environment import COORDINATOR, COUNT, INDEX, Finding, Trap, env_int, required_int, seen
+from ._environment import (
+    COORDINATOR,
+    COUNT,
+    INDEX,
+    LaunchError,
+    Resolution,
+    defined_variables,
+    env_int,
+    required_int,
+)
 from ._group import ProcessGroup, join_address, port_of
 from ._slurm_nodes import host_names
 
@@ -30,13 +39,16 @@ _PMIX_VARIABLES = (
     "PMIX_RANK",
     "PMIX_HOSTNAME",
 )
-# With a process for each GPU of a host, each takes its own.
-_FOR_EACH_GPU = {OPEN_MPI: "mpirun --map-by ppr:{gpus}:node ...", PMIX: "mpiexec -ppn {gpus} ..."}
+# One process for each GPU of a host, so that each has its own.
+_PROCESS_PER_GPU = {
+    OPEN_MPI: "mpirun --map-by ppr:{gpus}:node ...",
+    PMIX: "mpiexec -ppn {gpus} ...",
+}
 
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """What mpirun says of this process; None where it does not say it."""
+    """MPI_COMM_WORLD as the launcher's variables describe it; None for what they do not give."""
 
     name: str
     rank: int
@@ -46,92 +58,104 @@ class World:
 
     @property
     def several_hosts(self) -> bool:
-        """Whether mpirun says that its processes are on more hosts than this one."""
+        """Whether the launcher's variables show that it runs processes on other hosts too."""
         return self.local_size is not None and self.local_size != self.size
 
 
-def world(environ: Mapping[str, str]) -> World | None:
-    """MPI_COMM_WORLD before MPI_Init; None where no mpirun started this process.
+def world_of(environ: Mapping[str, str]) -> World | None:
+    """MPI_COMM_WORLD before MPI_Init; None if no mpirun started this process.
 
     Raises:
-        InvalidArgumentError: A variable is no number, or a part of them is missing.
+        InvalidArgumentError: A variable is not a number, or some of the variables are missing.
     """
     if environ.get("OMPI_COMM_WORLD_SIZE"):
         return World(
-            OPEN_MPI,
-            required_int("OMPI_COMM_WORLD_RANK", environ),
-            env_int("OMPI_COMM_WORLD_SIZE", environ),
-            env_int("OMPI_COMM_WORLD_LOCAL_RANK", environ),
-            env_int("OMPI_COMM_WORLD_LOCAL_SIZE", environ),
+            name=OPEN_MPI,
+            rank=required_int("OMPI_COMM_WORLD_RANK", environ),
+            size=env_int("OMPI_COMM_WORLD_SIZE", environ),
+            local_rank=env_int("OMPI_COMM_WORLD_LOCAL_RANK", environ),
+            local_size=env_int("OMPI_COMM_WORLD_LOCAL_SIZE", environ),
         )
     if environ.get("PMI_SIZE"):
         return World(
-            PMIX,
-            required_int("PMI_RANK", environ),
-            env_int("PMI_SIZE", environ),
-            env_int("MPI_LOCALRANKID", environ),
-            env_int("MPI_LOCALNRANKS", environ),
+            name=PMIX,
+            rank=required_int("PMI_RANK", environ),
+            size=env_int("PMI_SIZE", environ),
+            local_rank=env_int("MPI_LOCALRANKID", environ),
+            local_size=env_int("MPI_LOCALNRANKS", environ),
         )
     if environ.get("PMIX_RANK") and environ.get("PMIX_NAMESPACE"):
         return World(PMIX, required_int("PMIX_RANK", environ), None)
     return None
 
 
-def open_mpi(environ: Mapping[str, str]) -> Finding:
-    """Processes of Open MPI's mpirun, from its FAQ, "environment variables at run time"."""
-    return _find(OPEN_MPI, _OPEN_MPI_VARIABLES, "OMPI_COMM_WORLD_SIZE is not set", environ)
+def open_mpi(environ: Mapping[str, str]) -> Resolution:
+    """Processes of Open MPI's mpirun (Open MPI FAQ, "environment variables at run time")."""
+    return _resolve(OPEN_MPI, _OPEN_MPI_VARIABLES, "OMPI_COMM_WORLD_SIZE is not set", environ)
 
 
-def pmix(environ: Mapping[str, str]) -> Finding:
+def pmix(environ: Mapping[str, str]) -> Resolution:
     """Processes of any other launcher that speaks PMI or PMIx."""
-    return _find(PMIX, _PMIX_VARIABLES, "PMI_SIZE and PMIX_RANK are not set", environ)
+    return _resolve(PMIX, _PMIX_VARIABLES, "PMI_SIZE and PMIX_RANK are not set", environ)
 
 
-def _find(
+def _resolve(
     name: str, variables: tuple[str, ...], absent: str, environ: Mapping[str, str]
-) -> Finding:
+) -> Resolution:
     by_open_mpi = bool(environ.get("OMPI_COMM_WORLD_SIZE"))
     if by_open_mpi != (name == OPEN_MPI):
-        return Finding(name, f"started by {OPEN_MPI}" if by_open_mpi else absent)
-    saw = seen(variables, environ)
+        return Resolution(name, f"started by {OPEN_MPI}" if by_open_mpi else absent)
+    evidence = defined_variables(variables, environ)
     try:
-        found = world(environ)
-        if found is None:
-            return Finding(name, absent)
-        group, notes = _group(found, environ)
-    except InvalidArgumentError as trap:
-        return Finding(name, "the launch cannot work", saw, trap=trap)
-    return Finding(name, f"process {found.rank} of mpirun", saw, group, notes=notes)
+        world = world_of(environ)
+        if world is None:
+            return Resolution(name, absent)
+        group, notes = _group(world, environ)
+    except InvalidArgumentError as error:
+        return Resolution(name, "the launch cannot work", evidence, error=error)
+    return Resolution(name, f"process {world.rank} of mpirun", evidence, group, notes=notes)
 
 
-def _group(found: World, environ: Mapping[str, str]) -> tuple[ProcessGroup, tuple[str, ...]]:
-    if found.size is None:
-        raise Trap(
-            f"PMIX_RANK={found.rank} says which process this is, but PMIx does not say of how many;"
-            " say it, and where process 0 is, with",
+def _group(world: World, environ: Mapping[str, str]) -> tuple[ProcessGroup, tuple[str, ...]]:
+    if world.size is None:
+        raise LaunchError(
+            f"PMIX_RANK={world.rank} is the index of this process, but PMIx does not give the "
+            "number of processes; give it, and the host of process 0, with",
             f"prterun -n <count> bash -c '{COUNT}=<count> {INDEX}=$PMIX_RANK "
             f'{COORDINATOR}=<host of rank 0>:<port> exec "$0" "$@"\' ...',
         )
-    namespace = environ.get("PMIX_NAMESPACE") if found.name == OPEN_MPI else None
-    run_id = f"{found.name} {namespace}" if namespace else None
-    local, notes = _local_devices(found, environ)
-    if found.size == 1:
-        return ProcessGroup(1, found.rank, None, local, found.name, run_id), notes
-    said = environ.get(COORDINATOR)
-    address, more = (said, ()) if said else _address(found, run_id, environ)
-    here = environ.get("PMIX_HOSTNAME")
-    hosts = (here,) * found.size if here and found.local_size == found.size else None
-    group = ProcessGroup(found.size, found.rank, address, local, found.name, run_id, hosts)
-    return group, notes + more
-
-
-def _local_devices(found: World, environ: Mapping[str, str]) -> _gpus.Share:
-    tasks = found.local_size or 1
-    own, notes = _gpus.share(
-        environ, tasks, found.local_rank or 0, bound=False, command=_FOR_EACH_GPU[found.name]
+    namespace = environ.get("PMIX_NAMESPACE") if world.name == OPEN_MPI else None
+    run_id = f"{world.name} {namespace}" if namespace else None
+    local, notes = _local_devices(world, environ)
+    address, hosts = None, None
+    if world.size > 1:
+        address, more = _coordinator(world, run_id, environ)
+        notes += more
+        host = environ.get("PMIX_HOSTNAME")
+        hosts = (host,) * world.size if host and world.local_size == world.size else None
+    group = ProcessGroup(
+        world.size,
+        world.rank,
+        address,
+        local_device_ids=local,
+        source=world.name,
+        run_id=run_id,
+        hosts=hosts,
     )
-    unsaid = own is None and _gpus.visible_gpus(environ) is None
-    if tasks > 1 and unsaid and environ.get("PYREACTANT_PLATFORM") != "cpu":
+    return group, notes
+
+
+def _local_devices(world: World, environ: Mapping[str, str]) -> _gpus.Assignment:
+    tasks = world.local_size or 1
+    own, notes = _gpus.assign(
+        environ,
+        tasks,
+        world.local_rank or 0,
+        bound=False,
+        command=_PROCESS_PER_GPU[world.name],
+    )
+    unknown = own is None and _gpus.visible_gpus(environ) is None
+    if tasks > 1 and unknown and environ.get("PYREACTANT_PLATFORM") != "cpu":
         notes += (
             f"CUDA_VISIBLE_DEVICES is not set: if this host has GPUs, each of the {tasks} "
             "processes on it takes all of them",
@@ -139,17 +163,24 @@ def _local_devices(found: World, environ: Mapping[str, str]) -> _gpus.Share:
     return own, notes
 
 
-def _address(
-    found: World, run_id: str | None, environ: Mapping[str, str]
+def _coordinator(
+    world: World, run_id: str | None, environ: Mapping[str, str]
 ) -> tuple[str, tuple[str, ...]]:
-    """Where rank 0 is: here if all are, else the job's first node, else where mpirun runs."""
-    port = port_of(run_id or found.name)
-    if found.local_size == found.size:
+    """The coordinator's address, on the host of rank 0, and notes.
+
+    If no variable gives the address, that host is this one if all processes are here, otherwise
+    the Slurm job's first node, otherwise the host where mpirun runs.
+    """
+    given = environ.get(COORDINATOR)
+    if given:
+        return given, ()
+    port = port_of(run_id or world.name)
+    if world.local_size == world.size:
         return join_address("127.0.0.1", port), ()
     value = f"<host of rank 0>:{port}"
-    line = (
+    command = (
         f"mpirun -x {COORDINATOR}={value} ..."
-        if found.name == OPEN_MPI
+        if world.name == OPEN_MPI
         else f"mpiexec -genv {COORDINATOR} {value} ..."
     )
     nodes = environ.get("SLURM_JOB_NODELIST")
@@ -157,18 +188,18 @@ def _address(
         try:
             first = host_names(nodes, None, environ)[0]
         except InvalidArgumentError as error:
-            raise Trap(f"{error}; say where rank 0 is with", line) from None
+            raise LaunchError(f"{error}; give the host of rank 0 with", command) from None
         return join_address(first, port), (f"the Slurm job's first node, {first}, has rank 0",)
     # "1915224064.0;tcp://192.0.2.2,198.51.100.2:43903;tcp6://[fd00::2]:36199"
     uri = re.search(r"tcp://([^,:;/\s]+)|tcp6://\[([^],\s]+)", environ.get(_URI, ""))
     if uri:
         host = uri[1] or uri[2]
         return join_address(host, port), (
-            f"mpirun runs at {host}, which is taken for the host of rank 0; if it is not, use "
-            f"{line}",
+            f"mpirun runs on {host}, which is assumed to be the host of rank 0; if it is not, use "
+            f"{command}",
         )
-    raise Trap(
-        f"{found.name} started {found.size} processes on several hosts, but nothing says where "
-        "rank 0 is; say it with",
-        line,
+    raise LaunchError(
+        f"{world.name} started {world.size} processes on several hosts, but no variable gives the "
+        "host of rank 0; give it with",
+        command,
     )

@@ -1,4 +1,4 @@
-"""Resolve who this process is: the first of a list of resolvers that applies decides."""
+"""Resolve the processes of a run: the first resolver that applies decides."""
 
 import dataclasses
 import os
@@ -12,11 +12,11 @@ from ._environment import (
     COUNT,
     INDEX,
     LOCAL_DEVICES,
-    Finding,
-    Trap,
+    LaunchError,
+    Resolution,
+    defined_variables,
     env_int,
     local_devices,
-    seen,
 )
 from ._group import ProcessGroup
 from ._mpi import open_mpi, pmix
@@ -33,13 +33,15 @@ def resolve(
 ) -> ProcessGroup:
     """The process group; explicit arguments win over the environment as a whole.
 
-    Without them ``PYREACTANT_*`` decide, then Slurm, Open MPI or PMIx, Cloud TPU on GKE, Cloud
-    TPU's metadata server, and else it is one process. ``PYREACTANT_COORDINATOR_ADDRESS`` alone
-    changes only where the launcher's processes meet; local_device_ids alone, only the devices.
+    Without them the first of these that is there decides: ``PYREACTANT_*``, Slurm, Open MPI, PMIx,
+    Cloud TPU on GKE, Cloud TPU's metadata server; otherwise it is one process.
+    ``PYREACTANT_COORDINATOR_ADDRESS`` alone changes only the address at which the launcher's
+    processes meet, and local_device_ids alone only the devices.
 
     Raises:
-        InvalidArgumentError: Only a part of it was said, the values contradict each other, or
-            the process was started in a way that cannot work; it names the line to use.
+        InvalidArgumentError: Only some of the values are given, the values contradict each other,
+            or the process was started in a way that cannot work; the message has the command
+            that does.
     """
     local = None if local_device_ids is None else tuple(int(i) for i in local_device_ids)
     explicit = (num_processes, process_index, coordinator_address)
@@ -51,74 +53,84 @@ def resolve(
                 f"coordinator_address={coordinator_address!r}"
             )
         return ProcessGroup(
-            num_processes, process_index or 0, coordinator_address, local, "arguments"
+            num_processes,
+            process_index or 0,
+            coordinator_address,
+            local_device_ids=local,
+            source="arguments",
         )
     if local is not None:
         environ = {**environ, LOCAL_DEVICES: ",".join(map(str, local))}
-    for finding in findings(environ):
-        if finding.trap is not None:
-            raise finding.trap
-        if finding.group is not None:
-            return finding.group
+    for resolution in resolutions(environ):
+        if resolution.error is not None:
+            raise resolution.error
+        if resolution.group is not None:
+            return resolution.group
     raise AssertionError("one process always applies")
 
 
-def findings(environ: Mapping[str, str] = os.environ) -> Iterator[Finding]:
-    """What each resolver finds, in the order in which they decide; each looks when it is asked."""
+def resolutions(environ: Mapping[str, str] = os.environ) -> Iterator[Resolution]:
+    """What each resolver concludes, in the order in which they decide; each runs when needed."""
     for resolver in _RESOLVERS:
         yield resolver(environ)
 
 
-def _environment(environ: Mapping[str, str]) -> Finding:
+def _environment(environ: Mapping[str, str]) -> Resolution:
     name = "environment"
-    saw = seen((COUNT, INDEX, COORDINATOR, LOCAL_DEVICES), environ)
-    said = [variable for variable in (COUNT, INDEX, COORDINATOR) if environ.get(variable)]
-    if not said:
-        return Finding(name, f"{COUNT} is not set", saw)
-    if said == [COORDINATOR]:
-        return Finding(name, f"only {COORDINATOR} is set, for whichever below decides", saw)
+    evidence = defined_variables((COUNT, INDEX, COORDINATOR, LOCAL_DEVICES), environ)
+    given = [variable for variable in (COUNT, INDEX, COORDINATOR) if environ.get(variable)]
+    if not given:
+        return Resolution(name, f"{COUNT} is not set", evidence)
+    if given == [COORDINATOR]:
+        reason = f"only {COORDINATOR} is set, for the resolver below that decides"
+        return Resolution(name, reason, evidence)
     try:
         count, index = env_int(COUNT, environ), env_int(INDEX, environ)
         if count is None or (count > 1 and index is None):
-            raise _incomplete(said)
-        coordinator = environ.get(COORDINATOR) or None
-        group = ProcessGroup(count, index or 0, coordinator, local_devices(environ), name)
-    except InvalidArgumentError as trap:
-        return Finding(name, "the variables contradict each other", saw, trap=trap)
-    return Finding(name, "PYREACTANT_* are set", saw, group)
+            raise _incomplete(given)
+        group = ProcessGroup(
+            count,
+            index or 0,
+            environ.get(COORDINATOR) or None,
+            local_device_ids=local_devices(environ),
+            source=name,
+        )
+    except InvalidArgumentError as error:
+        return Resolution(name, "the variables contradict each other", evidence, error=error)
+    return Resolution(name, "PYREACTANT_* are set", evidence, group)
 
 
-def _one_process(environ: Mapping[str, str]) -> Finding:
+def _one_process(environ: Mapping[str, str]) -> Resolution:
     name = "one process"
     try:
         if environ.get(COORDINATOR):
             raise _incomplete([COORDINATOR])
-        _refuse_a_part_of_a_slice(environ)
+        _refuse_part_of_a_slice(environ)
         group = ProcessGroup(local_device_ids=local_devices(environ))
-    except InvalidArgumentError as trap:
-        return Finding(name, "the variables contradict each other", trap=trap)
-    return Finding(name, "nothing started several", group=group)
+    except InvalidArgumentError as error:
+        return Resolution(name, "the variables contradict each other", error=error)
+    return Resolution(name, "no launcher started several processes", group=group)
 
 
-def _refuse_a_part_of_a_slice(environ: Mapping[str, str]) -> None:
-    """A worker whose hosts nothing names would start a run of its own, and nobody would notice."""
+def _refuse_part_of_a_slice(environ: Mapping[str, str]) -> None:
+    """Raise for a worker that does not know the other hosts: it would silently run alone."""
     for name, alone in (("TPU_WORKER_ID", 0), ("MEGASCALE_NUM_SLICES", 1)):
         if (env_int(name, environ) or alone) != alone:
             raise InvalidArgumentError(
-                f"{name}={environ[name]} says that this is a part of a Cloud TPU slice, but "
+                f"{name}={environ[name]} means that this is a part of a Cloud TPU slice, but "
                 "neither TPU_WORKER_HOSTNAMES nor a metadata server names its hosts; set "
                 f"{COUNT}, {INDEX} and {COORDINATOR}, or {COUNT}=1 to run alone"
             )
 
 
-def _incomplete(said: Sequence[str]) -> InvalidArgumentError:
-    missing = [name for name in (COUNT, INDEX, COORDINATOR) if name not in said]
+def _incomplete(given: Sequence[str]) -> InvalidArgumentError:
+    missing = [name for name in (COUNT, INDEX, COORDINATOR) if name not in given]
     return InvalidArgumentError(
-        f"{', '.join(said)} set but not {', '.join(missing)}; set all three or none"
+        f"{', '.join(given)} set but not {', '.join(missing)}; set all three or none"
     )
 
 
-_RESOLVERS: tuple[Callable[[Mapping[str, str]], Finding], ...] = (
+_RESOLVERS: tuple[Callable[[Mapping[str, str]], Resolution], ...] = (
     _environment,
     slurm,
     open_mpi,
@@ -134,66 +146,68 @@ _PROXIES = ("http_proxy", "https_proxy", "all_proxy", "grpc_proxy")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Explanation:
-    """How this process learns who it is.
+    """How the process group of this process is decided.
 
     Attributes:
-        findings: Every resolver's, in the order in which they decide.
-        notes: What a user should know even though it works.
+        resolutions: What every resolver concludes, in the order in which they decide.
+        notes: What a user should know even though the launch works.
     """
 
-    findings: tuple[Finding, ...]
+    resolutions: tuple[Resolution, ...]
     notes: tuple[str, ...]
 
     @property
-    def decider(self) -> Finding:
-        """The first that applies."""
-        return next(finding for finding in self.findings if finding.applies)
+    def decider(self) -> Resolution:
+        """The first resolution that applies."""
+        return next(resolution for resolution in self.resolutions if resolution.applies)
 
     def to_dict(self) -> dict[str, Any]:
-        """The same as plain data."""
+        """The explanation as plain data for `json.dumps`."""
         decider = self.decider
         return {
             "decided": decider.name if decider.group else None,
-            "group": _group(decider.group),
-            "error": None if decider.trap is None else str(decider.trap),
-            "line": _line(decider),
+            "group": _group_dict(decider.group),
+            "error": None if decider.error is None else str(decider.error),
+            "line": _command(decider),
             "notes": list(self.notes),
             "resolvers": [
                 {
-                    "name": finding.name,
-                    "decides": finding is decider,
-                    "applies": finding.applies,
-                    "reason": finding.reason,
-                    "saw": dict(finding.saw),
-                    "group": _group(finding.group),
-                    "error": None if finding.trap is None else str(finding.trap),
-                    "line": _line(finding),
-                    "notes": list(finding.notes),
+                    "name": resolution.name,
+                    "decides": resolution is decider,
+                    "applies": resolution.applies,
+                    "reason": resolution.reason,
+                    "saw": dict(resolution.evidence),
+                    "group": _group_dict(resolution.group),
+                    "error": None if resolution.error is None else str(resolution.error),
+                    "line": _command(resolution),
+                    "notes": list(resolution.notes),
                 }
-                for finding in self.findings
+                for resolution in self.resolutions
             ],
         }
 
 
 def explain(environ: Mapping[str, str] = os.environ) -> Explanation:
-    """Ask every resolver, also those that come too late to decide; raises nothing.
+    """Run every resolver, including those after the one that decides; raises nothing.
 
-    Values of secrets and of proxies, which may hold passwords, are never part of it.
+    The result never contains secrets, nor the values of proxies, which may hold passwords.
     """
     found = (
-        Finding("arguments", "none here: they are what a program gives to initialize"),
-        *findings(environ),
+        Resolution("arguments", "a program can pass them to initialize; there are none here"),
+        *resolutions(environ),
     )
     proxies = [n for p in _PROXIES for n in (p, p.upper()) if environ.get(n)]
-    notes = next(finding for finding in found if finding.applies).notes
+    notes = next(resolution for resolution in found if resolution.applies).notes
     if proxies:
-        notes += (f"pyreactant goes around the proxy of {', '.join(proxies)} to the coordinator",)
+        notes += (
+            f"pyreactant connects to the coordinator without the proxy of {', '.join(proxies)}",
+        )
     return Explanation(found, notes)
 
 
-def _group(group: ProcessGroup | None) -> dict[str, Any] | None:
+def _group_dict(group: ProcessGroup | None) -> dict[str, Any] | None:
     return None if group is None else dataclasses.asdict(group)
 
 
-def _line(finding: Finding) -> str | None:
-    return finding.trap.line if isinstance(finding.trap, Trap) else None
+def _command(resolution: Resolution) -> str | None:
+    return resolution.error.command if isinstance(resolution.error, LaunchError) else None

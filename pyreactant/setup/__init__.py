@@ -1,4 +1,4 @@
-"""`pyreactant setup`: Julia, Reactant and our Julia package, installed and compiled once."""
+"""`pyreactant setup`: install and compile Julia, Reactant and our Julia package, once."""
 
 from typing import TYPE_CHECKING
 

@@ -1,8 +1,8 @@
-"""Run a command, and kill it with all that it started when standard input closes.
+"""Run a command, and kill it with everything that it started when standard input closes.
 
-Started in a session of its own, with the other end of its standard input in the hands of who
-started it: so Julia and the processes that it compiles in end with a setup that is killed. It
-runs as a script and imports only what takes no time.
+The parent holds the other end of standard input, so Julia and the processes that it compiles in
+end with a setup that is killed. This runs as a script in a session of its own (see
+`_system.child.started`) and imports only what loads at once.
 """
 
 import os
@@ -12,8 +12,8 @@ import threading
 
 
 def main(argv: list[str]) -> int:
-    """Run the command; its exit code, as shells count it."""
-    threading.Thread(target=_watch, daemon=True).start()
+    """Run the command; return its exit code as shells count it."""
+    threading.Thread(target=_kill_at_end_of_input, daemon=True).start()
     null = os.open(os.devnull, os.O_RDONLY)
     child = os.posix_spawnp(
         argv[0], argv, os.environ, file_actions=[(os.POSIX_SPAWN_DUP2, null, 0)]
@@ -22,8 +22,8 @@ def main(argv: list[str]) -> int:
     return code if code >= 0 else 128 - code
 
 
-def _watch() -> None:
-    os.read(0, 1)  # nobody writes: it returns when the other end is closed
+def _kill_at_end_of_input() -> None:
+    os.read(0, 1)  # returns when the other end closes: nobody writes to it
     os.killpg(0, signal.SIGKILL)
 
 

@@ -1,7 +1,7 @@
-"""What is asked of juliapkg, in a process of its own: it reads its settings when imported.
+"""A script that asks juliapkg, in a process of its own: juliapkg reads its settings on import.
 
-Runs as a script, with nothing of pyreactant, so that juliapkg sees the same Python path whoever
-asks. The answer is JSON, in the file that the first argument names.
+It imports nothing of pyreactant, so that juliapkg always sees the same Python path. The answer is
+JSON in the file that the first argument names.
 """
 
 import contextlib
@@ -15,17 +15,17 @@ from typing import Any
 
 
 def look() -> dict[str, Any]:
-    """The project that juliapkg would take and all that asks it, or which package is absent."""
+    """The project that juliapkg would take and the files that it follows, or absent packages."""
     absent = [n for n in ("juliapkg", "juliacall") if importlib.util.find_spec(n) is None]
     if absent:
         return {"absent": absent}
-    from juliapkg.state import STATE  # its public names would resolve first
+    from juliapkg.state import STATE  # its public names resolve first
 
     return {"project": STATE["project"], "files": requirements()}
 
 
 def requirements() -> dict[str, str]:
-    """Digests of the juliapkg.json files of everything installed here."""
+    """Digests of the juliapkg.json files of all installed packages."""
     files = {}
     for entry in map(Path, sys.path):
         for path in (entry / "juliapkg.json", *sorted(entry.glob("*/juliapkg.json"))):
@@ -38,22 +38,22 @@ def resolve(julia: str | None, force: bool) -> dict[str, Any]:
     """Find or install Julia and the packages.
 
     Args:
-        julia: Versions of Julia that will do, as juliapkg writes them; "" for any, None for
-            what was said before.
-        force: Also where juliapkg finds all as it left it: it does not look at preferences.
+        julia: The versions of Julia that are allowed, in juliapkg's notation; "" for any, None
+            for those of the last call.
+        force: Whether to resolve even if juliapkg sees no change: it does not check preferences.
     """
     import juliapkg
     from juliapkg.state import STATE
 
-    _forget_damaged(Path(STATE["meta"]))
+    _remove_damaged(Path(STATE["meta"]))
     own = Path(STATE["deps"])
-    _forget_damaged(own)
+    _remove_damaged(own)
     if julia is not None and (julia or own.exists()):
         own.parent.mkdir(parents=True, exist_ok=True)
         partial = own.with_name("juliapkg.partial.json")
         partial.write_bytes(own.read_bytes() if own.exists() else b"{}")
         juliapkg.require_julia(julia or None, target=str(partial))
-        if partial.exists():  # it removes what says nothing
+        if partial.exists():  # juliapkg removes an empty file
             partial.replace(own)
         else:
             own.unlink(missing_ok=True)
@@ -61,8 +61,8 @@ def resolve(julia: str | None, force: bool) -> dict[str, Any]:
     return {"executable": juliapkg.executable(), "project": juliapkg.project()}
 
 
-def _forget_damaged(path: Path) -> None:
-    """Remove what juliapkg was writing when it was killed: it would never get over it."""
+def _remove_damaged(path: Path) -> None:
+    """Remove a file that juliapkg was writing when it was killed: it cannot read it."""
     try:
         json.loads(path.read_bytes())
     except FileNotFoundError:
@@ -72,18 +72,18 @@ def _forget_damaged(path: Path) -> None:
 
 
 def main(answer: str, above: str, task: str, *arguments: str) -> int:
-    """Do it; the exit code."""
+    """Run one task, and return the exit code."""
     if above not in sys.path:
         sys.path.append(above)
     try:
-        said = look() if task == "look" else resolve(*json.loads(arguments[0]))
+        content = look() if task == "look" else resolve(*json.loads(arguments[0]))
     except Exception as error:
         import traceback
 
         traceback.print_exc()
-        said = {"error": type(error).__name__, "message": str(error)}
-    Path(answer).write_text(json.dumps(said))
-    return int("error" in said)
+        content = {"error": type(error).__name__, "message": str(error)}
+    Path(answer).write_text(json.dumps(content))
+    return int("error" in content)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What `pyreactant setup` can be asked, and which Julia project it means."""
+"""The options of `pyreactant setup`, their checks, and its stages."""
 
 import os
 import re
@@ -14,8 +14,8 @@ from .._system.lock import WAIT
 from .._system.versions import at_least
 
 GPU_VERSIONS = {"none": None, "cuda": "12.9", "rocm": "7.1"}
-"""Each kind of GPU, and the version of its libraries where none is said: Reactant takes none
-itself where it is told the kind. CUDA 12.9 also runs on the drivers of later versions."""
+"""The default version of the libraries of each kind of GPU; Reactant has no default if the kind is
+set. CUDA 12.9 also runs with newer drivers."""
 
 
 @dataclass(frozen=True)
@@ -23,13 +23,13 @@ class Options:
     """What to set up.
 
     Attributes:
-        project: The folder of the Julia project; None is the one in use, or else juliapkg's.
-        julia: A Julia executable, or a version of Julia such as "1.11"; None is as before, or
-            else the one that juliapkg finds or installs.
-        gpu: The GPUs to have binaries for, "cuda", "rocm" or "none"; None is as before, or else
-            as the driver here says.
-        gpu_version: The version of CUDA or ROCm of those binaries.
-        offline: Never reach for the network: all must be installed already.
+        project: The folder of the Julia project; None for the one in use, otherwise juliapkg's.
+        julia: A Julia executable, or a version of Julia such as "1.11"; None for that of the last
+            setup, otherwise one that juliapkg finds or installs.
+        gpu: The kind of GPU of the binaries: "cuda", "rocm" or "none"; None for that of the last
+            setup, otherwise the kind of this machine's driver.
+        gpu_version: The version of CUDA or ROCm of the binaries.
+        offline: Whether to use only what is installed, and never the network.
         wait: Seconds to wait for another setup of the same project.
     """
 
@@ -46,41 +46,41 @@ class Options:
         if self.gpu_version is not None:
             if self.gpu not in ("cuda", "rocm"):
                 raise InvalidArgumentError(
-                    f"gpu_version must stand beside gpu cuda or rocm, got gpu {self.gpu!r}"
+                    f"gpu_version needs gpu cuda or rocm, got gpu {self.gpu!r}"
                 )
             if not re.fullmatch(r"\d+\.\d+", self.gpu_version):
                 raise InvalidArgumentError(
                     f"gpu_version must be a version such as 12.9, got {self.gpu_version!r}"
                 )
         if self.wait < 0:
-            raise InvalidArgumentError(f"wait must be seconds from 0 on, got {self.wait:g}")
+            raise InvalidArgumentError(f"wait must be 0 seconds or more, got {self.wait:g}")
         if self.project is not None and self.project.exists() and not self.project.is_dir():
             raise InvalidArgumentError(f"project must be a folder, got the file {self.project}")
 
 
 def check_variables(options: Options, environ: Mapping[str, str] = os.environ) -> None:
-    """Refuse options that a variable of Reactant's would override.
+    """Refuse options that one of Reactant's variables would override.
 
     Raises:
-        InvalidArgumentError: The two differ.
+        InvalidArgumentError: An option and its variable differ.
     """
     for option, name in ((options.gpu, "REACTANT_GPU"), (options.gpu_version, _VERSION)):
         if option is not None and environ.get(name, option) != option:
             raise InvalidArgumentError(
-                f"{name}={environ[name]} overrides what was asked for, {option}; unset {name}"
+                f"{name}={environ[name]} overrides the option {option}; unset {name}"
             )
 
 
 def is_version(julia: str) -> bool:
-    """Whether that is a version, and not an executable."""
+    """Whether the text is a version; otherwise it is an executable."""
     return re.fullmatch(r"\d+(\.\d+){0,2}", julia) is not None
 
 
-def versions_admitted(julia: str) -> str:
-    """A version as juliapkg writes which ones will do: 1.11 is any 1.11.x.
+def version_spec(julia: str) -> str:
+    """The versions that a version means, in juliapkg's notation: 1.11 is any 1.11.x.
 
     Raises:
-        InvalidArgumentError: It is older than any that will do.
+        InvalidArgumentError: The version is too old.
     """
     count = len(julia.split("."))
     if not at_least(julia, ".".join(OLDEST.split(".")[:count])):
@@ -89,10 +89,10 @@ def versions_admitted(julia: str) -> str:
 
 
 def executable_named(julia: str) -> str:
-    """The Julia executable of that name.
+    """The path of a Julia executable.
 
     Raises:
-        RequirementError: There is none.
+        RequirementError: There is no such executable.
     """
     found = shutil.which(julia)
     if found is None:
@@ -104,15 +104,19 @@ def executable_named(julia: str) -> str:
 
 
 def check_version(executable: str, version: str | None) -> str:
-    """The version of a Julia that will do.
+    """The version of a Julia executable, if pyreactant can use it.
+
+    Args:
+        executable: The executable, for messages.
+        version: The version that it reports; None if it reports none.
 
     Raises:
-        RequirementError: It is no Julia, or too old.
+        RequirementError: The executable is not Julia, or is too old.
     """
     if version is None:
         raise RequirementError(
-            f"{executable} must be a Julia, but does not answer --version as Julia does; "
-            "name another: pyreactant setup --julia EXECUTABLE"
+            f"{executable} must be Julia, but does not answer --version as Julia does; "
+            "name another executable: pyreactant setup --julia EXECUTABLE"
         )
     if not at_least(version, OLDEST):
         raise RequirementError(
@@ -125,11 +129,12 @@ def check_version(executable: str, version: str | None) -> str:
 _VERSION = "REACTANT_GPU_VERSION"
 
 
-State = Literal["waits", "starts", "says", "done"]
-"""`waits` for a holder of the lock; a stage `starts`, `says` a line of output, is `done`."""
+Event = Literal["waits", "starts", "says", "done"]
+"""The setup `waits` for the holder of the lock; a stage `starts`, `says` a line of output, is
+`done`."""
 
-Report = Callable[[str, State, str], None]
-"""Called with the stage, its state, and a text for people."""
+Report = Callable[[str, Event, str], None]
+"""A function that gets each event: the stage, the event, and a text for people."""
 
 STAGES = {
     "preferences": "preferences",
@@ -137,8 +142,8 @@ STAGES = {
     "precompile": "compilation",
     "record": "record",
 }
-"""The stages in their order, in words."""
+"""The stages in their order, with their titles."""
 
 
-def silent(stage: str, state: State, text: str) -> None:
-    """Show nothing."""
+def silent(stage: str, event: Event, text: str) -> None:
+    """Ignore the event."""

@@ -1,4 +1,4 @@
-"""What a setup settled: the record beside the Julia project, and the pointers that lead to it."""
+"""The record of a setup in the Julia project, the pointers to it, and copies of project files."""
 
 import contextlib
 import dataclasses
@@ -18,21 +18,21 @@ from .._system.files import sync, write
 
 @dataclass(frozen=True)
 class Record:
-    """What `pyreactant setup` settled.
+    """The result of `pyreactant setup`.
 
     Attributes:
         executable: The Julia executable.
         project: The folder of the Julia project.
-        julia: Its version.
+        julia: The version of Julia.
         reactant: The version of Reactant.
         pythoncall: The version of PythonCall.
-        binaries: Of Reactant: `version`, `platform` and whether they are `available`.
-        preferences: As they were when it was compiled.
+        binaries: Reactant's binaries: `version`, `platform`, and whether they are `available`.
+        preferences: The preferences with which Reactant was compiled.
         pyreactant: The version of pyreactant.
-        depot: JULIA_DEPOT_PATH; None is Julia's own.
+        depot: JULIA_DEPOT_PATH; None for Julia's default.
         requirements: The digest of each juliapkg.json that was followed.
-        when: When it was done.
-        ran: The stages that this call ran; none where all stood. Not in the file.
+        when: The time of the setup.
+        ran: The stages that this call ran; empty if there was nothing to do. Not in the file.
     """
 
     executable: str
@@ -51,17 +51,17 @@ class Record:
     FORMAT: ClassVar[int] = 1
 
     def to_dict(self) -> dict[str, Any]:
-        """As it stands in the file, and what ran."""
+        """The content of the file, and what ran."""
         return {"format": self.FORMAT, **dataclasses.asdict(self)}
 
     def write(self) -> None:
-        """Put it beside the project."""
+        """Write the record into the project."""
         content = {k: v for k, v in self.to_dict().items() if k != "ran"}
         write(Path(self.project, RECORD), json.dumps(content, indent=2).encode())
 
 
 def read(project: Path) -> Record | None:
-    """The record beside a project; None where there is none, or none of this form."""
+    """The record of a project; None if there is none in this format."""
     with contextlib.suppress(FileNotFoundError, FileError, TypeError, ValueError):
         content = dict(read_json(project / RECORD))
         if content.pop("format", None) == Record.FORMAT:
@@ -70,14 +70,14 @@ def read(project: Path) -> Record | None:
 
 
 def remove(project: Path) -> None:
-    """Take the record away, so that no process starts on what is being changed."""
+    """Remove the record, so that no process starts on a project that is being changed."""
     with contextlib.suppress(FileNotFoundError):
         (project / RECORD).unlink()
         sync(project / RECORD.parent)
 
 
 def is_pointed_to(project: Path) -> bool:
-    """Whether this Python environment finds that record."""
+    """Whether this Python environment finds the project's record."""
     for pointer in pointers():
         with contextlib.suppress(FileNotFoundError, FileError, TypeError, KeyError):
             return Path(read_json(pointer)["record"]) == project / RECORD
@@ -85,10 +85,10 @@ def is_pointed_to(project: Path) -> bool:
 
 
 def point_to(project: Path, executable: str) -> Path:
-    """Have this Python environment find that record; the file that leads there.
+    """Write a pointer from this Python environment to the project's record, and return its path.
 
-    In the environment itself where that can be written, so that all its users have it, and else
-    in the user's configuration.
+    It is in the environment if that can be written, so that all users of the environment find it;
+    otherwise it is in the user's configuration.
 
     Raises:
         RequirementError: Neither can be written.
@@ -104,11 +104,11 @@ def point_to(project: Path, executable: str) -> Path:
             reasons.append(f"{pointer}: {error.strerror}")
             continue
         if pointer == shared:
-            with contextlib.suppress(OSError):  # it comes first, and would lead elsewhere
+            with contextlib.suppress(OSError):  # it comes first, and points elsewhere
                 own.unlink()
         return pointer
     raise RequirementError(
-        f"{project} is set up, but where it is must be kept, and cannot be written "
+        f"{project} is set up, but a pointer to it must be written, and cannot be "
         f"({'; '.join(reasons)}); set these variables wherever you use it instead: "
         f"{EXECUTABLE}={executable} {PROJECT}={project}"
     )
@@ -116,18 +116,18 @@ def point_to(project: Path, executable: str) -> Path:
 
 _FILES = ("*Project.toml", "*Manifest*.toml")
 _BEFORE = Path("pyreactant", "before")
-"""Copies of them; that the folder is there says that they were being written."""
+"""The folder of copies of these files; it exists only while juliapkg may be writing them."""
 
 
-def save(project: Path) -> None:
-    """Keep a copy of each, before they are written."""
+def back_up(project: Path) -> None:
+    """Copy the project files and manifests before they are written."""
     (project / _BEFORE).mkdir(parents=True, exist_ok=True)
     for path in files(project):
         write(project / _BEFORE / path.name, path.read_bytes())
 
 
-def mend(project: Path) -> None:
-    """Replace those that were cut short by their copies: neither Julia nor we can read them."""
+def restore(project: Path) -> None:
+    """Replace truncated files by their copies: neither Julia nor pyreactant can read them."""
     if not (project / _BEFORE).is_dir():
         return
     for path in files(project):
@@ -136,13 +136,13 @@ def mend(project: Path) -> None:
             continue
         if copy.is_file():
             write(path, copy.read_bytes())
-        else:  # it was new
+        else:  # the file is new
             path.unlink()
-    drop(project)
+    discard_backup(project)
 
 
-def drop(project: Path) -> None:
-    """Remove the copies: all was written."""
+def discard_backup(project: Path) -> None:
+    """Remove the copies, once all files are written."""
     if (project / _BEFORE).is_dir():
         shutil.rmtree(project / _BEFORE)
 

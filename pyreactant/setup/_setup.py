@@ -1,4 +1,4 @@
-"""setup: which stages are due, and each in its order under the project's lock."""
+"""setup: the stages that are due, in their order, under the project's lock."""
 
 import contextlib
 import os
@@ -17,7 +17,6 @@ from .._julia.place import (
 from .._system.files import writing
 from .._system.lock import project_lock
 from . import _record
-from ._here import julia_version, look
 from ._options import (
     Options,
     Report,
@@ -26,8 +25,9 @@ from ._options import (
     executable_named,
     is_version,
     silent,
-    versions_admitted,
+    version_spec,
 )
+from ._processes import ask_juliapkg, julia_version
 from ._record import Record
 from ._state import Request, State
 from ._work import Work
@@ -36,35 +36,37 @@ _ADVICE = "name a folder that can be written: pyreactant setup --project DIR"
 
 
 def setup(options: Options | None = None, report: Report = silent) -> Record:
-    """Install Julia and Reactant where they are not, compile them, and note where they are.
+    """Install Julia and Reactant if they are missing, compile them, and record where they are.
 
-    It does what is not done yet, and nothing where all is: so it can be called again after it
-    was ended at any point. Where several call it at once, one works and the others wait for it.
+    It is idempotent: a second call finishes what is missing, also after the first was killed. If
+    several processes call it at once, one works and the others wait for it.
 
     Args:
-        options: What to set up; None is what stands, or else the defaults.
-        report: Called with what happens meanwhile.
+        options: What to set up; None for the settings of the last setup, otherwise the defaults.
+        report: Called with each event.
 
     Returns:
-        What was settled; `ran` is empty where nothing was to be done.
+        The record; its `ran` is empty if there was nothing to do.
 
     Raises:
         InvalidArgumentError: The options contradict each other or the environment.
-        RequirementError: Julia, juliapkg, the network, space or a folder to write to is missing.
+        RequirementError: Julia, juliapkg, the network, disk space or a writable folder is missing.
         StateError: Julia runs in this process.
         FileError: A file of the project is damaged.
-        DeadlineError: Another setup of this project does not end.
+        DeadlineError: Another setup of this project does not end in time.
         PyReactantError: Julia failed; the message has the last lines of the log.
     """
     options = options or Options()
     check_variables(options)
     named = named_place()
-    package, julia, here = package_folder(), _julia(options, named), look()
-    project = _project(options, named, here.project)
-    request = Request(options, project, julia, here, package)
-    standing = State(request).standing()
-    if standing is not None:
-        return standing
+    package, julia, juliapkg = package_folder(), _julia(options, named), ask_juliapkg()
+    project = _project(options, named, juliapkg.project)
+    request = Request(
+        options=options, project=project, julia=julia, juliapkg=juliapkg, package=package
+    )
+    finished = State(request).finished()
+    if finished is not None:
+        return finished
     check_no_julia("setting up")
     with project_lock(
         project,
@@ -74,46 +76,46 @@ def setup(options: Options | None = None, report: Report = silent) -> Record:
         waiting=lambda holder: report("", "waits", holder),
     ):
         with writing(project, _ADVICE):
-            _record.mend(project)
-        state = State(request)  # anew: who had the lock may have done it
-        return state.standing() or Work(state, report).run()
+            _record.restore(project)
+        state = State(request)  # read again: the last holder of the lock may have done the work
+        return state.finished() or Work(state, report).run()
 
 
 def _project(options: Options, named: Place | None, default: Path) -> Path:
-    """The project that is meant: the one named, else the one settled before, else juliapkg's."""
+    """The project to set up: the named one, that of the last setup, or juliapkg's."""
     if options.project is not None:
         project = options.project.absolute()
         if named is not None and named.project != project:
-            raise _overridden(f"{PROJECT}={named.project}", f"the project asked for, {project}")
+            raise _overridden(f"{PROJECT}={named.project}", f"the option project={project}")
         return project
     if named is not None:
         return named.project
     if os.environ.get("PYTHON_JULIAPKG_PROJECT"):
         return default
-    with contextlib.suppress(FileError):  # a damaged pointer is written anew
+    with contextlib.suppress(FileError):  # a damaged pointer will be replaced
         record = find_record()
         return default if record is None else record.parents[1]
     return default
 
 
 def _julia(options: Options, named: Place | None) -> str | None:
-    """The Julia that is asked for: a version, an executable that will do, or None."""
-    asked = options.julia
-    if asked is None:
-        asked = os.environ.get("PYTHON_JULIAPKG_EXE") or None
-        asked = asked if named is None else str(named.executable)
-    if asked is None:
+    """The requested Julia: a version, an executable that can be used, or None."""
+    requested = options.julia
+    if requested is None:
+        requested = os.environ.get("PYTHON_JULIAPKG_EXE") or None
+        requested = requested if named is None else str(named.executable)
+    if requested is None:
         return None
-    if is_version(asked):
-        versions_admitted(asked)
-        found = asked
+    if is_version(requested):
+        version_spec(requested)
+        found = requested
     else:
-        found = executable_named(asked)
+        found = executable_named(requested)
         check_version(found, julia_version(found))
     if named is not None and found != str(named.executable):
-        raise _overridden(f"{EXECUTABLE}={named.executable}", f"the Julia asked for, {found}")
+        raise _overridden(f"{EXECUTABLE}={named.executable}", f"the option julia={found}")
     return found
 
 
-def _overridden(named: str, asked: str) -> InvalidArgumentError:
-    return InvalidArgumentError(f"{named} overrides {asked}; unset {PROJECT} and {EXECUTABLE}")
+def _overridden(named: str, option: str) -> InvalidArgumentError:
+    return InvalidArgumentError(f"{named} overrides {option}; unset {PROJECT} and {EXECUTABLE}")

@@ -1,4 +1,4 @@
-"""What stands of a setup, and so what is due: every question here changes nothing."""
+"""The state of a setup: which stages are done and which are due; reading it changes nothing."""
 
 import hashlib
 import json
@@ -11,63 +11,63 @@ from typing import Any
 
 from .._errors import FileError
 from .._julia.place import is_executable, read_json
-from .._julia.preferences import NAMES, edits, find, kept, local_file
+from .._julia.preferences import NAMES, copies, edits, find, local_file
 from .._system.files import write
 from .._version import __version__
 from . import _record
-from ._here import Here, julia_version
 from ._options import GPU_VERSIONS, Options
+from ._processes import JuliapkgState, julia_version
 from ._record import Record
 
 FILE = Path("pyreactant", "stages.json")
 
 
 class Stages:
-    """The notes of one project."""
+    """The results of a project's stages, kept in a file."""
 
     def __init__(self, project: Path) -> None:
         self._path = project / FILE
-        self._notes: dict[str, dict[str, Any]] = {}
+        self._entries: dict[str, dict[str, Any]] = {}
         try:
-            notes = read_json(self._path)
-        except (FileNotFoundError, FileError):  # nothing is done then, which is never wrong
-            notes = None
-        if isinstance(notes, dict) and all(isinstance(note, dict) for note in notes.values()):
-            self._notes = notes
+            entries = read_json(self._path)
+        except (FileNotFoundError, FileError):  # running every stage again is always right
+            entries = None
+        if isinstance(entries, dict) and all(isinstance(e, dict) for e in entries.values()):
+            self._entries = entries
 
     def result(self, stage: str, key: str | None = None) -> dict[str, Any] | None:
-        """What a stage settled; None where it is not done, or not with this key."""
-        note = self._notes.get(stage)
-        if note is None or (key is not None and note.get("key") != key):
+        """The result of a stage; None if it is not done, or has another key."""
+        entry = self._entries.get(stage)
+        if entry is None or (key is not None and entry.get("key") != key):
             return None
-        return dict(note.get("result", {}))
+        return dict(entry.get("result", {}))
 
-    def done(self, stage: str, key: str, result: Mapping[str, Any]) -> None:
-        """Note that a stage is done."""
-        self._notes[stage] = {"key": key, "result": dict(result)}
+    def mark_done(self, stage: str, key: str, result: Mapping[str, Any]) -> None:
+        """Keep the result of a stage."""
+        self._entries[stage] = {"key": key, "result": dict(result)}
         self._write()
 
-    def undo(self, *stages: str) -> None:
-        """Note that stages are to be done again."""
-        known = [stage for stage in stages if stage in self._notes]
+    def mark_due(self, *stages: str) -> None:
+        """Remove the results of stages, so that they run again."""
+        known = [stage for stage in stages if stage in self._entries]
         for stage in known:
-            del self._notes[stage]
+            del self._entries[stage]
         if known:
             self._write()
 
     def _write(self) -> None:
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        write(self._path, json.dumps(self._notes, indent=1).encode())
+        write(self._path, json.dumps(self._entries, indent=1).encode())
 
 
 def key_of(**facts: Any) -> str:
-    """A digest of all that a stage depends on."""
+    """A digest of everything that a stage depends on."""
     text = json.dumps(facts, sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def digest(*paths: Path) -> str:
-    """A digest of files, by name and content; one that is not there is part of it too."""
+    """A digest of the names and contents of files; an absent file counts too."""
     total = hashlib.sha256()
     for path in paths:
         content = path.read_bytes() if path.is_file() else b"absent"
@@ -77,31 +77,31 @@ def digest(*paths: Path) -> str:
 
 @dataclass(frozen=True)
 class Request:
-    """What is to be set up.
+    """What to set up.
 
     Attributes:
-        options: As they were given.
-        project: The project that is meant.
-        julia: The Julia that is asked for: a version, an executable, or None.
-        here: What juliapkg says.
-        package: The folder of our Julia package.
+        options: The options of the call.
+        project: The folder of the Julia project.
+        julia: The requested Julia: a version, an executable, or None.
+        juliapkg: What juliapkg would use.
+        package: The folder of the Julia package PyReactant.
     """
 
     options: Options
     project: Path
     julia: str | None
-    here: Here
+    juliapkg: JuliapkgState
     package: Path
 
 
 class State:
-    """A project, what was noted of it before, and what is asked of it now.
+    """A project with its finished stages, and the request.
 
     Attributes:
-        project: Its folder.
-        stages: The notes.
-        julia: The Julia that is asked for, now or before.
-        offline: Whether the network is to be left alone.
+        project: The folder of the project.
+        stages: The results of its stages.
+        julia: The requested Julia, otherwise that of the last setup.
+        offline: Whether the network must not be used.
     """
 
     def __init__(self, request: Request) -> None:
@@ -113,11 +113,11 @@ class State:
         variable = os.environ.get("PYTHON_JULIAPKG_OFFLINE")
         self.offline = request.options.offline or variable == "yes"
 
-    def standing(self) -> Record | None:
-        """The record, where nothing is to be done; it changes nothing and needs no lock."""
+    def finished(self) -> Record | None:
+        """The record, if there is nothing to do; needs no lock."""
         record = _record.read(self.project)
         if (
-            record is None  # first: without it the other files may be half written
+            record is None  # checked first: without a record the other files may be incomplete
             or self.preferences_due()
             or self.compiled() is None
             or not _record.is_pointed_to(self.project)
@@ -125,45 +125,47 @@ class State:
             return None
         return record
 
-    def wanted(self) -> dict[str, str | None]:
+    def preference_changes(self) -> dict[str, str | None]:
         """The preferences to set."""
-        options, here = self.request.options, (self.project,)
-        wanted: dict[str, str | None] = {}
-        if find("xla_runtime", here).value is None:
-            wanted["xla_runtime"] = "IFRT"
+        options, folders = self.request.options, (self.project,)
+        changes: dict[str, str | None] = {}
+        if find("xla_runtime", folders).value is None:
+            changes["xla_runtime"] = "IFRT"
         if options.gpu is not None:
-            stands = find("gpu", here).value == options.gpu and find("gpu_version", here).value
-            wanted["gpu"] = options.gpu
-            wanted["gpu_version"] = options.gpu_version or stands or GPU_VERSIONS[options.gpu]
-        return wanted
+            current = (
+                find("gpu", folders).value == options.gpu and find("gpu_version", folders).value
+            )
+            changes["gpu"] = options.gpu
+            changes["gpu_version"] = options.gpu_version or current or GPU_VERSIONS[options.gpu]
+        return changes
 
     def preferences_due(self) -> bool:
-        """Whether a preference is to be set."""
-        return bool(kept(self.project) or edits(self.project, self.wanted()))
+        """Whether a preference must be set."""
+        return bool(copies(self.project) or edits(self.project, self.preference_changes()))
 
     def preferences(self) -> dict[str, str | None]:
         """The preferences as Julia will read them."""
         return {name: find(name, (self.project, self.request.package)).value for name in NAMES}
 
     def resolve_key(self) -> str:
-        """What the packages that are installed depend on."""
+        """The key of the stage that installs packages."""
         preferences = self.preferences()
         return key_of(
-            files=self.request.here.files,
+            files=self.request.juliapkg.files,
             julia=self.julia,
             binaries=(preferences["gpu"], preferences["gpu_version"]),
             depot=depot(),
         )
 
     def resolved(self) -> dict[str, Any] | None:
-        """The Julia that was settled, where that still holds."""
+        """The installed Julia, if it is still the right one."""
         result = self.stages.result("resolve", self.resolve_key())
         if result is None or not is_executable(Path(result["executable"])):
             return None
         return result if julia_version(result["executable"]) == result["version"] else None
 
     def precompile_key(self) -> str | None:
-        """What the compiled code depends on; None where Julia is not settled."""
+        """The key of the stage that compiles; None if the packages are not installed."""
         resolved = self.resolved()
         if resolved is None:
             return None
@@ -179,7 +181,7 @@ class State:
         )
 
     def compiled(self) -> dict[str, Any] | None:
-        """What the compilation found, where that still holds."""
+        """The result of the compilation, if it is still valid."""
         key = self.precompile_key()
         return None if key is None else self.stages.result("precompile", key)
 
@@ -190,10 +192,10 @@ def _digests(folder: Path) -> list[tuple[str, str]]:
 
 
 def depot() -> str | None:
-    """Where Julia is told to put packages."""
+    """JULIA_DEPOT_PATH, the folders in which Julia puts packages; None if it is not set."""
     return os.environ.get("JULIA_DEPOT_PATH") or None
 
 
 def first_depot() -> Path:
-    """Where Julia puts packages."""
+    """The folder in which Julia puts packages."""
     return Path((depot() or "").split(os.pathsep)[0] or Path.home() / ".julia")

@@ -1,4 +1,4 @@
-"""The stages of a setup: what each does."""
+"""The work of each stage of a setup."""
 
 import dataclasses
 import json
@@ -13,13 +13,12 @@ from typing import Any
 from .._errors import FileError, InvalidArgumentError, PyReactantError, RequirementError
 from .._julia import toml
 from .._julia.place import RECORD, read_json
-from .._julia.preferences import edits, kept, local_file
+from .._julia.preferences import copies, edits, local_file
 from .._system.files import write, writing
 from .._version import __version__
 from . import _record
-from ._child import run
-from ._here import ABOVE, SCRIPT, environment, julia_version
-from ._options import Report, check_version, is_version, versions_admitted
+from ._options import Report, check_version, is_version, version_spec
+from ._processes import IMPORT_FOLDER, SCRIPT, child_environment, julia_version, run_logged
 from ._record import Record
 from ._state import State, depot, first_depot
 
@@ -36,68 +35,70 @@ _LINES = 15
 
 
 def tail(log: Path, start: int) -> str:
-    """The last lines of a log, of those that begin after `start` bytes."""
+    """The last lines of a log, of those after byte `start`."""
     with log.open("rb") as file:
         file.seek(start)
         lines = file.read().decode(errors="replace").splitlines()
     return "\n".join(f"  {line}" for line in lines[-_LINES:])
 
 
-def error_of(
-    doing: str, answer: Mapping[str, Any], log: Path, start: int, *, offline: bool, depot: Path
+def stage_error(
+    activity: str, message: str, *, log: Path, start: int, offline: bool, depot: Path
 ) -> PyReactantError:
-    """The error that says why a stage failed.
+    """The error for a stage that failed, with the reason found in its output.
 
     Args:
-        doing: What was done, as "installing Julia's packages".
-        answer: What the child process answered, if it did.
-        log: Where the output is.
-        start: Where in it this stage's begins.
-        offline: Whether the network was to be left alone.
-        depot: Where Julia puts packages.
+        activity: What the stage does, such as "installing Julia and its packages".
+        message: The error that the child process answered, "" if none.
+        log: The file with the output.
+        start: The byte of the log at which the stage's output begins.
+        offline: Whether the network must not be used.
+        depot: The folder in which Julia puts packages.
     """
-    said = str(answer.get("message", ""))
     with log.open("rb") as file:
         file.seek(start)
-        text = said + file.read().decode(errors="replace")
+        text = message + file.read().decode(errors="replace")
     last = f"\nthe last lines of {log}:\n{tail(log, start)}"
-    if "could not find Julia" in said:
+    if "could not find Julia" in message:
         return RequirementError(
             f"Julia must be installed, but is not found{' (--offline installs none)' * offline}; "
-            "name one: pyreactant setup --julia EXECUTABLE, or have it installed where there is "
+            "name one: pyreactant setup --julia EXECUTABLE, or install it on a machine with "
             "network: pyreactant setup --julia 1.11"
         )
-    if "empty intersection" in said or "no version of Julia is compatible" in said:
-        return InvalidArgumentError(f"no version fits all that ask for one: {said}")
+    if "empty intersection" in message or "no version of Julia is compatible" in message:
+        return InvalidArgumentError(f"no version of Julia fits all packages: {message}")
     if _FULL.search(text):
         return RequirementError(
-            f"{doing} needs space on the disk, and none is left; free some (several GB are needed "
-            f"in {depot}), or name another disk with JULIA_DEPOT_PATH, then run it again{last}"
+            f"{activity} needs disk space, but none is left; free some (several GB in {depot}), "
+            f"or name a folder on another disk with JULIA_DEPOT_PATH, then run it again{last}"
         )
     if _READ_ONLY.search(text):
         return RequirementError(
-            f"{doing} must write to {depot}, or to the project, but cannot; set JULIA_DEPOT_PATH "
-            f"to a folder that can be written and that every node sees, then run it again{last}"
+            f"{activity} must write to {depot}, or to the project, but cannot; set "
+            "JULIA_DEPOT_PATH to a writable folder that every node sees, then run it again"
+            f"{last}"
         )
     if _NETWORK.search(text):
         return RequirementError(
-            f"{doing} needs the network, which does not answer; run it on a machine that has one, "
-            "such as a login node (set https_proxy where there is a proxy); or, where all is "
-            f"installed already: pyreactant setup --offline{last}"
+            f"{activity} needs the network, which does not answer; run it on a machine with "
+            "network, such as a login node (set https_proxy if there is a proxy); or, if all "
+            f"packages are installed: pyreactant setup --offline{last}"
         )
-    return PyReactantError(f"{doing} failed{': ' * bool(said)}{said}; then run it again{last}")
+    return PyReactantError(
+        f"{activity} failed{': ' * bool(message)}{message}; fix that, then run it again{last}"
+    )
 
 
-def absent(names: list[str], project: Path, *, offline: bool) -> RequirementError:
-    """The error for a project that lacks packages."""
+def packages_error(names: list[str], project: Path, *, offline: bool) -> RequirementError:
+    """The error for a project without some packages."""
     advice = (
-        "run it without --offline where there is network, or name a project that has them"
+        "run it without --offline on a machine with network, or name a project that has them"
         if offline
         else "name another project with --project, or remove this one, then run it again"
     )
-    lacks = " and ".join(names)
+    packages = " and ".join(names)
     return RequirementError(
-        f"the Julia project {project} must have {lacks}, but does not; {advice}"
+        f"the Julia project {project} must have {packages}, but does not; {advice}"
     )
 
 
@@ -106,7 +107,7 @@ _PRECOMPILE = Path(__file__).with_name("precompile.jl")
 
 
 class Work:
-    """One setup, from what stands to its record; whoever does it holds the lock."""
+    """One setup, from the current state to the record; the caller holds the project's lock."""
 
     def __init__(self, state: State, report: Report) -> None:
         self._state = state
@@ -117,7 +118,7 @@ class Work:
         self._ran: list[str] = []
 
     def run(self) -> Record:
-        """Do what is due."""
+        """Run the stages that are due."""
         with writing(self._project, _ADVICE):
             self._log.write_text("")
             self._set_preferences()
@@ -126,40 +127,47 @@ class Work:
         if compiled is None:
             compiled = self._precompile(resolved)
         if "absent" in compiled and not self._state.offline and "resolve" not in self._ran:
-            self._stages.undo("resolve")  # the project was taken apart since
+            self._stages.mark_due("resolve")  # the project has changed since
             resolved = self._resolve()
             compiled = self._precompile(resolved)
         if "absent" in compiled:
-            raise absent(compiled["absent"], self._project, offline=self._state.offline)
-        return self._settle(resolved, compiled)
+            raise packages_error(compiled["absent"], self._project, offline=self._state.offline)
+        return self._write_record(resolved, compiled)
 
     def _set_preferences(self) -> None:
         if not self._state.preferences_due():
             return
         self._begin("preferences", "setting the preferences")
-        for path, text in kept(self._project).items():
+        for path, text in copies(self._project).items():
             write(path, text.encode())
-        for path, text in edits(self._project, self._state.wanted()).items():
+        for path, text in edits(self._project, self._state.preference_changes()).items():
             write(path, text.encode())
-        said = (f"{name} {value}" for name, value in self._state.preferences().items() if value)
-        self._report("preferences", "done", ", ".join(said))
+        values = (f"{name} {value}" for name, value in self._state.preferences().items() if value)
+        self._report("preferences", "done", ", ".join(values))
 
     def _resolve(self) -> dict[str, Any]:
         self._begin("resolve", "finding or installing Julia and its packages")
         with writing(self._project, _ADVICE):
-            self._stages.undo("resolve", "precompile")
+            self._stages.mark_due("resolve", "precompile")
             _record.remove(self._project)
             before = self._stages.result("asked") or {}
-            self._stages.done("asked", "", {"julia": self._state.julia})
-            _record.save(self._project)
+            self._stages.mark_done("asked", "", {"julia": self._state.julia})
+            _record.back_up(self._project)
         versions, executable = None, None
         if self._state.julia is not None and is_version(self._state.julia):
-            versions = versions_admitted(self._state.julia)
+            versions = version_spec(self._state.julia)
         elif self._state.julia is not None:
             versions, executable = "", self._state.julia
-        own = self._project != self._state.request.here.project
-        script = [sys.executable, "-P", str(SCRIPT), str(self._answer), str(ABOVE), "resolve"]
-        # Offline it must not be forced: it would note that the packages are not its own.
+        own = self._project != self._state.request.juliapkg.project
+        script = [
+            sys.executable,
+            "-P",
+            str(SCRIPT),
+            str(self._answer),
+            str(IMPORT_FOLDER),
+            "resolve",
+        ]
+        # Not forced offline: juliapkg would record that the packages are not its own.
         argv = [*script, json.dumps([versions, not self._state.offline])]
         changes = {
             "PYTHON_JULIAPKG_OFFLINE": "yes" if self._state.offline else "no",
@@ -168,25 +176,20 @@ class Work:
         }
         code, answer, start = self._child("resolve", argv, changes)
         if code != 0 or "executable" not in answer:
-            self._stages.done("asked", "", before)
-            raise error_of(
-                "installing Julia and its packages",
-                answer,
-                self._log,
-                start,
-                offline=self._state.offline,
-                depot=first_depot(),
+            self._stages.mark_done("asked", "", before)
+            raise self._error(
+                "installing Julia and its packages", str(answer.get("message", "")), start
             )
         found = answer["executable"]
         result = {"executable": found, "version": check_version(found, julia_version(found))}
         with writing(self._project, _ADVICE):
-            self._stages.done("resolve", self._state.resolve_key(), result)
-            _record.drop(self._project)
+            self._stages.mark_done("resolve", self._state.resolve_key(), result)
+            _record.discard_backup(self._project)
         self._report("resolve", "done", f"Julia {result['version']} ({found})")
         return result
 
     def _precompile(self, resolved: Mapping[str, Any]) -> dict[str, Any]:
-        """Load all that a rank loads; what was found, or which packages are `absent`."""
+        """Load all that a process of a run loads; the versions, or the `absent` packages."""
         self._begin("precompile", "compiling for Julia")
         with writing(self._project, _ADVICE):
             _record.remove(self._project)
@@ -203,41 +206,38 @@ class Work:
         if "absent" in answer:
             return answer
         if code != 0 or "reactant" not in answer:
-            raise error_of(
-                "compiling for Julia",
-                {},
-                self._log,
-                start,
-                offline=self._state.offline,
-                depot=first_depot(),
-            )
+            raise self._error("compiling for Julia", "", start)
         self._check(answer)
         key = self._state.precompile_key()
         assert key is not None
         with writing(self._project, _ADVICE):
-            self._stages.done("precompile", key, answer)
+            self._stages.mark_done("precompile", key, answer)
         self._report("precompile", "done", f"Reactant {answer['reactant']}")
         return answer
 
     def _check(self, found: Mapping[str, Any]) -> None:
-        """That Reactant is what the preferences ask for."""
+        """Check that Reactant was compiled as the preferences require.
+
+        Raises:
+            RequirementError: It was not, or it has no binaries for this machine.
+        """
         preferences = self._state.preferences()
         if found["runtime"] != preferences["xla_runtime"]:
             raise RequirementError(
-                f"Reactant must have been compiled for {preferences['xla_runtime']}, as "
-                f"{local_file(self._project)} says, but is for {found['runtime'] or 'none'}; look "
-                "for another preference in the environments of JULIA_LOAD_PATH"
+                f"Reactant must be compiled for {preferences['xla_runtime']}, which "
+                f"{local_file(self._project)} sets, but is for {found['runtime'] or 'none'}; "
+                "look for another preference in the environments of JULIA_LOAD_PATH"
             )
         binaries = found["binaries"]
         if binaries and not binaries["available"]:
             raise RequirementError(
                 f"Reactant must have binaries for this machine, but has none for "
                 f"{binaries['platform']}; choose others: pyreactant setup --gpu none, or "
-                "--gpu cuda --gpu-version VERSION with one that Reactant is built for"
+                "--gpu cuda --gpu-version VERSION with a version that Reactant is built for"
             )
 
-    def _settle(self, resolved: Mapping[str, Any], compiled: Mapping[str, Any]) -> Record:
-        self._begin("record", "noting where all is")
+    def _write_record(self, resolved: Mapping[str, Any], compiled: Mapping[str, Any]) -> Record:
+        self._begin("record", "writing the record")
         record = Record(
             executable=resolved["executable"],
             project=str(self._project),
@@ -248,7 +248,7 @@ class Work:
             preferences=self._state.preferences(),
             pyreactant=__version__,
             depot=depot(),
-            requirements=self._state.request.here.files,
+            requirements=self._state.request.juliapkg.files,
             when=time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime()),
         )
         with writing(self._project, _ADVICE):
@@ -261,6 +261,16 @@ class Work:
         self._ran.append(stage)
         self._report(stage, "starts", what)
 
+    def _error(self, activity: str, message: str, start: int) -> PyReactantError:
+        return stage_error(
+            activity,
+            message,
+            log=self._log,
+            start=start,
+            offline=self._state.offline,
+            depot=first_depot(),
+        )
+
     @property
     def _answer(self) -> Path:
         return self._project / "pyreactant" / "answer"
@@ -268,14 +278,16 @@ class Work:
     def _child(
         self, stage: str, argv: list[str], changes: Mapping[str, str | None]
     ) -> tuple[int, dict[str, Any], int]:
-        """Run it: its exit code, its answer, and where in the log its output begins."""
+        """Run a command; its exit code, its answer, and the byte of the log where it begins."""
         start = self._log.stat().st_size
         with writing(self._project, _ADVICE):
             self._answer.unlink(missing_ok=True)
-            settings = environment(self._project / "pyreactant", changes)
+            settings = child_environment(self._project / "pyreactant", changes)
             with self._log.open("a") as log:
                 log.write(f"$ {shlex.join(argv)}\n")
-            code = run(argv, settings, self._log, lambda text: self._report(stage, "says", text))
+            code = run_logged(
+                argv, settings, self._log, lambda line: self._report(stage, "says", line)
+            )
         return code, self._read_answer(argv), start
 
     def _read_answer(self, argv: list[str]) -> dict[str, Any]:
@@ -283,7 +295,7 @@ class Work:
             if str(_PRECOMPILE) in argv:
                 return toml.load(self._answer)
             return dict(read_json(self._answer))
-        except (FileNotFoundError, FileError):  # cut short, or never written: the log says why
+        except (FileNotFoundError, FileError):  # truncated or never written: the log has the reason
             return {}
         finally:
             self._answer.unlink(missing_ok=True)

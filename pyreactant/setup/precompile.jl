@@ -1,5 +1,5 @@
-# Loads what every process of a run will load, so that it is compiled once, and writes down what
-# was found. Arguments: the folder of the package PyReactant, and the file for the answer.
+# Loads what every process of a run loads, so that Julia compiles it once, and writes the versions.
+# Arguments: the folder of the package PyReactant, and the file for the answer.
 using TOML: TOML
 
 const REACTANT = Base.PkgId(Base.UUID("3c362404-f566-11ee-1572-e11a4b42c853"), "Reactant")

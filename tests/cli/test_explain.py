@@ -23,7 +23,7 @@ def explain(*arguments: str, **settings: str) -> subprocess.CompletedProcess[str
 def test_one_process() -> None:
     ran = explain()
     assert ran.returncode == 0, ran.stderr
-    assert "> one process         nothing started several" in ran.stdout
+    assert "> one process         no launcher started several processes" in ran.stdout
     assert "  Slurm               not in a Slurm job: SLURM_JOB_ID is not set" in ran.stdout
     assert "process 0 of 1, decided by one process" in ran.stdout
     assert "local devices  all visible" in ran.stdout
@@ -102,7 +102,7 @@ def test_no_secret_is_shown(arguments: list[str]) -> None:
     )
     assert ran.returncode == 0, ran.stderr
     assert "hush" not in ran.stdout + ran.stderr
-    assert "goes around the proxy of http_proxy, HTTPS_PROXY" in ran.stdout
+    assert "connects to the coordinator without the proxy of http_proxy, HTTPS_PROXY" in ran.stdout
 
 
 def test_it_starts_nothing_heavy() -> None:

@@ -43,7 +43,7 @@ def test_for_people(tmp_path: Path) -> None:
         "machine",
         "launch",
     ]
-    commands = [line for line in lines if line.startswith("        mend: ")]
+    commands = [line for line in lines if line.startswith("        fix: ")]
     assert all(len(line) <= 80 for line in lines if line not in commands)
     assert "  pass  usable runtime    JAX" in lines
     assert lines[-1].endswith(" s")
@@ -72,7 +72,7 @@ def test_reactant_is_missing(tmp_path: Path) -> None:
     assert ran.returncode == 3, ran.stdout
     assert ran.stdout.splitlines()[-1].startswith("required and missing: ")
     assert "Julia project" in ran.stdout.splitlines()[-1]
-    assert "mend: unset PYTHON_JULIACALL_EXE PYTHON_JULIACALL_PROJECT" in ran.stdout
+    assert "fix: unset PYTHON_JULIACALL_EXE PYTHON_JULIACALL_PROJECT" in ran.stdout
     as_json = doctor(tmp_path, "--json", "--backend", "reactant", **NOT_SETTLED)
     assert as_json.returncode == 3
     assert json.loads(as_json.stdout)["exit_code"] == 3

@@ -46,7 +46,7 @@ def test_the_real_thing(tmp_path: Path) -> None:
 
 def with_products(folder: Path, product: dict[str, Any], script: str = "", **said: Any) -> Machine:
     """A machine whose interpreter, a stand-in, starts and multiplies as it is told here."""
-    (folder / "devices.json").write_text(json.dumps(ON_CPU))
+    (folder / "devices.json").write_text(json.dumps(ON_CPU) + "\n")
     (folder / "product.json").write_text(json.dumps(product))
     python = interpreter(
         folder,
@@ -66,7 +66,7 @@ def test_whether_it_was_the_real_reactant(tmp_path: Path, real: bool) -> None:
     found = row(diagnose("reactant", deep=True, machine=here), "Reactant product")
     assert found.status == "pass", found
     what = (
-        "the real Reactant 0.2.280" if real else "not the real Reactant but a package of its name"
+        "the real Reactant 0.2.280" if real else "not the real Reactant but a package with its name"
     )
     assert found.found.startswith(what)
     assert "on cpu: 256 x 256 float32 over a 2 x 4 mesh of 1 process is right" in found.found
@@ -88,13 +88,13 @@ def test_a_wrong_product(tmp_path: Path) -> None:
 
 
 def test_a_product_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pyreactant.doctor._runtimes.BEYOND", 0.5)
+    monkeypatch.setattr("pyreactant.doctor._runtimes.MARGIN", 0.5)
     jax_packages(tmp_path)
     here = with_products(tmp_path, PRODUCT, "exec sleep 60")
     found = row(diagnose("jax", deep=True, timeout=0.5, machine=here), "JAX product")
     assert (found.status, found.found) == (
         "fail",
-        "JAX: it was not done within 2.5 s and was ended",
+        "JAX: the product took longer than 2.5 s and was ended",
     )
 
 

@@ -9,8 +9,8 @@ import pytest
 
 import pyreactant as pr
 from pyreactant.doctor import _diagnose, diagnose
-from pyreactant.doctor._check import Check, Diagnosis, Found, without_secrets
-from pyreactant.doctor._diagnose import Row, check
+from pyreactant.doctor._check import Check, CheckResult, Diagnosis, without_secrets
+from pyreactant.doctor._diagnose import Row, run_check
 from pyreactant.doctor._machine import Machine
 from tests.doctor.machines import answering, interpreter, jax_packages, machine
 from tests.doctor.test_command import NOT_SETTLED
@@ -98,8 +98,8 @@ def test_what_is_required(tmp_path: Path, backend: str | None, missing: list[str
     ],
 )
 def test_status(tmp_path: Path, status: str, backend: str | None, expected: str) -> None:
-    row = Row("x", lambda machine: Found(status, "y"), ("jax",))
-    made = check(machine(tmp_path), backend, "g", row)
+    row = Row("x", lambda machine: CheckResult(status, "y"), ("jax",))
+    made = run_check(machine(tmp_path), backend, "g", row)
     assert made == Check("x", "g", expected, backend == "jax", "y", "")
 
 
@@ -111,11 +111,11 @@ def test_only_required_failures_count() -> None:
 
 
 def test_a_check_that_breaks_is_a_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(machine: Machine) -> Found:
+    def broken(machine: Machine) -> CheckResult:
         raise ZeroDivisionError(f"by {machine.host}")
 
-    rows = tuple(Row(row.name, broken, row.needed_by) for row in _diagnose.BEFORE["JAX"])
-    monkeypatch.setitem(_diagnose.BEFORE, "JAX", rows)
+    rows = tuple(Row(row.name, broken, row.needed_by) for row in _diagnose.BEFORE_RUNTIMES["JAX"])
+    monkeypatch.setitem(_diagnose.BEFORE_RUNTIMES, "JAX", rows)
     found = diagnose("jax", machine=machine(tmp_path))
     jax = [one for one in found.checks if one.group == "JAX"]
     assert {(one.status, one.found) for one in jax} == {
@@ -138,8 +138,8 @@ def test_every_check_is_guarded(tmp_path: Path) -> None:
 
 
 def test_a_name_cannot_forge_a_row(tmp_path: Path) -> None:
-    row = Row("x", lambda machine: Found("warn", "a\n  pass  y  z", "rm -rf\n/"))
-    made = check(machine(tmp_path), None, "g", row)
+    row = Row("x", lambda machine: CheckResult("warn", "a\n  pass  y  z", "rm -rf\n/"))
+    made = run_check(machine(tmp_path), None, "g", row)
     assert (made.found, made.mend) == ("a pass y z", "rm -rf /")
 
 

@@ -64,7 +64,7 @@ def test_all_is_there(tmp_path: Path) -> None:
     assert found[1].found.startswith("1.12.1, ")
     assert "Julia Projekt ü, from PYTHON_JULIACALL_EXE" in found[2].found
     assert found[3].found == "0.2.280"
-    assert found[4].found.startswith("0.0.250+0, GPU variant not said")
+    assert found[4].found.startswith("0.0.250+0, GPU variant not set")
     assert found[5].found == "IFRT, by preference"
 
 
@@ -73,7 +73,7 @@ def test_on_path_but_not_settled(tmp_path: Path) -> None:
     julia(tmp_path)
     found = _julia.julia(machine(tmp_path))
     assert found.status == "warn"
-    assert "on PATH but not settled" in found.found
+    assert "on PATH but not set up" in found.found
     assert found.mend == "pyreactant setup"
 
 
@@ -90,7 +90,7 @@ def test_not_a_julia(tmp_path: Path, script: str) -> None:
     executable(tmp_path, "julia", script)
     found = _julia.julia(machine(tmp_path))
     assert found.status == "fail"
-    assert "told no version" in found.found
+    assert "printed no version" in found.found
 
 
 def test_one_of_the_two_variables(tmp_path: Path) -> None:
@@ -141,7 +141,7 @@ def test_pythoncall_and_juliacall_belong_together(tmp_path: Path) -> None:
     package(tmp_path, "juliacall", "0.9.37")
     found = _julia.juliacall(here)
     assert found.status == "fail"
-    assert "PythonCall 0.9.35: they must be of one version" in found.found
+    assert "PythonCall 0.9.35: the versions must be equal" in found.found
     assert found.mend.endswith("install juliacall==0.9.35")
 
 

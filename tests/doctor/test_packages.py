@@ -43,7 +43,7 @@ def test_editable_and_stale(tmp_path: Path) -> None:
     package(other, "pyreactant", "0.0.1", direct_url=url)
     stale = _python.pyreactant(machine(other))
     assert stale.status == "warn"
-    assert "installed says 0.0.1" in stale.found
+    assert "installed version is 0.0.1" in stale.found
     assert stale.mend.endswith("pip install -e '/home/me/my tree'")
 
 
@@ -65,7 +65,7 @@ def test_numpy(tmp_path: Path) -> None:
     package(tmp_path, "jax", "0.12.0", ["numpy>=2.2"])
     old = _python.numpy(machine(tmp_path))
     assert old.status == "fail"
-    assert old.found == "1.26.4, but pyreactant wants >=2.0 and jax wants >=2.2"
+    assert old.found == "1.26.4, but pyreactant requires >=2.0 and jax requires >=2.2"
     assert old.mend.endswith("'numpy>=2.0,>=2.2'")
 
 
@@ -75,14 +75,14 @@ def test_jax(tmp_path: Path) -> None:
     package(tmp_path, "jax", "0.4.38")
     old = _python.jax(machine(tmp_path))
     assert old.status == "fail"
-    assert "0.4.38, but pyreactant wants >=0.10" in old.found
+    assert "0.4.38, but pyreactant requires >=0.10" in old.found
 
 
 def test_jaxlib_must_be_the_one_that_jax_wants(tmp_path: Path) -> None:
     jax_packages(tmp_path, "0.10.2", jaxlib="0.9.0")
     found = _python.jaxlib(machine(tmp_path))
     assert found.status == "fail"
-    assert found.found == "0.9.0, but jax 0.10.2 wants jaxlib<=0.10.2,>=0.10.1"
+    assert found.found == "0.9.0, but jax 0.10.2 requires jaxlib<=0.10.2,>=0.10.1"
     assert found.mend.endswith("-m pip install jax==0.10.2 jaxlib==0.10.2")
     right = tmp_path / "right"
     jax_packages(right)
@@ -130,7 +130,7 @@ class TestPlugins:
             package(tmp_path, f"jax-cuda12-{part}", "0.9.1")
         found = _python.plugins(machine(tmp_path))
         assert found.status == "fail"
-        assert "jax 0.10.2 wants jax-cuda12-plugin<=0.10.2,>=0.10.2" in found.found
+        assert "jax 0.10.2 requires jax-cuda12-plugin<=0.10.2,>=0.10.2" in found.found
         assert found.mend.endswith("install 'jax[cuda12]==0.10.2'")
 
     def test_two_kinds(self, tmp_path: Path) -> None:
@@ -139,7 +139,7 @@ class TestPlugins:
             package(tmp_path, name, "0.10.2")
         found = _python.plugins(machine(tmp_path))
         assert found.status == "fail"
-        assert "two kinds of CUDA" in found.found
+        assert "two versions of CUDA" in found.found
         assert "uninstall -y jax-cuda12-plugin" in found.mend
 
     def test_half_of_it(self, tmp_path: Path) -> None:
@@ -147,7 +147,7 @@ class TestPlugins:
         package(tmp_path, "jax-cuda13-plugin", "0.10.2")
         found = _python.plugins(machine(tmp_path))
         assert found.status == "fail"
-        assert "not jax-cuda13-pjrt" in found.found
+        assert "but jax-cuda13-pjrt is missing" in found.found
 
     def test_without_a_gpu(self, tmp_path: Path) -> None:
         jax_packages(tmp_path)
@@ -155,7 +155,7 @@ class TestPlugins:
             package(tmp_path, f"jax-cuda13-{part}", "0.10.2")
         found = _python.plugins(machine(tmp_path))
         assert found.status == "warn"
-        assert "no NVIDIA GPU is here" in found.found
+        assert "but no NVIDIA GPU" in found.found
 
 
 def test_libtpu(tmp_path: Path) -> None:
@@ -168,4 +168,7 @@ def test_libtpu(tmp_path: Path) -> None:
     assert found.mend.endswith("install 'libtpu==0.0.42.*'")
     package(tmp_path, "libtpu", "0.0.51")
     found = _python.libtpu(machine(tmp_path))
-    assert (found.status, found.found) == ("fail", "0.0.51, but jax 0.10.2 wants libtpu==0.0.42.*")
+    assert (found.status, found.found) == (
+        "fail",
+        "0.0.51, but jax 0.10.2 requires libtpu==0.0.42.*",
+    )

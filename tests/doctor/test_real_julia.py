@@ -19,8 +19,8 @@ def test_the_doctor_over_a_real_julia() -> None:
     devices = row(found, "Reactant devices")
     assert (devices.status, devices.required) == ("pass", True), devices
     assert devices.found.startswith("cpu, ")
-    assert row(found, "XLA runtime").found == "IFRT, by preference; as loaded: IFRT"
+    assert row(found, "XLA runtime").found == "IFRT, by preference; loaded: IFRT"
     for name in ("Reactant product", "Reactant, 2 processes"):
         product = row(found, name)
         assert product.status == "pass", product
-        assert product.found.startswith("not the real Reactant but a package of its name")
+        assert product.found.startswith("not the real Reactant but a package with its name")

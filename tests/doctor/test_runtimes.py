@@ -62,7 +62,7 @@ def test_started(tmp_path: Path) -> None:
         "mend": "",
     }
     assert row(found, "usable runtime").found == "JAX"
-    assert row(found, "Reactant devices").found == "not started: JAX was asked for"
+    assert row(found, "Reactant devices").found == "not started: only JAX is requested"
 
 
 def test_too_late(tmp_path: Path) -> None:
@@ -78,7 +78,7 @@ def test_too_late(tmp_path: Path) -> None:
     devices = row(found, "JAX devices")
     assert (devices.status, found.exit_code) == ("fail", 3)
     assert devices.found == (
-        "did not start within 0.5 s and was ended; HTTPS_PROXY may be why; it said last: "
+        "did not start within 0.5 s and was ended; HTTPS_PROXY may be why; its last output: "
         "Precompiling"
     )
     assert devices.mend == "pyreactant doctor --backend jax --timeout 2.5"
@@ -93,7 +93,7 @@ def test_too_late_on_a_slice(tmp_path: Path) -> None:
     tpu_chips(tmp_path, 4)
     here = with_jax(tmp_path, interpreter(tmp_path, "exec sleep 60"))
     devices = row(diagnose("jax", timeout=0.2, machine=here), "JAX devices")
-    assert "waits for the others' processes" in devices.found
+    assert "waits for the processes of the others" in devices.found
 
 
 @pytest.mark.parametrize(
@@ -190,14 +190,14 @@ def test_a_gpu_that_is_not_used(tmp_path: Path) -> None:
     diagnosis = diagnose("jax", machine=here)
     devices = row(diagnosis, "JAX devices")
     assert devices.status == "warn"
-    assert "not this machine's 4 GPUs (no supported devices found)" in devices.found
+    assert "without this machine's 4 GPUs (no supported devices found)" in devices.found
     assert devices.mend.endswith("install 'jax[cuda13]'")
     asked = Machine(**{**_fields(here), "environ": {**here.environ, "PYREACTANT_PLATFORM": "cpu"}})
     assert row(diagnose("jax", machine=asked), "JAX devices").status == "pass"
 
 
 def _fields(here: Machine) -> dict[str, object]:
-    return {name: getattr(here, name) for name in Machine.__slots__ if name != "known"}
+    return {name: getattr(here, name) for name in Machine.__slots__ if name != "results"}
 
 
 def test_reactant_is_started_where_it_is_asked_for(tmp_path: Path) -> None:
@@ -212,10 +212,10 @@ def test_reactant_is_started_where_it_is_asked_for(tmp_path: Path) -> None:
     )
     asked = diagnose("reactant", machine=here)
     assert row(asked, "Reactant devices").found == "cpu, 1 device, started in 1.2 s"
-    assert row(asked, "XLA runtime").found == "IFRT, by preference; as loaded: IFRT"
+    assert row(asked, "XLA runtime").found == "IFRT, by preference; loaded: IFRT"
     assert [check.name for check in asked.missing] == ["numpy"]
     anyhow = diagnose(machine=here)
-    assert "not started, since it takes long" in row(anyhow, "Reactant devices").found
+    assert "not started because it takes long" in row(anyhow, "Reactant devices").found
     assert row(anyhow, "XLA runtime").found == "IFRT, by preference"
     usable = row(anyhow, "usable runtime")
     assert (usable.status, usable.mend) == ("warn", "pyreactant doctor --backend reactant")
@@ -274,7 +274,7 @@ def test_a_flag_that_the_real_xla_does_not_know() -> None:
     here = Machine(environ=environment(XLA_FLAGS=flags))
     devices = row(diagnose("jax", machine=here), "JAX devices")
     assert devices.status == "fail"
-    assert devices.found.endswith("XLA_FLAGS has flags that it does not know: --xla_nonsense=1")
+    assert devices.found.endswith("XLA_FLAGS has unknown flags: --xla_nonsense=1")
     assert devices.mend == "export XLA_FLAGS=--xla_cpu_enable_fast_math=false"
 
 

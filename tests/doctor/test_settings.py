@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from pyreactant.doctor import _settings
-from pyreactant.doctor._check import Found
+from pyreactant.doctor._check import CheckResult
 from tests.doctor.machines import jax_packages, machine, nvidia_driver, package, tpu_chips
 
 
@@ -51,7 +51,7 @@ def test_library_path(tmp_path: Path) -> None:
 class TestFlags:
     """What XLA makes of each was seen with jax 0.12."""
 
-    def look(self, folder: Path, value: str, name: str = "XLA_FLAGS") -> Found:
+    def look(self, folder: Path, value: str, name: str = "XLA_FLAGS") -> CheckResult:
         check = _settings.xla_flags if name == "XLA_FLAGS" else _settings.libtpu_args
         return check(machine(folder, environ={name: value}))
 
@@ -73,7 +73,7 @@ class TestFlags:
     def test_of_the_tpu(self, tmp_path: Path) -> None:
         found = self.look(tmp_path, "--xla_tpu_scoped_vmem_limit_kib=1")
         assert (found.status, found.mend) == ("fail", "unset XLA_FLAGS")
-        assert "belong into LIBTPU_INIT_ARGS" in found.found
+        assert "belong in LIBTPU_INIT_ARGS" in found.found
 
     def test_of_gpus(self, tmp_path: Path) -> None:
         found = self.look(tmp_path, "--xla_gpu_x=1", "LIBTPU_INIT_ARGS")
@@ -86,7 +86,7 @@ class TestFlags:
     def test_twice(self, tmp_path: Path) -> None:
         found = self.look(tmp_path, "--xla_a=1 --xla_a=2 --xla_b --xla_b")
         assert found.status == "warn"
-        assert found.found.endswith("the last counts: --xla_a")
+        assert found.found.endswith("of which the last counts: --xla_a")
 
 
 class TestMemory:

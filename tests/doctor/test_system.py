@@ -82,13 +82,13 @@ def test_clock(tmp_path: Path) -> None:
 
 def test_shared_memory(tmp_path: Path) -> None:
     small = machine(tmp_path, disk=lambda path: Disk(64 * 2**20, 64 * 2**20))  # Docker's default
-    assert "not there" in _system.shared_memory(small).found
+    assert "missing" in _system.shared_memory(small).found
     (tmp_path / "root" / "dev" / "shm").mkdir(parents=True)
     assert _system.shared_memory(small).status == "pass"  # nothing here uses it
     nvidia_driver(tmp_path, 4)
     found = _system.shared_memory(small)
     assert found.status == "warn"
-    assert "0.1 GiB of 0.1 GiB free; NCCL between 4 GPUs wants 1.0 GiB" in found.found
+    assert "0.1 GiB of 0.1 GiB free; NCCL between 4 GPUs needs 1.0 GiB" in found.found
     assert found.mend == "sudo mount -o remount,size=8G /dev/shm"
     assert _system.shared_memory(machine(tmp_path)).status == "pass"
 
@@ -118,7 +118,7 @@ class TestDisk:
         here = machine(tmp_path, disk=lambda path: Disk(100 * GIB, 2 * GIB))
         found = _system.disk(here)
         assert (found.status, found.mend) == ("warn", "df -h")
-        assert ".julia) has 2.0 GiB of 8.0 GiB wanted" in found.found
+        assert ".julia) has 2.0 GiB of 8.0 GiB required" in found.found
         (tmp_path / "home" / ".julia" / "packages" / "Reactant").mkdir(parents=True)
         assert _system.disk(here).status == "pass"  # what is there already needs no more
 
@@ -157,7 +157,7 @@ class TestLaunch:
         assert "a shell of Slurm job 9" in found.found
 
     def test_no_slurm(self, tmp_path: Path) -> None:
-        assert _launch.slurm(machine(tmp_path)).found == "not here"
+        assert _launch.slurm(machine(tmp_path)).found == "not installed"
         inside = _launch.slurm(machine(tmp_path, environ={"SLURM_JOB_ID": "9"}))
         assert inside.status == "warn"
         assert "inside job 9, but Slurm's commands are not on PATH" in inside.found

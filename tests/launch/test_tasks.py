@@ -114,7 +114,7 @@ def test_a_secret_in_a_file(tmp_path: Path) -> None:
     path.chmod(0o644)
     run = tasks(tmp_path / "run", settings=[said, said], started=[0])
     assert codes(run) == [2]
-    assert f"others can read it; do: chmod 600 {path}" in run.finished[0].log
+    assert f"other users can read it; run: chmod 600 {path}" in run.finished[0].log
 
 
 ODD = [{}, {"XLA_FLAGS": "--xla_odd"}, {}]

@@ -52,7 +52,7 @@ def test_no_julia(here: Here) -> None:
     ("julia", "settings", "kind", "parts"),
     [
         ("/nowhere/julia", {}, "RequirementError", ["'/nowhere/julia', which is neither"]),
-        ("/bin/true", {}, "RequirementError", ["/bin/true must be a Julia"]),
+        ("/bin/true", {}, "RequirementError", ["/bin/true must be Julia"]),
         ("1.9", {}, "InvalidArgumentError", ["1.10.3 or newer, got 1.9"]),
         (
             None,
@@ -95,7 +95,7 @@ def test_without_juliapkg(here: Here) -> None:
     ("fails", "kind", "parts"),
     [
         ("network", "RequirementError", ["needs the network", "--offline", "Could not resolve"]),
-        ("space", "RequirementError", ["needs space on the disk", "JULIA_DEPOT_PATH", "ENOSPC"]),
+        ("space", "RequirementError", ["needs disk space", "JULIA_DEPOT_PATH", "ENOSPC"]),
         ("depot", "RequirementError", ["must write to", "/home/.julia", "JULIA_DEPOT_PATH"]),
         ("resolve", "PyReactantError", ["failed: ", "run it again", "ERROR: something else"]),
         ("precompile", "PyReactantError", ["compiling for Julia failed", "LoadError"]),
@@ -121,22 +121,22 @@ def test_a_project_without_reactant(here: Here) -> None:
     ("options", "settings", "part"),
     [
         ({"gpu": "metal"}, {}, "gpu must be cuda, rocm or none, got 'metal'"),
-        ({"gpu_version": "12.9"}, {}, "gpu_version must stand beside gpu cuda or rocm"),
+        ({"gpu_version": "12.9"}, {}, "gpu_version needs gpu cuda or rocm"),
         ({"gpu": "cuda", "gpu_version": "new"}, {}, "must be a version such as 12.9, got 'new'"),
-        ({"gpu": "none"}, {"REACTANT_GPU": "cuda"}, "REACTANT_GPU=cuda overrides what was asked"),
-        ({"wait": -1}, {}, "wait must be seconds from 0 on, got -1"),
+        ({"gpu": "none"}, {"REACTANT_GPU": "cuda"}, "REACTANT_GPU=cuda overrides the option none"),
+        ({"wait": -1}, {}, "wait must be 0 seconds or more, got -1"),
         ({"project": "/dev/null"}, {}, "project must be a folder, got the file /dev/null"),
         ({}, {"PYTHON_JULIACALL_EXE": "/bin/true"}, "must be set together"),
         ({}, {"PYTHON_JULIAPKG_PROJECT": "not/absolute"}, "must be an absolute path"),
         (
             {"project": "/other"},
             {"PYTHON_JULIACALL_PROJECT": "/", "PYTHON_JULIACALL_EXE": "{julia}"},
-            "overrides the project asked for, /other; unset PYTHON_JULIACALL_PROJECT",
+            "overrides the option project=/other; unset PYTHON_JULIACALL_PROJECT",
         ),
         (
             {"julia": "1.11"},
             {"PYTHON_JULIACALL_PROJECT": "/", "PYTHON_JULIACALL_EXE": "{julia}"},
-            "overrides the Julia asked for",
+            "overrides the option julia=1.11; unset",
         ),
     ],
 )

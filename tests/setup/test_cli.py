@@ -32,7 +32,7 @@ def test_setup(here: Here) -> None:
     assert "compilation             Reactant 0.2.280 (" in first.stderr
     assert "Updating registry" not in first.stderr, "what Julia prints goes to the log"
     again = command(here, "setup")
-    assert again.stdout.startswith("nothing to do: all was set up on 20")
+    assert again.stdout.startswith("nothing to do: set up on 20")
     assert again.stderr == ""
     as_json = command(here, "setup", "--json", "--gpu", "cuda", "--gpu-version", "13.1")
     record = json.loads(as_json.stdout)
@@ -108,7 +108,7 @@ def test_prefs(here: Here) -> None:
     command(here, "setup")
     local = here.project / "LocalPreferences.toml"
     done = command(here, "prefs", "set", "gpu", "none")
-    assert done.stdout == f"gpu is none in {local}; compile for it with: pyreactant setup\n"
+    assert done.stdout == f"gpu is none in {local}; to compile Reactant for it: pyreactant setup\n"
     shown = command(here, "prefs", "show", REACTANT_GPU="cuda").stdout.splitlines()
     assert shown[0].split() == ["xla_runtime", "IFRT", str(local)]
     assert shown[1].split() == ["gpu", "none", str(local)]
@@ -118,7 +118,7 @@ def test_prefs(here: Here) -> None:
     assert as_json["gpu"] == {"value": "none", "file": str(local)}
     undone = command(here, "prefs", "unset", "xla_runtime")
     # juliapkg has put it into the project too.
-    assert f"and still IFRT, as {here.project / 'Project.toml'} says" in undone.stdout
+    assert f"and is still IFRT because of {here.project / 'Project.toml'};" in undone.stdout
     assert "xla_runtime" not in tomllib.loads(local.read_text()).get("Reactant", {})
     wrong = command(here, "prefs", "set", "xla_runtime", "TFRT")
     assert wrong.returncode == 2

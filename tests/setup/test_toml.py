@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from pyreactant._errors import FileError
 from pyreactant._julia import toml
-from pyreactant._julia.preferences import REACTANT, edits, find, kept
+from pyreactant._julia.preferences import REACTANT, copies, edits, find
 
 BARE = st.text("abcXYZ09_-", min_size=1, max_size=6)
 CHARACTERS = st.characters(
@@ -142,7 +142,7 @@ def test_what_a_project_says_is_kept(text: str, tmp_path_factory: pytest.TempPat
     project = tmp_path_factory.mktemp("project")
     named = f'[deps]\nReactant = "{REACTANT.uuid}"\n[preferences.Reactant]\n{text}'
     (project / "Project.toml").write_bytes(named.encode())
-    apply(kept(project))
+    apply(copies(project))
     local = project / "LocalPreferences.toml"
     found = tomllib.loads(local.read_bytes().decode()) if local.exists() else {}
     assert toml.same(found.get("Reactant", {}), said["preferences"]["Reactant"])

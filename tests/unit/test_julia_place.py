@@ -58,7 +58,9 @@ def test_the_environment_names_what_is_not_there(environ: dict[str, str], tmp_pa
     project = {"PYTHON_JULIACALL_PROJECT": str(tmp_path / "project")}
     with pytest.raises(RequirementError, match="PYTHON_JULIACALL_EXE must name an executable"):
         find_place(environ | project | {"PYTHON_JULIACALL_EXE": "nothing"})
-    with pytest.raises(RequirementError, match="PYTHON_JULIACALL_PROJECT must name a folder"):
+    with pytest.raises(
+        RequirementError, match="PYTHON_JULIACALL_PROJECT must name an existing folder"
+    ):
         find_place(
             environ | {"PYTHON_JULIACALL_EXE": "julia", "PYTHON_JULIACALL_PROJECT": "/nowhere"}
         )
@@ -76,7 +78,9 @@ def test_what_a_setup_wrote(environ: dict[str, str], tmp_path: Path) -> None:
     assert "pyreactant setup" in place.source
     # A user's own comes first: where the environment is shared, only that can be changed.
     point(own, tmp_path / "other" / "setup.json")
-    with pytest.raises(RequirementError, match=r"other/setup.json is no longer there; run: pyr"):
+    with pytest.raises(
+        RequirementError, match=r"must be at .*/other/setup.json, but is not; run: pyr"
+    ):
         find_place(environ)
 
 
@@ -85,7 +89,9 @@ def test_what_a_setup_settled_is_gone(environ: dict[str, str], tmp_path: Path, g
     path = record(tmp_path).rename(tmp_path / "setup.json")
     point(pointers()[1], path)
     (tmp_path / gone).rename(tmp_path / "moved")
-    with pytest.raises(RequirementError, match=f"{gone} is no longer there; run: pyreactant setup"):
+    with pytest.raises(
+        RequirementError, match=f"must be at .*/{gone}, but is not; run: pyreactant"
+    ):
         find_place(environ)
 
 
@@ -96,10 +102,10 @@ def test_what_a_setup_wrote_is_damaged(
     path = record(tmp_path)
     point(pointers()[1], path)
     path.write_bytes(content.encode("latin-1"))
-    with pytest.raises(FileError, match=r"setup.json must be what .* wrote, but is damaged"):
+    with pytest.raises(FileError, match=r"setup.json, which .* wrote, is damaged"):
         find_place(environ)
     pointers()[1].write_bytes(content.encode("latin-1"))
-    with pytest.raises(FileError, match=r"julia.json must be what .* wrote, but is damaged"):
+    with pytest.raises(FileError, match=r"julia.json, which .* wrote, is damaged"):
         find_place(environ)
 
 

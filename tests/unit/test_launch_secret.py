@@ -48,7 +48,7 @@ def test_every_run_and_every_secret_makes_another() -> None:
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o660, 0o644])
 def test_a_file_that_others_can_read_is_refused(mode: int, tmp_path: Path) -> None:
     path = secret_file(tmp_path, mode=mode)
-    with pytest.raises(FileError, match=rf"others can read it; do: chmod 600 '{path}'"):
+    with pytest.raises(FileError, match=rf"other users can read it; run: chmod 600 '{path}'"):
         run_secret(GROUP, {"PYREACTANT_SECRET_FILE": str(path)})
 
 
@@ -115,7 +115,9 @@ def test_a_home_that_cannot_be_written_names_the_variable(
     home: Path, monkeypatch: pytest.MonkeyPatch, folder: str
 ) -> None:
     monkeypatch.setenv("HOME", folder)
-    with pytest.raises(FileError, match=r"cannot be made \(.*\); set PYREACTANT_SECRET, the same"):
+    with pytest.raises(
+        FileError, match=r"cannot be created \(.*\); set PYREACTANT_SECRET, the same"
+    ):
         run_secret(GROUP, {})
 
 
@@ -124,5 +126,7 @@ def test_a_home_that_cannot_be_entered(home: Path, monkeypatch: pytest.MonkeyPat
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(Path, "exists", denied)
-    with pytest.raises(FileError, match=r"cannot be made \(Permission denied\); set PYREACTANT_"):
+    with pytest.raises(
+        FileError, match=r"cannot be created \(Permission denied\); set PYREACTANT_"
+    ):
         run_secret(GROUP, {})

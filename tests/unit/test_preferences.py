@@ -174,7 +174,7 @@ def test_the_name_is_the_projects_own(project: Path) -> None:
         (
             lambda p: preferences.get("gpu", project=p / "none"),
             InvalidArgumentError,
-            "project must be the folder of a Julia project",
+            "project must be an existing folder of a Julia project",
         ),
     ],
 )
@@ -204,7 +204,7 @@ def test_damaged(project: Path, name: str, damage: bytes, line: int) -> None:
         lambda: preferences.get("xla_runtime", project=project),
         lambda: preferences.set("xla_runtime", "IFRT", project=project),
     ):
-        with pytest.raises(FileError, match=f"{name}, line {line}: must be TOML, but .*; mend"):
+        with pytest.raises(FileError, match=f"{name}, line {line}: must be TOML, but .*; fix"):
             call()
     assert before == {path: path.read_bytes() for path in project.iterdir() if path.is_file()}
 
@@ -224,7 +224,7 @@ def test_several_processes_need_ifrt(project: Path) -> None:
         preferences.check_runtime(2, project=project)
     preferences.set("xla_runtime", "PJRT", project=project)
     preferences.check_runtime(1, project=project)
-    with pytest.raises(InvalidArgumentError, match=r"got PJRT, as .*LocalPreferences.toml says; "):
+    with pytest.raises(InvalidArgumentError, match=r"got PJRT from .*LocalPreferences.toml; "):
         preferences.check_runtime(2, project=project)
     preferences.set("xla_runtime", "IFRT", project=project)
     preferences.check_runtime(2, project=project)
@@ -239,7 +239,7 @@ def test_not_while_julia_runs(project: Path, monkeypatch: pytest.MonkeyPatch) ->
         lambda: preferences.unset("xla_runtime", project=project),
     ):
         with pytest.raises(
-            StateError, match=r"changing a preference must happen in .*; restart: do it in a"
+            StateError, match=r"changing a preference must happen in .*; restart, and do it"
         ):
             call()
     preferences.set("xla_runtime", "IFRT", project=project)  # which changes nothing

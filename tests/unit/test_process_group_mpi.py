@@ -69,8 +69,8 @@ def test_where_mpirun_runs_is_said_to_be_a_guess() -> None:
     found = open_mpi(processes([1, 1])[1])
     port = port_of("Open MPI 1915224065")
     assert found.notes == (
-        "mpirun runs at 192.0.2.2, which is taken for the host of rank 0; if it is not, use mpirun "
-        f"-x PYREACTANT_COORDINATOR_ADDRESS=<host of rank 0>:{port} ...",
+        "mpirun runs on 192.0.2.2, which is assumed to be the host of rank 0; if it is not, use "
+        f"mpirun -x PYREACTANT_COORDINATOR_ADDRESS=<host of rank 0>:{port} ...",
     )
     only_ipv6 = processes([1, 1], "1314521088.0;tcp6://[fd00::2,fd00::3]:43370")[0]
     assert resolve(environ=only_ipv6).coordinator_address == f"[fd00::2]:{port}"
@@ -80,8 +80,8 @@ def test_where_mpirun_runs_is_said_to_be_a_guess() -> None:
 def test_nothing_says_where_rank_0_is(uri: str) -> None:
     port = port_of("Open MPI 1915224065")
     assert message(processes([1, 1], uri)[1]) == (
-        "Open MPI started 2 processes on several hosts, but nothing says where rank 0 is; say it "
-        f"with: mpirun -x PYREACTANT_COORDINATOR_ADDRESS=<host of rank 0>:{port} ..."
+        "Open MPI started 2 processes on several hosts, but no variable gives the host of rank 0; "
+        f"give it with: mpirun -x PYREACTANT_COORDINATOR_ADDRESS=<host of rank 0>:{port} ..."
     )
 
 
@@ -108,7 +108,9 @@ def test_hydra() -> None:
 
 def test_pmix_does_not_say_how_many() -> None:
     said = message({"PMIX_RANK": "1", "PMIX_NAMESPACE": "prterun-host-7@1"})
-    assert said.startswith("PMIX_RANK=1 says which process this is, but PMIx does not say of how")
+    assert said.startswith(
+        "PMIX_RANK=1 is the index of this process, but PMIx does not give the number of processes;"
+    )
     assert said.endswith(
         ": prterun -n <count> bash -c 'PYREACTANT_NUM_PROCESSES=<count> "
         "PYREACTANT_PROCESS_INDEX=$PMIX_RANK PYREACTANT_COORDINATOR_ADDRESS=<host of rank 0>:<port>"
@@ -175,7 +177,7 @@ def test_mpirun_over_the_nodes_of_a_job_without_scontrol() -> None:
     job = SHELL | {"SLURM_JOB_NODELIST": "n[1-2]", "PATH": "/nowhere"}
     said = message(job | processes([2, 2])[0])
     assert "the node list 'n[1-2]' needs Slurm's scontrol, which could not be started" in said
-    assert "say where rank 0 is with: mpirun -x PYREACTANT_COORDINATOR_ADDRESS=<host of" in said
+    assert "give the host of rank 0 with: mpirun -x PYREACTANT_COORDINATOR_ADDRESS=<host of" in said
 
 
 def test_hydra_in_a_job() -> None:
@@ -200,28 +202,28 @@ def test_srun_with_pmi() -> None:
     ("around", "inside", "numbers"),
     [
         # mpirun -n 2 in the script of a job of 4 tasks, and -n 4 in one of a single task
-        (SHELL, processes([2])[1], "process 1 of 2, but Slurm says task 0 of 4"),
-        (SHELL | {"SLURM_NTASKS": "1"}, processes([4])[3], "process 3 of 4, but Slurm says task 0"),
+        (SHELL, processes([2])[1], "1 of 2, but Slurm numbers it task 0 of 4"),
+        (SHELL | {"SLURM_NTASKS": "1"}, processes([4])[3], "3 of 4, but Slurm numbers it task 0"),
         # srun -n 1 mpirun -n 4
-        (DAEMON, processes([4])[3], "process 3 of 4, but Slurm says task 0 of 1"),
+        (DAEMON, processes([4])[3], "3 of 4, but Slurm numbers it task 0 of 1"),
         # srun -n 2 mpirun -n 2: twice the same numbers
         (
             DAEMON | {"SLURM_NTASKS": "2", "SLURM_STEP_NUM_TASKS": "2"},
             processes([2])[1],
-            "process 1 of 2, but Slurm says task 0 of 2",
+            "1 of 2, but Slurm numbers it task 0 of 2",
         ),
     ],
 )
 def test_mpirun_and_slurm_disagree(around: Environment, inside: Environment, numbers: str) -> None:
     said = message(around | inside)
-    assert f"Open MPI says {numbers}" in said
+    assert f"Open MPI numbers this process {numbers}" in said
     size = inside["OMPI_COMM_WORLD_SIZE"]
     assert said.endswith(f"start with: srun --ntasks={size} --kill-on-bad-exit=1 ...")
 
 
 def test_prterun_in_a_job_shell_does_not_run_alone() -> None:
     shell = SHELL | {"SLURM_NTASKS": "1", "PMIX_RANK": "0", "PMIX_NAMESPACE": "prterun-h-7@1"}
-    assert "PMIx does not say of how many" in message(shell)
+    assert "PMIx does not give the number of processes" in message(shell)
 
 
 def test_real_mpirun() -> None:

@@ -126,7 +126,7 @@ def test_hosts_are_given_where_the_order_is_known(
 def test_arbitrary_distribution_hides_task_0() -> None:
     environ = step([1, 1], SLURM_DISTRIBUTION="arbitrary")[0]
     said = message(environ)
-    assert "SLURM_DISTRIBUTION=arbitrary does not say on which node task 0 is" in said
+    assert "SLURM_DISTRIBUTION=arbitrary does not tell which node has task 0" in said
     port = port_of("slurm 123.4 restart 0")
     assert said.endswith(
         f'PYREACTANT_COORDINATOR_ADDRESS=$(head -n 1 "$SLURM_HOSTFILE"):{port} '
@@ -152,8 +152,8 @@ INTERACTIVE = SALLOC | {"SLURM_STEP_ID": "4294967290", "SLURM_STEP_NUM_TASKS": "
 )
 def test_shell_of_a_job(shell: Environment, size: Environment, tasks: int) -> None:
     assert message(shell | size) == (
-        f"this is a shell of Slurm job 9 and none of its {tasks} tasks, so it would run alone "
-        "(PYREACTANT_NUM_PROCESSES=1, if that is meant); start every task with: "
+        f"this is a shell of Slurm job 9, not one of its {tasks} tasks, so it would run alone "
+        "(set PYREACTANT_NUM_PROCESSES=1 if you want that); start every task with: "
         "srun --kill-on-bad-exit=1 ..."
     )
     alone = shell | size | {"PYREACTANT_NUM_PROCESSES": "1"}
@@ -186,10 +186,10 @@ def test_a_part_of_the_environment(name: str) -> None:
     [
         ({"SLURM_PROCID": "x"}, "SLURM_PROCID must be a whole number, got 'x'"),
         ({"SLURM_PROCID": "3"}, "process_index must be from 0 to 2 with num_processes=3, got 3"),
-        ({"SLURM_STEP_TASKS_PER_NODE": "2,2"}, "must be those of 3 tasks, got '2,2'"),
+        ({"SLURM_STEP_TASKS_PER_NODE": "2,2"}, "must add up to 3 tasks, got '2,2'"),
         ({"SLURM_STEP_TASKS_PER_NODE": "2;1"}, "must look like '2(x3),1', got '2;1'"),
         ({"SLURM_NODEID": "2"}, "SLURM_NODEID must be from 0 to 1"),
-        ({"SLURM_STEP_NODELIST": "n0"}, "must be of 2 host names, got n0"),
+        ({"SLURM_STEP_NODELIST": "n0"}, "must have 2 host names, got n0"),
         ({"SLURM_STEP_NODELIST": "/etc/passwd"}, "must look like 'n[1-4],login'"),
         ({"SLURM_STEP_NODELIST": "-V"}, "must look like 'n[1-4],login'"),
     ],
@@ -338,7 +338,7 @@ def test_suffix_is_read_where_slurm_reads_it(slurm_conf: Environment) -> None:
 
 
 def test_scontrol_misunderstands_without_saying_so(slurm_conf: Environment) -> None:
-    with pytest.raises(pr.InvalidArgumentError, match=r"'n\[07' must be of 1 host names, got n\]"):
+    with pytest.raises(pr.InvalidArgumentError, match=r"'n\[07' must have 1 host names, got n\]"):
         host_names("n[07", 1, slurm_conf)
 
 
@@ -363,8 +363,11 @@ def scontrol(folder: Path, script: str) -> Environment:
     ("script", "problem"),
     [
         (None, "could not be started (No such file or directory)"),
-        ("echo first >&2; echo it is broken >&2; exit 3", "ended with 3 and said: it is broken"),
-        ("exit 1", "ended with 1 and said: nothing"),
+        (
+            "echo first >&2; echo it is broken >&2; exit 3",
+            "ended with code 3 and printed: it is broken",
+        ),
+        ("exit 1", "ended with code 1 and printed: nothing"),
     ],
 )
 def test_scontrol_is_absent_or_fails(script: str | None, problem: str, tmp_path: Path) -> None:

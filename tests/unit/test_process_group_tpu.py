@@ -90,7 +90,7 @@ def test_contradictions(change: Environment, expected: str) -> None:
 
 @pytest.mark.parametrize("change", [{"TPU_WORKER_ID": "1"}, {"MEGASCALE_NUM_SLICES": "2"}])
 def test_a_part_of_a_slice_does_not_run_alone(change: Environment) -> None:
-    assert "says that this is a part of a Cloud TPU slice, but neither" in message(change)
+    assert "means that this is a part of a Cloud TPU slice, but neither" in message(change)
     alone = change | {"PYREACTANT_NUM_PROCESSES": "1"}
     assert resolve(environ=alone).num_processes == 1
     assert resolve(environ={"TPU_WORKER_ID": "0", "MEGASCALE_NUM_SLICES": "1"}) == ProcessGroup()
@@ -223,7 +223,7 @@ def test_metadata_of_a_machine_without_slice() -> None:
         ({"tpu-env": "MEGASCALE_NUM_SLICES: '2'"}, "MEGASCALE_SLICE_ID must be set"),
         ({"agent-worker-number": b"\xff"}, "metadata agent-worker-number: .*did not answer"),
         ({"tpu-env": "x" * (1 << 21)}, "metadata tpu-env: .*answered with more than"),
-        ({"tpu-env": 503}, "metadata tpu-env: .*answered 503, so nothing says which worker"),
+        ({"tpu-env": 503}, "metadata tpu-env: .*answered 503, so the index of this worker"),
     ],
 )
 def test_wrong_answers(change: dict[str, str | int | bytes], expected: str) -> None:

@@ -123,7 +123,7 @@ def test_depot_of_the_setup_is_used(folder: Path) -> None:
         (
             f"{NEVER_SET_UP}{START}",
             {"PYTHON_JULIACALL_EXE": "", "PYTHON_JULIACALL_PROJECT": ""},
-            "RequirementError: Julia must have been set up for ",
+            "RequirementError: Julia must be set up for ",
         ),
         (
             START,
