@@ -12,7 +12,7 @@ import hypothesis
 import pytest
 
 import pyreactant as pr
-from tests import harness
+from tests import harness, processes
 from tests.julia import place
 
 # Examples may take long on a busy machine, which says nothing about the code.
@@ -42,6 +42,7 @@ def pytest_configure(config: pytest.Config) -> None:
         config.addinivalue_line("markers", f"{name}: {meaning}")
     harness.backend = config.getoption("--backend")
     if harness.backend == "reactant":
+        processes.always_anew = True  # Julia wants the process's threads and signals to itself
         # Julia uses SIGSEGV in ordinary life, of which Python's handler makes a crash.
         faulthandler.disable()
         if place.absent() is None:
