@@ -49,6 +49,56 @@ def pytest_configure(config: pytest.Config) -> None:
             os.environ.update(place.stand_in())
 
 
+# Most of their time is waiting, so they begin first, and the others run meanwhile.
+LONG = (
+    "tests/gcloud/test_run.py",
+    "tests/slurm/test_main.py",
+    "tests/slurm/test_steps.py",
+    "tests/setup/test_kill.py",
+    "tests/slurm/test_cluster.py",
+    "tests/gcloud/",
+    "tests/unit/test_reactant_meeting.py",
+    "tests/multiprocess/",
+    "tests/launch/",
+    "tests/tpu/",
+    "tests/crosscheck/",
+    "tests/cli/",
+    "tests/test_readme.py",
+)
+
+# Their tests share nothing that is expensive, so each may run on any worker.
+SPREAD = (
+    "tests/cli/",
+    "tests/crosscheck/test_cli_crosscheck.py",
+    "tests/doctor/test_command.py",
+    "tests/doctor/test_deep.py",
+    "tests/gcloud/test_faithful.py",
+    "tests/gcloud/test_goldens.py",
+    "tests/gcloud/test_kills.py",
+    "tests/launch/",
+    "tests/multiprocess/",
+    "tests/setup/",
+    "tests/test_readme.py",
+    "tests/unit/test_reactant_meeting.py",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """With several workers: a file's tests on one, but for `SPREAD`, and the longest first."""
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        return
+    for item in items:
+        path = item.nodeid.partition("::")[0]
+        if not path.startswith(SPREAD):
+            item.add_marker(pytest.mark.xdist_group(path))
+
+    def place(item: pytest.Item) -> int:
+        found = (n for n, start in enumerate(LONG) if item.nodeid.startswith(start))
+        return next(found, len(LONG))
+
+    items.sort(key=place)
+
+
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Let Julia compile its packages before the time of a test runs."""
     asked = any(item.get_closest_marker("julia") for item in session.items)

@@ -7,6 +7,7 @@ or jax starts is started anew.
 """
 
 import atexit
+import inspect
 import json
 import os
 import select
@@ -109,18 +110,18 @@ class Popen(subprocess.Popen[Any]):
         super().__init__(argv, **options)
 
     def _execute_child(self, *arguments: Any) -> None:
-        names = self._NAMES[: len(arguments)]
-        given = dict(zip(names, arguments, strict=True))
+        here: Any = super()._execute_child  # type: ignore[misc]
+        given = inspect.signature(here).bind(*arguments).arguments
         template = self._template(given)
         if template is None:
-            super()._execute_child(*arguments)  # type: ignore[misc]
+            here(*arguments)
             return
         streams = [given["p2cread"], given["c2pwrite"], given["errwrite"]]
         self.pid, self._status = template.start(
             {
                 "arguments": [os.fspath(word) for word in given["args"][1:]],
                 "environment": dict(given["env"]),
-                "folder": os.path.abspath(given["cwd"] or "."),  # noqa: PTH100
+                "folder": os.path.abspath(given["cwd"] or "."),
                 "session": given["start_new_session"],
             },
             [number if stream == -1 else stream for number, stream in enumerate(streams)],
@@ -128,13 +129,6 @@ class Popen(subprocess.Popen[Any]):
         self._child_created = True
         pipes = ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")
         self._close_pipe_fds(*(given[name] for name in pipes))  # type: ignore[attr-defined]
-
-    # As subprocess hands them over, in Python 3.11 to 3.13.
-    _NAMES = (
-        "args executable preexec_fn close_fds pass_fds cwd env startupinfo creationflags shell "
-        "p2cread p2cwrite c2pread c2pwrite errread errwrite restore_signals gid gids uid umask "
-        "start_new_session process_group"
-    ).split()
 
     def _template(self, given: Mapping[str, Any]) -> Template | None:
         """The one to fork; None where a new Python is needed."""

@@ -18,7 +18,6 @@ import types
 from pathlib import Path
 from typing import Any
 
-
 set_by_imports: dict[str, str] = {}
 """What importing jax writes into the environment, where nothing is set."""
 

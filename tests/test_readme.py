@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import processes
 from tests.harness import REPOSITORY, environment, free_port, require
 
 README = (REPOSITORY / "README.md").read_text()
@@ -35,7 +36,7 @@ def _environment() -> dict[str, str]:
 @pytest.mark.parametrize("code", _everywhere("python"))
 def test_python(code: str, tmp_path: Path) -> None:
     argv = [sys.executable, "-c", code]
-    ran = subprocess.run(argv, env=_environment(), cwd=tmp_path, capture_output=True, text=True)
+    ran = processes.run(argv, env=_environment(), cwd=tmp_path, jax=True)
     assert ran.returncode == 0, ran.stderr
 
 

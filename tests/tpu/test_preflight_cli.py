@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import processes
 from tests.harness import REPOSITORY, environment
 
 MODULE = Path(__file__).parent / "stablehlo" / "reactant_matmul.mlir"
@@ -14,13 +15,11 @@ MATMUL = ("preflight", "matmul", "--topology", "v6e-16", "--size", "16384")
 
 
 def run(cache: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
+    return processes.run(
         [sys.executable, "-m", "pyreactant", *arguments],
         cwd=REPOSITORY,
         timeout=120,
         env=environment(XDG_CACHE_HOME=str(cache)),
-        capture_output=True,
-        text=True,
     )
 
 
@@ -47,11 +46,9 @@ def test_a_known_answer_needs_no_jax(compiler: Path) -> None:
         f"import sys; sys.argv[1:] = {list(MATMUL)!r}; import pyreactant.cli as c; c.main(); "
         "print([m for m in sys.modules if m.split('.')[0] in ('jax', 'jaxlib', 'libtpu')])"
     )
-    ran = subprocess.run(
+    ran = processes.run(
         [sys.executable, "-c", program],
         env=environment(XDG_CACHE_HOME=str(compiler)),
-        capture_output=True,
-        text=True,
         check=True,
     )
     assert "compiled earlier, in" in ran.stdout

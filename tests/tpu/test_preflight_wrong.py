@@ -20,6 +20,7 @@ from pyreactant._system import child
 from pyreactant._system.child import ChildLostError
 from pyreactant.tpu._compiler import ask, cache
 from pyreactant.tpu._preflight.preflight import preflight
+from tests import processes
 from tests.harness import REPOSITORY, environment
 
 MESH = pr.Mesh((2, 2), ("x", "y"))
@@ -240,7 +241,7 @@ def test_the_child_ends_with_us(how: signal.Signals, compiler: Path, tmp_path: P
     settings = environment(XDG_CACHE_HOME=str(compiler), TEST_PID_FILE=str(file))
     program = "tests.tpu.programs:prints_and_sleeps"
     argv = ["preflight", program, "--topology", "v6e-4", "--shape", "8x8", "--dtype", "float32"]
-    parent = subprocess.Popen(
+    parent = processes.Popen(
         [sys.executable, "-m", "pyreactant", *argv],
         env=settings,
         cwd=REPOSITORY,
