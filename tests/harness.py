@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.processes import OF_A_RUN, REPOSITORY, Popen
+from tests.processes import OF_A_RUN, REPOSITORY, WITH_JAX, Popen
 
 QUICK_COMPILING = "--xla_backend_optimization_level=0"
 """XLA_FLAGS where what LLVM makes of a program is not under test: half the cost of compiling."""
@@ -59,7 +59,7 @@ def spawn(
     folder: Path,
     timeout: float,
     *,
-    jax: bool = True,
+    imported: Sequence[str] = WITH_JAX,
 ) -> list[Finished]:
     """Start one process per command and environment; kill all of them at the deadline.
 
@@ -73,7 +73,7 @@ def spawn(
                 processes.append(
                     Popen(
                         argv,
-                        jax=jax,
+                        imported=imported,
                         stdin=subprocess.DEVNULL,
                         stdout=out,
                         stderr=subprocess.STDOUT,

@@ -1,9 +1,9 @@
-"""Start Python processes as forks of one that has imported jax: half a second less for each.
+"""Start Python processes as forks of one that has imported jax and the like.
 
 They are processes of their own, with their own session, environment, streams, signals and exit
-code. What differs from a new Python: /proc shows the template's command line and environment, and
-all of one worker share a hash seed. A process whose environment changes what is read when Python
-or jax starts is started anew.
+code, and each takes half a second less. What differs from a new Python: /proc shows the command
+line and environment of the template, and all processes of one worker share a hash seed. A process
+whose environment changes what is read when Python or jax starts is a new Python.
 """
 
 import atexit
@@ -15,6 +15,7 @@ import socket
 import struct
 import subprocess
 import sys
+import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -39,7 +40,21 @@ LIGHT = ("numpy", "typer.main", "rich.console", "rich.progress", "asyncio", "sub
 WITH_JAX = (*LIGHT, "jax", "jax.numpy", "jax.experimental.topologies")
 """For programs: jax is imported, and no backend is started."""
 
-READ_AT_THE_START = ("PYTHON", "LC_", "LANG", "TZ", "LD_", "OPENBLAS_", "OMP_", "MKL_", "NPY_")
+WITH_GOOGLE = (*LIGHT, "google.cloud.tpu_v2", "grpc", "requests")
+"""For launchers of Cloud TPU jobs."""
+
+READ_AT_THE_START = (
+    "PYTHON",
+    "LC_",
+    "LANG",
+    "TZ",
+    "LD_",
+    "OPENBLAS_",
+    "OMP_",
+    "MKL_",
+    "NPY_",
+    "GRPC_",
+)
 READ_BY_JAX = ("JAX_", "TPU_", "LIBTPU_", "CLOUD_TPU_", "TF_CPP_")
 
 
@@ -91,6 +106,7 @@ class Template:
 
 
 _templates: dict[Sequence[str], Template] = {}
+_lock = threading.Lock()
 always_anew = not hasattr(os, "pidfd_open")
 """Whether every process is a new Python; so where the kernel is not Linux, and with Julia."""
 
@@ -100,13 +116,15 @@ class Popen(subprocess.Popen[Any]):
 
     Args:
         argv: The command.
-        jax: Whether the process will import jax.
+        imported: The modules that it finds imported.
         options: Of `subprocess.Popen`.
     """
 
-    def __init__(self, argv: Sequence[str], *, jax: bool = False, **options: Any) -> None:
+    def __init__(
+        self, argv: Sequence[str], *, imported: Sequence[str] = LIGHT, **options: Any
+    ) -> None:
         self._status: int | None = None  # the pipe of a forked process
-        self._modules = WITH_JAX if jax else LIGHT
+        self._modules = imported
         super().__init__(argv, **options)
 
     def _execute_child(self, *arguments: Any) -> None:
@@ -138,9 +156,10 @@ class Popen(subprocess.Popen[Any]):
         python = argv[0] == sys.executable and (option in ("-m", "-c") or option[0] != "-")
         if always_anew or special or not python or environment is None:
             return None
-        if self._modules not in _templates:
-            _templates[self._modules] = Template(self._modules)
-        template = _templates[self._modules]
+        with _lock:
+            if self._modules not in _templates:
+                _templates[self._modules] = Template(self._modules)
+            template = _templates[self._modules]
         return template if template.fits(environment) else None
 
     def _try_wait(self, wait_flags: int) -> tuple[int, int]:
@@ -170,7 +189,7 @@ class Popen(subprocess.Popen[Any]):
 def run(
     argv: Sequence[str],
     *,
-    jax: bool = False,
+    imported: Sequence[str] = LIGHT,
     input: str | None = None,
     timeout: float = 120,
     **options: Any,
@@ -178,7 +197,7 @@ def run(
     """`subprocess.run` with text in and out, for ``[sys.executable, ...]``."""
     stdin = subprocess.DEVNULL if input is None else subprocess.PIPE
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "stdin": stdin}
-    with Popen(argv, jax=jax, text=True, **pipes | options) as process:
+    with Popen(argv, imported=imported, text=True, **pipes | options) as process:
         try:
             out, err = process.communicate(input, timeout)
         except BaseException:

@@ -68,7 +68,6 @@ def _become(request: dict[str, Any], descriptors: list[int]) -> None:
     sys.stderr = io.TextIOWrapper(
         io.FileIO(2, "w", closefd=False), errors="backslashreplace", write_through=True
     )
-    sys.__stdin__, sys.__stdout__, sys.__stderr__ = sys.stdin, sys.stdout, sys.stderr
     sys.modules["__main__"] = types.ModuleType("__main__")
 
 
@@ -79,7 +78,7 @@ def run(arguments: list[str]) -> None:
     if first == "-m":
         sys.argv[:] = ["-m", *rest[1:]]
         sys.path[0] = str(Path.cwd())
-        runpy._run_module_as_main(rest[0])  # type: ignore[attr-defined]
+        runpy._run_module_as_main(rest[0])
     elif first == "-c":
         sys.argv[:] = ["-c", *rest[1:]]
         sys.path[0] = ""

@@ -16,7 +16,9 @@ pytestmark = pytest.mark.only("jax")
 
 def _alone(code: str, **settings: str) -> subprocess.CompletedProcess[str]:
     argv = [sys.executable, "-c", code]
-    return processes.run(argv, env=environment(**settings), timeout=120, jax=True)
+    return processes.run(
+        argv, env=environment(**settings), timeout=120, imported=processes.WITH_JAX
+    )
 
 
 @pytest.mark.parametrize(

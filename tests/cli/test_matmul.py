@@ -19,7 +19,7 @@ def run(
     *arguments: str, folder: Path | None = None, **settings: str
 ) -> subprocess.CompletedProcess[str]:
     argv = [sys.executable, "-m", "pyreactant", *arguments]
-    return processes.run(argv, jax=True, env=environment(**settings), cwd=folder)
+    return processes.run(argv, imported=processes.WITH_JAX, env=environment(**settings), cwd=folder)
 
 
 def test_reference_case() -> None:
@@ -121,7 +121,7 @@ def test_wrong_result(tmp_path: Path) -> None:
     settings = environment()
     settings["PYTHONPATH"] += os.pathsep + str(tmp_path)
     argv = [sys.executable, "-c", code]
-    ran = processes.run(argv, jax=True, env=settings, cwd=tmp_path)
+    ran = processes.run(argv, imported=processes.WITH_JAX, env=settings, cwd=tmp_path)
     assert ran.returncode == 5, ran.stderr
     assert re.search(r"WRONG: \d+ elements beyond the tolerance", ran.stdout)
     assert re.search(
@@ -225,7 +225,7 @@ def test_internal_error_has_no_traceback(tmp_path: Path) -> None:
         "m.run_matmul = lambda request: 1 / 0\nsys.argv[1:] = ['matmul']\nc.main()\n"
     )
     argv = [sys.executable, "-c", code]
-    ran = processes.run(argv, jax=True, env=environment())
+    ran = processes.run(argv, imported=processes.WITH_JAX, env=environment())
     assert ran.returncode == 1
     assert "internal error: ZeroDivisionError" in ran.stderr
     assert "Traceback" not in ran.stderr
@@ -247,7 +247,7 @@ def test_full_disk_leaves_no_half_file(tmp_path: Path) -> None:
         "sys.argv[1:] = ['matmul', '--size', '64', '--out', 'c.npy']\nc.main()\n"
     )
     argv = [sys.executable, "-c", code]
-    ran = processes.run(argv, jax=True, env=environment(), cwd=tmp_path)
+    ran = processes.run(argv, imported=processes.WITH_JAX, env=environment(), cwd=tmp_path)
     assert ran.returncode == 2, ran.stderr
     assert "c.npy: cannot be written (File too large)" in ran.stderr
     assert "Traceback" not in ran.stderr
@@ -261,7 +261,7 @@ def test_killed_before_the_end_leaves_no_file_of_that_name(tmp_path: Path) -> No
         "sys.argv[1:] = ['matmul', '--size', '64', '--out', 'c.npy']\nc.main()\n"
     )
     argv = [sys.executable, "-c", code]
-    ran = processes.run(argv, jax=True, env=environment(), cwd=tmp_path)
+    ran = processes.run(argv, imported=processes.WITH_JAX, env=environment(), cwd=tmp_path)
     assert ran.returncode == 9, ran.stderr
     assert not (tmp_path / "c.npy").exists()
     assert all(re.fullmatch(r"\.c\.npy\..*\.partial", p.name) for p in tmp_path.iterdir())

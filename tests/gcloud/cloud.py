@@ -46,6 +46,7 @@ class Cloud:
         with out:
             return processes.Popen(
                 self.argv(*arguments),
+                imported=processes.WITH_GOOGLE,
                 env=self.settings,
                 cwd=self.folder,
                 text=True,

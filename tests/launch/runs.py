@@ -58,7 +58,9 @@ def run_local(
         **(settings or {}),
     }
     argv = [*RUN, "--folder", str(out), *arguments]
-    return Run(spawn([argv], [environment(**settings)], folder, timeout, jax=False), out)
+    return Run(
+        spawn([argv], [environment(**settings)], folder, timeout, imported=processes.LIGHT), out
+    )
 
 
 def task_environments(
@@ -96,7 +98,9 @@ def run_tasks(
     chosen = range(count) if started is None else started
     argv = [*RUN, "--folder", str(out), *arguments]
     chosen_ones = [environments[i] for i in chosen]
-    return Run(spawn([argv] * len(chosen), chosen_ones, folder, timeout, jax=False), out)
+    return Run(
+        spawn([argv] * len(chosen), chosen_ones, folder, timeout, imported=processes.LIGHT), out
+    )
 
 
 def left_behind(folder: Path) -> list[str]:

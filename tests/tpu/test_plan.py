@@ -64,6 +64,7 @@ def test_closed_forms_are_bounds_of_what_is_compiled(compiler: Path) -> None:
 
 
 def test_command(compiler: Path) -> None:
+    plan(topology="v6e-16", size=16384, tried=2)  # which the command then finds in the cache
     arguments = ("--topology", "v6e-16", "--size", "16384", "--tried", "2")
     ran = run(*arguments, XDG_CACHE_HOME=str(compiler))
     assert ran.returncode == 0, ran.stderr
@@ -139,7 +140,7 @@ def test_interrupted(compiler: Path, tmp_path: Path) -> None:
     text = log.read_text()
     assert code == 130, text
     assert "interrupted: this is what was done until then" in text
-    assert "pyreactant matmul --size 4096" in text
+    assert "pyreactant matmul --size 512" in text
     deadline = time.monotonic() + 20  # they end when they see that nobody listens
     while children_of(tmp_path) and time.monotonic() < deadline:
         time.sleep(0.1)
@@ -169,7 +170,9 @@ def test_cpu_devices_are_measured() -> None:
     assert "estimate" not in ran.stdout
     line = next(text for text in ran.stdout.splitlines() if text.startswith("matmul:"))
     words = shlex.split(line.removeprefix("matmul:"))
-    here = processes.run([sys.executable, "-m", *words], jax=True, env=environment())
+    here = processes.run(
+        [sys.executable, "-m", *words], imported=processes.WITH_JAX, env=environment()
+    )
     assert here.returncode == 0, here.stderr
     assert "right: error" in here.stdout
 

@@ -207,13 +207,13 @@ def test_a_relative_cache_folder_is_ignored(monkeypatch: pytest.MonkeyPatch) -> 
     assert cache.folder() == Path.home() / ".cache/pyreactant/preflight"
 
 
-@pytest.mark.usefixtures("compiler")
+@pytest.mark.usefixtures("real_compiler")
 def test_too_slow() -> None:
     with pytest.raises(pr.DeadlineError, match=r"took longer than 0.2 s and was ended; allow it"):
         preflight("matmul", topology="v6e-4", size=8, cache=False, timeout=0.2)
 
 
-@pytest.mark.usefixtures("compiler")
+@pytest.mark.usefixtures("real_compiler")
 def test_a_killed_child(monkeypatch: pytest.MonkeyPatch) -> None:
     real = child._converse
 
@@ -227,7 +227,7 @@ def test_a_killed_child(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ChildLostError.exit_code == 6
 
 
-@pytest.mark.usefixtures("compiler")
+@pytest.mark.usefixtures("real_compiler")
 def test_a_child_that_ends_itself() -> None:
     with pytest.raises(
         ChildLostError, match=r"killed by SIGABRT; libtpu ends the .* expects: Check failed: size"
