@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-JOBS ?= 2
+JOBS ?= 4
 
 .PHONY: matmul test lint bench faults clean
 
@@ -10,7 +10,7 @@ matmul: $(VENV)/.installed
 	@$(BIN)/pyreactant matmul $(ARGS)
 
 test: $(VENV)/.dev-installed
-	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile $(ARGS)
+	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadgroup --no-loadscope-reorder $(ARGS)
 
 lint: $(VENV)/.dev-installed
 	$(BIN)/ruff check .

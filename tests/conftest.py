@@ -12,7 +12,7 @@ import hypothesis
 import pytest
 
 import pyreactant as pr
-from tests import harness
+from tests import harness, processes
 from tests.julia import place
 
 # Examples may take long on a busy machine, which says nothing about the code.
@@ -42,10 +42,61 @@ def pytest_configure(config: pytest.Config) -> None:
         config.addinivalue_line("markers", f"{name}: {meaning}")
     harness.backend = config.getoption("--backend")
     if harness.backend == "reactant":
+        processes.always_anew = True  # Julia wants the process's threads and signals to itself
         # Julia uses SIGSEGV in ordinary life, of which Python's handler makes a crash.
         faulthandler.disable()
         if place.absent() is None:
             os.environ.update(place.stand_in())
+
+
+# Most of their time is waiting, so they begin first, and the others run meanwhile.
+LONG = (
+    "tests/gcloud/test_run.py",
+    "tests/slurm/test_main.py",
+    "tests/slurm/test_steps.py",
+    "tests/setup/test_kill.py",
+    "tests/slurm/test_cluster.py",
+    "tests/gcloud/",
+    "tests/unit/test_reactant_meeting.py",
+    "tests/multiprocess/",
+    "tests/launch/",
+    "tests/tpu/",
+    "tests/crosscheck/",
+    "tests/cli/",
+    "tests/test_readme.py",
+)
+
+# Their tests share nothing that is expensive, so each may run on any worker.
+SPREAD = (
+    "tests/cli/",
+    "tests/crosscheck/test_cli_crosscheck.py",
+    "tests/doctor/test_command.py",
+    "tests/doctor/test_deep.py",
+    "tests/gcloud/test_faithful.py",
+    "tests/gcloud/test_goldens.py",
+    "tests/gcloud/test_kills.py",
+    "tests/launch/",
+    "tests/multiprocess/",
+    "tests/setup/",
+    "tests/test_readme.py",
+    "tests/unit/test_reactant_meeting.py",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """With several workers: a file's tests on one, but for `SPREAD`, and the longest first."""
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        return
+    for item in items:
+        path = item.nodeid.partition("::")[0]
+        if not path.startswith(SPREAD):
+            item.add_marker(pytest.mark.xdist_group(path))
+
+    def place(item: pytest.Item) -> int:
+        found = (n for n, start in enumerate(LONG) if item.nodeid.startswith(start))
+        return next(found, len(LONG))
+
+    items.sort(key=place)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

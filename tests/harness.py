@@ -14,20 +14,7 @@ from typing import Any
 
 import pytest
 
-REPOSITORY = Path(__file__).resolve().parent.parent
-OF_A_RUN = (
-    "PYREACTANT_",
-    "JAX_",
-    "XLA_",
-    "SLURM_",
-    "OMPI_",
-    "PMI",
-    "MPI_LOCAL",
-    "TPU_",
-    "MEGASCALE_",
-    "GCE_METADATA_",
-)
-"""How variables begin that a launcher or a user sets for a run."""
+from tests.processes import OF_A_RUN, REPOSITORY, WITH_JAX, Popen
 
 QUICK_COMPILING = "--xla_backend_optimization_level=0"
 """XLA_FLAGS where what LLVM makes of a program is not under test: half the cost of compiling."""
@@ -71,6 +58,8 @@ def spawn(
     environments: Sequence[Mapping[str, str]],
     folder: Path,
     timeout: float,
+    *,
+    imported: Sequence[str] = WITH_JAX,
 ) -> list[Finished]:
     """Start one process per command and environment; kill all of them at the deadline.
 
@@ -82,8 +71,9 @@ def spawn(
         for log, argv, settings in zip(logs, argvs, environments, strict=True):
             with log.open("wb") as out:
                 processes.append(
-                    subprocess.Popen(
+                    Popen(
                         argv,
+                        imported=imported,
                         stdin=subprocess.DEVNULL,
                         stdout=out,
                         stderr=subprocess.STDOUT,

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import processes
 from tests.harness import REPOSITORY, environment, free_port, require
 
 README = (REPOSITORY / "README.md").read_text()
@@ -24,7 +25,8 @@ def _blocks(language: str, text: str = README) -> list[str]:
 
 
 def _everywhere(language: str) -> list[str]:
-    return [code for text in (README, *DOCS.values()) for code in _blocks(language, text)]
+    texts = (README, *DOCS.values())
+    return list(dict.fromkeys(code for text in texts for code in _blocks(language, text)))
 
 
 def _environment() -> dict[str, str]:
@@ -35,7 +37,7 @@ def _environment() -> dict[str, str]:
 @pytest.mark.parametrize("code", _everywhere("python"))
 def test_python(code: str, tmp_path: Path) -> None:
     argv = [sys.executable, "-c", code]
-    ran = subprocess.run(argv, env=_environment(), cwd=tmp_path, capture_output=True, text=True)
+    ran = processes.run(argv, env=_environment(), cwd=tmp_path, imported=processes.WITH_JAX)
     assert ran.returncode == 0, ran.stderr
 
 

@@ -7,6 +7,7 @@ import pytest
 
 import pyreactant as pr
 from pyreactant._core.dtypes import NAMES
+from tests import processes
 from tests.backend.common import MATMUL, XY, numbers
 from tests.harness import environment
 
@@ -15,8 +16,8 @@ pytestmark = pytest.mark.only("jax")
 
 def _alone(code: str, **settings: str) -> subprocess.CompletedProcess[str]:
     argv = [sys.executable, "-c", code]
-    return subprocess.run(
-        argv, env=environment(**settings), capture_output=True, text=True, timeout=120
+    return processes.run(
+        argv, env=environment(**settings), timeout=120, imported=processes.WITH_JAX
     )
 
 

@@ -6,16 +6,15 @@ import sys
 
 import pytest
 
+from tests import processes
 from tests.harness import environment
 from tests.unit.test_process_group_slurm import step
 
 
 def explain(*arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
+    return processes.run(
         [sys.executable, "-m", "pyreactant", "explain", *arguments],
         env=environment(**settings),
-        capture_output=True,
-        text=True,
         timeout=60,
     )
 

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import pyreactant as pr
+from tests import processes
 from tests.harness import environment, free_port, logs, run_environments, spawn
 
 
@@ -19,9 +20,7 @@ def run(
     *arguments: str, folder: Path | None = None, **settings: str
 ) -> subprocess.CompletedProcess[str]:
     argv = [sys.executable, "-m", "pyreactant", *arguments]
-    return subprocess.run(
-        argv, env=environment(**settings), cwd=folder, capture_output=True, text=True, timeout=120
-    )
+    return processes.run(argv, imported=processes.WITH_JAX, env=environment(**settings), cwd=folder)
 
 
 def test_reference_case() -> None:
@@ -157,7 +156,7 @@ def test_wrong_result(tmp_path: Path) -> None:
     settings = environment()
     settings["PYTHONPATH"] += os.pathsep + str(tmp_path)
     argv = [sys.executable, "-c", code]
-    ran = subprocess.run(argv, env=settings, cwd=tmp_path, capture_output=True, text=True)
+    ran = processes.run(argv, imported=processes.WITH_JAX, env=settings, cwd=tmp_path)
     assert ran.returncode == 5, ran.stderr
     assert re.search(r"WRONG: \d+ elements beyond the tolerance", ran.stdout)
     assert re.search(
@@ -261,7 +260,7 @@ def test_internal_error_has_no_traceback(tmp_path: Path) -> None:
         "m.run_matmul = lambda request: 1 / 0\nsys.argv[1:] = ['matmul']\nc.main()\n"
     )
     argv = [sys.executable, "-c", code]
-    ran = subprocess.run(argv, env=environment(), capture_output=True, text=True)
+    ran = processes.run(argv, imported=processes.WITH_JAX, env=environment())
     assert ran.returncode == 1
     assert "internal error: ZeroDivisionError" in ran.stderr
     assert "Traceback" not in ran.stderr
@@ -283,7 +282,7 @@ def test_full_disk_leaves_no_half_file(tmp_path: Path) -> None:
         "sys.argv[1:] = ['matmul', '--size', '64', '--out', 'c.npy']\nc.main()\n"
     )
     argv = [sys.executable, "-c", code]
-    ran = subprocess.run(argv, env=environment(), cwd=tmp_path, capture_output=True, text=True)
+    ran = processes.run(argv, imported=processes.WITH_JAX, env=environment(), cwd=tmp_path)
     assert ran.returncode == 2, ran.stderr
     assert "c.npy: cannot be written (File too large)" in ran.stderr
     assert "Traceback" not in ran.stderr
@@ -297,7 +296,7 @@ def test_killed_before_the_end_leaves_no_file_of_that_name(tmp_path: Path) -> No
         "sys.argv[1:] = ['matmul', '--size', '64', '--out', 'c.npy']\nc.main()\n"
     )
     argv = [sys.executable, "-c", code]
-    ran = subprocess.run(argv, env=environment(), cwd=tmp_path, capture_output=True, text=True)
+    ran = processes.run(argv, imported=processes.WITH_JAX, env=environment(), cwd=tmp_path)
     assert ran.returncode == 9, ran.stderr
     assert not (tmp_path / "c.npy").exists()
     assert all(re.fullmatch(r"\.c\.npy\..*\.partial", p.name) for p in tmp_path.iterdir())

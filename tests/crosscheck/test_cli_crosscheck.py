@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import processes
 from tests.crosscheck.runs import change_blocks, copy
 from tests.harness import QUICK_COMPILING, environment
 
@@ -20,14 +21,8 @@ def run(
     *arguments: str, folder: Path | None = None, **settings: str
 ) -> subprocess.CompletedProcess[str]:
     argv = [sys.executable, "-m", "pyreactant", *arguments]
-    return subprocess.run(
-        argv,
-        env=environment(XLA_FLAGS=QUICK_COMPILING, **settings),
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=200,
-    )
+    settings["XLA_FLAGS"] = QUICK_COMPILING
+    return processes.run(argv, env=environment(**settings), cwd=folder, timeout=200)
 
 
 def test_crosscheck(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import processes
 from tests.doctor.machines import H100, executable, nvidia_smi
 from tests.doctor.test_runtimes import alive
 from tests.harness import environment
@@ -19,12 +20,10 @@ NOT_STARTED = "--timeout=0.05"  # where the runtime is of no interest
 
 
 def doctor(folder: Path, *arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
+    return processes.run(
         [*DOCTOR, *arguments],
         env=environment(**settings),
         cwd=folder,
-        capture_output=True,
-        text=True,
         timeout=120,
     )
 
@@ -134,7 +133,7 @@ def test_an_end_from_outside(tmp_path: Path, number: int) -> None:
     (tmp_path / "jax" / "__init__.py").write_text(f"{hangs}time.sleep(60)\n")
     settings = environment()
     settings["PYTHONPATH"] = f"{tmp_path}{os.pathsep}{settings['PYTHONPATH']}"
-    process = subprocess.Popen(DOCTOR, env=settings, cwd=tmp_path, stdout=subprocess.PIPE)
+    process = processes.Popen(DOCTOR, env=settings, cwd=tmp_path, stdout=subprocess.PIPE)
     deadline = time.monotonic() + 30
     while not (tmp_path / "pid").exists() and time.monotonic() < deadline:
         time.sleep(0.05)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pyreactant.tpu import topology
+from tests import processes
 from tests.gcloud.tpu_api import TpuApi, serve
 from tests.gcloud.workers import Workers, workers
 from tests.harness import REPOSITORY, environment, require
@@ -48,8 +49,9 @@ class Cloud:
         """A launcher, with a session of its own."""
         out = (log or self.folder / "launcher.log").open("w")
         with out:
-            return subprocess.Popen(
+            return processes.Popen(
                 self.argv(*arguments),
+                imported=processes.WITH_GOOGLE,
                 env=self.settings,
                 cwd=self.folder,
                 text=True,

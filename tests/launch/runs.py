@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests import processes
 from tests.harness import Finished, environment, free_port, spawn
 
 RUN = (sys.executable, "-m", "pyreactant", "run")
@@ -57,7 +58,9 @@ def run_local(
         **(settings or {}),
     }
     argv = [*RUN, "--folder", str(out), *arguments]
-    return Run(spawn([argv], [environment(**settings)], folder, timeout), out)
+    return Run(
+        spawn([argv], [environment(**settings)], folder, timeout, imported=processes.LIGHT), out
+    )
 
 
 def task_environments(
@@ -94,7 +97,10 @@ def run_tasks(
     environments = task_environments(folder, count, settings)
     chosen = range(count) if started is None else started
     argv = [*RUN, "--folder", str(out), *arguments]
-    return Run(spawn([argv] * len(chosen), [environments[i] for i in chosen], folder, timeout), out)
+    chosen_ones = [environments[i] for i in chosen]
+    return Run(
+        spawn([argv] * len(chosen), chosen_ones, folder, timeout, imported=processes.LIGHT), out
+    )
 
 
 def left_behind(folder: Path) -> list[str]:
@@ -128,7 +134,7 @@ def run_script(
 
 def popen(folder: Path, *arguments: str, **settings: str) -> "subprocess.Popen[str]":
     """A run to send signals to; the caller ends it."""
-    return subprocess.Popen(
+    return processes.Popen(
         [*RUN, "--folder", str(folder / "run"), *arguments],
         cwd=folder,
         text=True,
@@ -181,10 +187,10 @@ def running(
 @contextmanager
 def running_tasks(
     argvs: Sequence[Sequence[str]], environments: Sequence[Mapping[str, str]], folder: Path
-) -> Iterator[list["subprocess.Popen[bytes]"]]:
+) -> Iterator[Sequence["subprocess.Popen[bytes]"]]:
     """The same with one supervisor per process."""
     found = [
-        subprocess.Popen(
+        processes.Popen(
             argv, cwd=folder, env=settings, stdin=subprocess.DEVNULL, start_new_session=True
         )
         for argv, settings in zip(argvs, environments, strict=True)

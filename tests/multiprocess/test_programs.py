@@ -9,14 +9,14 @@ from tests.harness import check_all_passed, logs, run_program
 LAYOUTS = [(2, 2), (2, 4), (4, 2)]
 
 # In one run each, since starting a runtime on every process takes longer than they do.
-SHORT = "permuted_devices+constructors+not_addressable+uneven"
+ON_ALL = "matmul_pairs+bodies+permuted_devices+constructors+not_addressable+uneven"
 ON_TWO = "dtypes+mismatched+barriers+told+device_ids+lonely_barrier"
 
 
 @pytest.mark.parametrize(("processes", "devices"), LAYOUTS)
-@pytest.mark.parametrize("names", ["matmul_pairs", "bodies", SHORT])
-def test_programs(names: str, processes: int, devices: int, tmp_path: Path) -> None:
-    check_all_passed(run_program(names, tmp_path, processes=processes, devices=devices))
+def test_programs(processes: int, devices: int, tmp_path: Path) -> None:
+    finished = run_program(ON_ALL, tmp_path, processes=processes, devices=devices, timeout=240)
+    check_all_passed(finished)
 
 
 def test_programs_on_two(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import processes
 from tests.harness import REPOSITORY, environment
 
 DOCS = (REPOSITORY / "docs" / "slurm.md").read_text()
@@ -20,12 +21,10 @@ RECIPES = re.findall(
 @pytest.mark.parametrize(("command", "printed"), RECIPES)
 def test_recipe(command: str, printed: str) -> None:
     _, *arguments = shlex.split(command.replace("\\\n", " "))
-    done = subprocess.run(
+    done = processes.run(
         [sys.executable, "-m", "pyreactant", *arguments],
         cwd=REPOSITORY,
         env=environment(),
-        capture_output=True,
-        text=True,
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.replace(str(REPOSITORY), "/home/me/pyreactant") == printed

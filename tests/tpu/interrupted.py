@@ -13,5 +13,5 @@ def telling(pool: object, jobs: object, progress: object) -> object:
 
 
 module._evaluate = telling  # type: ignore[assignment]
-sys.argv[1:] = ["plan", "--topology", "v6e-16", "--size", "4096", "--no-cache", "--tried", "8"]
+sys.argv[1:] = ["plan", "--topology", "v6e-16", "--size", "512", "--no-cache", "--tried", "8"]
 main()

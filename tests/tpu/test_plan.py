@@ -17,17 +17,13 @@ from pyreactant._core.text import parse_mesh, parse_spec
 from pyreactant.tpu import Candidate, Plan, plan, topology
 from pyreactant.tpu._plan.layout import Layout
 from pyreactant.tpu._plan.report import Point, ranked, scatter
+from tests import processes
 from tests.harness import environment
 
 
 def run(*arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "pyreactant", "plan", *arguments],
-        env=environment(**settings),
-        capture_output=True,
-        text=True,
-        timeout=280,
-    )
+    argv = [sys.executable, "-m", "pyreactant", "plan", *arguments]
+    return processes.run(argv, env=environment(**settings), timeout=280)
 
 
 def test_the_bound(compiler: Path) -> None:
@@ -68,6 +64,7 @@ def test_closed_forms_are_bounds_of_what_is_compiled(compiler: Path) -> None:
 
 
 def test_command(compiler: Path) -> None:
+    plan(topology="v6e-16", size=16384, tried=2)  # which the command then finds in the cache
     arguments = ("--topology", "v6e-16", "--size", "16384", "--tried", "2")
     ran = run(*arguments, XDG_CACHE_HOME=str(compiler))
     assert ran.returncode == 0, ran.stderr
@@ -97,7 +94,7 @@ def test_the_plan_is_cross_checked_here(compiler: Path, tmp_path: Path) -> None:
     found = plan(topology="v6e-4", size=512, tried=1)
     command = shlex.split(found.commands()["crosscheck"])
     argv = [sys.executable, "-m", *command, "--backends", "jax", "--out", str(tmp_path / "out")]
-    ran = subprocess.run(argv, env=environment(), capture_output=True, text=True, timeout=120)
+    ran = processes.run(argv, env=environment())
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert "matmul: right on jax" in ran.stdout
 
@@ -122,8 +119,8 @@ def test_interrupted(compiler: Path, tmp_path: Path) -> None:
     """Ctrl-C prints what there is, and leaves no compiler behind."""
     log = tmp_path / "log"
     with log.open("wb") as out:
-        child = subprocess.Popen(
-            [sys.executable, "-u", "-m", "tests.tpu.interrupted"],
+        child = processes.Popen(
+            [sys.executable, "-m", "tests.tpu.interrupted"],
             env=environment(XDG_CACHE_HOME=str(tmp_path)),
             stdout=out,
             stderr=subprocess.STDOUT,
@@ -143,7 +140,7 @@ def test_interrupted(compiler: Path, tmp_path: Path) -> None:
     text = log.read_text()
     assert code == 130, text
     assert "interrupted: this is what was done until then" in text
-    assert "pyreactant matmul --size 4096" in text
+    assert "pyreactant matmul --size 512" in text
     deadline = time.monotonic() + 20  # they end when they see that nobody listens
     while children_of(tmp_path) and time.monotonic() < deadline:
         time.sleep(0.1)
@@ -173,12 +170,8 @@ def test_cpu_devices_are_measured() -> None:
     assert "estimate" not in ran.stdout
     line = next(text for text in ran.stdout.splitlines() if text.startswith("matmul:"))
     words = shlex.split(line.removeprefix("matmul:"))
-    here = subprocess.run(
-        [sys.executable, "-m", *words],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        env=environment(),
+    here = processes.run(
+        [sys.executable, "-m", *words], imported=processes.WITH_JAX, env=environment()
     )
     assert here.returncode == 0, here.stderr
     assert "right: error" in here.stdout

@@ -8,6 +8,7 @@ import pytest
 
 import pyreactant as pr
 from pyreactant.tpu import Candidate, topology
+from pyreactant.tpu._compiler import ask
 from pyreactant.tpu._plan.candidates import layout_of
 from pyreactant.tpu._plan.evaluate import Pool, compiled
 from pyreactant.tpu._plan.layout import Spec
@@ -15,6 +16,7 @@ from pyreactant.tpu._plan.machine import slice_machine
 from pyreactant.tpu._plan.model import Product, loops
 from pyreactant.tpu._plan.report import ranked
 from tests.harness import require
+from tests.tpu.recorded import Recorded
 
 SIZE = 2048
 ALL = SIZE * SIZE * 2
@@ -64,6 +66,7 @@ def tried(tmp_path_factory: pytest.TempPathFactory) -> list[Candidate]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        patch.setattr(ask, "compile_in_child", Recorded(ask.compile_in_child))
         pool: Pool[Candidate] = Pool()
         results = dict(pool.run([lambda i=i: job(i) for i in range(len(CASES))]))  # type: ignore[misc]
     return [results[i] for i in range(len(CASES))]

@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from pyreactant.tpu._preflight.preflight import preflight
+from pyreactant.tpu._preflight.stablehlo import preflight_stablehlo
+from tests import processes
 from tests.harness import REPOSITORY, environment
 
 MODULE = Path(__file__).parent / "stablehlo" / "reactant_matmul.mlir"
@@ -14,18 +17,23 @@ MATMUL = ("preflight", "matmul", "--topology", "v6e-16", "--size", "16384")
 
 
 def run(cache: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
+    return processes.run(
         [sys.executable, "-m", "pyreactant", *arguments],
         cwd=REPOSITORY,
         timeout=120,
         env=environment(XDG_CACHE_HOME=str(cache)),
-        capture_output=True,
-        text=True,
     )
 
 
-def test_json_and_hlo(compiler: Path, tmp_path: Path) -> None:
-    ran = run(compiler, *MATMUL, "--json", "--hlo", str(tmp_path / "out.txt"))
+@pytest.fixture
+def matmul_known(compiler: Path) -> Path:
+    """A cache that has the answer to `MATMUL`."""
+    preflight("matmul", topology="v6e-16", size=16384)
+    return compiler
+
+
+def test_json_and_hlo(matmul_known: Path, tmp_path: Path) -> None:
+    ran = run(matmul_known, *MATMUL, "--json", "--hlo", str(tmp_path / "out.txt"))
     assert ran.returncode == 0, ran.stderr
     assert ran.stderr == ""
     report = json.loads(ran.stdout)
@@ -41,24 +49,22 @@ def test_json_and_hlo(compiler: Path, tmp_path: Path) -> None:
     assert (tmp_path / "out.txt").read_text().startswith("HloModule jit_matmul")
 
 
-def test_a_known_answer_needs_no_jax(compiler: Path) -> None:
-    assert run(compiler, *MATMUL).returncode == 0
+def test_a_known_answer_needs_no_jax(matmul_known: Path) -> None:
     program = (
         f"import sys; sys.argv[1:] = {list(MATMUL)!r}; import pyreactant.cli as c; c.main(); "
         "print([m for m in sys.modules if m.split('.')[0] in ('jax', 'jaxlib', 'libtpu')])"
     )
-    ran = subprocess.run(
+    ran = processes.run(
         [sys.executable, "-c", program],
-        env=environment(XDG_CACHE_HOME=str(compiler)),
-        capture_output=True,
-        text=True,
-        check=True,
+        env=environment(XDG_CACHE_HOME=str(matmul_known)),
     )
+    assert ran.returncode == 0, ran.stderr
     assert "compiled earlier, in" in ran.stdout
     assert ran.stdout.endswith("\n[]\n")
 
 
 def test_does_not_fit(compiler: Path) -> None:
+    preflight("matmul", topology="v6e-4", size=81920, spec=(None, None))
     ran = run(
         compiler,
         "preflight",
@@ -75,9 +81,9 @@ def test_does_not_fit(compiler: Path) -> None:
     assert "fits with --spec" in ran.stdout
 
 
-def test_another_program(compiler: Path) -> None:
+def test_another_program(real_compiler: Path) -> None:
     ran = run(
-        compiler,
+        real_compiler,
         "preflight",
         "tests.tpu.programs:two_layers",
         "--topology",
@@ -107,6 +113,8 @@ def test_another_program(compiler: Path) -> None:
 
 
 def test_side_by_side(compiler: Path) -> None:
+    preflight("matmul", topology="v6e-16", size=(4096, 1024, 2048))
+    preflight_stablehlo(MODULE.read_text(), topology="v6e-16")
     ran = run(
         compiler,
         "preflight",

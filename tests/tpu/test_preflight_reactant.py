@@ -25,6 +25,7 @@ from pyreactant.tpu._compiler import lower as lowering
 from pyreactant.tpu._compiler.lower import lower
 from pyreactant.tpu._preflight.preflight import preflight
 from pyreactant.tpu._request import Request, find_program
+from tests import processes
 from tests.harness import REPOSITORY, environment
 
 TEXT = (Path(__file__).parent / "stablehlo" / "reactant_matmul.mlir").read_text()
@@ -148,12 +149,10 @@ def test_no_juliacall(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def run(*arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
     argv = [sys.executable, "-m", "pyreactant", "preflight", "--topology", "v6e-16", *arguments]
-    return subprocess.run(
+    return processes.run(
         argv,
         cwd=REPOSITORY,
         env=environment(**settings),
-        capture_output=True,
-        text=True,
         timeout=60,
     )
 

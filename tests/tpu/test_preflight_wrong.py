@@ -20,6 +20,7 @@ from pyreactant._system import child
 from pyreactant._system.child import ChildLostError
 from pyreactant.tpu._compiler import ask, cache
 from pyreactant.tpu._preflight.preflight import preflight
+from tests import processes
 from tests.harness import REPOSITORY, environment
 
 MESH = pr.Mesh((2, 2), ("x", "y"))
@@ -206,13 +207,13 @@ def test_a_relative_cache_folder_is_ignored(monkeypatch: pytest.MonkeyPatch) -> 
     assert cache.folder() == Path.home() / ".cache/pyreactant/preflight"
 
 
-@pytest.mark.usefixtures("compiler")
+@pytest.mark.usefixtures("real_compiler")
 def test_too_slow() -> None:
     with pytest.raises(pr.DeadlineError, match=r"took longer than 0.2 s and was ended; allow more"):
         preflight("matmul", topology="v6e-4", size=8, cache=False, timeout=0.2)
 
 
-@pytest.mark.usefixtures("compiler")
+@pytest.mark.usefixtures("real_compiler")
 def test_a_killed_child(monkeypatch: pytest.MonkeyPatch) -> None:
     real = child._exchange
 
@@ -226,7 +227,7 @@ def test_a_killed_child(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ChildLostError.exit_code == 6
 
 
-@pytest.mark.usefixtures("compiler")
+@pytest.mark.usefixtures("real_compiler")
 def test_a_child_that_ends_itself() -> None:
     with pytest.raises(
         ChildLostError, match=r"killed by SIGABRT; libtpu aborts on .*: Check failed: size"
@@ -240,7 +241,7 @@ def test_the_child_ends_with_us(how: signal.Signals, compiler: Path, tmp_path: P
     settings = environment(XDG_CACHE_HOME=str(compiler), TEST_PID_FILE=str(file))
     program = "tests.tpu.programs:prints_and_sleeps"
     argv = ["preflight", program, "--topology", "v6e-4", "--shape", "8x8", "--dtype", "float32"]
-    parent = subprocess.Popen(
+    parent = processes.Popen(
         [sys.executable, "-m", "pyreactant", *argv],
         env=settings,
         cwd=REPOSITORY,

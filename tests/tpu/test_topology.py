@@ -8,13 +8,14 @@ import sys
 
 import hypothesis.strategies as st
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 
 import pyreactant as pr
 from pyreactant.tpu import Topology, topologies, topology
 from pyreactant.tpu._generations import GENERATIONS
 from pyreactant.tpu._picture import layer
 from pyreactant.tpu._topology import chips, nearest
+from tests import processes
 from tests.harness import environment
 
 EVERY = list(topologies())
@@ -156,6 +157,7 @@ def test_number_of_slices(number: int) -> None:
         topology("v6e-16", number)
 
 
+@settings(max_examples=40)
 @given(
     st.text(max_size=30) | st.from_regex(r"(v|tpu)[0-9][a-z]{0,8}[:-][0-9x]{0,12}", fullmatch=True)
 )
@@ -173,11 +175,9 @@ def test_picture_has_each_chip_once() -> None:
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
+    return processes.run(
         [sys.executable, "-m", "pyreactant", "topology", *arguments],
         env=environment(),
-        capture_output=True,
-        text=True,
         timeout=60,
     )
 

@@ -29,11 +29,14 @@ def pair(client_secret: bytes = SECRET) -> tuple[LineCodec, LineCodec]:
 
 
 MESSAGES = st.dictionaries(
-    st.text(), st.recursive(st.none() | st.integers() | st.text(), lambda s: st.lists(s))
+    st.text(),
+    st.recursive(st.none() | st.integers() | st.text(), lambda s: st.lists(s, max_size=3)),
+    max_size=4,
 ).map(lambda d: {**d, "type": "x"})
 
 
-@hypothesis.given(st.lists(st.tuples(st.booleans(), MESSAGES), max_size=6))
+@hypothesis.settings(max_examples=50)
+@hypothesis.given(st.lists(st.tuples(st.booleans(), MESSAGES), max_size=4))
 def test_messages_arrive_as_they_were(said: list[tuple[bool, dict[str, object]]]) -> None:
     server, client = pair()
     server.unpack(client.pack({"type": "join"}))

@@ -47,7 +47,7 @@ def placements(draw: st.DrawFn) -> tuple[pr.NamedSharding, tuple[int, ...]]:
     return sharding, shape
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200)
 @given(placements())
 def test_oracle_equals_jax(backend: str, placement: tuple[pr.NamedSharding, Any]) -> None:
     import jax
@@ -99,7 +99,7 @@ json_values = st.recursive(
 )
 
 
-@settings(max_examples=500)
+@settings(max_examples=200)
 @given(json_values)
 def test_from_dict_of_anything_else_raises_ours(value: Any) -> None:
     for kind in (pr.Mesh, pr.NamedSharding):

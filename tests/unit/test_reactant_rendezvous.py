@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import processes
 from tests.harness import environment, free_port, logs, spawn
 
 LIMITED = """
@@ -51,7 +52,7 @@ meeting.close()
 
 
 def _start(code: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
+    return processes.Popen(
         [sys.executable, "-c", code],
         env=environment(),
         text=True,

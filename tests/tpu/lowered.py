@@ -1,0 +1,41 @@
+"""The digest of the module that a request of the compiler lowers to: JSON in, JSON out.
+
+Takes {"request": ..., "path": [...]} and returns {"digest": ...}, or null where it does not lower.
+"""
+
+import hashlib
+import json
+import os
+import sys
+
+os.environ.update(
+    TPU_SKIP_MDS_QUERY="1",  # no search for a metadata server
+    TPU_ACCELERATOR_TYPE="v6e-16",
+    TPU_WORKER_HOSTNAMES="localhost",
+    TPU_WORKER_ID="0",
+    TPU_LOG_DIR="disabled",
+    ALLOW_MULTIPLE_LIBTPU_LOAD="1",  # no device is opened, so nothing is to be locked
+)
+
+import jax
+
+from pyreactant.tpu._compiler.compile_child import _devices, _lower
+
+
+def main() -> None:
+    asked = json.load(sys.stdin)
+    sys.path[:] = asked["path"]
+    jax.config.update("jax_platforms", "cpu")
+    jax.config.update("jax_enable_x64", True)
+    digest = None
+    try:
+        lowered = _lower(asked["request"], _devices(asked["request"]["topology"]))
+        digest = hashlib.sha256(lowered.as_text().encode()).hexdigest()
+    except Exception as error:
+        print(error, file=sys.stderr)
+    print(json.dumps({"digest": digest}), flush=True)
+    os._exit(0)  # libtpu takes its time to end
+
+
+if __name__ == "__main__":
+    main()
