@@ -146,7 +146,7 @@ class Popen(subprocess.Popen[Any]):
         )
         self._child_created = True
         pipes = ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")
-        self._close_pipe_fds(*(given[name] for name in pipes))  # type: ignore[attr-defined]
+        self._close_pipe_fds(*(given[name] for name in pipes))
 
     def _template(self, given: Mapping[str, Any]) -> Template | None:
         """The one to fork; None where a new Python is needed."""

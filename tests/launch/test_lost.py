@@ -4,7 +4,7 @@ import json
 import signal
 import socket
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -25,7 +25,7 @@ LOOP = READY + "ready()\ntime.sleep(1000)"
 
 
 @contextmanager
-def started(folder: Path, *options: str) -> Iterator[list["subprocess.Popen[bytes]"]]:
+def started(folder: Path, *options: str) -> Iterator[Sequence["subprocess.Popen[bytes]"]]:
     """The three supervisors of a run whose programs all run."""
     argv = [*RUN, "--folder", str(folder / "run"), *options, "--", script(folder, LOOP)]
     with running_tasks([argv] * 3, task_environments(folder, 3), folder) as found:
