@@ -89,6 +89,20 @@ def test_the_wrong_block(tmp_path: Path) -> None:
     assert "wrong on devices 2, 3, 6, 7" in picture
 
 
+def test_architecture_names_what_there_is() -> None:
+    """Every path of docs/architecture.md exists, and every folder of the package stands there."""
+    text = DOCS["architecture.md"]
+    package = REPOSITORY / "pyreactant"
+    for path in re.findall(r"`([\w./]+/[\w.]*)`", text):
+        places = (REPOSITORY / path, package / path, package / f"{path}.py")
+        inner = [*package.glob(f"*/{path}")]  # such as `_preflight/` of tpu/
+        assert any(place.exists() for place in places) or inner or path == "pyreactant/", path
+    named = set(re.findall(r"`(\w+)/`", text))
+    folders = {path.parent.name for path in package.glob("*/__init__.py")}
+    assert folders <= named, folders - named
+    assert len(text.splitlines()) <= 60
+
+
 def test_links() -> None:
     texts = {REPOSITORY / "README.md": README}
     texts |= {REPOSITORY / "docs" / name: text for name, text in DOCS.items()}
