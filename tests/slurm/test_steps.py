@@ -38,7 +38,7 @@ def test_explain_in_a_step(cluster: Cluster, tmp_path: Path) -> None:
 def test_explain_in_a_shell_of_a_job(cluster: Cluster, tmp_path: Path, allocate: list[str]) -> None:
     done = cluster.run([*allocate, *PYREACTANT, "explain"], env=settings(), cwd=tmp_path)
     assert done.returncode == 2, done.stdout
-    assert "none of its 2 tasks" in done.stderr
+    assert "not one of its 2 tasks" in done.stderr
     assert "srun --kill-on-bad-exit=1" in done.stderr
     # With --processes the user has said what is meant.
     said = ["run", "--processes", "2", "--folder", str(tmp_path / "run"), "--", "-c"]
