@@ -166,7 +166,10 @@ def as_tracked(x: Any, model: Model) -> Tracked:
     value = np.asarray(x)
     if value.dtype.kind not in "biufc":
         raise UnknownOperationError(f"an oracle's operand is {type(x).__name__}, not a number")
-    return Tracked(value, model.constant(value), model)
+    bound = model.constant(value)
+    # In float64, as the class promises: squares of small float32 numbers would underflow to 0.
+    wide = {"f": np.float64, "c": np.complex128}.get(value.dtype.kind, value.dtype)
+    return Tracked(value.astype(wide, copy=False), bound, model)
 
 
 def rounded(value: Any, error: Any, relative: float, model: Model) -> Tracked:

@@ -92,6 +92,12 @@ def test_sums_in_any_order_of_random_numbers(n: int, seed: int, mean: float) -> 
     assert np.all(expected.bound <= track(x, MODEL).sum(axis=1).bound)
 
 
+def test_a_product_with_a_small_constant_has_a_bound() -> None:
+    """Its square is 0 in float32, and so was the bound."""
+    x, y = np.array([[3]], np.float32), np.array([[1.968152e-30]], np.float32)
+    assert within(x * y, np.dot(track(x, MODEL), y))
+
+
 @settings(max_examples=40)
 @given(st.data(), st.integers(1, 40), st.integers(0, 2**32), st.booleans())
 def test_products_in_any_order(data: Any, k: int, seed: int, random: bool) -> None:
