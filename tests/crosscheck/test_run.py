@@ -81,10 +81,10 @@ def test_two_runtimes(tmp_path: Path) -> None:
     alike = rows["blind"]
     assert alike.passed
     assert [r.outcome for r in alike.results] == ["unchecked", "unchecked"]
-    assert "no oracle stood behind it" in alike.pairs[0].text
+    assert "without an oracle" in alike.pairs[0].text
     alone = replace(report, rows=(alike,))
-    assert "No oracle stood behind blind: both runtimes may be wrong alike" in alone.verdict
-    assert "the oracle" not in alone.verdict.partition("No oracle")[0]
+    assert "No oracle checks blind: both runtimes may be wrong in the same way" in alone.verdict
+    assert "reference" not in alone.verdict
     turned = rows["turned_round"]
     assert [r.outcome for r in turned.results] == ["right", "wrong"]
     wrong = turned.results[1]
@@ -93,7 +93,7 @@ def test_two_runtimes(tmp_path: Path) -> None:
     for name, said in (
         ("other_shape", "output 0 is float32[8, 8] on jax and float32[4, 8] on standin; make both"),
         ("other_dtype", "output 0 is float32[8, 8] on jax and float16[8, 8] on standin; make both"),
-        ("other_count", "they return different numbers of outputs: 1 on jax, 2 on standin; make b"),
+        ("other_count", "return different numbers of outputs: 1 on jax, 2 on standin; make both"),
     ):
         (pair,) = rows[name].pairs
         assert pair.kind == "different outputs"
