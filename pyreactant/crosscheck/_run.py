@@ -16,7 +16,7 @@ from .._core.text import parse_mesh, parse_spec
 from .._errors import FileError, InvalidArgumentError, RendezvousError, RequirementError
 from .._system.environment import import_path, without
 from ..process_group._environment import COORDINATOR, COUNT, INDEX, LOCAL_DEVICES
-from ._member import SAID
+from ._member import PROGRESS_PREFIX
 from ._records.records import read_run
 from ._report.assemble import build_report
 from ._report.report import Report
@@ -201,8 +201,8 @@ def _supervised(argv: Sequence[str], environment: Any, progress: str | None, sai
     before = signal.signal(signal.SIGTERM, _end) if here else None
     try:
         for line in process.stdout:
-            if progress is not None and SAID in line:
-                sys.stderr.write(f"{progress}: {line.partition(SAID)[2]}")
+            if progress is not None and PROGRESS_PREFIX in line:
+                sys.stderr.write(f"{progress}: {line.partition(PROGRESS_PREFIX)[2]}")
                 sys.stderr.flush()
         return process.wait()
     except BaseException:
