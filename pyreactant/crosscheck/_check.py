@@ -144,10 +144,14 @@ def _output(run: CaseRun, number: int, name: str, sources: tuple[Source, ...]) -
             partials=_cut_over(run, number),
             random=run.case.random,
         )
-    oracle = OutputOracle(run.case, number, plan.shape, sources, model, stream_bytes(_own(run)))
+    oracle = OutputOracle(
+        run.case, number, plan.shape, sources, model, stream_bytes(_local_bytes(run))
+    )
     before = replace(oracle, sources=run.sources(before=True))
     inputs = tuple(InputOracle(source) for source in sources)
-    return Subject(name, plan, oracle, before, inputs, partial_sums(run, number))
+    return Subject(
+        name, plan, oracle, before, inputs=inputs, partial_sums=partial_sums(run, number)
+    )
 
 
 def _cut_over(run: CaseRun, output: int) -> int:

@@ -35,7 +35,7 @@ class Side:
     def of(cls, run: Run, program: str, array: str, name: str) -> "Side":
         records = run.of(program)
         verdicts = {b.device: b for r in records for b in r.blocks if b.array == array}
-        return cls(name, run, records[0], array, verdicts)
+        return cls(name=name, run=run, record=records[0], array=array, verdicts=verdicts)
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -289,12 +289,13 @@ class Distance(NamedTuple):
 def distance(x: np.ndarray, y: np.ndarray, dtype: np.dtype[Any]) -> Distance:
     """The difference between two blocks; infinite where NaN or infinity differ."""
     if not x.size:
-        return Distance(0.0, (0,) * x.ndim, 0.0, 0.0, 0.0)
+        return Distance(largest=0.0, at=(0,) * x.ndim, ulps=0.0, squares=0.0, norm=0.0)
     if dtype.kind in "iub":
         apart = np.where(x > y, x, y).astype(np.float64) - np.where(x > y, y, x)
         apart = np.where((x != y) & (apart == 0), 1.0, apart)  # float64 rounds beyond 2**53
         norm = float(np.sum(x.astype(np.float64) ** 2))
-        return Distance(float(np.max(apart)), _argmax(apart), 0.0, float(np.sum(apart**2)), norm)
+        squares = float(np.sum(apart**2))
+        return Distance(float(np.max(apart)), _argmax(apart), ulps=0.0, squares=squares, norm=norm)
     a, b = wide(x), wide(y)
     with np.errstate(invalid="ignore", over="ignore"):
         apart = np.abs(a - b)
@@ -303,11 +304,11 @@ def distance(x: np.ndarray, y: np.ndarray, dtype: np.dtype[Any]) -> Distance:
     finite = np.isfinite(a)
     unit = ulp(np.where(finite, np.abs(a), 0.0), dtype)
     return Distance(
-        float(np.max(apart)),
-        _argmax(apart),
-        float(np.max(apart / unit)),
-        float(np.sum(apart**2)),
-        float(np.sum(np.abs(a[finite]) ** 2)),
+        largest=float(np.max(apart)),
+        at=_argmax(apart),
+        ulps=float(np.max(apart / unit)),
+        squares=float(np.sum(apart**2)),
+        norm=float(np.sum(np.abs(a[finite]) ** 2)),
     )
 
 

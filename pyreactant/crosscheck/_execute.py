@@ -163,16 +163,16 @@ def run_case(
     times = [*times[1:], last][-calls:]  # the very first call warms up
     _check_outputs(case, size, dtype, backend_name(), outputs)
     return CaseRun(
-        case,
-        size,
-        dtype,
-        seed,
-        layout,
-        precision,
-        _plans(args, outputs),
-        _by_name("input", args) | _by_name("output", outputs),
-        _by_name("input", digests),
-        seconds | {"call": statistics.median(times), "calls": times},
+        case=case,
+        size=size,
+        dtype=dtype,
+        seed=seed,
+        layout=layout,
+        precision=precision,
+        plans=_plans(args, outputs),
+        arrays=_by_name("input", args) | _by_name("output", outputs),
+        digests=_by_name("input", digests),
+        seconds=seconds | {"call": statistics.median(times), "calls": times},
     )
 
 

@@ -66,14 +66,14 @@ def run_member(request: Request, folder: Path) -> None:
     running = current()
     process = running.group.process_index
     record = ProcessRecord(
-        process,
-        running.group.num_processes,
-        running.backend.name,
-        devices()[0].platform,
-        socket.gethostname(),
-        plain_devices(devices()),
-        facts() | running.backend.versions(),
-        request.to_dict(),
+        process=process,
+        num_processes=running.group.num_processes,
+        backend=running.backend.name,
+        platform=devices()[0].platform,
+        host=socket.gethostname(),
+        devices=plain_devices(devices()),
+        facts=facts() | running.backend.versions(),
+        request=request.to_dict(),
     )
     target = folder / record_name(process)
     try:

@@ -90,12 +90,12 @@ def test_a_run_that_breaks_after_its_last_program() -> None:
 
 def test_verdicts() -> None:
     assert report(["heat"]).verdict == (
-        "heat: right on jax and stand-in, against an independent NumPy reference, and they agree with "
-        "each other."
+        "heat: right on jax and stand-in, against an independent NumPy reference, and they agree "
+        "with each other."
     )
     assert report(["heat", "fft"], ["jax"]).verdict == (
-        "2 programs: right on jax, against an independent NumPy reference. Only jax ran, so there was "
-        "nothing to compare it with."
+        "2 programs: right on jax, against an independent NumPy reference. Only jax ran, so there "
+        "was nothing to compare it with."
     )
     assert report(["heat", "fft"], wrong=[3]).verdict == (
         "1 of 2 programs did not pass: heat wrong on stand-in (transposed block)."

@@ -56,7 +56,15 @@ def diagnose(
     ]
     if kinds[1:]:
         parts.append(f"the values fit {' or '.join(kinds[1:])} as well")
-    return Diagnosis(False, kinds[0], tuple(kinds[1:]), name, processes, devices, "; ".join(parts))
+    return Diagnosis(
+        passed=False,
+        kind=kinds[0],
+        also=tuple(kinds[1:]),
+        array=name,
+        processes=processes,
+        devices=devices,
+        text="; ".join(parts),
+    )
 
 
 def _finding(kind: Kind, reason: str) -> str:

@@ -118,12 +118,12 @@ def block_verdict(
         parts.insert(0, _expected_text(expected))
     where = f"{name} on {_device_text(shard.device)}, block {block_text(shard.index)}"
     return BlockVerdict(
-        name,
-        shard.device.position,
-        shard.device.process_index,
-        plain_index(shard.index),
-        None if expected is None else plain_index(expected),
-        not kinds,
+        array=name,
+        device=shard.device.position,
+        process=shard.device.process_index,
+        index=plain_index(shard.index),
+        expected_index=None if expected is None else plain_index(expected),
+        passed=not kinds,
         method=verdict.method,
         error=verdict.error,
         allowed=verdict.allowed,
@@ -142,12 +142,12 @@ def block_verdict(
 def missing(name: str, device: Device, expected: Index) -> BlockVerdict:
     """The verdict on a device that should hold a block and holds none."""
     return BlockVerdict(
-        name,
-        device.position,
-        device.process_index,
-        None,
-        plain_index(expected),
-        False,
+        array=name,
+        device=device.position,
+        process=device.process_index,
+        index=None,
+        expected_index=plain_index(expected),
+        passed=False,
         kinds=(Kind.FEWER_DEVICES,),
         text=f"{name} on {_device_text(device)}: it holds no block and must hold "
         f"{block_text(expected)}",
@@ -163,12 +163,12 @@ def misshapen(
     if subject is not None and got.dtype.name == dtype:
         matches = [plain_index(index) for index in matching(subject, got, shard.index)]
     return BlockVerdict(
-        name,
-        shard.device.position,
-        shard.device.process_index,
-        plain_index(shard.index),
-        None if expected is None else plain_index(expected),
-        False,
+        array=name,
+        device=shard.device.position,
+        process=shard.device.process_index,
+        index=plain_index(shard.index),
+        expected_index=None if expected is None else plain_index(expected),
+        passed=False,
         kinds=(Kind.STRUCTURE,),
         matches=matches,
         text=f"{name} on {_device_text(shard.device)}: it holds {got.dtype.name}{list(got.shape)} "
