@@ -145,7 +145,12 @@ def _output(run: CaseRun, number: int, name: str, sources: tuple[Source, ...]) -
             random=run.case.random,
         )
     oracle = OutputOracle(
-        run.case, number, plan.shape, sources, model, stream_bytes(_local_bytes(run))
+        case=run.case,
+        number=number,
+        shape=plan.shape,
+        sources=sources,
+        model=model,
+        stream_bytes=stream_bytes(_local_bytes(run)),
     )
     before = replace(oracle, sources=run.sources(before=True))
     inputs = tuple(InputOracle(source) for source in sources)

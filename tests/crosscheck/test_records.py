@@ -58,7 +58,7 @@ DAMAGES: list[tuple[Callable[[Path], object], str]] = [
     ),
     (
         lambda run: change_record(run, 0, lambda r: r.update(pyreactant="0.0.9")),
-        f"written by pyreactant {__version__} (format 1), got 0.0.9 (format 1); run the cross-check",
+        f"written by pyreactant {__version__} (format 1), got 0.0.9 (format 1); run the cross-che",
     ),
     (lambda run: change_record(run, 1, lambda r: r.pop("devices")), "(KeyError('devices'))"),
     (
@@ -109,7 +109,7 @@ def test_folders_that_hold_no_run(runs: Path, tmp_path: Path) -> None:
         compare(tmp_path / "none")
     with pytest.raises(FileError, match="contains no run of pyreactant crosscheck"):
         compare(runs / "jax", tmp_path)
-    with pytest.raises(InvalidArgumentError, match="each folder once"):
+    with pytest.raises(InvalidArgumentError, match="name each folder only once"):
         compare(runs / "jax", runs / "standin" / ".." / "jax")
     with pytest.raises(InvalidArgumentError, match="name the folders of finished runs"):
         compare()

@@ -165,7 +165,7 @@ BAD = [
     ({"program": "matmull"}, pr.InvalidArgumentError, "did you mean 'matmul'"),
     ({"program": "no_module:p"}, pr.InvalidArgumentError, "cannot import program 'no_module:p'"),
     ({"program": f"{HERE}:SQUARE"}, pr.InvalidArgumentError, "must be a pyreactant.Program"),
-    ({"program": ["matmul", "matmul"]}, pr.InvalidArgumentError, "each program once, got matmul"),
+    ({"program": ["matmul", "matmul"]}, pr.InvalidArgumentError, "each program only once, got matm"),
     ({"program": pr.Program("p", jax="a:b")}, pr.InvalidArgumentError, "give them, for instance"),
     ({"program": blind}, pr.RequirementError, "has no oracle, and only jax is to run"),
     ({"program": program("p", "double", "absent")}, pr.InvalidArgumentError, "cannot import oracl"),
@@ -186,13 +186,13 @@ BAD = [
     ({"mesh": "2"}, pr.ShardingError, "Mesh(x=2) does not fit the 4 devices of a run; give anoth"),
     ({"mesh": "zxy"}, pr.ShardingError, "cannot read mesh 'zxy'"),
     ({"spec": "x,q"}, pr.ShardingError, "names axis 'q', but the mesh has axes ('x', 'y')"),
-    ({"spec": "x,y;x,y;x,y"}, pr.InvalidArgumentError, "takes at size 64 on Mesh(x=2, y=2) inputs"),
+    ({"spec": "x,y;x,y;x,y"}, pr.InvalidArgumentError, "at size 64 on Mesh(x=2, y=2) takes inputs"),
     ({"dtype": "float13"}, pr.InvalidArgumentError, "unknown dtype 'float13'"),
     (
         {"program": ["sort", "fft"], "dtype": "int32"},
         pr.InvalidArgumentError,
-        "program 'fft' is "
-        "checked with complex64, complex128, got dtype int32; of these programs sort take it",
+        "program 'fft' accepts the dtypes complex64, complex128, got int32; programs that accept "
+        "int32: sort",
     ),
 ]
 
@@ -234,8 +234,8 @@ def test_a_runtime_that_is_not_here(monkeypatch: pytest.MonkeyPatch) -> None:
     from pyreactant._runtimes import runtime
 
     monkeypatch.setitem(runtime.BACKENDS, "absent", ("no_package:Backend", "no_package"))
-    how = "the package no_package is not installed; python -m pip install 'no_package'"
-    with pytest.raises(pr.RequirementError, match="backend 'absent' was asked for, but is not her"):
+    how = "the package no_package is not installed; run python -m pip install 'no_package'"
+    with pytest.raises(pr.RequirementError, match="'absent' was requested but is not available: "):
         small("matmul", backends="absent")
     report = small("matmul", backends="auto", processes=1, devices_per_process=1, size=8)
     assert report.absent["absent"] == how
