@@ -29,9 +29,11 @@ def check_output(path: str | Path, overwrite: bool) -> Path:
     if target.exists() and not overwrite:
         raise FileError(f"{target}: exists already; give another name, or --overwrite")
     if not target.parent.is_dir():
-        raise FileError(f"{target}: there is no folder {target.parent}; make it first")
+        raise FileError(f"{target}: the folder {target.parent} does not exist; create it first")
     if not os.access(target.parent, os.W_OK):
-        raise FileError(f"{target}: the folder {target.parent} cannot be written to")
+        raise FileError(
+            f"{target}: the folder {target.parent} must be writable; name another folder"
+        )
     return target
 
 

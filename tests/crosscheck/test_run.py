@@ -165,7 +165,11 @@ BAD = [
     ({"program": "matmull"}, pr.InvalidArgumentError, "did you mean 'matmul'"),
     ({"program": "no_module:p"}, pr.InvalidArgumentError, "cannot import program 'no_module:p'"),
     ({"program": f"{HERE}:SQUARE"}, pr.InvalidArgumentError, "must be a pyreactant.Program"),
-    ({"program": ["matmul", "matmul"]}, pr.InvalidArgumentError, "each program only once, got matm"),
+    (
+        {"program": ["matmul", "matmul"]},
+        pr.InvalidArgumentError,
+        "each program only once, got mat",
+    ),
     ({"program": pr.Program("p", jax="a:b")}, pr.InvalidArgumentError, "give them, for instance"),
     ({"program": blind}, pr.RequirementError, "has no oracle, and only jax is to run"),
     ({"program": program("p", "double", "absent")}, pr.InvalidArgumentError, "cannot import oracl"),
