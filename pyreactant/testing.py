@@ -1,4 +1,4 @@
-"""For test suites of your own: does a program do the same on every runtime?"""
+"""An assertion for test suites: a program computes the same on every runtime."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,20 +9,19 @@ from .crosscheck._run import crosscheck
 
 
 def assert_crosscheck(program: str | Program | Sequence[str | Program], **options: Any) -> Report:
-    """Cross-check programs, and fail the test where something is wrong.
+    """Cross-check programs, and fail if something is wrong.
 
     Args:
         program: As for `pyreactant.crosscheck`.
-        **options: As for `pyreactant.crosscheck`; with ``out=tmp_path`` what the runs leave
-            stays for looking at.
+        **options: As for `pyreactant.crosscheck`; ``out=tmp_path`` keeps the runs' files.
 
     Returns:
         The report, for further assertions.
 
     Raises:
-        AssertionError: A program is wrong, the runtimes differ, or a run broke; its text is the
-            report.
-        RequirementError: A runtime that was asked for is not here.
+        AssertionError: A program is wrong, the runtimes differ, or a run failed; the message is
+            the report.
+        RequirementError: A requested runtime is not available.
     """
     report = crosscheck(program, **options)
     if not report.passed:

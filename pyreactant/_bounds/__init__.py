@@ -1,6 +1,6 @@
-"""Numbers with an error bound: what rounding may make of a result.
+"""Error bounds on rounding, and the comparison of results with them.
 
-Importing this package registers the rule of every NumPy function that has one.
+Importing this package registers the rules for all supported NumPy functions.
 """
 
 from . import rules as rules

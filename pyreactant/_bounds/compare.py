@@ -1,7 +1,7 @@
-"""Are values right? The one comparison of a block with what it should hold, and its verdict.
+"""Compare a block with its expected values, and the resulting verdict.
 
-Elements are right within an error bound, or only if they are equal bit for bit. Large blocks are
-compared piece by piece, so that the comparison needs little memory beside them.
+Elements must be within an error bound, or equal bit for bit. Large blocks are compared piece by
+piece, so that the comparison needs little extra memory.
 """
 
 import math
@@ -17,16 +17,17 @@ from .._core.sharding import Index
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What a block, or a tile of it, should hold.
+    """Expected values of a block or a tile.
 
     Attributes:
-        value: In float64 or complex128, or in its own type if it must be equal bit for bit.
-        bound: How far rounding can bring a result from `value`; None if it must be equal.
-        last_rounding: Whether `bound` includes the last rounding of the result; if not, one
-            unit in the last place is allowed beside it.
-        usual: How far rounding usually brings a result from `value`; None if that is unknown.
-        may_overflow: Where infinity is right because a partial sum may overflow, although
-            `value` does not; None if nowhere.
+        value: Exact values in float64 or complex128; in the result's dtype if results must be
+            equal bit for bit.
+        bound: Bound on the rounding error; None if results must be equal.
+        last_rounding: Whether `bound` includes the final rounding of the result; if not, one
+            unit in the last place is allowed in addition.
+        usual: Usual size of the rounding error; None if unknown.
+        may_overflow: Where infinity is right because a partial sum may overflow although
+            `value` is finite; None if nowhere.
     """
 
     value: np.ndarray
@@ -46,39 +47,40 @@ class Expected:
         )
 
     def allowed(self, dtype: np.dtype[Any]) -> np.ndarray:
-        """The largest right error of each element, if the results are of this type."""
+        """The tolerance of each element for results of this dtype."""
         assert self.bound is not None
         if self.last_rounding:
             return self.bound
         with np.errstate(all="ignore"):
-            # One unit in the last place, so that a neighbouring number passes too. Each of a
-            # complex number's two parts may be off by one.
+            # One unit in the last place, so that a neighbouring number passes too; two for
+            # complex numbers, one for each part.
             last = ulp(np.abs(self.value) + self.bound, dtype)
             return self.bound + (2 * last if dtype.kind == "c" else last)
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether values are right, and how far they are from what they should be.
+    """Whether values are right, and their errors.
 
     Attributes:
-        method: How they were checked; "" if that is for the caller to say.
-        elements: How many were compared.
-        error: Largest distance.
-        allowed: What is allowed where error over allowed is largest.
-        ratio: That quotient; at most 1 if all are right, infinite where no error is allowed.
-        ulps: Largest distance in units in the last place.
-        error_squares: Sum of squared distances.
-        value_squares: Sum of squares of what the values should be.
-        wrong: Elements that are too far off, or NaN or infinite where they should not be. For
-            Freivalds' check, rows.
-        wrong_patterns: How many of them are NaN or infinite and should not be, or the reverse.
-        non_finite: Elements that are NaN or infinite and should be.
-        usual: Largest quotient of error and what rounding usually makes of it.
-        note: What the numbers do not say.
-        worst: The element where error over allowed is largest: {"element": its position, "got",
-            "expected", "allowed"}; None if none was compared or all bits are equal. A caller may
-            put what it knows of the place here instead.
+        method: How the values were checked; "" if the caller sets it.
+        elements: Number of compared elements.
+        error: Largest absolute error.
+        allowed: Tolerance of the element where error over tolerance is largest.
+        ratio: Largest error over tolerance; at most 1 if all values are right, infinite if the
+            tolerance is zero.
+        ulps: Largest error in units in the last place.
+        error_squares: Sum of squared errors.
+        value_squares: Sum of squared expected values.
+        wrong: Number of elements (rows in Freivalds' check) that are beyond the tolerance, or
+            NaN or infinite in the wrong place.
+        wrong_patterns: Number of elements that are wrongly NaN or infinite, or wrongly finite.
+        non_finite: Number of elements that are rightly NaN or infinite.
+        usual: Largest error over the usual rounding error.
+        note: Remark for the report.
+        worst: The element where error over tolerance is largest: {"element": position, "got",
+            "expected", "allowed"}; None if nothing was compared or all bits are equal. Callers
+            may replace it with their own facts about the place.
     """
 
     method: str = ""
@@ -103,7 +105,7 @@ class Verdict:
 
     @property
     def relative_norm(self) -> float:
-        """Norm of the error over that of the value."""
+        """Norm of the error over the norm of the expected values."""
         if self.error_squares == 0:
             return 0.0
         return (
@@ -112,12 +114,12 @@ class Verdict:
 
 
 def worst_of(verdicts: Iterable[Verdict]) -> Verdict:
-    """The verdict with the largest ratio, a wrong one if there is any."""
+    """The verdict with the largest ratio; wrong verdicts come before right ones."""
     return max(verdicts, key=lambda v: (not v.passed, v.ratio))
 
 
 def join(parts: Iterable[Verdict]) -> Verdict:
-    """The verdict about several blocks or tiles together."""
+    """Combine the verdicts on several blocks or tiles."""
     verdicts = list(parts) or [Verdict()]
     return replace(
         worst_of(verdicts),
@@ -137,9 +139,9 @@ def compare(got: np.ndarray, expected: Expected, start: tuple[int, ...] = ()) ->
     """Compare a tile.
 
     Args:
-        got: What the device holds.
-        expected: Of the same shape.
-        start: Where the tile begins, added to the worst element's position.
+        got: Values on the device.
+        expected: Expected values of the same shape.
+        start: Position of the tile's first element, added to the worst element's position.
     """
     if not got.size:
         return Verdict()
@@ -152,7 +154,7 @@ def compare(got: np.ndarray, expected: Expected, start: tuple[int, ...] = ()) ->
 
 
 _AT_ONCE = 2**18
-"""Elements; what comes between takes several times their memory."""
+"""Elements compared at once; temporary arrays take several times their memory."""
 
 
 def _in_pieces(got: np.ndarray, expected: Expected, start: tuple[int, ...]) -> Iterator[Verdict]:
@@ -165,7 +167,7 @@ def _in_pieces(got: np.ndarray, expected: Expected, start: tuple[int, ...]) -> I
 def compare_copies(
     parts: Sequence[np.ndarray], expected: Expected, start: tuple[int, ...] = ()
 ) -> list[Verdict]:
-    """The same for copies of a tile; what has the first one's bits needs no comparison."""
+    """Compare copies of a tile; copies with the first one's bits reuse its verdict."""
     found: list[Verdict] = []
     for part in parts:
         same = bool(found) and not _differ(part, parts[0]).any()
@@ -247,7 +249,7 @@ def _compare_rounded(got: np.ndarray, expected: Expected, start: tuple[int, ...]
 def _right_pattern(
     got: np.ndarray, held: np.ndarray, expected: Expected, allowed: np.ndarray
 ) -> np.ndarray:
-    """Where an element is NaN or infinite as it should be, or as overflow may make it."""
+    """Where an element is rightly NaN or infinite, possibly because of overflow."""
     value = expected.value
     same = ~np.isfinite(held) & ~np.isfinite(value)
     if held.dtype.kind == "f":
@@ -259,9 +261,9 @@ def _right_pattern(
 
 
 def ulp(sizes: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
-    """The distance of neighbouring numbers of a type around numbers of these sizes (float64)."""
+    """One unit in the last place of `dtype` at these absolute values (float64)."""
     info = finfo(dtype)
-    # A number without its mantissa is the power of two below it.
+    # Clearing the mantissa gives the power of two below a number.
     powers = (np.asarray(sizes).view(np.uint64) & _EXPONENT).view(np.float64)
     return np.maximum(powers, float(info.tiny)) * float(info.eps)
 
@@ -270,7 +272,7 @@ _EXPONENT = np.uint64(0x7FF0_0000_0000_0000)
 
 
 def _differ(got: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    """Where two blocks differ in any bit: NaN equals itself, and zero is not minus zero."""
+    """Where two blocks differ in any bit: NaN equals itself, 0.0 differs from -0.0."""
     if got.dtype.kind in "biu":
         return np.asarray(got != wanted)
     if got.dtype.kind == "c":

@@ -1,7 +1,7 @@
-"""An error bound for an oracle that uses what no bound is known of: by perturbing its inputs.
+"""Empirical error bounds for oracles that use functions without a rule. Not a proof.
 
-No proof, but what moves: the oracle is run again with inputs changed by one rounding, and in the
-runtime's own type. docs/checks.md says what that sees and what not.
+The oracle runs again with inputs that are perturbed by one rounding, and once in the runtime's
+own dtype. docs/checks.md describes what this detects.
 """
 
 import math
@@ -21,9 +21,9 @@ def estimate(oracle: Callable[..., Any], parts: tuple[Any, ...], model: Model) -
     """The oracle's results with estimated bounds, always as a tuple.
 
     Args:
-        oracle: Plain NumPy.
-        parts: Its arguments in float64 or complex128; whole numbers and truth as they are.
-        model: How the runtime rounds.
+        oracle: A plain NumPy function.
+        parts: Its arguments in float64 or complex128; integers and booleans are unchanged.
+        model: Rounding model of the runtime.
     """
     exact = outputs(oracle(*parts))
     others = [outputs(oracle(*_perturbed(parts, model, run))) for run in range(_RUNS)]
@@ -37,7 +37,7 @@ def estimate(oracle: Callable[..., Any], parts: tuple[Any, ...], model: Model) -
 
 
 def outputs(result: Any) -> tuple[np.ndarray, ...]:
-    """What an oracle returned, as a tuple of arrays."""
+    """The results of an oracle as a tuple of arrays."""
     several = isinstance(result, (tuple, list))
     return tuple(np.asarray(one) for one in (result if several else (result,)))
 
@@ -53,7 +53,7 @@ def _estimated(value: np.ndarray, others: list[np.ndarray], longest: int, model:
 
 
 def _perturbed(parts: tuple[Any, ...], model: Model, run: int) -> list[Any]:
-    """The parts with each element rounded once more, up or down by chance."""
+    """The parts with each element rounded once more, randomly up or down."""
     numbers = np.random.Generator(np.random.Philox(key=run))
     u = model.roundoff + model.operand_roundoff
     return [

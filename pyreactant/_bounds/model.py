@@ -1,6 +1,6 @@
-"""Model: how a runtime rounds, as far as an error bound needs to know it.
+"""Model: the rounding properties of a runtime that error bounds need.
 
-docs/checks.md says where each number comes from.
+docs/checks.md has the source of each number.
 """
 
 from dataclasses import dataclass
@@ -12,10 +12,10 @@ from .._core.dtypes import as_dtype, finfo
 from .product import INPUT_ROUNDOFF, SHORT
 
 _ORACLE = 2.0**-53
-"""Unit roundoff of the oracle itself; what is checked may be as exact as that."""
+"""Unit roundoff of the oracle, added because float64 results are as exact as the oracle."""
 
-# Error of functions in unit roundoffs (half units in the last place): what XLA's exhaustive
-# tests of its CPU and GPU compilers allow (xla/tests/exhaustive); docs/checks.md has more.
+# Errors of functions in unit roundoffs (half units in the last place): the tolerances of XLA's
+# exhaustive tests of its CPU and GPU compilers (xla/tests/exhaustive); see docs/checks.md.
 _FUNCTIONS = {
     "divide": 4.0,
     "sqrt": 4.0,
@@ -35,27 +35,28 @@ _FUNCTIONS = {
 }
 
 _SHORT_FUNCTION, _ON_CPU = 4.0, 1.0
-"""The same of a type shorter than float32, beside what float32 has. XLA's CPU compiler computes
-functions of such types in float32 and rounds once; others may have a unit that is exact to 2 ulp.
+"""The same for types shorter than float32, in addition to the error of float32. XLA's CPU compiler
+computes functions of such types in float32 and rounds once; other compilers may use hardware that
+is accurate to 2 ulp.
 """
 
 _OF_SUM, _OF_NORM, _STRAY = 4.2, 30.5, 6.0
-"""Of random walks, see `Model.sum_error`; docs/checks.md derives them."""
+"""Factors for random walks, see `Model.sum_error`; docs/checks.md derives them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """Roundoffs of one element type on one platform with one precision asked for.
+    """Roundoffs of one element type on one platform with one requested precision.
 
     Attributes:
         dtype: Element type of arrays.
-        roundoff: What storing a result does to it, relative to its size.
-        sum_roundoff: The same for the running sums of reductions and products.
-        operand_roundoff: The same for operands of products, where they are rounded first.
-        partials: Over how many devices a sum may be cut, at most; each may round its part.
-        short_function: Error of functions in roundoffs, where the type is short: see `function`.
-        random: Whether sums run over data without structure, so that rounding errors of sums
-            have random signs. Never assumed of a user's program.
+        roundoff: Unit roundoff of stored results.
+        sum_roundoff: Unit roundoff of the running sums of reductions and products.
+        operand_roundoff: Unit roundoff of operands of products; 0 if they are not rounded.
+        partials: Most devices that share a sum; each may round its partial sum.
+        short_function: Error of functions in roundoffs if the type is short: see `function`.
+        random: Whether sums run over data without structure, so that their rounding errors
+            have random signs. Never assumed for a user's program.
     """
 
     dtype: np.dtype[Any]
@@ -81,9 +82,9 @@ class Model:
         Args:
             dtype: Element type; its name or anything NumPy takes.
             platform: "cpu", "gpu" or "tpu".
-            precision: Of products, as asked for; None counts as "default".
-            partials: Number of devices over which sums may be cut.
-            random: See the attribute.
+            precision: Requested precision of products; None means "default".
+            partials: Most devices that share a sum.
+            random: Whether sums run over data without structure.
         """
         found = as_dtype(dtype)
         own = float(finfo(found).eps) / 2 + _ORACLE
@@ -97,7 +98,7 @@ class Model:
 
     @property
     def tiny(self) -> float:
-        """What underflow, or flushing it to zero, may add to a result."""
+        """Largest error of a result from underflow or flushing to zero."""
         return float(finfo(self.dtype).tiny)
 
     @property
@@ -106,7 +107,7 @@ class Model:
         return float(finfo(self.dtype).max)
 
     def function(self, name: str, is_complex: bool = False) -> float:
-        """Relative error of an elementary function; KeyError for one that is not known."""
+        """Relative error of an elementary function; raises KeyError if it is unknown."""
         ulps, parts = _FUNCTIONS[name], 2 if is_complex else 1
         if self.sum_roundoff != self.roundoff:
             return (ulps * self.sum_roundoff + self.short_function * self.roundoff) * parts
@@ -117,17 +118,18 @@ class Model:
         return self.roundoff * (4 if is_complex else 1)
 
     def sum_error(self, n: Any, absolute: Any, result: Any, norm: Any) -> Any:
-        """Error of sums of n numbers, in any order.
+        """Error of sums of n numbers in any order.
 
-        ``gamma_n`` times the sums of absolute values (Higham, eq. 4.4), which holds for any
-        numbers. With `random`, partial sums are walks: m of the n numbers add up to m/n of the
-        result and some six deviations, and the rounding errors of all partial sums to seven.
+        The bound is ``gamma_n`` times the sums of absolute values (Higham, eq. 4.4), for any
+        numbers. With `random`, partial sums are random walks: the sum of m of the n numbers is
+        m/n of the result with up to six standard deviations, and the rounding errors of all
+        partial sums add up to at most seven.
 
         Args:
-            n: How many numbers; an array where that differs.
-            absolute: Sum of their absolute values.
-            result: Absolute value of their sum.
-            norm: Their Euclidean norm.
+            n: Number of summands; an array if it differs between sums.
+            absolute: Sum of the absolute values.
+            result: Absolute value of the sum.
+            norm: Euclidean norm of the summands.
         """
         u = self.sum_roundoff
         worst = self._rounded_parts(_gamma(n, u) * absolute, absolute)
@@ -137,19 +139,19 @@ class Model:
         return np.minimum(worst, self._rounded_parts(walk, result + _STRAY * norm))
 
     def _rounded_parts(self, error: Any, size: Any) -> Any:
-        """Short results are rounded on each device, and when two devices' parts are added."""
+        """Add the rounding of short results on each device and in each sum of two parts."""
         if self.sum_roundoff == self.roundoff:
             return error
         return error + self.partials * self.roundoff * (size + error)
 
     def product_error(self, n: Any, absolute: Any, result: Any, norm: Any, parts: bool) -> Any:
-        """The same for sums of n products; `parts` says that they are complex."""
+        """Error of sums of n products; `parts` is whether they are complex."""
         error = self.sum_error(n, absolute, result, norm)
         operands = self.operand_roundoff * (2 + self.operand_roundoff)
         return (error + operands * (absolute + error)) * (4 if parts else 1)
 
     def constant(self, value: np.ndarray) -> np.ndarray:
-        """How far constants of an oracle are from those that the type holds."""
+        """Rounding error of an oracle's constants in the runtime's dtype."""
         if value.dtype.kind in "biu":
             return np.zeros(value.shape)
         with np.errstate(all="ignore"):
@@ -160,6 +162,6 @@ class Model:
 
 
 def _gamma(n: Any, roundoff: float) -> Any:
-    """N roundings at most, one after the other, also of numbers that are rounded already."""
+    """Bound on the relative error of n successive roundings."""
     total = np.asarray(n) * roundoff
     return np.where(total < 1, total / (1 - total), np.inf)

@@ -1,17 +1,16 @@
-"""How far a computed product may be from the exact one.
+"""Error bounds of matrix products.
 
 For any order of summation, the product of x (m, k) and y (k, n) computed with unit roundoff u
 satisfies ``|c - xy| <= gamma_k |x| |y|`` elementwise, ``gamma_k = k u / (1 - k u)`` (Higham,
 Accuracy and Stability of Numerical Algorithms, 2nd ed., eq. 3.13). By Cauchy-Schwarz
-``(|x| |y|)_ij <= norm(x_i) norm(y_j)``, which costs O(n^2) and not another product. Added are:
-rounding of the inputs where the platform multiplies in less than their precision, rounding of
-partial sums where a short result is summed over devices, and underflow.
+``(|x| |y|)_ij <= norm(x_i) norm(y_j)``, which costs O(n^2) instead of another product. The
+tolerance adds rounding of the inputs if the platform multiplies in lower precision, rounding of
+partial sums if a short result is summed over devices, and underflow.
 
-That holds for any operands, but is some hundred times what rounding does, so that a product in
-lower precision than asked could hide below it. Random operands with mean zero have partial sums
-that are random walks, and for them 32 u replaces gamma_k; for others the error that rounding
-usually makes (8 sqrt(k) u) is known too, and exceeding it is worth a note. docs/checks.md has
-the derivations.
+This bound holds for any operands but is about a hundred times the usual rounding error, so a
+product in lower precision than requested could stay below it. Random operands with mean zero have
+partial sums that are random walks; for them 32 u replaces gamma_k. For other operands a larger
+error than the usual one (8 sqrt(k) u) is noted. docs/checks.md has the derivations.
 """
 
 import math
@@ -23,7 +22,7 @@ import numpy as np
 from .._core.dtypes import finfo
 
 SHORT = 4
-"""Bytes; shorter floats are accumulated in float32 by XLA on CPU, GPU and TPU."""
+"""Itemsize in bytes; XLA accumulates shorter floats in float32 on CPU, GPU and TPU."""
 
 INPUT_ROUNDOFF = {
     ("gpu", "default"): 2.0**-11,
@@ -42,10 +41,10 @@ class Tolerance:
     """``|c - xy|_ij <= relative * norm(x_i) * norm(y_j) + absolute``.
 
     Attributes:
-        relative: Zero for integers, whose products are exact modulo 2**bits.
-        absolute: What underflow may add.
+        relative: Relative tolerance; zero for integers, whose products are exact modulo 2**bits.
+        absolute: Absolute tolerance for underflow.
         largest: Largest finite number of the result's type; beyond it infinity is right.
-        usual: As `relative`, but what rounding errors of random sign would make.
+        usual: As `relative`, but for rounding errors of random sign.
     """
 
     relative: float
@@ -69,8 +68,8 @@ def product_tolerance(
         dtype: Element type of operands and result.
         k: Length of the sums.
         platform: "cpu", "gpu" or "tpu".
-        precision: As asked for; None counts as "default".
-        partials: Over how many devices the sums are split.
+        precision: Requested precision; None means "default".
+        partials: Number of devices that share each sum.
         random: Whether the operands are random with mean zero.
     """
     if dtype.kind in "iu":
@@ -92,7 +91,7 @@ def product_tolerance(
 def _with_other_roundings(
     bound: float, dtype: np.dtype[Any], platform: str, precision: str | None, partials: int
 ) -> float:
-    """A bound on the roundings of sums, with those of operands, results and the oracle."""
+    """Add the rounding of operands, results and the oracle to a bound on that of the sums."""
     if dtype.itemsize < SHORT:
         bound += partials * float(finfo(dtype).eps) / 2 * (1 + bound)
     if dtype.name in ("float32", "complex64"):
@@ -101,7 +100,7 @@ def _with_other_roundings(
     if dtype.kind == "c":
         bound *= 4  # four real products, and their sums
     if dtype.name in ("float64", "complex128"):
-        bound *= 2  # the oracle rounds as much as what it checks
+        bound *= 2  # the oracle rounds as much as the result
     return bound
 
 

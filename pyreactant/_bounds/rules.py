@@ -1,7 +1,7 @@
 """Error bounds of elementwise operations.
 
-``e`` is what a result inherits from its operands' errors: the largest |f(x') - f(x)| for |x' - x|
-up to the bound of x. `rounded` adds the operation's own rounding.
+``e`` is the error that a result inherits from its operands: the largest |f(x') - f(x)| for
+|x' - x| up to the bound of x. `rounded` adds the operation's own rounding.
 """
 
 from collections.abc import Callable
@@ -48,7 +48,7 @@ def _multiply(m: Model, x: Tracked, y: Tracked) -> Tracked:
 
 
 def _share(x: Tracked, error: np.ndarray) -> np.ndarray:
-    """What the other factor's error makes of a product; most constants have none."""
+    """The error of a product from the other factor's error, which most constants lack."""
     return np.abs(x.value) * error if error.any() else np.zeros(())
 
 
@@ -81,7 +81,9 @@ def _power(m: Model, x: Tracked, y: Tracked) -> Tracked:
     if n == 0.5:
         return _sqrt(m, x)
     if n not in (1, 2, 3, 4):
-        raise UnknownOperationError("no error bound is known for powers but 1/2, 1, 2, 3 and 4")
+        raise UnknownOperationError(
+            "error bounds are known only for the powers 1/2, 1, 2, 3 and 4; use one of them"
+        )
     result = x
     for _ in range(int(n) - 1):
         result = _multiply(m, result, x)
@@ -189,11 +191,11 @@ def _hypot(m: Model, x: Tracked, y: Tracked) -> Tracked:
 
 
 def _comparison(ufunc: np.ufunc) -> None:
-    """Truth as 0 or 1, with a bound of 1 where the errors leave it open."""
+    """Register a comparison: 0 or 1, with a bound of 1 where the errors leave it undecided."""
 
     @_rule(ufunc)
     def rule(m: Model, x: Tracked, y: Tracked) -> Tracked:
-        # At a bound of zero the decision is certain, also between equal numbers.
+        # With a bound of zero the result is certain, even for equal numbers.
         slack = x.bound + y.bound
         is_open = (np.abs(x.value - y.value) <= slack) & (slack > 0)
         return Tracked(ufunc(x.value, y.value).astype(np.float64), is_open.astype(np.float64), m)
@@ -204,7 +206,7 @@ for _ufunc in (np.greater, np.greater_equal, np.less, np.less_equal):
 
 
 def _moved(function: Any) -> Any:
-    """A function of one array that only moves its elements."""
+    """The rule of a function of one array that only moves elements."""
 
     def rule(x: Tracked, *args: Any, **options: Any) -> Tracked:
         return Tracked(
@@ -215,7 +217,7 @@ def _moved(function: Any) -> Any:
 
 
 def _joined(function: Any) -> Any:
-    """A function of a sequence of arrays that puts them together."""
+    """The rule of a function that joins a sequence of arrays."""
 
     def rule(arrays: Any, *args: Any, **options: Any) -> Tracked:
         model = next(x.model for x in arrays if isinstance(x, Tracked))
@@ -230,7 +232,7 @@ def _joined(function: Any) -> Any:
 
 
 def _extreme(function: Any) -> Any:
-    """Maximum or minimum: it moves by no more than the operand that moves most."""
+    """The rule of a maximum or minimum: its error is at most the largest of its operands'."""
 
     def rule(x: Tracked, axis: Any = None, *, keepdims: bool = False) -> Tracked:
         value = function(x.value, axis=axis, keepdims=keepdims)
@@ -252,7 +254,7 @@ def _where(condition: Any, x: Any, y: Any) -> Tracked:
             np.where(condition, x.value, y.value), np.where(condition, x.bound, y.bound), model
         )
     truth = condition.value != 0
-    # Where the comparison is open, the other operand may stand there.
+    # Where the comparison is undecided, the result may be the other operand.
     other = np.abs(x.value - y.value) + np.maximum(x.bound, y.bound)
     bound = np.where(condition.bound > 0, other, np.where(truth, x.bound, y.bound))
     return Tracked(np.where(truth, x.value, y.value), bound, model)
@@ -263,12 +265,12 @@ def _pad(x: Tracked, widths: Any, mode: str = "constant") -> Tracked:
 
 
 def _part(function: Any) -> Any:
-    """Real or imaginary part: in error by no more than the whole."""
+    """The rule of a real or imaginary part: its error is at most that of the number."""
     return lambda x: Tracked(function(x.value), x.bound, x.model)
 
 
 def _like(function: Any) -> Any:
-    """Constants of an array's shape; they are plain arrays."""
+    """The rule of a function that makes constants of an array's shape, as plain arrays."""
     return lambda x, *args, **options: function(x.value, *args, **options)
 
 

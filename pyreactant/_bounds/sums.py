@@ -1,4 +1,4 @@
-"""Error bounds of sums, products of matrices and Fourier transforms, in any order."""
+"""Error bounds of sums, matrix products and Fourier transforms, for any order of summation."""
 
 import math
 from collections.abc import Iterable
@@ -16,7 +16,7 @@ def _sum(x: Tracked, axis: Any = None, *, keepdims: bool = False) -> Tracked:
 
 
 def sum_of(parts: Iterable[Any]) -> Any:
-    """The sum of all elements of arrays that come one by one, Tracked or not."""
+    """The sum of all elements of an iterable of arrays, Tracked or not."""
     total: Any = None
     model: Model | None = None
     for part in parts:
@@ -30,7 +30,7 @@ def sum_of(parts: Iterable[Any]) -> Any:
 
 
 def _sums(x: Tracked, how: dict[str, Any]) -> tuple[Any, Any, Any, Any]:
-    """Of the values, of their bounds, of the sizes that both allow, and of these squared."""
+    """Sums of the values, of the bounds, of |value| + bound, and of its square."""
     size, error = np.abs(x.value), np.zeros(())
     if x.narrow.any():
         size += x.bound
@@ -49,7 +49,7 @@ def _mean(x: Tracked, axis: Any = None, *, keepdims: bool = False) -> Tracked:
 
 
 def _var(x: Tracked, axis: Any = None, *, keepdims: bool = False) -> Tracked:
-    """In two passes, as both runtimes compute it."""
+    """The variance in two passes, as both runtimes compute it."""
     centred = x - _mean(x, axis, keepdims=True)
     return _mean(np.abs(centred) ** 2, axis, keepdims=keepdims)
 
@@ -77,7 +77,7 @@ def _cumsum(x: Tracked, axis: Any = None) -> Tracked:
 def _matmul(model: Model, x: Tracked, y: Tracked) -> Tracked:
     """The bound by Cauchy-Schwarz, ``(|x| |y|)_ij <= norm(x_i) norm(y_j)``: no second product.
 
-    For the same reason the norm of the products is taken as that of independent numbers.
+    To avoid it, the norm of the products is also estimated, as that of independent numbers.
     """
     n, z = x.shape[-1], np.matmul(x.value, y.value)
     (rows, row_errors), (columns, column_errors) = _norms(x, -1), _norms(y, -2 if y.ndim > 1 else 0)
@@ -96,7 +96,7 @@ def _matmul(model: Model, x: Tracked, y: Tracked) -> Tracked:
 
 def _norms(x: Tracked, axis: int) -> tuple[np.ndarray, np.ndarray]:
     """Euclidean norms of the values and of the bounds along one dimension."""
-    # Sums of squares round too, by far less than this.
+    # Covers the rounding of the sums of squares.
     slack = 1 + x.shape[axis] * 2.0**-52
     value = np.sqrt(_squares(x.value, axis)) * slack
     if not x.narrow.any():
@@ -105,7 +105,7 @@ def _norms(x: Tracked, axis: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _squares(x: np.ndarray, axis: int) -> Any:
-    """Sums of squared sizes along a dimension, without another array."""
+    """Sums of squared absolute values along a dimension, without a temporary array."""
     if np.iscomplexobj(x):
         return _squares(x.real, axis) + _squares(x.imag, axis)
     if axis % x.ndim == x.ndim - 1:
@@ -120,8 +120,8 @@ def _einsum(subscripts: str, *operands: Any) -> Tracked:
     terms, _, out = subscripts.replace(" ", "").partition("->")
     if "." in terms or "->" not in subscripts or len(tracked) > 2:
         raise UnknownOperationError(
-            f"no error bound is known for numpy.einsum({subscripts!r}); write one or two operands, "
-            "'->' and no '...'"
+            f"no error bound is known for numpy.einsum({subscripts!r}); use one or two operands "
+            "and subscripts with '->' and without '...'"
         )
     sizes = {
         label: n
@@ -132,7 +132,7 @@ def _einsum(subscripts: str, *operands: Any) -> Tracked:
     z, exact, size, squares = (
         np.einsum(subscripts, *map(part, tracked)) for part in (_value, _size, _reach, _square)
     )
-    # The difference of two sums is as inexact as they are.
+    # The subtraction cancels, so add the rounding of both sums.
     error = np.maximum(size - exact, 0) + n * 2.0**-50 * size
     sums = (n, size, np.abs(z) + error, np.sqrt(squares))
     parts = np.iscomplexobj(z)
@@ -157,10 +157,10 @@ def _square(x: Tracked) -> np.ndarray:
 
 
 def _fourier(transform: Any, inverse: bool) -> Any:
-    """Normwise: ``norm(error) <= factor * log2(n) u norm(result)`` (Higham, theorem 24.2).
+    """Normwise bound ``norm(error) <= factor * log2(n) u norm(result)`` (Higham, theorem 24.2).
 
-    The factor is for algorithms of any radix, and for Bluestein's, which is three transforms
-    of at least twice the length.
+    The factor covers algorithms of any radix, and Bluestein's, which uses three transforms of at
+    least twice the length.
     """
 
     def rule(x: Tracked, axis: int = -1) -> Tracked:
@@ -186,7 +186,9 @@ def _fourier_2d(one: Any) -> Any:
 
 def _dot(x: Any, y: Any) -> Tracked:
     if max(np.ndim(x), np.ndim(y)) > 2 or not min(np.ndim(x), np.ndim(y)):
-        raise UnknownOperationError("no error bound is known for numpy.dot but of matrices")
+        raise UnknownOperationError(
+            "the error bound of numpy.dot is known only for vectors and matrices; use numpy.matmul"
+        )
     return np.matmul(x, y)
 
 

@@ -1,10 +1,10 @@
-"""Tracked: numbers of an oracle, each with a bound on how far a right result may be from it.
+"""Tracked: an oracle's array with a bound on the error of a right result of each element.
 
 Running error analysis (Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed.,
-section 3.3): each operation computes its value in float64, and from the bounds of its operands
-a bound on the difference to what any correct runtime computes in its own type, whatever order
-it sums in and wherever it cuts the arrays. An oracle is a plain NumPy function; given Tracked
-arrays it gives back Tracked ones. docs/checks.md derives the bounds.
+section 3.3): each operation computes its value in float64. From its operands' bounds it computes a
+bound on the difference to the result of any correct runtime in its own dtype, for any order of
+summation and any sharding. An oracle is a plain NumPy function; with Tracked arguments it returns
+Tracked results. docs/checks.md derives the bounds.
 """
 
 from collections.abc import Callable
@@ -18,26 +18,27 @@ from .model import Model
 Rule = Callable[..., Any]
 
 _numpy: Any = np
-"""NumPy's functions as Tracked arrays know them, which NumPy's types do not."""
+"""NumPy without types, because NumPy's annotations do not accept Tracked arrays."""
 
 UFUNCS: dict[np.ufunc, Rule] = {}
-"""What each NumPy ufunc does to Tracked operands; `rules` fills it."""
+"""Rules of NumPy ufuncs for Tracked operands; registered by `rules` and `sums`."""
 
 FUNCTIONS: dict[Any, Rule] = {}
-"""The same for other NumPy functions; `rules` and `sums` fill it."""
+"""Rules of other NumPy functions; registered by `rules` and `sums`."""
 
 
 class UnknownOperationError(NotImplementedError):
-    """An operation of which no error bound is known."""
+    """An operation without a known error bound."""
 
 
 class Tracked(NDArrayOperatorsMixin):
-    """An array and an elementwise bound on the error of a right computation of it.
+    """An array with an elementwise bound on the error of a right result.
 
     Args:
-        value: float64 or complex128.
-        bound: float64 of the same shape, not negative; infinite where nothing is known.
-        model: How the runtime rounds.
+        value: Exact values, float64 or complex128.
+        bound: Error bounds, float64, broadcastable to the shape of `value`, not negative;
+            infinite where unknown.
+        model: Rounding model of the runtime.
     """
 
     __slots__ = ("bound", "model", "value")
@@ -59,12 +60,12 @@ class Tracked(NDArrayOperatorsMixin):
 
     @property
     def narrow(self) -> np.ndarray:
-        """The bound, with length 1 along dimensions in which it is everywhere the same."""
+        """The bound, with length 1 along dimensions in which it is broadcast."""
         return self.bound[tuple(slice(None) if step else slice(1) for step in self.bound.strides)]
 
     @property
     def allowed(self) -> np.ndarray:
-        """How far a result may be: the bound, and one unit in the last place."""
+        """The tolerance of a result: the bound and one unit in the last place."""
         return self.bound + 2 * self.model.roundoff * (np.abs(self.value) + self.bound)
 
     def __len__(self) -> int:
@@ -75,12 +76,14 @@ class Tracked(NDArrayOperatorsMixin):
 
     def __array__(self, *_: Any, **__: Any) -> np.ndarray:
         raise UnknownOperationError(
-            "an oracle's array became a plain NumPy array, which has no error bound; use NumPy "
-            "functions that are known here (docs/checks.md)"
+            "an oracle's array became a plain NumPy array, which has no error bound; use only the "
+            "NumPy functions that docs/checks.md lists"
         )
 
     def __bool__(self) -> bool:
-        raise UnknownOperationError("an oracle's result decides a branch, which has no error bound")
+        raise UnknownOperationError(
+            "an oracle's result decides a branch, which has no error bound; use numpy.where"
+        )
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
         if method == "reduce" and ufunc in _REDUCTIONS:
@@ -145,7 +148,7 @@ class Tracked(NDArrayOperatorsMixin):
 
 
 class Estimated(Tracked):
-    """A Tracked array whose bound is not derived but estimated (see `_estimate`)."""
+    """A Tracked array whose bound is estimated, not derived (see `estimate`)."""
 
     __slots__ = ()
 
@@ -154,18 +157,20 @@ _REDUCTIONS = {np.add: np.sum, np.maximum: np.max, np.minimum: np.min}
 
 
 def track(array: np.ndarray, model: Model) -> Tracked:
-    """An input as an oracle gets it: exact, as its elements are what the runtime holds too."""
+    """An oracle's input; its bound is zero because the runtime gets the same elements."""
     kind = np.complex128 if array.dtype.kind == "c" else np.float64
     return Tracked(array.astype(kind), 0.0, model)
 
 
 def as_tracked(x: Any, model: Model) -> Tracked:
-    """An operand: Tracked already, or a constant of the oracle, rounded to the runtime's type."""
+    """An operand as Tracked; constants have the error of rounding to the runtime's dtype."""
     if isinstance(x, Tracked):
         return x
     value = np.asarray(x)
     if value.dtype.kind not in "biufc":
-        raise UnknownOperationError(f"an oracle's operand is {type(x).__name__}, not a number")
+        raise UnknownOperationError(
+            f"an oracle's operands must be numbers or arrays, got {type(x).__name__}"
+        )
     bound = model.constant(value)
     # In float64, as the class promises: squares of small float32 numbers would underflow to 0.
     wide = {"f": np.float64, "c": np.complex128}.get(value.dtype.kind, value.dtype)
@@ -173,7 +178,7 @@ def as_tracked(x: Any, model: Model) -> Tracked:
 
 
 def rounded(value: Any, error: Any, relative: float, model: Model) -> Tracked:
-    """A result with the error that it inherits, and one rounding of its own."""
+    """A result with the error inherited from its operands and one rounding of its own."""
     # relative * (|value| + error) + error + tiny; `error` may be narrow.
     bound = np.asarray(np.abs(value))
     bound *= relative

@@ -1,1 +1,1 @@
-"""The sharded matrix product: request, product, check, report."""
+"""The sharded matrix product: request, product, check and report."""

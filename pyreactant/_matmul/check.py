@@ -1,7 +1,7 @@
-"""Is the product right? An oracle in float64 where that is affordable, else Freivalds' check.
+"""Check a product: against float64 if that is affordable, otherwise by Freivalds' check.
 
-Both read the operands from where they came from, not from the devices, and compare every block
-that this process's devices hold, copies too. Nothing is gathered but vectors and verdicts.
+Both read the operands from their sources, not from the devices, and compare every block on this
+process's devices, including copies. Only vectors and verdicts are communicated.
 """
 
 import math
@@ -24,7 +24,7 @@ from .._runtimes.runtime import current
 from .freivalds import freivalds
 
 FULL_CHECK_WORK = 4096**3
-"""Up to this many multiplications (m k n) the whole product is computed again."""
+"""Up to this many multiplications (m k n), the whole product is recomputed in float64."""
 
 _TILE_BYTES = 64 * 2**20
 
@@ -39,16 +39,16 @@ def check_product(
     """Check ``c`` against ``x @ y``. Collective; the verdict is the same on every process.
 
     Args:
-        x: Shape (m, k), where the left operand came from.
-        y: Shape (k, n), the right one.
+        x: Source of the left operand, shape (m, k).
+        y: Source of the right operand, shape (k, n).
         c: The product; all its copies are checked.
-        shardings: Of x and of y.
-        precision: With which c was computed.
+        shardings: Shardings of x and y.
+        precision: Precision with which c was computed.
 
     Returns:
-        A verdict whose method is "float64 product", "integer product" or "Freivalds", and whose
-        `worst` says where the product is wrong: process, device, block, element, got, expected.
-        Copies of an element on several devices count as several.
+        A verdict with the method "float64 product", "integer product" or "Freivalds". Its `worst`
+        has process, device, block, element, got and expected of the worst element. Each copy of
+        an element counts separately.
     """
     (m, k), n = x.shape, y.shape[1]
     tolerance = tolerance_of(c, k, shardings, precision, random=x.random and y.random)
@@ -65,13 +65,13 @@ def tolerance_of(
     *,
     random: bool,
 ) -> Tolerance:
-    """The tolerance of a product that the process's runtime computed.
+    """The tolerance of a product that this process's runtime computed.
 
     Args:
         c: The product.
         k: Length of the sums.
-        shardings: Of the operands.
-        precision: With which c was computed.
+        shardings: Shardings of the operands.
+        precision: Precision with which c was computed.
         random: Whether the operands are random with mean zero.
     """
     mesh = c.sharding.mesh
@@ -122,7 +122,7 @@ def _compare(shard: Shard, expected: Expected, method: str) -> Verdict:
             "got": str(got),
             "expected": str(value),
         }
-    # No error is allowed in the place of NaN or infinity; JSON has no number for theirs.
+    # JSON has no NaN and infinity, so their tolerance is reported as 0.
     return replace(found, allowed=found.allowed if is_finite else 0.0, worst=worst)
 
 
@@ -134,7 +134,7 @@ def _join_everywhere(mine: Verdict) -> Verdict:
 
 
 class _Tiles:
-    """A matrix in float64, tile by tile; the last are kept, as blocks share rows and columns."""
+    """Tiles of a matrix in float64, cached because blocks share rows and columns."""
 
     def __init__(self, source: Source) -> None:
         self.shape = source.shape
@@ -153,7 +153,7 @@ class _Tiles:
 
 
 def _float_block(x: _Tiles, y: _Tiles, index: Index, tolerance: Tolerance) -> Expected:
-    """One block of the product in float64, with its tolerance."""
+    """One block of the product in float64 with its tolerance."""
     rows, columns = index
     shape = (rows.stop - rows.start, columns.stop - columns.start)
     value: Any = np.zeros(shape)
@@ -197,13 +197,13 @@ def _note(found: Verdict, c: ShardedArray) -> Verdict:
     if not total:
         return replace(found, note="the product has no elements")
     if found.non_finite == total:
-        return replace(found, note="every element is NaN or infinite, as the oracle's are")
+        return replace(found, note="every element is NaN or infinite, as in the oracle")
     if found.non_finite:
         return replace(found, note=f"{found.non_finite} elements are NaN or infinite, as expected")
     if found.passed and found.usual > 1:
         return replace(
             found,
-            note=f"within the worst case of rounding, but {found.usual:.1f} times what it usually "
-            "makes: was it computed in lower precision than asked?",
+            note=f"the error is within the rounding bound but {found.usual:.1f} times the usual "
+            "rounding error; check whether the product has a lower precision than requested",
         )
     return found

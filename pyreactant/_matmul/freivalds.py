@@ -1,12 +1,12 @@
 """Freivalds' check of a product, shard by shard: C r against X (Y r) for random vectors r.
 
-O(n^2) where the product is O(n^3) (R. Freivalds, IFIP 1977). The vectors have entries +1 and
+It costs O(n^2), the product O(n^3) (R. Freivalds, IFIP 1977). The vectors have entries +1 and
 -1, so each element's rounding error e_ij enters a row's residual with a random sign, and
-Hoeffding's inequality bounds it: ``|sum_j e_ij r_j| <= z norm(e_i)`` but for a chance of
+Hoeffding's inequality bounds it: ``|sum_j e_ij r_j| <= z norm(e_i)`` except with probability
 ``2 exp(-z^2 / 2)``. With ``norm(e_i) <= relative * norm(x_i) * norm(Y)`` (Frobenius) that is the
-tolerance. A wrong element shows in full in every vector; several can cancel in one vector by
-chance, in all of them with a chance of 2**-vectors at most. Integers are checked exactly,
-modulo 2**64, with random vectors of 64-bit numbers.
+tolerance. A wrong element appears in every vector; several may cancel in one vector, but in all
+of them only with probability 2**-vectors at most. Integers are checked exactly, modulo 2**64,
+with random vectors of 64-bit numbers.
 """
 
 import math
@@ -29,7 +29,7 @@ from .._runtimes.runtime import current
 from .._system.facts import usable_cores
 
 VECTORS = 8
-_DEVIATIONS = 7.0  # a right row is called wrong once in 2e10
+_DEVIATIONS = 7.0  # a right row fails once in 2e10
 _TILE_BYTES = 4 * 2**20  # stays in a core's cache
 
 
@@ -38,13 +38,13 @@ _Tile = tuple[Index, Callable[[], np.ndarray]]
 
 @dataclass(frozen=True, slots=True)
 class _Sums:
-    """What one pass over a matrix gives, for its rows, summed over all processes.
+    """Results of one pass over a matrix, summed over all processes.
 
     Attributes:
         product: The matrix times the vectors, shape (rows, vectors).
-        squares: Squared norms of the rows, without elements that are not finite.
-        bad_rows: How many elements of each row are NaN or infinite.
-        bad_columns: The same for columns.
+        squares: Squared norms of the rows without NaN and infinity, shape (rows,).
+        bad_rows: Number of NaN and infinite elements in each row, shape (rows,).
+        bad_columns: The same for each column, shape (columns,).
     """
 
     product: np.ndarray
@@ -63,20 +63,20 @@ def freivalds(
     """Check ``c`` against ``x @ y``. Collective.
 
     Args:
-        x: Shape (m, k).
-        y: Shape (k, n).
+        x: Source of the left operand, shape (m, k).
+        y: Source of the right operand, shape (k, n).
         c: The product; all its copies are checked.
-        shardings: Of x and of y: each process reads only the blocks that its devices hold.
-        tolerance: Of the product's elements.
+        shardings: Shardings of x and y; each process reads only its own devices' blocks.
+        tolerance: Tolerance of the product's elements.
 
     Returns:
-        The verdict about the worst set of copies; its `wrong` counts rows.
+        The verdict on the worst set of copies; its `wrong` counts rows.
     """
     kind = np.uint64 if c.dtype.kind in "iu" else np.complex128 if c.dtype.kind == "c" else float
     vectors = _vectors(y.shape[1], np.dtype(kind))
     y_sums = _pass(y.shape, _own_tiles(y, shardings[1]), vectors)
     if y_sums.bad_columns.any():
-        # Columns that hold NaN or infinity are checked by pattern; leave them out here.
+        # Columns with NaN or infinity are checked by pattern and excluded here.
         vectors[y_sums.bad_columns > 0] = 0
         y_sums = _pass(y.shape, _own_tiles(y, shardings[1]), vectors)
     x_sums = _pass(x.shape, _own_tiles(x, shardings[0]), y_sums.product)
@@ -84,13 +84,14 @@ def freivalds(
     verdicts = []
     for replica in range(max(replicas.values()) + 1):
         shards = [s for s in c.addressable_shards if replicas[s.device.position] == replica]
-        pattern = _wrong_pattern(shards, x_sums, y_sums)
+        local_pattern = _wrong_pattern(shards, x_sums, y_sums)
         c_sums = _pass(c.shape, _shard_tiles(shards), vectors)
         if c.dtype.kind in "iu":
             verdicts.append(_compare_integer_rows(c, c_sums, x_sums))
         else:
             sums = c_sums, x_sums, y_sums
-            verdicts.append(_compare_float_rows(sums, tolerance, _all(pattern)))
+            pattern = _sum_over_processes(local_pattern)
+            verdicts.append(_compare_float_rows(sums, tolerance, pattern))
     return worst_of(verdicts)
 
 
@@ -103,7 +104,7 @@ def _vectors(n: int, kind: np.dtype[Any]) -> np.ndarray:
 
 
 def _own_tiles(source: Source, sharding: NamedSharding) -> Iterator[_Tile]:
-    """The blocks of a matrix that this process's devices hold, each read by one process."""
+    """The blocks of a matrix on this process's devices; only one process reads each block."""
     replicas = sharding.replica_ids(2)
     for position, index in sharding.devices_indices_map(source.shape).items():
         owner = current().backend.devices()[position].process_index
@@ -131,7 +132,7 @@ def _pass(shape: tuple[int, ...], tiles: Iterable[_Tile], vectors: np.ndarray) -
     """Multiply a matrix with the vectors, tile by tile, and sum over processes. Collective."""
     product = np.zeros((shape[0], vectors.shape[1]), vectors.dtype)
     squares, bad_rows, bad_columns = np.zeros(shape[0]), np.zeros(shape[0]), np.zeros(shape[1])
-    # Making, converting and multiplying a tile all release Python's lock.
+    # Generating, converting and multiplying a tile all release the GIL.
     with ThreadPoolExecutor(usable_cores()) as pool:
         for (rows, columns), found in pool.map(lambda tile: _one_tile(tile, vectors), tiles):
             product[rows] += found.product
@@ -172,7 +173,7 @@ def _exact(block: np.ndarray, kind: np.dtype[Any]) -> np.ndarray:
 
 
 def _wrong_pattern(shards: list[Shard], x: _Sums, y: _Sums) -> int:
-    """Elements here that are finite where an operand's NaN or infinity meets them."""
+    """Number of local elements that are finite although an operand's NaN or infinity reaches them."""
     wrong = 0
     for shard in shards:
         rows, columns = shard.index
@@ -182,9 +183,9 @@ def _wrong_pattern(shards: list[Shard], x: _Sums, y: _Sums) -> int:
     return wrong
 
 
-def _all(mine: int) -> int:
+def _sum_over_processes(local: int) -> int:
     running = current()
-    return int(total(running.backend, running.group, np.array([mine])).sum())
+    return int(total(running.backend, running.group, np.array([local])).sum())
 
 
 def _compare_integer_rows(c: ShardedArray, sums: _Sums, x: _Sums) -> Verdict:
@@ -206,7 +207,7 @@ def _compare_float_rows(
     scale = np.sqrt(x.squares * y.squares.sum())
     allowed = (_DEVIATIONS * tolerance.relative + own) * scale
     allowed += _DEVIATIONS * tolerance.absolute * np.sqrt(n)
-    # NaN or infinity where no operand has one: wrong, unless the exact element may overflow.
+    # NaN or infinity without one in the operands is wrong, unless the exact element may overflow.
     reached = float((y.bad_columns > 0).sum())
     extra = (sums.bad_rows > reached) & clean & (scale < tolerance.largest)
     overflowed = (sums.bad_rows > reached) & clean & ~extra
@@ -228,4 +229,4 @@ def _compare_float_rows(
     )
 
 
-_NOTE = f"{VECTORS} random vectors; a row is one of m sums that mix all its elements"
+_NOTE = f"{VECTORS} random vectors; each row is checked as a whole"

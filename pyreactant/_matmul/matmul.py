@@ -1,4 +1,4 @@
-"""matmul_sharded: the product of two sharded matrices, the project's first program."""
+"""matmul_sharded: the product of two sharded matrices."""
 
 import math
 from typing import Any
@@ -34,26 +34,26 @@ def matmul_sharded(
     """The matrix product ``x @ y`` with sharded operands. Collective.
 
     Args:
-        x: Shape (m, k): a host array, the same on every process, or a ShardedArray (which
-            keeps its sharding). Without x and y the reference case runs: both are
-            ``arange(1, 65)`` as a column-major 8x8 float32 matrix.
-        y: Shape (k, n), of the same dtype.
+        x: Left operand, shape (m, k): a host array that is equal on every process, or a
+            ShardedArray, which keeps its sharding. Without x and y the reference case runs:
+            both are ``arange(1, 65)`` as a column-major 8x8 float32 matrix.
+        y: Right operand, shape (k, n), of the same dtype.
         backend: Runtime to start if none runs.
-        mesh: The devices; None is all of them, as square as their number allows, with axes
-            "x" and "y".
+        mesh: Mesh of the devices; None means all devices, as square as their number allows,
+            with axes "x" and "y".
         spec: Partition spec of x, and of y unless `y_spec` is given.
         y_spec: Partition spec of y.
-        out_spec: Partition spec of the product; None is x's rows and y's columns, less any
-            axis that x's rows use already.
-        precision: "default", "high" or "highest"; None is the runtime's own.
+        out_spec: Partition spec of the product; None means that of x's rows and y's columns,
+            without axes that x's rows already use.
+        precision: "default", "high" or "highest"; None means the runtime's default.
 
     Returns:
-        Shape (m, n), in the operands' dtype, on the same mesh.
+        The product, shape (m, n), in the operands' dtype and on the same mesh.
 
     Raises:
-        InvalidArgumentError: The operands do not multiply.
-        DTypeError: Their dtypes differ, or are not numbers.
-        ShardingError: Shapes, specs, mesh and devices do not fit.
+        InvalidArgumentError: The shapes of the operands do not match.
+        DTypeError: The dtypes differ or are not numeric.
+        ShardingError: Shapes, specs, mesh and devices do not fit together.
     """
     if backend is not None:
         initialize(backend)
@@ -76,10 +76,10 @@ def matmul_sharded(
 def compile_matmul(
     x: ShardedArray, y: ShardedArray, out_spec: Spec | None, precision: str | None
 ) -> Compiled:
-    """The compiled product of two placed operands; out_spec as in `matmul_sharded`."""
+    """Compile the product of two placed operands; `out_spec` is as in `matmul_sharded`."""
     if x.sharding.mesh != y.sharding.mesh:
         raise ShardingError(
-            f"x and y must lie on one mesh, got {x.sharding.mesh!r} and {y.sharding.mesh!r}"
+            f"x and y must be on one mesh, got {x.sharding.mesh!r} and {y.sharding.mesh!r}"
         )
     chosen = default_out_spec(x.sharding, y.sharding) if out_spec is None else out_spec
     out = NamedSharding(x.sharding.mesh, chosen)
@@ -88,18 +88,18 @@ def compile_matmul(
 
 
 def reference_operand(dtype: Any = np.float32) -> np.ndarray:
-    """The 8x8 matrix of the reference case, 1 to 64 by columns."""
+    """The 8x8 matrix of the reference case, with 1 to 64 in column-major order."""
     return np.arange(1, 65).astype(dtype).reshape(8, 8, order="F")
 
 
 def default_mesh(num_devices: int) -> Mesh:
-    """All devices in two axes "x" and "y", as square as their number allows, x the smaller."""
+    """All devices in axes "x" and "y", as square as their number allows; x is not the larger."""
     rows = max(d for d in range(1, math.isqrt(num_devices) + 1) if num_devices % d == 0)
     return Mesh((rows, num_devices // rows), ("x", "y"))
 
 
 def default_out_spec(x: NamedSharding, y: NamedSharding) -> Spec:
-    """Rows of x and columns of y; an axis that cuts the rows cannot cut the columns again."""
+    """Rows as in x, columns as in y without the axes that already shard the rows."""
     rows, columns = x.axes(2)[0], y.axes(2)[1]
     return rows, tuple(axis for axis in columns if axis not in rows)
 
@@ -107,10 +107,10 @@ def default_out_spec(x: NamedSharding, y: NamedSharding) -> Spec:
 def check_operands(
     x_shape: tuple[int, ...], x_dtype: np.dtype[Any], y_shape: tuple[int, ...], y_dtype: Any
 ) -> None:
-    """Whether two matrices multiply; raises as `matmul_sharded`."""
+    """Check that two matrices can be multiplied; raises as `matmul_sharded`."""
     if len(x_shape) != 2 or len(y_shape) != 2 or x_shape[1] != y_shape[0]:
         raise InvalidArgumentError(
-            f"x of shape (m, k) and y of shape (k, n) are needed, got {x_shape} and {y_shape}"
+            f"x must have shape (m, k) and y shape (k, n), got {x_shape} and {y_shape}"
         )
     if x_dtype != y_dtype:
         raise DTypeError(

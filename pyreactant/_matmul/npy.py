@@ -1,4 +1,4 @@
-"""Write a sharded array as one .npy file, each process its own blocks."""
+"""Write a sharded array as one .npy file; each process writes its own blocks."""
 
 import functools
 import os
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 def check_output(path: str | Path, overwrite: bool) -> Path:
-    """Whether a result can be written here; tried before hours are spent on it.
+    """Check that a result can be written, before hours are spent on computing it.
 
     Raises:
         FileError: The file exists, or its folder is missing or not writable.
@@ -29,20 +29,22 @@ def check_output(path: str | Path, overwrite: bool) -> Path:
     if target.exists() and not overwrite:
         raise FileError(f"{target}: exists already; give another name, or --overwrite")
     if not target.parent.is_dir():
-        raise FileError(f"{target}: there is no folder {target.parent}; make it first")
+        raise FileError(f"{target}: the folder {target.parent} does not exist; create it first")
     if not os.access(target.parent, os.W_OK):
-        raise FileError(f"{target}: the folder {target.parent} cannot be written to")
+        raise FileError(
+            f"{target}: the folder {target.parent} must be writable; name another folder"
+        )
     return target
 
 
 def write_npy(path: str | Path, c: ShardedArray, *, overwrite: bool = False) -> None:
     """Write a sharded array as np.save would. Collective.
 
-    Every process writes the blocks of its devices into one file, which gets its final name
-    when all of them are on disk; so it needs a file system that all processes share.
+    Every process writes the blocks of its devices into one file, which gets its final name when
+    all blocks are on disk. All processes must share the file system.
 
     Raises:
-        FileError: On every process, when any of them cannot write.
+        FileError: Any process cannot write; raised on every process.
     """
     running = current()
 
@@ -67,20 +69,20 @@ def write_npy(path: str | Path, c: ShardedArray, *, overwrite: bool = False) -> 
 
     try:
         for action in (create, write, publish):
-            step(functools.partial(_named, action, target))
+            step(functools.partial(_naming_file, action, target))
     finally:
         if first:
             partial.unlink(missing_ok=True)
 
 
 def _stored(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """As np.save stores it: types that NumPy does not know are raw bytes."""
+    """The dtype in the file, as for np.save: types that NumPy lacks become raw bytes."""
     return np.dtype(f"V{dtype.itemsize}") if dtype.name in EXTENDED else dtype
 
 
 def _create(partial: Path, c: ShardedArray) -> None:
     np.lib.format.open_memmap(partial, "w+", _stored(c.dtype), c.shape).flush()
-    # A full disk must be an error here, not a bus error when a mapped page finds no room.
+    # Allocate the file now: a full disk would otherwise cause a bus error on a mapped page.
     with partial.open("rb+") as file:
         size = partial.stat().st_size
         if hasattr(os, "posix_fallocate"):
@@ -105,14 +107,17 @@ def _rename(partial: Path, target: Path, overwrite: bool) -> None:
         partial.replace(target)
         return
     try:
-        os.link(partial, target)  # unlike a rename, never replaces a file made meanwhile
+        os.link(partial, target)  # unlike a rename, never replaces a file created meanwhile
     except FileExistsError:
-        raise FileError(f"{target}: was made by somebody else meanwhile; not replaced") from None
+        raise FileError(
+            f"{target}: another program created it meanwhile; name another file, or allow "
+            "overwriting"
+        ) from None
     except OSError:  # a file system without hard links
         partial.rename(target)
 
 
-def _named(action: Callable[[], None], target: Path) -> None:
+def _naming_file(action: Callable[[], None], target: Path) -> None:
     try:
         action()
     except OSError as error:

@@ -1,4 +1,4 @@
-"""One sharded product from start to verdict: what `pyreactant matmul` runs and reports."""
+"""Run one sharded product from its operands to the report of `pyreactant matmul`."""
 
 import math
 import statistics
@@ -35,21 +35,21 @@ from .npy import check_output, write_npy
 
 @dataclass(frozen=True, slots=True)
 class MatmulRequest:
-    """What to multiply, how to lay it out, what to report.
+    """What to multiply, how to shard it, and what to write.
 
     Attributes:
-        size: (m, k, n), or None for the reference case (or the files' own shapes).
-        dtype: Element type of the reference case or the random operands; of files only where
-            they hold raw bytes.
-        mesh: None is all devices.
-        spec: Of x, and of y unless `y_spec` is given.
-        y_spec: Of y.
-        out_spec: Of the product; None as in `matmul_sharded`.
-        precision: "default", "high" or "highest"; None is the runtime's own.
-        seed: Of the random operands.
-        repeat: How many calls to time, after one that is not.
+        size: (m, k, n); None for the reference case or the shapes of the files.
+        dtype: Element type of the reference case or the random operands; for files only needed
+            if they contain raw bytes.
+        mesh: Mesh of the devices; None means all devices.
+        spec: Partition spec of x, and of y unless `y_spec` is given.
+        y_spec: Partition spec of y.
+        out_spec: Partition spec of the product; None as in `matmul_sharded`.
+        precision: "default", "high" or "highest"; None means the runtime's default.
+        seed: Seed of the random operands.
+        repeat: Number of timed calls, after one untimed call.
         files: .npy files of x and y.
-        out: .npy file to write the product to.
+        out: .npy file for the product.
         overwrite: Whether `out` may replace a file.
     """
 
@@ -69,17 +69,18 @@ class MatmulRequest:
 
 @dataclass(frozen=True, slots=True)
 class MatmulReport:
-    """What came out.
+    """The product with its check and times.
 
     Attributes:
         c: The product.
-        operands: Where x and y came from, in words.
-        shardings: Of x and of y.
-        precision: As asked for, None where nothing was.
-        compile_seconds: Lowering and compiling.
-        seconds: Of each timed call, until its result is there.
-        check: Whether it is right.
-        check_seconds: How long the check took.
+        operands: Description of x and y.
+        shardings: Shardings of x and y.
+        precision: Requested precision; None if none was requested.
+        inner: Length k of the sums.
+        compile_seconds: Seconds for lowering and compiling.
+        seconds: Seconds of each timed call until its result is ready.
+        check: Verdict on the product.
+        check_seconds: Seconds of the check.
     """
 
     c: ShardedArray
@@ -94,7 +95,7 @@ class MatmulReport:
 
     @property
     def gflops(self) -> float | None:
-        """10**9 operations per second in the median call: 2 m k n, 8 m k n for complex."""
+        """10**9 operations per second in the median call; a call has 2 m k n (complex 8 m k n)."""
         if not self.seconds or not statistics.median(self.seconds):
             return None
         m, n = self.c.shape
@@ -152,7 +153,7 @@ def check_to_dict(check: Verdict) -> dict[str, Any]:
 
 
 def versions() -> dict[str, str]:
-    """Versions of what computed the result: of the runtime that ran, and of no other."""
+    """Versions of pyreactant, NumPy and the runtime that computed the result."""
     numpy = package_version("numpy") or "unknown"
     return {"pyreactant": __version__, **current().backend.versions(), "numpy": numpy}
 
@@ -160,11 +161,11 @@ def versions() -> dict[str, str]:
 def run_matmul(request: MatmulRequest) -> MatmulReport:
     """Place the operands, compile, multiply, time, check and write. Collective.
 
-    Each process reads (or makes) the blocks of its own devices, checks the blocks of the product
-    that they hold, and writes those.
+    Each process reads or generates the operands' blocks of its own devices, and checks and writes
+    their blocks of the product.
 
     Raises:
-        PyReactantError: As `matmul_sharded`; FileError for the files.
+        PyReactantError: As `matmul_sharded`, and FileError for the files.
     """
     running = current()
     if request.repeat < 0:
@@ -191,23 +192,23 @@ def run_matmul(request: MatmulRequest) -> MatmulReport:
     if request.out is not None and check.passed:
         write_npy(request.out, c, overwrite=request.overwrite)
     return MatmulReport(
-        c,
-        operands,
-        shardings,
-        request.precision,
-        x.shape[1],
-        compile_seconds,
-        tuple(seconds),
-        check,
-        check_seconds,
+        c=c,
+        operands=operands,
+        shardings=shardings,
+        precision=request.precision,
+        inner=x.shape[1],
+        compile_seconds=compile_seconds,
+        seconds=tuple(seconds),
+        check=check,
+        check_seconds=check_seconds,
     )
 
 
 def write_report(report: MatmulReport, path: Path) -> None:
-    """Write the report as JSON, whole or not at all.
+    """Write the report as JSON, completely or not at all.
 
     Raises:
-        FileError: It cannot be written.
+        FileError: The file cannot be written.
     """
     write_json(report.to_dict(), path)
 
@@ -215,7 +216,7 @@ def write_report(report: MatmulReport, path: Path) -> None:
 def _operands(request: MatmulRequest) -> tuple[Source, Source, str]:
     if request.files is not None:
         if request.size is not None:
-            raise InvalidArgumentError("give sizes or files, not both: files have their own shapes")
+            raise InvalidArgumentError("give sizes or files, not both; files determine the shapes")
         x, y = (open_npy(path, request.dtype) for path in request.files)
         return x, y, " @ ".join(str(path) for path in request.files)
     dtype = request.dtype or "float32"

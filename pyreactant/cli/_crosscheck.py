@@ -1,4 +1,4 @@
-"""`pyreactant crosscheck` and `pyreactant compare`: do runtimes compute the same, and rightly?"""
+"""`pyreactant crosscheck` and `pyreactant compare`: check and compare runtimes."""
 
 import importlib.util
 from datetime import datetime
@@ -9,75 +9,97 @@ import typer
 
 from .._core.text import MESH_HELP, SPEC_HELP, parse_mesh, parse_spec
 from .._errors import FileError, InvalidArgumentError
+from ._examples import examples
 
 if TYPE_CHECKING:
     from ..crosscheck._report.report import Report
 
-Html = Annotated[Path | None, typer.Option(help="Write the page with pictures to this file.")]
+CROSSCHECK_EXAMPLES = examples(
+    "pyreactant crosscheck matmul softmax --platform cpu",
+    "pyreactant crosscheck --all --backends jax,reactant --out check",
+)
+COMPARE_EXAMPLES = examples("pyreactant compare check/jax check/reactant --html report.html")
+
+Html = Annotated[Path | None, typer.Option(help="Write the report with pictures to this file.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the report as JSON.")]
 
 
 def crosscheck(
     programs: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[PROGRAM ...]", help="Names, or package.module:object."),
+        typer.Argument(
+            metavar="[PROGRAM ...]", help="Built-in programs, or package.module:object."
+        ),
     ] = None,
-    every: Annotated[bool, typer.Option("--all", help="All that are built in.")] = False,
-    list_them: Annotated[bool, typer.Option("--list", help="Say which are built in.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="Run all built-in programs.")] = False,
+    list_them: Annotated[
+        bool, typer.Option("--list", help="List the built-in programs and exit.")
+    ] = False,
     backends: Annotated[
-        str, typer.Option(help="Runtimes, as jax,reactant; auto is what is here.")
+        str, typer.Option(help="Runtimes, such as jax,reactant; auto means all available ones.")
     ] = "auto",
     processes: Annotated[
         int | None,
-        typer.Option("--processes", "-n", help="Of each run.", show_default="2 on CPU, else 1"),
+        typer.Option(
+            "--processes", "-n", help="Processes of each run.", show_default="2 on CPU, otherwise 1"
+        ),
     ] = None,
     devices_per_process: Annotated[
-        int | None, typer.Option(help="Of each run.", show_default="4 on CPU, else all")
+        int | None,
+        typer.Option(help="Devices of each process.", show_default="4 on CPU, otherwise all"),
     ] = None,
     mesh: Annotated[
-        str | None, typer.Option(help=f"Devices: {MESH_HELP}.", show_default="all")
+        str | None, typer.Option(help=f"Mesh: {MESH_HELP}.", show_default="all devices")
     ] = None,
     spec: Annotated[
         str | None,
         typer.Option(
-            help=f"How the first input is cut: {SPEC_HELP}; of several inputs with ; between.",
-            show_default="the program's own",
+            help=f"Partition spec of the first input: {SPEC_HELP}; separate inputs by ;.",
+            show_default="the program's default",
         ),
     ] = None,
     size: Annotated[
-        int | None, typer.Option(help="The n of shapes.", show_default="the program's own")
+        int | None,
+        typer.Option(help="The n of the programs' shapes.", show_default="the program's default"),
     ] = None,
     dtype: Annotated[
-        str | None, typer.Option(help="Element type.", show_default="the program's own")
+        str | None, typer.Option(help="Element type.", show_default="the program's default")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Of the inputs.")] = 0,
-    platform: Annotated[str | None, typer.Option(help="cpu, gpu or tpu.")] = None,
-    repeat: Annotated[int, typer.Option(help="Calls to time.")] = 3,
-    timeout: Annotated[float | None, typer.Option(help="Seconds for each run.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the inputs.")] = 0,
+    platform: Annotated[
+        str | None, typer.Option(help="Platform: cpu, gpu or tpu.", show_default="best available")
+    ] = None,
+    repeat: Annotated[int, typer.Option(help="Number of timed calls.")] = 3,
+    timeout: Annotated[
+        float | None, typer.Option(help="Time limit of each run in seconds.")
+    ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(help="Folder for all files.", show_default="in pyreactant-crosschecks"),
+        typer.Option(
+            help="Folder for records, blocks, logs and reports.",
+            show_default="in pyreactant-crosschecks",
+        ),
     ] = None,
     html: Html = None,
     as_json: AsJson = False,
     request: Annotated[
         Path | None,
         typer.Option(
-            help="Only write what to run to this file, for processes that another launcher starts."
+            help="Only write the request to this file, for processes that another launcher starts."
         ),
     ] = None,
 ) -> None:
     """Run programs on every runtime, check them against an oracle, and compare them.
 
-    Each runtime gets processes of its own, one after the other. Without a program it is the
-    matrix product.
+    The runtimes run one after the other, each in its own processes. Without PROGRAM, the matrix
+    product runs.
     """
     if list_them:
         _list()
         return
     if every and programs:
         raise InvalidArgumentError("give programs or --all, not both")
-    # Typed text first: a typing mistake costs no import.
+    # Parse the text first, so that a typing error does not wait for imports.
     specs = None if spec is None else [parse_spec(part) for part in spec.split(";")]
     chosen_mesh = None if mesh is None else parse_mesh(mesh)
     _check_pictures(html)
@@ -87,18 +109,18 @@ def crosscheck(
 
     selection = "all" if every else programs or "matmul"
     if request is not None:
-        asked = Request(
-            _run.selected(selection),
-            size,
-            dtype,
-            seed,
-            chosen_mesh,
-            tuple(specs) if specs else None,
-            repeat,
+        written = Request(
+            programs=_run.selected(selection),
+            size=size,
+            dtype=dtype,
+            seed=seed,
+            mesh=chosen_mesh,
+            specs=tuple(specs) if specs else None,
+            repeat=repeat,
         )
-        for program in asked.programs:
+        for program in written.programs:
             find_case(program)
-        write_request(asked, request)
+        write_request(written, request)
         return
     folder = out or Path("pyreactant-crosschecks", f"{datetime.now():%Y-%m-%dT%H%M%S}")
     report = _run.crosscheck(
@@ -117,12 +139,14 @@ def crosscheck(
         timeout=timeout,
         progress=True,
     )
-    _show(report, html or folder / "report.html", html is not None, as_json, folder)
+    page = html or folder / "report.html"
+    _show(report, page, required=html is not None, as_json=as_json, folder=folder)
 
 
 def compare(
     folders: Annotated[
-        list[Path], typer.Argument(metavar="DIR ...", help="Of finished runs, such as OUT/jax.")
+        list[Path],
+        typer.Argument(metavar="DIR ...", help="Folders of finished runs, such as OUT/jax."),
     ],
     html: Html = None,
     report_file: Annotated[
@@ -130,14 +154,14 @@ def compare(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Check finished runs of a cross-check, from here or from other machines, and compare them."""
+    """Compare finished runs of a cross-check, which may be copied from other machines."""
     _check_pictures(html)
     from ..crosscheck._run import compare as compare_runs
 
     report = compare_runs(*folders)
     if report_file is not None:
         report.to_json(report_file)
-    _show(report, html, html is not None, as_json, None)
+    _show(report, html, required=html is not None, as_json=as_json, folder=None)
 
 
 def _list() -> None:
@@ -149,23 +173,23 @@ def _list() -> None:
 
 
 def _check_pictures(html: Path | None) -> None:
-    """Before anything runs, whether the page that is asked for can be made."""
+    """Check before anything runs that the requested page can be written."""
     if html is None:
         return
     from ..crosscheck._report.svg import check_matplotlib
 
     check_matplotlib()
     if not html.absolute().parent.is_dir():
-        raise FileError(f"--html {html}: its folder does not exist")
+        raise FileError(f"--html {html}: its folder does not exist; create it first")
 
 
 def _show(
-    report: "Report", html: Path | None, asked: bool, as_json: bool, folder: Path | None
+    report: "Report", html: Path | None, *, required: bool, as_json: bool, folder: Path | None
 ) -> None:
     from rich.console import Console
 
     drawable = importlib.util.find_spec("matplotlib") is not None
-    page = html if asked or drawable else None
+    page = html if required or drawable else None
     if page is not None:
         report.to_html(page)
     if folder is not None:
@@ -178,7 +202,7 @@ def _show(
             console.width = 120  # a file or pipe has no width of its own
         console.print(report)
         if folder is not None and page is None:
-            print(f"files: {folder} (no page with pictures: matplotlib is not installed)")
+            print(f"files: {folder} (no page, because matplotlib is not installed)")
         elif page is not None:
             print(f"page: {page}" + (f", files: {folder}" if folder else ""))
     if not report.passed:

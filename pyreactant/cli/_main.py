@@ -11,11 +11,12 @@ from .. import _supervised
 from .._errors import InvalidArgumentError, MismatchError, PyReactantError
 from .._system.hook import flush_output
 from .._version import __version__
-from ._crosscheck import compare, crosscheck
+from ._crosscheck import COMPARE_EXAMPLES, CROSSCHECK_EXAMPLES, compare, crosscheck
 from ._doctor import EXAMPLES as DOCTOR_EXAMPLES
 from ._doctor import doctor
 from ._explain import EXAMPLES as EXPLAIN_EXAMPLES
 from ._explain import explain
+from ._matmul import EXAMPLES as MATMUL_EXAMPLES
 from ._matmul import matmul
 from ._plan import plan
 from ._preflight import preflight
@@ -37,9 +38,9 @@ app = typer.Typer(
     "4 rendezvous failed, 5 a result is wrong or a program does not fit, 6 a process was lost, "
     "7 timeout, 8 Cloud TPU refused the request.",
 )
-app.command()(matmul)
-app.command()(crosscheck)
-app.command()(compare)
+app.command(epilog=MATMUL_EXAMPLES)(matmul)
+app.command(epilog=CROSSCHECK_EXAMPLES)(crosscheck)
+app.command(epilog=COMPARE_EXAMPLES)(compare)
 app.command(epilog=EXPLAIN_EXAMPLES)(explain)
 app.command(epilog=DOCTOR_EXAMPLES)(doctor)
 app.command(epilog=SETUP_EXAMPLES)(setup)

@@ -1,10 +1,10 @@
-"""`pyreactant matmul`: multiply two sharded matrices and say whether the result is right."""
+"""`pyreactant matmul`: multiply two sharded matrices and check the result."""
 
 import json
 import statistics
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -25,39 +25,61 @@ from .._core.text import (
 from .._errors import FileError, InvalidArgumentError
 from .._matmul.report import MatmulReport
 from .._runtimes.runtime import backend_name, current, devices, num_processes
+from ._examples import examples
 
-if TYPE_CHECKING:
-    from .._matmul.report import MatmulReport
+EXAMPLES = examples(
+    "pyreactant matmul --size 1024 --cpu-devices 8",
+    "pyreactant matmul --m 512 --k 256 --n 1024 --mesh 2x4 --spec x,y --json",
+)
 
 
 def matmul(
     size: Annotated[int | None, typer.Option(help="Side of square matrices.")] = None,
-    m: Annotated[int | None, typer.Option("--m", help="Rows of x.")] = None,
-    k: Annotated[int | None, typer.Option("--k", help="Columns of x, rows of y.")] = None,
-    n: Annotated[int | None, typer.Option("--n", help="Columns of y.")] = None,
+    m: Annotated[int | None, typer.Option("--m", help="Number of rows of x.")] = None,
+    k: Annotated[int | None, typer.Option("--k", help="Columns of x and rows of y.")] = None,
+    n: Annotated[int | None, typer.Option("--n", help="Number of columns of y.")] = None,
     dtype: Annotated[
         str | None, typer.Option(help="Element type, such as bfloat16.", show_default="float32")
     ] = None,
-    mesh: Annotated[str | None, typer.Option(help=f"Devices: {MESH_HELP}.")] = None,
+    mesh: Annotated[str | None, typer.Option(help=f"Mesh: {MESH_HELP}.")] = None,
     device_ids: Annotated[
-        str | None, typer.Option(help="Devices of the mesh in row-major order, as 0,1,2,3.")
+        str | None,
+        typer.Option(help="Devices of the mesh in row-major order, such as 0,1,2,3."),
     ] = None,
-    spec: Annotated[str, typer.Option(help=f"How x and y are cut: {SPEC_HELP}.")] = "x,y",
-    y_spec: Annotated[str | None, typer.Option(help="How y is cut, if not as x.")] = None,
+    spec: Annotated[
+        str, typer.Option(help=f"Partition spec of x, and of y without --y-spec: {SPEC_HELP}.")
+    ] = "x,y",
+    y_spec: Annotated[
+        str | None, typer.Option(help="Partition spec of y.", show_default="as --spec")
+    ] = None,
     out_spec: Annotated[
         str | None,
-        typer.Option(help="How the product is cut.", show_default="x's rows, y's columns"),
+        typer.Option(help="Partition spec of the product.", show_default="x's rows, y's columns"),
     ] = None,
-    backend: Annotated[str | None, typer.Option(help="Runtime.", show_default="jax")] = None,
-    platform: Annotated[str | None, typer.Option(help="cpu, gpu or tpu.")] = None,
-    cpu_devices: Annotated[int | None, typer.Option(help="Virtual CPU devices.")] = None,
-    precision: Annotated[str | None, typer.Option(help="default, high or highest.")] = None,
-    seed: Annotated[int, typer.Option(help="Of the random operands.")] = 0,
-    repeat: Annotated[int, typer.Option(help="Calls to time.")] = 5,
+    backend: Annotated[
+        str | None, typer.Option(help="Runtime: jax or reactant.", show_default="jax")
+    ] = None,
+    platform: Annotated[
+        str | None, typer.Option(help="Platform: cpu, gpu or tpu.", show_default="best available")
+    ] = None,
+    cpu_devices: Annotated[
+        int | None, typer.Option(help="Number of virtual CPU devices of this process.")
+    ] = None,
+    precision: Annotated[
+        str | None,
+        typer.Option(
+            help="Precision of the product: default, high or highest.",
+            show_default="the runtime's default",
+        ),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the random operands.")] = 0,
+    repeat: Annotated[int, typer.Option(help="Number of timed calls.")] = 5,
     x: Annotated[Path | None, typer.Option("--x", help="Left operand, a .npy file.")] = None,
     y: Annotated[Path | None, typer.Option("--y", help="Right operand, a .npy file.")] = None,
     out: Annotated[Path | None, typer.Option(help="Write the product to this .npy file.")] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Let --out replace it.")] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Let --out replace an existing file.")
+    ] = False,
     report_file: Annotated[
         Path | None, typer.Option("--report", help="Write the report as JSON to this file.")
     ] = None,
@@ -65,17 +87,17 @@ def matmul(
 ) -> None:
     """Multiply two sharded matrices, check the product, and report.
 
-    With no sizes and no files it runs the reference case: 1 to 64 as an 8x8 matrix, squared.
+    Without sizes and files, the reference case runs: 1 to 64 as an 8x8 matrix, squared.
     """
-    # Typed text first, the runtime after: a typing mistake costs no start.
+    # Parse the text first, so that a typing error does not wait for the runtime.
     ids = None if device_ids is None else _numbers(device_ids)
     if ids is not None and mesh is None:
-        raise InvalidArgumentError("--device-ids needs --mesh, for instance --mesh 2x2")
+        raise InvalidArgumentError("--device-ids needs --mesh, such as --mesh 2x2")
     mesh_given = None if mesh is None else parse_mesh(mesh, ids)
     specs = [None if text is None else parse_spec(text) for text in (spec, y_spec, out_spec)]
     sizes, files = parse_sizes(size, m, k, n), _files(x, y)
     if report_file is not None and not report_file.absolute().parent.is_dir():
-        raise FileError(f"--report {report_file}: its folder does not exist")
+        raise FileError(f"--report {report_file}: its folder does not exist; create it first")
 
     from .._matmul.report import MatmulRequest, run_matmul, write_report
     from .._runtimes.runtime import initialize, process_index
@@ -83,18 +105,18 @@ def matmul(
     initialize(backend, platform=platform, num_cpu_devices=cpu_devices)
     report = run_matmul(
         MatmulRequest(
-            sizes,
-            dtype,
-            mesh_given,
-            specs[0] or (),
-            specs[1],
-            specs[2],
-            precision,
-            seed,
-            repeat,
-            files,
-            out,
-            overwrite,
+            size=sizes,
+            dtype=dtype,
+            mesh=mesh_given,
+            spec=specs[0] or (),
+            y_spec=specs[1],
+            out_spec=specs[2],
+            precision=precision,
+            seed=seed,
+            repeat=repeat,
+            files=files,
+            out=out,
+            overwrite=overwrite,
         )
     )
     if process_index() == 0:
@@ -133,7 +155,7 @@ def _show(report: "MatmulReport", out: Path | None) -> None:
 
 
 def show_matmul(console: Console, report: MatmulReport, out: Path | None) -> None:
-    """Print what was multiplied, where each block lies, and whether it is right."""
+    """Print the operands, the placement of each block, and whether the product is right."""
     c, (x, y) = report.c, report.shardings
     (m, n), k = c.shape, report.inner
     console.print(f"matmul ({m}, {k}) @ ({k}, {n}) {c.dtype.name}, {report.operands}")
@@ -177,12 +199,12 @@ def _runtime(name: str, versions: Mapping[str, str]) -> str:
 
 def _verdict(report: MatmulReport) -> Text:
     check = report.check
-    how = f"{check.method}, {seconds_text(report.check_seconds)}"
+    method = f"{check.method}, {seconds_text(report.check_seconds)}"
     if not check.passed:
         kind = "rows" if check.method == "Freivalds" else "elements"
-        return Text(f"WRONG: {check.wrong} {kind} beyond the tolerance ({how})", "bold red")
+        return Text(f"WRONG: {check.wrong} {kind} beyond the tolerance ({method})", "bold red")
     return Text(
-        f"right: error {check.error:.2e}, allowed {check.allowed:.2e} there ({how})", "green"
+        f"right: error {check.error:.2e}, allowed {check.allowed:.2e} there ({method})", "green"
     )
 
 

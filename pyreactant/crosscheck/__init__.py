@@ -1,4 +1,4 @@
-"""The cross-check: programs on two runtimes, against an independent oracle."""
+"""The cross-check: run programs on two runtimes and check them against a NumPy oracle."""
 
 import sys
 from types import ModuleType
@@ -6,7 +6,7 @@ from typing import Any
 
 
 class _Callable(ModuleType):
-    """`pyreactant.crosscheck` is this package and the function of that name: calling it works."""
+    """Makes the package callable: `pyreactant.crosscheck` is also the function of that name."""
 
     def __call__(self, *args: Any, **options: Any) -> Any:
         from ._run import crosscheck

@@ -1,4 +1,4 @@
-"""Check what a run left on this process's devices, block by block."""
+"""Check the inputs and outputs of a run on this process's devices, block by block."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -28,14 +28,14 @@ from ._records.verdict import ArrayPlan, BlockVerdict, Kind
 
 
 class PlacedSource:
-    """A source that reads what this process's devices hold, and makes the rest again.
+    """A source that reads blocks from this process's devices and regenerates the others.
 
-    Making random numbers again costs more than many programs do. What is read here was compared
-    with a digest of what was made first.
+    Generating random numbers again costs more than many programs do. The blocks on the devices
+    have been compared with digests of the generated ones.
 
     Args:
-        source: Where the array came from.
-        array: Placed from it, and found to be right on this process's devices.
+        source: The source of the array.
+        array: The placed array; its blocks on this process's devices must be right.
     """
 
     def __init__(self, source: Source, array: ShardedArray) -> None:
@@ -50,7 +50,7 @@ class PlacedSource:
                 self._blocks[key] = (shard.index, shard.data)
 
     def read(self, index: Index) -> np.ndarray:
-        """One block, from the devices where they hold all of it."""
+        """One block, from the devices if they hold all of it."""
         found = []
         for block, data in self._blocks.values():
             both = common(index, block)
@@ -68,18 +68,18 @@ class PlacedSource:
 
 
 Copies = Sequence[Shard]
-"""Blocks that are said to be the same one."""
+"""Shards with the same index."""
 
 Measure = Callable[[Sequence[Copies]], list[list[Verdict]]]
-"""How blocks, each with its copies, differ from what they should be."""
+"""Compares blocks, each with its copies, with the right values."""
 
 
 _ALL_BYTES = 2 * STREAM_BYTES
-"""What the tiles that are checked at a time may need together, if they are several."""
+"""Bytes that concurrently checked tiles may need together."""
 
 
 def check_inputs(run: CaseRun) -> list[list[BlockVerdict]]:
-    """Whether each device holds its block of each input, bit for bit. Never communicates.
+    """Check that each device holds its block of each input, bit for bit. Not collective.
 
     Returns:
         Per input, one verdict for each device of this process that is in the mesh.
@@ -96,13 +96,13 @@ def check_inputs(run: CaseRun) -> list[list[BlockVerdict]]:
 
 
 def check_blocks(run: CaseRun) -> list[list[BlockVerdict]]:
-    """Whether each device holds its block of each output, and the right values. Collective.
+    """Check that each device holds the right block of each output. Collective.
 
-    Inputs that `check_inputs` found right are read from the devices, others made again.
+    Inputs that passed `check_inputs` are read from the devices; others are regenerated.
 
     Returns:
-        Per output, one verdict for each device of this process that is in the mesh. A device
-        without a block has one too.
+        Per output, one verdict for each device of this process that is in the mesh, including
+        devices without a block.
     """
     found: list[list[BlockVerdict]] = []
     for number, name in enumerate(run.named("output")):
@@ -120,7 +120,7 @@ def check_blocks(run: CaseRun) -> list[list[BlockVerdict]]:
             if product is not None and product.passed:
                 method = "Freivalds"
                 measure = partial(_by_freivalds, run, sources, product, subject)
-        # What is wrong with one output is likely to be what is wrong with the next.
+        # Outputs of one program often have the same fault.
         hints = next((v.kinds for verdicts in found for v in verdicts if v.kinds), ())
         found.append(_verdicts(run, name, subject, measure, method, hints))
     return found
@@ -144,14 +144,23 @@ def _output(run: CaseRun, number: int, name: str, sources: tuple[Source, ...]) -
             partials=_cut_over(run, number),
             random=run.case.random,
         )
-    oracle = OutputOracle(run.case, number, plan.shape, sources, model, stream_bytes(_own(run)))
+    oracle = OutputOracle(
+        case=run.case,
+        number=number,
+        shape=plan.shape,
+        sources=sources,
+        model=model,
+        stream_bytes=stream_bytes(_local_bytes(run)),
+    )
     before = replace(oracle, sources=run.sources(before=True))
     inputs = tuple(InputOracle(source) for source in sources)
-    return Subject(name, plan, oracle, before, inputs, partial_sums(run, number))
+    return Subject(
+        name, plan, oracle, before, inputs=inputs, partial_sums=partial_sums(run, number)
+    )
 
 
 def _cut_over(run: CaseRun, output: int) -> int:
-    """Over how many devices the sums of an output are cut; all, where that is not known."""
+    """Number of devices that share the sums of an output; all devices if unknown."""
     mesh = run.plans[f"output {output}"].sharding.mesh
     if not run.case.random:
         return mesh.size
@@ -164,8 +173,8 @@ def _cut_over(run: CaseRun, output: int) -> int:
     return math.prod(mesh.axis_size(axis) for axis in axes)
 
 
-def _own(run: CaseRun) -> int:
-    """Bytes of this process's blocks."""
+def _local_bytes(run: CaseRun) -> int:
+    """Total bytes of this process's blocks."""
     return sum(
         size(shard.index) * as_dtype(run.plans[name].dtype).itemsize
         for name, array in run.arrays.items()
@@ -209,7 +218,7 @@ def _verdicts(
 
 
 def _is_block(shard: Shard, plan: ArrayPlan) -> bool:
-    """Whether a block has the shape and dtype that its index and the array's plan say."""
+    """Whether a block's shape and dtype match its index and the array's plan."""
     within_array = len(shard.index) == len(plan.shape) and all(
         0 <= s.start <= s.stop <= n for s, n in zip(shard.index, plan.shape, strict=True)
     )
@@ -225,7 +234,7 @@ def _unchecked(blocks: Sequence[Copies]) -> list[list[Verdict]]:
 def _by_digest(
     digests: Mapping[str, str], oracle: Oracle, blocks: Sequence[Copies]
 ) -> list[list[Verdict]]:
-    """Compare with what was made for the block; element by element only where that differs."""
+    """Compare digests of the blocks; compare elements only where the digests differ."""
     return [
         [
             Verdict(elements=shard.data.size)
@@ -238,9 +247,9 @@ def _by_digest(
 
 
 def _by_oracle(oracle: Oracle, blocks: Sequence[Copies]) -> list[list[Verdict]]:
-    """Compare with the oracle, tile by tile; a tile is computed once for all that it is part of.
+    """Compare with the oracle tile by tile; each tile is computed once for all its blocks.
 
-    Blocks that need the same rows, as those of a softmax, are computed together.
+    Blocks that need the same rows of the inputs, as in a softmax, are computed together.
     """
     indices = [copies[0].index for copies in blocks]
     data = [[shard.data for shard in copies] for copies in blocks]
@@ -281,7 +290,10 @@ def _by_freivalds(
     subject: Subject,
     blocks: Sequence[Copies],
 ) -> list[list[Verdict]]:
-    """What Freivalds' check of the whole array found right; a sample is computed."""
+    """Verdicts after a passed Freivalds' check: compare a sample of each block.
+
+    If a sample is wrong, compare the whole blocks with the oracle.
+    """
     assert isinstance(subject.oracle, OutputOracle)
     samples = [compare_sample(run, sources, subject.oracle.model, copies) for copies in blocks]
     if not all(verdict.passed for copies in samples for verdict in copies):

@@ -1,10 +1,10 @@
-"""Two finished runs of one program: do they agree, block by block, in values and placement?
+"""Compare two finished runs of one program block by block, in values and placement.
 
-Nothing is gathered: two blocks are in memory at a time. Where an oracle stood behind both, each
-process has checked its blocks against it, and two blocks that are within e1 and e2 of it are
-within e1 + e2 of each other: that is what is allowed, so that blocks which are not the ones that
-were checked show too. Without an oracle what is allowed is a guess from the element type and the
-size of the inputs, and the text says so.
+Nothing is gathered: only two blocks are in memory at a time. With an oracle, each process has
+already checked its blocks. Two blocks with errors e1 and e2 differ by at most e1 + e2, so that
+is the tolerance: it also detects files whose blocks were replaced after the check. Without an
+oracle the tolerance is a guess from the element type and the size of the inputs, and the text
+says so.
 """
 
 import math
@@ -23,7 +23,7 @@ from ._records.verdict import NOT_COMPARED, BlockVerdict, Pair, differ
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One of the two runs, as far as one output of the program goes."""
+    """One output of the program in one of the two runs."""
 
     name: str
     run: Run
@@ -35,7 +35,7 @@ class Side:
     def of(cls, run: Run, program: str, array: str, name: str) -> "Side":
         records = run.of(program)
         verdicts = {b.device: b for r in records for b in r.blocks if b.array == array}
-        return cls(name, run, records[0], array, verdicts)
+        return cls(name=name, run=run, record=records[0], array=array, verdicts=verdicts)
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -60,7 +60,7 @@ def compare_array(one: Side, two: Side) -> Pair:
             text = (
                 f"placement differs: device {device} holds {block_text(a.index)} of {one.array} on "
                 f"{one.name} (process {a.process}) and {block_text(b.index)} on {two.name} "
-                f"(process {b.process}); the NumPy map says {block_text(a.expected_index)}"
+                f"(process {b.process}); the right block is {block_text(a.expected_index)}"
             )
             return replace(differ(names, "placement differs", text), device=device)
     return _compare_values(one, two)
@@ -73,10 +73,10 @@ def _compare_values(one: Side, two: Side) -> Pair:
     largest_ratio = -1.0
     for device, verdict in sorted(one.verdicts.items()):
         if verdict.index is None:
-            continue  # on neither, which the NumPy map and so both verdicts complain about
+            continue  # neither run has a block here; both verdicts report that
         x, y = one.read(device), two.read(device)
         for side, block in ((one, x), (two, y)):
-            wrong = _not_the_block(block, verdict, side.dtype)
+            wrong = _file_mismatch(block, verdict, side.dtype)
             if wrong:
                 text = f"{side.array} of {side.name}, device {device} (process {verdict.process})"
                 return replace(
@@ -116,14 +116,14 @@ def _compare_values(one: Side, two: Side) -> Pair:
     return replace(pair, kind=kind, worst={**(pair.worst or {}), "where": where})
 
 
-def _not_the_block(block: np.ndarray, verdict: BlockVerdict, dtype: np.dtype[Any]) -> str:
-    """What is wrong with a file's block before any value is looked at."""
+def _file_mismatch(block: np.ndarray, verdict: BlockVerdict, dtype: np.dtype[Any]) -> str:
+    """How a file's block differs in dtype or shape from the checked one; "" if it does not."""
     shape = tuple(stop - start for start, stop in verdict.index or [])
     if block.dtype == dtype and block.shape == shape:
         return ""
     return (
-        f"its file holds {block.dtype}{list(block.shape)} and not {dtype}{list(shape)}, the block "
-        f"{block_text(verdict.index)} that was checked"
+        f"its file must hold the block {block_text(verdict.index)} that was checked, "
+        f"{dtype}{list(shape)}, got {block.dtype}{list(block.shape)}; copy the file again"
     )
 
 
@@ -134,22 +134,22 @@ def _allowed(one: Side, two: Side, device: int, block: np.ndarray) -> float:
     if not record.oracle:
         inputs = [math.prod(p.shape) for name, p in record.plans.items() if name[0] == "i"]
         return guess(block, one.dtype, max(inputs, default=1))
-    # Beyond the error that was found nothing is allowed, unless rows and not elements were
-    # looked at (Freivalds), or the block was wrong.
+    # The tolerance is the measured error. Freivalds measures rows, not elements, and the error
+    # of a wrong block is no tolerance: both use the derived bound.
     verdicts = one.verdicts[device], two.verdicts[device]
     each = [v.error if v.passed and v.method != "Freivalds" else v.allowed for v in verdicts]
     return sum(each) * (1 + 1e-6)
 
 
 def _kind(one: Side, two: Side, device: int) -> tuple[str, str]:
-    """What kind of difference it looks like: the same blocks elsewhere, or turned round."""
+    """The kind of difference: blocks permuted, a block transposed, or other values."""
     x, y = one.read(device), two.read(device)
     for other, verdict in two.verdicts.items():
         if other == device or verdict.index == one.verdicts[device].index:
             continue
         block = two.read(other)
         if block.shape == x.shape and close(x, block, one.dtype):
-            return "permuted blocks", f"; {two.name} has on device {other} what {one.name} has here"
+            return "permuted blocks", f"; {two.name} has this block of {one.name} on device {other}"
     if x.ndim >= 2 and x.shape[-1] == x.shape[-2] and close(x, np.swapaxes(y, -1, -2), one.dtype):
         return "transposed block", ""
     return "different values", ""
@@ -164,13 +164,13 @@ _SAME = ("size", "dtype", "seed", "mesh", "in_specs", "out_specs")
 
 
 def compare_program(one: Run, two: Run, program: str, names: tuple[str, str]) -> Pair:
-    """Compare what two runs left of a program.
+    """Compare the results of a program in two runs.
 
     Args:
         one: A finished run.
-        two: Another one, of another runtime or another machine.
-        program: Its name in the request.
-        names: What to call the two in the text.
+        two: A finished run of another runtime or machine.
+        program: The program's name in the request.
+        names: Names of the two runs in the text.
 
     Raises:
         FileError: Blocks are missing or damaged.
@@ -178,7 +178,7 @@ def compare_program(one: Run, two: Run, program: str, names: tuple[str, str]) ->
     both = one.of(program), two.of(program)
     for run, found, name in zip((one, two), both, names, strict=True):
         if len(found) < len(run.records) or not found or any(r.outcome != RAN for r in found):
-            return differ(names, NOT_COMPARED, f"not compared: it did not end on {name}")
+            return differ(names, NOT_COMPARED, f"not compared: no complete result on {name}")
     first, second = both[0][0], both[1][0]
     wrong = _different_problem(first, second) or _different_inputs(*both)
     if wrong:
@@ -197,20 +197,20 @@ def compare_program(one: Run, two: Run, program: str, names: tuple[str, str]) ->
 
 def _different_problem(one: ProgramRecord, two: ProgramRecord) -> str:
     differ = [key for key in _SAME if one.problem.get(key) != two.problem.get(key)]
-    asked = "; ".join(f"{key}: {one.problem.get(key)} and {two.problem.get(key)}" for key in differ)
-    return f"they ran different problems ({asked})" if differ else ""
+    both = "; ".join(f"{key}: {one.problem.get(key)} and {two.problem.get(key)}" for key in differ)
+    return f"the runs solved different problems ({both})" if differ else ""
 
 
 def _different_inputs(one: list[ProgramRecord], two: list[ProgramRecord]) -> str:
-    """Whether any block of an input that both have had other bytes in the one than in the other."""
+    """Which input block has different digests in the two runs; "" if all are equal."""
     seen: dict[tuple[str, str], str] = {}
     for record in (*one, *two):
         for array, blocks in record.inputs.items():
             for block, digest in blocks.items():
                 if seen.setdefault((array, block), digest) != digest:
                     return (
-                        f"their inputs differ: block {block} of {array} has other bytes, though "
-                        "the seed is the same; they were made by another NumPy or another program"
+                        f"the inputs differ: block {block} of {array} has other bytes although "
+                        "the seeds are equal; use the same versions of NumPy and of the program"
                     )
     return ""
 
@@ -218,7 +218,7 @@ def _different_inputs(one: list[ProgramRecord], two: list[ProgramRecord]) -> str
 def _different_outputs(one: ProgramRecord, two: ProgramRecord, names: tuple[str, str]) -> str:
     if len(one.outputs) != len(two.outputs):
         return (
-            f"they return different numbers of outputs: {len(one.outputs)} on {names[0]}, "
+            f"the programs return different numbers of outputs: {len(one.outputs)} on {names[0]}, "
             f"{len(two.outputs)} on {names[1]}; make both bodies return the same"
         )
     for array in one.outputs:
@@ -249,34 +249,34 @@ def _merge(pairs: list[Pair], record: ProgramRecord, names: tuple[str, str]) -> 
 
 
 def _sentence(pair: Pair, record: ProgramRecord, names: tuple[str, str]) -> str:
-    behind = "" if record.oracle else "; no oracle stood behind it, and what is allowed is a guess"
+    basis = "" if record.oracle else "; without an oracle the tolerance is only a guess"
     if pair.passed and pair.difference == 0:
-        return f"agree to the last bit in {pair.blocks} blocks{behind}"
+        return f"agree to the last bit in {pair.blocks} blocks{basis}"
     far = (
         f"largest difference {pair.difference:.2e} ({pair.ulps:.3g} ULP), allowed "
         f"{pair.allowed:.2e}, relative norm {pair.relative_norm:.1e}"
     )
     if pair.passed:
-        return f"agree in {pair.blocks} blocks: {far}{behind}"
+        return f"agree in {pair.blocks} blocks: {far}{basis}"
     worst = pair.worst or {}
     got = " and ".join(worst.get("values", []))
     return (
         f"DIFFER ({pair.kind}): device {pair.device} (process {worst.get('process')}), block "
         f"{block_text(worst.get('block'))} of {worst.get('array')}, element "
         f"{worst.get('element')}: {got} on {names[0]} and {names[1]}{worst.get('where', '')}; "
-        f"{far}{behind}"
+        f"{far}{basis}"
     )
 
 
 class Distance(NamedTuple):
-    """Of two blocks.
+    """The difference between two blocks.
 
     Attributes:
-        largest: Between two elements; infinite where one alone is NaN or infinite.
-        at: Which element that is.
-        ulps: The largest, in units in the last place of the first's element.
-        squares: Sum of the squared distances.
-        norm: Sum of the first's squared elements.
+        largest: Largest difference between elements; infinite if only one is NaN or infinite.
+        at: Position of that element in the block.
+        ulps: Largest difference in units in the last place of the first block's element.
+        squares: Sum of the squared differences.
+        norm: Sum of the squared elements of the first block.
     """
 
     largest: float
@@ -287,14 +287,15 @@ class Distance(NamedTuple):
 
 
 def distance(x: np.ndarray, y: np.ndarray, dtype: np.dtype[Any]) -> Distance:
-    """How far two blocks are from each other; infinitely where NaN or infinity differ."""
+    """The difference between two blocks; infinite where NaN or infinity differ."""
     if not x.size:
-        return Distance(0.0, (0,) * x.ndim, 0.0, 0.0, 0.0)
+        return Distance(largest=0.0, at=(0,) * x.ndim, ulps=0.0, squares=0.0, norm=0.0)
     if dtype.kind in "iub":
         apart = np.where(x > y, x, y).astype(np.float64) - np.where(x > y, y, x)
-        apart = np.where((x != y) & (apart == 0), 1.0, apart)  # beyond 2**53
+        apart = np.where((x != y) & (apart == 0), 1.0, apart)  # float64 rounds beyond 2**53
         norm = float(np.sum(x.astype(np.float64) ** 2))
-        return Distance(float(np.max(apart)), _argmax(apart), 0.0, float(np.sum(apart**2)), norm)
+        squares = float(np.sum(apart**2))
+        return Distance(float(np.max(apart)), _argmax(apart), ulps=0.0, squares=squares, norm=norm)
     a, b = wide(x), wide(y)
     with np.errstate(invalid="ignore", over="ignore"):
         apart = np.abs(a - b)
@@ -303,11 +304,11 @@ def distance(x: np.ndarray, y: np.ndarray, dtype: np.dtype[Any]) -> Distance:
     finite = np.isfinite(a)
     unit = ulp(np.where(finite, np.abs(a), 0.0), dtype)
     return Distance(
-        float(np.max(apart)),
-        _argmax(apart),
-        float(np.max(apart / unit)),
-        float(np.sum(apart**2)),
-        float(np.sum(np.abs(a[finite]) ** 2)),
+        largest=float(np.max(apart)),
+        at=_argmax(apart),
+        ulps=float(np.max(apart / unit)),
+        squares=float(np.sum(apart**2)),
+        norm=float(np.sum(np.abs(a[finite]) ** 2)),
     )
 
 
@@ -316,7 +317,7 @@ def _argmax(apart: np.ndarray) -> tuple[int, ...]:
 
 
 def close(x: np.ndarray, y: np.ndarray, dtype: np.dtype[Any]) -> bool:
-    """Whether two blocks are the same but for rounding."""
+    """Whether two blocks are equal up to rounding."""
     found = distance(x, y, dtype)
     if dtype.kind in "iub":
         return found.largest == 0
@@ -324,11 +325,11 @@ def close(x: np.ndarray, y: np.ndarray, dtype: np.dtype[Any]) -> bool:
 
 
 def guess(block: np.ndarray, dtype: np.dtype[Any], elements: int) -> float:
-    """What rounding might make of an element where nothing is known of the program.
+    """Estimate the rounding error of an element of a program without an oracle.
 
-    As if every element were a sum over all `elements` of the largest input, whose rounding
-    errors have random signs: 8 sqrt(elements) u for each of the two runs, times the block's
-    root mean square.
+    The estimate treats every element as a sum over all `elements` of the largest input, whose
+    rounding errors have random signs: 8 sqrt(elements) u for each of the two runs, times the
+    block's root mean square.
     """
     finite = wide(block[np.isfinite(block)])
     rms = math.sqrt(float(np.mean(np.abs(finite) ** 2))) if finite.size else 0.0

@@ -1,4 +1,4 @@
-"""Run one case on this process's runtime, ready to be checked."""
+"""Run one case on this process's runtime and keep what the check needs."""
 
 import statistics
 import time
@@ -24,12 +24,12 @@ from ._records.verdict import ArrayPlan
 
 
 def source(what: Input, seed: int, stream: int) -> Source:
-    """Where one input of a program comes from; nobody holds it as a whole.
+    """The source of one input of a program; no process holds the whole input.
 
     Args:
-        what: Shape, dtype and how its elements are drawn.
-        seed: Of the run.
-        stream: Number of the input among the program's.
+        what: Shape, dtype and distribution of the input.
+        seed: Seed of the run.
+        stream: Index of the input among the program's inputs.
     """
     if what.kind == "indices":
         return _Below(what, seed, stream)
@@ -44,7 +44,7 @@ def sources(inputs: tuple[Input, ...], seed: int) -> tuple[Source, ...]:
 
 
 class _Scaled(RandomSource):
-    """Numbers times a power of two, which keeps them exact."""
+    """Random numbers times a power of two, so that they stay exact."""
 
     def __init__(self, what: Input, seed: int, stream: int) -> None:
         super().__init__(what.shape, what.dtype, seed, stream)
@@ -55,7 +55,7 @@ class _Scaled(RandomSource):
 
 
 class _Below(RandomSource):
-    """Whole numbers from 0 and below a limit."""
+    """Random integers from 0 up to, but not including, a limit."""
 
     random = False
 
@@ -68,7 +68,7 @@ class _Below(RandomSource):
 
 
 _BEFORE = 1 << 32
-"""Added to the stream's number for the inputs of the calls before the one that is checked."""
+"""Added to the stream number for the inputs of the calls before the checked one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,19 +76,19 @@ class CaseRun:
     """A finished run of one case, with this process's blocks of inputs and outputs.
 
     Attributes:
-        case: The program with what is known of it.
+        case: The program with its oracle and layouts.
         size: The "n" of its shapes.
-        dtype: Element type asked for.
-        seed: Of the inputs.
+        dtype: Requested element type.
+        seed: Seed of the inputs.
         layout: Partition specs of inputs and outputs.
-        precision: With which it was compiled, "highest" unless said otherwise.
-        plans: Shape, dtype and sharding by array name ("input 0", ..., "output 0", ...), as the
-            case wants them: `diagnose` takes this, and records hold it.
+        precision: Precision of products: "default", "high" or "highest".
+        plans: Required shape, dtype and sharding by array name ("input 0", ..., "output 0", ...).
+            `diagnose` takes them, and records contain them.
         arrays: The runtime's arrays by the same names.
-        digests: Of each input's blocks before the runtime got them, by array name and block.
-        seconds: {"place", "compile", "call" (median), "calls" (list)}. The last call is the one
-            that is checked.
-        verified: Inputs that `check_inputs` found right on this process's devices.
+        digests: Digests of the generated input blocks, by array name and block.
+        seconds: {"place", "compile", "call" (median), "calls" (list)}. The last call is the
+            checked one.
+        verified: Names of the inputs that passed `check_inputs` on this process's devices.
     """
 
     case: Case
@@ -104,10 +104,10 @@ class CaseRun:
     verified: set[str] = field(default_factory=set)
 
     def sources(self, *, before: bool = False) -> tuple[Source, ...]:
-        """Where the inputs come from.
+        """The sources of the inputs.
 
         Args:
-            before: Those of the calls before the one that is checked.
+            before: Whether to return those of the calls before the checked one.
         """
         return _sources(self.case, self.size, self.dtype, self.seed, _BEFORE if before else 0)
 
@@ -127,24 +127,24 @@ def run_case(
     precision: str = "highest",
     calls: int = 3,
 ) -> CaseRun:
-    """Place seeded inputs, compile, call. Collective.
+    """Place seeded inputs, compile and call the program. Collective.
 
-    The calls before the one that is checked get other inputs, so that a result that is the one
-    before shows.
+    The calls before the checked one get other inputs, so that a stale result is detected.
 
     Args:
-        case: What to run.
-        size: None is the case's default, or the next above it that the mesh divides.
-        dtype: None is the case's first.
-        seed: Of the inputs, from 0.
-        mesh: None is all devices, as square as their number allows.
-        layout: One of ``case.layouts(mesh)``; None is the first.
+        case: The program to run.
+        size: The "n" of its shapes; None means the case's default, rounded up to a size that
+            the mesh divides.
+        dtype: Element type; None means the case's first.
+        seed: Seed of the inputs, 0 or more.
+        mesh: None means all devices, as square as their number allows.
+        layout: One of ``case.layouts(mesh)``; None means the first.
         precision: "default", "high" or "highest".
-        calls: How many are timed, 1 or more, with the one that is checked.
+        calls: Number of timed calls, 1 or more, including the checked one.
 
     Raises:
-        MismatchError: The runtime's outputs have another number, shape or dtype than the oracle's.
-        PyReactantError: Whatever placing, compiling or running raises.
+        MismatchError: The runtime's outputs differ from the oracle's in number, shape or dtype.
+        PyReactantError: Placing, compiling or running failed.
     """
     dtype = case.dtypes[0] if dtype is None else dtype
     mesh = default_mesh(len(devices())) if mesh is None else mesh
@@ -163,21 +163,21 @@ def run_case(
     times = [*times[1:], last][-calls:]  # the very first call warms up
     _check_outputs(case, size, dtype, backend_name(), outputs)
     return CaseRun(
-        case,
-        size,
-        dtype,
-        seed,
-        layout,
-        precision,
-        _plans(args, outputs),
-        _by_name("input", args) | _by_name("output", outputs),
-        _by_name("input", digests),
-        seconds | {"call": statistics.median(times), "calls": times},
+        case=case,
+        size=size,
+        dtype=dtype,
+        seed=seed,
+        layout=layout,
+        precision=precision,
+        plans=_plans(args, outputs),
+        arrays=_by_name("input", args) | _by_name("output", outputs),
+        digests=_by_name("input", digests),
+        seconds=seconds | {"call": statistics.median(times), "calls": times},
     )
 
 
 def digest(block: np.ndarray) -> str:
-    """Of a block's bytes in C order; a block of another order or device has another."""
+    """Checksum of a block's bytes in C order."""
     if not block.size:
         return "00000000"
     data = np.asarray(block, order="C").reshape(-1).view(np.uint8)
@@ -213,7 +213,7 @@ def _compile(
     static = case.static(size)
     specs = layout.out_specs
     if not specs:
-        # Only the runtime knows how many outputs of which shapes there are: ask it first.
+        # Only the runtime knows the number and shapes of the outputs: compile once to get them.
         free = compile(case.program, *args, precision=precision, static=static)
         specs = tuple(default_spec(mesh, shape) for shape in _shapes(free(*args)))
     out = tuple(NamedSharding(mesh, spec) for spec in specs)
@@ -224,8 +224,8 @@ def _compile(
         if len(out) == 1:
             raise
         raise MismatchError(
-            f"program {case.name!r}: {len(out)} outputs are wanted, and it does not compile for "
-            f"that: {error}; give it a body with as many outputs as its oracle has"
+            f"program {case.name!r} must return {len(out)} outputs, as its oracle does, but does "
+            f"not compile: {error}; make the body return as many outputs as the oracle"
         ) from error
 
 
@@ -259,7 +259,7 @@ def _check_outputs(
     if case.outputs is None:
         return
     planned = case.outputs(size, dtype)
-    # A dtype of None is the runtime's own choice.
+    # The runtime chooses the dtype if the plan has None.
     wanted = [f"{one.dtype or ''}{list(one.shape)}" for one in planned]
     got = [
         f"{one.dtype.name if n >= len(planned) or planned[n].dtype else ''}{list(one.shape)}"
@@ -267,8 +267,8 @@ def _check_outputs(
     ]
     if got != wanted:
         raise MismatchError(
-            f"program {case.name!r} on {runtime}: outputs must be {', '.join(wanted)}, as its "
-            f"oracle's are, got {', '.join(got)}; make the bodies return the same"
+            f"program {case.name!r} on {runtime}: outputs must be {', '.join(wanted)}, as from "
+            f"its oracle, got {', '.join(got)}; make the bodies return the same"
         )
 
 

@@ -1,8 +1,8 @@
-"""Large products: Freivalds' check of all of it, and the oracle for a sample of each block.
+"""Check large products: Freivalds' check of the whole, and the oracle for a tile of each block.
 
-Freivalds' check costs O(n^2) where the oracle is O(n^3), and sees any error larger than the
-rounding of a whole row. Lower precision may hide below that, but is in every element: so
-a tile of each block, chosen by the seed, is computed by the oracle too.
+Freivalds' check costs O(n^2), the oracle O(n^3). Freivalds' check detects any error larger than
+the rounding of a whole row. Lower precision may stay below that, but affects every element, so
+the oracle also computes one tile of each block, chosen by the seed.
 """
 
 import math
@@ -25,13 +25,13 @@ from ._execute import CaseRun
 from ._oracle.tiles import around, within
 
 _WORK = FULL_CHECK_WORK // 8
-"""Up to this many multiplications the oracle computes all of it."""
+"""Up to this many multiplications, the oracle computes the whole product."""
 
-_SIDE = 16  # of the tile of each block that the oracle computes
+_SIDE = 16  # side length of the tile of each block that the oracle computes
 
 
 def is_large_product(run: CaseRun) -> bool:
-    """Whether a run is of a product that is too large for its oracle."""
+    """Whether the run's program is a product that is too large for its oracle."""
     if not run.case.factors:
         return False
     number, transposed = run.case.factors[0]
@@ -40,7 +40,7 @@ def is_large_product(run: CaseRun) -> bool:
 
 
 def check_by_freivalds(run: CaseRun, sources: Sequence[Source]) -> Verdict | None:
-    """Freivalds' check of a run's product; None if a block lies on a wrong device. Collective."""
+    """Freivalds' check of a run's product; None if a block is on a wrong device. Collective."""
     product = run.arrays["output 0"]
     if not _right_everywhere(_is_well_placed(product)):
         return None
@@ -60,7 +60,7 @@ def check_by_freivalds(run: CaseRun, sources: Sequence[Source]) -> Verdict | Non
 def compare_sample(
     run: CaseRun, sources: Sequence[Source], model: Model | None, shards: Sequence[Shard]
 ) -> list[Verdict]:
-    """Compare one tile of copies of a block with the product of its rows and columns."""
+    """Compare one tile of the copies of a block with the product of its rows and columns."""
     block = shards[0].index
     random = np.random.Philox(key=[run.seed % 2**64, sum(s.start for s in block)])
     bits = random.random_raw(len(block))
@@ -82,7 +82,7 @@ def _factors(run: CaseRun, sources: Sequence[Source]) -> list[Source]:
 
 
 def _product(run: CaseRun, sources: Sequence[Source], model: Model | None, tile: Index) -> Expected:
-    """A tile of the product; a program's own oracle may read all that lies between."""
+    """A tile of the product. A user's oracle might read the whole inputs, so it is not used."""
     x, y = _factors(run, sources)
     summed = slice(0, x.shape[1])
     rows, columns = x.read((tile[0], summed)), y.read((summed, tile[1]))

@@ -1,8 +1,8 @@
-"""What every process of a cross-check's run executes: all programs on its one runtime.
+"""One process of a cross-check's run: execute all programs on one runtime.
 
 ``python -m pyreactant.crosscheck REQUEST FOLDER``, started by a supervisor. It writes
-``process-I.json`` and ``shards-I.npz`` into FOLDER; whether results are right is for who reads
-them, so it ends with 0 also where they are not.
+``process-I.json`` and ``shards-I.npz`` into FOLDER. It only records verdicts, and exits with 0
+even if results are wrong.
 """
 
 import socket
@@ -38,14 +38,14 @@ from ._records.records import (
 from ._request import Request, choose_layout, read_request
 
 AGREE_SECONDS = 20.0
-"""How long a process that raised waits for the others to raise too, before it ends the run."""
+"""How long a process that raised waits for the others to raise before it ends the run."""
 
-SAID = "crosscheck: "
-"""How lines of progress begin, among all that a runtime prints."""
+PROGRESS_PREFIX = "crosscheck: "
+"""Prefix of progress lines, to tell them from the runtime's output."""
 
 
 def main() -> None:
-    """Run what REQUEST asks for; settings of the run come from the environment."""
+    """Run the programs of REQUEST; the environment has the settings of the run."""
     if len(sys.argv) != 3:
         raise InvalidArgumentError(
             "usage: python -m pyreactant.crosscheck REQUEST FOLDER, under pyreactant run"
@@ -56,24 +56,24 @@ def main() -> None:
 
 
 def run_member(request: Request, folder: Path) -> None:
-    """Run every program, and leave record and blocks of this process. Collective.
+    """Run every program, and write the record and blocks of this process. Collective.
 
     Raises:
         FileError: The folder cannot be written to.
-        Exception: What a program raised on this process and not on all of them: the others
-            then wait in a collective operation for ever, so that the run must end.
+        Exception: A program raised on some processes only. The others would wait forever in a
+            collective operation, so the run must end.
     """
     running = current()
     process = running.group.process_index
     record = ProcessRecord(
-        process,
-        running.group.num_processes,
-        running.backend.name,
-        devices()[0].platform,
-        socket.gethostname(),
-        plain_devices(devices()),
-        facts() | running.backend.versions(),
-        request.to_dict(),
+        process=process,
+        num_processes=running.group.num_processes,
+        backend=running.backend.name,
+        platform=devices()[0].platform,
+        host=socket.gethostname(),
+        devices=plain_devices(devices()),
+        facts=facts() | running.backend.versions(),
+        request=request.to_dict(),
     )
     target = folder / record_name(process)
     try:
@@ -83,7 +83,7 @@ def run_member(request: Request, folder: Path) -> None:
         raise FileError(f"{folder}: cannot be written to ({error.strerror})") from None
     for program, name in zip(request.programs, request.names, strict=True):
         record = replace(record, running=name)
-        write_json(record.to_dict(), target)  # so that it is known where a killed process was
+        write_json(record.to_dict(), target)  # shows what was running if the process is killed
         try:
             found = _run(request, program, name, shards)
         except Exception as error:
@@ -95,13 +95,13 @@ def run_member(request: Request, folder: Path) -> None:
         else:
             record = replace(record, programs=(*record.programs, found))
         if process == 0:
-            _tell(found)
+            _print_progress(found)
     shards.close()
     write_json(replace(record, running=None, finished=True).to_dict(), target)
 
 
 def _all_raised(name: str) -> bool:
-    """Whether all processes are here, and the next program can begin."""
+    """Whether all processes raised, so that the next program can start."""
     try:
         barrier(f"{name} raised", timeout=AGREE_SECONDS)
     except DeadlineError:
@@ -152,7 +152,7 @@ def _run(request: Request, program: str | Program, name: str, shards: ShardWrite
 def _write(
     shards: ShardWriter, name: str, arrays: Mapping[str, ShardedArray]
 ) -> dict[str, dict[str, str]]:
-    """Write the blocks of the outputs; where copies are equal to the last bit, one of them."""
+    """Write the blocks of the outputs; copies with equal bits are written once."""
     keys: dict[str, dict[str, str]] = {}
     for array, value in arrays.items():
         if not array.startswith("output"):
@@ -179,13 +179,13 @@ def _same_bits(one: np.ndarray, two: np.ndarray) -> bool:
     return bool(np.array_equal(a, b))
 
 
-def _tell(found: ProgramRecord) -> None:
+def _print_progress(found: ProgramRecord) -> None:
     if found.outcome == RAISED and found.error is not None:
-        said = f"raised {found.error['exception']}: {found.error['message'].partition(chr(10))[0]}"
+        text = f"raised {found.error['exception']}: {found.error['message'].partition(chr(10))[0]}"
     else:
         seconds = found.seconds
-        said = f"compiled in {seconds['compile']:.2f} s, checked in {seconds['check']:.2f} s"
+        text = f"compiled in {seconds['compile']:.2f} s, checked in {seconds['check']:.2f} s"
         if any(not block.passed for block in found.blocks):
-            said += ", WRONG"
-    sys.stdout.write(f"{SAID}{found.program}: {said}\n")
+            text += ", WRONG"
+    sys.stdout.write(f"{PROGRESS_PREFIX}{found.program}: {text}\n")
     sys.stdout.flush()

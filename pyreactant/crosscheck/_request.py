@@ -1,4 +1,4 @@
-"""What a cross-check is asked for, as a file that every process of every runtime reads."""
+"""The request of a cross-check: a file that every process of every runtime reads."""
 
 import importlib.util
 import os
@@ -32,14 +32,14 @@ Spec = tuple[Axes, ...]
 
 
 def choose_layout(case: Case, mesh: Mesh, size: int, specs: Sequence[Spec] | None) -> Layout:
-    """The layout of a program on a mesh that begins with these specs; without any its default.
+    """The program's layout whose first specs are `specs`, or its default layout without specs.
 
-    The default is that of the size which fits the mesh: another size does not choose another
-    one, let alone one that cuts nothing.
+    The default layout is that of a size which the mesh divides. Other sizes use the same one, so
+    that a size never silently selects a layout without sharding.
 
     Raises:
-        InvalidArgumentError: It takes no such layout, or nothing would be cut.
-        ShardingError: The size is not divisible by the mesh's axes.
+        InvalidArgumentError: The program has no such layout, or nothing would be sharded.
+        ShardingError: The mesh's axes do not divide the size.
     """
     layouts = case.layouts(mesh, size)
     if specs is None:
@@ -47,8 +47,8 @@ def choose_layout(case: Case, mesh: Mesh, size: int, specs: Sequence[Spec] | Non
         default = next((one for one in first if mesh.size == 1 or _cuts(one, mesh)), None)
         if default is None:
             raise InvalidArgumentError(
-                f"nothing of program {case.name!r} can be cut evenly over {mesh!r} at size {size}; "
-                f"use another size, such as {case.size_for(mesh)}, or another mesh"
+                f"no array of program {case.name!r} can be sharded evenly over {mesh!r} at size "
+                f"{size}; use another size, such as {case.size_for(mesh)}, or another mesh"
             )
         if default not in layouts:
             _explain_uneven(case, mesh, size, default)
@@ -63,7 +63,7 @@ def choose_layout(case: Case, mesh: Mesh, size: int, specs: Sequence[Spec] | Non
     takes = "; or ".join(dict.fromkeys(_specs_text(x.in_specs) for x in layouts))
     got = _specs_text(specs)
     raise InvalidArgumentError(
-        f"program {case.name!r} takes at size {size} on {mesh!r} inputs cut {takes}; got {got}"
+        f"program {case.name!r} at size {size} on {mesh!r} takes inputs sharded {takes}; got {got}"
     )
 
 
@@ -72,7 +72,7 @@ def _specs_text(specs: Sequence[Spec]) -> str:
 
 
 def _cuts(layout: Layout, mesh: Mesh) -> bool:
-    """Whether any array is cut at all."""
+    """Whether any array is sharded."""
     specs = (*layout.in_specs, *layout.out_specs)
     return any(cut > 1 for spec in specs for cut in NamedSharding(mesh, spec).cuts(len(spec)))
 
@@ -86,7 +86,10 @@ def _explain_uneven(case: Case, mesh: Mesh, size: int, layout: Layout) -> None:
             NamedSharding(mesh, spec).shard_shape(shape)
         except ShardingError as error:
             raise ShardingError(f"program {case.name!r} at size {size}: {error}") from None
-    raise InvalidArgumentError(f"program {case.name!r} takes no layout on {mesh!r} at size {size}")
+    raise InvalidArgumentError(
+        f"program {case.name!r} has no layout on {mesh!r} at size {size}; use another size, such "
+        f"as {case.size_for(mesh)}, or another mesh"
+    )
 
 
 def _same(one: NamedSharding, two: NamedSharding) -> bool:
@@ -96,18 +99,18 @@ def _same(one: NamedSharding, two: NamedSharding) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What to run, alike on every runtime.
+    """What to run, equally on every runtime.
 
     Attributes:
-        programs: Names of built-in programs, "package.module:object", or programs.
-        size: Of each program, in its own terms; None is the program's own.
-        dtype: Element type; None is the program's own first.
-        seed: Of the inputs.
-        mesh: None is all devices, as square as can be.
-        specs: Of the first inputs, which choose among the layouts that a program takes; None
-            is its first one.
-        repeat: Calls to time, 1 or more.
-        id: Of this one cross-check, so that files of an older one are known.
+        programs: Names of built-in programs, "package.module:object", or `Program` objects.
+        size: The "n" of the programs' shapes; None means each program's default.
+        dtype: Element type; None means each program's first.
+        seed: Seed of the inputs, 0 or more.
+        mesh: Mesh of the devices; None means all devices, as square as their number allows.
+        specs: Partition specs of the first inputs, which select one of a program's layouts;
+            None selects the first layout.
+        repeat: Number of timed calls, 1 or more.
+        id: Random identifier, which tells this cross-check's files from those of others.
     """
 
     programs: tuple[str | Program, ...]
@@ -122,13 +125,13 @@ class Request:
     def __post_init__(self) -> None:
         if not self.programs:
             raise InvalidArgumentError(
-                "nothing to cross-check: name programs, or all of them with --all "
-                "(pyreactant crosscheck --list says which there are)"
+                "nothing to cross-check: name programs, or give --all for all built-in ones "
+                "(pyreactant crosscheck --list prints them)"
             )
         names = self.names
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
-            raise InvalidArgumentError(f"each program once, got {', '.join(twice)} twice")
+            raise InvalidArgumentError(f"name each program only once, got {', '.join(twice)} twice")
         for name, least in (("size", 1), ("seed", 0), ("repeat", 1)):
             value = getattr(self, name)
             if value is not None and value < least:
@@ -138,7 +141,7 @@ class Request:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What reports call the programs."""
+        """Names of the programs in reports."""
         return tuple(p.name if isinstance(p, Program) else p for p in self.programs)
 
     def to_dict(self) -> dict[str, Any]:
@@ -161,7 +164,7 @@ class Request:
         """The request that `to_dict` described.
 
         Raises:
-            KeyError, TypeError, ValueError: It is no such description.
+            KeyError, TypeError, ValueError: `data` is not such a description.
         """
         return cls(
             programs=tuple(p if isinstance(p, str) else _program(p) for p in data["programs"]),
@@ -176,19 +179,19 @@ class Request:
 
 
 def write_request(request: Request, path: Path) -> None:
-    """Write it for the processes to read.
+    """Write the request file.
 
     Raises:
-        FileError: It cannot be written.
+        FileError: The file cannot be written.
     """
     write_json(request.to_dict(), path)
 
 
 def read_request(path: Path) -> Request:
-    """What the processes are asked for.
+    """Read a request file.
 
     Raises:
-        FileError: The file is missing, damaged, or of another version.
+        FileError: The file is missing, damaged or of another version.
     """
     data = read_json(path, "a request of pyreactant crosscheck")
     check_version(data, path)
@@ -209,26 +212,27 @@ def _tuples(value: Any) -> Any:
     return tuple(map(_tuples, value)) if isinstance(value, list) else value
 
 
-def choose_backends(asked: str | Sequence[str]) -> tuple[list[str], dict[str, str]]:
-    """The runtimes to run, and why others are not here."""
-    if asked == "auto":
+def choose_backends(requested: str | Sequence[str]) -> tuple[list[str], dict[str, str]]:
+    """The runtimes to run, and how to install those that are not available."""
+    if requested == "auto":
         usable = [name for name in BACKENDS if name in usable_backends()]
         if not usable:
             raise RequirementError(
-                f"no runtime is here; {'; '.join(_how_to_get(name) for name in BACKENDS)}"
+                f"no runtime is available: {'; '.join(_how_to_get(name) for name in BACKENDS)}"
             )
         return usable, {name: _how_to_get(name) for name in BACKENDS if name not in usable}
-    names = [name.strip() for name in (asked.split(",") if isinstance(asked, str) else asked)]
+    parts = requested.split(",") if isinstance(requested, str) else requested
+    names = [name.strip() for name in parts]
     for name in names:
         if name not in BACKENDS:
             raise InvalidArgumentError(
                 f"unknown backend {name!r}; known are: auto, {', '.join(BACKENDS)}"
             )
         if names.count(name) > 1:
-            raise InvalidArgumentError(f"backend {name!r} is named twice")
+            raise InvalidArgumentError(f"backend {name!r} is named twice; name it once")
         if name not in usable_backends():
             raise RequirementError(
-                f"backend {name!r} was asked for, but is not here: {_how_to_get(name)}"
+                f"backend {name!r} was requested but is not available: {_how_to_get(name)}"
             )
     if not names:
         raise InvalidArgumentError(f"no backend is named; known are: auto, {', '.join(BACKENDS)}")
@@ -240,14 +244,14 @@ def _how_to_get(name: str) -> str:
     if importlib.util.find_spec(package) is None:
         what = "pyreactant[reactant]" if package == "juliacall" else package
         more = ", then: pyreactant setup" if package == "juliacall" else ""
-        return f"the package {package} is not installed; python -m pip install '{what}'{more}"
+        return f"the package {package} is not installed; run python -m pip install '{what}'{more}"
     from .._julia.place import find_place
 
     try:
         find_place()
     except PyReactantError as error:
         return str(error)
-    return "it cannot be started; pyreactant doctor says why"
+    return "it cannot be started; run pyreactant doctor to see why"
 
 
 def device_options(
@@ -270,7 +274,7 @@ def device_options(
 
 
 def check_request(request: Request, options: Sequence[str], backends: Sequence[str]) -> None:
-    """What can be known to be wrong before anything is started."""
+    """Check the request as far as possible before anything is started."""
     count = _count(options)
     mesh = request.mesh or (default_mesh(count) if count else None)
     if mesh is not None and count is not None:
@@ -283,8 +287,8 @@ def check_request(request: Request, options: Sequence[str], backends: Sequence[s
             choose_layout(case, mesh, request.size or case.size_for(mesh), request.specs)
         if case.oracle is None and len(backends) == 1:
             raise RequirementError(
-                f"program {case.name!r} has no oracle, and only {backends[0]} is to run, so there "
-                "is nothing to check it against; give it oracle=, or name a second backend"
+                f"program {case.name!r} has no oracle, and only {backends[0]} is to run, so its "
+                "values cannot be checked; give it oracle=, or name a second backend"
             )
 
 
@@ -302,15 +306,16 @@ def _check_dtype(request: Request, case: Case) -> None:
     if dtype in case.dtypes:
         return
     takes = [find_case(p).name for p in request.programs if dtype in find_case(p).dtypes]
-    others = f"; of these programs {', '.join(takes)} take it" if takes else ""
+    others = f"; programs that accept {dtype}: {', '.join(takes)}" if takes else ""
+    accepted = ", ".join(case.dtypes)
     raise InvalidArgumentError(
-        f"program {case.name!r} is checked with {', '.join(case.dtypes)}, got dtype {dtype}{others}"
+        f"program {case.name!r} accepts the dtypes {accepted}, got {dtype}{others}"
     )
 
 
 def _count(options: Sequence[str]) -> int | None:
-    """Devices of a run, where it is known before it starts."""
-    said = dict(zip(options[::2], options[1::2], strict=True))
-    if "--devices-per-process" not in said:
+    """Number of devices of a run; None if it is unknown before the start."""
+    given = dict(zip(options[::2], options[1::2], strict=True))
+    if "--devices-per-process" not in given:
         return None
-    return int(said["--processes"]) * int(said["--devices-per-process"])
+    return int(given["--processes"]) * int(given["--devices-per-process"])

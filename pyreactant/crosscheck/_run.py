@@ -1,4 +1,4 @@
-"""`pyreactant.crosscheck`: the same programs on every runtime, each in a run of its own."""
+"""`pyreactant.crosscheck`: run the same programs on every runtime, one run per runtime."""
 
 import signal
 import subprocess
@@ -16,7 +16,7 @@ from .._core.text import parse_mesh, parse_spec
 from .._errors import FileError, InvalidArgumentError, RendezvousError, RequirementError
 from .._system.environment import import_path, without
 from ..process_group._environment import COORDINATOR, COUNT, INDEX, LOCAL_DEVICES
-from ._member import SAID
+from ._member import PROGRESS_PREFIX
 from ._records.records import read_run
 from ._report.assemble import build_report
 from ._report.report import Report
@@ -43,45 +43,50 @@ def crosscheck(
     timeout: float | None = None,
     progress: bool = False,
 ) -> Report:
-    """Run programs on every runtime, check each against an oracle, and compare them.
+    """Run programs on every runtime, check each against an oracle, and compare the runtimes.
 
-    Each runtime gets processes of its own, one after the other, since an accelerator has one
-    owner; this process starts none. All make the same seeded inputs, each process its own
-    blocks, with products in the highest precision. A result that is wrong is in the report, not
-    an exception.
+    The runtimes run one after the other in processes of their own, because an accelerator has
+    one owner; this process starts no runtime. All runs use the same seeded inputs, each process
+    generates its own blocks, and products use the highest precision. Wrong results are in the
+    report and raise no exception.
 
     Args:
-        program: Name of a built-in program, "package.module:object", a `Program`, several of
-            these, or "all" for all that are built in.
-        backends: Names of runtimes, or "auto" for those that can be started here; the report
-            says which cannot.
-        processes: Of each run; on CPU devices 2 unless said otherwise, else 1.
-        devices_per_process: On CPU devices 4 unless said otherwise.
-        mesh: None is all devices, as square as can be; a text as for ``--mesh``.
-        spec: How the first input is cut, a text as for ``--spec``; a list of specs is for the
-            first inputs. None is each program's own.
-        size: The "n" of the programs' shapes; None is each program's own.
-        dtype: Element type; None is each program's own first.
-        seed: Of the inputs.
-        platform: "cpu", "gpu" or "tpu"; None is what is here.
-        repeat: Calls to time.
-        out: Folder for what the runs leave: records, blocks, logs. None keeps nothing.
-        timeout: Seconds for each run.
-        progress: Say on standard error how far the runs are.
+        program: Name of a built-in program, "package.module:object", a `Program`, a sequence of
+            these, or "all" for all built-in programs.
+        backends: Names of runtimes, or "auto" for all available ones; the report lists the
+            others.
+        processes: Number of processes of each run; by default 2 on CPU devices, otherwise 1.
+        devices_per_process: Number of devices of each process; by default 4 on CPU devices,
+            otherwise all.
+        mesh: A mesh or a text as for ``--mesh``; None means all devices, as square as their
+            number allows.
+        spec: Partition spec of the first input, or a text as for ``--spec``; a list has the
+            specs of the first inputs. None means each program's default.
+        size: The "n" of the programs' shapes; None means each program's default.
+        dtype: Element type; None means each program's first.
+        seed: Seed of the inputs, 0 or more.
+        platform: "cpu", "gpu" or "tpu"; None means the best available one.
+        repeat: Number of timed calls.
+        out: Folder for records, blocks and logs of the runs. None keeps nothing.
+        timeout: Time limit of each run in seconds.
+        progress: Whether to print progress on standard error.
+
+    Returns:
+        The report.
 
     Raises:
-        InvalidArgumentError: Something is unknown, or does not fit.
-        RequirementError: A runtime that was asked for is not here.
+        InvalidArgumentError: An argument is unknown or does not fit the others.
+        RequirementError: A requested runtime is not available.
         FileError: `out` cannot be used.
     """
     request = Request(
-        selected(program),
-        size,
-        dtype,
-        seed,
-        parse_mesh(mesh) if isinstance(mesh, str) else mesh,
-        _specs(spec),
-        repeat,
+        programs=selected(program),
+        size=size,
+        dtype=dtype,
+        seed=seed,
+        mesh=parse_mesh(mesh) if isinstance(mesh, str) else mesh,
+        specs=_specs(spec),
+        repeat=repeat,
     )
     names, absent = choose_backends(backends)
     options = device_options(processes, devices_per_process, platform)
@@ -98,25 +103,28 @@ def crosscheck(
 
 
 def compare(*folders: str | Path) -> Report:
-    """Check finished runs, of this machine or copied from others, and compare them.
+    """Compare finished runs, which may be copied from other machines.
 
     Args:
-        *folders: Each of one run, such as ``OUT/jax``.
+        *folders: Folders of one run each, such as ``OUT/jax``.
+
+    Returns:
+        The report.
 
     Raises:
-        FileError: A folder is no whole run of this version.
-        InvalidArgumentError: No folder is named, or one twice.
+        FileError: A folder does not contain a complete run of this version.
+        InvalidArgumentError: No folder is named, or one is named twice.
     """
     paths = [Path(folder) for folder in folders]
     if not paths:
         raise InvalidArgumentError("name the folders of finished runs, such as OUT/jax")
     if len({path.resolve() for path in paths}) < len(paths):
-        raise InvalidArgumentError("each folder once: a run agrees with itself")
+        raise InvalidArgumentError("name each folder only once, got one twice")
     return build_report([read_run(path) for path in paths], {})
 
 
 def selected(program: str | Program | Sequence[str | Program]) -> tuple[str | Program, ...]:
-    """The programs that `crosscheck` means by its first argument."""
+    """The programs that the first argument of `crosscheck` selects."""
     if program == ALL:
         from ..programs import CASES
 
@@ -151,7 +159,7 @@ def _folder(out: str | Path | None) -> Iterator[Path]:
 
 
 def _run(name: str, options: Sequence[str], folder: Path, progress: bool) -> None:
-    """One runtime's run, from start to end; how it ended is in its report.json."""
+    """Execute the run of one runtime; its report.json has the outcome."""
     run, request = folder.resolve() / name, folder.resolve() / "request.json"
     argv = [
         sys.executable,
@@ -171,42 +179,52 @@ def _run(name: str, options: Sequence[str], folder: Path, progress: bool) -> Non
         str(run),
     ]
     environment = without(*_PROCESS)
-    # Checking has threads of its own, and tiles that are too small for more.
+    # The check runs its own threads, and its tiles are too small for BLAS threads.
     environment.setdefault("OPENBLAS_NUM_THREADS", "1")
-    # A program's module may be where only this process looks, as under pytest.
+    # A program's module may be on this process's import path only, as under pytest.
     environment["PYTHONPATH"] = import_path()
-    with tempfile.TemporaryFile() as said:
-        code = _supervised(argv, environment, name if progress else None, said)
-        said.seek(0)
-        text = said.read().decode(errors="replace").strip()
+    with tempfile.TemporaryFile() as errors:
+        code = _supervise(argv, environment, name if progress else None, errors)
+        errors.seek(0)
+        text = errors.read().decode(errors="replace").strip()
     if code and not (run / "report.json").exists():
         kinds = {3: RequirementError, 4: RendezvousError}
         kind = kinds.get(code, InvalidArgumentError)
         raise kind(f"the run on {name} did not start: {text.removeprefix('error: ')}")
 
 
-def _supervised(argv: Sequence[str], environment: Any, progress: str | None, said: Any) -> int:
-    """Wait for a run; `progress` is what its lines of progress begin with."""
+def _supervise(argv: Sequence[str], environment: Any, progress: str | None, errors: Any) -> int:
+    """Start a run and wait for its end.
+
+    Args:
+        argv: Command line.
+        environment: Environment variables.
+        progress: Prefix of progress lines on standard error; None prints none.
+        errors: File for the run's standard error.
+
+    Returns:
+        The run's exit code.
+    """
     process = subprocess.Popen(  # noqa: S603 - this Python, and arguments as they are
         argv,
         env=environment,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
-        stderr=said,
+        stderr=errors,
         text=True,
         errors="replace",
     )
     assert process.stdout is not None
-    here = threading.current_thread() is threading.main_thread()
-    before = signal.signal(signal.SIGTERM, _end) if here else None
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    before = signal.signal(signal.SIGTERM, _exit_on_signal) if in_main_thread else None
     try:
         for line in process.stdout:
-            if progress is not None and SAID in line:
-                sys.stderr.write(f"{progress}: {line.partition(SAID)[2]}")
+            if progress is not None and PROGRESS_PREFIX in line:
+                sys.stderr.write(f"{progress}: {line.partition(PROGRESS_PREFIX)[2]}")
                 sys.stderr.flush()
         return process.wait()
     except BaseException:
-        # Ctrl-C reached it too, and it ends what it started; SIGTERM once more does no harm.
+        # Ctrl-C also reaches the supervisor, which ends its processes; SIGTERM is then harmless.
         process.terminate()
         try:
             process.wait(60)
@@ -215,10 +233,10 @@ def _supervised(argv: Sequence[str], environment: Any, progress: str | None, sai
         raise
     finally:
         process.stdout.close()
-        if here:
+        if in_main_thread:
             signal.signal(signal.SIGTERM, before)
 
 
-def _end(number: int, _: Any) -> None:
-    """SIGTERM would leave the run behind: first see it end."""
+def _exit_on_signal(number: int, _: Any) -> None:
+    """Turn SIGTERM into an exception, so that the run is ended before this process."""
     raise SystemExit(128 + number)

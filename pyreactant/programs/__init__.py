@@ -1,7 +1,7 @@
-"""The built-in programs of the cross-check, one module each; none imports a runtime.
+"""The built-in programs of the cross-check, one module each, without importing a runtime.
 
-A module has ``body`` (JAX), ``oracle`` (NumPy) and ``CASE``; the Julia body of the same name is in
-julia/src/programs.
+A module has ``body`` (JAX), ``oracle`` (NumPy) and ``CASE``; julia/src/programs has the Julia body
+of the same name.
 """
 
 from ._case import Case as Case

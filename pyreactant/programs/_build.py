@@ -36,14 +36,14 @@ def subscript_case(
     """The case of a program whose arrays are all of one dtype.
 
     Args:
-        name: Of the module, of the Julia function and in reports.
-        summary: One line.
-        subscripts: Of its arrays.
-        oracle: The NumPy body; on the parts that a block needs it gives that block, whole along
-            ``subscripts.whole``.
+        name: Name of the module, of the Julia function and in reports.
+        summary: Description in one line.
+        subscripts: Subscripts of its arrays.
+        oracle: The NumPy body; from the parts that a block needs it computes that block,
+            complete along ``subscripts.whole``.
         dtypes: Element types, the default first.
-        default_size: n where nothing is said.
-        scales: Powers of two for the elements of some inputs, from n.
+        default_size: Default of n.
+        scales: Functions from n to the power of two that scales an input, by input number.
         extra: Layouts before those of the subscripts; the first is the default.
         communicated: See `Case`.
         static: See `Case`.
@@ -70,7 +70,7 @@ def subscript_case(
         result = results[output] if len(subscripts.outputs) > 1 else results
         part = subscripts.block(output, index, result)
         if isinstance(part, (np.ndarray, np.generic)):
-            # NumPy sums short integers in 64 bits; modulo 2**bits they are what runtimes have.
+            # NumPy sums short integers in 64 bits; runtimes compute modulo 2**bits.
             return np.asarray(part, parts[0].dtype)
         return part
 
@@ -95,7 +95,7 @@ def subscript_case(
 
 
 def program(name: str) -> Program:
-    """A built-in program: bodies of that name for both runtimes, and its oracle."""
+    """A built-in program with its bodies for both runtimes and its oracle."""
     module = f"pyreactant.programs.{name}"
     return Program(
         name, jax=f"{module}:body", julia=f"PyReactant.Programs.{name}", oracle=f"{module}:oracle"
@@ -106,30 +106,30 @@ def _one(n: int) -> float:
     return 1.0
 
 
-# Bytes that a device receives, at most, in closed form.
+# Most bytes that a device receives, in closed form.
 #
-# The counts of ring and pairwise algorithms (Thakur, Rabenseifner and Gropp, "Optimization of
-# Collective Communication Operations in MPICH", 2005), as `pyreactant.tpu` counts them too: of g
-# devices each receives (g-1)/g of the whole, twice that where partial sums become sums everywhere.
+# The counts are those of ring and pairwise algorithms (Thakur, Rabenseifner and Gropp,
+# "Optimization of Collective Communication Operations in MPICH", 2005), as in `pyreactant.tpu`:
+# each of g devices receives (g-1)/g of the whole, and twice that in an all-reduce.
 
 Count = Callable[[Mesh, Layout, int, str], int | None]
 
 
 def all_reduce(whole: int, devices: int) -> int:
-    """Of `whole` bytes that each of some devices has a part of the sum of."""
+    """Bytes received in an all-reduce of `whole` bytes."""
     return 2 * whole * (devices - 1) // devices
 
 
 def all_to_all(block: int, devices: int) -> int:
-    """Each device keeps one of its block's parts and gives the others away."""
+    """Bytes received in an all-to-all of blocks of `block` bytes."""
     return block * (devices - 1) // devices
 
 
 def reduced(subscripts: Subscripts, passes: int = 1) -> Count:
-    """Each device sums what it has, then the parts are summed over the devices.
+    """Count bytes for programs that sum on each device and then over devices.
 
-    For layouts that cut each label in the same way in every array; None for others. Labels in
-    `whole` are reduced too, `passes` times: a softmax finds a maximum and a sum.
+    The count is None for layouts that shard a label differently in different arrays. Labels in
+    `whole` are reduced too, `passes` times: a softmax needs a maximum and a sum.
     """
 
     def count(mesh: Mesh, layout: Layout, size: int, dtype: str) -> int | None:
@@ -149,7 +149,7 @@ def reduced(subscripts: Subscripts, passes: int = 1) -> Count:
 
 
 def fetched(case: Case, mesh: Mesh, layout: Layout, size: int, dtype: str) -> int:
-    """Each device fetches what its blocks of the outputs depend on and it does not hold."""
+    """Bytes of the inputs that a device's output blocks need and the device does not hold."""
     inputs = case.inputs(size, dtype)
     outputs = () if case.outputs is None else case.outputs(size, dtype)
     shapes = tuple(one.shape for one in inputs)

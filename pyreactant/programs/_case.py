@@ -1,4 +1,4 @@
-"""Case: a program with all that a check of it must know, and nothing that a runtime says."""
+"""Case: a program with everything that its check needs, independent of any runtime."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -26,12 +26,12 @@ class Input:
     """One argument of a program.
 
     Attributes:
-        name: For messages.
+        name: Name in messages.
         shape: Global shape.
         dtype: Name of the element type.
         kind: "uniform" (in [-1, 1), integers from -8 to 7) or "indices" (0 to high - 1).
-        scale: A power of two by which uniform numbers are multiplied.
-        high: The limit of indices.
+        scale: Factor of uniform numbers, a power of two.
+        high: Exclusive limit of indices.
     """
 
     name: str
@@ -48,7 +48,7 @@ class Output:
 
     Attributes:
         shape: Global shape.
-        dtype: Name of the element type; None where NumPy's rules for it are not the runtimes'.
+        dtype: Name of the element type; None if NumPy and the runtimes may differ in it.
     """
 
     shape: Shape
@@ -57,12 +57,12 @@ class Output:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How a program's arrays lie on a mesh: one partition spec each.
+    """Partition specs of a program's arrays.
 
     Attributes:
-        in_specs: Of the arguments.
-        out_specs: Of the results; () where their number is known only to the runtime, and then
-            `default_spec` is taken for each.
+        in_specs: Specs of the arguments.
+        out_specs: Specs of the results; () if only the runtime knows their number, and each
+            then gets `default_spec`.
     """
 
     in_specs: tuple[Spec, ...]
@@ -82,7 +82,7 @@ class Layout:
 
 
 def default_spec(mesh: Mesh, shape: Shape) -> Spec:
-    """One mesh axis for each dimension in turn, where it cuts the dimension evenly."""
+    """Assign one mesh axis to each dimension in turn, if its size divides the dimension."""
     entries: list[Axes] = []
     left = list(mesh.axis_names)
     for size in shape:
@@ -92,7 +92,7 @@ def default_spec(mesh: Mesh, shape: Shape) -> Spec:
 
 
 def cuts_evenly(mesh: Mesh, spec: Spec, shape: Shape) -> bool:
-    """Whether a spec cuts an array of this shape into equal blocks."""
+    """Whether a spec shards an array of this shape into equal blocks."""
     try:
         NamedSharding(mesh, spec).shard_shape(shape)
     except ShardingError:
@@ -111,22 +111,22 @@ def no_contraction(output: int) -> tuple[tuple[int, int], ...]:
 
 
 def no_count(mesh: Mesh, layout: Layout, size: int, dtype: str) -> int | None:
-    """A program without a closed form of what it communicates."""
+    """A program without a closed form of its communication."""
     return None
 
 
 Read = Callable[[int, Index], Any]
-"""A part of an input by its number, as oracles take it: an array, or a Tracked one."""
+"""Reads a part of an input by its number: a NumPy array or a Tracked one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """An oracle that reads its inputs piece by piece, for blocks that depend on very much.
+    """An oracle that reads its inputs piece by piece, for blocks that need large inputs.
 
     Attributes:
-        block: As `Case.oracle`, but with `Read` in place of the parts:
+        block: As `Case.oracle`, but with `Read` instead of the parts:
             ``block(output, index, read, shapes)``.
-        elements: How many numbers it holds at once: ``elements(index, shapes)``.
+        elements: Number of elements in memory at once: ``elements(index, shapes)``.
     """
 
     block: Callable[[int, Index, Read, tuple[Shape, ...]], Any]
@@ -135,33 +135,34 @@ class Stream:
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """A program with its inputs, layouts, oracle and what is known of its sums and traffic.
+    """A program with its inputs, layouts and oracle, and facts about its sums and communication.
 
     Attributes:
-        program: What runs, with a body for each runtime.
-        summary: One line.
-        dtypes: Element types it is checked with, the default first.
-        default_size: The "n" of its shapes where nothing is said.
-        inputs: Its arguments, from size and dtype.
-        outputs: Shape and dtype of its results, from size and dtype; None where only the runtime
-            knows them.
-        candidates: Specs it takes on a mesh, the default first; `layouts` drops those whose
-            blocks would not be equal.
-        static: Keyword arguments of the bodies, from the size.
-        needs: Which part of each input the block ``index`` of output number ``output`` depends
-            on: ``needs(output, index, shapes)`` with the shapes of the inputs.
-        oracle: That block from exactly those parts: ``oracle(output, index, parts, shapes)``. It
-            takes NumPy arrays, or Tracked ones where results are rounded. None: no oracle.
-        stream: The same for large inputs, if it can be done.
+        program: The program with a body for each runtime.
+        summary: Description in one line.
+        dtypes: Accepted element types, the default first.
+        default_size: Default of the "n" of its shapes.
+        inputs: Its arguments, as a function of size and dtype.
+        outputs: Shapes and dtypes of its results, as a function of size and dtype; None if only
+            the runtime knows them.
+        candidates: Possible layouts on a mesh at a size, the default first; `layouts` drops
+            those with unequal blocks.
+        static: Keyword arguments of the bodies, as a function of the size.
+        needs: The part of each input that the block ``index`` of output number ``output``
+            depends on: ``needs(output, index, shapes)`` with the shapes of the inputs.
+        oracle: Computes that block from exactly those parts: ``oracle(output, index, parts,
+            shapes)``. The parts are NumPy arrays, or Tracked ones if results are rounded. None
+            if there is no oracle.
+        stream: The same for large inputs; None if it is not possible.
         exact: Whether results must be equal bit by bit in every dtype.
         random: Whether all sums run over data without structure (see `Model.random`).
-        contracted: The (input, dimension) of which each element of an output needs all, as it
-            sums over it, sorts it or divides by its sum.
-        factors: The two matrices whose product the program is: for each the number of the input,
-            and whether it is transposed. () for what is no such product. Large ones are checked
-            by Freivalds' method.
-        communicated: Bytes that a device receives, at most, by the algorithm that the program's
-            module names: ``communicated(mesh, layout, size, dtype)``, or None.
+        contracted: The (input, dimension) pairs along which each element of an output needs the
+            whole dimension, because the program sums over it, sorts it or divides by its sum.
+        factors: The two factors if the program is a matrix product: for each the number of the
+            input and whether it is transposed. () for other programs. Freivalds' method checks
+            large products.
+        communicated: Most bytes that a device receives with the algorithm in the program's
+            module: ``communicated(mesh, layout, size, dtype)``; None if unknown.
     """
 
     program: Program
@@ -183,20 +184,20 @@ class Case:
 
     @property
     def name(self) -> str:
-        """The program's name."""
+        """Name of the program."""
         return self.program.name
 
     def size_for(self, mesh: Mesh) -> int:
-        """The default size, or the next above it that every way to cut over this mesh divides."""
+        """The default size, rounded up so that every layout on this mesh has equal blocks."""
         unit = 4 * mesh.size  # some dimensions are a quarter of n
         return -(-self.default_size // unit) * unit
 
     def layouts(self, mesh: Mesh, size: int | None = None) -> tuple[Layout, ...]:
-        """The layouts of this mesh that cut all arrays into equal blocks, the default first.
+        """The layouts on this mesh that shard all arrays into equal blocks, the default first.
 
         Args:
-            mesh: The devices.
-            size: None is the default size.
+            mesh: Mesh of the devices.
+            size: The "n" of the shapes; None means the default size.
         """
         size = self.default_size if size is None else size
         return tuple(
@@ -206,7 +207,7 @@ class Case:
         )
 
     def fits(self, mesh: Mesh, layout: Layout, size: int) -> bool:
-        """Whether a layout cuts all arrays into equal blocks."""
+        """Whether a layout shards all arrays into equal blocks."""
         dtype = self.dtypes[0]
         shapes = [one.shape for one in self.inputs(size, dtype)]
         specs = [*layout.in_specs]
@@ -230,16 +231,16 @@ class Case:
         *,
         streamed: bool = False,
     ) -> "Tracked | np.ndarray":
-        """One block of an output by the oracle, from the parts of the inputs that it needs.
+        """Compute one block of an output by the oracle from the needed parts of the inputs.
 
-        An `Estimated` block is one whose error bound is not derived but estimated.
+        The error bound of an `Estimated` block is estimated, not derived.
 
         Args:
             output: Number of the output.
-            index: The block.
-            sources: Of the inputs.
-            model: How the runtime rounds; None for exact results.
-            streamed: By `stream`.
+            index: Index of the block.
+            sources: Sources of the inputs.
+            model: Rounding model of the runtime; None for exact results.
+            streamed: Whether to use `stream`.
         """
         if self.oracle is None:
             raise NotImplementedError(f"program {self.name!r} has no oracle")
@@ -256,12 +257,12 @@ def _reader(sources: tuple[Source, ...], model: "Model | None") -> Read:
 
     def read(number: int, part: Index) -> Any:
         array = sources[number].read(part)
-        # Indices and other whole numbers choose; they are not rounded.
+        # Indices and other integers are not rounded.
         return array if model is None or array.dtype.kind in "biu" else track(array, model)
 
     return read
 
 
 def pieces(n: int, of: int) -> list[slice]:
-    """The range of n in slices of some length."""
+    """Slices of length `of` that cover the range of n."""
     return [slice(start, min(start + of, n)) for start in range(0, n, of)]

@@ -1,4 +1,4 @@
-"""Cases by name: the built-in ones, and a user's own."""
+"""Find cases by name: built-in ones and a user's own."""
 
 import difflib
 import importlib
@@ -37,7 +37,7 @@ NAMES = (
 
 
 class _Cases(Mapping[str, Case]):
-    """The built-in cases by name; a module is imported when its case is asked for."""
+    """The built-in cases by name; a module is imported when its case is looked up."""
 
     def __getitem__(self, name: str) -> Case:
         if name not in NAMES:
@@ -56,14 +56,15 @@ CASES: Mapping[str, Case] = _Cases()
 
 
 def find_case(name: str | Program) -> Case:
-    """The case of a built-in program, of "package.module:object", or of a Program.
+    """The case of a built-in program, a "package.module:object", or a Program.
 
     Args:
-        name: A name from `CASES`, the place of a `Case` or a `Program`, or a `Program`.
+        name: A name from `CASES`, "package.module:object" of a `Case` or a `Program`, or a
+            `Program`.
 
     Raises:
         InvalidArgumentError: There is no such program, it is neither a Case nor a Program, or
-            it does not give the shapes of its inputs.
+            it lacks the shapes of its inputs.
     """
     if isinstance(name, Program):
         return case_of(name)
@@ -74,8 +75,8 @@ def find_case(name: str | Program) -> Case:
         near = difflib.get_close_matches(name, NAMES, n=1)
         hint = f"did you mean {near[0]!r}? " if near else ""
         raise InvalidArgumentError(
-            f"no program {name!r}: {hint}the built-in ones are {', '.join(NAMES)}; a program of "
-            "your own is named 'package.module:object'"
+            f"no program {name!r}: {hint}the built-in ones are {', '.join(NAMES)}; name your own "
+            "program as 'package.module:object'"
         )
     try:
         found: Any = importlib.import_module(module)

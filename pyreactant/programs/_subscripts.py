@@ -1,7 +1,7 @@
-"""Subscripts of a program's arrays, as in einsum: "mk,kn->mn" says what depends on what.
+"""Subscripts of a program's arrays, as in einsum, such as "mk,kn->mn".
 
-The subscripts determine the shapes, the part of each input that a block of the output needs, what
-is summed over, the layouts and, for many programs, the bytes that must move.
+The subscripts determine the shapes, the part of each input that a block of the output needs, the
+summed dimensions, the layouts and, for many programs, the communicated bytes.
 """
 
 import itertools
@@ -15,7 +15,7 @@ from .._core.sharding import Index, as_axes, as_entry
 from ._case import Layout, Shape, Spec
 
 Assignment = Mapping[str, tuple[str, ...]]
-"""The mesh axes that cut each dimension, by its label."""
+"""The mesh axes that shard each dimension, by its label."""
 
 
 @dataclass(frozen=True)
@@ -23,11 +23,11 @@ class Subscripts:
     """Labels for the dimensions of a program's arrays; dimensions of equal size share a label.
 
     Args:
-        text: Inputs and outputs, for instance "mk,kn->mn".
-        sizes: Size of a label's dimensions, given n; a label that is missing here has size n.
-        whole: Labels of the outputs along which each element depends on all of the inputs, as
-            along the columns of a softmax.
-        cut: Labels of the dimensions that meshes may cut; "" for all.
+        text: Inputs and outputs, such as "mk,kn->mn".
+        sizes: Size of a label's dimensions as a function of n; other labels have size n.
+        whole: Labels of the outputs along which each element depends on the whole inputs, such
+            as the columns of a softmax.
+        cut: Labels of the dimensions that may be sharded; "" means all.
     """
 
     text: str
@@ -50,7 +50,7 @@ class Subscripts:
         return tuple(self.sizes.get(label, _same)(n) for label in subscripts)
 
     def needs(self, output: int, index: Index, shapes: tuple[Shape, ...]) -> tuple[Index, ...]:
-        """As `Case.needs`: the output's slice for its own labels, everything for all others."""
+        """As `Case.needs`: the output's slice for its own labels, everything for the others."""
         known = {
             label: part
             for label, part in zip(self.outputs[output], index, strict=True)
@@ -80,13 +80,13 @@ class Subscripts:
         ]
 
     def layouts(self, mesh: Mesh, n: int) -> Iterator[Layout]:
-        """As `Case.candidates`: each label is cut in the same way in every array."""
+        """As `Case.candidates`: each label is sharded in the same way in every array."""
         labels = self.cut or "".join(dict.fromkeys("".join((*self.inputs, *self.outputs))))
         for assignment in assignments(labels, mesh):
             yield self.layout(assignment)
 
     def layout(self, cuts: Assignment) -> Layout:
-        """The layout in which these axes cut the dimensions of each label."""
+        """The layout in which these axes shard the dimensions of each label."""
         ins, outs = (
             tuple(spec(subscripts, cuts) for subscripts in group)
             for group in (self.inputs, self.outputs)
@@ -108,7 +108,7 @@ class Subscripts:
         return found if len(used) == len(set(used)) else None
 
     def cut_of(self, label: str, mesh: Mesh, axes: Assignment) -> int:
-        """The number of blocks into which a dimension with this label is cut."""
+        """The number of blocks along a dimension with this label."""
         return math.prod(mesh.axis_size(axis) for axis in axes[label])
 
     def block_elements(self, subscripts: str, mesh: Mesh, axes: Assignment, n: int) -> int:
@@ -121,9 +121,9 @@ class Subscripts:
 
 
 def assignments(labels: str, mesh: Mesh) -> Iterable[Assignment]:
-    """Assignments of a mesh's axes to labels: two labels, one with all axes or with one, none.
+    """Assignments of a mesh's axes to two labels, to one label, and to none.
 
-    Axes beyond the second go with the second, so that the number of assignments depends on the
+    Axes beyond the second stay with the second, so that the number of assignments depends on the
     labels and not on the mesh.
     """
     names = mesh.axis_names

@@ -1,4 +1,4 @@
-"""A user's Program as a case: what can be known of it without more being said."""
+"""A user's Program as a case, with defaults for everything that it does not define."""
 
 import functools
 import hashlib
@@ -23,15 +23,15 @@ DTYPES = ("float32", "float64", "bfloat16", "float16", "complex64", "complex128"
 
 
 def case_of(program: Program) -> Case:
-    """A user's program as a case: inputs of its shapes, blocks of the whole of its oracle.
+    """A user's program as a case; its oracle computes whole arrays.
 
     Raises:
-        InvalidArgumentError: It does not give the shapes of its inputs.
+        InvalidArgumentError: The program lacks the shapes of its inputs.
     """
     if not program.inputs:
         raise InvalidArgumentError(
             f"Program {program.name!r}: a cross-check must know the shapes of its arguments; give "
-            "them, for instance Program(..., inputs=(('n', 'n'), ('n',)))"
+            "them, for instance as Program(..., inputs=(('n', 'n'), ('n',)))"
         )
     oracle = None if program.oracle is None else _Oracle(program)
 
@@ -66,10 +66,10 @@ def case_of(program: Program) -> Case:
 
 
 class _Oracle:
-    """A user's oracle on NumPy arrays; the errors that it raises name it.
+    """A user's oracle on NumPy arrays; its errors are raised with its name.
 
     Attributes:
-        function: The oracle itself.
+        function: The user's function.
     """
 
     def __init__(self, program: Program) -> None:
@@ -83,14 +83,14 @@ class _Oracle:
             place = traceback.extract_tb(error.__traceback__)[-1]
             got = ", ".join(f"{array.dtype}{list(array.shape)}" for array in arrays)
             raise InvalidArgumentError(
-                f"{self._name} must run on NumPy arrays, here {got}; it raised "
+                f"{self._name} must run on NumPy arrays, such as {got}, but it raised "
                 f"{type(error).__name__}: {error} ({Path(place.filename).name}, line "
                 f"{place.lineno}); correct the oracle"
             ) from error
 
 
 class _Shapes:
-    """Shapes of the results, which the oracle alone knows: it is run once."""
+    """Shapes of the results, found by running the oracle once."""
 
     def __init__(self, oracle: _Oracle, inputs: Callable[[int, str], tuple[Input, ...]]) -> None:
         self._oracle, self._inputs = oracle, inputs
@@ -108,7 +108,7 @@ class _Shapes:
 
 
 class _Whole:
-    """A block of what the whole oracle gives; the last result is kept, as blocks share it."""
+    """Blocks of the oracle's whole result, which is cached because blocks share it."""
 
     def __init__(self, oracle: _Oracle) -> None:
         self._oracle = oracle
@@ -148,8 +148,8 @@ class _Whole:
         except MemoryError:
             raise
         except Exception:
-            # UnknownOperationError, or anything else: Tracked arrays lack methods of NumPy's, such
-            # as astype, and an oracle may insist on NumPy's. If the oracle itself is wrong, the
+            # UnknownOperationError, or another exception: Tracked arrays lack methods such as
+            # astype, and an oracle may require NumPy arrays. If the oracle itself is wrong, the
             # estimate, which runs it on NumPy arrays, raises its error.
             return None
 
@@ -165,7 +165,7 @@ def _size(entry: str | int, n: int) -> int:
 
 
 def _in_full(array: np.ndarray) -> np.ndarray:
-    """Short floats as NumPy's own, as oracles know them."""
+    """Convert types that NumPy lacks, such as bfloat16, to float64 for the oracle."""
     return array.astype(np.float64) if array.dtype.kind not in "biufc" else array
 
 

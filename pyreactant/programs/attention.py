@@ -1,8 +1,8 @@
 """Attention in several heads: ``softmax(q k' / sqrt(d)) v``.
 
-Communicated bytes: where keys are cut, each device attends to its own, and the largest score and
-the sum of each row and the weighted values are put together (three all-reduces). Where a mesh
-axis cuts queries and keys, each device fetches the keys and values that it lacks.
+Communicated bytes: if the keys are sharded, each device attends to its own keys, and the largest
+score, the sum of each row and the weighted values are reduced (three all-reduces). If a mesh axis
+shards queries and keys, each device fetches the keys and values that it lacks.
 """
 
 from collections.abc import Iterable
@@ -39,7 +39,7 @@ SUBSCRIPTS = Subscripts(
 
 
 def _sequence_parallel(mesh: Mesh, n: int) -> Iterable[Layout]:
-    """Heads over the first mesh axis, the sequence over the others, in all arrays."""
+    """Shard heads over the first mesh axes and the sequence over the last, in all arrays."""
     *heads, last = mesh.axis_names
     spec = (as_entry(tuple(heads)), last)
     yield Layout((spec,) * 3, (spec,))
@@ -58,7 +58,7 @@ def _communicated(mesh: Mesh, layout: Layout, size: int, dtype: str) -> int | No
 
 CASE = subscript_case(
     "attention",
-    "attention in several heads",
+    "multi-head attention",
     SUBSCRIPTS,
     oracle,
     dtypes=("float32", "float64"),

@@ -1,7 +1,7 @@
-"""Many matrix products at once, ``x[b] @ y[b]``.
+"""A batch of matrix products, ``x[b] @ y[b]``.
 
-Communicated bytes: partial products are summed (all-reduce) where the contracted dimension is cut;
-cutting the batch costs nothing.
+Communicated bytes: partial products are summed (all-reduce) if the contracted dimension is
+sharded; a sharded batch needs no communication.
 """
 
 from typing import Any

@@ -1,7 +1,7 @@
 """The cumulative sum along each row.
 
-Communicated bytes: each device sums its parts of rows and tells the others (an all-gather of one
-number per row and device).
+Communicated bytes: each device sums its parts of rows and sends the sums to the others (an
+all-gather of one number per row and device).
 """
 
 from dataclasses import replace

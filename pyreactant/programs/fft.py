@@ -1,7 +1,7 @@
 """The Fourier transform of each row.
 
-Communicated bytes: a device exchanges parts of rows for whole ones, transforms them, and exchanges
-them back (two all-to-alls).
+Communicated bytes: devices exchange parts of rows for whole rows, transform them and exchange them
+back (two all-to-alls).
 """
 
 from typing import Any

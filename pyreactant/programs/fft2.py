@@ -1,7 +1,7 @@
 """The two-dimensional Fourier transform.
 
-Communicated bytes: where one dimension is cut, the other is transformed first, then blocks are
-exchanged, transformed and exchanged back (two all-to-alls). None where both are cut.
+Communicated bytes: if one dimension is sharded, the other is transformed first, then blocks are
+exchanged, transformed and exchanged back (two all-to-alls). None if both are sharded.
 """
 
 from typing import Any
@@ -41,11 +41,11 @@ def _communicated(mesh: Mesh, layout: Layout, size: int, dtype: str) -> int | No
     )
 
 
-_ROWS = 32  # that are transformed at a time
+_ROWS = 32  # rows transformed at a time
 
 
 def _bands(output: int, index: Index, read: Read, shapes: tuple[Shape, ...]) -> Any:
-    """Rows first; of each only the columns that are wanted are kept."""
+    """Transform the rows first and keep only the needed columns of each."""
     rows, columns = shapes[0]
     wanted = np.arange(index[1].start, index[1].stop)
     parts = [

@@ -1,4 +1,4 @@
-"""The sum of all elements of a matrix, as an array without dimensions.
+"""The sum of all elements of a matrix, as a zero-dimensional array.
 
 Communicated bytes: each device sums its block, then these numbers are summed (all-reduce).
 """
@@ -24,7 +24,7 @@ def oracle(x: Any) -> Any:
 
 SUBSCRIPTS = Subscripts("ij->")
 
-_ROWS = 64  # that are summed at a time
+_ROWS = 64  # rows summed at a time
 
 
 def _by_rows(output: int, index: Index, read: Read, shapes: tuple[Shape, ...]) -> Any:

@@ -1,7 +1,7 @@
-"""Rows of a table, chosen by indices.
+"""Rows of a table, selected by indices.
 
-Communicated bytes: where the table's rows are cut, each device looks up the rows that it holds and
-puts zeros for others, and the results are summed (all-reduce).
+Communicated bytes: if the table's rows are sharded, each device looks up its own rows and uses
+zeros for the others, and the results are summed (all-reduce).
 """
 
 from dataclasses import replace

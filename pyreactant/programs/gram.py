@@ -1,8 +1,8 @@
 """The products of all pairs of columns, ``x.T @ x``.
 
-Communicated bytes: each device fetches the columns that its block needs, of the rows that it
-holds, and the partial products are summed where the rows are cut (all-reduce). None where the
-result is cut in both dimensions.
+Communicated bytes: each device fetches the columns that its block needs, for its own rows, and the
+partial products are summed if the rows are sharded (all-reduce). None if the result is sharded in
+both dimensions.
 """
 
 from collections.abc import Iterable
@@ -36,7 +36,7 @@ def _candidates(mesh: Mesh, n: int) -> Iterable[Layout]:
 
 
 def _columns(index: Index) -> slice:
-    """The columns between the first and the last that a block needs."""
+    """The columns from the first to the last that a block needs."""
     left, right = index
     return slice(min(left.start, right.start), max(left.stop, right.stop))
 

@@ -1,7 +1,7 @@
-"""Heat in a plate with cold edges: a five-point stencil, repeated in a loop.
+"""The heat equation on a plate with cold edges: a five-point stencil in a loop.
 
-Communicated bytes: in each step a device receives one row or column of its neighbours on each
-side on which its block is cut (halo exchange).
+Communicated bytes: in each step a device receives one row or column from each neighbour (halo
+exchange).
 """
 
 from collections.abc import Mapping
@@ -26,8 +26,8 @@ def body(u: Any, *, steps: int) -> Any:
     import jax
     import jax.numpy as jnp
 
-    # Padding by 1 on one side and -1 on the other is what XLA cuts best: a row is exchanged. Of
-    # slices of an array with a border it makes all that and many times the bytes.
+    # XLA partitions a padding of 1 on one side and -1 on the other best: it exchanges one row.
+    # Slices of an array with a border communicate many times the bytes.
     def shifted(u: Any, low: int, dimension: int) -> Any:
         widths = [(low, -low, 0) if d == dimension else (0, 0, 0) for d in range(2)]
         return jax.lax.pad(u, jnp.zeros((), u.dtype), widths)
@@ -61,7 +61,7 @@ def _needs(output: int, index: Index, shapes: tuple[Shape, ...]) -> tuple[Index,
 
 
 def _block(output: int, index: Index, parts: tuple[Any, ...], shapes: tuple[Shape, ...]) -> Any:
-    """What the false edges of a part spoil moves inwards by one element a step: not this far."""
+    """Errors from a part's false edges move inwards one element per step and stay in the margin."""
     (need,) = _needs(output, index, shapes)
     inner = (slice(s.start - n.start, s.stop - n.start) for s, n in zip(index, need, strict=True))
     return oracle(parts[0])[tuple(inner)]

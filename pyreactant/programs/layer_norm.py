@@ -1,7 +1,7 @@
-"""Each row minus its mean, over its standard deviation, times a gain and plus a shift.
+"""Layer normalisation: each row minus its mean, over its standard deviation, with gain and shift.
 
-Communicated bytes: the mean of each row, then its variance, each found on the devices and then
-over them (two all-reduces of one number per row).
+Communicated bytes: the mean of each row and then its variance are reduced over the devices (two
+all-reduces of one number per row).
 """
 
 from typing import Any
@@ -12,7 +12,7 @@ from ._build import reduced, subscript_case
 from ._subscripts import Subscripts
 
 EPSILON = 2.0**-10
-"""Keeps the root away from zero; a power of two, so that every type holds it."""
+"""Keeps the root away from zero; a power of two, so that every dtype represents it."""
 
 
 def body(x: Any, gain: Any, shift: Any) -> Any:

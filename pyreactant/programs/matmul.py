@@ -1,8 +1,8 @@
 """The matrix product ``x @ y``.
 
-Communicated bytes: where x's columns and y's rows are cut alike, each device multiplies what it
-has and the partial products are summed (all-reduce); else each device fetches the rows of x and
-the columns of y that its block needs.
+Communicated bytes: if x's columns and y's rows are sharded alike, each device multiplies its own
+parts and the partial products are summed (all-reduce); otherwise each device fetches the rows of x
+and the columns of y that its block needs.
 """
 
 from collections.abc import Iterable
@@ -28,7 +28,7 @@ SUBSCRIPTS = Subscripts("mk,kn->mn")
 
 
 def _reference(mesh: Mesh, n: int) -> Iterable[Layout]:
-    """The layout of `pyreactant matmul`: every array cut by rows and columns."""
+    """The layout of `pyreactant matmul`: every array is sharded by rows and columns."""
     spec = default_spec(mesh, (n, n))
     if len(mesh.axis_names) > 1:
         yield Layout((spec, spec), (spec,))

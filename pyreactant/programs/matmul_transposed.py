@@ -1,7 +1,7 @@
 """The product with a transposed matrix, ``x @ y.T``.
 
-Communicated bytes: where the columns of both are cut alike, partial products are summed
-(all-reduce); else each device fetches the rows of x and of y that its block needs.
+Communicated bytes: if the columns of both are sharded alike, partial products are summed
+(all-reduce); otherwise each device fetches the rows of x and of y that its block needs.
 """
 
 from typing import Any

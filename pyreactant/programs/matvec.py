@@ -1,6 +1,6 @@
 """A matrix times a vector, ``x @ v``.
 
-Communicated bytes: each device multiplies what it has, then the parts are summed (all-reduce).
+Communicated bytes: each device multiplies its own parts, then these are summed (all-reduce).
 """
 
 from typing import Any

@@ -1,7 +1,7 @@
 """A perceptron with two layers, ``tanh(x w + c) v + d``.
 
-Communicated bytes: where the inputs are cut, partial sums of the hidden layer are summed; where
-the hidden layer is, those of the result (all-reduce).
+Communicated bytes: if the inputs are sharded, partial sums of the hidden layer are summed; if the
+hidden layer is sharded, those of the result (all-reduce).
 """
 
 from typing import Any
@@ -32,7 +32,7 @@ SUBSCRIPTS = Subscripts("bi,ih,h,ho,o->bo", cut="bhi")
 
 
 def weight_scale(n: int) -> float:
-    """The power of two that keeps sums of n products of such numbers near 1."""
+    """The power of two that keeps sums of n products near 1."""
     return 2.0 ** -round(np.log2(n) / 2)
 
 
@@ -42,7 +42,7 @@ def _communicated(mesh: Mesh, layout: Layout, size: int, dtype: str) -> int | No
 
 
 def forward(subscripts: Subscripts, mesh: Mesh, axes: Any, size: int, dtype: str) -> int:
-    """Bytes of the two layers, from the inputs to the result."""
+    """Bytes of the forward pass through both layers."""
     hidden, result = (subscripts.block_elements(one, mesh, axes, size) for one in ("bh", "bo"))
     itemsize = as_dtype(dtype).itemsize
     return all_reduce(hidden * itemsize, subscripts.cut_of("i", mesh, axes)) + all_reduce(
@@ -50,7 +50,7 @@ def forward(subscripts: Subscripts, mesh: Mesh, axes: Any, size: int, dtype: str
     )
 
 
-_COLUMNS = 128  # of weights that are read at a time
+_COLUMNS = 128  # columns of weights read at a time
 
 
 def _by_columns(output: int, index: Index, read: Read, shapes: tuple[Shape, ...]) -> Any:
@@ -75,7 +75,7 @@ def _elements_at_once(index: Index, shapes: tuple[Shape, ...]) -> int:
 
 CASE = subscript_case(
     "perceptron",
-    "two layers with tanh",
+    "two-layer perceptron with tanh",
     SUBSCRIPTS,
     oracle,
     dtypes=("float32", "float64"),

@@ -1,9 +1,9 @@
 """The gradient of a two-layer perceptron's loss: jax.grad against Enzyme.
 
 The loss is half the squared distance from the targets, ``|tanh(x w + c) v + d - t|^2 / 2``, in
-the mean over the batch. It is derived by w, c, v and d; the oracle has the derivatives by hand.
+the mean over the batch. The gradient is by w, c, v and d; the oracle's derivatives are by hand.
 
-Communicated bytes: those of the perceptron, and the gradients summed where the batch is cut.
+Communicated bytes: those of the perceptron, and the sums of the gradients if the batch is sharded.
 """
 
 from dataclasses import replace
@@ -38,7 +38,7 @@ def oracle(x: Any, w: Any, c: Any, v: Any, d: Any, t: Any) -> Any:
 
 
 def gradient(output: int, x: Any, w: Any, c: Any, v: Any, d: Any, t: Any) -> Any:
-    """One of the gradients, with no more products than it needs."""
+    """One of the gradients, computed with only the products that it needs."""
     hidden = np.tanh(x @ w + c)
     residual = (hidden @ v + d - t) / x.shape[0]
     if output == 2:
@@ -71,7 +71,7 @@ def _block(output: int, index: Index, parts: tuple[Any, ...], shapes: tuple[Shap
 CASE = replace(
     subscript_case(
         "perceptron_gradient",
-        "its gradient, by automatic differentiation",
+        "gradient of the perceptron's loss",
         SUBSCRIPTS,
         oracle,
         dtypes=("float32", "float64"),

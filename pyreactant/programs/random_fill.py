@@ -1,10 +1,10 @@
-"""Random numbers from a counter: each a function of its row's key and its column, equal bit by bit.
+"""Counter-based random numbers: functions of the row's key and the column, equal bit by bit.
 
 The number in column j is a hash of ``j * 0x9E3779B9 + key`` modulo 2**32: two rounds of shift,
 exclusive or and multiplication, with the constants of C. Wellons's lowbias32. Its upper 24 bits
-make a float32 in [0, 1). Only whole numbers are computed, so nothing rounds.
+make a float32 in [0, 1). The arithmetic is on integers, so nothing is rounded.
 
-Communicated bytes: none, as each device knows where its block is and has its rows' keys.
+Communicated bytes: none, because each device knows its block's index and has its rows' keys.
 """
 
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""The sum of each row, of a matrix whose rows may be cut.
+"""The sum of each row of a matrix whose rows may be sharded.
 
 Communicated bytes: each device sums its parts of rows, then these are summed (all-reduce).
 """
@@ -15,10 +15,10 @@ def body(x: Any) -> Any:
 
 
 def kept(x: Any) -> Any:
-    """The dtype to sum in, for `jax.numpy.sum`: whole numbers stay what they are.
+    """The dtype argument for `jax.numpy.sum`: integers keep their dtype.
 
-    With a dtype, short floats would be rounded after each addition; without one they are summed
-    in float32, and rounded once.
+    Floats get none: short floats would be rounded after each addition; without a dtype they are
+    summed in float32 and rounded once.
     """
     return x.dtype if x.dtype.kind in "iu" else None
 

@@ -1,7 +1,7 @@
-"""The softmax of each row, of a matrix whose rows may be cut.
+"""The softmax of each row of a matrix whose rows may be sharded.
 
-Communicated bytes: the largest element of each row, then the sum of its exponentials, each found
-on the devices and then over them (two all-reduces of one number per row).
+Communicated bytes: the largest element of each row and then the sum of its exponentials are
+reduced over the devices (two all-reduces of one number per row).
 """
 
 from typing import Any

@@ -1,7 +1,7 @@
-"""Each row sorted, of a matrix whose rows may be cut.
+"""Sort each row of a matrix whose rows may be sharded.
 
-Communicated bytes: a device exchanges parts of rows for whole ones, sorts them, and exchanges them
-back (two all-to-alls).
+Communicated bytes: devices exchange parts of rows for whole rows, sort them and exchange them back
+(two all-to-alls).
 """
 
 from typing import Any

@@ -1,6 +1,6 @@
-"""The transpose, with the same specs before and after, so that blocks change devices.
+"""The transpose with the same specs before and after, so that blocks change devices.
 
-Communicated bytes: each device fetches what its block of the transpose is and it does not hold.
+Communicated bytes: each device fetches the elements of its transposed block that it lacks.
 """
 
 from collections.abc import Iterable

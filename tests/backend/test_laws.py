@@ -131,7 +131,7 @@ def test_from_process_local() -> None:
         (
             lambda: pr.matmul_sharded(numbers((8, 4)), numbers((8, 4))),
             pr.InvalidArgumentError,
-            r"x of shape \(m, k\) and y of shape \(k, n\) are needed, got \(8, 4\) and \(8, 4\)",
+            r"x must have shape \(m, k\) and y shape \(k, n\), got \(8, 4\) and \(8, 4\)",
         ),
         (
             lambda: pr.matmul_sharded(numbers((8, 8)), numbers((8, 8), "int8")),

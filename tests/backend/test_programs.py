@@ -42,7 +42,7 @@ def test_matmul_of_placed_arrays_and_another_mesh() -> None:
     c = pr.matmul_sharded(x, numbers((8, 8)), spec=(None, "rows"))
     assert c.sharding == pr.NamedSharding(mesh, ("rows", None))
     np.testing.assert_array_equal(np.asarray(c), numbers((8, 8)) @ numbers((8, 8)))
-    with pytest.raises(pr.ShardingError, match="must lie on one mesh"):
+    with pytest.raises(pr.ShardingError, match="must be on one mesh"):
         pr.matmul_sharded(x, pr.device_put(numbers((8, 8)), XY))
 
 

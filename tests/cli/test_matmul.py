@@ -173,7 +173,7 @@ def test_nan_only_inputs_are_allowed_and_said(tmp_path: Path) -> None:
     np.save(tmp_path / "nan.npy", np.full((8, 8), np.nan))
     ran = run("matmul", *NAN, folder=tmp_path)
     assert ran.returncode == 0, ran.stderr
-    assert "every element is NaN or infinite, as the oracle's are" in ran.stdout
+    assert "every element is NaN or infinite, as in the oracle" in ran.stdout
 
 
 @pytest.mark.parametrize("sizes", [("--size", "0"), ("--m", "8", "--k", "0", "--n", "8")])
@@ -213,12 +213,12 @@ BAD = [
     (
         ["--x", "x.npy", "--y", "wide.npy"],
         2,
-        "x of shape (m, k) and y of shape (k, n) are needed, got (8, 8) and (16, 8)",
+        "x must have shape (m, k) and y shape (k, n), got (8, 8) and (16, 8)",
     ),
     (["--x", "x.npy", "--y", "double.npy"], 2, "must have one dtype, got float32 and float64"),
     (["--x", "x.npy", "--y", "x.npy", "--size", "8"], 2, "give sizes or files, not both"),
     (["--out", "x.npy"], 2, "x.npy: exists already; give another name, or --overwrite"),
-    (["--out", "no/c.npy"], 2, "there is no folder no; make it first"),
+    (["--out", "no/c.npy"], 2, "the folder no does not exist; create it first"),
     (["--out", "."], 2, "is a folder; give the name of a .npy file"),
     (["--backend", "torch"], 2, "unknown backend 'torch'; known are: jax"),
     (["--platform", "gpu"], 3, "platform 'gpu' was requested, but JAX has: cpu; run on a"),

@@ -99,10 +99,10 @@ CHANGED_BLOCKS = [
         _another_dtype,
         "matmul",
         "different outputs",
-        "output 0 of standin, device 2 (process 1): its"
-        " file holds float64[8, 8] and not float32[8, 8], the block [8:16, 0:8] that was checked",
+        "output 0 of standin, device 2 (process 1): its file must hold the block [8:16, 0:8] that "
+        "was checked, float32[8, 8], got float64[8, 8]; copy the file again",
     ),
-    (_another_shape, "matmul", "different outputs", "its file holds float32[4, 8] and not float32"),
+    (_another_shape, "matmul", "different outputs", "float32[8, 8], got float32[4, 8]"),
     (_last_bit_of_an_exact_one, "transpose", "different values", "element [9, 9]: "),
 ]
 
@@ -161,7 +161,7 @@ CHANGED_RECORDS: list[tuple[Callable[[dict[str, Any]], object], str, str]] = [
     (
         lambda p: p["inputs"]["input 1"].update(dict.fromkeys(p["inputs"]["input 1"], "0bad")),
         "different problems",
-        "of input 1 has other bytes, though the seed is the same",
+        "of input 1 has other bytes although the seeds are equal",
     ),
     (
         lambda p: p["plans"]["output 0"].update(dtype="float64"),
@@ -178,7 +178,7 @@ CHANGED_RECORDS: list[tuple[Callable[[dict[str, Any]], object], str, str]] = [
         _index_of_device_0,
         "placement differs",
         "device 0 holds [0:8, 0:8] of output 0 on jax "
-        "(process 0) and [0:8, 8:16] on standin (process 0); the NumPy map says [0:8, 0:8]",
+        "(process 0) and [0:8, 8:16] on standin (process 0); the right block is [0:8, 0:8]",
     ),
     (
         _without_device_3,
@@ -207,7 +207,7 @@ def test_a_program_that_one_run_has_not(runs: Path, tmp_path: Path) -> None:
             change_record(run, process, without)
 
     report = compared(runs, tmp_path, change)
-    assert pair(report, "row_sum").text == "not compared: it did not end on standin"
+    assert pair(report, "row_sum").text == "not compared: no complete result on standin"
     assert not report.passed
     assert pair(report, "matmul").passed
 

@@ -108,7 +108,7 @@ def test_fewer_devices_are_counted() -> None:
 
     found = said(gone)
     assert found.kind == Kind.FEWER_DEVICES
-    assert "devices 4, 5, 6, 7 hold nothing" in found.text
+    assert "no block on devices 4, 5, 6, 7" in found.text
 
 
 def test_one_process_that_differs_is_named() -> None:
@@ -120,10 +120,10 @@ def test_one_process_that_differs_is_named() -> None:
 
     found = said(odd)
     assert (found.kind, found.processes) == (Kind.ONE_PROCESS, (1,))
-    assert "no other process differs" in found.text
+    assert "no other process has wrong blocks" in found.text
     found = said(short)
     assert (found.kind, found.processes) == (Kind.LOWER_PRECISION, (1,))
-    assert "no other process differs" in found.text
+    assert "no other process has wrong blocks" in found.text
 
 
 def test_what_all_wrong_blocks_share_comes_first_and_the_rest_is_told() -> None:
@@ -139,7 +139,7 @@ def test_what_all_wrong_blocks_share_comes_first_and_the_rest_is_told() -> None:
 
     found = said(alone)
     assert (found.kind, found.also) == (Kind.PERMUTED, (Kind.TRANSPOSED,))
-    assert "cannot tell it from transposed block" in found.text
+    assert "the values fit transposed block as well" in found.text
 
 
 def test_blocks_that_differ_in_kind_give_the_commonest() -> None:
@@ -148,6 +148,7 @@ def test_blocks_that_differ_in_kind_give_the_commonest() -> None:
 
     found = said(change)
     assert (found.kind, found.also) == (Kind.WRONG, (Kind.UNINITIALISED,))
+    assert "output 0 is wrong, and its values match no known kind of fault" in found.text
 
 
 def test_a_diagnosis_names_everything_and_survives_json() -> None:

@@ -260,7 +260,7 @@ def test_text_is_escaped(good: str) -> None:
 def test_what_is_on_it(good: str, bad: str) -> None:
     for said in (
         "Passed",
-        "reactant was not here",
+        "reactant was not available",
         "run: pyreactant setup",
         "0123456789ab, 2 fil",
         "2 on one, two",

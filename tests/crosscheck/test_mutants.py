@@ -111,7 +111,7 @@ def test_mutants_of_two_processes(tmp_path: Path) -> None:
             assert Kind(first["kind"]) in (found.kind, *found.also), _told(first, found.text)
             on_one = "process 1 only" in first["mutant"]
             assert found.processes == ((1,) if on_one else (0, 1)), found.text
-            assert ("no other process differs" in found.text) == on_one
+            assert ("no other process has wrong blocks" in found.text) == on_one
     assert tried == {*ACROSS} - {"one unit in the last place"}
 
 

@@ -47,28 +47,31 @@ DAMAGES: list[tuple[Callable[[Path], object], str]] = [
     (_cut, "process-1.json: truncated or damaged, so not a record of pyreactant crosscheck"),
     (_cut_blocks, "shards-1.npz: truncated or damaged"),
     (_flip_a_bit, "shards-1.npz: truncated or damaged"),
-    (lambda run: (run / "shards-0.npz").unlink(), "shards-0.npz: is missing; copy shards-*.npz"),
+    (lambda run: (run / "shards-0.npz").unlink(), "shards-0.npz: missing; copy shards-*.npz of"),
     (lambda run: (run / "process-1.json").unlink(), "process 1 of 2 is missing; copy process-*.js"),
     (lambda run: (run / "process-0.json").unlink(), "process 0 of 2 is missing"),
     (lambda run: (run / "process-0.json").write_text("[]"), "process-0.json: not a record of"),
-    (lambda run: (run / "process-0.json").write_text('{"schema": 1}'), "by pyreactant None"),
-    (lambda run: change_record(run, 0, lambda r: r.update(schema=9)), "(format 9), and this is"),
+    (lambda run: (run / "process-0.json").write_text('{"schema": 1}'), "got None (format 1)"),
+    (
+        lambda run: change_record(run, 0, lambda r: r.update(schema=9)),
+        f"got {__version__} (format 9)",
+    ),
     (
         lambda run: change_record(run, 0, lambda r: r.update(pyreactant="0.0.9")),
-        f"written by pyreactant 0.0.9 (format 1), and this is {__version__} (format 1); run it",
+        f"written by pyreactant {__version__} (format 1), got 0.0.9 (format 1); run the cross-che",
     ),
     (lambda run: change_record(run, 1, lambda r: r.pop("devices")), "(KeyError('devices'))"),
     (
         lambda run: change_record(run, 1, lambda r: r["request"].update(id="other")),
-        "process-1.json: of another run than process 0's; do not copy runs into one folder",
+        "process-1.json: belongs to another run than process 0; copy each run into its own folder",
     ),
     (
         lambda run: change_record(run, 1, lambda r: r.update(process=0)),
-        "is the record of process 0; name it so again",
+        "is the record of process 0; rename it to process-0.json",
     ),
     (
         lambda run: change_record(run, 1, lambda r: r.update(finished=False, running="row_sum")),
-        "process 1 had not finished (row_sum was running); wait for the end of the run",
+        "process 1 has not finished (row_sum was running); wait for the end of the run",
     ),
     (
         lambda run: change_blocks(run, 1, lambda b: b.pop("matmul/output 0/2")),
@@ -104,9 +107,9 @@ def test_the_last_start_of_a_job_that_was_requeued(runs: Path, tmp_path: Path) -
 def test_folders_that_hold_no_run(runs: Path, tmp_path: Path) -> None:
     with pytest.raises(FileError, match="no such folder; give the folder of a run, such as OUT/ja"):
         compare(tmp_path / "none")
-    with pytest.raises(FileError, match="holds no run of pyreactant crosscheck"):
+    with pytest.raises(FileError, match="contains no run of pyreactant crosscheck"):
         compare(runs / "jax", tmp_path)
-    with pytest.raises(InvalidArgumentError, match="each folder once"):
+    with pytest.raises(InvalidArgumentError, match="name each folder only once"):
         compare(runs / "jax", runs / "standin" / ".." / "jax")
     with pytest.raises(InvalidArgumentError, match="name the folders of finished runs"):
         compare()

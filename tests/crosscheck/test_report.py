@@ -80,22 +80,22 @@ def test_a_run_that_breaks_after_its_last_program() -> None:
     assert not broken.passed
     assert broken.exit_code == 6
     assert broken.verdict == (
-        "All programs are right, but not all is well. The run on jax ended badly: process 1 was "
-        "killed by SIGKILL."
+        "All programs are right, but a run failed. The run on jax failed: process 1 was killed by "
+        "SIGKILL."
     )
     nothing = replace(broken, rows=())
     assert nothing.exit_code == 6
-    assert "Nothing was checked. The run on jax ended badly" in nothing.verdict
+    assert "Nothing was checked. The run on jax failed" in nothing.verdict
 
 
 def test_verdicts() -> None:
     assert report(["heat"]).verdict == (
-        "heat: right on jax and stand-in, by an oracle that no XLA computed, and they agree with "
-        "each other."
+        "heat: right on jax and stand-in, against an independent NumPy reference, and they agree "
+        "with each other."
     )
     assert report(["heat", "fft"], ["jax"]).verdict == (
-        "2 programs: right on jax, by an oracle that no XLA computed. Only jax ran, so there was "
-        "nothing to compare it with."
+        "2 programs: right on jax, against an independent NumPy reference. Only jax ran, so there "
+        "was nothing to compare it with."
     )
     assert report(["heat", "fft"], wrong=[3]).verdict == (
         "1 of 2 programs did not pass: heat wrong on stand-in (transposed block)."

@@ -175,7 +175,9 @@ def test_slurm_commands(cluster: Cluster, tmp_path: Path) -> None:
     assert (found["state"], found["folder"]) == ("COMPLETED", str(tmp_path / "my out"))
     assert found["runs"]["jax"]["cause"] == "done"
     assert f"job {job}: COMPLETED on n[1-2]" in command("status", str(job))
-    assert "matmul: right on jax, by an oracle" in command("logs", str(job))
+    assert "matmul: right on jax, against an independent NumPy reference" in command(
+        "logs", str(job)
+    )
     assert "[0]" not in command("logs", str(job), "--process", "1")
     assert "process 7 of job" in command("logs", str(job), "--process", "7", code=2)
     said = command("submit", "--sbatch", "--hold", "--", FAULTY, "raise", "0", "warm")

@@ -93,7 +93,7 @@ def test_lower_precision_of_any_operands_is_noted() -> None:
     right, wrong = (_check_of(x, y, a @ b) for a, b in ((x, y), short))
     assert right.passed
     assert right.note == ""
-    assert not wrong.passed or "lower precision than asked" in wrong.note
+    assert not wrong.passed or "lower precision than requested" in wrong.note
 
 
 @pytest.mark.parametrize("method", ["float64 product", "Freivalds"], indirect=True)

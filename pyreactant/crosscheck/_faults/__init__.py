@@ -1,1 +1,1 @@
-"""What kind of wrong a block is."""
+"""Which kind of fault explains a wrong block."""

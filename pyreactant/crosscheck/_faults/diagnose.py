@@ -1,4 +1,4 @@
-"""What the verdicts of all processes say together."""
+"""One diagnosis from the block verdicts of all processes."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -8,9 +8,9 @@ from .._records.verdict import ArrayPlan, BlockVerdict, Diagnosis, Kind
 from .orders import orders
 
 _OF_ORDERS = (Kind.PERMUTED, Kind.WRONG_DEVICES, Kind.STRUCTURE)
-"""What single blocks look like where the devices are in another order."""
+"""Kinds that single blocks show when the device order is wrong."""
 
-_MOST = 8  # devices or processes that are named before "and N more"
+_MOST = 8  # devices or processes listed before "and N more"
 
 
 def diagnose(
@@ -23,14 +23,14 @@ def diagnose(
 ) -> Diagnosis:
     """One diagnosis from the verdicts of all processes about one program on one runtime.
 
-    Where several arrays are wrong, the first is to blame: an input before the outputs.
+    If several arrays are wrong, the diagnosis is about the first: inputs come before outputs.
 
     Args:
-        verdicts: Of `check_inputs` and `check_blocks`, from every process, in any order.
-        plans: `CaseRun.plans`; the same on every process.
-        program: For the text.
-        runtime: For the text.
-        num_processes: Of the run.
+        verdicts: Results of `check_inputs` and `check_blocks` on every process, in any order.
+        plans: `CaseRun.plans`, which are the same on every process.
+        program: Name of the program, for the text.
+        runtime: Name of the runtime, for the text.
+        num_processes: Number of processes of the run.
     """
     by_array: dict[str, list[BlockVerdict]] = {name: [] for name in plans}
     for verdict in verdicts:
@@ -44,28 +44,44 @@ def diagnose(
     reasons = _reasons(plans[name], blocks, wrong)
     alone = num_processes > 1 and len(processes) == 1
     if alone and reasons[0][0] == Kind.WRONG:
-        reasons = [(Kind.ONE_PROCESS, f"all is right but for process {processes[0]}")]
+        reasons = [(Kind.ONE_PROCESS, f"only process {processes[0]} has wrong blocks")]
     kinds = list(dict.fromkeys(kind for kind, _ in reasons))
     devices = tuple(sorted({verdict.device for verdict in wrong}))
     parts = [
-        f"{program} on {runtime}: {name} looks like {kinds[0]}: {reasons[0][1]}",
+        f"{program} on {runtime}: {name} {_finding(kinds[0], reasons[0][1])}",
         f"{len(wrong)} of {len(blocks)} blocks are wrong, on {_named('process', processes)} and "
         f"{_named('device', devices)}",
-        *(["no other process differs"] if alone else []),
-        f"the worst is {_worst(wrong).text}",
+        *(["no other process has wrong blocks"] if alone else []),
+        f"the worst block: {_worst(wrong).text}",
     ]
     if kinds[1:]:
-        parts.append(f"these values cannot tell it from {' or '.join(kinds[1:])}")
-    return Diagnosis(False, kinds[0], tuple(kinds[1:]), name, processes, devices, "; ".join(parts))
+        parts.append(f"the values fit {' or '.join(kinds[1:])} as well")
+    return Diagnosis(
+        passed=False,
+        kind=kinds[0],
+        also=tuple(kinds[1:]),
+        array=name,
+        processes=processes,
+        devices=devices,
+        text="; ".join(parts),
+    )
+
+
+def _finding(kind: Kind, reason: str) -> str:
+    if kind == Kind.WRONG:
+        return "is wrong, and its values match no known kind of fault"
+    if kind == Kind.ONE_PROCESS:
+        return f"{kind}: {reason}"
+    return f"looks like {kind}: {reason}"
 
 
 def _reasons(
     plan: ArrayPlan, blocks: Sequence[BlockVerdict], wrong: Sequence[BlockVerdict]
 ) -> list[tuple[Kind, str]]:
-    """What it looks like, the likeliest first; what all blocks say together before each alone."""
+    """Kinds of fault with reasons, the likeliest first; those that explain all blocks lead."""
     absent = [verdict.device for verdict in wrong if verdict.index is None]
     if absent:
-        return [(Kind.FEWER_DEVICES, f"{_named('device', absent)} hold nothing")]
+        return [(Kind.FEWER_DEVICES, f"no block on {_named('device', absent)}")]
     found = [
         (kind, description)
         for kind, description, held in orders(plan.sharding, plan.shape)
@@ -73,7 +89,7 @@ def _reasons(
     ]
     common = [kind for kind in wrong[0].kinds if all(kind in verdict.kinds for verdict in wrong)]
     if not found and not common:
-        # Blocks differ in what they look like; take what most of them do.
+        # No kind fits all wrong blocks: take those that fit most of them.
         kinds = [kind for verdict in wrong for kind in verdict.kinds]
         common = sorted(dict.fromkeys(kinds), key=lambda kind: -kinds.count(kind))
     if found:
@@ -82,7 +98,7 @@ def _reasons(
 
 
 def _may_hold(verdict: BlockVerdict, block: Index | None) -> bool:
-    """Whether a device may hold that block, by its values."""
+    """Whether the values on a device may be those of that block."""
     if block is None or verdict.index is None:
         return False
     held = verdict.matches if verdict.wrong or Kind.STRUCTURE in verdict.kinds else [verdict.index]
@@ -103,7 +119,7 @@ def _description(kind: Kind, wrong: Sequence[BlockVerdict]) -> str:
             if verdict.index is not None
         )
     count = sum(kind in verdict.kinds for verdict in wrong)
-    return f"{count} of {len(wrong)} wrong blocks look so"
+    return f"{count} of {len(wrong)} wrong blocks match"
 
 
 def _worst(wrong: Sequence[BlockVerdict]) -> BlockVerdict:

@@ -1,8 +1,8 @@
-"""What kind of wrong a block looks like: every explanation that its values fit.
+"""Explain a wrong block: find every kind of fault that its values fit.
 
-Each explanation is computed: what would the block hold if just that had gone wrong? Where that
-is what it holds, as exactly as a right block must be what it should be, the explanation fits.
-Only a tile around the worst element is compared, so that this is quick for blocks of any size.
+For each kind of fault, compute what the block would hold if only that had gone wrong. The
+explanation fits if the block holds these values within the tolerance of a right block. Only a
+tile around the worst element is compared, so the time does not depend on the block's size.
 """
 
 import math
@@ -20,16 +20,16 @@ from .hypotheses import LAST_REASONS, REASONS, Reason, Test
 from .orders import blocks_of
 from .subject import TILE, Subject, Wrong
 
-_RUN = 8  # elements of another block that are looked at first
+_RUN = 8  # elements of another block that are compared first
 
 
 def explain(wrong: Wrong, hints: Sequence[Kind] = ()) -> tuple[list[Reason], list[Index]]:
-    """Every reason that fits, the likeliest first, and the blocks whose values these are.
+    """Every reason that fits, the likeliest first, and the blocks that have the same values.
 
     Args:
-        wrong: The block.
-        hints: What other blocks of the array looked like; where one of these fits, others are
-            not tried.
+        wrong: The wrong block.
+        hints: Kinds found for other blocks of the array. If one of these fits, no other kind
+            is tried.
     """
     matches = matching(wrong.subject, wrong.got, wrong.block)
     permuted = [(Kind.PERMUTED, f"it holds block {block_text(one)}") for one in matches[:1]]
@@ -48,14 +48,14 @@ def explain(wrong: Wrong, hints: Sequence[Kind] = ()) -> tuple[list[Reason], lis
         reasons = _fitting(test, wrong)
         if reasons:
             return reasons, matches
-    return [(Kind.WRONG, "its values look like nothing that is known")], matches
+    return [(Kind.WRONG, "its values match no known kind of fault")], matches
 
 
 _ORDER = [Kind.UNINITIALISED, Kind.PERMUTED, *(kind for kind in Kind)]
 
 
 def _fitting(test: Test, wrong: Wrong) -> list[Reason]:
-    """What one test says; an oracle may be unable to compute what would have been."""
+    """The reasons of one test; none if the oracle cannot compute the faulty values."""
     try:
         return list(test(wrong))
     except (ArithmeticError, LookupError, TypeError, ValueError):
@@ -63,7 +63,7 @@ def _fitting(test: Test, wrong: Wrong) -> list[Reason]:
 
 
 def matching(subject: Subject, got: np.ndarray, block: Index) -> list[Index]:
-    """Blocks of the array, other than this one, whose values a device holds."""
+    """Other blocks of the array that have the values in `got`."""
     if not got.size:
         return []
     local = tuple(slice(0, n) for n in got.shape)
@@ -93,15 +93,15 @@ def block_verdict(
     verdict: Verdict,
     hints: Sequence[Kind] = (),
 ) -> BlockVerdict:
-    """The verdict about a block of the right shape.
+    """The verdict on a block of the right shape.
 
     Args:
-        subject: What the block may be compared with; None if there is no oracle.
-        name: Of the array.
-        shard: The block.
-        expected: Which block belongs on that device; None where the device is not in the mesh.
-        verdict: How it differs from the block that its index names, and how that was found.
-        hints: What other wrong blocks of the array look like.
+        subject: The array with what its blocks may be compared with; None without an oracle.
+        name: Name of the array.
+        shard: The block and its device.
+        expected: Index that belongs on that device; None if the device is not in the mesh.
+        verdict: Result of comparing the data with the oracle at the shard's index.
+        hints: Kinds found for other wrong blocks of the array.
     """
     kinds: list[Kind] = []
     matches, parts = None, []
@@ -112,18 +112,18 @@ def block_verdict(
         )
         kinds = list(dict.fromkeys(kind for kind, _ in reasons))
         matches = [plain_index(index) for index in found]
-        parts = [_values(verdict), " or ".join(text for _, text in reasons)]
+        parts = [_error_text(verdict), " or ".join(text for _, text in reasons)]
     if shard.index != expected:
         kinds.append(Kind.WRONG_DEVICES)
-        parts.insert(0, _belongs(expected))
-    where = f"{name} on {_on(shard.device)}, block {block_text(shard.index)}"
+        parts.insert(0, _expected_text(expected))
+    where = f"{name} on {_device_text(shard.device)}, block {block_text(shard.index)}"
     return BlockVerdict(
-        name,
-        shard.device.position,
-        shard.device.process_index,
-        plain_index(shard.index),
-        None if expected is None else plain_index(expected),
-        not kinds,
+        array=name,
+        device=shard.device.position,
+        process=shard.device.process_index,
+        index=plain_index(shard.index),
+        expected_index=None if expected is None else plain_index(expected),
+        passed=not kinds,
         method=verdict.method,
         error=verdict.error,
         allowed=verdict.allowed,
@@ -140,42 +140,43 @@ def block_verdict(
 
 
 def missing(name: str, device: Device, expected: Index) -> BlockVerdict:
-    """The verdict about a device that holds nothing and should."""
+    """The verdict on a device that should hold a block and holds none."""
     return BlockVerdict(
-        name,
-        device.position,
-        device.process_index,
-        None,
-        plain_index(expected),
-        False,
+        array=name,
+        device=device.position,
+        process=device.process_index,
+        index=None,
+        expected_index=plain_index(expected),
+        passed=False,
         kinds=(Kind.FEWER_DEVICES,),
-        text=f"{name} on {_on(device)}: it holds no block, {block_text(expected)} belongs there",
+        text=f"{name} on {_device_text(device)}: it holds no block and must hold "
+        f"{block_text(expected)}",
     )
 
 
 def misshapen(
     subject: Subject | None, name: str, shard: Shard, expected: Index | None, dtype: str
 ) -> BlockVerdict:
-    """The verdict about a block that has not the shape or the dtype that its index says."""
+    """The verdict on a block whose shape or dtype does not match its index."""
     got = shard.data
     matches = None
     if subject is not None and got.dtype.name == dtype:
         matches = [plain_index(index) for index in matching(subject, got, shard.index)]
     return BlockVerdict(
-        name,
-        shard.device.position,
-        shard.device.process_index,
-        plain_index(shard.index),
-        None if expected is None else plain_index(expected),
-        False,
+        array=name,
+        device=shard.device.position,
+        process=shard.device.process_index,
+        index=plain_index(shard.index),
+        expected_index=None if expected is None else plain_index(expected),
+        passed=False,
         kinds=(Kind.STRUCTURE,),
         matches=matches,
-        text=f"{name} on {_on(shard.device)}: it holds {got.dtype.name}{list(got.shape)} for block "
-        f"{block_text(shard.index)} of dtype {dtype}",
+        text=f"{name} on {_device_text(shard.device)}: it holds {got.dtype.name}{list(got.shape)} "
+        f"for block {block_text(shard.index)} of dtype {dtype}",
     )
 
 
-def _values(verdict: Verdict) -> str:
+def _error_text(verdict: Verdict) -> str:
     assert verdict.worst is not None
     worst = verdict.worst
     return (
@@ -185,11 +186,11 @@ def _values(verdict: Verdict) -> str:
     )
 
 
-def _belongs(expected: Index | None) -> str:
+def _expected_text(expected: Index | None) -> str:
     if expected is None:
         return "the device is not in the mesh"
-    return f"{block_text(expected)} belongs there"
+    return f"the device must hold block {block_text(expected)}"
 
 
-def _on(device: Device) -> str:
+def _device_text(device: Device) -> str:
     return f"device {device.position} (process {device.process_index})"

@@ -1,4 +1,4 @@
-"""Tests of what may have gone wrong with a block, each computed and compared."""
+"""One test for each kind of fault: compute what the block would hold, and compare."""
 
 import itertools
 import math
@@ -21,7 +21,7 @@ _OF_RANGE = 0.15
 
 
 def looks_uninitialised(got: np.ndarray, expected: Expected) -> str | None:
-    """Whether the wrong elements of a tile are what unwritten memory holds, in words."""
+    """How the wrong elements of a tile resemble unwritten memory; None if they do not."""
     wrong = _wrong(got, expected)
     some = got[wrong]
     if not some.size:
@@ -39,12 +39,12 @@ def looks_uninitialised(got: np.ndarray, expected: Expected) -> str | None:
     whole = math.log2(float(info.max)) - math.log2(float(info.tiny))
     of_all_sizes = _spread(some) > _OF_RANGE * whole > 2 * _spread(expected.value)
     if of_all_sizes or _far(some, expected.value):
-        return "its numbers are of all sizes, like memory that nobody wrote"
+        return "its numbers vary in magnitude like unwritten memory"
     return None
 
 
 def _far(values: np.ndarray, right: np.ndarray) -> bool:
-    """Whether most numbers have nothing to do with the right ones, by their size."""
+    """Whether most numbers have a very different magnitude from the right ones."""
     with np.errstate(all="ignore"):
         sizes = np.abs(wide(values))
         usual = float(np.median(np.abs(right)))
@@ -53,7 +53,7 @@ def _far(values: np.ndarray, right: np.ndarray) -> bool:
 
 
 def _spread(values: np.ndarray) -> float:
-    """Standard deviation of the binary logarithms of what is finite and not zero."""
+    """Standard deviation of the binary logarithms of the finite, nonzero values."""
     with np.errstate(all="ignore"):
         sizes = np.abs(wide(values))
         logs = np.log2(sizes)
@@ -62,7 +62,7 @@ def _spread(values: np.ndarray) -> float:
 
 
 def looks_rounded(got: np.ndarray, expected: Expected) -> str | None:
-    """Whether all elements of a tile are a little off, as in lower precision, in words."""
+    """How the elements of a tile resemble lower precision; None if they do not."""
     if not is_float(got.dtype) or not got.size:
         return None
     with np.errstate(all="ignore"):
@@ -78,9 +78,9 @@ def looks_rounded(got: np.ndarray, expected: Expected) -> str | None:
         return None
     held = next((name for name in _shorter(got.dtype) if _representable(got, name)), None)
     if held:
-        return f"its elements are those of {held}"
+        return f"its elements are rounded to {held}"
     bits = -np.log2(max(error.max() / sizes.max(), eps))
-    return f"it is right to about {bits:.0f} bits"
+    return f"it is accurate to about {bits:.0f} bits"
 
 
 def _wrong(got: np.ndarray, expected: Expected) -> np.ndarray:
@@ -118,15 +118,15 @@ def _uninitialised(wrong: Wrong) -> Iterator[Reason]:
 
 def _stale(wrong: Wrong) -> Iterator[Reason]:
     if wrong.subject.before is not None and wrong.holds(wrong.subject.before.block(wrong.tile)):
-        yield Kind.UNINITIALISED, "it holds the result of the call before"
+        yield Kind.UNINITIALISED, "it holds the result of the previous call"
     for number, oracle in enumerate(wrong.subject.inputs):
         same = oracle.source.shape == wrong.shape and oracle.source.dtype == wrong.got.dtype
         if same and wrong.holds(oracle.block(wrong.tile)):
-            yield Kind.UNINITIALISED, f"it holds the block of input {number} that lies there"
+            yield Kind.UNINITIALISED, f"it holds the block of input {number} at the same place"
 
 
 def _partial(wrong: Wrong, *, own: bool) -> Iterator[Reason]:
-    """Only a part of a sum: that of the device's own place in the mesh, or another."""
+    """A partial sum: that of the device's own mesh position, or of another one."""
     if not isinstance(wrong.oracle, OutputOracle):
         return
     mesh = wrong.subject.plan.sharding.mesh
@@ -140,7 +140,7 @@ def _partial(wrong: Wrong, *, own: bool) -> Iterator[Reason]:
 
 
 def _factor(wrong: Wrong) -> Iterator[Reason]:
-    """A sum over devices that all have the same, left out or done twice."""
+    """A sum over devices with equal values that was omitted or done twice."""
     expected = wrong.oracle.block(wrong.tile)
     mesh = wrong.subject.plan.sharding.mesh
     for count in range(1, len(mesh.axis_names) + 1):
@@ -152,13 +152,13 @@ def _factor(wrong: Wrong) -> Iterator[Reason]:
             if wrong.holds(_times(expected, 1 / factor)):
                 yield (
                     Kind.MISSING_REDUCTION,
-                    f"it is 1/{factor} of what it should be, as without the sum over {over}",
+                    f"it is 1/{factor} of the right value, as if the sum over {over} were missing",
                 )
                 return
             if wrong.holds(_times(expected, factor)):
                 yield (
                     Kind.MISSING_REDUCTION,
-                    f"it is {factor} times what it should be, as if summed twice over {over}",
+                    f"it is {factor} times the right value, as if summed twice over {over}",
                 )
                 return
 
@@ -202,7 +202,7 @@ def _halo(wrong: Wrong) -> Iterator[Reason]:
             if wrong.holds(oracle.shifted_halo(wrong.tile, wrong.block, dimension, by)):
                 yield (
                     Kind.HALO,
-                    f"what it takes from beside it along dimension {dimension} is {by:+d} off",
+                    f"its neighbours' elements along dimension {dimension} are off by {by:+d}",
                 )
                 return
 
@@ -212,7 +212,7 @@ def _shifted(wrong: Wrong) -> Iterator[Reason]:
     for dimension, whole in enumerate(wrong.shape):
         for by in (1, -1):
             s = tile[dimension]
-            # Positions whose neighbour lies in the tile: what comes in from outside is not known.
+            # Only positions whose neighbour lies in the tile can be compared.
             start, stop = max(s.start, s.start - by), min(s.stop, s.stop - by)
             if stop - start < 2 or whole < 3:
                 continue
@@ -237,7 +237,7 @@ def _alone(wrong: Wrong) -> Iterator[Reason]:
         if expected.value.shape == wrong.seen(wrong.tile).shape and wrong.holds(expected):
             yield (
                 Kind.MISSING_REDUCTION,
-                f"it was computed from its own part of dimension {dimension} alone",
+                f"it was computed from its own part of dimension {dimension} only",
             )
             return
 
@@ -245,7 +245,7 @@ def _alone(wrong: Wrong) -> Iterator[Reason]:
 def _off_by_rounding(wrong: Wrong) -> Iterator[Reason]:
     ulps = wrong.verdict.ulps
     if ulps <= _NEAR and is_float(wrong.got.dtype) and not wrong.verdict.wrong_patterns:
-        yield Kind.ROUNDING, f"it is up to {ulps:.2g} ulp off, and every bit must be right"
+        yield Kind.ROUNDING, f"it is off by up to {ulps:.2g} ULP, and every bit must be right"
 
 
 def _rounded(wrong: Wrong) -> Iterator[Reason]:
@@ -257,7 +257,7 @@ def _rounded(wrong: Wrong) -> Iterator[Reason]:
 def _non_finite(wrong: Wrong) -> Iterator[Reason]:
     if wrong.verdict.wrong_patterns:
         count = wrong.verdict.wrong_patterns
-        yield Kind.NON_FINITE, f"{count} elements are NaN or infinite wrongly, or wrongly not"
+        yield Kind.NON_FINITE, f"{count} elements differ from the oracle in NaN or infinity"
 
 
 REASONS: list[tuple[Kind, Test]] = [
@@ -270,7 +270,7 @@ REASONS: list[tuple[Kind, Test]] = [
     (Kind.SHIFTED, _shifted),
     (Kind.MISSING_REDUCTION, _alone),
 ]
-"""All that fit are given."""
+"""Every one that fits is reported."""
 
 LAST_REASONS: list[tuple[Kind, Test]] = [
     (Kind.MISSING_REDUCTION, partial(_partial, own=False)),
@@ -278,4 +278,4 @@ LAST_REASONS: list[tuple[Kind, Test]] = [
     (Kind.LOWER_PRECISION, _rounded),
     (Kind.NON_FINITE, _non_finite),
 ]
-"""Tried in turn where none of the others fits."""
+"""Tried in this order if none of `REASONS` fits; the first that fits is reported."""

@@ -1,4 +1,4 @@
-"""Orders of devices that a runtime may take by mistake, and what each device would hold then."""
+"""Wrong device orders that a runtime may use, and what each device would then hold."""
 
 import itertools
 from collections.abc import Iterator, Sequence
@@ -13,11 +13,11 @@ from .._records.verdict import Kind
 Order = tuple[Kind, str, dict[int, Index]]
 """A kind, its description, and which block each device holds."""
 
-_ALL_PERMUTATIONS = 4  # axes; of more only exchanges of two and the reversal are tried
+_ALL_PERMUTATIONS = 4  # axes; with more, only swaps of two axes and the reversal are tried
 
 
 def orders(sharding: NamedSharding, shape: Sequence[int]) -> list[Order]:
-    """Wrong orders that give at least one device another block than it should hold."""
+    """Wrong orders that give at least one device a wrong block."""
     right = sharding.devices_indices_map(shape)
     found = []
     for kind, description, other in _meshes(sharding.mesh):
@@ -31,7 +31,7 @@ def orders(sharding: NamedSharding, shape: Sequence[int]) -> list[Order]:
 
 
 def blocks_of(sharding: NamedSharding, shape: Sequence[int]) -> list[Index]:
-    """All blocks that devices hold, in the right order of devices or a wrong one, each once."""
+    """All distinct blocks that devices hold, in the right device order or a wrong one."""
     maps = [sharding.devices_indices_map(shape), *(order[2] for order in orders(sharding, shape))]
     seen: dict[tuple[tuple[int, int], ...], Index] = {}
     for blocks in maps:

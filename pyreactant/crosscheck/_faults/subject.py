@@ -1,4 +1,4 @@
-"""A block that is wrong, and all that it may be compared with."""
+"""A wrong block, and everything it may be compared with."""
 
 import itertools
 import math
@@ -15,17 +15,17 @@ from .._oracle.tiles import around, within
 from .._records.verdict import ArrayPlan
 
 Mask = tuple[int, int, np.ndarray]
-"""Number of an input, one of its dimensions, and which positions along it count."""
+"""Number of an input, one of its dimensions, and which positions along it are summed."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartialSum:
-    """What is left of a sum over devices if a reduction is missing.
+    """The part of a sum over devices that remains if a reduction is missing.
 
     Attributes:
-        masks: Of inputs.
-        where: The place along some mesh axes that is not summed over.
-        text: The same in words.
+        masks: Positions of the inputs that are summed.
+        where: Mesh position by axis, for the axes that are not summed over.
+        text: Description of the fault.
     """
 
     masks: tuple[Mask, ...]
@@ -33,7 +33,7 @@ class PartialSum:
     text: str
 
 
-_MOST = 256  # partial sums that are tried
+_MOST = 256  # partial sums to try
 
 
 def partial_sums(run: CaseRun, output: int) -> list[PartialSum]:
@@ -68,8 +68,7 @@ def _partial_sums(
                 )
                 place_text = ", ".join(f"{axis}={at}" for axis, at in where.items())
                 text = (
-                    f"it holds the sum over {place_text} alone, not over all of "
-                    f"{' and '.join(kept)}"
+                    f"it holds the sum over {place_text} only, not over all of {' and '.join(kept)}"
                 )
                 yield PartialSum(masks, where, text)
 
@@ -77,7 +76,7 @@ def _partial_sums(
 def _positions(
     size: int, axes: Sequence[str], sharding: NamedSharding, where: Mapping[str, int]
 ) -> np.ndarray:
-    """Which positions of a dimension lie on the devices at these places of the mesh."""
+    """Which positions of a dimension lie on the devices at these mesh positions."""
     sizes = [sharding.mesh.axis_size(axis) for axis in axes]
     keep = np.ones(sizes, bool)
     for number, axis in enumerate(axes):
@@ -90,20 +89,20 @@ def _positions(
 Oracle = InputOracle | OutputOracle
 
 TILE = 2**12
-"""Elements of a block that are compared to explain what is wrong with it."""
+"""Elements of a block that are compared to explain its fault."""
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """An array of a run, and all that its blocks may be compared with.
+    """An array of a run, and everything its blocks may be compared with.
 
     Attributes:
         name: "input 0", "output 0".
         plan: Its shape, dtype and sharding.
-        oracle: What it should hold.
-        before: What it held in the calls before; None for inputs.
-        inputs: What went in; a block may hold one of them.
-        partial_sums: What its blocks may hold if a reduction is missing.
+        oracle: The right values.
+        before: The values of the previous calls; None for inputs.
+        inputs: The program's inputs; a block may hold one of them by mistake.
+        partial_sums: Sums that its blocks may hold if a reduction is missing.
     """
 
     name: str
@@ -116,14 +115,14 @@ class Subject:
 
 @dataclass(frozen=True, slots=True)
 class Wrong:
-    """A block that is wrong.
+    """A wrong block.
 
     Attributes:
-        subject: The array that it is of.
+        subject: Its array.
         device: Position of the device.
-        got: What it holds.
-        block: Which block it should be.
-        verdict: How it differs.
+        got: The values on the device.
+        block: Global index of the block that the device should hold.
+        verdict: Result of comparing the values with the oracle.
     """
 
     subject: Subject
@@ -134,7 +133,7 @@ class Wrong:
 
     @property
     def oracle(self) -> Oracle:
-        """What the array should hold."""
+        """The right values of the array."""
         return self.subject.oracle
 
     @property
@@ -144,15 +143,15 @@ class Wrong:
 
     @property
     def tile(self) -> Index:
-        """Around the worst element, in global positions."""
+        """Global index of a tile around the worst element."""
         at = self.verdict.worst["element"] if self.verdict.worst else [s.start for s in self.block]
         length = max(2, math.floor(TILE ** (1 / max(1, len(self.block)))))
         return around(self.block, at, length)
 
     def seen(self, tile: Index) -> np.ndarray:
-        """What the device holds of a tile."""
+        """The device's values of a tile."""
         return self.got[within(tile, self.block)]
 
     def holds(self, expected: Expected) -> bool:
-        """Whether the tile around the worst element holds this."""
+        """Whether the tile around the worst element holds these values."""
         return fits(self.seen(self.tile), expected)

@@ -1,4 +1,4 @@
-"""What any part of an array of a run should hold, and what it would hold if something broke."""
+"""Expected values of any part of an array of a run, if it is right and under given faults."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -15,32 +15,35 @@ from ...programs._case import Case
 from .tiles import size
 
 TILE_BYTES = 8 * 2**20
-"""What a tile may need; each core checks one at a time."""
+"""Bytes that a tile may need; each core checks one at a time."""
 
 STREAM_BYTES = 256 * 2**20
-"""The most that a tile may need that reads all inputs; two are checked at a time."""
+"""Most bytes that a tile which reads all inputs may need; two are checked at a time."""
 
 
 def stream_bytes(own: int) -> int:
-    """What a tile may need that reads all inputs, if the process's blocks have `own` bytes.
+    """Bytes that a tile which reads all inputs may need.
 
-    Needs are estimated from above, so that two of these tiles are half of its own.
+    Estimates are upper bounds: two such tiles really use about half of `own`.
+
+    Args:
+        own: Total bytes of the process's blocks.
     """
     return max(min(own * 5 // 8, STREAM_BYTES), min(TILE_BYTES, STREAM_BYTES))
 
 
 @dataclass(frozen=True, slots=True)
 class InputOracle:
-    """An input: what was placed, bit for bit.
+    """Exact expected values of an input.
 
     Attributes:
-        source: Where it came from.
+        source: The source of the input.
     """
 
     source: Source
 
     def block(self, index: Index) -> Expected:
-        """What a part of the array holds."""
+        """The expected values of a part of the array."""
         return Expected(self.source.read(index), None)
 
     @property
@@ -55,15 +58,15 @@ class InputOracle:
 
 @dataclass(frozen=True, slots=True)
 class OutputOracle:
-    """An output, computed in float64 from just those parts of the inputs that it depends on.
+    """Expected values of an output, computed in float64 from only the needed parts of the inputs.
 
     Attributes:
         case: The program.
-        number: Which output.
-        shape: Of the output.
-        sources: Of the inputs.
-        model: How the runtime rounds; None where results must be equal.
-        stream_bytes: What a tile may need that reads all inputs.
+        number: Index of the output.
+        shape: Shape of the output.
+        sources: Sources of the inputs.
+        model: Rounding model of the runtime; None if results must be exact.
+        stream_bytes: Bytes that a tile which reads all inputs may need.
     """
 
     case: Case
@@ -74,7 +77,7 @@ class OutputOracle:
     stream_bytes: int = STREAM_BYTES
 
     def block(self, index: Index) -> Expected:
-        """What a part of the array holds."""
+        """The expected values of a part of the array."""
         found = self.case.expected(
             self.number, index, self.sources, self.model, streamed=self.streamed
         )
@@ -84,7 +87,7 @@ class OutputOracle:
 
     @property
     def streamed(self) -> bool:
-        """Whether inputs are read piece by piece: one element depends on too much to hold."""
+        """Whether inputs are read in pieces: those of one element do not fit in memory."""
         if self.case.stream is None:
             return False
         first = self._needs(tuple(slice(0, min(1, n)) for n in self.shape))
@@ -92,11 +95,11 @@ class OutputOracle:
 
     @property
     def limit(self) -> int:
-        """Bytes that a tile may need; a streamed one reads everything, so there must be few."""
+        """Bytes that a tile may need; more if each tile reads all inputs, so tiles are few."""
         return self.stream_bytes if self.streamed else TILE_BYTES
 
     def cost(self, index: Index) -> int:
-        """Bytes that `block` needs: values and bounds, and as much again on the way."""
+        """Bytes that `block` needs: values, bounds and temporaries of the same size."""
         if self.streamed and self.case.stream is not None:
             at_once = self.case.stream.elements(index, tuple(s.shape for s in self.sources))
             return self._each * (size(index) + at_once)
@@ -110,11 +113,11 @@ class OutputOracle:
         return self.case.needs(self.number, index, tuple(s.shape for s in self.sources))
 
     def partial(self, index: Index, masks: Iterable[tuple[int, int, np.ndarray]]) -> Expected:
-        """What it holds where only a part of a sum was summed.
+        """Values of a tile if only a part of a sum was computed.
 
         Args:
-            index: Of the output.
-            masks: Numbers of inputs, dimensions that are summed over, and which positions count.
+            index: Index of the tile in the output.
+            masks: Input numbers, summed dimensions, and which positions are summed.
         """
         sources = list(self.sources)
         for number, dimension, mask in masks:
@@ -122,12 +125,12 @@ class OutputOracle:
         return replace(self, sources=tuple(sources)).block(index)
 
     def shifted_halo(self, index: Index, block: Index, dimension: int, by: int) -> Expected:
-        """What it holds where all that lies beside its block is taken `by` too far on.
+        """Values of a tile if elements outside the device's block are read `by` positions off.
 
         Args:
-            index: Of the output, within `block`.
-            block: What the device holds.
-            dimension: Along which.
+            index: Index of the tile in the output, within `block`.
+            block: Index of the device's block.
+            dimension: Dimension of the offset.
             by: 1 or -1.
         """
         sources = tuple(
@@ -139,12 +142,12 @@ class OutputOracle:
         return replace(self, sources=sources).block(index)
 
     def alone(self, index: Index, block: Index, dimension: int) -> Expected:
-        """What it holds where a device knows only its own part of a dimension.
+        """Values of a tile if the device uses only its own part of a dimension.
 
         Args:
-            index: Of the output, within `block`.
-            block: What the device holds.
-            dimension: Of inputs and output.
+            index: Index of the tile in the output, within `block`.
+            block: Index of the device's block.
+            dimension: Dimension of inputs and output.
         """
         own = block[dimension]
         sources = tuple(
@@ -158,7 +161,7 @@ class OutputOracle:
         return replace(self, sources=sources).block(tuple(moved))
 
     def has_halo(self, block: Index, dimension: int) -> bool:
-        """Whether a block depends on what lies beside it, in inputs of the output's shape."""
+        """Whether a block depends on elements outside it, in inputs of the output's shape."""
         return any(
             source.shape == self.shape and need[dimension] != block[dimension]
             for need, source in zip(self._needs(block), self.sources, strict=True)
@@ -166,7 +169,7 @@ class OutputOracle:
 
 
 class _Altered:
-    """A source whose blocks are changed on the way."""
+    """Base class of sources that change the blocks of another source."""
 
     def __init__(self, source: Source) -> None:
         self._source = source
@@ -176,7 +179,7 @@ class _Altered:
 
 
 class _Masked(_Altered):
-    """Zero but for some positions along a dimension."""
+    """A source with zeros except at some positions along a dimension."""
 
     def __init__(self, source: Source, dimension: int, mask: np.ndarray) -> None:
         super().__init__(source)
@@ -191,7 +194,7 @@ class _Masked(_Altered):
 
 
 class _Beside(_Altered):
-    """What lies outside a range of a dimension comes from one position further on."""
+    """A source whose elements outside a range of a dimension are shifted by one position."""
 
     def __init__(self, source: Source, inside: slice, dimension: int, by: int) -> None:
         super().__init__(source)
@@ -213,7 +216,7 @@ class _Beside(_Altered):
 
 
 class _Own(_Altered):
-    """A range of a dimension as if there were no more."""
+    """A source restricted to a range of a dimension."""
 
     def __init__(self, source: Source, own: slice, dimension: int) -> None:
         super().__init__(source)

@@ -1,4 +1,4 @@
-"""Blocks in tiles, so that checking one needs little memory beside it."""
+"""Cut blocks into tiles, so that a check needs little extra memory."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -12,17 +12,17 @@ def size(index: Index) -> int:
 
 
 _WORTH_IT = 0.8
-"""What is cut, or put together, must cost less than this part of what it cost before."""
+"""Cut or merge only if the cost falls below this fraction of the previous cost."""
 
 
 def cut(index: Index, cost: Callable[[Index], int], limit: int) -> Iterator[Index]:
-    """A block in equal tiles (but for the last along each dimension).
+    """Cut a block into equal tiles (the last one along each dimension may be smaller).
 
     Args:
-        index: The block.
-        cost: Bytes that a tile needs, with what it is computed from.
-        limit: Bytes that are fine; a tile costs more only where making it smaller in any
-            dimension would hardly make it cheaper, as of a Fourier transform, which needs all.
+        index: Index of the block.
+        cost: Bytes that a tile needs, including its inputs.
+        limit: Bytes a tile should need at most. A tile needs more only if smaller tiles would
+            hardly be cheaper, as with a Fourier transform, which reads everything.
     """
     lengths = [s.stop - s.start for s in index]
     while (now := _dearest(index, lengths, cost)) > limit:
@@ -38,10 +38,10 @@ def cut(index: Index, cost: Callable[[Index], int], limit: int) -> Iterator[Inde
 
 
 def merge(blocks: Sequence[Index], cost: Callable[[Index], int]) -> list[Index]:
-    """Regions that hold all blocks, of those together that share much of what they need.
+    """Merge blocks that share many of their inputs into larger regions.
 
     Args:
-        blocks: All different, and of the same number of dimensions.
+        blocks: Distinct blocks with the same number of dimensions.
         cost: As for `cut`.
     """
     regions = list(blocks)
@@ -54,7 +54,7 @@ def merge(blocks: Sequence[Index], cost: Callable[[Index], int]) -> list[Index]:
 
 
 def _merged(row: list[Index], d: int, cost: Callable[[Index], int]) -> list[Index]:
-    """Regions that differ in one dimension alone, as one if that is cheaper."""
+    """Regions that differ in one dimension only, merged if that is cheaper."""
     whole = list(row[0])
     whole[d] = slice(min(one[d].start for one in row), max(one[d].stop for one in row))
     together = tuple(whole)
@@ -63,7 +63,7 @@ def _merged(row: list[Index], d: int, cost: Callable[[Index], int]) -> list[Inde
 
 
 def common(one: Index, other: Index) -> Index | None:
-    """What two regions have in common; None where that is nothing."""
+    """The intersection of two regions; None if it is empty."""
     both = tuple(
         slice(max(a.start, b.start), min(a.stop, b.stop)) for a, b in zip(one, other, strict=True)
     )
@@ -71,7 +71,7 @@ def common(one: Index, other: Index) -> Index | None:
 
 
 def around(index: Index, element: Sequence[int], length: int) -> Index:
-    """The part of a block that is at most `length` long in each dimension and holds an element."""
+    """The part of a block around an element, at most `length` long in each dimension."""
     tile = []
     for s, at in zip(index, element, strict=True):
         start = min(max(s.start, at - length // 2), max(s.start, s.stop - length))
@@ -80,14 +80,14 @@ def around(index: Index, element: Sequence[int], length: int) -> Index:
 
 
 def within(tile: Index, block: Index) -> Index:
-    """Where a tile lies in its block."""
+    """The index of a tile relative to its block."""
     return tuple(
         slice(t.start - b.start, t.stop - b.start) for t, b in zip(tile, block, strict=True)
     )
 
 
 def moved(tile: Index, block: Index, other: Index) -> Index:
-    """The tile of another block that lies in it as `tile` does in `block`."""
+    """The tile at the same place in another block."""
     return tuple(
         slice(t.start - b.start + o.start, t.stop - b.start + o.start)
         for t, b, o in zip(tile, block, other, strict=True)
@@ -95,7 +95,7 @@ def moved(tile: Index, block: Index, other: Index) -> Index:
 
 
 def _dearest(index: Index, lengths: Sequence[int], cost: Callable[[Index], int]) -> int:
-    """What the first or the last tile of these lengths costs: of sums so far it is the last."""
+    """The larger cost of the first and last tiles; for a cumulative sum the last costs most."""
     first = tuple(slice(s.start, s.start + n) for s, n in zip(index, lengths, strict=True))
     last = tuple(slice(s.stop - n, s.stop) for s, n in zip(index, lengths, strict=True))
     return max(cost(first), cost(last))

@@ -1,1 +1,1 @@
-"""What each process of a cross-check writes to disk."""
+"""The files that each process of a cross-check writes."""

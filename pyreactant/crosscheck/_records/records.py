@@ -1,4 +1,4 @@
-"""What each process of a run has written, read back and looked at before it is believed."""
+"""Records of a run's processes: written by each process, read back and validated."""
 
 import contextlib
 import zipfile
@@ -17,10 +17,10 @@ from .verdict import ArrayPlan, BlockVerdict
 
 
 class ShardWriter:
-    """Writes blocks into an .npz file one by one, so that none has to wait in memory.
+    """Writes blocks into an .npz file one by one, so that none is kept in memory.
 
     Args:
-        path: Its name once it is whole.
+        path: Name of the file; it appears when the file is complete.
     """
 
     def __init__(self, path: Path) -> None:
@@ -29,33 +29,33 @@ class ShardWriter:
         self._zip = zipfile.ZipFile(partial, "w", allowZip64=True)
 
     def add(self, key: str, block: np.ndarray) -> None:
-        """Write one block; types that NumPy does not know are raw bytes."""
+        """Write one block; types that NumPy lacks are stored as raw bytes."""
         stored = block.view(f"V{block.dtype.itemsize}") if block.dtype.name in EXTENDED else block
         with self._zip.open(f"{key}.npy", "w", force_zip64=True) as file:
             np.lib.format.write_array(file, np.asarray(stored, order="C"), allow_pickle=False)
 
     def close(self) -> None:
-        """Give the file its name."""
+        """Finish the file and give it its final name."""
         self._zip.close()
         self._renaming.close()
 
 
 def read_block(path: Path, key: str, dtype: str) -> np.ndarray:
-    """One block of a process.
+    """Read one block of a process.
 
     Args:
         path: The process's file.
-        key: The block's name in it.
-        dtype: What bytes are, where the file has no more than bytes.
+        key: Name of the block in the file.
+        dtype: Element type of blocks that are stored as raw bytes.
 
     Raises:
-        FileError: The file or the block is missing, or damaged.
+        FileError: The file or the block is missing or damaged.
     """
     try:
         with np.load(path, allow_pickle=False) as blocks:
             block: np.ndarray = blocks[key]
     except FileNotFoundError:
-        raise FileError(f"{path}: is missing; copy shards-*.npz of all processes") from None
+        raise FileError(f"{path}: missing; copy shards-*.npz of all processes") from None
     except KeyError:
         raise FileError(f"{path}: has no block {key!r}; copy it again") from None
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
@@ -76,20 +76,20 @@ class ProgramRecord:
     """One program on one process.
 
     Attributes:
-        program: Its name in the request.
+        program: Name of the program in the request.
         outcome: "ran" or "raised".
         summary: What it computes, in a few words.
-        error: Exception, message, traceback and exit code of what it raised.
-        problem: What must be equal in runs that are compared: size, dtype, seed, mesh, layout.
-        inputs: A digest of each input's blocks by array name and block.
-        oracle: Whether a right answer is known.
-        exact: Whether it is the same to the last bit.
-        precision: With which it was compiled.
-        seconds: Placing, compiling, calls, checking.
-        communicated: Bytes that each device receives, by the closed form; None without one.
+        error: Type, message, traceback and exit code of the exception it raised.
+        problem: Size, dtype, seed, mesh and layout, which must be equal in compared runs.
+        inputs: Digests of the input blocks by array name and block.
+        oracle: Whether the program has an oracle.
+        exact: Whether results must equal the oracle's bit by bit.
+        precision: Precision of products.
+        seconds: Seconds for placing, compiling, calls and checking.
+        communicated: Bytes that each device receives by the closed form; None without one.
         plans: Shape, dtype and sharding by array name.
         blocks: Verdicts on this process's blocks of inputs and outputs.
-        keys: Where the blocks of the outputs are in the shards file, by array and device.
+        keys: Keys of the output blocks in the shards file, by array and device.
     """
 
     program: str
@@ -125,7 +125,7 @@ class ProgramRecord:
 
     @property
     def outputs(self) -> list[str]:
-        """Names of its outputs, in order."""
+        """Names of the outputs, in order."""
         return [name for name in self.plans if name.startswith("output")]
 
 
@@ -134,17 +134,17 @@ class ProcessRecord:
     """One process of a run.
 
     Attributes:
-        process: Its index.
-        num_processes: How many there are.
-        backend: Runtime.
+        process: Process index.
+        num_processes: Number of processes of the run.
+        backend: Name of the runtime.
         platform: "cpu", "gpu" or "tpu".
-        host: Its machine.
-        devices: All devices of the run, as `pyreactant.devices()` gives them.
+        host: Name of the machine.
+        devices: All devices of the run, as `pyreactant.devices()` returns them.
         facts: Versions and settings.
-        request: What was asked for, as in the request's file.
-        programs: In the order of the request.
-        running: The program that was begun and has not ended.
-        finished: Whether it came to its end.
+        request: Contents of the request file.
+        programs: Records of the programs, in the order of the request.
+        running: The program that has started and not ended; None between programs.
+        finished: Whether the process ran all programs.
     """
 
     process: int
@@ -176,7 +176,7 @@ class ProcessRecord:
         return cls(**given)
 
     def program(self, name: str) -> ProgramRecord | None:
-        """The record of one program; None where the process did not get that far."""
+        """The record of one program; None if the process did not reach it."""
         return next((p for p in self.programs if p.program == name), None)
 
 
@@ -185,10 +185,10 @@ class Run:
     """A finished run of one runtime.
 
     Attributes:
-        folder: Where its files are.
-        records: By process; none where no process came as far as to write one.
-        ended: The supervisor's report.json; None where there was no supervisor.
-        logs: Where the logs of the processes are.
+        folder: Folder of its files.
+        records: Process records by process index; empty if no process wrote one.
+        ended: The supervisor's report.json; None if there was no supervisor.
+        logs: Folder with the logs of the processes.
     """
 
     folder: Path
@@ -198,38 +198,40 @@ class Run:
 
     @property
     def name(self) -> str:
-        """What reports call it: the runtime, or the folder where there is no record of it."""
+        """The run's name in reports: the runtime, or the folder if there is no record."""
         return self.records[0].backend if self.records else self.folder.name
 
     @property
     def exit_code(self) -> int:
-        """With which the supervised run ended."""
+        """Exit code of the supervised run."""
         return int(self.ended["exit_code"]) if self.ended else 0
 
     def of(self, program: str) -> list[ProgramRecord]:
-        """The records of one program, of the processes that have one."""
+        """The records of one program from all processes that have one."""
         found = (record.program(program) for record in self.records)
         return [record for record in found if record is not None]
 
     def block(self, program: str, verdict: BlockVerdict) -> np.ndarray:
-        """The block of an output that a verdict is about.
+        """The output block to which a verdict belongs.
 
         Raises:
-            FileError: The file with it is missing or damaged.
+            FileError: The block's file is missing or damaged.
         """
         record = next(r for r in self.records if r.process == verdict.process).program(program)
         path = self.folder / shards_name(verdict.process)
         key = record.keys.get(verdict.array, {}).get(str(verdict.device)) if record else None
         if record is None or key is None:
-            raise FileError(f"{path}: has no {verdict.array} of device {verdict.device}")
+            raise FileError(
+                f"{path}: has no {verdict.array} of device {verdict.device}; copy it again"
+            )
         return read_block(path, key, record.plans[verdict.array].dtype)
 
 
 def read_run(folder: Path) -> Run:
-    """What the processes of a run have left in its folder.
+    """Read the files of a run's processes.
 
     Raises:
-        FileError: A process's file is missing, truncated, of another version or another run.
+        FileError: A process's file is missing, truncated, or of another version or run.
     """
     if not folder.is_dir():
         raise FileError(f"{folder}: no such folder; give the folder of a run, such as OUT/jax")
@@ -240,7 +242,7 @@ def read_run(folder: Path) -> Run:
     broke = bool(ended and ended.get("exit_code"))
     if not paths and not broke:
         raise FileError(
-            f"{folder}: holds no run of pyreactant crosscheck (no process-0.json); give the "
+            f"{folder}: contains no run of pyreactant crosscheck (no process-0.json); give the "
             "folder of a run, such as OUT/jax"
         )
     records = tuple(sorted(map(_read_record, paths), key=lambda r: r.process))
@@ -248,12 +250,12 @@ def read_run(folder: Path) -> Run:
         path = folder / record_name(record.process)
         if record.request != records[0].request or record.backend != records[0].backend:
             raise FileError(
-                f"{path}: of another run than process {records[0].process}'s; do not copy runs "
-                "into one folder"
+                f"{path}: belongs to another run than process {records[0].process}; copy each run "
+                "into its own folder"
             )
         if not record.finished and not broke:
             raise FileError(
-                f"{path}: process {record.process} had not finished"
+                f"{path}: process {record.process} has not finished"
                 f"{f' ({record.running} was running)' if record.running else ''}; wait for the "
                 "end of the run, or copy the folder again"
             )
@@ -269,7 +271,7 @@ def read_run(folder: Path) -> Run:
 
 
 def _last_start(folder: Path) -> Path:
-    """Where the supervisor's files are: of a job that was requeued, those of its last start."""
+    """The folder of the supervisor's files; after a requeue, that of the last start."""
     starts = [p for p in folder.glob("restart-*") if p.name[8:].isdecimal()]
     return max(starts, key=lambda path: int(path.name[8:]), default=folder)
 
@@ -294,12 +296,15 @@ def _read_record(path: Path) -> ProcessRecord:
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise FileError(f"{path}: not {_WHAT} ({error!r})") from None
     if path.name != record_name(record.process):
-        raise FileError(f"{path}: is the record of process {record.process}; name it so again")
+        raise FileError(
+            f"{path}: is the record of process {record.process}; rename it to "
+            f"{record_name(record.process)}"
+        )
     return record
 
 
 def error_facts(error: BaseException) -> dict[str, Any]:
-    """What a record says of an exception."""
+    """An exception as plain data for a record."""
     import traceback
 
     code = error.exit_code if isinstance(error, PyReactantError) else 1
@@ -318,18 +323,18 @@ def plain_devices(devices: Sequence[Any]) -> list[dict[str, Any]]:
 
 
 SCHEMA = 1
-"""Of the files that a cross-check writes; another number cannot be read."""
+"""Format version of a cross-check's files; files of other versions are rejected."""
 
 
 def check_version(data: Mapping[str, Any], path: Path) -> None:
-    """Whether a file of a cross-check was written by this version.
+    """Check that this version wrote a file of a cross-check.
 
     Raises:
-        FileError: It was not: programs and inputs of another version may be others.
+        FileError: Another version wrote it; its programs and inputs may differ.
     """
     found = data.get("schema"), data.get("pyreactant")
     if found != (SCHEMA, __version__):
         raise FileError(
-            f"{path}: written by pyreactant {found[1]} (format {found[0]}), and this is "
-            f"{__version__} (format {SCHEMA}); run it again with this version"
+            f"{path}: must be written by pyreactant {__version__} (format {SCHEMA}), got "
+            f"{found[1]} (format {found[0]}); run the cross-check again with this version"
         )

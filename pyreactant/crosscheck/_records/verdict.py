@@ -1,4 +1,4 @@
-"""Verdicts: about one block on one device, and what they say together. Plain data."""
+"""Verdicts on single blocks, diagnoses of runs and comparisons of runs, as plain data."""
 
 import math
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from ..._core.sharding import NamedSharding
 
 
 class Kind(StrEnum):
-    """What kind of wrong a result looks like."""
+    """Kinds of fault."""
 
     STRUCTURE = "wrong shape or dtype"
     FEWER_DEVICES = "fewer devices"
@@ -35,7 +35,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ArrayPlan:
-    """What an array of a run is and must be: decided without the runtime."""
+    """Required shape, dtype and sharding of an array of a run; independent of the runtime."""
 
     shape: tuple[int, ...]
     dtype: str
@@ -54,32 +54,33 @@ class ArrayPlan:
 
 @dataclass(frozen=True, slots=True)
 class BlockVerdict:
-    """Whether one block on one device is right, and if not, what it looks like.
+    """Whether one block on one device is right, and if not, which faults explain it.
 
     Attributes:
-        array: Which array of the run: "output 0", or "input 1".
+        array: Name of the array, such as "output 0" or "input 1".
         device: Position in `pyreactant.devices()`.
-        process: The process that the device belongs to.
-        index: The block that the runtime says it is, [start, stop] per dimension; None where
-            the device holds none.
-        expected_index: The block that the placement oracle wants there; None where the device is
-            not in the mesh.
-        passed: Placement and values are right.
+        process: Process index of the device.
+        index: Index that the runtime reports, [start, stop] per dimension; None if the device
+            holds no block.
+        expected_index: Index that the sharding requires there; None if the device is not in
+            the mesh.
+        passed: Whether placement and values are right.
         method: How values were checked: "oracle", "exact oracle", "Freivalds", "digest" or
             "none" (no oracle, or no block).
-        error: Largest distance from the oracle.
-        allowed: What rounding can make where error over allowed is largest.
-        ratio: That quotient; at most 1 where values are right, infinite where none is allowed.
+        error: Largest absolute error against the oracle.
+        allowed: Tolerance of the element where error over tolerance is largest.
+        ratio: Largest error over tolerance; at most 1 if all values are right, infinite if the
+            tolerance is zero.
         ulps: Largest error in units in the last place of the output's type.
         relative_norm: Euclidean norm of the error over that of the oracle.
-        wrong: Elements that are not within what is allowed.
-        non_finite: Elements that are NaN or infinite, as the oracle's are.
+        wrong: Number of elements beyond the tolerance.
+        non_finite: Number of elements that are NaN or infinite, as in the oracle.
         worst: The worst element: {"element": [i, ...] (global), "got", "expected", "allowed"}.
-        kinds: What kind of wrong: all that fit, the likeliest first; empty where passed. There
-            are several only where these values cannot tell them apart.
-        matches: Blocks of the oracle whose values these are, as [start, stop] per dimension;
-            None where that was not looked for.
-        text: One sentence: what is wrong.
+        kinds: All kinds of fault that fit, the likeliest first; empty if passed. Several fit
+            only if the values do not distinguish them.
+        matches: Other blocks of the array with these values, as [start, stop] per dimension;
+            None if they were not searched.
+        text: One sentence that describes the fault; "" if passed.
     """
 
     array: str
@@ -103,16 +104,16 @@ class BlockVerdict:
 
     @property
     def kind(self) -> Kind | None:
-        """The likeliest kind of wrong."""
+        """The likeliest kind of fault; None if the block passed."""
         return self.kinds[0] if self.kinds else None
 
     @property
     def placed(self) -> bool:
-        """Whether the runtime says that this is the block that belongs there."""
+        """Whether the runtime reports the required index."""
         return self.index == self.expected_index
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for `json.dumps`; numbers that are not finite are text."""
+        """Plain data for `json.dumps`; numbers that are not finite become strings."""
         data = {field.name: plain(getattr(self, field.name)) for field in fields(self)}
         return data | {"kinds": [str(kind) for kind in self.kinds]}
 
@@ -128,15 +129,15 @@ class BlockVerdict:
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """What the verdicts of all processes say together about one program on one runtime.
+    """The result of combining the verdicts of all processes on one program and runtime.
 
     Attributes:
         passed: Whether every block of every array passed.
-        kind: What kind of wrong; None where passed.
-        also: Other kinds that these values cannot tell from `kind`.
-        array: The first array that is wrong: an input, if any is.
-        processes: Processes with a wrong block.
-        devices: Devices with a wrong block, or without one.
+        kind: Kind of fault; None if passed.
+        also: Other kinds that fit the values as well.
+        array: The first wrong array; inputs come before outputs.
+        processes: Processes with a wrong or missing block.
+        devices: Devices with a wrong or missing block.
         text: Program, runtime, processes, devices, block, worst element and kind.
     """
 
@@ -164,13 +165,13 @@ class Diagnosis:
     def from_dict(cls, data: Mapping[str, Any]) -> "Diagnosis":
         """The diagnosis that `to_dict` described."""
         return cls(
-            data["passed"],
-            Kind(data["kind"]) if data["kind"] else None,
-            tuple(Kind(kind) for kind in data["also"]),
-            data["array"],
-            tuple(data["processes"]),
-            tuple(data["devices"]),
-            data["text"],
+            passed=data["passed"],
+            kind=Kind(data["kind"]) if data["kind"] else None,
+            also=tuple(Kind(kind) for kind in data["also"]),
+            array=data["array"],
+            processes=tuple(data["processes"]),
+            devices=tuple(data["devices"]),
+            text=data["text"],
         )
 
 
@@ -182,20 +183,20 @@ NOT_COMPARED = "not compared"
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Whether two runs agree about a program.
+    """Whether the results of a program agree between two runs.
 
     Attributes:
-        first: Runtime or folder.
-        second: The other one.
-        passed: Whether they agree.
-        kind: "" where they do; otherwise what kind of difference it looks like.
-        text: One sentence.
-        difference: Largest distance between two elements.
-        allowed: Of the block where difference over allowed is largest.
-        ulps: Largest distance in units in the last place.
+        first: Runtime or folder of the first run.
+        second: Runtime or folder of the second run.
+        passed: Whether the results agree.
+        kind: Kind of difference; "" if they agree.
+        text: One sentence that describes the result.
+        difference: Largest absolute difference between two elements.
+        allowed: Tolerance of the block where difference over tolerance is largest.
+        ulps: Largest difference in units in the last place.
         relative_norm: Euclidean norm of the difference over that of the first, over all blocks.
-        blocks: How many were compared.
-        device: Where they differ most, if they do.
+        blocks: Number of compared blocks.
+        device: Device with the largest difference over tolerance; None if nothing was compared.
         worst: Array, process, block, element (global) and the two values.
     """
 
@@ -214,17 +215,17 @@ class Pair:
 
     @property
     def compared(self) -> bool:
-        """Whether there was something to compare on both sides."""
+        """Whether both runs had results to compare."""
         return self.kind != NOT_COMPARED
 
 
 def differ(names: tuple[str, str], kind: str, text: str) -> Pair:
-    """Two runs that do not agree, for a reason other than values."""
+    """The result for two runs that differ in something other than values."""
     return Pair(*names, passed=False, kind=kind, text=text)
 
 
 def plain(value: Any) -> Any:
-    """Dictionaries, lists, numbers and text; numbers that are not finite are text."""
+    """Dictionaries, lists, numbers and text; numbers that are not finite become strings."""
     if hasattr(value, "to_dict"):
         return value.to_dict()
     if is_dataclass(value) and not isinstance(value, type):

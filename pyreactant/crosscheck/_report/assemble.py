@@ -1,4 +1,4 @@
-"""From what the runs left in their folders to the report."""
+"""Build the report from the folders of finished runs."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,12 +22,12 @@ _ENDED = ("cause", "exit_code", "summary", "seconds", "started", "git", "command
 def build_report(
     runs: Sequence[Run], absent: Mapping[str, str], asked: Sequence[str] = ()
 ) -> Report:
-    """What finished runs of one cross-check found.
+    """The report on finished runs of one cross-check.
 
     Args:
-        runs: One for each runtime, or each machine.
-        absent: Runtimes that were not there, with how to get them.
-        asked: Programs that were to run, also where no process came as far as to say so.
+        runs: One run for each runtime or machine.
+        absent: Runtimes that are not available, with how to install them.
+        asked: Requested programs, needed if no process got far enough to record them.
 
     Raises:
         FileError: Files of a run are missing or damaged.
@@ -41,7 +41,7 @@ def build_report(
 
 
 def _names(runs: Sequence[Run]) -> list[str]:
-    """The runtime's name for each run, and the folder where two are of one runtime."""
+    """A name for each run: the runtime, or the folder if two runs have the same runtime."""
     names = [run.name for run in runs]
     if len(set(names)) == len(names):
         return names
@@ -63,28 +63,28 @@ def _row(runs: Sequence[Run], names: Sequence[str], program: str) -> Row:
     ran = next((r for r in found if r.outcome != RECORD_RAISED), None)
     known = ran or ProgramRecord(program, RECORD_RAISED)
     return Row(
-        program,
-        known.summary,
-        known.oracle,
-        known.exact,
-        known.problem,
-        known.precision,
-        known.communicated,
-        known.plans,
-        results,
-        pairs,
+        program=program,
+        summary=known.summary,
+        oracle=known.oracle,
+        exact=known.exact,
+        problem=known.problem,
+        precision=known.precision,
+        communicated=known.communicated,
+        plans=known.plans,
+        results=results,
+        pairs=pairs,
     )
 
 
 def _result(run: Run, name: str, program: str) -> Result:
     records = run.of(program)
     if run.exit_code and any(record.running == program for record in run.records):
-        return _broke(run, name, program)
+        return _interrupted(run, name, program)
     raised = [(p, r) for p in run.records if (r := p.program(program)) and r.error]
     if raised:
         return _raised(name, program, raised)
     if not records or len(records) < run.records[0].num_processes:
-        return _not_there(run, name, program)
+        return _not_run(run, name, program)
     blocks = [block for record in records for block in record.blocks]
     found = diagnose(
         blocks,
@@ -99,14 +99,13 @@ def _result(run: Run, name: str, program: str) -> Result:
     worst = max(outputs, key=lambda b: (not b.passed, b.ratio), default=None)
     text = found.text if outcome == WRONG else ""
     if outcome == UNCHECKED:
-        text = f"{program} on {name} has no oracle: placement was checked, values were not"
+        text = f"{program} on {name} has no oracle: only the placement was checked, not the values"
     return Result(
         name,
         outcome,
-        str(found.kind or ""),
-        text,
-        0,
-        _method(outputs),
+        kind=str(found.kind or ""),
+        text=text,
+        method=_method(outputs),
         error=max((b.error for b in outputs), default=0.0),
         allowed=worst.allowed if worst else 0.0,
         ratio=worst.ratio if worst else 0.0,
@@ -124,7 +123,10 @@ def _method(blocks: Iterable[BlockVerdict]) -> str:
 def _raised(
     name: str, program: str, raised: Sequence[tuple[ProcessRecord, ProgramRecord]]
 ) -> Result:
-    """Who raised what; a message that only says that another process failed comes last."""
+    """The result of a program that raised, with the process and the exception.
+
+    The cause is preferred to messages that only report the failure of another process.
+    """
     process, record = min(
         raised, key=lambda pair: " failed on process " in (pair[1].error or {})["message"]
     )
@@ -135,24 +137,24 @@ def _raised(
     text = f"{program} on {name}: {who} raised {error['exception']}: {error['message']}"
     outcome = WRONG if error["exit_code"] == 5 else RAISED
     kind = str(Kind.STRUCTURE) if outcome == WRONG else ""
-    return Result(name, outcome, kind, text, int(error["exit_code"]))
+    return Result(name, outcome, kind, text, exit_code=int(error["exit_code"]))
 
 
-def _broke(run: Run, name: str, program: str) -> Result:
-    """What the supervisor says, which tells a failure from what only follows from it."""
+def _interrupted(run: Run, name: str, program: str) -> Result:
+    """The result of the program during which the run failed, with the supervisor's cause."""
     text = f"{program} on {name} did not end: {(run.ended or {}).get('summary')}"
-    return Result(name, RAISED, "", text, run.exit_code)
+    return Result(name, RAISED, text=text, exit_code=run.exit_code)
 
 
-def _not_there(run: Run, name: str, program: str) -> Result:
-    """Why a program has no record: its run ended before."""
+def _not_run(run: Run, name: str, program: str) -> Result:
+    """The result of a program that the run did not reach."""
     summary = (run.ended or {}).get("summary", f"no process left a record of {program}")
-    text = f"{program} did not run on {name}, since its run ended before: {summary}"
-    return Result(name, NOT_RUN, "", text, run.exit_code or 1)
+    text = f"{program} did not run on {name} because its run ended before: {summary}"
+    return Result(name, NOT_RUN, text=text, exit_code=run.exit_code or 1)
 
 
 def _slowest(records: Sequence[ProgramRecord]) -> dict[str, Any]:
-    """The longest time that any process took for each part."""
+    """The longest time of any process for each step."""
     numbers = [
         {key: value for key, value in r.seconds.items() if isinstance(value, (int, float))}
         for r in records
@@ -166,21 +168,21 @@ def _facts(run: Run, name: str) -> RunFacts:
     processes = first.num_processes if first else len((run.ended or {}).get("processes", []))
     hosts = dict.fromkeys(record.host for record in run.records)
     return RunFacts(
-        name,
-        first.backend if first else run.folder.name,
-        first.platform if first else "",
-        str(run.folder),
-        processes,
-        tuple(hosts),
-        tuple(first.devices) if first else (),
-        first.facts if first else (run.ended or {}).get("facts", {}),
-        ended,
-        _logs(run.logs),
+        name=name,
+        backend=first.backend if first else run.folder.name,
+        platform=first.platform if first else "",
+        folder=str(run.folder),
+        num_processes=processes,
+        hosts=tuple(hosts),
+        devices=tuple(first.devices) if first else (),
+        facts=first.facts if first else (run.ended or {}).get("facts", {}),
+        ended=ended,
+        logs=_logs(run.logs),
     )
 
 
 def _logs(folder: Path) -> dict[str, str]:
-    """The end of what each process printed, without what colours a terminal."""
+    """The last lines of each process's log, without terminal escape sequences."""
     found = {}
     paths = folder.glob("process-*.log")
     for path in sorted(paths, key=lambda p: int("0" + re.sub("[^0-9]", "", p.stem))):

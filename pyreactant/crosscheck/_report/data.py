@@ -14,20 +14,20 @@ class Result:
     """One program on one runtime.
 
     Attributes:
-        runtime: Its name.
-        outcome: "right", "wrong", "raised", "not run", or "unchecked" (there is no oracle).
-        kind: What kind of wrong it looks like; "" where it does not.
-        text: What is wrong: program, runtime, process, device, block, element; or who raised
-            what.
-        exit_code: Of what was raised.
+        runtime: Name of the runtime or folder.
+        outcome: "right", "wrong", "raised", "not run", or "unchecked" (no oracle).
+        kind: Kind of fault; "" if there is none.
+        text: Description of the fault with program, runtime, process, device, block and element,
+            or of the exception with its process; "" if there is none.
+        exit_code: Exit code of the exception or of the failed run.
         method: How values were checked.
-        error: Largest distance from the oracle.
-        allowed: What rounding can make where error over allowed is largest.
-        ratio: That quotient.
+        error: Largest absolute error against the oracle.
+        allowed: Tolerance of the element where error over tolerance is largest.
+        ratio: Largest error over tolerance.
         ulps: Largest error in units in the last place.
-        relative_norm: Largest of a block.
-        seconds: Placing, compiling, calls, checking; of the slowest process.
-        blocks: The verdict on each block of each output, and on inputs that are wrong.
+        relative_norm: Largest relative norm of the error of a block.
+        seconds: Seconds for placing, compiling, calls and checking, of the slowest process.
+        blocks: The verdicts on all blocks of the outputs and on wrong blocks of inputs.
     """
 
     runtime: str
@@ -50,16 +50,16 @@ class Row:
     """One program on all runtimes.
 
     Attributes:
-        program: Its name.
+        program: Name of the program.
         summary: What it computes, in a few words.
-        oracle: Whether a right answer is known.
-        exact: Whether it is the same to the last bit.
+        oracle: Whether the program has an oracle.
+        exact: Whether results must equal the oracle's bit by bit.
         problem: Size, dtype, seed, mesh and partition specs.
-        precision: With which products were compiled.
-        communicated: Bytes that each device receives, by the closed form; None without one.
+        precision: Precision of products.
+        communicated: Bytes that each device receives by the closed form; None without one.
         plans: Shape, dtype and sharding of inputs and outputs, by array name.
-        results: One for each runtime.
-        pairs: One for each two of them.
+        results: One result for each runtime.
+        pairs: One comparison for each pair of runtimes.
     """
 
     program: str
@@ -75,26 +75,26 @@ class Row:
 
     @property
     def passed(self) -> bool:
-        """Whether each runtime is right, and all agree."""
+        """Whether the program is right on each runtime and the runtimes agree."""
         wanted = (RIGHT, UNCHECKED) if self.pairs else (RIGHT,)
         return all(r.outcome in wanted for r in self.results) and all(p.passed for p in self.pairs)
 
 
 @dataclass(frozen=True, slots=True)
 class RunFacts:
-    """Where the results of a runtime come from.
+    """Facts about one run: runtime, machines, versions and how it ended.
 
     Attributes:
-        name: What the report calls it.
-        backend: Runtime.
-        platform: "cpu", "gpu" or "tpu"; "" where no process came as far as to say it.
-        folder: Its files.
-        num_processes: How many there were.
-        hosts: Their machines.
-        devices: All devices, as `pyreactant.devices()` gives them.
+        name: The run's name in the report.
+        backend: Name of the runtime.
+        platform: "cpu", "gpu" or "tpu"; "" if no process got far enough to report it.
+        folder: Folder of the run's files.
+        num_processes: Number of processes.
+        hosts: Names of the machines.
+        devices: All devices, as `pyreactant.devices()` returns them.
         facts: Versions and settings of process 0.
         ended: How the supervised run ended: cause, exit code, summary, seconds, started, git.
-        logs: The last lines that each process printed, by process.
+        logs: The last lines of each process's log, by process.
     """
 
     name: str
@@ -111,13 +111,13 @@ class RunFacts:
 
 @dataclass(frozen=True, slots=True)
 class ReportData:
-    """What a cross-check found, without the ways to show it.
+    """The data of a cross-check's report; `Report` adds the ways to show it.
 
     Attributes:
-        rows: One for each program.
-        runs: One for each runtime.
-        absent: Runtimes that were not there, with how to get them.
-        created: When, in UTC.
+        rows: One row for each program.
+        runs: Facts about each run.
+        absent: Runtimes that are not available, with how to install them.
+        created: Time of creation in UTC, ISO 8601.
     """
 
     rows: tuple[Row, ...]
@@ -127,17 +127,17 @@ class ReportData:
 
     @property
     def passed(self) -> bool:
-        """Whether every program is right on every runtime, all agree, and all runs ended well."""
+        """Whether all programs are right, all runtimes agree, and no run failed."""
         return bool(self.rows) and all(row.passed for row in self.rows) and not self.broken
 
     @property
     def broken(self) -> tuple[RunFacts, ...]:
-        """The runs that did not end well, be it after the last program."""
+        """Runs that failed, including those that failed after the last program."""
         return tuple(run for run in self.runs if run.ended.get("exit_code"))
 
     @property
     def exit_code(self) -> int:
-        """0 passed, 5 something is wrong, else that of what was raised or broke a run."""
+        """0 if passed, 5 if something is wrong, otherwise that of the first failure."""
         if self.passed:
             return 0
         results = [result for row in self.rows for result in row.results]

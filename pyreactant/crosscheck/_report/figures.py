@@ -1,4 +1,4 @@
-"""The page's pictures of all programs: how exact, how fast, how much is communicated."""
+"""The page's pictures: accuracy, times and communicated bytes, and blocks on the mesh."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -15,15 +15,15 @@ from .svg import BAD, INK, MUTED, PAPER, SERIES, Picture, new_figure, styled, to
 from .text import ratio_text
 
 _WIDTH = 4.4
-"""Inches: 420 pixels, so that text keeps its size on a phone."""
+"""Width in inches (420 pixels), so that text keeps its size on a phone."""
 
 _MARKERS = "os^D"
 _SMALLEST = 1e-8
-"""Where quotients of error and tolerance that are smaller, or zero, are drawn."""
+"""Smaller ratios of error to tolerance, and zero, are drawn here."""
 
 
 def accuracy(report: ReportData) -> Picture:
-    """Error over what is allowed, for every program and runtime, on a logarithmic axis."""
+    """Error over tolerance for every program and runtime, on a logarithmic axis."""
     points = {
         run.name: [_ratio(_result(row, run.name)) for row in report.rows] for run in report.runs
     }
@@ -50,7 +50,7 @@ def accuracy(report: ReportData) -> Picture:
 
 
 def times(report: ReportData) -> Picture:
-    """Time of a call, for every program and runtime."""
+    """Median time of a call for every program and runtime."""
     points = {
         run.name: [_result(row, run.name).seconds.get("call") for row in report.rows]
         for run in report.runs
@@ -76,7 +76,7 @@ def times(report: ReportData) -> Picture:
 
 
 def communicated(report: ReportData) -> Picture | None:
-    """Bytes that each device receives, where a closed form says how many."""
+    """Bytes that each device receives, for programs with a closed form."""
     known = [row for row in report.rows if row.communicated is not None]
     if not known:
         return None
@@ -116,7 +116,7 @@ def _dots(
     title: str,
     description: str,
 ) -> str:
-    """One line for each program, one mark for each runtime, a logarithmic axis."""
+    """A chart with one line per program and one mark per runtime, on a logarithmic axis."""
     with styled():
         figure, axes = _chart(len(report.rows), 0.8)
         axes.set_xscale("log")
@@ -142,7 +142,7 @@ def _dots(
 
 
 def _chart(lines: int, below: float) -> tuple[Any, Any]:
-    """A figure with a line for each program, and room for their names."""
+    """A figure with one line per program and room for the names."""
     height = 0.35 + 0.23 * lines + below
     figure = new_figure(_WIDTH, height)
     left, right = 1.5, 0.12
@@ -164,7 +164,7 @@ def _result(row: Row, runtime: str) -> Result:
 
 
 def _ratio(result: Result) -> float | None:
-    """Error over allowed, within the picture's axis; None where nothing was checked."""
+    """Error over tolerance, clipped to the axis; None if nothing was checked."""
     if result.outcome not in (RIGHT, WRONG):
         return None
     if result.outcome == WRONG:
@@ -179,7 +179,7 @@ def _word(ratio: float | None) -> str:
 
 
 def _describe_points(points: Mapping[str, Sequence[float | None]]) -> str:
-    """What one sees, in a sentence for each runtime."""
+    """A text alternative for the picture, with the range of each runtime."""
     parts = []
     for runtime, values in points.items():
         there = [v for v in values if v is not None]
@@ -190,11 +190,11 @@ def _describe_points(points: Mapping[str, Sequence[float | None]]) -> str:
 
 _LEFT, _RIGHT = 0.55, 0.08
 _MOST = 64
-"""Cells with text; more are too small for it, and the table has the numbers."""
+"""Most cells with text; with more, the cells are too small and only the table has numbers."""
 
 
 def placement(row: Row, result: Result, number: int) -> list[Picture]:
-    """For each output of a program on a runtime: the mesh with its blocks, and error per block."""
+    """One picture per output: the mesh with its blocks, and the error of each block."""
     return [
         _picture(row, result, array, f"p{number}-{result.runtime}-{place}")
         for place, array in enumerate(name for name in row.plans if name.startswith("output"))
@@ -204,7 +204,7 @@ def placement(row: Row, result: Result, number: int) -> list[Picture]:
 
 @dataclass(frozen=True, slots=True)
 class _Panel:
-    """Equal cells in lines and columns; all lengths are inches from the figure's upper left."""
+    """A grid of equal cells; all lengths are inches from the figure's upper left corner."""
 
     axes: Any
     top: float
@@ -228,7 +228,7 @@ class _Panel:
             self.axes.add_collection(PolyCollection([self.corners(*c) for c in cells], **looks))
 
     def write(self, cell: tuple[int, int], text: str, **looks: Any) -> None:
-        """In the middle of a cell."""
+        """Write text in the middle of a cell."""
         line, column = cell
         self.axes.text(
             _LEFT + (column + 0.5) * self.width,
@@ -240,7 +240,7 @@ class _Panel:
         )
 
     def frame(self, title: str, down: Sequence[str], across: Sequence[str]) -> None:
-        """A title, and what lines and columns are."""
+        """Write the title and the labels of lines and columns."""
         self.axes.text(0.05, self.top - 0.29, title, va="center", weight="bold")
         for line, text in enumerate(down):
             self.axes.text(
@@ -310,7 +310,7 @@ def _describe_blocks(blocks: Sequence[BlockVerdict]) -> str:
 
 
 def _draw_mesh(panel: _Panel, mesh: Mesh, blocks: Sequence[BlockVerdict]) -> None:
-    """Devices where they are in the mesh; one shade for one block of the array."""
+    """Draw each device at its mesh position; each block of the array has its own shade."""
     found = {block.device: block for block in blocks}
     order = list(dict.fromkeys(block_text(block.expected_index) for block in blocks))
     places: dict[str, list[tuple[int, int]]] = {}
@@ -353,13 +353,13 @@ def _device_text(device: int, block: BlockVerdict | None, columns: int) -> tuple
 
 
 def _draw_errors(panel: _Panel, plan: ArrayPlan, blocks: Sequence[BlockVerdict]) -> None:
-    """Blocks where they are in the array; shades for error over allowed, hatched where wrong."""
+    """Draw each block at its place in the array, shaded by error or hatched if wrong."""
     import matplotlib as mpl
 
     shades = mpl.colormaps["cividis"]
     cuts = plan.sharding.cuts(len(plan.shape))
     ratios: dict[int, float] = {}
-    for block in blocks:  # of several copies the worst
+    for block in blocks:  # the worst of several copies counts
         place = 0
         where = block.expected_index or block.index or []
         for (start, _), cut, size in zip(where, cuts, plan.shape, strict=False):
@@ -389,12 +389,12 @@ def _draw_errors(panel: _Panel, plan: ArrayPlan, blocks: Sequence[BlockVerdict])
 
 
 def _depth(ratio: float) -> float:
-    """Where on the scale of colours: from nothing to 1e-6 of what is allowed, to all of it."""
+    """Position on the colour scale: 0.25 up to a ratio of 1e-6, then logarithmic up to 1."""
     return 0.25 + 0.75 * max(0.0, 1 + math.log10(ratio) / 6) if ratio > 0 else 0.25
 
 
 def grid(sizes: Sequence[int]) -> tuple[int, int]:
-    """Lines and columns for any number of axes; one axis goes down, so that text has room."""
+    """Lines and columns for any number of axes; one axis runs down, so that text has room."""
     if len(sizes) < 2:
         return (sizes[0] if sizes else 1), 1
     return math.prod(sizes[:-1]), sizes[-1]

@@ -1,4 +1,4 @@
-"""The page: everything in one file, with no script and nothing to fetch."""
+"""The HTML page: one file without scripts or external resources."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
@@ -30,7 +30,7 @@ _LOOKS = {
 
 
 def mark(outcome: str, text: str) -> str:
-    """A sign, a colour and words: none of them alone says it."""
+    """An outcome with sign, colour and words, so that none of them is needed alone."""
     sign, look = _LOOKS[outcome]
     return (
         f'<span class="is-{look}"><span class="icon" aria-hidden="true">{sign}</span>'
@@ -39,11 +39,11 @@ def mark(outcome: str, text: str) -> str:
 
 
 def programs_table(report: ReportData) -> str:
-    """Programs and runtimes; on a narrow screen each program is a card."""
+    """The table of programs and runtimes; on a narrow screen each program is a card."""
     runtimes = [run.name for run in report.runs]
     pairs = report.rows[0].pairs if report.rows else ()
     heads = ["program", *runtimes, *(f"{p.first} and {p.second}" for p in pairs)]
-    # Roles, as a table that is shown as cards would be none to screen readers.
+    # Explicit roles: screen readers ignore tables that are displayed as cards.
     head = "".join(f'<th scope="col" role="columnheader">{escape(h)}</th>' for h in heads)
     rows = "".join(_program_line(number, row) for number, row in enumerate(report.rows))
     return (
@@ -77,7 +77,7 @@ def _pair_mark(pair: Pair) -> str:
 
 
 def complaint_list(report: ReportData) -> str:
-    """What is wrong, one sentence each; nothing where nothing is."""
+    """One sentence per problem; "" if there is none."""
     items = [
         f'<li><a href="#program-{number}">{escape(row.program)}</a>'
         f"{escape(text.removeprefix(row.program))}</li>"
@@ -90,7 +90,7 @@ def complaint_list(report: ReportData) -> str:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], caption: str) -> str:
-    """A table whose first column names the rows; it scrolls by itself where it is too wide."""
+    """A table whose first column names the rows; it scrolls separately if it is too wide."""
     top = "".join(f'<th scope="col">{escape(h)}</th>' for h in head)
     body = "".join(
         f'<tr><th scope="row">{escape(first)}</th>'
@@ -105,7 +105,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], caption: str) -> s
 
 
 def picture(drawn: Picture) -> str:
-    """A figure with its drawing and, folded, the same as a table."""
+    """A figure with its drawing and a folded table of the same numbers."""
     return (
         f"<figure><figcaption>{escape(drawn.title)}</figcaption>{drawn.svg}<details><summary>as a "
         f"table</summary>{table(drawn.head, drawn.rows, drawn.title)}</details></figure>"
@@ -113,22 +113,22 @@ def picture(drawn: Picture) -> str:
 
 
 def folded(title: str, content: str, *, shown: bool = False, name: str = "") -> str:
-    """Something that opens when its title is chosen; `title` is HTML."""
+    """Content that opens when its title is clicked; `title` is HTML."""
     identity = f' id="{name}"' if name else ""
     opened = " open" if shown else ""
     return f"<details{identity}{opened}><summary>{title}</summary>{content}</details>"
 
 
 def program_part(number: int, row: Row, pictures: Sequence[Picture]) -> str:
-    """One program: what it is, what is wrong with it, and its pictures."""
+    """The part of one program: facts, problems and pictures."""
     outcome = RIGHT if row.passed else WRONG
     title = f"{mark(outcome, row.program)} <span class='small'>{escape(row.summary)}</span>"
     facts = [
         ("arrays", _arrays(row)),
-        ("precision asked for", row.precision or "-"),
-        ("allowed", "nothing: exact" if row.exact else "what rounding may make"),
+        ("requested precision", row.precision or "-"),
+        ("tolerance", "none: results are exact" if row.exact else "derived from rounding"),
     ]
-    facts += [(r.runtime, _how(r)) for r in row.results]
+    facts += [(r.runtime, _method_and_times(r)) for r in row.results]
     facts += [(f"{p.first} and {p.second}", p.text) for p in row.pairs]
     wrong = "".join(f'<p class="is-bad">{escape(text)}</p>' for text in complaints(row))
     drawn = f'<div class="figures">{"".join(map(picture, pictures))}</div>' if pictures else ""
@@ -144,14 +144,14 @@ def _arrays(row: Row) -> str:
     )
 
 
-def _how(result: Result) -> str:
-    """How it was checked, and all that was timed."""
+def _method_and_times(result: Result) -> str:
+    """How the values were checked, and the times of all steps."""
     times = [f"{key} {seconds_text(value)}" for key, value in result.seconds.items()]
     return ", ".join([f"checked by {result.method or 'nothing'}", *times])
 
 
 def provenance(report: ReportData) -> str:
-    """Versions, devices, settings, commit: a row each, a column for each runtime."""
+    """A table of versions, devices, settings and commit, with one column per runtime."""
     keys = dict.fromkeys(key for run in report.runs for key in _provenance(run))
     columns = [_provenance(run) for run in report.runs]
     rows = [[key, *(column.get(key) or "-" for column in columns)] for key in keys]
@@ -181,7 +181,7 @@ def _provenance(run: RunFacts) -> dict[str, str]:
 
 
 def logs(runs: Sequence[RunFacts]) -> str:
-    """The end of each process's log, folded."""
+    """The last lines of each process's log, folded."""
     parts = [
         folded(f"{escape(run.name)}, process {escape(process)}", _log(text))
         for run in runs
@@ -240,18 +240,18 @@ def page(report: ReportData) -> str:
 {programs}
 </section>
 <section>
-<h2>Where this comes from</h2>
+<h2>Versions, devices and settings</h2>
 {provenance(report)}
 </section>
 <section>
-<h2>What the processes printed</h2>
+<h2>Output of the processes</h2>
 {logs(report.runs)}
 </section>
 </main>
 <footer class="small">
-<p>Allowed is what rounding can make, from the element type, the length of sums and the inputs;
-it is derived in docs/checks.md, and is never loosened. 1 ULP is the distance of an element to the
-next number of its type.</p>
+<p>The allowed error is a bound on rounding, from the element type, the length of sums and the
+inputs; docs/checks.md derives it. 1 ULP is the distance of an element to the next number of its
+type.</p>
 </footer>
 </body>
 </html>
@@ -259,7 +259,7 @@ next number of its type.</p>
 
 
 def fragment(report: ReportData) -> str:
-    """Verdict and table for a notebook, in its own style."""
+    """Verdict and table for a notebook, without styles of its own."""
     heads = ["program", "problem", *(run.name for run in report.runs)]
     heads += [f"{p.first} and {p.second}" for p in (report.rows[0].pairs if report.rows else ())]
     rows = [
@@ -281,7 +281,7 @@ def _header(report: ReportData) -> str:
     devices = {len(run.devices) for run in report.runs if run.devices}
     where = f"{max(devices)} devices" if devices else "no devices"
     platforms = " and ".join(dict.fromkeys(r.platform for r in report.runs if r.platform))
-    absent = "".join(f" {escape(name)} was not here." for name in report.absent)
+    absent = "".join(f" {escape(name)} was not available." for name in report.absent)
     return f"""<header class="verdict {look}">
 <p class="word"><span aria-hidden="true">{sign}</span> {word}</p>
 <h1>{escape(_subject(report))}</h1>

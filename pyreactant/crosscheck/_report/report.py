@@ -1,4 +1,4 @@
-"""The report of a cross-check, and how it is written and shown."""
+"""The report of a cross-check: JSON, HTML, terminal and notebook."""
 
 import json
 from collections.abc import Mapping
@@ -18,23 +18,23 @@ from .text import renderable, verdict
 
 @dataclass(frozen=True, slots=True)
 class Report(ReportData):
-    """What a cross-check found; `print`, a notebook and the methods show it."""
+    """The results of a cross-check; rich's `print` and notebooks display it."""
 
     @property
     def verdict(self) -> str:
-        """One or two sentences."""
+        """The verdict in one or two sentences."""
         return verdict(self)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for `json.dumps`."""
-        said = {
+        head = {
             "schema": SCHEMA,
             "pyreactant": __version__,
             "passed": self.passed,
             "exit_code": self.exit_code,
             "verdict": self.verdict,
         }
-        return said | {
+        return head | {
             name: plain(getattr(self, name)) for name in (field.name for field in fields(self))
         }
 
@@ -53,10 +53,10 @@ class Report(ReportData):
         )
 
     def to_json(self, path: str | Path | None = None) -> str:
-        """The report as JSON, and into a file if one is named.
+        """The report as JSON; also written to `path` if given.
 
         Raises:
-            FileError: It cannot be written.
+            FileError: The file cannot be written.
         """
         text = json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n"
         if path is not None:
@@ -68,7 +68,7 @@ class Report(ReportData):
         """The report in a file that `to_json` wrote.
 
         Raises:
-            FileError: It is missing, damaged or of another version.
+            FileError: The file is missing, damaged or of another version.
         """
         what = "a report of pyreactant crosscheck"
         data = read_json(Path(path), what)
@@ -79,11 +79,11 @@ class Report(ReportData):
             raise FileError(f"{path}: not {what} ({error!r})") from None
 
     def to_html(self, path: str | Path | None = None) -> str:
-        """The report as one page with pictures that needs nothing else, and into a file.
+        """The report as one self-contained page with pictures; also written to `path` if given.
 
         Raises:
             RequirementError: matplotlib, which draws the pictures, is not installed.
-            FileError: It cannot be written.
+            FileError: The file cannot be written.
         """
         text = page(self)
         if path is not None:
@@ -91,7 +91,7 @@ class Report(ReportData):
         return text
 
     def to_text(self, width: int = 120) -> str:
-        """The report as a terminal without colours shows it."""
+        """The report as plain text for a terminal of this width."""
         from rich.console import Console
 
         console = Console(width=width, highlight=False, no_color=True, force_terminal=False)
@@ -122,6 +122,6 @@ def _row(data: Mapping[str, Any]) -> Row:
 
 
 def _floats(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Numbers again, also where they were not finite and so are text."""
+    """Convert numbers back, including those that were not finite and became strings."""
     names = {"error", "allowed", "ratio", "ulps", "relative_norm", "difference"}
     return {key: float(value) if key in names else value for key, value in data.items()}

@@ -1,7 +1,7 @@
-"""A matplotlib figure as an SVG within a page: named, coloured by the page, with ids of its own.
+"""Convert a matplotlib figure to an SVG element with unique ids and the page's colours.
 
-The drawing takes its colours from the page's style sheet, so that one picture does for light and
-dark; text stays text, which is small, can be searched, and is in the page's font.
+Colours come from the page's style sheet, so one picture serves light and dark mode. Text stays
+text: it is small, searchable and in the page's font.
 """
 
 import importlib.util
@@ -17,7 +17,7 @@ from ..._errors import RequirementError
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# Colours that stand for the page's own; each is replaced by its variable.
+# Placeholder colours; each is replaced by a variable of the page's style sheet.
 INK, MUTED, LINE, PAPER = "#010101", "#020202", "#030303", "#040404"
 GOOD, BAD = "#050505", "#060606"
 SERIES = ("#0a0a0a", "#0b0b0b", "#0c0c0c", "#0d0d0d")
@@ -53,13 +53,13 @@ SETTINGS: dict[str, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A drawing, and the same in words.
+    """A drawing, and its numbers as a table.
 
     Attributes:
-        title: What it shows.
+        title: Title of the picture.
         svg: The drawing.
-        head: Column titles of its table.
-        rows: The numbers that it shows.
+        head: Column titles of the table.
+        rows: Rows of the table.
     """
 
     title: str
@@ -69,20 +69,20 @@ class Picture:
 
 
 def check_matplotlib() -> None:
-    """Whether pictures can be drawn.
+    """Check that pictures can be drawn.
 
     Raises:
         RequirementError: matplotlib is not installed.
     """
     if importlib.util.find_spec("matplotlib") is None:
         raise RequirementError(
-            "the page needs matplotlib, which draws the pictures and is not installed; "
+            "the page needs matplotlib, which draws the pictures and is not installed; run "
             "python -m pip install 'pyreactant[report]'"
         )
 
 
 def styled() -> Any:
-    """A context in which figures are drawn so that `to_svg` can take them."""
+    """A context with the settings that `to_svg` requires of figures."""
     import matplotlib as mpl
 
     settings: Any = SETTINGS
@@ -90,7 +90,7 @@ def styled() -> Any:
 
 
 def new_figure(width: float, height: float) -> "Figure":
-    """An empty figure, in inches."""
+    """An empty figure; width and height are in inches."""
     from matplotlib.figure import Figure
 
     return Figure(figsize=(width, height))
@@ -102,8 +102,8 @@ def to_svg(figure: "Figure", name: str, title: str, description: str) -> str:
     Args:
         figure: Drawn under `SETTINGS`.
         name: Unique within the page; every id begins with it.
-        title: What it shows.
-        description: What one sees, for those who do not.
+        title: Title of the picture.
+        description: Text alternative of the picture.
     """
     buffer = io.StringIO()
     figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
@@ -111,7 +111,7 @@ def to_svg(figure: "Figure", name: str, title: str, description: str) -> str:
     text = text[text.index("<svg") :]
     for nothing in (
         r"<metadata>.*?</metadata>",
-        r"<style.*?</style>",  # its rules would be for the whole page
+        r"<style.*?</style>",  # its rules would apply to the whole page
         r' xmlns(:\w+)?="[^"]*"| version="1.1"| (width|height)="[0-9.]+pt"',
         r' transform="rotate\(-?0 [^"]*"',
         r"font(-family)?: ?'[^;\"]*;? ?",

@@ -1,4 +1,4 @@
-"""A report in words: the verdict, and the table that a terminal shows."""
+"""A report as text: the verdict and the table for a terminal."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -15,29 +15,29 @@ COLOURS = {RIGHT: "green", WRONG: "bold red", RAISED: "red", NOT_RUN: "yellow", 
 
 
 EXPLAINED = (
-    "The error in the worst block: its Euclidean norm over that of the result, and its largest "
-    "element as a part of what rounding may make; and the median time of a call."
+    "Error in the worst block: its Euclidean norm relative to the result's, and its largest "
+    "element as a fraction of what rounding allows. Then the median time of a call."
 )
 
 
 def verdict(report: ReportData) -> str:
-    """One or two sentences: passed or not, and what that rests on."""
+    """One or two sentences: whether the report passed, and what was compared."""
     runtimes = [run.name for run in report.runs]
     if not report.rows:
-        return f"Nothing was checked.{_ended_badly(report)}"
+        return f"Nothing was checked.{_failed_runs(report)}"
     several = f"{len(report.rows)} programs" if len(report.rows) > 1 else report.rows[0].program
     if not report.passed:
         return _failed(report)
     text = f"{several}: right on {_and(runtimes)}"
     if any(row.oracle for row in report.rows):
-        text += ", by an oracle that no XLA computed"
+        text += ", against an independent NumPy reference"
     if len(runtimes) > 1:
         text += ", and they agree with each other"
     text += "."
     without = [row.program for row in report.rows if not row.oracle]
     if without:
         text = text if len(without) < len(report.rows) else f"{several}: {_and(runtimes)} agree."
-        text += f" No oracle stood behind {_and(without)}: both runtimes may be wrong alike."
+        text += f" No oracle checks {_and(without)}: both runtimes may be wrong in the same way."
     if len(runtimes) == 1:
         text += f" Only {runtimes[0]} ran, so there was nothing to compare it with."
     return text
@@ -46,13 +46,13 @@ def verdict(report: ReportData) -> str:
 def _failed(report: ReportData) -> str:
     broken = [row for row in report.rows if not row.passed]
     if not broken:
-        return f"All programs are right, but not all is well.{_ended_badly(report)}"
+        return f"All programs are right, but a run failed.{_failed_runs(report)}"
     parts = []
     for row in broken[:5]:
         reasons = [
             f"{result.outcome} on {result.runtime}{f' ({result.kind})' if result.kind else ''}"
             for result in row.results
-            if result.outcome not in _fine(row)
+            if result.outcome not in _accepted(row)
         ]
         reasons = reasons or [
             f"{pair.first} and {pair.second} differ ({pair.kind})"
@@ -66,13 +66,13 @@ def _failed(report: ReportData) -> str:
     return f"{some} did not pass: {'; '.join(parts)}{more}."
 
 
-def _ended_badly(report: ReportData) -> str:
-    runs = [f" The run on {r.name} ended badly: {r.ended.get('summary')}." for r in report.broken]
+def _failed_runs(report: ReportData) -> str:
+    runs = [f" The run on {r.name} failed: {r.ended.get('summary')}." for r in report.broken]
     return "".join(runs)
 
 
 def renderable(report: ReportData) -> Any:
-    """What rich prints: the table, what is wrong, and the verdict."""
+    """What rich prints: the table, one line per problem, and the verdict."""
     from rich.console import Group
     from rich.text import Text
 
@@ -108,7 +108,7 @@ def _table(report: ReportData) -> "Table":
 
 
 def problem_text(row: Row) -> str:
-    """Size, element type and how the inputs are cut."""
+    """Size, element type and partition specs of the inputs."""
     if not row.problem:
         return "-"
     specs = " ".join(spec_text(spec) or "-" for spec in row.problem["in_specs"])
@@ -116,18 +116,18 @@ def problem_text(row: Row) -> str:
 
 
 def result_text(result: Result) -> str:
-    """A result in a few words: whether it is right, how nearly, how fast."""
+    """A result in a few words: outcome, accuracy and time."""
     return " ".join(part for part in (outcome_text(result), detail_text(result)) if part)
 
 
 def outcome_text(result: Result) -> str:
-    """Right or wrong, and what kind of wrong."""
+    """The outcome, with the kind of fault if it is wrong."""
     wrong = result.outcome == WRONG and result.kind
     return f"{result.outcome}: {result.kind}" if wrong else result.outcome
 
 
 def detail_text(result: Result) -> str:
-    """How nearly right, and the time of a call."""
+    """Accuracy and the time of a call."""
     parts = []
     if result.outcome == RIGHT and result.blocks:
         close = f"{result.relative_norm:.0e}, {ratio_text(result.ratio)} of allowed"
@@ -138,7 +138,7 @@ def detail_text(result: Result) -> str:
 
 
 def ratio_text(ratio: float) -> str:
-    """Two digits."""
+    """A ratio with two digits."""
     return f"{ratio:.2f}" if 0.01 <= ratio < 100 or ratio == 0 else f"{ratio:.0e}"
 
 
@@ -152,8 +152,8 @@ def pair_text(pair: "Pair") -> str:
 
 
 def complaints(row: Row) -> list[str]:
-    """What is wrong with a program, one sentence each."""
-    found = [r.text for r in row.results if r.outcome not in _fine(row)]
+    """One sentence for each problem with a program."""
+    found = [r.text for r in row.results if r.outcome not in _accepted(row)]
     return found + [
         f"{row.program}, {p.first} and {p.second}: {p.text}"
         for p in row.pairs
@@ -161,8 +161,8 @@ def complaints(row: Row) -> list[str]:
     ]
 
 
-def _fine(row: Row) -> tuple[str, ...]:
-    """Outcomes that are no complaint: without an oracle runtimes have each other."""
+def _accepted(row: Row) -> tuple[str, ...]:
+    """Outcomes that pass; a program without an oracle is compared between runtimes."""
     return (RIGHT, UNCHECKED) if row.pairs else (RIGHT,)
 
 
