@@ -49,8 +49,8 @@ class Collective:
     def wire_bytes(self) -> int:
         """Bytes that each device sends in one run, by the ring or pairwise algorithms.
 
-        The counts are those of Thakur, Rabenseifner and Gropp, "Optimization of Collective Communication
-        Operations in MPICH" (2005): a device sends (g-1)/g of the whole, twice for all-reduce.
+        The counts are from Thakur, Rabenseifner and Gropp, "Optimization of Collective
+        Communication Operations in MPICH" (2005): (g-1)/g of the whole, twice for all-reduce.
         """
         g = self.group_size
         if self.op == "all-reduce":
