@@ -143,8 +143,8 @@ def ask_child(
         request: The request, as plain data for JSON.
         timeout: Seconds to wait for the answer.
         activity: What the child does, for messages.
-        cached_answer: Returns the answer, if it is known, for what the child shows of the lowered
-            program, so that the child need not compile it.
+        cached_answer: Called with what the child sends to `stop`, such as a digest of the lowered
+            program; returns the answer if it is known, and the child is ended.
 
     Raises:
         ChildLostError: The child was killed, or ended without an answer.

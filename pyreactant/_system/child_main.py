@@ -16,7 +16,7 @@ from typing import IO, Any
 
 Request = Mapping[str, Any]
 Stop = Callable[[Any], bool]
-"""Whether to stop: the parent gets what is known so far, as plain JSON, and may know the answer."""
+"""Sends plain JSON to the parent; returns whether the parent knows the answer already."""
 
 
 def serve(answer: Callable[[Request, Stop], Mapping[str, Any]]) -> None:

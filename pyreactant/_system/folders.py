@@ -1,7 +1,7 @@
 """This user's folders of pyreactant: those of the XDG specification, or Apple's on macOS.
 
 The variables XDG_CACHE_HOME, XDG_CONFIG_HOME and XDG_STATE_HOME come first on both; a relative path
-in them is ignored, as the specification demands. No folder is made here. The functions import
+in them is ignored, as the specification demands. The functions create no folder. They import
 `platformdirs` when they are called: a command's --help does not wait for it.
 """
 
@@ -12,26 +12,26 @@ _NAME = "pyreactant"
 
 
 def cache_folder() -> Path:
-    """For what can be made again: ``~/.cache/pyreactant``."""
+    """Folder for files that can be recreated: ``~/.cache/pyreactant``."""
     import platformdirs
 
     return platformdirs.user_cache_path(_NAME)
 
 
 def config_folder() -> Path:
-    """For settings: ``~/.config/pyreactant``."""
+    """Folder for settings: ``~/.config/pyreactant``."""
     import platformdirs
 
     return platformdirs.user_config_path(_NAME)
 
 
 def state_folder() -> Path:
-    """For what must outlive a process: ``~/.local/state/pyreactant``."""
+    """Folder for records that outlive a process: ``~/.local/state/pyreactant``."""
     import platformdirs
 
     return platformdirs.user_state_path(_NAME)
 
 
 def earlier_state_folder() -> Path | None:
-    """Where `state_folder` was on macOS before Apple's folders were used; None on Linux."""
+    """The `state_folder` of earlier versions on macOS; None on Linux."""
     return Path.home() / ".local" / "state" / _NAME if sys.platform == "darwin" else None

@@ -1,6 +1,6 @@
 """GPUs and TPUs of this machine, counted from the kernel's files: no runtime is started.
 
-Every function takes the root of the file system, so that a test can make a machine up.
+Every function takes the root of the file system, so that a test can imitate a machine.
 """
 
 from pathlib import Path
@@ -22,7 +22,7 @@ def nvidia_gpus(root: Path = ROOT) -> int:
 
 
 def nvidia_gpus_of_driver(root: Path = ROOT) -> int:
-    """NVIDIA GPUs that the driver lists, also those that this process cannot use."""
+    """NVIDIA GPUs that the driver lists, including those that this process cannot use."""
     return sum(1 for _ in root.glob("proc/driver/nvidia/gpus/*/information"))
 
 

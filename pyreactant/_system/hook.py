@@ -10,7 +10,7 @@ from .._errors import PyReactantError
 
 
 def flush_output() -> None:
-    """Write out what is buffered; a stream that is closed is skipped."""
+    """Flush standard output and standard error; a closed stream is skipped."""
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(Exception):  # closed, never open, or the user's own class
             stream.flush()

@@ -3,9 +3,9 @@
 The server speaks first and gives a nonce; the client's first line gives its own. Both derive one
 key from the secret, the name of the conversation and the two nonces. Every line carries
 HMAC-SHA256 under that key over its direction, its number and its text. So a peer without the
-secret is refused before anything that it sent is parsed, no line can be replayed, also not in
-another conversation, and each end knows that the other has the secret. Nothing is encrypted: the
-messages (host names, versions, tracebacks) are not secret.
+secret is refused before its messages are parsed, no line can be replayed in the same or another
+conversation, and each end knows that the other has the secret. Nothing is encrypted: the messages
+(host names, versions, tracebacks) are not secret.
 """
 
 import hashlib
@@ -25,7 +25,7 @@ LINE_LIMIT = 1 << 18
 _VERSION = 2  # of this protocol; increment it with every change
 _NONCE = 32
 _REFUSED = b"REFUSED "
-_SECONDS = 10.0
+_TIMEOUT = 10.0
 
 
 class LineError(RendezvousError):
@@ -84,7 +84,7 @@ class LineCodec:
         nonce = line.removeprefix(self._greeting).rstrip(b"\n")
         if not line.startswith(self._greeting) or not _is_nonce(nonce):
             raise LineError(
-                f"what listens there is not the {self._conversation} of this version of pyreactant"
+                f"the server is not the {self._conversation} of this version of pyreactant"
             )
         self._derive_key(nonce, self._nonce)
 
@@ -193,7 +193,7 @@ class LineSocket:
             OSError: The connection is closed or broken.
             LineError: As `LineCodec.unpack`, or a line is longer than the limit.
         """
-        self.connection.settimeout(_SECONDS)
+        self.connection.settimeout(_TIMEOUT)
         data = self.connection.recv(1 << 16)
         if not data:
             raise ConnectionError("the other end closed the connection")
@@ -233,7 +233,7 @@ class LineSocket:
 
     def _write(self, line: bytes) -> None:
         try:
-            self.connection.settimeout(_SECONDS)
+            self.connection.settimeout(_TIMEOUT)
             self.connection.sendall(line)
         except OSError:
             self._break()

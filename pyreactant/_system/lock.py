@@ -22,7 +22,7 @@ _NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.EINVAL)
 
 @dataclass(frozen=True)
 class Holder:
-    """The holder of a lock: process `pid` on `host`, since a time, to do `what`."""
+    """The holder of a lock: process `pid` on `host`, since a time, for the command `what`."""
 
     host: str
     pid: int
@@ -69,7 +69,7 @@ def project_lock(
         try:
             yield
         finally:
-            with contextlib.suppress(OSError):  # so that nobody takes us for the next holder
+            with contextlib.suppress(OSError):  # the next holder must not appear under our name
                 os.ftruncate(descriptor, 0)
     finally:
         # This releases the lock. The file stays: after a removal two processes could hold a lock.

@@ -1,10 +1,10 @@
-"""How many processes the kernel killed for lack of memory: SIGKILL alone does not tell why."""
+"""Processes that the kernel killed for lack of memory; SIGKILL alone does not tell why."""
 
 from pathlib import Path
 
 
 def out_of_memory_kills() -> int:
-    """Number of such kills in this process's cgroup, or on the machine if it has no cgroup.
+    """Number of kills for lack of memory in this process's cgroup, otherwise on the machine.
 
     From ``memory.events`` (cgroup v2), ``memory.oom_control`` (v1) or ``/proc/vmstat``, whose
     line ``oom_kill`` is described in the kernel's Documentation/admin-guide/cgroup-v2.rst.

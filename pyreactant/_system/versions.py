@@ -47,9 +47,9 @@ def requirements(lines: Iterable[str], *extras: str) -> Iterator[tuple[str, str]
     """The packages that a package requires on this Python, each with its spec.
 
     Args:
-        lines: Of the package's metadata (Requires-Dist).
-        extras: Look at the requirements of these extras only; without any, at those that hold
-            without an extra.
+        lines: The Requires-Dist lines of the package's metadata.
+        extras: Names of extras; the result has only what they add. Without any it has the
+            requirements that hold without an extra.
     """
     from packaging.requirements import InvalidRequirement, Requirement
 
@@ -68,11 +68,11 @@ def _holds(requirement: "Requirement", extra: str) -> bool:
 
 
 def required(lines: Iterable[str], package: str, *extras: str) -> str:
-    """The spec that is required of a package, such as ">=2.0"; "" if none is.
+    """The required version of a package, such as ">=2.0"; "" for any.
 
     Args:
         lines: As for `requirements`.
-        package: Of which the spec is.
+        package: Name of the package.
         extras: As for `requirements`.
     """
     from packaging.utils import canonicalize_name

@@ -18,13 +18,16 @@ from ._explain import EXAMPLES as EXPLAIN_EXAMPLES
 from ._explain import explain
 from ._matmul import EXAMPLES as MATMUL_EXAMPLES
 from ._matmul import matmul
+from ._plan import EXAMPLES as PLAN_EXAMPLES
 from ._plan import plan
+from ._preflight import EXAMPLES as PREFLIGHT_EXAMPLES
 from ._preflight import preflight
 from ._run import EXAMPLES as RUN_EXAMPLES
 from ._run import run
 from ._setup import SETUP_EXAMPLES, setup
 from ._setup import app as prefs
 from ._slurm import app as slurm
+from ._topology import EXAMPLES as TOPOLOGY_EXAMPLES
 from ._topology import topology
 from ._tpu import app as tpu
 
@@ -47,9 +50,9 @@ app.command(epilog=SETUP_EXAMPLES)(setup)
 app.add_typer(prefs, name="prefs")
 app.command(context_settings={"allow_interspersed_args": False}, epilog=RUN_EXAMPLES)(run)
 app.add_typer(slurm, name="slurm")
-app.command()(topology)
-app.command()(preflight)
-app.command()(plan)
+app.command(epilog=TOPOLOGY_EXAMPLES)(topology)
+app.command(epilog=PREFLIGHT_EXAMPLES)(preflight)
+app.command(epilog=PLAN_EXAMPLES)(plan)
 app.add_typer(tpu, name="tpu")
 
 

@@ -1,4 +1,4 @@
-"""`pyreactant plan`: the mesh and specs a program should have on a slice, or on devices here."""
+"""`pyreactant plan`: the best mesh and specs for a program, on a slice or on this machine."""
 
 import contextlib
 import json
@@ -9,6 +9,7 @@ import typer
 
 from .._core.text import bytes_text, parse_sizes, seconds_text
 from .._errors import InvalidArgumentError
+from ._examples import examples
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -19,6 +20,11 @@ if TYPE_CHECKING:
 NOTHING_FITS = 5
 INTERRUPTED = 130
 
+EXAMPLES = examples(
+    "pyreactant plan --topology v6e-8 --size 4096",
+    "pyreactant plan --platform cpu --devices 8 --size 2048 --dtype float32",
+)
+
 
 def plan(
     program: Annotated[
@@ -28,34 +34,38 @@ def plan(
         ),
     ] = None,
     topology: Annotated[
-        str | None, typer.Option(help="A slice that need not be here, as v6e-16 or v6e:4x4.")
+        str | None, typer.Option(help="Slice to compile for, as v6e-16 or v6e:4x4.")
     ] = None,
-    num_slices: Annotated[int, typer.Option(help="How many of them.")] = 1,
+    num_slices: Annotated[int, typer.Option(help="Number of slices.")] = 1,
     platform: Annotated[
-        str | None, typer.Option(help="Measure on this machine's devices: cpu or gpu.")
+        str | None, typer.Option(help="Measure on devices of this machine, cpu or gpu, instead.")
     ] = None,
-    devices: Annotated[int | None, typer.Option(help="How many of these.")] = None,
+    devices: Annotated[int | None, typer.Option(help="Number of devices of --platform.")] = None,
     size: Annotated[int | None, typer.Option(help="Matmul: side of square matrices.")] = None,
     m: Annotated[int | None, typer.Option("--m", help="Matmul: rows of x.")] = None,
     k: Annotated[int | None, typer.Option("--k", help="Matmul: columns of x, rows of y.")] = None,
     n: Annotated[int | None, typer.Option("--n", help="Matmul: columns of y.")] = None,
     shape: Annotated[
         list[str] | None,
-        typer.Option(help="Of an argument of another program, as 1024x512; once for each."),
+        typer.Option(help="Other programs: shape of an argument, as 1024x512; once for each."),
     ] = None,
     dtype: Annotated[str, typer.Option(help="Element type.")] = "bfloat16",
-    precision: Annotated[str | None, typer.Option(help="default, high or highest.")] = None,
-    tried: Annotated[int, typer.Option(help="How many to compile, or to run.")] = 8,
-    workers: Annotated[
-        int | None, typer.Option(help="Compile so many at once, at most.", show_default="by memory")
+    precision: Annotated[
+        str | None, typer.Option(help="Precision of products: default, high or highest.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
-    no_cache: Annotated[bool, typer.Option("--no-cache", help="Compile in any case.")] = False,
-    timeout: Annotated[float, typer.Option(help="Seconds for each.")] = 600.0,
+    tried: Annotated[int, typer.Option(help="Number of candidates to compile or measure.")] = 8,
+    workers: Annotated[
+        int | None, typer.Option(help="Most compilations at once.", show_default="by memory")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
+    no_cache: Annotated[
+        bool, typer.Option("--no-cache", help="Do not use the cache of compilations.")
+    ] = False,
+    timeout: Annotated[float, typer.Option(help="Seconds for each candidate.")] = 600.0,
 ) -> None:
-    """Find the mesh and specs with which a program takes the least time and memory.
+    """Find the mesh and specs for which a program takes the least time and memory.
 
-    For a slice the times are estimates: nothing is run. Ctrl-C ends it with the best so far.
+    For a slice all times are estimates: nothing is run. Ctrl-C shows the best candidates so far.
     Exit code 5: nothing fits.
     """
     from ..tpu import plan as find
@@ -86,7 +96,7 @@ def plan(
 
         console = Console(highlight=False)
         if not console.is_terminal:
-            console.width = 120  # a file or pipe has no width of its own
+            console.width = 120  # a file or pipe has no width
         _show(console, found)
     if found.interrupted:
         raise typer.Exit(INTERRUPTED)
@@ -103,7 +113,7 @@ def _shape(text: str) -> tuple[int, ...]:
 
 @contextlib.contextmanager
 def _progress(verb: str) -> "Iterator[Progress]":
-    """A bar on standard error while it works, gone afterwards; none where that is a file."""
+    """A progress bar on standard error, removed at the end; none if that is not a terminal."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -119,13 +129,13 @@ def _progress(verb: str) -> "Iterator[Progress]":
     ) as bar:
         task = bar.add_task(f"layouts {verb}", total=None)
 
-        def tell(done: int, total: int, best: "Candidate | None") -> None:
+        def update(done: int, total: int, best: "Candidate | None") -> None:
             text = f"layouts {verb}"
             if best is not None and best.seconds is not None:
                 text += f", best {seconds_text(best.seconds)}"
             bar.update(task, completed=done, total=total, description=text)
 
-        yield tell
+        yield update
 
 
 def _show(console: "Console", found: "Plan") -> None:
@@ -143,9 +153,9 @@ def _parts(found: "Plan") -> "Iterator[RenderableType]":
     if rows:
         yield _table(found, rows)
     if any(not one.mesh.all_devices for _, one in rows):
-        yield "along the network: devices by their chips' places, not by VM (--device-ids)"
+        yield "along the network: devices are ordered by chip coordinates, not by VM (--device-ids)"
     if any(one.at_least for _, one in rows):
-        yield ">: XLA has no estimate of it, so that it is only a lower bound"
+        yield ">: XLA has no estimate for this layout, so the time is only a lower bound"
     for label, one in rows:
         if one.trouble:
             yield f"{label}: {one.trouble}"
@@ -158,15 +168,15 @@ def _parts(found: "Plan") -> "Iterator[RenderableType]":
         yield "\n".join(["", *scatter(points, found.hbm_bytes), ""])
     best, reference = found.best, found.reference
     if best is None and found.interrupted:
-        yield "none that fits was done yet"
+        yield "no layout that fits was found before the interruption"
         return
     if best is None:
-        yield f"nothing fits the {bytes_text(found.hbm_bytes or 0)} of a device"
+        yield f"no layout fits the {bytes_text(found.hbm_bytes or 0)} of a device"
         return
     if reference is not None and reference.seconds and best.seconds:
         yield (
-            f"1 takes {best.seconds / reference.seconds:.2f} of the time of R, what "
-            "matmul_sharded does by itself"
+            f"1 takes {best.seconds / reference.seconds:.2f} of the time of R, the default layout "
+            "of matmul_sharded"
         )
     for where, line in found.commands().items():
         yield f"{where + ':':<12}{line}"
@@ -176,7 +186,7 @@ def _head(found: "Plan") -> str:
     sizes = " @ " if found.program == "matmul" else ", "
     shapes = sizes.join("x".join(map(str, shape)) for shape in found.shapes)
     if found.topology is None:
-        where = f"{found.devices} {found.platform} devices here"
+        where = f"{found.devices} {found.platform} devices of this machine"
     else:
         several = found.topology.num_slices > 1
         where = (
@@ -184,13 +194,13 @@ def _head(found: "Plan") -> str:
         )
     tried = len(found.candidates) + (found.reference is not None)
     how = "measured" if found.measured else "compiled; all times are estimates, nothing was run"
-    left = f", {found.too_large} of them too large by their blocks alone" if found.too_large else ""
+    left = f", {found.too_large} of them with blocks too large to fit" if found.too_large else ""
     lines = [
         f"plan of {found.program} {shapes} {found.dtype} for {where}",
         f"{found.considered} layouts considered{left}; {tried} {how}",
     ]
     if found.interrupted:
-        lines.append("interrupted: this is what was done until then")
+        lines.append("interrupted: these are the results so far")
     return "\n".join(lines)
 
 
@@ -200,11 +210,11 @@ def _table(found: "Plan", rows: "list[tuple[str, Candidate]]") -> "RenderableTyp
 
     matmul = found.program == "matmul"
     names = ["x", "y", "product"] if matmul else [f"argument {i}" for i in range(len(found.shapes))]
-    times = ["measured"] if found.measured else ["estimate", "XLA says", "links"]
+    times = ["measured"] if found.measured else ["estimate", "XLA", "links"]
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     for name in ("", "mesh", *names):
         table.add_column(name, overflow="fold")
-    for name in (*times, "sends", "a device"):
+    for name in (*times, "sends", "per device"):
         table.add_column(name, justify="right", overflow="fold")
     for label, one in rows:
         seconds = (

@@ -1,4 +1,4 @@
-"""`pyreactant preflight`: compile a program for a TPU slice that is not here."""
+"""`pyreactant preflight`: compile a program for an absent TPU slice."""
 
 import json
 import sys
@@ -10,6 +10,7 @@ import typer
 
 from .._core.text import MESH_HELP, SPEC_HELP, parse_mesh, parse_sizes, parse_spec
 from .._errors import FileError, InvalidArgumentError
+from ._examples import examples
 
 if TYPE_CHECKING:
     from .._core.program import Program
@@ -17,51 +18,63 @@ if TYPE_CHECKING:
 
 DOES_NOT_FIT = 5
 
+EXAMPLES = examples(
+    "pyreactant preflight --topology v6e-16 --size 4096 --spec x,None --y-spec None,y",
+    "pyreactant preflight softmax --topology v6e-8 --shape 4096x512 --spec x,None",
+)
+
 
 def preflight(
-    topology: Annotated[str, typer.Option(help="The slice, as v6e-16, v5p-32 or v6e:4x4.")],
+    topology: Annotated[
+        str, typer.Option(help="Slice to compile for, as v6e-16, v5p-32 or v6e:4x4.")
+    ],
     program: Annotated[
         str | None,
         typer.Argument(
-            help="matmul, another built-in program, or a function: package.module:function, "
-            "or Module.function in Julia.",
+            help="matmul, another built-in program, or a function: package.module:function for "
+            "JAX, Module.function for Julia.",
             show_default="matmul",
         ),
     ] = None,
-    num_slices: Annotated[int, typer.Option(help="How many of them.")] = 1,
+    num_slices: Annotated[int, typer.Option(help="Number of slices.")] = 1,
     size: Annotated[int | None, typer.Option(help="Matmul: side of square matrices.")] = None,
     m: Annotated[int | None, typer.Option("--m", help="Matmul: rows of x.")] = None,
     k: Annotated[int | None, typer.Option("--k", help="Matmul: columns of x, rows of y.")] = None,
     n: Annotated[int | None, typer.Option("--n", help="Matmul: columns of y.")] = None,
     shape: Annotated[
         list[str] | None,
-        typer.Option(help="Of an argument of another program, as 1024x512; once for each."),
+        typer.Option(help="Other programs: shape of an argument, as 1024x512; once for each."),
     ] = None,
     dtype: Annotated[str, typer.Option(help="Element type.")] = "bfloat16",
-    mesh: Annotated[str | None, typer.Option(help=f"Devices: {MESH_HELP}.")] = None,
+    mesh: Annotated[str | None, typer.Option(help=f"Mesh of devices: {MESH_HELP}.")] = None,
     spec: Annotated[
         list[str] | None,
         typer.Option(
-            help=f"How the arguments are cut, once for all or once for each shape: {SPEC_HELP}.",
+            help="Partition spec of the arguments, once for all or once for each shape: "
+            f"{SPEC_HELP}.",
             show_default="x,y",
         ),
     ] = None,
-    y_spec: Annotated[str | None, typer.Option(help="Matmul: how y is cut, if not as x.")] = None,
-    out_spec: Annotated[str | None, typer.Option(help="How the output is cut.")] = None,
-    precision: Annotated[str | None, typer.Option(help="default, high or highest.")] = None,
+    y_spec: Annotated[
+        str | None, typer.Option(help="Matmul: partition spec of y, if not as of x.")
+    ] = None,
+    out_spec: Annotated[str | None, typer.Option(help="Partition spec of the output.")] = None,
+    precision: Annotated[
+        str | None, typer.Option(help="Precision of products: default, high or highest.")
+    ] = None,
     backend: Annotated[
         str | None,
-        typer.Option(help="What lowers it: jax, or reactant, in Julia.", show_default="jax"),
+        typer.Option(help="Runtime that lowers PROGRAM: jax or reactant.", show_default="jax"),
     ] = None,
     stablehlo: Annotated[
         Path | None,
-        typer.Option(help="Compile this StableHLO module, such as Reactant's @code_hlo prints."),
+        typer.Option(help="StableHLO module to compile, for instance from Reactant's @code_hlo."),
     ] = None,
     column_major: Annotated[
         bool | None,
         typer.Option(
             "--column-major/--row-major",
-            help="Whether its tensors have reversed dimensions.",
+            help="Whether the tensors of --stablehlo have reversed dimensions.",
             show_default="by its name",
         ),
     ] = None,
@@ -69,20 +82,25 @@ def preflight(
         bool,
         typer.Option(
             "--diff",
-            help="Set PROGRAM by JAX and by Reactant side by side, or PROGRAM and --stablehlo.",
+            help="Compare PROGRAM as JAX and Reactant lower it, or PROGRAM and --stablehlo.",
         ),
     ] = False,
     hlo: Annotated[Path | None, typer.Option(help="Write the optimised HLO to this file.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
-    no_cache: Annotated[bool, typer.Option("--no-cache", help="Compile in any case.")] = False,
-    timeout: Annotated[float, typer.Option(help="Seconds that compiling may take.")] = 600.0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
+    no_cache: Annotated[
+        bool, typer.Option("--no-cache", help="Do not use the cache of compilations.")
+    ] = False,
+    timeout: Annotated[
+        float, typer.Option(help="Seconds for lowering, and for compiling.")
+    ] = 600.0,
 ) -> None:
-    """Compile a program for a TPU slice that need not be there, and say what it would need.
+    """Compile a program for an absent TPU slice and report what it needs there.
 
-    Bytes on each device, collectives, estimates of its time. Exit code 5: it does not fit.
+    The report has the bytes on each device, the collectives and estimates of the time.
+    Exit code 5: the program does not fit.
     """
     warnings.showwarning = lambda message, *_: print(f"warning: {message}", file=sys.stderr)
-    _check_choice(program, backend, stablehlo, diff, hlo)
+    _check_choice(program, backend, stablehlo, diff=diff, hlo=hlo)
     if hlo is not None and not hlo.absolute().parent.is_dir():
         raise FileError(f"--hlo {hlo}: its folder does not exist")
     common: dict[str, Any] = {"cache": not no_cache, "timeout": timeout}
@@ -90,20 +108,20 @@ def preflight(
     lowered_by, chosen = _lowered_by(program, backend, stablehlo, diff)
     specs = [parse_spec(text) for text in spec or ["x,y"]]
     for name in lowered_by:
-        one = _look(
-            name,
+        one = _preflight_program(
             chosen,
-            topology,
-            num_slices,
-            parse_sizes(size, m, k, n),
-            shape or [],
-            dtype,
-            mesh,
-            specs,
-            y_spec,
-            out_spec,
-            precision,
-            common,
+            backend=name,
+            topology=topology,
+            num_slices=num_slices,
+            size=parse_sizes(size, m, k, n),
+            shapes=shape or [],
+            dtype=dtype,
+            mesh=mesh,
+            specs=specs,
+            y_spec=y_spec,
+            out_spec=out_spec,
+            precision=precision,
+            common=common,
         )
         reports.insert(0, one)
     if stablehlo is not None:
@@ -128,40 +146,44 @@ def preflight(
 
 
 def _check_choice(
-    program: str | None, backend: str | None, stablehlo: Path | None, diff: bool, hlo: Path | None
+    program: str | None,
+    backend: str | None,
+    stablehlo: Path | None,
+    *,
+    diff: bool,
+    hlo: Path | None,
 ) -> None:
     if diff and hlo is not None:
         raise InvalidArgumentError(
-            "--diff sets two programs side by side; --hlo writes one of them, so ask for it "
-            "without --diff"
+            "--diff compares two programs, but --hlo writes one; use --hlo without --diff"
         )
     if diff and stablehlo is None and backend is not None:
         raise InvalidArgumentError(
-            "--diff without --stablehlo sets PROGRAM by JAX and by Reactant side by side; leave "
-            "--backend out"
+            "--diff without --stablehlo lowers PROGRAM with both runtimes; leave --backend out"
         )
     if stablehlo is not None and not diff and (program is not None or backend is not None):
         raise InvalidArgumentError(
-            "give PROGRAM or --stablehlo, or both with --diff to set them side by side"
+            "give PROGRAM or --stablehlo, or both with --diff to compare them"
         )
 
 
 def _lowered_by(
     program: str | None, backend: str | None, stablehlo: Path | None, diff: bool
 ) -> "tuple[tuple[str, ...], Program | str]":
-    """The runtimes that lower PROGRAM, the last first, and the program itself."""
+    """The runtimes that lower PROGRAM, in reverse order of display, and the program itself."""
     if not diff or stablehlo is not None:
         alone = stablehlo is not None and not diff
         return () if alone else (backend or "jax",), program or "matmul"
     from ..programs import find_case
 
     both = "matmul" if program in (None, "matmul") else find_case(str(program)).program
-    return ("reactant", "jax"), both  # where Julia is absent, nothing is compiled in vain
+    return ("reactant", "jax"), both  # a missing Julia is found before JAX compiles
 
 
-def _look(
-    backend: str,
+def _preflight_program(
     program: "Program | str",
+    *,
+    backend: str,
     topology: str,
     num_slices: int,
     size: Any,
@@ -176,7 +198,7 @@ def _look(
 ) -> "Preflight":
     from .._core.sharding import NamedSharding
     from .._matmul.matmul import default_mesh
-    from ..tpu._preflight.preflight import preflight as look
+    from ..tpu import preflight as compile_program
     from ..tpu._request import arguments_of
     from ..tpu._topology import topology as find_topology
 
@@ -186,10 +208,10 @@ def _look(
     if program == "matmul":
         if shapes or len(specs) > 1:
             raise InvalidArgumentError(
-                "--shape and more than one --spec are for other programs; matmul has --size, or "
-                "--m, --k and --n, and --spec and --y-spec"
+                "--shape and more than one --spec are for other programs; matmul takes --size, or "
+                "--m, --k and --n, with --spec and --y-spec"
             )
-        return look(
+        return compile_program(
             program,
             topology=found,
             backend=backend,
@@ -205,7 +227,7 @@ def _look(
     if size is not None or y is not None:
         raise InvalidArgumentError("--size and --y-spec are for matmul; give --shape and --spec")
     arguments = arguments_of([_shape(text) for text in shapes], specs, dtype, given)
-    return look(
+    return compile_program(
         program,
         *arguments,
         topology=found,

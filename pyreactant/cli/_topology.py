@@ -1,4 +1,4 @@
-"""`pyreactant topology`: what a Cloud TPU slice is, in numbers and as a picture."""
+"""`pyreactant topology`: describe a Cloud TPU slice, with numbers and a picture."""
 
 import json
 from typing import TYPE_CHECKING, Annotated
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from .._errors import InvalidArgumentError
+from ._examples import examples
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -13,22 +14,26 @@ if TYPE_CHECKING:
 
     from ..tpu import Topology
 
+EXAMPLES = examples(
+    "pyreactant topology v6e-16",
+    "pyreactant topology --all --json",
+)
 _GIB = 2**30
 
 
 def topology(
     name: Annotated[
-        str | None, typer.Argument(help="A slice as v6e-16 or v5p-32, or a shape as v6e:4x4.")
+        str | None, typer.Argument(help="Slice, as v6e-16 or v5p-32, or by its shape as v6e:4x4.")
     ] = None,
-    num_slices: Annotated[int, typer.Option(help="How many equal slices.")] = 1,
+    num_slices: Annotated[int, typer.Option(help="Number of slices.")] = 1,
     every: Annotated[
-        bool, typer.Option("--all", help="A table of all slices up to 256 chips.")
+        bool, typer.Option("--all", help="Print a table of all slices up to 256 chips.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the numbers as JSON.")] = False,
 ) -> None:
-    """Say what a Cloud TPU slice is: chips, VMs, devices, memory, speeds, names.
+    """Describe a Cloud TPU slice: chips, VMs, devices, memory, speeds, names.
 
-    Nothing is asked of Google: the numbers are the published ones.
+    The numbers are Google's published ones; no service is contacted.
     """
     from ..tpu import topologies
     from ..tpu import topology as find
@@ -47,7 +52,7 @@ def topology(
 
     console = Console(highlight=False)
     if not console.is_terminal:
-        console.width = 120  # a file or pipe has no width of its own
+        console.width = 120  # a file or pipe has no width
     if name is None:
         console.print(_table(found))
     else:
@@ -70,36 +75,39 @@ def _show(console: "Console", found: "Topology") -> None:
     for note in found.notes:
         console.print(f"note: {note}")
     each = found.hosts // found.num_slices
-    more = f"; the next slice's go on from {each}" if several else ""
-    console.print(f"\nchips with the number of their VM, which is the process index{more}:")
+    more = f"; the next slice continues from {each}" if several else ""
+    console.print(f"\neach chip shows its VM's number, which is the process index{more}:")
     console.print(SlicePicture(found))
 
 
 def _rows(found: "Topology") -> list[tuple[str, str]]:
     rings = [axis for axis, ring in zip("xyz", found.wraparound, strict=False) if ring]
     peaks = (f"{flops / 1e12:g} TFLOP/s {dtype}" for dtype, flops in found.peak_flops.items())
-    ici = f"{found.ici_bandwidth / 1e9:g} GB/s a chip, {found.ici_links} links, both directions"
+    ici = (
+        f"{found.ici_bandwidth / 1e9:g} GB/s per chip over {found.ici_links} links, sum of both "
+        "directions"
+    )
     dcn = found.dcn_bandwidth
     return [
         (
             "ICI shape",
             f"{_shape(found)}{' of one slice' if found.num_slices > 1 else ''}, "
-            + (f"closed to a ring along {', '.join(rings)}" if rings else "no ring"),
+            + (f"rings along {', '.join(rings)}" if rings else "no rings"),
         ),
         ("TensorCores", str(found.cores)),
         (
-            "a VM has",
+            "each VM",
             f"{_n(found.chips_per_host, 'chip')}, {_n(found.devices_per_process, 'local device')}",
         ),
         (
             "HBM",
-            f"{found.hbm_bytes_per_chip / _GIB:g} GiB a chip; the compiler has "
-            f"{found.hbm_bytes / _GIB:.2f} GiB a device",
+            f"{found.hbm_bytes_per_chip / _GIB:g} GiB per chip; the compiler uses up to "
+            f"{found.hbm_bytes / _GIB:.2f} GiB per device",
         ),
-        ("HBM speed", f"{found.hbm_bandwidth / 1e9:g} GB/s a chip"),
-        ("peak", ", ".join(peaks) + " a chip"),
+        ("HBM speed", f"{found.hbm_bandwidth / 1e9:g} GB/s per chip"),
+        ("peak", ", ".join(peaks) + " per chip"),
         ("ICI speed", ici),
-        ("between slices", f"{dcn / 1e9:g} GB/s a chip" if dcn else "nothing published"),
+        ("between slices", f"{dcn / 1e9:g} GB/s per chip" if dcn else "not published"),
         ("accelerator type", found.accelerator_type),
         ("runtime version", found.runtime_version or "none"),
         ("GKE machine", found.machine_type or "none"),
@@ -118,11 +126,11 @@ def _table(found: "list[Topology]") -> "Table":
         "chips",
         "cores",
         "VMs",
-        "chips\nof a VM",
+        "chips\nper VM",
         "JAX\ndevices",
-        "of a\nprocess",
-        "HBM\na chip",
-        "bf16\na chip",
+        "devices per\nprocess",
+        "HBM\nper chip",
+        "bf16\nper chip",
         "runtime version",
     ):
         left = column in ("slice", "ICI shape", "runtime version")

@@ -1,6 +1,6 @@
-"""Cloud TPU slices without a TPU: what a slice is, whether a program fits it, how to cut it.
+"""Cloud TPU slices without a TPU: their topology, whether a program fits, and the best layout.
 
-Nothing here imports a runtime: what needs one runs in child processes.
+This package imports no runtime; compilers run in child processes.
 """
 
 from typing import TYPE_CHECKING

@@ -207,7 +207,9 @@ def test_mesh_groups_of_a_part_of_an_axis() -> None:
 
 
 def test_unknown_form_is_an_error() -> None:
-    with pytest.raises(pr.RequirementError, match="in a form that this pyreactant does not know"):
+    with pytest.raises(
+        pr.RequirementError, match="in a form that this version of pyreactant does not know"
+    ):
         parse_groups("rows{0:4}", 8)
 
 

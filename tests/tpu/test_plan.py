@@ -68,11 +68,11 @@ def test_command(compiler: Path) -> None:
     arguments = ("--topology", "v6e-16", "--size", "16384", "--tried", "2")
     ran = run(*arguments, XDG_CACHE_HOME=str(compiler))
     assert ran.returncode == 0, ran.stderr
-    assert ran.stderr == ""  # no bar where it is no terminal
+    assert ran.stderr == ""  # no progress bar without a terminal
     assert "plan of matmul 16384x16384 @ 16384x16384 bfloat16 for v6e-16" in ran.stdout
     assert "all times are estimates, nothing was run" in ran.stdout
     assert "time of a call, against bytes on each device" in ran.stdout
-    assert "of the time of R, what matmul_sharded does by itself" in ran.stdout
+    assert "of the time of R, the default layout of matmul_sharded" in ran.stdout
     flags = "--size 16384 --dtype bfloat16 --mesh x=4,y=4 --spec x,None --y-spec None,y"
     assert f"pyreactant matmul {flags}" in ran.stdout
     assert f"pyreactant run -- -m pyreactant matmul {flags}" in ran.stdout
@@ -139,7 +139,7 @@ def test_interrupted(compiler: Path, tmp_path: Path) -> None:
                 child.wait()
     text = log.read_text()
     assert code == 130, text
-    assert "interrupted: this is what was done until then" in text
+    assert "interrupted: these are the results so far" in text
     assert "pyreactant matmul --size 512" in text
     deadline = time.monotonic() + 20  # they end when they see that nobody listens
     while children_of(tmp_path) and time.monotonic() < deadline:
@@ -165,7 +165,7 @@ def test_cpu_devices_are_measured() -> None:
     )
     assert ran.returncode == 0, ran.stderr
     assert "2 layouts" not in ran.stdout
-    assert "for 4 cpu devices here" in ran.stdout
+    assert "for 4 cpu devices of this machine" in ran.stdout
     assert "measured" in ran.stdout
     assert "estimate" not in ran.stdout
     line = next(text for text in ran.stdout.splitlines() if text.startswith("matmul:"))

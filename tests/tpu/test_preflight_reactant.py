@@ -175,9 +175,9 @@ def test_no_julia_is_exit_code_3(options: tuple[str, ...], tmp_path: Path) -> No
     [
         (
             ("--diff", "--backend", "reactant"),
-            "by JAX and by Reactant side by side; leave --backen",
+            "lowers PROGRAM with both runtimes; leave --backen",
         ),
-        (("--diff", "--hlo", "x"), "--diff sets two programs side by side; --hlo writes one of"),
+        (("--diff", "--hlo", "x"), "--diff compares two programs, but --hlo writes one; use"),
         (("--stablehlo", "x", "--backend", "jax"), "give PROGRAM or --stablehlo, or both with --d"),
         (("--backend", "torch", "--size", "8"), "unknown backend 'torch'"),
     ],

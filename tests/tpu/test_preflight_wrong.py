@@ -1,4 +1,4 @@
-"""What is asked for wrongly, or goes wrong: each with its message."""
+"""Invalid requests and failures: each has its message."""
 
 import gzip
 import json
@@ -40,7 +40,7 @@ X = Aval((8, 8), np.dtype("float32"), pr.NamedSharding(MESH, ("x", "y")))
             {"mesh": pr.Mesh((2, 4), ("x", "y")), "size": 64},
             pr.ShardingError,
             r"Mesh\(x=2, y=4\) uses 8 of the 16 devices of v6e-16; the compiler takes whole "
-            r"slices: use a mesh of 16 such as Mesh\(x=4, y=4\)$",
+            r"slices only: use a mesh of 16 such as Mesh\(x=4, y=4\)$",
         ),
         (
             {"mesh": pr.Mesh((8, 4), ("x", "y")), "size": 64},
@@ -63,10 +63,10 @@ X = Aval((8, 8), np.dtype("float32"), pr.NamedSharding(MESH, ("x", "y")))
             pr.ShardingError,
             r"dimension 1 of shape \(64, 66\)",
         ),
-        ({"size": 0}, pr.InvalidArgumentError, "size is a whole number from 1, or three"),
+        ({"size": 0}, pr.InvalidArgumentError, "size must be a whole number from 1, or three"),
         ({"size": (8, 8)}, pr.InvalidArgumentError, r"or three of them \(m, k, n\), got \(8, 8\)"),
         ({"size": 8, "static": {}}, pr.InvalidArgumentError, "static= cannot be given for a prog"),
-        ({"size": None}, pr.InvalidArgumentError, "give size= of the product"),
+        ({"size": None}, pr.InvalidArgumentError, "matmul needs size= "),
         ({"size": 64, "dtype": "float42"}, pr.DTypeError, "unknown dtype 'float42'"),
         ({"size": 64, "dtype": "bool"}, pr.DTypeError, "must hold numbers"),
         ({"size": 64, "precision": "utmost"}, pr.InvalidArgumentError, "known are: default"),
@@ -137,19 +137,19 @@ def test_versions_that_do_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ask, "package_version", lambda package: have.get(package))
     monkeypatch.setattr("importlib.metadata.requires", lambda package: wants)
     pair = (
-        r"jax 0.12.0.1 and libtpu 0.0.42.1 do not belong together: this jax wants "
-        r"libtpu==0.0.50.\*; python -m pip install 'libtpu==0.0.50.\*'"
+        r"jax 0.12.0.1 requires libtpu==0.0.50.\*, got libtpu 0.0.42.1; run: "
+        r"python -m pip install 'libtpu==0.0.50.\*'"
     )
     with pytest.raises(pr.RequirementError, match=pair):
         preflight("matmul", topology="v6e-4", size=8)
     del have["libtpu"]
-    with pytest.raises(pr.RequirementError, match=r"wants libtpu==0.0.50.\*, and none is inst"):
+    with pytest.raises(pr.RequirementError, match=r"requires libtpu==0.0.50.\*, which is not inst"):
         preflight("matmul", topology="v6e-4", size=8)
     have["libtpu"] = "0.0.50.1"
     assert ask.versions()["libtpu"] == "0.0.50.1"
     wants.clear()
     have["libtpu"] = "0.1"
-    assert ask.versions()["libtpu"] == "0.1"  # this jax says nothing
+    assert ask.versions()["libtpu"] == "0.1"  # this jax requires no version
     have.clear()
     with pytest.raises(pr.RequirementError, match="compiles with jax, which is not installed"):
         preflight("matmul", topology="v6e-4", size=8)

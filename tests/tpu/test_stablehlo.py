@@ -120,15 +120,15 @@ def test_which_partitioner(text: str, shardy: bool) -> None:
                 "%a: tensor<2xf32>",
                 '"z.y"(%a) : (tensor<2xf32>) -> ()\n"a.b"() : () -> ()',
             ),
-            "uses operations that are not StableHLO: a.b, z.y; take its text after",
+            "uses operations that are not StableHLO: a.b, z.y; export it after",
         ),
         (
             mlir("%a: tensor<2xf32>", "%0 = enzymexla.kernel_call %a"),
-            "uses operations that are not StableHLO: enzymexla.kernel_call; take its text after",
+            "uses operations that are not StableHLO: enzymexla.kernel_call; export it after",
         ),
         (
             REACTANT.replace("1024x4096", "?x4096"),
-            "line 6 of the module has the dynamic shape tensor<?x4096xbf16>; a TPU program's",
+            "line 6 of the module has the dynamic shape tensor<?x4096xbf16>; a TPU program must",
         ),
         (mlir("%a: tensor<*xf32>"), "line 1 of the module has the dynamic shape tensor<*xf32>"),
         (
@@ -148,7 +148,7 @@ def test_which_partitioner(text: str, shardy: bool) -> None:
         ),
         (
             mlir("%a: !stablehlo.token"),
-            "main has an argument or result that is no tensor: !stablehlo.token; a program takes",
+            "arguments and results of main must be tensors, got !stablehlo.token; export a program",
         ),
         (REACTANT.replace("@main", "@other"), "with a function @main; this one begins with"),
         (
@@ -194,9 +194,11 @@ def test_custom_calls() -> None:
 
 
 def test_no_module() -> None:
-    with pytest.raises(pr.InvalidArgumentError, match=r"as text is needed.*begins with ''"):
+    with pytest.raises(pr.InvalidArgumentError, match=r"must be StableHLO as text.*begins with ''"):
         read_module("")
-    with pytest.raises(pr.InvalidArgumentError, match=r"as text is needed.*begins with 'hello"):
+    with pytest.raises(
+        pr.InvalidArgumentError, match=r"must be StableHLO as text.*begins with 'hello"
+    ):
         read_module("hello, world")
     with pytest.raises(pr.InvalidArgumentError, match="begins with MLIR bytecode"):
         read_module(b"ML\xefR\r\x01".decode(errors="replace"))

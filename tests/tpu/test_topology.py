@@ -200,7 +200,7 @@ def test_command() -> None:
     plain = "\n".join(line.rstrip() for line in ran.stdout.splitlines()) + "\n"
     assert plain.startswith("v6e-16 x 2 slices: 32 chips on 8 VMs, 32 JAX devices\n")
     assert "918 TFLOP/s bfloat16" in plain
-    assert "the next slice's go on from 4:" in plain
+    assert "the next slice continues from 4:" in plain
     assert PICTURE in plain
 
 

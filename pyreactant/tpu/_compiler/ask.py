@@ -1,4 +1,4 @@
-"""Ask the compiler, or the cache of its answers; and what its refusals mean."""
+"""Get the compiler's answer from the cache or a child process; turn its failures into errors."""
 
 import importlib.metadata
 import re
@@ -18,21 +18,21 @@ from .cache import key_of, read, write
 
 
 def child_environment(accelerator_type: str) -> dict[str, str]:
-    """This environment, but for what says which TPU is here: none is to be looked for.
+    """The child's environment: without this machine's TPU, so that libtpu looks for none.
 
     Args:
-        accelerator_type: Such as "v6e-16".
+        accelerator_type: Accelerator type of the slice, such as "v6e-16".
     """
     return {
         **without(*TPU),
         "PYTHONPATH": import_path(current_folder=True),
         "JAX_PLATFORMS": "cpu",
         "TPU_ACCELERATOR_TYPE": accelerator_type,
-        "TPU_SKIP_MDS_QUERY": "1",  # else it asks the metadata server of Google's cloud
+        "TPU_SKIP_MDS_QUERY": "1",  # do not query Google's metadata server
         "TPU_WORKER_HOSTNAMES": "localhost",
         "TPU_WORKER_ID": "0",
         "TPU_LOG_DIR": "disabled",
-        "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # it uses no chip, so nothing needs to be locked
+        "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # it uses no chip, so it needs no lock
     }
 
 
@@ -40,21 +40,21 @@ def compile_in_child(
     request: Mapping[str, Any],
     accelerator_type: str,
     timeout: float,
-    known: Callable[[Any], dict[str, Any] | None],
+    cached_answer: Callable[[Any], dict[str, Any] | None],
 ) -> dict[str, Any]:
-    """What a child process answers to a request; see `compile_child`.
+    """A child process's answer to a request; see `compile_child`.
 
     Args:
-        request: Plain data.
-        accelerator_type: Of the topology.
+        request: The request, as plain data.
+        accelerator_type: Accelerator type of the slice, such as "v6e-16".
         timeout: Seconds until the child is killed.
-        known: Given what the child shows before it compiles, the digest of the lowered program or
-            the description of the module: the answer where there is one already. What it raises
-            ends the child.
+        cached_answer: Called before the child compiles, with the digest of the lowered program or
+            the description of the module; returns the answer if it is known. An exception ends the
+            child.
 
     Raises:
-        ChildLostError: It was killed, or ended itself.
-        DeadlineError: It did not answer in time.
+        ChildLostError: The child was killed, or ended without an answer.
+        DeadlineError: The child did not answer in time.
     """
     return ask_child(
         "pyreactant.tpu._compiler.compile_child",
@@ -62,7 +62,7 @@ def compile_in_child(
         request,
         timeout=timeout,
         activity=Activity(f"compiling for {accelerator_type}", "compiles", "libtpu"),
-        cached_answer=known,
+        cached_answer=cached_answer,
     )
 
 
@@ -71,46 +71,46 @@ TIMEOUT = 600.0
 
 Answer = dict[str, Any]
 
-_FORM = 2
-"""Of answers, as they lie in the cache: to be counted up with every change of their keys."""
+_CACHE_VERSION = 2
+"""Version of the cached answers; increment it whenever their keys change."""
 
 
 def ask(
     question: Mapping[str, Any],
     topology: Topology,
-    found: Mapping[str, str],
+    installed: Mapping[str, str],
     *,
     cache: bool,
     timeout: float,
     check: Callable[[Mapping[str, Any]], object] = lambda description: None,
 ) -> tuple[Answer, bool]:
-    """The compiler's answer, and whether it was known.
+    """The compiler's answer, and whether it came from the cache.
 
     Args:
-        question: For `compile_child`. With "ask" the program's own text is what the answer is
-            kept under, and it is lowered to know it: a name does not say what a function that
-            may be edited computes.
-        topology: For what.
-        found: Versions.
-        cache: Whether to look it up and keep it.
-        timeout: Seconds.
-        check: Given the description of a StableHLO module before the compiler is loaded; what it
-            raises ends the question. The answer has the description as "module".
+        question: The request for `compile_child`. With "show_digest" the child lowers the program
+            first and the digest of its text is part of the cache's key: the function may have been
+            edited since.
+        topology: The slice.
+        installed: Versions of the packages that compile.
+        cache: Whether to use and update the cache.
+        timeout: Seconds for the child.
+        check: Called with the description of a StableHLO module before libtpu is loaded; an
+            exception ends the child. The answer has the description as "module".
     """
-    context = {"versions": dict(found), "environment": environment(), "form": _FORM}
-    by_text = bool(question.get("ask"))
+    context = {"versions": dict(installed), "environment": environment(), "form": _CACHE_VERSION}
+    by_text = bool(question.get("show_digest"))
     key = "" if by_text else key_of({**question, **context})
     hits: list[Answer] = []
     module: dict[str, Any] = {}
 
-    def known(digest: Any) -> Answer | None:
+    def cached_answer(shown: Any) -> Answer | None:
         nonlocal key
         if question["kind"] == "stablehlo":
-            module.update(digest)
+            module.update(shown)
             check(module)
             return None
-        shown = {k: question[k] for k in ("kind", "topology", "arguments", "out_shardings")}
-        key = key_of({**shown, **context, "lowered": digest})
+        parts = {k: question[k] for k in ("kind", "topology", "arguments", "out_shardings")}
+        key = key_of({**parts, **context, "lowered": shown})
         hit = read(key)
         if hit is not None:
             hits.append(hit)
@@ -120,11 +120,11 @@ def ask(
         hit = read(key)
         if hit is not None:
             return hit, True
-    said = compile_in_child(question, topology.accelerator_type, timeout, known)
+    reply = compile_in_child(question, topology.accelerator_type, timeout, cached_answer)
     if hits:
         return hits[0], True
     calls = module.get("custom_calls", ())
-    answer = said["answer"] if "answer" in said else _refused(said, calls)
+    answer = reply["answer"] if "answer" in reply else _refusal(reply, calls)
     if module:
         answer = {**answer, "module": module}
     if cache:
@@ -132,34 +132,34 @@ def ask(
     return answer, False
 
 
-def _refused(said: Mapping[str, Any], custom_calls: Sequence[str]) -> Answer:
-    """What a failed answer means: an answer too where the program is too large, else an error."""
-    step, message = said["failed"], said["message"]
+def _refusal(failure: Mapping[str, Any], custom_calls: Sequence[str]) -> Answer:
+    """The answer if the program is too large for the slice; any other failure raises an error."""
+    step, message = failure["failed"], failure["message"]
     if step == "compile" and message.startswith("RESOURCE_EXHAUSTED"):
         return {
             "refusal": message,
-            "compile_seconds": said["seconds"],
-            "compiler_bytes": said["compiler_bytes"],
+            "compile_seconds": failure["seconds"],
+            "compiler_bytes": failure["compiler_bytes"],
         }
-    where = f" (at {said['where']})" if said["where"] else ""
-    if said["ours"]:
+    where = f" (at {failure['where']})" if failure["where"] else ""
+    if failure["own_error"]:
         raise InvalidArgumentError(message)
-    if said["dynamic"]:
+    if failure["dynamic"]:
         raise InvalidArgumentError(
             "the program has dynamic shapes, which depend on the values of its arguments; a TPU "
-            "program's shapes are fixed: use size= or jnp.where, or make the value static"
+            "program must have fixed shapes: use size= or jnp.where, or make the value static"
             f"{where}: {message.splitlines()[0]}"
         )
     if step == "lower":
         raise InvalidArgumentError(
-            f"JAX cannot trace the program: {said['type']}{where}: {message}"
+            f"JAX cannot trace the program: {failure['type']}{where}: {message}"
         )
     if step == "topology":
-        raise RequirementError(f"libtpu knows no such slice: {message}")
-    if said["type"] in ("AttributeError", "TypeError", "ImportError", "ModuleNotFoundError"):
+        raise RequirementError(f"libtpu does not know this slice: {message}")
+    if failure["type"] in ("AttributeError", "TypeError", "ImportError", "ModuleNotFoundError"):
         raise RequirementError(
-            f"this jax has not the private interface that compiles StableHLO here: {message}; it "
-            "was seen with jax 0.10.2 and 0.12.0.1"
+            f"this version of jax lacks the private interface needed to compile StableHLO: "
+            f"{message}; jax 0.10.2 and 0.12.0.1 have it"
         )
     if step == "parse":
         raise InvalidArgumentError(f"the StableHLO module does not parse: {message}")
@@ -167,7 +167,7 @@ def _refused(said: Mapping[str, Any], custom_calls: Sequence[str]) -> Answer:
         names = sorted({lacking[1], *unknown_custom_calls(custom_calls)})
         raise InvalidArgumentError(
             f"the program has custom calls that libtpu does not know: {', '.join(names)}; kernels "
-            "of CPUs and GPUs do not exist on TPUs: write that part in other operations"
+            "for CPUs and GPUs do not run on TPUs: write that part with other operations"
         )
     raise PyReactantError(f"XLA cannot compile the program: {message}")
 
@@ -176,14 +176,14 @@ def versions() -> dict[str, str]:
     """Versions of pyreactant, jax, jaxlib and libtpu.
 
     Raises:
-        RequirementError: jax or libtpu is missing, or libtpu is not the one that jax wants.
+        RequirementError: jax or libtpu is missing, or libtpu does not match jax.
     """
     found = {"pyreactant": __version__}
     for package in ("jax", "jaxlib"):
         version = package_version(package)
         if version is None:
             raise RequirementError(
-                f"preflight compiles with {package}, which is not installed; "
+                f"preflight compiles with {package}, which is not installed; run: "
                 "python -m pip install 'pyreactant[tpu]'"
             )
         found[package] = version
@@ -196,17 +196,14 @@ def _checked_libtpu(jax: str) -> str:
     pip = f"python -m pip install 'libtpu{wanted}'"
     if got is None:
         raise RequirementError(
-            f"preflight compiles with libtpu, which needs no TPU for that: jax {jax} wants "
-            f"libtpu{wanted}, and none is installed; {pip}"
+            f"preflight compiles with libtpu (no TPU is needed): jax {jax} requires "
+            f"libtpu{wanted}, which is not installed; run: {pip}"
         )
     if not satisfies(got, wanted):
-        raise RequirementError(
-            f"jax {jax} and libtpu {got} do not belong together: this jax wants libtpu{wanted}; "
-            f"{pip}"
-        )
+        raise RequirementError(f"jax {jax} requires libtpu{wanted}, got libtpu {got}; run: {pip}")
     return got
 
 
 def _wanted_libtpu() -> str:
-    """The spec that jax's extra "tpu" requires, such as "==0.0.50.*"; "" if it requires none."""
+    """The version that jax's extra "tpu" requires, such as "==0.0.50.*"; "" for any."""
     return required(importlib.metadata.requires("jax") or (), "libtpu", "tpu")

@@ -1,4 +1,4 @@
-"""What was compiled before, on disk: one file per question, whole or absent."""
+"""The compiler's answers on disk: one file per question, written atomically."""
 
 import gzip
 import hashlib
@@ -14,7 +14,7 @@ from ..._system.files import replacing
 from ..._system.folders import cache_folder
 
 LIMIT = 512 * 2**20
-"""Bytes that the folder may hold; beyond them the entries longest unused go."""
+"""Bytes that the folder may hold; above them the least recently used entries are removed."""
 
 
 def folder() -> Path:
@@ -23,19 +23,19 @@ def folder() -> Path:
 
 
 def key_of(question: Mapping[str, Any]) -> str:
-    """A digest of all that an answer depends on."""
+    """A digest of everything that an answer depends on."""
     text = json.dumps(question, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def read(key: str) -> dict[str, Any] | None:
-    """The entry, or None; one that is damaged is removed."""
+    """The entry, or None; a damaged entry is removed."""
     path = _path(key)
     try:
         entry = json.loads(gzip.decompress(path.read_bytes()))
         if entry["key"] != key:
             raise ValueError(key)
-        os.utime(path)  # it was used now
+        os.utime(path)  # mark it as used
         return dict(entry["answer"])
     except (FileNotFoundError, NotADirectoryError):
         return None
@@ -47,7 +47,7 @@ def read(key: str) -> dict[str, Any] | None:
 
 
 def write(key: str, answer: Mapping[str, Any]) -> None:
-    """Keep an answer; where that cannot be done, warn and go on without."""
+    """Store an answer; a failure is only a warning."""
     path = _path(key)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -64,7 +64,7 @@ def _path(key: str) -> Path:
 
 
 def _prune(entries: Path) -> None:
-    """Remove what was not used for longest, until the folder keeps to its limit."""
+    """Remove the least recently used entries until the folder is within its limit."""
     found = sorted((p.stat().st_mtime, p.stat().st_size, p) for p in entries.glob("*.json.gz"))
     size = sum(bytes_ for _, bytes_, _ in found)
     for _, bytes_, path in found:
@@ -84,7 +84,8 @@ def _remove(path: Path) -> None:
 def _warn(what: str, error: OSError) -> None:
     warnings.warn(
         f"the preflight cache cannot be {what} ({error.strerror}: {folder()}), so the answer is "
-        "not kept; XDG_CACHE_HOME names another folder, cache=False (--no-cache) asks for none",
+        "not stored; set XDG_CACHE_HOME to another folder, or disable the cache with cache=False "
+        "(--no-cache)",
         RuntimeWarning,
         stacklevel=2,
     )

@@ -1,7 +1,7 @@
-"""The process that compiles for a TPU that is not here: the request of `_compile`, and an answer.
+"""The child process that compiles a request for an absent slice.
 
-libtpu may end the process (it does so on what it did not expect), locks itself and logs as it
-likes: none of that may happen in the user's process.
+libtpu may abort its process on unexpected input, takes a lock and writes logs, so it never runs in
+the user's process.
 """
 
 import contextlib
@@ -29,13 +29,9 @@ from ..._errors import PyReactantError
 from ..._system.child_main import Request, Stop, serve
 from .._request import static_of
 
-# Compile a request for a slice that is not here; the only module of `tpu` that imports jax.
-#
-# It runs in the process of `_compile_child` alone.
-
 
 class FailedError(Exception):
-    """What went wrong, in which step."""
+    """An error and the step in which it occurred."""
 
     def __init__(self, step: str, error: BaseException) -> None:
         super().__init__(str(error))
@@ -43,12 +39,12 @@ class FailedError(Exception):
 
 
 def compile_request(request: Request, stop: Stop) -> dict[str, Any] | None:
-    """What the compiler says of a request; None where the parent needs no more.
+    """The compiler's answer to a request; None if the parent has it already.
 
     Raises:
         FailedError: A step failed.
     """
-    # As the JAX runtime does (`_jax_setup.configure`), so that the same program is compiled.
+    # As `_runtimes.jax.setup` does, so that the same program is compiled.
     if "JAX_ENABLE_X64" not in os.environ:
         jax.config.update("jax_enable_x64", True)
     if request["kind"] == "stablehlo":
@@ -63,7 +59,7 @@ def compile_request(request: Request, stop: Stop) -> dict[str, Any] | None:
     else:
         devices = _step("topology", _devices, request["topology"])
         lowered = _step("lower", _lower, request, devices)
-        if request["ask"]:
+        if request["show_digest"]:
             digest = hashlib.sha256(lowered.as_text().encode()).hexdigest()
             if stop(digest):
                 return None
@@ -88,7 +84,7 @@ def _step(name: str, function: Callable[..., Any], *args: Any) -> Any:
 
 
 def _devices(options: Mapping[str, Any]) -> list[Any]:
-    """The absent devices, in the order in which `pyreactant.devices()` would have them."""
+    """The slice's devices, in the order of `pyreactant.devices()`."""
     found = topologies.get_topology_desc(platform="tpu", **options).devices
     return sorted(found, key=lambda device: (device.process_index, device.id))
 
@@ -119,17 +115,17 @@ def _lower(request: Request, devices: list[Any]) -> Any:
 
 def _parse(text: str) -> tuple[Any, dict[str, Any]]:
     """A module and its description."""
-    from .describe import (
-        describe,
-        parse,  # another private interface of jax
-    )
+    from .describe import describe, parse  # they use a private interface of jax
 
     module = parse(text)
     return module, describe(module)
 
 
 def _compile_module(module: Any, devices: list[Any], shardy: bool) -> Any:
-    """Compile what JAX did not make: a private interface, seen in jax 0.10.2 and 0.12.0.1."""
+    """Compile a module that JAX did not lower, through a private interface of jax.
+
+    jax 0.10.2 and 0.12.0.1 have it.
+    """
     lib: Any = importlib.import_module("jax._src.lib")
     _jax, xla_client = lib._jax, lib.xla_client
 
@@ -146,14 +142,14 @@ def _compile_module(module: Any, devices: list[Any], shardy: bool) -> Any:
 
 
 def _bytes(memory: Any) -> dict[str, int]:
-    kinds = {
+    fields = {
         "arguments": "argument",
         "outputs": "output",
         "temporaries": "temp",
         "code": "generated_code",
         "alias": "alias",
     }
-    return {ours: getattr(memory, f"{theirs}_size_in_bytes") for ours, theirs in kinds.items()}
+    return {name: getattr(memory, f"{field}_size_in_bytes") for name, field in fields.items()}
 
 
 def _cost(analysis: Any) -> dict[str, float]:
@@ -171,7 +167,7 @@ def _outputs(lowered: Any, compiled: Any) -> list[dict[str, Any]]:
 
 
 def _spec(sharding: Any) -> list[Any] | None:
-    """None where no mesh axes describe what the compiler chose."""
+    """A partition spec; None if mesh axes cannot describe the compiler's choice."""
     if not isinstance(sharding, JaxNamedSharding):
         return None
     return plain_spec(sharding.spec)
@@ -188,7 +184,7 @@ def _answer(request: Request, stop: Stop) -> dict[str, Any]:
             "failed": failed.step,
             "type": type(error).__name__,
             "message": str(error),
-            "ours": isinstance(error, PyReactantError),
+            "own_error": isinstance(error, PyReactantError),
             "dynamic": _is_dynamic(error),
             "where": _where(error),
             "seconds": time.perf_counter() - start,
@@ -197,23 +193,23 @@ def _answer(request: Request, stop: Stop) -> dict[str, Any]:
 
 
 def _peak_bytes() -> int:
-    """The most memory that this process had; Linux and macOS count in other units."""
+    """Peak memory of this process; the unit depends on the system."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024
 
 
 def _is_dynamic(error: BaseException) -> bool:
-    """Whether a shape would depend on values."""
-    kinds = (
+    """Whether a shape depends on values."""
+    names = (
         "ConcretizationTypeError",
         "NonConcreteBooleanIndexError",
         "TracerIntegerConversionError",
     )
-    return any(kind.__name__ in kinds for kind in type(error).__mro__)
+    return any(kind.__name__ in names for kind in type(error).__mro__)
 
 
 def _where(error: BaseException) -> str:
-    """The last line of the user's own code on the way to the error."""
+    """The last line of the user's code in the traceback."""
     own = [
         frame
         for frame in traceback.extract_tb(error.__traceback__)

@@ -1,7 +1,7 @@
 """Parse a StableHLO module, and describe it as plain JSON for the parent process.
 
-This runs in the process of `compile_child` alone: it imports jax. libtpu 0.0.50 ends its process on
-dynamic shapes, so the module is checked here, before libtpu is loaded.
+Only `compile_child` runs this, since it imports jax. libtpu 0.0.50 aborts on dynamic shapes, so the
+module is checked before libtpu is loaded.
 
 Shardings are those of Shardy's ``sdy`` dialect or of XLA's ``mhlo.sharding``. The module may have
 attributes of other dialects, such as Reactant's ``enzymexla``.
@@ -26,9 +26,9 @@ def parse(text: str) -> Any:
     """The module, verified by MLIR.
 
     Raises:
-        InvalidArgumentError: The text is no module with a function @main, or it uses operations of
-            another dialect.
-        MLIRError: It does not parse.
+        InvalidArgumentError: The text is not a module with a function @main, or it uses operations
+            of another dialect.
+        MLIRError: The text does not parse.
     """
     context = mlir.make_ir_context()
     context.allow_unregistered_dialects = True  # Reactant leaves attributes of its own
@@ -37,20 +37,20 @@ def parse(text: str) -> Any:
             module = ir.Module.parse(text)
     except ir.MLIRError as error:
         if "main" not in text or _is_bytecode(text):
-            raise _no_module(text) from None
+            raise _not_a_module(text) from None
         if found := _UNKNOWN.search(str(error)):
             raise _foreign([found[1]]) from None
         raise
     if _main(module) is None:
-        raise _no_module(text)
+        raise _not_a_module(text)
     return module
 
 
 def describe(module: Any) -> dict[str, Any]:
-    """A description of a parsed module; `Module.from_description` reads it.
+    """Describe a parsed module, for `Module.from_description`.
 
     Raises:
-        InvalidArgumentError: The module has dynamic shapes, arguments that are no tensors, or
+        InvalidArgumentError: The module has dynamic shapes, arguments that are not tensors, or
             operations that are not StableHLO.
     """
     operations = list(_operations(module.operation))
@@ -85,7 +85,7 @@ def _main(module: Any) -> Any:
 
 
 def _operations(root: Any) -> Iterator[Any]:
-    """The operation and all within it."""
+    """The operation and all operations within it."""
     yield root
     for region in root.regions:
         for block in region:
@@ -109,12 +109,12 @@ def _check_shapes(operations: Sequence[Any]) -> None:
             if _is_dynamic(value.type):
                 raise InvalidArgumentError(
                     f"{_line(place)}the module has the dynamic shape {value.type}; a TPU "
-                    "program's shapes are fixed: export it for the shapes that it will run with"
+                    "program must have fixed shapes: export it for the shapes that it will run with"
                 )
 
 
 def _line(place: Any) -> str:
-    """MLIR calls the text "-"; other places are of the program that the module was made from."""
+    """The line in the text, which MLIR calls "-"; "" for a location in the original program."""
     found = re.match(r'loc\("-":(\d+):', str(place))
     return f"line {found[1]} of " if found else ""
 
@@ -126,7 +126,7 @@ def _is_dynamic(found: Any) -> bool:
 
 
 def _values(op: Any) -> Iterator[tuple[Any, Any]]:
-    """The values that an operation makes, and where: its results and its blocks' arguments."""
+    """Results of an operation and arguments of its blocks, each with its location."""
     for result in op.results:
         yield result, op.location
     for region in op.regions:
@@ -144,8 +144,8 @@ def _tensors(main: Any, types: Sequence[Any], kind: str) -> Iterator[dict[str, A
     for found, attributes in zip(types, _attributes(main, kind, len(types)), strict=True):
         if not isinstance(found, ir.RankedTensorType):
             raise InvalidArgumentError(
-                f"main has an argument or result that is no tensor: {str(found)[:60]}; a program "
-                "takes and gives arrays alone"
+                f"arguments and results of main must be tensors, got {str(found)[:60]}; export a "
+                "program whose arguments and results are arrays"
             )
         yield {
             "shape": list(found.shape),
@@ -156,7 +156,7 @@ def _tensors(main: Any, types: Sequence[Any], kind: str) -> Iterator[dict[str, A
 
 
 def _axes(attributes: Mapping[str, Any]) -> list[list[str]] | None:
-    """For each dimension the axes that cut it; that it may be cut further is left out."""
+    """The axes that shard each dimension, whether or not the dimension is open to more axes."""
     if "sdy.sharding" not in attributes:
         return None
     dimensions = sdy.TensorShardingAttr(attributes["sdy.sharding"]).dimension_shardings
@@ -190,7 +190,7 @@ def _mesh(module: Any, shardings: Sequence[Any]) -> dict[str, Any] | None:
     for attribute in [*used, *named.values()]:
         mesh = sdy.MeshAttr(attribute)
         axes = [sdy.MeshAxisAttr(axis) for axis in mesh.axes]
-        if axes:  # a mesh without axes is that of a value on one device
+        if axes:  # a mesh without axes is for a value on one device
             return {
                 "axes": [[axis.name, axis.size] for axis in axes],
                 "device_ids": list(mesh.device_ids),
@@ -200,12 +200,12 @@ def _mesh(module: Any, shardings: Sequence[Any]) -> dict[str, Any] | None:
 
 
 def _resolved(mesh: Any, named: Mapping[str, Any]) -> Any:
-    """A mesh that a sharding names, or has within it."""
+    """The mesh of a sharding, which refers to it by name or contains it."""
     return named[mesh.value] if isinstance(mesh, ir.FlatSymbolRefAttr) else mesh
 
 
 def _dtype(text: str) -> str:
-    """This package's name of an element type, where it has one."""
+    """This package's name of an element type, or MLIR's if there is none."""
     if text in _DTYPES:
         return _DTYPES[text]
     if number := re.fullmatch(r"(u|s)?i(\d+)", text):
@@ -217,19 +217,19 @@ def _dtype(text: str) -> str:
 
 
 def _is_bytecode(text: str) -> bool:
-    return text.startswith("ML\ufffd")  # "ML" and a byte that is no UTF-8
+    return text.startswith("ML\ufffd")  # "ML" and a byte that is not UTF-8
 
 
-def _no_module(text: str) -> InvalidArgumentError:
+def _not_a_module(text: str) -> InvalidArgumentError:
     start = "MLIR bytecode" if _is_bytecode(text) else repr(text[:40])
     return InvalidArgumentError(
-        "a StableHLO module as text is needed, with a function @main; this one begins with "
-        f"{start}. In JAX: jax.jit(f).lower(...).as_text(); in Reactant: @code_hlo"
+        "the module must be StableHLO as text, with a function @main; this one begins with "
+        f"{start}. Export it with jax.jit(f).lower(...).as_text() or Reactant's @code_hlo"
     )
 
 
 def _foreign(names: Sequence[str] | set[str]) -> InvalidArgumentError:
     return InvalidArgumentError(
-        f"the module uses operations that are not StableHLO: {', '.join(sorted(names))}; take its "
-        "text after they are lowered (Reactant: the default of @code_hlo)"
+        f"the module uses operations that are not StableHLO: {', '.join(sorted(names))}; export "
+        "it after they are lowered (Reactant's @code_hlo does so by default)"
     )

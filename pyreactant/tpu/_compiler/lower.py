@@ -1,4 +1,4 @@
-"""Lower a program with the Reactant runtime, in a child process with as many CPU devices."""
+"""Lower a program with Reactant, in a child process with one CPU device for each TPU device."""
 
 import importlib.util
 import re
@@ -19,7 +19,7 @@ class Lowered(NamedTuple):
 
     Attributes:
         text: StableHLO with Shardy's shardings.
-        versions: Of Julia, Reactant and the Julia package PyReactant.
+        versions: Versions of Julia, Reactant and the Julia package PyReactant.
     """
 
     text: str
@@ -27,10 +27,10 @@ class Lowered(NamedTuple):
 
 
 def check_julia() -> None:
-    """Whether Julia is here, as far as can be seen without starting it.
+    """Check that Julia is installed, without starting it.
 
     Raises:
-        RequirementError: It is not.
+        RequirementError: Julia or juliacall is missing.
     """
     otherwise = "; or give the program's StableHLO as a file (--stablehlo)"
     if importlib.util.find_spec("juliacall") is None:
@@ -48,19 +48,18 @@ def check_julia() -> None:
 
 
 def lower(request: Request, timeout: float) -> Lowered:
-    """What Reactant makes of a program.
+    """The program as Reactant lowers it.
 
     Args:
-        request: With a Julia body, for arguments of which there is only a description.
+        request: The request; its program must have a Julia body.
         timeout: Seconds until the child is killed.
 
     Raises:
-        PyReactantError: What the runtime raised, as it raised it.
+        PyReactantError: The runtime's own error.
         ChildLostError, DeadlineError: As `compile_in_child`.
     """
-    found = request.topology
-    question = {**request.to_dict(), "devices": found.devices}
-    said = ask_child(
+    question = {**request.to_dict(), "devices": request.topology.devices}
+    reply = ask_child(
         "pyreactant.tpu._compiler.lower_child",
         _environment(),
         question,
@@ -69,15 +68,15 @@ def lower(request: Request, timeout: float) -> Lowered:
             f"lowering {request.program.name!r} in Julia", "lowers with Reactant", "XLA"
         ),
     )
-    if "failed" in said:
-        raise getattr(_errors, said["failed"], PyReactantError)(said["message"])
-    return Lowered(said["text"], said["versions"])
+    if "failed" in reply:
+        raise getattr(_errors, reply["failed"], PyReactantError)(reply["message"])
+    return Lowered(reply["text"], reply["versions"])
 
 
 def _environment() -> dict[str, str]:
-    """This environment, but for what would make the child a process of a run, or of this TPU."""
-    kept = without(*LAUNCHERS, *TPU, "LD_PRELOAD")
-    # The child has as many devices as the slice.
-    kept["XLA_FLAGS"] = _DEVICES.sub("", kept.get("XLA_FLAGS", "")).strip()
-    kept["PYTHONPATH"] = import_path(current_folder=True)
-    return kept
+    """The child's environment: it belongs to no run and uses no TPU."""
+    environ = without(*LAUNCHERS, *TPU, "LD_PRELOAD")
+    # The request sets the number of devices.
+    environ["XLA_FLAGS"] = _DEVICES.sub("", environ.get("XLA_FLAGS", "")).strip()
+    environ["PYTHONPATH"] = import_path(current_folder=True)
+    return environ

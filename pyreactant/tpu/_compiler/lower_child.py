@@ -1,4 +1,4 @@
-"""The process that lowers with Reactant, which never shares one with JAX; see `_lower`."""
+"""The child process that lowers with Reactant; see `lower`."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -18,7 +18,7 @@ from .._request import static_of
 def _answer(request: Request, _: Stop) -> dict[str, Any]:
     try:
         runtime = ReactantBackend()
-        # Its devices are the CPU's: what is lowered names partitions, not devices.
+        # CPU devices do: the lowered module refers to partitions, not to devices.
         options = StartOptions(platform="cpu", num_cpu_devices=request["devices"])
         runtime.start(ProcessGroup(), options)
         text = runtime.lower(

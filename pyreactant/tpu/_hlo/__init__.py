@@ -1,1 +1,1 @@
-"""Read StableHLO and optimised HLO."""
+"""Readers of StableHLO and optimised HLO."""

@@ -1,4 +1,4 @@
-"""Collective: one exchange between the devices of a compiled program, as plain data."""
+"""Collective: one collective operation of a compiled program, as plain data."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -11,21 +11,21 @@ from .groups import Groups, axes_of
 
 @dataclass(frozen=True, slots=True)
 class Collective:
-    """One exchange between devices.
+    """One collective operation, or a send or receive.
 
     Attributes:
-        op: As in HLO, without ``-start``: "all-gather", ..., or "send" and "recv".
-        shape: Of its result on each device, as HLO writes it, without layouts.
-        bytes: Of that result (for "send" of what is sent).
-        times: How often it runs in one call of the program; None in a loop whose length the
-            compiler does not know. A branch counts as taken.
-        groups: The devices that exchange, as partition ids; () for permutes and sends.
-        pairs: Source and target of a permute.
-        axes: Mesh axes along which it goes; () where no mesh is known.
-        whole: Whether it joins all devices along those axes, or parts of them.
+        op: HLO's name without ``-start``, such as "all-gather", "send" or "recv".
+        shape: Shape of its result on each device, as HLO writes it, without layouts.
+        bytes: Bytes of that result; for "send", of the data that is sent.
+        times: Number of runs in one call of the program; None in a loop of unknown length.
+            Every branch counts as taken.
+        groups: Groups of devices, as partition ids; () for permutes and sends.
+        pairs: Source and target of each transfer of a permute.
+        axes: Mesh axes along which data moves; () without a mesh.
+        whole: Whether each group has all devices along those axes, rather than a part.
         channel: HLO's channel id.
-        across_slices: Whether it leaves the slice, over the network between slices.
-        note: What a send is part of, for instance "ALL_GATHER".
+        across_slices: Whether it uses the network between slices.
+        note: The collective that a send belongs to, such as "ALL_GATHER".
     """
 
     op: str
@@ -42,15 +42,15 @@ class Collective:
 
     @property
     def group_size(self) -> int:
-        """Devices in each group; 2 for what goes from one device to another."""
+        """Devices in each group; 2 for transfers from one device to another."""
         return len(self.groups[0]) if self.groups else 2
 
     @property
     def wire_bytes(self) -> int:
-        """Bytes that each device sends in one run of it, by the ring or pairwise algorithms.
+        """Bytes that each device sends in one run, by the ring or pairwise algorithms.
 
-        The counts of Thakur, Rabenseifner and Gropp, "Optimization of Collective Communication
-        Operations in MPICH" (2005): a device sends (g-1)/g of the whole, twice for all-reduce.
+        The counts are from Thakur, Rabenseifner and Gropp, "Optimization of Collective
+        Communication Operations in MPICH" (2005): (g-1)/g of the whole, twice for all-reduce.
         """
         g = self.group_size
         if self.op == "all-reduce":
@@ -60,7 +60,7 @@ class Collective:
         if self.op in ("all-gather", "all-to-all", "ragged-all-to-all"):
             return self.bytes * (g - 1) // g
         if self.op == "recv":
-            return 0  # counted where it is sent
+            return 0  # the send counts
         if self.pairs and all(source == target for source, target in self.pairs):
             return 0
         return self.bytes
@@ -94,13 +94,13 @@ def name_axes(
     axis_names: tuple[str, ...],
     slice_axes: tuple[str, ...] = (),
 ) -> tuple[Collective, ...]:
-    """The same with the mesh axes along which each goes; arguments as for `axes_of`.
+    """The collectives with their mesh axes; see `axes_of`.
 
     Args:
-        found: From `collectives`.
-        coordinates: Where in the mesh each partition is.
-        axis_names: Of the mesh.
-        slice_axes: The axes along which devices lie in several slices.
+        found: The collectives, from `collectives`.
+        coordinates: Position of each partition in the mesh, shape (partitions, axes).
+        axis_names: Names of the mesh's axes.
+        slice_axes: The axes that cross slices.
     """
     named = []
     for one in found:

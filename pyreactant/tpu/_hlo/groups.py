@@ -1,4 +1,4 @@
-"""Which devices a collective joins: HLO's three ways to write replica groups, and mesh axes.
+"""The groups of devices of a collective: HLO's three forms, and their mesh axes.
 
 The forms are those of XLA's ``replica_group.cc`` and ``mesh_and_axis.cc``, as libtpu 0.0.42 and
 0.0.50 print them:
@@ -6,8 +6,8 @@ The forms are those of XLA's ``replica_group.cc`` and ``mesh_and_axis.cc``, as l
 - a list, ``{{0,1},{2,3}}``; ``{}`` is one group of all;
 - an iota, ``[4,2]<=[2,4]T(1,0)``: count to 8, shape it (2, 4), transpose by (1, 0), cut the
   result into 4 groups of 2;
-- a mesh, ``mesh['x'=4,'y'=2] {'y'}``: the groups that differ in those axes alone, where
-  ``'x':(2)2`` is the part of size 2 of axis x that 2 stands before.
+- a mesh, ``mesh['x'=4,'y'=2] {'y'}``: the groups whose members differ only along those axes;
+  ``'x':(2)2`` is the part of axis x with size 2 after a part of size 2.
 """
 
 import itertools
@@ -28,14 +28,14 @@ _AXIS = re.compile(r"'?([^':=,]+)'?(?:=(\d+))?(?::\((\d+)\)(\d+))?")
 
 
 def parse_groups(text: str, num_partitions: int) -> Groups:
-    """The groups that an attribute's text says.
+    """The groups in an attribute's text.
 
     Args:
-        text: What follows ``replica_groups=``; more may follow it.
-        num_partitions: Of the program: what ``{}`` means.
+        text: The text after ``replica_groups=``; other attributes may follow.
+        num_partitions: Number of the program's partitions, all of which ``{}`` means.
 
     Raises:
-        RequirementError: It has none of the three forms.
+        RequirementError: The text has none of the three forms.
     """
     if text.startswith("{}"):
         return (tuple(range(num_partitions)),)
@@ -46,8 +46,8 @@ def parse_groups(text: str, num_partitions: int) -> Groups:
     if found := _MESH.match(text):
         return _mesh_groups(*found.groups())
     raise RequirementError(
-        f"libtpu wrote replica groups in a form that this pyreactant does not know: {text[:80]!r}; "
-        "please report it with the file that --hlo writes"
+        "libtpu wrote replica groups in a form that this version of pyreactant does not know: "
+        f"{text[:80]!r}; please report it with the file that --hlo writes"
     )
 
 
@@ -82,8 +82,7 @@ def _mesh_groups(axes: str, device_ids: str | None, grouped: str) -> Groups:
         names.append(name)
         sizes.append(int(size))
     ids = np.arange(math.prod(sizes)) if device_ids is None else _device_ids(device_ids)
-    # Every axis is cut into the parts that the groups name and the rest, so that each part is a
-    # dimension of its own.
+    # Split every axis at the parts that the groups use, so that each part is a dimension.
     shape: list[int] = []
     part_of: dict[tuple[str, int], int] = {}
     wanted = [(n, int(pre or 1), int(s or 0)) for n, _, pre, s in _AXIS.findall(grouped)]
@@ -112,21 +111,21 @@ def _device_ids(text: str) -> np.ndarray:
 def axes_of(
     groups: Groups, coordinates: np.ndarray, axis_names: Sequence[str]
 ) -> tuple[tuple[str, ...], bool]:
-    """The mesh axes along which the members of each group differ, and whether fully.
+    """The mesh axes along which the members of each group differ.
 
     Args:
-        groups: Of partition ids.
-        coordinates: Shape (partitions, axes): where in the mesh each partition is.
-        axis_names: Of the mesh.
+        groups: Groups of partition ids.
+        coordinates: Position of each partition in the mesh, shape (partitions, axes).
+        axis_names: Names of the mesh's axes.
 
     Returns:
-        The axes' names, and whether the groups are all devices that differ in those axes alone;
-        False where they are parts of such groups, as half of an axis.
+        The names of the axes, and whether each group has all devices along them; False if it has
+        only a part of them, such as half of an axis.
     """
     varying = np.zeros(len(axis_names), bool)
     for group in groups:
-        here = coordinates[list(group)]
-        varying |= (here != here[:1]).any(axis=0)
+        members = coordinates[list(group)]
+        varying |= (members != members[:1]).any(axis=0)
     whole: dict[tuple[int, ...], set[int]] = {}
     for partition, row in enumerate(coordinates[:, ~varying]):
         whole.setdefault(tuple(row), set()).add(partition)

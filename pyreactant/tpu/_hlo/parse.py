@@ -1,4 +1,4 @@
-"""The collectives of an optimised HLO program, in the order in which a device meets them."""
+"""The collectives of an optimised HLO program, in the order in which a device runs them."""
 
 import math
 import re
@@ -6,12 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from .collective import Collective
 from .groups import parse_groups, parse_pairs
-
-# How often a loop of an HLO program runs, where its counter says so.
-#
-# libtpu's final text has no trip counts, so they are read from the counter: the condition compares
-# it with a constant, the body adds a constant to it, and it begins as one. Loops of other forms are
-# of unknown length.
 
 Computations = Mapping[str, Sequence[str]]
 """The lines of each computation."""
@@ -23,13 +17,16 @@ _SAME_VALUE = ("copy", "convert", "bitcast", "copy-done", "copy-start")
 def trip_count(
     computations: Computations, where: str, operand: str, condition: str, body: str
 ) -> int | None:
-    """How often the body runs; None where the counter is not a plain one.
+    """How often a loop's body runs; None if that is unknown.
+
+    libtpu's final text has no trip counts, so this reads the loop's counter: it starts as a
+    constant, the condition compares it with a constant, and the body adds a constant to it.
 
     Args:
-        computations: Of the program.
-        where: The computation that the loop stands in.
+        computations: The program's computations.
+        where: Name of the computation that has the loop.
         operand: Name of the tuple that the loop starts with.
-        condition: Name of the computation that decides.
+        condition: Name of the computation that decides whether to go on.
         body: Name of the computation that is repeated.
     """
     test = _last(computations, condition)
@@ -72,7 +69,7 @@ def _element(computations: Computations, where: str, operand: str, index: int | 
 
 
 def _index(computations: Computations, where: str, name: str) -> int | None:
-    """Which element of the computation's parameter a name is."""
+    """The index of a name's value in the computation's parameter, a tuple."""
     found = _find(computations, where, name)
     while found is not None and found[0] in _SAME_VALUE:
         found = _find(computations, where, found[1][0])
@@ -105,7 +102,7 @@ def _find(computations: Computations, where: str, name: str) -> tuple[str, list[
 
 
 def _read(line: str) -> tuple[str, list[str], str] | None:
-    """Opcode, operands and what follows them."""
+    """Opcode, operands and the rest of the line."""
     found = re.search(r"[}\])] ([a-z][a-z\-]*)\(", line)
     operands = _OPERANDS.match(line, found.end() - 1) if found else None
     if found is None or operands is None:
@@ -114,7 +111,7 @@ def _read(line: str) -> tuple[str, list[str], str] | None:
     return found[1], [name.strip().lstrip("%") for name in names], line[operands.end() :]
 
 
-KINDS = (
+COLLECTIVE_OPS = (
     "all-gather",
     "all-reduce",
     "reduce-scatter",
@@ -125,7 +122,7 @@ KINDS = (
     "send",
     "recv",
 )
-"""The operations that move data between devices; ``-start`` forms count, ``-done`` do not."""
+"""Operations that move data between devices; each may have a ``-start`` and a ``-done`` form."""
 
 _BITS = {"pred": 8, "token": 0, "opaque": 0, "bf16": 16, "c64": 64, "c128": 128}
 _NUMBER_OF_BITS = re.compile(r"[a-z]+(\d+)")
@@ -141,14 +138,14 @@ _LOOP = re.compile(r"%([\w.\-]+)\), condition=%([\w.\-]+), body=%([\w.\-]+)")
 
 
 def collectives(text: str, num_partitions: int) -> tuple[Collective, ...]:
-    """The exchanges that one device takes part in, from the program's entry on.
+    """The collectives of one device, from the program's entry on.
 
     Args:
-        text: Optimised HLO, as ``compiled.as_text()`` gives it.
-        num_partitions: Number of devices that the program is for.
+        text: Optimised HLO, from ``compiled.as_text()``.
+        num_partitions: Number of the program's partitions.
 
     Raises:
-        RequirementError: Replica groups are written in an unknown form.
+        RequirementError: Replica groups have an unknown form.
     """
     computations, entry = _computations(text)
     return tuple(_walk(computations, entry, 1, num_partitions))
@@ -158,7 +155,7 @@ def result_shapes(text: str) -> tuple[tuple[int, ...], ...]:
     """The shapes of the program's results on one device.
 
     Args:
-        text: As for `collectives`; the first line says it, as ``...->(f32[8,4]{1,0}, s32[])}``.
+        text: As for `collectives`; its first line ends like ``...->(f32[8,4]{1,0}, s32[])}``.
     """
     _, _, layout = text.partition("entry_computation_layout={")
     _, _, results = layout.partition("->")
@@ -206,9 +203,8 @@ def _walk(
         shape, opcode, rest = _split(line)
         if opcode.endswith(("-done", "-update")):
             continue
-        kind = opcode.removesuffix("-start")
-        if kind in KINDS:
-            yield _collective(kind, opcode, shape, rest, times, num_partitions)
+        if opcode.removesuffix("-start") in COLLECTIVE_OPS:
+            yield _collective(opcode, shape, rest, times=times, num_partitions=num_partitions)
             continue
         inner = times
         if opcode == "while":
@@ -221,15 +217,15 @@ def _walk(
 
 
 def _trips(computations: dict[str, list[str]], where: str, rest: str) -> int | None:
-    """How often a loop runs, from what follows ``while(``."""
-    if said := _TRIPS.search(rest):
-        return int(said[1])
+    """How often a loop runs, from the text after ``while(``."""
+    if count := _TRIPS.search(rest):
+        return int(count[1])
     found = _LOOP.match(rest)
     return trip_count(computations, where, *found.groups()) if found else None
 
 
 def _split(line: str) -> tuple[str, str, str]:
-    """Result shape, opcode, and what follows it."""
+    """Result shape, opcode, and the rest of the line."""
     start = line.index(" = ") + 3
     end = _end_of_shape(line, start)
     found = _OPCODE.match(line, end)
@@ -264,24 +260,25 @@ def _elements(shape: str) -> list[str]:
 
 
 def _collective(
-    kind: str, opcode: str, shape: str, rest: str, times: int | None, num_partitions: int
+    opcode: str, shape: str, rest: str, *, times: int | None, num_partitions: int
 ) -> Collective:
+    kind = opcode.removesuffix("-start")
     elements = _elements(shape)
     if kind in ("send", "recv"):
-        shape = elements[0]  # then a context and a token
+        shape = elements[0]  # the others are a context and a token
     elif opcode in ("all-gather-start", "collective-permute-start") and len(elements) > 1:
-        shape = elements[1]  # the operand stands before it
+        shape = elements[1]  # the first one is the operand
     groups = _after(rest, "replica_groups=")
     pairs = _after(rest, "source_target_pairs=")
     channel = re.search(r"\bchannel_id=(\d+)", rest)
     transfer = re.search(r'_xla_megascale_transfer_type="(\w+)"', rest)
     return Collective(
-        kind,
-        ", ".join(f"{k}[{sizes}]" for k, sizes in _SHAPE.findall(shape)),
-        shape_bytes(shape),
-        times,
-        parse_groups(groups, num_partitions) if groups is not None else (),
-        parse_pairs(pairs) if pairs is not None else (),
+        op=kind,
+        shape=", ".join(f"{k}[{sizes}]" for k, sizes in _SHAPE.findall(shape)),
+        bytes=shape_bytes(shape),
+        times=times,
+        groups=parse_groups(groups, num_partitions) if groups is not None else (),
+        pairs=parse_pairs(pairs) if pairs is not None else (),
         channel=int(channel[1]) if channel else None,
         across_slices="xla_megascale_runtime" in rest,
         note=transfer[1] if transfer else "",

@@ -19,11 +19,11 @@ class Tensor:
     """An argument or result of the module's main function.
 
     Attributes:
-        shape: As the module has it.
-        dtype: Element type, by this package's name where it has one.
-        axes: For each dimension the axes that cut it, a part of an axis as Shardy writes it,
-            ``x:(1)2``; None where nothing is said.
-        mhlo: The text of an ``mhlo.sharding``, else "".
+        shape: Shape in the module.
+        dtype: Element type, by this package's name or otherwise by MLIR's.
+        axes: For each dimension the axes that shard it, a part of an axis as Shardy writes it,
+            ``x:(1)2``; None without Shardy's sharding.
+        mhlo: The text of an ``mhlo.sharding``, otherwise "".
     """
 
     shape: tuple[int, ...]
@@ -33,7 +33,7 @@ class Tensor:
 
 
 def axis_size(mesh: Mesh, axis: str) -> int:
-    """Devices along an axis, or along the part of it that ``x:(1)2`` says."""
+    """Number of devices along an axis, or along a part of it such as ``x:(1)2``."""
     part = re.search(r":\(\d+\)(\d+)$", axis)
     return int(part[1]) if part else mesh.axis_size(axis)
 
@@ -62,21 +62,21 @@ KNOWN_CUSTOM_CALLS = frozenset(
         "TopK",
     )
 )
-"""Those that XLA for TPU handles: what JAX emits for it (``jax/_src/export/_export.py``, jax
-0.12.0.1), and what XLA's Shardy and StableHLO conversions make and read again."""
+"""Custom calls that XLA for TPU handles: those that JAX emits (``jax/_src/export/_export.py``, jax
+0.12.0.1), and those of XLA's own Shardy and StableHLO conversions."""
 
 
 @dataclass(frozen=True, slots=True)
 class Module:
-    """What is known of a module.
+    """A module's description.
 
     Attributes:
-        name: Of the module.
-        num_partitions: As it says; None where it says nothing.
+        name: Name of the module.
+        num_partitions: Its ``mhlo.num_partitions``; None without one.
         mesh: The mesh of its shardings, over partition ids; None without Shardy's shardings.
-        arguments: Of main.
-        results: Of main.
-        from_reactant: Whether Reactant wrote it, by its name.
+        arguments: Arguments of main.
+        results: Results of main.
+        from_reactant: Whether its name is one of Reactant's.
     """
 
     name: str
@@ -91,7 +91,7 @@ class Module:
         """The module of a description that `describe` made.
 
         Raises:
-            ShardingError: Its mesh is one that this package does not have.
+            ShardingError: Its mesh is not a valid `Mesh`.
         """
         return cls(
             name=plain["name"],
@@ -117,18 +117,18 @@ def _mesh(plain: Mapping[str, Any]) -> Mesh:
 
 
 def unknown_custom_calls(called: Iterable[str]) -> tuple[str, ...]:
-    """The custom calls that are none of `KNOWN_CUSTOM_CALLS`."""
+    """The custom calls that are not in `KNOWN_CUSTOM_CALLS`."""
     return tuple(sorted(set(called) - KNOWN_CUSTOM_CALLS))
 
 
 def reverse(tensor: Tensor) -> Tensor:
-    """The Julia array of a tensor of Reactant's: the same with its dimensions reversed."""
+    """The Julia array of a tensor in Reactant's module: its dimensions are reversed."""
     axes = None if tensor.axes is None else tensor.axes[::-1]
     return Tensor(tensor.shape[::-1], tensor.dtype, axes, tensor.mhlo)
 
 
 def mhlo_cuts(text: str, ndim: int) -> tuple[int, ...] | None:
-    """Into how many blocks an ``mhlo.sharding`` cuts each dimension; None for other forms."""
+    """Number of blocks along each dimension in an ``mhlo.sharding``; None for other forms."""
     if text in ("{replicated}", "{maximal device=0}"):
         return (1,) * ndim
     found = re.match(r"\{devices=\[([\d,]+)\]", text)

@@ -1,7 +1,8 @@
-"""Where a product does not fit a slice: specs and slices that do.
+"""Specs and slices that fit a program which does not fit its slice.
 
-A closed-form count of the bytes on a device ranks what could be; the compiler then says whether
-the nearest of it is so. At most `TRIES` compilations: what was not compiled is said to be so.
+Candidates are ranked by a closed-form count of the bytes on a device, and the compiler confirms the
+nearest ones, in at most `TRIES` compilations. The text of an alternative tells whether it was
+compiled.
 """
 
 import dataclasses
@@ -28,45 +29,47 @@ TRIES = 2
 def alternatives_to(
     request: Request, report: Preflight, *, cache: bool, timeout: float
 ) -> tuple[str, ...]:
-    """What fits instead, in words, the nearest first.
+    """Texts of what fits instead, the nearest first.
 
     Args:
-        request: What does not fit.
-        report: How it does not.
+        request: The request that does not fit.
+        report: Its Preflight.
         cache: As for `preflight`.
         timeout: As for `preflight`.
     """
     if not _is_matmul(request):
         return _by_size(request, report)
-    for tries, (candidate, words) in enumerate(_candidates(request), 1):
-        tried = compile_request(candidate, cache=cache, timeout=timeout)
-        if tried.fits and tried.bytes_per_device is not None:
-            size = bytes_text(tried.bytes_per_device.total)
-            return (f"fits with {words}: {size} on each device, compiled",)
+    for tries, (candidate, options) in enumerate(_candidates(request), 1):
+        compiled = compile_request(candidate, cache=cache, timeout=timeout)
+        if compiled.fits and compiled.bytes_per_device is not None:
+            size = bytes_text(compiled.bytes_per_device.total)
+            return (f"fits with {options}: {size} on each device, compiled",)
         if tries == TRIES:
-            return (f"{words} should fit by a count of the blocks, but does not either",)
+            return (f"{options} should fit by the size of the blocks, but does not fit either",)
     largest = _larger(request.topology)[-1:] or [request.topology]
-    return (f"no specs fit, here or up to {largest[0].name}, by a count of the blocks alone",)
+    return (f"no specs fit up to {largest[0].name}, by the size of the blocks; not compiled",)
 
 
 def _candidates(request: Request) -> Iterator[tuple[Request, str]]:
-    """What should fit: other specs here, then larger slices with these specs or others."""
+    """Requests that should fit, each with its command-line options.
+
+    Other specs on the same slice come first, then larger slices with the same specs or others.
+    """
     yield from _other_specs(request)
-    for found in _larger(request.topology):
-        mesh = _stretched(request.mesh, found.devices)
+    for larger in _larger(request.topology):
+        mesh = _stretched(request.mesh, larger.devices)
         x, y = (NamedSharding(mesh, a.sharding.spec) for a in request.arguments)
         assert isinstance(request.out_sharding, NamedSharding)
         out = NamedSharding(mesh, request.out_sharding.spec)
-        there = dataclasses.replace(request, topology=found)
-        where = f"--topology {found.name} --mesh {format_mesh(mesh)}"
+        same_specs = _with(dataclasses.replace(request, topology=larger), x, y, out)
+        where = f"--topology {larger.name} --mesh {format_mesh(mesh)}"
         if (
             _divides(request, x, y, out)
-            and matmul_bytes(x, y, out, request) < 0.9 * found.hbm_bytes
+            and matmul_bytes(x, y, out, request) < 0.9 * larger.hbm_bytes
         ):
-            yield _with(there, x, y, out), where
-        on_mesh = _with(there, x, y, out)
-        for candidate, words in itertools.islice(_other_specs(on_mesh), 1):
-            yield candidate, f"{where} {words}"
+            yield same_specs, where
+        for candidate, options in itertools.islice(_other_specs(same_specs), 1):
+            yield candidate, f"{where} {options}"
 
 
 def _with(request: Request, x: NamedSharding, y: NamedSharding, out: NamedSharding) -> Request:
@@ -88,8 +91,8 @@ def _divides(request: Request, x: NamedSharding, y: NamedSharding, out: NamedSha
 def matmul_bytes(x: NamedSharding, y: NamedSharding, out: NamedSharding, request: Request) -> int:
     """Least bytes on a device for x @ y: the blocks, and the operands that are gathered.
 
-    Where both operands are cut alike in the inner dimension and by nothing that cuts the product,
-    each device multiplies what it has, and the partial products are added up: nothing is gathered.
+    If both operands are sharded along the inner dimension by the same axes, each device multiplies
+    its blocks and the partial products are added up: nothing is gathered.
     """
     (m, k), (_, n) = request.arguments[0].shape, request.arguments[1].shape
     item = request.arguments[0].dtype.itemsize
@@ -104,13 +107,13 @@ def matmul_bytes(x: NamedSharding, y: NamedSharding, out: NamedSharding, request
 
 
 def _is_matmul(request: Request) -> bool:
-    """The product, as `matmul_sharded` makes it."""
+    """Whether the program is the product of `matmul_sharded`."""
     one_out = isinstance(request.out_sharding, NamedSharding)
     return request.program == MATMUL and one_out and len(request.arguments) == 2
 
 
 def _other_specs(request: Request) -> Iterator[tuple[Request, str]]:
-    """Other specs on the same mesh that should fit, the one with the least bytes first."""
+    """Other specs on the same mesh that should fit, the one with the fewest bytes first."""
     mesh, found = request.mesh, []
     for x_spec, y_spec in itertools.product(_specs(mesh), repeat=2):
         x, y = NamedSharding(mesh, x_spec), NamedSharding(mesh, y_spec)
@@ -123,12 +126,12 @@ def _other_specs(request: Request) -> Iterator[tuple[Request, str]]:
     found.sort(key=lambda row: row[0])
     for size, x, y, out in found:
         if size < 0.9 * request.topology.hbm_bytes:
-            words = f"--spec {spec_text(x.axes(2))} --y-spec {spec_text(y.axes(2))}"
-            yield _with(request, x, y, out), words
+            options = f"--spec {spec_text(x.axes(2))} --y-spec {spec_text(y.axes(2))}"
+            yield _with(request, x, y, out), options
 
 
 def _specs(mesh: Mesh) -> list[Spec]:
-    """Every way to give each of the mesh's axes, in order, to rows, to columns or to neither."""
+    """Every assignment of the mesh's axes, in order, to rows, to columns or to neither."""
     specs: list[Spec] = []
     for choice in itertools.product((0, 1, 2), repeat=len(mesh.axis_names)):
         entries = [
@@ -140,7 +143,7 @@ def _specs(mesh: Mesh) -> list[Spec]:
 
 
 def _larger(topology: Topology) -> Sequence[Topology]:
-    """Slices of the generation with more chips, one of each number, ascending."""
+    """Slices of the generation with more chips, one for each number of chips, ascending."""
     names = {
         found.chips: found.name
         for found in topologies()
@@ -151,7 +154,7 @@ def _larger(topology: Topology) -> Sequence[Topology]:
 
 
 def _stretched(mesh: Mesh, devices: int) -> Mesh:
-    """The mesh for more devices: its smallest axis longer; a square one where that cannot be."""
+    """The mesh for more devices: its smallest axis grows; a square mesh if that is impossible."""
     factor, rest = divmod(devices, mesh.size)
     if rest or not mesh.all_devices:
         return default_mesh(devices)
@@ -161,12 +164,12 @@ def _stretched(mesh: Mesh, devices: int) -> Mesh:
 
 
 def _by_size(request: Request, report: Preflight) -> tuple[str, ...]:
-    """The first slice whose memory in all is so much larger as the program is, not compiled."""
-    memory, here = report.bytes_per_device, request.topology
+    """The smallest slice whose total memory would hold the program, by size alone."""
+    memory, topology = report.bytes_per_device, request.topology
     needed = report.refused_bytes if memory is None else memory.total
     if needed is None:
         return ()
-    for found in _larger(here):
-        if needed * here.devices < 0.9 * found.hbm_bytes * found.devices:
-            return (f"{found.name} may hold it, judged by size alone; not compiled",)
+    for larger in _larger(topology):
+        if needed * topology.devices < 0.9 * larger.hbm_bytes * larger.devices:
+            return (f"{larger.name} may hold it, by size alone; not compiled",)
     return ()

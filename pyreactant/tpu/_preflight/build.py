@@ -1,4 +1,4 @@
-"""From the compiler's answer to a Preflight: collectives named, estimates made."""
+"""Build a Preflight from the compiler's answer: name mesh axes, compute estimates."""
 
 import math
 import re
@@ -16,7 +16,7 @@ from .._hlo.parse import collectives
 from .._topology import Topology
 from .report import DeviceBytes, Operand, Preflight, Roofline
 
-_PEAKS = {"int8": "int8", "uint8": "int8"}
+_PEAK_OF = {"int8": "int8", "uint8": "int8"}
 
 
 def build(
@@ -36,9 +36,10 @@ def build(
     """A Preflight from a child's answer.
 
     Args:
-        answer: From `compile_in_child`: "hlo", "bytes", "cost", or "refusal".
-        program, source, topology, mesh, arguments, outputs, versions, cached, notes: As they are.
-        positions: For each of the program's partitions its place in the mesh, row-major.
+        answer: The answer of `ask`: "hlo", "bytes" and "cost", or "refusal".
+        program, source, topology, mesh, arguments, outputs, versions, cached, notes: As the
+            attributes of Preflight.
+        positions: Row-major position in the mesh of each of the program's partitions.
     """
     memory = None if "refusal" in answer else DeviceBytes(**answer["bytes"])
     cost = answer.get("cost", {})
@@ -51,7 +52,7 @@ def build(
         mesh=mesh,
         arguments=arguments,
         outputs=outputs,
-        fits=memory is not None,  # the compiler refuses what does not
+        fits=memory is not None,  # the compiler refuses a program that does not fit
         refusal=answer.get("refusal", ""),
         bytes_per_device=memory,
         collectives=found,
@@ -69,7 +70,7 @@ def build(
 
 
 def operands(avals: Sequence[Aval]) -> tuple[Operand, ...]:
-    """Arguments as a report shows them."""
+    """Arguments, as a report shows them."""
     return tuple(
         Operand(
             a.shape,
@@ -102,7 +103,7 @@ def _output(out: Mapping[str, Any], mesh: Mesh) -> Operand:
 
 
 def _known(cost: Mapping[str, float], name: str) -> float | None:
-    """XLA writes a negative number where it does not know."""
+    """A cost by its name; XLA writes a negative number for an unknown one."""
     value = cost.get(name)
     return None if value is None or value < 0 or not math.isfinite(value) else float(value)
 
@@ -113,7 +114,7 @@ def _collectives(
     per_slice = topology.devices // topology.num_slices
     if mesh is None:
         return collectives(hlo, per_slice)
-    # The program of several slices is one for each slice, alike, with partitions of its own.
+    # Each slice runs the same program, whose partitions are the devices of that slice.
     slices = np.array(mesh.device_ids) // per_slice
     own = [place for place in positions if slices[place] == slices[positions[0]]]
     grid = np.indices(mesh.shape).reshape(len(mesh.shape), -1).T
@@ -122,7 +123,7 @@ def _collectives(
 
 
 def _crossing(slices: np.ndarray, axis_names: tuple[str, ...]) -> tuple[str, ...]:
-    """The axes along which the slice changes."""
+    """The axes that cross slices."""
     return tuple(name for axis, name in enumerate(axis_names) if np.ptp(slices, axis=axis).any())
 
 
@@ -133,14 +134,14 @@ def _roofline(
     flops: float | None,
     accessed: float | None,
 ) -> Roofline:
-    kinds = {_peak(argument.dtype) for argument in arguments}
-    peak = kinds.pop() if len(kinds) == 1 else "bfloat16"
+    peaks = {_peak(argument.dtype) for argument in arguments}
+    peak = peaks.pop() if len(peaks) == 1 else "bfloat16"
     if peak not in topology.peak_flops:
         peak = "bfloat16"
     per_chip = topology.devices_per_chip
     ici = sent_bytes(c for c in found if not c.across_slices)
     dcn = sent_bytes(c for c in found if c.across_slices)
-    # A chip sends with half of the published figure and receives with the other half.
+    # The published figure is the sum of both directions.
     one_way = topology.ici_bandwidth / 2
     between = topology.dcn_bandwidth
     return Roofline(
@@ -153,13 +154,13 @@ def _roofline(
 
 
 def _peak(dtype: str) -> str:
-    return "float8" if re.match("float8", dtype) else _PEAKS.get(dtype, "bfloat16")
+    return "float8" if re.match("float8", dtype) else _PEAK_OF.get(dtype, "bfloat16")
 
 
 def _notes(found: Sequence[Collective], hlo: str) -> Iterator[str]:
     if " while(" in hlo:
-        yield "XLA's operations, bytes and estimate take the body of each loop once"
+        yield "XLA's operations, bytes and estimate count the body of each loop once"
     if any(c.times is None for c in found):
-        yield "some collectives are in a loop of unknown length; estimates count them once"
+        yield "some collectives run in a loop of unknown length; the estimates count them once"
     if any(c.across_slices for c in found):
         yield "XLA's own estimate leaves out the network between slices"

@@ -15,22 +15,22 @@ from .stablehlo import compile_text
 
 
 def compile_reactant(request: Request, *, cache: bool, timeout: float) -> Preflight:
-    """The Preflight of a request that was checked, as Reactant lowers it.
+    """The Preflight of a checked request that Reactant lowers.
 
-    The cache has the compiler's answer to Reactant's text, which is made anew each time: a
-    program's name does not say what a function that may be edited computes.
+    Reactant lowers the program every time, since the function may have been edited. The cache holds
+    the compiler's answer to Reactant's text.
 
     Args:
-        request: With a Julia body.
+        request: Its program must have a Julia body.
         cache: As for `preflight`.
         timeout: Seconds for lowering, and as many for compiling.
 
     Raises:
         RequirementError: Julia, libtpu or jax is missing.
-        PyReactantError: What Reactant raised, or XLA.
+        PyReactantError: Reactant or XLA failed.
     """
     check_julia()
-    versions()  # whether there is a compiler, before Julia starts
+    versions()  # check the compiler before Julia starts
     lowered = lower(request, timeout)
     report = compile_text(
         lowered.text,
@@ -48,15 +48,15 @@ def compile_reactant(request: Request, *, cache: bool, timeout: float) -> Prefli
 
 
 def _named(
-    outputs: tuple[Operand, ...], asked: NamedSharding | tuple[NamedSharding, ...] | None
+    outputs: tuple[Operand, ...], requested: NamedSharding | tuple[NamedSharding, ...] | None
 ) -> tuple[Operand, ...]:
-    """The outputs with the specs that were asked for, where XLA's blocks are of that shape.
+    """The outputs, with the requested spec where XLA's block has the shape that it gives.
 
-    Reactant says them within the program, and of its results nothing.
+    Reactant constrains shardings within the program; its results have no sharding attributes.
     """
-    if asked is None:
+    if requested is None:
         return outputs
-    shardings = asked if isinstance(asked, tuple) else (asked,) * len(outputs)
+    shardings = requested if isinstance(requested, tuple) else (requested,) * len(outputs)
     return tuple(
         dataclasses.replace(one, spec=spec_text(sharding.axes(len(one.shape))))
         if one.block == sharding.shard_shape(one.shape)
@@ -65,24 +65,24 @@ def _named(
     )
 
 
-def _check_arguments(asked: tuple[Aval, ...], found: tuple[Operand, ...]) -> None:
-    """Whether reversing the module's dimensions gives the arguments that were asked for."""
-    wanted = [(a.shape, a.dtype.name) for a in asked]
+def _check_arguments(requested: tuple[Aval, ...], found: tuple[Operand, ...]) -> None:
+    """Check that the module's arguments, reversed, are those of the request."""
+    wanted = [(a.shape, a.dtype.name) for a in requested]
     got = [(operand.shape, operand.dtype) for operand in found]
     if wanted != got:
         raise PyReactantError(
             f"Reactant's module must take {wanted} with the dimensions of each reversed, but takes "
             f"{[operand.in_module for operand in found]}; this version of Reactant writes modules "
-            "in another form: please report it"
+            "in another form; please report it"
         )
 
 
 def compile_request(request: Request, *, cache: bool = True, timeout: float = TIMEOUT) -> Preflight:
-    """The Preflight of a request that was checked."""
+    """The Preflight of a checked request."""
     if request.backend == "reactant":
         return compile_reactant(request, cache=cache, timeout=timeout)
     found = versions()
-    question = {**request.to_dict(), "ask": cache and not request.named_by_version}
+    question = {**request.to_dict(), "show_digest": cache and not request.named_by_version}
     answer, cached = ask(question, request.topology, found, cache=cache, timeout=timeout)
     mesh = request.mesh
     return build(

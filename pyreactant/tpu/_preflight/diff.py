@@ -1,4 +1,4 @@
-"""Two preflights side by side: a JAX program and a module of Reactant's, or any other two."""
+"""Difference: two preflights side by side, such as a program that JAX and Reactant lowered."""
 
 import difflib
 from collections import Counter
@@ -13,11 +13,11 @@ from .report import Preflight
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Two compiled programs for one slice.
+    """Two programs compiled for one slice.
 
     Attributes:
-        left: The first.
-        right: The second.
+        left: The first program's Preflight.
+        right: The second program's.
     """
 
     left: Preflight
@@ -27,7 +27,7 @@ class Difference:
     def same_collectives(self) -> bool:
         """Whether both exchange the same bytes by the same operations, in the same order.
 
-        Shapes are not compared: reversed dimensions are the same bytes.
+        Shapes are not compared: Reactant's dimensions are reversed.
         """
         return [_key(c) for c in self.left.collectives] == [_key(c) for c in self.right.collectives]
 
@@ -47,7 +47,7 @@ class Difference:
         }
 
     def text(self) -> str:
-        """The two beside each other, for people."""
+        """Both side by side, as text for people."""
         return "\n".join(_lines(self))
 
 
@@ -91,7 +91,7 @@ def _numbers(left: Preflight, right: Preflight) -> Iterator[tuple[str, str, str]
 
 
 def _collectives(found: Difference) -> Iterator[tuple[str, str, str]]:
-    """Equal ones in one row, others in rows of their own."""
+    """Rows of the table: equal collectives share a row."""
     first, second = found.left.collectives, found.right.collectives
     matcher = difflib.SequenceMatcher(
         None, [_key(c) for c in first], [_key(c) for c in second], autojunk=False

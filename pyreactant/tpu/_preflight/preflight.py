@@ -1,4 +1,4 @@
-"""preflight: compile a program for a TPU slice that is not here, and say what it would need."""
+"""preflight: compile a program for an absent TPU slice and report what it needs there."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -38,45 +38,44 @@ def preflight(
     timeout: float = TIMEOUT,
     alternatives: bool = True,
 ) -> Preflight:
-    """Compile a program for a slice that need not be there, with libtpu, on any machine.
+    """Compile a program for a TPU slice with libtpu, on any machine.
 
-    A product is asked for by its size; every other program by its arguments, as for
-    `pyreactant.compile`. It starts no runtime here: what lowers and compiles runs in processes
-    of its own. Reactant lowers in Julia, on as many CPU devices as the slice has, for arguments
-    that are not there; libtpu compiles what it wrote.
+    "matmul" takes a size; every other program takes its arguments, as for `pyreactant.compile`.
+    Lowering and compiling run in child processes, so no runtime starts in this one. Reactant lowers
+    in Julia, on as many CPU devices as the slice has, and libtpu compiles the StableHLO it writes.
 
     Args:
-        program: "matmul" or another built-in program, a Program, or a function of the backend's
-            language: "package.module:function", or "Module.function" in Julia.
-        *args: What the program is compiled for: ShardedArrays, or anything else that has a
-            shape, a dtype and a sharding (a NamedSharding of this package).
-        topology: "v6e-16", "v5p:2x2x4", ...: what `pyreactant.tpu.topology` takes.
-        num_slices: How many of them, joined by the data-center network.
-        backend: The runtime that lowers it, "jax" or "reactant".
-        size: Of the matmul: square, or (m, k, n).
-        dtype: Of the matmul.
-        mesh: Of the matmul; None is all devices in two axes "x" and "y".
-        spec, y_spec, out_spec: Of the matmul, as for `matmul_sharded`.
-        out_sharding: Of another program's output, or of each of several.
-        precision: "default", "high" or "highest"; None is the runtime's own.
+        program: "matmul" or another built-in program, a Program, or the name of a function:
+            "package.module:function" for JAX, "Module.function" for Julia.
+        *args: Arguments to compile for: ShardedArrays, or any other objects with a shape, a dtype
+            and a sharding (a NamedSharding of this package).
+        topology: The slice, such as "v6e-16" or "v5p:2x2x4"; see `pyreactant.tpu.topology`.
+        num_slices: Number of slices, joined by the data-center network.
+        backend: The runtime that lowers the program, "jax" or "reactant".
+        size: Size of the matmul: n for square matrices, or (m, k, n).
+        dtype: Element type of the matmul.
+        mesh: Mesh of the matmul; None is all devices along two axes, "x" and "y".
+        spec, y_spec, out_spec: Partition specs of the matmul, as for `matmul_sharded`.
+        out_sharding: Sharding of another program's output, or a tuple with one for each.
+        precision: "default", "high" or "highest"; None is the runtime's default.
         static: Keyword arguments that are part of the program.
-        cache: Whether to look the answer up, and keep it, in ``~/.cache/pyreactant/preflight``.
-        timeout: Seconds that compiling may take, and lowering with Reactant as many.
-        alternatives: Where it does not fit, look for what does.
+        cache: Whether to use and update the cache in ``~/.cache/pyreactant/preflight``.
+        timeout: Seconds for compiling; lowering with Reactant has as many again.
+        alternatives: Whether to look for specs and slices that fit if this one does not.
 
     Raises:
-        ShardingError, DTypeError, InvalidArgumentError: The parts do not fit together, or the
-            program cannot be traced; before a compiler is started, where that can be known.
-        RequirementError: libtpu is missing, or not the one that this jax wants; or Julia is.
-        DeadlineError: It took too long.
-        ChildLostError: The process that compiles was killed.
+        ShardingError, DTypeError, InvalidArgumentError: The arguments are inconsistent, or the
+            program cannot be traced. Where possible this is raised before a compiler starts.
+        RequirementError: Julia or libtpu is missing, or libtpu does not match jax.
+        DeadlineError: Lowering or compiling took longer than `timeout`.
+        ChildLostError: The child process was killed.
     """
     found = topology if isinstance(topology, Topology) else find_topology(topology, num_slices)
     chosen = find_program(program, backend)
     if chosen is None and not args:
-        _refuse("has a size", out_sharding=out_sharding, static=static)
+        _refuse_options("has a size", out_sharding=out_sharding, static=static)
         if size is None:
-            raise InvalidArgumentError("give size= of the product (--size, or --m, --k and --n)")
+            raise InvalidArgumentError("matmul needs size= (--size, or --m, --k and --n)")
         request = _matmul_request(
             found,
             size=size,
@@ -89,10 +88,18 @@ def preflight(
             backend=backend,
         )
     else:
-        _refuse(
+        _refuse_options(
             "has arguments with shardings", size=size, mesh=mesh, y_spec=y_spec, out_spec=out_spec
         )
-        request = _request(chosen or MATMUL, args, found, out_sharding, precision, static, backend)
+        request = _request(
+            chosen or MATMUL,
+            args,
+            found,
+            out_sharding=out_sharding,
+            precision=precision,
+            static=static,
+            backend=backend,
+        )
     report = compile_request(request, cache=cache, timeout=timeout)
     if report.fits or not alternatives:
         return report
@@ -103,13 +110,13 @@ def preflight(
     )
 
 
-def _refuse(why: str, **options: Any) -> None:
-    """What would be left out silently."""
+def _refuse_options(why: str, **options: Any) -> None:
+    """Refuse options that would otherwise be ignored."""
     given = [f"{name}=" for name, value in options.items() if value is not None]
     if given:
         raise InvalidArgumentError(
-            f"{', '.join(given)} cannot be given for a program that {why}: a matmul is asked for "
-            "by size=, mesh=, spec=, y_spec= and out_spec=, any other program by its arguments, "
+            f"{', '.join(given)} cannot be given for a program that {why}: matmul takes size=, "
+            "mesh=, spec=, y_spec= and out_spec=; any other program takes its arguments, "
             "out_sharding= and static="
         )
 
@@ -118,6 +125,7 @@ def _request(
     program: Program,
     args: tuple[Any, ...],
     topology: Topology,
+    *,
     out_sharding: Any,
     precision: str | None,
     static: Mapping[str, Any] | None,
@@ -128,11 +136,17 @@ def _request(
         if not isinstance(getattr(arg, "sharding", None), NamedSharding):
             raise InvalidArgumentError(
                 f"argument {position} of program {program.name!r} needs a shape, a dtype and a "
-                f"pyreactant.NamedSharding, as a ShardedArray has them, got {type(arg).__name__}"
+                f"pyreactant.NamedSharding, like a ShardedArray; got {type(arg).__name__}"
             )
         avals.append(aval(arg.shape, arg.dtype, arg.sharding))
     request = Request(
-        program, tuple(avals), topology, out_sharding, precision, static or {}, backend
+        program=program,
+        arguments=tuple(avals),
+        topology=topology,
+        out_sharding=out_sharding,
+        precision=precision,
+        static=static or {},
+        backend=backend,
     )
     check(request)
     return request
@@ -158,7 +172,7 @@ def _matmul_request(
     sizes = (size, size, size) if isinstance(size, int) else tuple(size)
     if len(sizes) != 3 or not all(isinstance(n, int) and n > 0 for n in sizes):
         raise InvalidArgumentError(
-            f"size is a whole number from 1, or three of them (m, k, n), got {size!r}"
+            f"size must be a whole number from 1, or three of them (m, k, n), got {size!r}"
         )
     m, k, n = sizes
     mesh, element = mesh or default_mesh(topology.devices), as_dtype(dtype)
@@ -168,7 +182,15 @@ def _matmul_request(
     check_operands((m, k), element, (k, n), element)
     out = NamedSharding(mesh, default_out_spec(x, y) if out_spec is None else out_spec)
     avals = (Aval((m, k), element, x), Aval((k, n), element, y))
-    request = Request(MATMUL, avals, topology, out, precision, {}, backend)
+    request = Request(
+        program=MATMUL,
+        arguments=avals,
+        topology=topology,
+        out_sharding=out,
+        precision=precision,
+        static={},
+        backend=backend,
+    )
     check(request)
     out.shard_shape((m, n))
     return request

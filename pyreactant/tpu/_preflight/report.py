@@ -1,4 +1,4 @@
-"""Preflight: what compiling a program for a slice told, as plain data."""
+"""Preflight: what the compiler reports of a program, as plain data and as text."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,11 +16,11 @@ class DeviceBytes:
     """Bytes on each device, by kind, as the compiler counts them.
 
     Attributes:
-        arguments: Their blocks.
-        outputs: Their blocks.
-        temporaries: What the program needs while it runs, at its peak.
+        arguments: Blocks of the arguments.
+        outputs: Blocks of the outputs.
+        temporaries: Peak of the memory that the program needs while it runs.
         code: The program itself.
-        alias: Outputs that use the memory of an argument, counted in both.
+        alias: Outputs that use the memory of an argument; `arguments` counts them too.
     """
 
     arguments: int
@@ -31,7 +31,7 @@ class DeviceBytes:
 
     @property
     def total(self) -> int:
-        """All that must fit together."""
+        """Bytes that the device needs."""
         return self.arguments + self.outputs + self.temporaries + self.code - self.alias
 
     def to_dict(self) -> dict[str, int]:
@@ -41,17 +41,17 @@ class DeviceBytes:
 
 @dataclass(frozen=True, slots=True)
 class Roofline:
-    """The least seconds that each part of a chip needs: lower bounds, and estimates as such.
+    """Lower bounds on the seconds of one call, one for each part of a chip.
 
-    From the chip's published speeds (see `Topology`), as if each part ran at full speed all the
-    time and beside the others (Williams, Waterman and Patterson, "Roofline", CACM 2009).
+    They assume that all parts run at the same time at their published speeds (see `Topology`;
+    Williams, Waterman and Patterson, "Roofline", CACM 2009).
 
     Attributes:
-        compute: The operations, at the peak rate of `peak`.
-        hbm: The bytes that the compiler says are accessed.
-        ici: What the collectives send over the chip's links, as if all links were used.
-        dcn: What is sent between slices; None where no speed is published.
-        peak: Element type whose peak rate it is.
+        compute: Seconds for the operations, at the peak rate of `peak`; None if unknown.
+        hbm: Seconds for the bytes that the compiler counts as accessed; None if unknown.
+        ici: Seconds for the bytes that collectives send over the chip's links, if all are used.
+        dcn: Seconds for the bytes sent between slices; None if no speed is published.
+        peak: Element type of the peak rate, such as "bfloat16".
     """
 
     compute: float | None
@@ -62,12 +62,12 @@ class Roofline:
 
     @property
     def seconds(self) -> float:
-        """The largest: no run can be faster."""
+        """The largest part: no run can be faster."""
         return max(part or 0.0 for part in (self.compute, self.hbm, self.ici, self.dcn))
 
     @property
     def bound(self) -> str:
-        """Which part it is."""
+        """Name of the largest part."""
         return max(("compute", "hbm", "ici", "dcn"), key=lambda name: getattr(self, name) or 0.0)
 
     def to_dict(self) -> dict[str, Any]:
@@ -80,11 +80,11 @@ class Operand:
     """An argument or output.
 
     Attributes:
-        shape: Of the whole array; of a module of Reactant's that of the Julia array.
+        shape: Shape of the whole array; for Reactant's modules, of the Julia array.
         dtype: Element type.
-        spec: How it is cut, for each dimension, as text; "" where that is not known.
-        block: Shape on each device, None where that is not known.
-        in_module: How a StableHLO module writes it, where it is not the same.
+        spec: Partition spec as text; "" if unknown.
+        block: Shape of the block on each device; None if unknown.
+        in_module: The tensor in the StableHLO module, if it differs.
     """
 
     shape: tuple[int, ...]
@@ -96,31 +96,31 @@ class Operand:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preflight:
-    """What the compiler said of a program for a slice that need not be there. Nothing was run.
+    """The compiler's answer for a program on a slice. The program was compiled, not run.
 
     Attributes:
-        program: Its name.
-        source: "jax", "reactant", or "stablehlo" for a module from elsewhere.
+        program: Name of the program.
+        source: What lowered it: "jax", "reactant", or "stablehlo" for a module from a file.
         topology: The slice.
-        mesh: Of the first argument; None for a module without a mesh.
-        arguments: In order.
-        outputs: In order; () where it does not fit.
-        fits: Whether it fits the memory of each device.
-        refusal: What the compiler said where it does not fit, else "".
-        bytes_per_device: None where the compiler refused it.
-        collectives: In order, of one device.
-        seconds: XLA's own estimate of one call (`optimal_seconds`); None where it has none.
-            It does not know of the network between slices.
-        flops: Operations of one device in one call; None where unknown.
-        bytes_accessed: Bytes of HBM that one device reads and writes in one call, likewise.
-        roofline: Lower bounds from published speeds; None where it does not fit.
-        alternatives: Where it does not fit, what does, in words.
-        notes: What to know about these numbers.
-        versions: Of what lowered and compiled it.
-        compile_seconds: How long the compiler took.
-        compiler_bytes: The most memory that the process that compiled had, on this machine.
-        cached: Whether that was earlier.
-        hlo: The optimised program as text.
+        mesh: Mesh of the first argument; None for a module without a mesh.
+        arguments: The arguments, in order.
+        outputs: The outputs, in order; () if the program does not fit.
+        fits: Whether the program fits the memory of each device.
+        refusal: The compiler's message if the program does not fit, otherwise "".
+        bytes_per_device: Memory of each device; None if the program does not fit.
+        collectives: Collectives of one device, in order.
+        seconds: XLA's own estimate of one call (`optimal_seconds`), without the network between
+            slices; None if XLA has none.
+        flops: Operations of one device in one call; None if unknown.
+        bytes_accessed: Bytes of HBM that one device reads and writes in one call; None if unknown.
+        roofline: Lower bounds from published speeds; None if the program does not fit.
+        alternatives: Texts of specs or slices that fit, if the program does not.
+        notes: Limits of these numbers.
+        versions: Versions of the packages that lowered and compiled the program.
+        compile_seconds: Seconds that the compiler took.
+        compiler_bytes: Peak memory of the compiling process, in bytes of this machine.
+        cached: Whether the answer came from the cache.
+        hlo: Text of the optimised program.
     """
 
     program: str
@@ -147,10 +147,10 @@ class Preflight:
 
     @property
     def refused_bytes(self) -> int | None:
-        """Bytes on a device that the compiler's refusal says are needed, None without one.
+        """Bytes that a device would need, from the compiler's refusal; None without a refusal.
 
-        Its two forms: "required for HLO temporaries (56.00G) exceeds available HBM (31.24G)" and
-        "Used 96.00G of 31.24G hbm".
+        A refusal has one of two forms: "required for HLO temporaries (56.00G) exceeds available
+        HBM (31.24G)" and "Used 96.00G of 31.24G hbm".
         """
         found = re.search(r"(?:required[^(]*\(|Used )([\d.]+)([KMGT]?)", self.refusal)
         return found and int(float(found[1]) * 1024 ** " KMGT".index(found[2] or " "))
@@ -160,7 +160,7 @@ class Preflight:
         return report(self)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for `json.dumps`; all but the HLO text. Times are estimates."""
+        """Plain data for `json.dumps`, without the HLO text. Times are estimates."""
         plain = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "hlo"}
         memory, roofline = self.bytes_per_device, self.roofline
         return {
@@ -178,7 +178,7 @@ class Preflight:
 
 
 def report(found: Preflight) -> str:
-    """All of it, in lines."""
+    """The report as text."""
     return "\n".join(_lines(found))
 
 
@@ -236,27 +236,28 @@ def _collectives(found: Sequence[Collective]) -> Iterator[str]:
         yield "collectives  none"
         return
     yield "collectives, in order, with the bytes of the result on each device:"
-    rows = [(c.op, c.shape, bytes_text(c.bytes), _way(c)) for c in found]
+    rows = [(c.op, c.shape, bytes_text(c.bytes), _route(c)) for c in found]
     widths = [max(len(row[column]) for row in rows) for column in range(3)]
-    for op, shape, size, way in rows:
-        yield (f"  {op.ljust(widths[0])}  {shape.ljust(widths[1])}  {size.rjust(widths[2])}  {way}")
+    for op, shape, size, route in rows:
+        columns = (op.ljust(widths[0]), shape.ljust(widths[1]), size.rjust(widths[2]), route)
+        yield "  " + "  ".join(columns)
 
 
-def _way(found: Collective) -> str:
+def _route(found: Collective) -> str:
     axes = " and ".join(found.axes) if found.axes else ""
     if found.across_slices:
-        way = "between slices" + (f", along {axes}" if axes else "")
-        way += f", part of {found.note.lower().replace('_', '-')}" if found.note else ""
+        route = "between slices" + (f", along {axes}" if axes else "")
+        route += f", part of {found.note.lower().replace('_', '-')}" if found.note else ""
     elif axes:
-        way = f"along {'' if found.whole else 'a part of '}{axes}"
+        route = f"along {'' if found.whole else 'a part of '}{axes}"
     else:
-        way = "within a device" if found.pairs else ""
+        route = "within a device" if found.pairs else ""
     if found.groups:
         groups = len(found.groups)
-        way += f", {groups} group{'' if groups == 1 else 's'} of {found.group_size}"
+        route += f", {groups} group{'' if groups == 1 else 's'} of {found.group_size}"
     if found.times != 1:
-        way += ", in a loop" if found.times is None else f", {found.times} times"
-    return way.removeprefix(", ")
+        route += ", in a loop" if found.times is None else f", {found.times} times"
+    return route.removeprefix(", ")
 
 
 def _estimates(found: Preflight) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Preflight of a StableHLO module that JAX did not make, such as Reactant's."""
+"""Preflight of a StableHLO module from a file or from Reactant."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -21,9 +21,9 @@ from .build import build
 from .report import Operand, Preflight
 
 REVERSED = (
-    "Julia is column-major: each tensor of a module of Reactant's has its Julia array's dimensions "
-    "in reverse order. Arguments and outputs are shown as the Julia arrays, with the module's "
-    "tensor beside them; collectives are shown as in the module"
+    "Julia is column-major: each tensor of Reactant's module has the dimensions of its Julia array "
+    "in reverse order. Arguments and outputs are shown as Julia arrays, with the module's tensors "
+    "beside them; collectives are shown as in the module"
 )
 
 
@@ -37,24 +37,25 @@ def preflight_stablehlo(
     cache: bool = True,
     timeout: float = TIMEOUT,
 ) -> Preflight:
-    """Compile a StableHLO module for a slice that need not be there.
+    """Compile a StableHLO module for a slice, on any machine.
 
     Args:
         text: The module, with shardings of Shardy (``sdy.mesh``, ``sdy.sharding``) or of XLA
-            (``mhlo.sharding``), such as ``@code_hlo`` of Reactant prints it.
+            (``mhlo.sharding``), for instance from Reactant's ``@code_hlo``.
         topology: As for `preflight`.
         num_slices: As for `preflight`.
-        mesh: What to name axes by where the module has no mesh: its partitions in order.
-        column_major: Whether its tensors are arrays of a column-major language with reversed
-            dimensions; None is where its name says that Reactant wrote it.
+        mesh: Mesh over the module's partitions, to name axes if the module has no mesh.
+        column_major: Whether the tensors are column-major arrays with reversed dimensions; None is
+            True for modules with a name of Reactant's.
         cache: As for `preflight`.
         timeout: As for `preflight`.
 
     Raises:
-        InvalidArgumentError: The text is no module, has dynamic shapes or unknown custom calls.
-        ShardingError: It is not partitioned for that many devices.
-        RequirementError, DeadlineError, ChildLostError: As `preflight`; RequirementError too where
-            this jax has not the private interface that this uses.
+        InvalidArgumentError: The text is not a module, or has dynamic shapes or unknown custom
+            calls.
+        ShardingError: The module has another number of partitions than the slice has devices.
+        RequirementError: As `preflight`, or this jax lacks a private interface.
+        DeadlineError, ChildLostError: As `preflight`.
     """
     found = topology if isinstance(topology, Topology) else find_topology(topology, num_slices)
     return compile_text(
@@ -74,13 +75,13 @@ def compile_text(
     source: str = "stablehlo",
     more_versions: Mapping[str, str] = MappingProxyType({}),
 ) -> Preflight:
-    """As `preflight_stablehlo`.
+    """The Preflight of a module; see `preflight_stablehlo`.
 
     Args:
-        text, topology, mesh, column_major, cache, timeout: As there.
-        program: Its name; None is the module's.
-        source: What made the text.
-        more_versions: Of that.
+        text, topology, mesh, column_major, cache, timeout: As for `preflight_stablehlo`.
+        program: Name of the program; None is the module's name.
+        source: What wrote the text: "stablehlo" or "reactant".
+        more_versions: Versions of the packages that wrote it.
     """
 
     def read(description: Mapping[str, Any]) -> Module:
@@ -131,31 +132,31 @@ def read_text(path: Path) -> str:
 
 
 def _check(module: Module, topology: Topology) -> None:
-    said = module.num_partitions
-    if said is None and module.mesh is not None:
-        said = module.mesh.size
-    if said is None:
+    partitions = module.num_partitions
+    if partitions is None and module.mesh is not None:
+        partitions = module.mesh.size
+    if partitions is None:
         raise InvalidArgumentError(
-            f"module @{module.name} says neither mhlo.num_partitions nor an sdy.mesh, so it is not "
-            "known for how many devices it is; take its text with its shardings"
+            f"module @{module.name} must have mhlo.num_partitions or an sdy.mesh, which give its "
+            "number of devices, but has neither; export it with its shardings"
         )
-    if said != topology.devices:
+    if partitions != topology.devices:
         raise ShardingError(
-            f"module @{module.name} is partitioned for {said} device{'' if said == 1 else 's'}, "
-            f"but {topology.name} has {topology.devices}; export it with a mesh of "
-            f"{topology.devices}, or name a slice of {said}"
+            f"module @{module.name} is partitioned for {partitions} "
+            f"device{'' if partitions == 1 else 's'}, but {topology.name} has {topology.devices}; "
+            f"export it with a mesh of {topology.devices}, or choose a slice with {partitions}"
         )
     if module.mesh is not None:
-        if module.mesh.size != said:
+        if module.mesh.size != partitions:
             raise ShardingError(
-                f"module @{module.name} says num_partitions = {said}, but its mesh "
+                f"module @{module.name} has num_partitions = {partitions}, but its mesh "
                 f"{format_mesh(module.mesh)} has {module.mesh.size} devices; they must be equal"
             )
         check_mesh(module.mesh, topology)
 
 
 def _positions(mesh: Mesh | None, topology: Topology) -> Sequence[int]:
-    """Where in the mesh each partition is: its device ids are partitions."""
+    """Position of each partition in the mesh, whose device ids are partition ids."""
     if mesh is None:
         return range(topology.devices)
     return [int(place) for place in np.argsort(mesh.device_ids)]
@@ -172,9 +173,10 @@ def _operand(tensor: Tensor, module: Module, reversing: bool) -> Operand:
         spec = ",".join("+".join(axes) or "None" for axes in shown.axes)
     elif tensor.mhlo:
         cuts = mhlo_cuts(tensor.mhlo, len(tensor.shape))
-        spec = tensor.mhlo if cuts is None else _turned("x".join(map(str, _turn(cuts, reversing))))
+        blocks = "x".join(map(str, _reversed(cuts or (), reversing)))
+        spec = tensor.mhlo if cuts is None else f"into {blocks} blocks"
     if cuts is not None:
-        cuts = _turn(cuts, reversing)
+        cuts = _reversed(cuts, reversing)
     block = (
         None if cuts is None else tuple(-(-n // c) for n, c in zip(shown.shape, cuts, strict=True))
     )
@@ -183,20 +185,16 @@ def _operand(tensor: Tensor, module: Module, reversing: bool) -> Operand:
 
 
 def _outputs(module: Module, reversing: bool, answer: Answer) -> tuple[Operand, ...]:
-    """The results, with the blocks that XLA made where the module leaves their sharding open."""
+    """The results; if the module does not shard one, its block is the one that XLA chose."""
     found = [_operand(tensor, module, reversing) for tensor in module.results]
     blocks = result_shapes(answer["hlo"])
     if len(blocks) != len(found):
         return tuple(found)
     return tuple(
-        dataclasses.replace(one, block=_turn(block, reversing)) if one.block is None else one
+        dataclasses.replace(one, block=_reversed(block, reversing)) if one.block is None else one
         for one, block in zip(found, blocks, strict=True)
     )
 
 
-def _turn(cuts: tuple[int, ...], reversing: bool) -> tuple[int, ...]:
-    return cuts[::-1] if reversing else cuts
-
-
-def _turned(text: str) -> str:
-    return f"into {text} blocks"
+def _reversed(sizes: tuple[int, ...], reversing: bool) -> tuple[int, ...]:
+    return sizes[::-1] if reversing else sizes
