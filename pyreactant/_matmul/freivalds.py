@@ -173,7 +173,7 @@ def _exact(block: np.ndarray, kind: np.dtype[Any]) -> np.ndarray:
 
 
 def _wrong_pattern(shards: list[Shard], x: _Sums, y: _Sums) -> int:
-    """Number of local elements that are finite although an operand's NaN or infinity reaches them."""
+    """Number of local elements that are finite where NaN or infinity must reach them."""
     wrong = 0
     for shard in shards:
         rows, columns = shard.index
