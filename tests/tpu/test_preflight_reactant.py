@@ -21,8 +21,8 @@ from pyreactant._core.array import Aval
 from pyreactant._system import child
 from pyreactant._system.child import ChildLostError
 from pyreactant.tpu import topology
-from pyreactant.tpu._compiler import lower as lowering
-from pyreactant.tpu._compiler.lower import lower
+from pyreactant.tpu._preflight import compile as lowering
+from pyreactant.tpu._preflight.compile import lower
 from pyreactant.tpu._preflight.preflight import preflight
 from pyreactant.tpu._request import Request, find_program
 from tests import processes

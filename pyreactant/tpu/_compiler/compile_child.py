@@ -115,7 +115,10 @@ def _lower(request: Request, devices: list[Any]) -> Any:
 
 def _parse(text: str) -> tuple[Any, dict[str, Any]]:
     """A module and its description."""
-    from .describe import describe, parse  # they use a private interface of jax
+    from .describe import (
+        describe,
+        parse,  # they use a private interface of jax
+    )
 
     module = parse(text)
     return module, describe(module)
