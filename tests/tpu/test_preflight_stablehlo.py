@@ -145,7 +145,7 @@ def test_unknown_custom_calls() -> None:
     text = REACTANT.replace("transpose %arg0, dims = [1, 0]", "custom_call @other(%arg0)")
     text = text.replace("transpose %2, dims = [1, 0]", "custom_call @my_kernel(%2)")
     with pytest.raises(
-        pr.InvalidArgumentError, match="that libtpu does not know: my_kernel, other; kernels of"
+        pr.InvalidArgumentError, match="that libtpu does not know: my_kernel, other; kernels for"
     ):
         preflight_stablehlo(text, topology="v6e-16")
 

@@ -4,7 +4,7 @@ The forms are those of XLA's ``replica_group.cc`` and ``mesh_and_axis.cc``, as l
 0.0.50 print them:
 
 - a list, ``{{0,1},{2,3}}``; ``{}`` is one group of all;
-- an iota, ``[4,2]<=[2,4]T(1,0)``: count to 8, shape it (2, 4), transpose by (1, 0), cut the
+- an iota, ``[4,2]<=[2,4]T(1,0)``: count to 8, shape it (2, 4), transpose by (1, 0), split the
   result into 4 groups of 2;
 - a mesh, ``mesh['x'=4,'y'=2] {'y'}``: the groups whose members differ only along those axes;
   ``'x':(2)2`` is the part of axis x with size 2 after a part of size 2.
