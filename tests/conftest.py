@@ -2,6 +2,7 @@
 
 import faulthandler
 import os
+import re
 from collections.abc import Iterator
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before NumPy; two workers share the machine
@@ -83,6 +84,7 @@ SPREAD = (
 )
 
 
+@pytest.hookimpl(tryfirst=True)  # xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """With several workers: a file's tests on one, but for `SPREAD`, and the longest first."""
     if "PYTEST_XDIST_WORKER" not in os.environ:
@@ -97,6 +99,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return next(found, len(LONG))
 
     items.sort(key=place)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Show a test by the name under which it can be run again: xdist appends its group."""
+    report.nodeid = re.sub(r"@tests/[\w/]+\.py$", "", report.nodeid)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

@@ -7,30 +7,28 @@ After such a change, PYREACTANT_RECORD=1 with tests/tpu writes what was compiled
 
 import functools
 import gzip
-import importlib.metadata
 import json
 import os
 import sys
 from collections.abc import Callable, Mapping
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from pyreactant.tpu import _request
 from pyreactant.tpu._compiler import cache
 from tests import processes
-from tests.harness import environment
+from tests.harness import REPOSITORY, environment
+
+FOLDER = Path(__file__).parent / "recorded"
 
 Answer = dict[str, Any]
 Known = Callable[[str], Answer | None]
 
-compiled: list[str] = []
-"""The digest of each module that libtpu has compiled here."""
-
 
 def file() -> Path:
     """Where the answers of these versions are."""
-    jax, libtpu = (importlib.metadata.version(name) for name in ("jax", "libtpu"))
-    return Path(__file__).parent / "recorded" / f"libtpu-{libtpu}-jax-{jax}.json.gz"
+    return FOLDER / f"libtpu-{version('libtpu')}-jax-{version('jax')}.json.gz"
 
 
 @functools.cache
@@ -74,7 +72,6 @@ class Recorded:
         key = cache.key_of({**question, "lowered": digest})
         answer = read().get(key)
         if answer is None:
-            compiled.append(digest)
             said = self.compile(request, accelerator_type, timeout, known)
             if said and os.environ.get("PYREACTANT_RECORD"):
                 _add(key, said)
@@ -88,6 +85,6 @@ def _add(key: str, said: Answer) -> None:
     """Keep an answer of the compiler; one worker alone records."""
     answers = {**read(), key: said}
     file().parent.mkdir(exist_ok=True)
-    text = json.dumps(dict(sorted(answers.items())))
+    text = json.dumps(dict(sorted(answers.items()))).replace(f"{REPOSITORY}{os.sep}", "")
     file().write_bytes(gzip.compress(text.encode(), mtime=0))
     read.cache_clear()

@@ -166,7 +166,7 @@ def test_order_of_devices() -> None:
     assert ("a",) in {c.axes for c in report.collectives if not c.across_slices}
 
 
-@pytest.mark.usefixtures("compiler")
+@pytest.mark.usefixtures("real_compiler")
 def test_a_program_that_is_edited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its name is the same, what it computes is not: that must not come from the cache."""
     monkeypatch.syspath_prepend(tmp_path)
