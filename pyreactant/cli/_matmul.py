@@ -4,15 +4,10 @@ import json
 import statistics
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
-from .._core.device import Device
-from .._core.draw import Drawing
 from .._core.text import (
     MESH_HELP,
     SPEC_HELP,
@@ -23,9 +18,14 @@ from .._core.text import (
     spec_text,
 )
 from .._errors import FileError, InvalidArgumentError
-from .._matmul.report import MatmulReport
-from .._runtimes.runtime import backend_name, current, devices, num_processes
 from ._examples import examples
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.text import Text
+
+    from .._core.device import Device
+    from .._matmul.report import MatmulReport
 
 EXAMPLES = examples(
     "pyreactant matmul --size 1024 --cpu-devices 8",
@@ -154,8 +154,14 @@ def _show(report: "MatmulReport", out: Path | None) -> None:
     show_matmul(console, report, out)
 
 
-def show_matmul(console: Console, report: MatmulReport, out: Path | None) -> None:
+def show_matmul(console: "Console", report: "MatmulReport", out: Path | None) -> None:
     """Print the operands, the placement of each block, and whether the product is right."""
+    from rich.table import Table
+    from rich.text import Text
+
+    from .._core.draw import Drawing
+    from .._runtimes.runtime import backend_name, current, devices, num_processes
+
     c, (x, y) = report.c, report.shardings
     (m, n), k = c.shape, report.inner
     console.print(f"matmul ({m}, {k}) @ ({k}, {n}) {c.dtype.name}, {report.operands}")
@@ -197,7 +203,9 @@ def _runtime(name: str, versions: Mapping[str, str]) -> str:
     return " ".join([name, *own, *([f"({', '.join(parts)})"] if parts else [])])
 
 
-def _verdict(report: MatmulReport) -> Text:
+def _verdict(report: "MatmulReport") -> "Text":
+    from rich.text import Text
+
     check = report.check
     method = f"{check.method}, {seconds_text(report.check_seconds)}"
     if not check.passed:
@@ -208,6 +216,6 @@ def _verdict(report: MatmulReport) -> Text:
     )
 
 
-def _devices(found: tuple[Device, ...]) -> str:
+def _devices(found: "tuple[Device, ...]") -> str:
     kind = f" ({found[0].kind})" if found[0].kind != found[0].platform else ""
     return f"{len(found)} {found[0].platform} device{'' if len(found) == 1 else 's'}{kind}"

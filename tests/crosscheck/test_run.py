@@ -161,7 +161,11 @@ def test_meshes_and_specs_may_be_text(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 BAD = [
-    ({"program": []}, pr.InvalidArgumentError, "nothing to cross-check: name programs, or all"),
+    (
+        {"program": []},
+        pr.InvalidArgumentError,
+        "nothing to cross-check: name programs, or give --all",
+    ),
     ({"program": "matmull"}, pr.InvalidArgumentError, "did you mean 'matmul'"),
     ({"program": "no_module:p"}, pr.InvalidArgumentError, "cannot import program 'no_module:p'"),
     ({"program": f"{HERE}:SQUARE"}, pr.InvalidArgumentError, "must be a pyreactant.Program"),
