@@ -1,6 +1,6 @@
-"""`make bench`: every figure against its bound, as a table and as JSON.
+"""`make bench`: measure each figure and compare it with its bound, as a table and as JSON.
 
-`python -m benchmarks [--json FILE] [--quick]`; --quick takes few repetitions, to see that it runs.
+`python -m benchmarks [--json FILE] [--quick]`; --quick runs few repetitions, as a smoke test.
 """
 
 import argparse
@@ -15,7 +15,7 @@ from ._measure import Pair, machine
 
 
 def _figures(quick: bool) -> list[Pair]:
-    # Where libtpu is installed to compile, hand-written JAX would look for a TPU for seconds.
+    # If libtpu is installed, hand-written JAX searches for a TPU for seconds.
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     few, some, many = (2, 2, 2) if quick else (7, 15, 31)
     pairs = [
@@ -47,7 +47,7 @@ def _number(value: float, unit: str) -> str:
 
 def _row(pair: Pair) -> str:
     found = pair.to_dict()
-    ours, theirs = (
+    ours, reference = (
         "" if found[k] is None else _number(found[k], pair.unit)
         for k in ("ours_median", "theirs_median")
     )
@@ -56,23 +56,25 @@ def _row(pair: Pair) -> str:
         for v in (*(found[k] for k in ("lower_quartile", "median", "upper_quartile")), pair.bound)
     )
     verdict = "within" if found["within"] else "**missed**"
-    return f"| {pair.name} | {ours} | {theirs} | {middle} ({low} to {high}) | {bound} | {verdict} |"
+    return (
+        f"| {pair.name} | {ours} | {reference} | {middle} ({low} to {high}) | {bound} | {verdict} |"
+    )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--quick", action="store_true")
-    asked = parser.parse_args()
-    pairs, here = _figures(asked.quick), machine()
+    args = parser.parse_args()
+    pairs, here = _figures(args.quick), machine()
     print(", ".join(f"{name} {number}" for name, number in here.pop("versions").items()))
     print(", ".join(f"{name} {value}" for name, value in here.items()), end="\n\n")
     print("| what | ours, median | by hand, median | compared, median (quartiles) | bound | |")
     print("|---|---|---|---|---|---|")
     for pair in pairs:
         print(_row(pair))
-    if asked.json:
-        asked.json.write_text(
+    if args.json:
+        args.json.write_text(
             json.dumps({**here, "figures": [p.to_dict() for p in pairs]}, indent=2)
         )
 

@@ -28,7 +28,7 @@ def _theirs() -> NamedSharding:
 
 
 def call(n: int, calls: int, repetitions: int) -> Pair:
-    """A compiled product, until its result is there; several calls a repetition."""
+    """Time a compiled product until its result is ready; each repetition makes `calls` calls."""
     x = np.random.default_rng(0).random((n, n), np.float32)
     a = pr.device_put(x, _ours())
     product = compile_matmul(a, a, None, None)
@@ -42,19 +42,19 @@ def call(n: int, calls: int, repetitions: int) -> Pair:
 
         return timed(run) / calls
 
-    ours, theirs = interleave(
+    ours, reference = interleave(
         partial(many, lambda: product(a, a)), partial(many, lambda: by_hand(b, b)), repetitions
     )
     if n == 8:
-        return Pair("compiled matmul call, 8^2, added", ours, theirs, 20e-6, difference=True)
-    return Pair(f"compiled matmul call, {n}^2 float32", ours, theirs, 1.02)
+        return Pair("compiled matmul call, 8^2, added", ours, reference, 20e-6, difference=True)
+    return Pair(f"compiled matmul call, {n}^2 float32", ours, reference, 1.02)
 
 
 def put(repetitions: int) -> Pair:
-    """Placing 1 GiB over eight devices."""
+    """Time the placement of 1 GiB over eight devices."""
     x = np.ones((16384, 16384), np.float32)
     sharding, by_hand = _ours(), _theirs()
-    ours, theirs = interleave(
+    ours, reference = interleave(
         lambda: timed(lambda: pr.device_put(x, sharding).block_until_ready()),
         lambda: timed(
             lambda: jax.make_array_from_callback(
@@ -63,11 +63,11 @@ def put(repetitions: int) -> Pair:
         ),
         repetitions,
     )
-    return Pair("device_put of 1 GiB over 8 devices", ours, theirs, 1.05)
+    return Pair("device_put of 1 GiB over 8 devices", ours, reference, 1.05)
 
 
 def check(repetitions: int) -> list[Pair]:
-    """Freivalds' check at 8192^2 against the product's own time."""
+    """Time Freivalds' check at 8192^2 relative to the product itself."""
     n = 8192
     everything = (slice(0, n), slice(0, n))
     sources = [RandomSource((n, n), "float32", 0, stream) for stream in (0, 1)]
@@ -87,10 +87,10 @@ def check(repetitions: int) -> list[Pair]:
     for name, given in cases:
         left, right = given
         run = partial(freivalds, left, right, c, shardings, tolerance)
-        ours, theirs = interleave(
+        ours, reference = interleave(
             partial(timed, run),
             lambda: timed(lambda: product(a, b).block_until_ready()),
             repetitions,
         )
-        pairs.append(Pair(f"Freivalds' check at 8192^2, operands {name}", ours, theirs, 0.10))
+        pairs.append(Pair(f"Freivalds' check at 8192^2, operands {name}", ours, reference, 0.10))
     return pairs

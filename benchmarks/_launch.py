@@ -1,4 +1,4 @@
-"""Benchmarks of the supervisor: a run that succeeds, and the roll-call of a thousand."""
+"""Benchmarks of the supervisor: a successful run, and a roll-call of 1024 processes."""
 
 import asyncio
 import os
@@ -24,14 +24,14 @@ _SECRET = "0123456789abcdef0123456789abcdef"
 
 
 def run(repetitions: int) -> Pair:
-    """A supervised run of two processes, over starting them by hand and waiting for both."""
+    """Time that a supervised run of two processes adds to starting both by hand."""
     with tempfile.TemporaryDirectory() as folder:
-        ours, theirs = interleave(
+        ours, reference = interleave(
             lambda: timed(lambda: _supervised(folder)),
             lambda: timed(lambda: _by_hand(folder)),
             repetitions,
         )
-    return Pair("pyreactant run, 2 processes, over by hand", ours, theirs, 0.3, difference=True)
+    return Pair("pyreactant run, 2 processes, over by hand", ours, reference, 0.3, difference=True)
 
 
 def _supervised(folder: str) -> None:
@@ -71,13 +71,13 @@ def _by_hand(folder: str) -> None:
 
 
 def roll_call(count: int, repetitions: int) -> Pair:
-    """From the first connection until the last of `count` processes was told to go."""
+    """Time from the first connection until the last of `count` processes receives "go"."""
     seconds = [asyncio.run(_roll_call(count)) for _ in range(repetitions + 1)]
     return Pair(f"roll-call of {count} processes, until all may go", seconds[1:], None, 5.0)
 
 
 async def _roll_call(count: int) -> float:
-    """Process 0's part, as in `pyreactant.launch._supervisor`; no program is started."""
+    """Play process 0, as `pyreactant.launch._supervisor` does, without starting a program."""
 
     def broadcast(order: Mapping[str, Any]) -> None:
         for member in list(call.members.values()):
@@ -108,7 +108,7 @@ async def _roll_call(count: int) -> float:
             env={**os.environ, "PYREACTANT_SECRET": _SECRET},
             stdout=subprocess.PIPE,
         )
-        said, _ = await members.communicate()
+        seconds, _ = await members.communicate()
         leading.cancel()
         await call.close()
-    return float(said)
+    return float(seconds)

@@ -1,4 +1,4 @@
-"""Paired, interleaved measurements: ratios within one run, medians with spread."""
+"""Paired, interleaved measurements: ratios within one run, medians with quartiles."""
 
 import os
 import platform
@@ -13,37 +13,37 @@ from pyreactant._system.facts import package_version
 
 @dataclass(frozen=True)
 class Pair:
-    """Ours against the hand-written way to do the same.
+    """Measurements of ours and of the hand-written reference.
 
     Attributes:
         name: What was measured.
         ours: Seconds (or bytes) of each repetition.
-        theirs: The same for the hand-written way, taken in turns; None where there is none, and
-            ours itself is compared with the bound.
-        bound: The largest quotient, or difference, that the issue allows.
-        difference: Whether the bound is on ours minus theirs rather than ours over theirs.
-        unit: "s" or "B".
+        reference: The same for the hand-written reference, measured in turns with ours; None
+            compares ours itself with the bound.
+        bound: Largest ratio, difference or value that counts as "within".
+        difference: Whether the bound is on ours minus reference rather than on their ratio.
+        unit: "s" (seconds) or "B" (bytes).
     """
 
     name: str
     ours: Sequence[float]
-    theirs: Sequence[float] | None
+    reference: Sequence[float] | None
     bound: float
     difference: bool = False
     unit: str = "s"
 
     @property
     def values(self) -> list[float]:
-        """The compared figure of each pair."""
-        if self.theirs is None:
+        """Ratio, difference or value of each repetition, which the bound applies to."""
+        if self.reference is None:
             return list(self.ours)
-        pairs = zip(self.ours, self.theirs, strict=True)
+        pairs = zip(self.ours, self.reference, strict=True)
         return [a - b if self.difference else a / b for a, b in pairs]
 
     @property
     def kind(self) -> str:
-        """What the bound is on."""
-        if self.theirs is None:
+        """What the bound applies to: "value", "difference" or "ratio"."""
+        if self.reference is None:
             return "value"
         return "difference" if self.difference else "ratio"
 
@@ -54,7 +54,7 @@ class Pair:
             "name": self.name,
             "unit": self.unit,
             "ours_median": statistics.median(self.ours),
-            "theirs_median": None if self.theirs is None else statistics.median(self.theirs),
+            "theirs_median": None if self.reference is None else statistics.median(self.reference),
             "kind": self.kind,
             "lower_quartile": low,
             "median": middle,
@@ -74,36 +74,36 @@ def quartiles(values: Sequence[float]) -> tuple[float, float, float]:
 
 
 def timed(action: Callable[[], object]) -> float:
-    """Seconds of one call."""
+    """Time one call in seconds."""
     start = time.perf_counter()
     action()
     return time.perf_counter() - start
 
 
 def keeping_bytecode(environ: Mapping[str, str]) -> dict[str, str]:
-    """An environment in which compiled modules are kept, as an installed package has them."""
+    """Environment in which Python caches bytecode, as it does for an installed package."""
     return {k: v for k, v in environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
 
 
 def interleave(
-    ours: Callable[[], float], theirs: Callable[[], float], repetitions: int
+    ours: Callable[[], float], reference: Callable[[], float], repetitions: int
 ) -> tuple[list[float], list[float]]:
-    """Measure both in turns, each first every other time; one unmeasured round before."""
-    ours(), theirs()
+    """Measure both in turns and alternate which is first, after one unmeasured round."""
+    ours(), reference()
     first: list[float] = []
     second: list[float] = []
     for repetition in range(repetitions):
         if repetition % 2:
-            second.append(theirs())
+            second.append(reference())
             first.append(ours())
         else:
             first.append(ours())
-            second.append(theirs())
+            second.append(reference())
     return first, second
 
 
 def machine() -> dict[str, Any]:
-    """What the figures were taken on."""
+    """Date, machine and package versions of the measurements."""
     packages = ("pyreactant", "jax", "jaxlib", "numpy", "typer")
     return {
         "date": time.strftime("%Y-%m-%d"),

@@ -1,7 +1,7 @@
-"""The other end of the roll-call's row: the members, simulated in one process.
+"""Members for the roll-call benchmark, simulated in one process.
 
-`python -m benchmarks._members ADDRESS COUNT` joins as processes 1 to COUNT - 1, all at once, with
-the secret in `PYREACTANT_SECRET`, waits for "go" in each, and prints the seconds that took.
+`python -m benchmarks._members ADDRESS COUNT` joins as processes 1 to COUNT - 1 at the same time,
+with the secret in `PYREACTANT_SECRET`, waits for "go" in each, and prints the elapsed seconds.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Benchmarks of whole processes: import, help, and the command against a script."""
+"""Benchmarks of whole processes: import, help, the matmul command and peak memory."""
 
 import os
 import subprocess
@@ -23,7 +23,7 @@ IMPORTS = {
         "[getattr(pyreactant, n) for n, m in pyreactant._MODULE_OF.items() if m and '.' not in m]"
     ),
 }
-"""Names are loaded when first used, so the import alone says little."""
+"""Modules load when a name is first used, so the import alone shows little of the cost."""
 
 
 def import_package(repetitions: int) -> list[Pair]:
@@ -31,28 +31,28 @@ def import_package(repetitions: int) -> list[Pair]:
 
 
 def _import(what: str, used: str, repetitions: int) -> Pair:
-    ours, theirs = interleave(
+    ours, reference = interleave(
         lambda: _run("-c", f"import numpy; import pyreactant; {used}"),
         lambda: _run("-c", "import numpy"),
         repetitions,
     )
-    return Pair(f"{what}, over import numpy", ours, theirs, 0.030, difference=True)
+    return Pair(f"{what}, over import numpy", ours, reference, 0.030, difference=True)
 
 
 def show_help(repetitions: int) -> Pair:
-    ours, theirs = interleave(
+    ours, reference = interleave(
         lambda: _run("-m", "pyreactant", "--help"), lambda: _run("-c", "import typer"), repetitions
     )
-    return Pair("pyreactant --help over import typer", ours, theirs, 0.100, difference=True)
+    return Pair("pyreactant --help over import typer", ours, reference, 0.100, difference=True)
 
 
 def command(repetitions: int) -> Pair:
-    ours, theirs = interleave(
+    ours, reference = interleave(
         lambda: _run("-m", "pyreactant", "matmul", "--size", "1024"),
         lambda: _run(str(SCRIPT), "1024"),
         repetitions,
     )
-    return Pair("pyreactant matmul --size 1024 against a script", ours, theirs, 1.15)
+    return Pair("pyreactant matmul --size 1024 against a script", ours, reference, 1.15)
 
 
 PUT = """
@@ -73,7 +73,7 @@ def put(x):
     s = NamedSharding(mesh, PartitionSpec("x", "y"))
     return jax.make_array_from_callback(x.shape, s, lambda index: x[index])
 
-put(np.ones((8, 8), np.float32)).block_until_ready()  # what the first call alone needs
+put(np.ones((8, 8), np.float32)).block_until_ready()  # allocate what only a first call needs
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 a = put(x)
 a.block_until_ready()
@@ -86,5 +86,5 @@ def put_memory(repetitions: int) -> Pair:
         argv = [sys.executable, "-c", PUT, which]
         return float(subprocess.run(argv, check=True, capture_output=True, text=True).stdout)
 
-    ours, theirs = interleave(lambda: peak("ours"), lambda: peak("theirs"), repetitions)
-    return Pair("device_put of 1 GiB, peak memory added", ours, theirs, 1.001, unit="B")
+    ours, reference = interleave(lambda: peak("ours"), lambda: peak("reference"), repetitions)
+    return Pair("device_put of 1 GiB, peak memory added", ours, reference, 1.001, unit="B")

@@ -1,7 +1,7 @@
-"""The hand-written script that `pyreactant matmul --size N` is measured against.
+"""Hand-written JAX reference for `pyreactant matmul --size N`.
 
-Hand-written JAX: the same seeded kind of operands, the same layout, warm-up and five timed
-calls, and the same check: every block against a float64 product, within the same tolerance.
+It uses seeded random operands of the same kind, the same layout, a warm-up and five timed calls,
+and the same check: each block against a float64 product within the same tolerance.
 """
 
 import statistics

@@ -1,10 +1,10 @@
-"""`python -m benchmarks.crosscheck`: the cross-check against its bounds, as tables and as JSON.
+"""`python -m benchmarks.crosscheck`: measure the cross-check, as tables and as JSON.
 
 `[--only mutants,draws,cost,memory,all] [--draws N] [--meshes N] [--layouts N] [--programs A,B]
-[--dtypes A,B] [--size N] [--seed N] [--quick] [--json FILE]`. `--dtypes` are those of mutants: of
-each program those that it takes, its first where nothing is said. Mutants are those of
-`tests/crosscheck`. It ends with 1 where a mutant was missed or a healthy run failed; no time makes
-it fail.
+[--dtypes A,B] [--size N] [--seed N] [--quick] [--json FILE]`. `--dtypes` selects element types for
+the mutants; each program ignores those that it does not take, and the default is its first one.
+The mutants are defined in `tests/crosscheck`. The exit code is 1 if a mutant is missed or a
+healthy run fails; exceeding a time bound does not change it.
 """
 
 import argparse
@@ -36,15 +36,16 @@ from ._measure import machine, quartiles
 
 PARTS = ("mutants", "draws", "cost", "memory", "all")
 COST, MEMORY, ALL = 0.25, 1.5, 90.0
-"""Bounds: checks over the program's own run, peak over own shards, seconds.
+"""Bounds: time of checks over time of the run, peak memory over size of the shards, seconds.
 
-The run is what `run_case` does: inputs made and placed (twice, as the calls before the last have
-others), the program compiled, four calls. Starting Python and the runtime is not counted.
+The run is what `run_case` does: it makes and places inputs (twice, because the calls before the
+last use other inputs), compiles the program and calls it. It excludes the start of Python and of
+the runtime.
 """
 
 ELEMENTS = 4096**2
 _SLOW = 30.0
-"""Seconds; a check that takes longer is made once."""
+"""Seconds; a check that takes longer is measured once."""
 
 MESHES = (
     pr.Mesh((2, 4), ("x", "y")),
@@ -57,7 +58,7 @@ _SMALL = {"batched_matmul": 16, "attention": 16, "perceptron_gradient": 16, "sgd
 
 @dataclass
 class Row:
-    """What became of one mutant."""
+    """Counts for one mutant."""
 
     mutant: str
     tried: int = 0
@@ -67,34 +68,35 @@ class Row:
 
 
 def main() -> None:
-    """Measure what is asked for."""
-    asked = _arguments()
-    # The checks have threads of their own; BLAS's would only stand in their way. Before NumPy.
+    """Run the selected measurements."""
+    args = _arguments()
+    # The checks use their own threads, which BLAS threads would compete with. NumPy reads the
+    # variable when it loads, so a new process is needed.
     if os.environ.get("OPENBLAS_NUM_THREADS") != "1":
         os.environ["OPENBLAS_NUM_THREADS"] = "1"
         os.execv(sys.executable, [sys.executable, "-m", "benchmarks.crosscheck", *sys.argv[1:]])
-    if asked.child:
-        print(json.dumps(_child(asked.child, asked.programs, asked.quick)))
+    if args.child:
+        print(json.dumps(_child(args.child, args.programs, args.quick)))
         return
     found: dict[str, Any] = machine()
     print(", ".join(f"{name} {value}" for name, value in found.items()), end="\n\n")
     bad = 0
-    names = asked.programs or list(CASES)
-    if {"mutants", "draws"} & asked.only:
+    names = args.programs or list(CASES)
+    if {"mutants", "draws"} & args.only:
         os.environ.setdefault("JAX_PLATFORMS", "cpu")
         pr.initialize(platform="cpu", num_cpu_devices=8)
-    if "mutants" in asked.only:
-        found["mutants"], missed = _mutants(_trials(names, asked))
+    if "mutants" in args.only:
+        found["mutants"], missed = _mutants(_trials(names, args))
         bad += missed
-    if "draws" in asked.only:
-        found["draws"] = _draws(asked.seed, asked.draws)
+    if "draws" in args.only:
+        found["draws"] = _draws(args.seed, args.draws)
         bad += len(found["draws"]["alarms"])
-    if {"cost", "memory"} & asked.only:
-        found["cost"] = _costs(names, asked.quick)
-    if "all" in asked.only:
-        found["all"] = _whole(asked.quick)
-    if asked.json:
-        asked.json.write_text(json.dumps(found, indent=2))
+    if {"cost", "memory"} & args.only:
+        found["cost"] = _costs(names, args.quick)
+    if "all" in args.only:
+        found["all"] = _whole(args.quick)
+    if args.json:
+        args.json.write_text(json.dumps(found, indent=2))
     sys.exit(1 if bad else 0)
 
 
@@ -107,17 +109,17 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--programs", type=lambda text: text.split(","))
     parser.add_argument("--dtypes", type=lambda text: text.split(","))
     parser.add_argument("--size", type=int)
-    parser.add_argument("--seed", type=int, default=2026, help="of the draws")
+    parser.add_argument("--seed", type=int, default=2026, help="seed of the draws")
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--child", help=argparse.SUPPRESS)
-    asked = parser.parse_args()
-    if not asked.only <= {*PARTS}:
+    args = parser.parse_args()
+    if not args.only <= {*PARTS}:
         parser.error(f"--only takes some of {','.join(PARTS)}")
-    asked.draws = asked.draws or (20 if asked.quick else 1000)
-    asked.meshes = asked.meshes or (1 if asked.quick else len(MESHES))
-    asked.layouts = asked.layouts or (1 if asked.quick else 2)
-    return asked
+    args.draws = args.draws or (20 if args.quick else 1000)
+    args.meshes = args.meshes or (1 if args.quick else len(MESHES))
+    args.layouts = args.layouts or (1 if args.quick else 2)
+    return args
 
 
 def _mutants(trials: Iterator[Trial]) -> tuple[list[dict[str, Any]], int]:
@@ -133,20 +135,20 @@ def _mutants(trials: Iterator[Trial]) -> tuple[list[dict[str, Any]], int]:
         if not trial.right:
             missed += 1
             print(f"MISSED {trial}", flush=True)
-    print("\n| mutant | tried | caught | named rightly | not the only name that fits |")
+    print("\n| mutant | tried | caught | named correctly | other names fit too |")
     print("|---|---|---|---|---|")
     for row in rows.values():
-        note = "" if kinds[row.mutant] else " (must pass, but where every bit must be right)"
+        note = "" if kinds[row.mutant] else " (must pass, except for exact results)"
         print(f"| {row.mutant}{note} | {row.tried} | {row.caught} | {row.named} | {row.shared} |")
     return [asdict(row) for row in rows.values()], missed
 
 
-def _trials(names: Sequence[str], asked: argparse.Namespace) -> Iterator[Trial]:
-    for name, mesh in itertools.product(names, MESHES[: asked.meshes]):
+def _trials(names: Sequence[str], args: argparse.Namespace) -> Iterator[Trial]:
+    for name, mesh in itertools.product(names, MESHES[: args.meshes]):
         case = find_case(name)
-        size = asked.size or _SMALL.get(name, 32)
-        dtypes = [one for one in asked.dtypes or case.dtypes[:1] if one in case.dtypes]
-        layouts = case.layouts(mesh, size)[: asked.layouts]
+        size = args.size or _SMALL.get(name, 32)
+        dtypes = [one for one in args.dtypes or case.dtypes[:1] if one in case.dtypes]
+        layouts = case.layouts(mesh, size)[: args.layouts]
         for dtype, layout in itertools.product(dtypes, layouts):
             healthy = run_case(case, size=size, dtype=dtype, mesh=mesh, layout=layout, calls=1)
             found = diagnosis_of(healthy)
@@ -172,7 +174,7 @@ def _draws(seed: int, count: int) -> dict[str, Any]:
 
 
 def _measured(name: str, quick: bool) -> dict[str, Any]:
-    """In a process of its own, so that memory is its own too."""
+    """Measure one program in a separate process, so that its memory is separate too."""
     argv = [sys.executable, "-m", "benchmarks.crosscheck", "--child", "cost", "--programs", name]
     done = subprocess.run(argv + ["--quick"] * quick, capture_output=True, text=True)
     if done.returncode:
@@ -190,7 +192,7 @@ def _child(what: str, names: Sequence[str], quick: bool) -> dict[str, Any]:
     run = run_case(case, size=size, calls=2 if quick else 3)
     whole = time.perf_counter() - start, time.process_time() - cpu
     shards = sum(s.data.nbytes for a in run.arrays.values() for s in a.addressable_shards)
-    # What the checks hold beside the blocks: NumPy tells tracemalloc of all that it allocates.
+    # Memory that the checks add to the blocks: NumPy reports its allocations to tracemalloc.
     tracemalloc.start()
     first = _timed_check(run)
     added = tracemalloc.get_traced_memory()[1]
@@ -215,7 +217,7 @@ def _child(what: str, names: Sequence[str], quick: bool) -> dict[str, Any]:
 
 
 def _timed_check(run: CaseRun) -> tuple[float, float, bool, str]:
-    """Seconds, those of processors, whether all is right, and how that was found."""
+    """Check a run; return wall seconds, processor seconds, whether it passed, and the method."""
     start, cpu = time.perf_counter(), time.process_time()
     passed, method = _check(run)
     return time.perf_counter() - start, time.process_time() - cpu, passed, method
@@ -228,7 +230,7 @@ def _check(run: CaseRun) -> tuple[bool, str]:
 
 
 def _size_of(case: Case, elements: int) -> int:
-    """The largest power of two for which no array has more elements."""
+    """Largest power of two for which every array has at most `elements` elements."""
     size = 8
     while _largest(case, 2 * size) <= elements:
         size *= 2
@@ -245,9 +247,9 @@ def _largest(case: Case, size: int) -> int:
 
 def _costs(names: Sequence[str], quick: bool) -> list[dict[str, Any]]:
     print(
-        "\n| program | n | method | call (quartiles) | checks (quartiles) | of a call "
-        f"| of the run (bound {COST:.0%}) | of its processor time "
-        f"| peak over shards (bound {MEMORY}) |"
+        "\n| program | n | method | call (quartiles) | checks (quartiles) | checks / call "
+        f"| checks / run (bound {COST:.0%}) | checks / run, processor time "
+        f"| peak / shards (bound {MEMORY}) |"
     )
     print("|---|---|---|---|---|---|---|---|---|")
     rows = []
@@ -278,7 +280,7 @@ def _spread(values: tuple[float, float, float]) -> str:
 
 
 def _whole(quick: bool) -> dict[str, Any]:
-    """`pyreactant crosscheck --all` at its default sizes."""
+    """Time `pyreactant crosscheck --all` at its default sizes."""
     seconds = []
     with tempfile.TemporaryDirectory() as folder:
         for number in range(1 if quick else 3):

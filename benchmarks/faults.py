@@ -1,10 +1,10 @@
-"""`make faults`: each way to break a run, many times: who is named, what is left, how long.
+"""`make faults`: inject each fault many times; check the cause, leftovers and time to the end.
 
 `python -m benchmarks.faults [--times N] [--quick] [--json FILE] [--how local|tasks|both]` breaks
-one of two processes of the JAX runtime on CPU with `tests/launch/faulty.py`. "local" is one
-supervisor of both processes, "tasks" one for each, as srun starts them; "both" takes them in turns.
-Exits with 1 if a process was blamed wrongly or something still ran afterwards; no time makes it
-fail.
+one of two processes of the JAX runtime on CPU with `tests/launch/faulty.py`. "local" uses one
+supervisor for both processes, "tasks" one supervisor per process, as srun starts them, and "both"
+alternates. The exit code is 1 if a report names the wrong cause or a process remains; exceeding a
+time bound does not change it.
 """
 
 import argparse
@@ -31,11 +31,11 @@ from tests.launch.test_faults import CAUSES
 from ._measure import machine
 
 BOUND = 2.0
-"""Seconds from the fault to the end of every supervisor, with the report written."""
+"""Seconds from the fault until the report is written and every supervisor has ended."""
 
 STALL = 5.0
 START = 3.0
-RENDEZVOUS = 4.0  # faulty.py's initialization_timeout
+RENDEZVOUS = 4.0  # initialization_timeout in faulty.py
 _LIMIT = 60.0
 
 NAMES = {
@@ -52,7 +52,7 @@ WHENS = {"start": "before initialize", "cold": "cold", "warm": "warm"}
 
 @dataclass(frozen=True)
 class Case:
-    """A row: a fault of process `process`, `when`."""
+    """A row of the table: the fault, when it happens, and in which process."""
 
     fault: str
     when: str
@@ -61,7 +61,7 @@ class Case:
 
 @dataclass
 class Injection:
-    """One broken run, and what came of it."""
+    """One broken run and its outcome."""
 
     case: Case
     how: str
@@ -72,9 +72,10 @@ class Injection:
 
 
 def cases() -> list[Case]:
-    """Every fault before initialize, cold and warm, in either process.
+    """List every fault before initialize, cold and warm, in either process.
 
-    A process that is stopped before initialize never starts, for the others: that is one row.
+    To the others, a process that stops before initialize looks like one that never starts, so
+    both share one row.
     """
     broken = [
         Case(fault, when, process)
@@ -87,7 +88,7 @@ def cases() -> list[Case]:
 
 
 def inject(case: Case, how: str, folder: Path) -> Injection:
-    """Break one run in a folder of its own."""
+    """Break one run in its own folder."""
     done = Injection(case, how, load=os.getloadavg()[0])
     absent = case.process if (case.fault, how) == ("never", "tasks") else None
     began = time.time()
@@ -107,14 +108,14 @@ def inject(case: Case, how: str, folder: Path) -> Injection:
 
 
 def _deadline(case: Case, how: str) -> float:
-    """Seconds in which nobody can say yet that anything is wrong."""
+    """Seconds of the timeout that detects this fault; 0.0 if detection is immediate."""
     if case.fault == "never":
         return START if how == "tasks" else RENDEZVOUS
     return STALL if case.fault == "stop" else 0.0
 
 
 def _supervisors(case: Case, how: str, folder: Path, absent: int | None) -> tuple[list[int], float]:
-    """Start the supervisors, wait for the last; their exit codes and when that was."""
+    """Run the supervisors; return their exit codes and the time when the last one ended."""
     argv = [*RUN, "--folder", str(folder / "run"), "--stall-timeout", str(STALL)]
     if how == "local":
         argv += ["--processes", "2"]
@@ -130,7 +131,7 @@ def _supervisors(case: Case, how: str, folder: Path, absent: int | None) -> tupl
     overdue = threading.Timer(_LIMIT, _kill_sessions, [running])
     overdue.start()
     try:
-        # Without a deadline of its own: with one, Popen.wait looks only every 50 ms.
+        # A timer enforces the limit, because Popen.wait with a timeout polls only every 50 ms.
         codes = [process.wait() for process in running]
         return codes, time.time()
     finally:
@@ -160,7 +161,7 @@ def _kill_sessions(running: Sequence["subprocess.Popen[bytes]"]) -> None:
 
 
 def _end(folder: Path) -> None:
-    """Kill what is left, after it was counted."""
+    """Kill the leftover processes; call it after counting them."""
     mark = f"FAULT_EVENT={folder}/event".encode()
     for entry in Path("/proc").glob("[0-9]*"):
         try:
@@ -171,7 +172,7 @@ def _end(folder: Path) -> None:
 
 
 def _report(folder: Path) -> dict[str, Any] | None:
-    """The report; that of process 1 alone where process 0 never was."""
+    """Read the run's report, or process 1's own report if process 0 never started."""
     for name in ("report.json", "report-process-1.json"):
         path = folder / "run" / name
         if path.exists():
@@ -183,24 +184,24 @@ def _report(folder: Path) -> dict[str, Any] | None:
 def _miss(
     case: Case, absent: int | None, report: Mapping[str, Any] | None, codes: Sequence[int]
 ) -> str | None:
-    """What is wrong with the report, or nothing."""
+    """Describe how the report differs from the expected cause; None if it is right."""
     cause, code, words = CAUSES[case.fault]
     if absent is not None:
         words = "did not join the roll-call|could not reach process 0"
     if report is None:
         return f"no report, exit codes {codes}"
-    said = (report["first_error"] or {}).get("process"), report["cause"], report["exit_code"]
+    reported = (report["first_error"] or {}).get("process"), report["cause"], report["exit_code"]
     if (
-        said != (case.process, cause, code)
+        reported != (case.process, cause, code)
         or set(codes) != {code}
         or not re.search(words, report["summary"])
     ):
-        return f"said {said}, exit codes {codes}: {report['summary']}"
+        return f"reported {reported}, exit codes {codes}: {report['summary']}"
     return None
 
 
 def row(case: Case, done: Sequence[Injection]) -> dict[str, Any]:
-    """One row's figures, for JSON."""
+    """Figures of one row, for JSON."""
     seconds = [d.seconds for d in done if d.seconds is not None]
     return {
         **asdict(case),
@@ -217,7 +218,7 @@ def row(case: Case, done: Sequence[Injection]) -> dict[str, Any]:
 
 
 def text(found: Mapping[str, Any]) -> str:
-    """One row of the table."""
+    """Format one row of the table."""
     median, worst = (
         "never" if found[name] is None else f"{found[name]:.2f} s" for name in ("median", "worst")
     )
@@ -240,7 +241,7 @@ def text(found: Mapping[str, Any]) -> str:
 
 
 def _one(case: Case, how: str, base: Path, number: int) -> Injection:
-    """An injection; a word about what is wrong or late, and only then its folder stays."""
+    """Inject once; if the outcome is wrong or late, print it and keep the folder."""
     folder = base / f"{number:04}"
     folder.mkdir()
     done = inject(case, how, folder)
@@ -252,17 +253,17 @@ def _one(case: Case, how: str, base: Path, number: int) -> Injection:
 
 
 def _all(times: int, how: str, out: Path | None) -> list[dict[str, Any]]:
-    """Round by round, so that what else the machine does falls on all rows alike."""
+    """Inject all cases round by round, so that other load on the machine affects all rows."""
     chosen = cases()
     done: dict[Case, list[Injection]] = {case: [] for case in chosen}
     base = Path(tempfile.mkdtemp(prefix="pyreactant-faults-"))
     rows: list[dict[str, Any]] = []
     for repetition in range(times):
         for number, case in enumerate(chosen):
-            # Process 0's and process 1's turns differ, so that a round has as many of both.
+            # Processes 0 and 1 alternate differently, so that each round has as many of both.
             turn = ("local", "tasks")[(repetition + number // 2 + case.process) % 2]
-            asked = turn if how == "both" else how
-            done[case].append(_one(case, asked, base, repetition * len(chosen) + number))
+            chosen_how = turn if how == "both" else how
+            done[case].append(_one(case, chosen_how, base, repetition * len(chosen) + number))
         rows = [row(case, done[case]) for case in chosen]
         if out is not None:
             out.write_text(json.dumps({**machine(), "rows": rows}, indent=2))
@@ -275,11 +276,11 @@ def _all(times: int, how: str, out: Path | None) -> list[dict[str, Any]]:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.faults", description=__doc__)
     parser.add_argument("--times", type=int, default=20)
-    parser.add_argument("--quick", action="store_true", help="as --times 2")
+    parser.add_argument("--quick", action="store_true", help="same as --times 2")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--how", choices=("local", "tasks", "both"), default="both")
-    asked = parser.parse_args()
-    rows = _all(2 if asked.quick else asked.times, asked.how, asked.json)
+    args = parser.parse_args()
+    rows = _all(2 if args.quick else args.times, args.how, args.json)
     here = machine()
     print(", ".join(f"{name} {number}" for name, number in here.pop("versions").items()))
     print(", ".join(f"{name} {value}" for name, value in here.items()), end="\n\n")

@@ -1,8 +1,8 @@
-"""`python -m benchmarks.julia`: what Python adds to Julia, against the issue's bounds.
+"""`python -m benchmarks.julia`: measure the overhead of Python over Julia against its bounds.
 
-Needs the real-Julia level of the tests (PYREACTANT_TEST_JULIA, PYREACTANT_TEST_JULIA_PROJECT) and
-runs over the stand-in for Reactant: the figures are those of the bridge, not of Reactant.
-`--json FILE` writes them, `--quick` takes few repetitions and small arrays.
+It needs the real-Julia level of the tests (PYREACTANT_TEST_JULIA, PYREACTANT_TEST_JULIA_PROJECT)
+and runs over the stand-in for Reactant, so it measures the bridge, not Reactant. `--json FILE`
+writes the figures; `--quick` uses few repetitions and small arrays.
 """
 
 import argparse
@@ -28,8 +28,8 @@ from tests.julia.place import absent, stand_in, without_workload
 from ._measure import Pair, interleave, keeping_bytecode, machine, timed
 
 FOLDER = str(Path(__file__).parent / "Timing")
-# NumPy is ours to load where the bound is on what Julia's part costs; and without the warnings
-# that Reactant's extension could not import jax, which take as long to print as it to load.
+# The reference imports NumPy too, because the bound is on the cost of Julia. Warnings are off:
+# Reactant's extension takes as long to warn that it cannot import jax as to load.
 JULIACALL = (
     "import numpy, juliacall\n"
     "juliacall.Base.CoreLogging.disable_logging(juliacall.Base.CoreLogging.Warn)\n"
@@ -40,26 +40,26 @@ OURS = "from pyreactant._runtimes.reactant import julia; julia.start()"
 
 
 def start(repetitions: int, folder: Path) -> Pair:
-    """A process that starts Julia with our package against one with its packages alone."""
+    """Time a process that starts Julia with our package, and one with its dependencies alone."""
     reactant = without_workload(folder)
 
     def run(code: str) -> float:
         settings = keeping_bytecode(environment(**stand_in(reactant)))
         settings["PYTHON_JULIACALL_HANDLE_SIGNALS"] = "no"
-        # Ours keeps jax out itself; Reactant's extension would import it in the other.
+        # Our package blocks jax; in the reference, Reactant's extension would import it.
         blocked = f"import sys; sys.modules['jax'] = sys.modules['tensorflow'] = None\n{code}"
         command = [sys.executable, "-c", blocked]
         return timed(
             lambda: subprocess.run(command, check=True, env=settings, stderr=subprocess.DEVNULL)
         )
 
-    run(OURS)  # compiles what is not compiled yet
-    ours, theirs = interleave(lambda: run(OURS), lambda: run(JULIACALL), repetitions)
-    return Pair("start Julia with our package, against its packages alone", ours, theirs, 1.10)
+    run(OURS)  # precompile the packages
+    ours, reference = interleave(lambda: run(OURS), lambda: run(JULIACALL), repetitions)
+    return Pair("start Julia with our package, against its packages alone", ours, reference, 1.10)
 
 
 def call(repetitions: int, calls: int = 200) -> list[Pair]:
-    """A call of a compiled program from Python against its thunk's from Julia."""
+    """Time a call of a compiled program from Python, and of its thunk from Julia."""
     module = julia.start()
     mesh = pr.Mesh((8,), ("i",))
     x = pr.device_put(np.ones(8, np.float32), pr.NamedSharding(mesh, ("i",)))
@@ -73,16 +73,16 @@ def call(repetitions: int, calls: int = 200) -> list[Pair]:
         def ours(f: Any = f, count: int = count) -> float:
             return statistics.median(timed(lambda: f(*[x] * count)) for _ in range(calls))
 
-        def theirs(handle: Any = handle, held: Any = held) -> float:
+        def reference(handle: Any = handle, held: Any = held) -> float:
             return statistics.median(julia.call(thunk, handle, held, calls))
 
         name = f"call of a compiled program of {count}, over its thunk from Julia"
-        found.append(Pair(name, *interleave(ours, theirs, repetitions), 50e-6, difference=True))
+        found.append(Pair(name, *interleave(ours, reference, repetitions), 50e-6, difference=True))
     return found
 
 
 def copies(repetitions: int, side: int) -> list[Pair]:
-    """A matrix of NumPy into a Julia array and back, against np.copy."""
+    """Time copies of a NumPy matrix to a Julia array and back, and np.copy."""
     import juliacall
 
     module = julia.start()
@@ -110,17 +110,17 @@ def _collecting(f: Callable[[], Any]) -> float:
     import juliacall
 
     seconds = timed(f)
-    juliacall.Base.GC.gc(False)  # or the arrays of all repetitions would be kept
+    juliacall.Base.GC.gc(False)  # otherwise the arrays of all repetitions stay in memory
     return seconds
 
 
 def read(repetitions: int, side: int) -> Pair:
-    """A block that is read from its device, against np.copy."""
+    """Time the read of a block from its device, and np.copy."""
     x = np.zeros((side, side), np.float32, order="F")
     x[...] = np.arange(side, dtype=np.float32)
     placed = pr.device_put(x, pr.NamedSharding(pr.Mesh((1,), ("i",), [0]), ()))
     [shard] = placed.addressable_shards
-    copy = partial(np.copy, x)  # not x.copy: that turns F order into C order
+    copy = partial(np.copy, x)  # not x.copy, which turns F order into C order
     pair = interleave(lambda: timed(lambda: shard.data), partial(timed, copy), repetitions)
     return Pair(f"{x.nbytes / 2**30:.3g} GiB float32 Shard.data, against np.copy", *pair, 1.05)
 
@@ -147,7 +147,7 @@ print((status('VmHWM') - before) * 1024)
 
 
 def memory(side: int) -> list[Pair]:
-    """How much more memory is in use at most while a matrix crosses: its own, once."""
+    """Measure the peak memory that copying a matrix to Julia and back adds."""
     found = []
     for order in "CF":
         argv = [sys.executable, "-c", MEMORY, str(side), order]
@@ -167,24 +167,26 @@ def _row(pair: Pair) -> str:
     if pair.unit == "s" and found["ours_median"] > 0.01:
         scale, unit = 1e-3, "ms"
     ratio = pair.kind == "ratio"
-    ours, theirs = (f"{found[k] / scale:.4g} {unit}" for k in ("ours_median", "theirs_median"))
+    ours, reference = (f"{found[k] / scale:.4g} {unit}" for k in ("ours_median", "theirs_median"))
     low, middle, high, bound = (
         f"{v:.3f}" if ratio else f"{v / scale:.4g} {unit}"
         for v in (*(found[k] for k in ("lower_quartile", "median", "upper_quartile")), pair.bound)
     )
     verdict = "within" if found["within"] else "**missed**"
-    return f"| {pair.name} | {ours} | {theirs} | {middle} ({low} to {high}) | {bound} | {verdict} |"
+    return (
+        f"| {pair.name} | {ours} | {reference} | {middle} ({low} to {high}) | {bound} | {verdict} |"
+    )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.julia", description=__doc__)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--quick", action="store_true")
-    asked = parser.parse_args()
+    args = parser.parse_args()
     if why := absent():
         parser.error(why)
     os.environ.update(stand_in())
-    few, many, side = (2, 2, 1024) if asked.quick else (7, 15, 16384)
+    few, many, side = (2, 2, 1024) if args.quick else (7, 15, 16384)
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         pairs = [start(few, Path(folder)), *memory(side)]
@@ -194,13 +196,13 @@ def main() -> None:
     here["load"] = os.getloadavg()
     here["julia"] = ", ".join(" ".join(row) for row in julia.call(julia.start().versions))
     print(", ".join(f"{name} {value}" for name, value in here.items() if name != "versions"))
-    print("\n| what | ours, median | theirs, median | compared, median (quartiles) | bound | |")
+    print("\n| what | ours, median | reference, median | compared, median (quartiles) | bound | |")
     print("|---|---|---|---|---|---|")
     print(*map(_row, pairs), sep="\n")
     print(f"\ntook {time.monotonic() - began:.0f} s")
-    if asked.json:
+    if args.json:
         figures = [p.to_dict() for p in pairs]
-        asked.json.write_text(json.dumps({**here, "figures": figures}, indent=2))
+        args.json.write_text(json.dumps({**here, "figures": figures}, indent=2))
 
 
 if __name__ == "__main__":

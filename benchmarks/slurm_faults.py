@@ -1,7 +1,7 @@
-"""`python -m benchmarks.slurm_faults [--times N]`: the faults under srun, on the tests' Slurm.
+"""`python -m benchmarks.slurm_faults [--times N]`: inject faults under srun on a test cluster.
 
-Two nodes, a supervisor and a program on each; as `benchmarks.faults`, which has all the rest. Exits
-with 1 if a process was blamed wrongly or something still ran afterwards.
+Each of two nodes runs a supervisor and a program. As in `benchmarks.faults`, the exit code is 1 if
+a report names the wrong cause or a process remains.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from tests.slurm.cluster import Cluster, started
 from tests.slurm.test_main import settings
 
 STALL, START = 5.0, 3.0
-ABSENT = "absent"  # its task sleeps, and never joins the roll-call
+ABSENT = "absent"  # the task sleeps and never joins the roll-call
 CASES = [
     *itertools.product(("raise", "kill", "stop", "exit0", "leave0"), ("cold", "warm"), (0, 1)),
     (ABSENT, "start", 0),
@@ -31,7 +31,7 @@ SRUN = ("srun", "--nodes=2", "--ntasks=2", "--kill-on-bad-exit=1", "--wait=5")
 def inject(
     cluster: Cluster, folder: Path, fault: str, when: str, process: int
 ) -> tuple[bool, int, float]:
-    """Break one run: whether it was named rightly, what is left, seconds until srun ended."""
+    """Break one run; return whether the cause is right, leftovers, and seconds until srun ends."""
     argv = [sys.executable, "-m", "pyreactant", "run", "--folder", "run"]
     argv += ["--stall-timeout", str(STALL), "--start-timeout", str(START)]
     argv += ["--", FAULTY, fault, str(process), when]

@@ -1,9 +1,9 @@
-"""Launchers of `pyreactant tpu run` ended at 40 points of their life; what is left is counted.
+"""End launchers of `pyreactant tpu run` at 41 points of their life and count what remains.
 
-``python -m benchmarks.tpu_kills [--json FILE] [--points N]``: the real client, real sshd and real
-JAX processes against the stand-in of the API in tests/gcloud; single- and multi-slice. Each point
-gets one of SIGTERM, SIGINT, SIGHUP and SIGKILL (followed by `gc`) in turn, another one for one
-slice than for two. It also measures what a whole run adds to the stand-in's own delays.
+``python -m benchmarks.tpu_kills [--json FILE] [--points N]`` runs the real client, real sshd and
+real JAX processes against the stand-in for the API in tests/gcloud, with one slice and with two.
+The points take SIGTERM, SIGINT, SIGHUP and SIGKILL (followed by `gc`) in turn, with an offset
+between one slice and two. It also measures the time of a whole run.
 """
 
 import argparse
@@ -34,7 +34,7 @@ Point = tuple[str, object, float]
 
 
 def points() -> list[Point]:
-    """Calls of the API, and lines of the launcher's output with some time after them."""
+    """List calls of the API, and lines of the launcher's output with a delay in seconds."""
     calls: list[Point] = [
         (moment, number, 0.0) for number in range(1, 11) for moment in ("before", "after")
     ]
@@ -43,15 +43,15 @@ def points() -> list[Point]:
 
 
 def main() -> None:
-    """Count and print."""
+    """End launchers and print the counts."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--json", type=Path)
     parser.add_argument("--points", type=int, default=41)
-    asked = parser.parse_args()
+    args = parser.parse_args()
     rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as folder:
         for slices in (1, 2):
-            for turn, point in enumerate(points()[: asked.points]):
+            for turn, point in enumerate(points()[: args.points]):
                 number = SIGNALS[(turn + slices) % 4]
                 place = Path(folder, f"{slices}-{turn}")
                 rows.append(
@@ -70,8 +70,8 @@ def main() -> None:
         f"{left} left something; a whole run on 4 VMs takes {statistics.median(added):.1f} s "
         f"({min(added):.1f} to {max(added):.1f})"
     )
-    if asked.json:
-        asked.json.write_text(json.dumps({"rows": rows, "whole": added}, indent=1, default=str))
+    if args.json:
+        args.json.write_text(json.dumps({"rows": rows, "whole": added}, indent=1, default=str))
 
 
 def _one(folder: Path, slices: int, point: Point, number: int) -> dict[str, Any]:
@@ -132,7 +132,7 @@ def _end_at(made: Cloud, argv: list[str], point: Point, number: int) -> bool:
 
 
 def _programs(folder: Path) -> list[str]:
-    """Command lines of what runs below the workers' folder."""
+    """Command lines that name the workers' folder, except sshd."""
     return [line for line in _lines() if str(folder) in line and "sshd" not in line]
 
 
@@ -149,8 +149,8 @@ def _whole(folder: Path) -> float:
     api = TpuApi(workers=hosts_of)
     with cloud(folder, api, 4) as made:
         began = time.monotonic()
-        code, said = made.run(*made.run_options(gcloud=True), "--out", "out")
-        assert code == 0, said
+        code, output = made.run(*made.run_options(gcloud=True), "--out", "out")
+        assert code == 0, output
         return time.monotonic() - began
 
 

@@ -1,9 +1,9 @@
-"""Workers of a slice that fail, hang or go away: how long until all others have ended.
+"""Workers of a slice that fail, hang or disappear: measure the time until the others end.
 
-``python -m benchmarks.tpu_workers [--times N]``: `pyreactant tpu run` on the real sshd and JAX
-processes of tests/gcloud, two VMs; one breaks while both run, each VM in turn. Counted from the
-event, less `--stall-timeout` where a program hangs: until the other VM runs nothing of ours any
-more, and until the launcher has fetched the results, deleted the slices and ended.
+``python -m benchmarks.tpu_workers [--times N]`` runs `pyreactant tpu run` on two stand-in VMs of
+tests/gcloud with real sshd and JAX processes. One VM, each in turn, breaks while both run. Times
+start at the event, minus `--stall-timeout` for a hanging program, and end when the other VM runs
+no program, and when the launcher has fetched the results, deleted the slices and ended.
 """
 
 import argparse
@@ -26,7 +26,7 @@ PROGRAM = """
 import os, sys, time
 import pyreactant as pr
 pr.initialize()
-print("process", pr.process_index(), "is here", flush=True)
+print("process", pr.process_index(), "waits for its fault", flush=True)
 while not os.path.exists(sys.argv[1] + str(pr.process_index())):
     time.sleep(0.01)
 raise ValueError("the user's own mistake")
@@ -35,16 +35,16 @@ Break = Callable[[Cloud, int], None]
 
 
 def main() -> None:
-    """Measure and print."""
+    """Measure and print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--times", type=int, default=5)
-    asked = parser.parse_args()
-    ways: dict[str, tuple[Break, float]] = {
+    args = parser.parse_args()
+    faults: dict[str, tuple[Break, float]] = {
         "the program raises": (_raise, 0.0),
         "the program is killed": (lambda made, i: _signal(made, i, signal.SIGKILL), 0.0),
         "the program hangs": (lambda made, i: _signal(made, i, signal.SIGSTOP), STALL),
-        "the VM goes away, its connections are closed": (_stop, 0.0),
-        "the VM goes away without a word": (_freeze, 0.0),
+        "the VM disappears and closes its connections": (_stop, 0.0),
+        "the VM disappears without closing its connections": (_freeze, 0.0),
     }
     print("| what | times | named | others ended, median | worst | launcher ended, median |")
     print("|---|---|---|---|---|---|")
@@ -52,8 +52,8 @@ def main() -> None:
         tempfile.TemporaryDirectory() as folder,
         cloud(Path(folder), TpuApi(workers=hosts_of), 2) as made,
     ):
-        for what, (act, less) in ways.items():
-            found = [_one(made, act, turn) for turn in range(asked.times)]
+        for what, (act, less) in faults.items():
+            found = [_one(made, act, turn) for turn in range(args.times)]
             others = [o - less for o, _, _ in found]
             ended = statistics.median(e - less for _, e, _ in found)
             print(
@@ -80,7 +80,7 @@ def _one(made: Cloud, act: Break, turn: int) -> tuple[float, float, bool]:
     )
     broken = turn % 2
     log = place / "launcher.log"
-    until(lambda: log.read_text().count("is here") == 1 and len(_all(made)) == 2, 60)
+    until(lambda: log.read_text().count("waits for its fault") == 1 and len(_all(made)) == 2, 60)
     time.sleep(0.5)
     began = time.monotonic()
     act(made, broken)
@@ -89,7 +89,7 @@ def _one(made: Cloud, act: Break, turn: int) -> tuple[float, float, bool]:
     others = time.monotonic() - began
     process.wait(120)
     ended = time.monotonic() - began
-    said = log.read_text()
+    output = log.read_text()
     assert made.workers is not None
     for pid in _all(made):
         os.kill(pid, signal.SIGKILL)
@@ -97,7 +97,7 @@ def _one(made: Cloud, act: Break, turn: int) -> tuple[float, float, bool]:
         if address in made.workers.processes:
             made.workers.stop(address)
         made.workers.start(address)
-    return others, ended, f"process {broken}" in said or f"worker {broken}" in said
+    return others, ended, f"process {broken}" in output or f"worker {broken}" in output
 
 
 def _address(made: Cloud, index: int) -> str:
@@ -110,7 +110,7 @@ def _all(made: Cloud) -> list[int]:
 
 
 def _programs(made: Cloud, index: int) -> list[int]:
-    """Programs with this process index that this benchmark has started."""
+    """Process ids of this benchmark's programs with this process index."""
     found = subprocess.run(
         ["pgrep", "-f", f"pyreactant._supervised train.py {made.folder}"],
         capture_output=True,
@@ -123,7 +123,7 @@ def _programs(made: Cloud, index: int) -> list[int]:
 def _environment(pid: str) -> list[bytes]:
     try:
         return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-    except OSError:  # it has just ended
+    except OSError:  # the process has just ended
         return []
 
 
@@ -142,7 +142,7 @@ def _stop(made: Cloud, index: int) -> None:
 
 
 def _freeze(made: Cloud, index: int) -> None:
-    """No process of the VM answers any more, and no connection is closed."""
+    """Stop every process of the VM and keep its connections open."""
     assert made.workers is not None
     sshd = made.workers.processes[_address(made, index)].pid
     for pid in [sshd, *descendants(sshd), *_programs(made, index)]:

@@ -1,4 +1,4 @@
-"""What `pyreactant run` is measured with: start JAX on every process, one product, end."""
+"""Program for the benchmark of `pyreactant run`: start JAX, compute one product, end."""
 
 import numpy as np
 
