@@ -1,4 +1,4 @@
-# make matmul: set up .venv here and run the sharded matmul.   make test: set up and test.
+# `make matmul` creates .venv and runs the sharded matmul; `make test` adds the test tools and runs the tests.
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
@@ -28,7 +28,7 @@ faults: $(VENV)/.dev-installed
 clean:
 	rm -rf $(VENV)
 
-# The markers are made last, so that an install that was interrupted is done again.
+# The markers are created last, so that make repeats an interrupted install.
 $(VENV)/.installed: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit(f"pyreactant needs Python 3.11 or newer, this is {sys.version.split()[0]}; name another with: make PYTHON=python3.12 matmul")'
 	@echo "setting up $(VENV) (once; a minute or so) ..."

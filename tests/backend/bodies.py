@@ -21,12 +21,12 @@ def scaled(x: Any, factor: Any, *, power: int) -> Any:
 
 
 def over(x: Any, *, number: float) -> Any:
-    """A static argument of which 0.0 and -0.0 are two."""
+    """A static argument that distinguishes 0.0 and -0.0."""
     return x / number
 
 
 def filled() -> Any:
-    """No argument at all."""
+    """No arguments."""
     return jnp.arange(8.0)
 
 

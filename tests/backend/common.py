@@ -1,4 +1,4 @@
-"""What the contract suite's files share."""
+"""Helpers of the contract suite."""
 
 import math
 from pathlib import Path
@@ -16,10 +16,10 @@ MATMUL = pr.Program("matmul", jax="jax.numpy:matmul", julia="*")
 
 
 def body(name: str) -> pr.Program:
-    """A program of the suite, with a body for each runtime: bodies.py and Bodies/."""
+    """A program of the suite, with a body for each runtime in bodies.py and Bodies/."""
     return pr.Program(name, jax=BODIES + name, julia=f"Bodies.{name}", julia_project=JULIA_BODIES)
 
 
 def numbers(shape: tuple[int, ...], dtype: str = "float32") -> np.ndarray:
-    """0, 1, 2, ... below 100, over again; products of the sizes here are exact in float32."""
+    """Repeat the numbers 0 to 99; products of the suite's sizes are exact in float32."""
     return (np.arange(math.prod(shape)) % 100).reshape(shape).astype(as_dtype(dtype))

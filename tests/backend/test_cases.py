@@ -1,4 +1,4 @@
-"""The cases that Reactant's own tests of sharding have, and what they leave out, as ours."""
+"""The cases of Reactant's own sharding tests, and cases that those leave out."""
 
 import itertools
 from typing import Any
@@ -60,7 +60,7 @@ def test_replicated_and_sharded_arguments(spec: Any, y_spec: Any) -> None:
 
 @pytest.mark.parametrize("spec", [("x", "y"), ("y", "x"), (("x", "y"),), (None, ("y", "x")), ()])
 def test_mesh_whose_order_is_not_that_of_the_devices(spec: Any) -> None:
-    """Where a mesh's ids are sorted and the order is thrown away, every block lies elsewhere."""
+    """If a runtime sorted the mesh's device ids, every block would be on another device."""
     mesh = pr.Mesh((2, 4), ("x", "y"), OUT_OF_ORDER)
     sharding = pr.NamedSharding(mesh, spec)
     a = pr.device_put(SQUARE, sharding)
@@ -95,7 +95,7 @@ def test_two_meshes_in_one_program() -> None:
     ("shape", "mesh"), [((2, 7), (2, 4)), ((5, 5), (2, 4)), ((142, 142), (3, 2))]
 )
 def test_uneven_dimensions_are_refused(shape: tuple[int, int], mesh: tuple[int, int]) -> None:
-    """Reactant would pad them, with a tail that nobody has written."""
+    """Reactant would pad them with uninitialized elements."""
     named = pr.Mesh(mesh, ("x", "y"), range(mesh[0] * mesh[1]))
     with pytest.raises(pr.ShardingError, match="blocks must be equal: nothing is padded"):
         pr.device_put(np.ones(shape, np.float32), pr.NamedSharding(named, ("x", "y")))
@@ -131,7 +131,7 @@ def test_writing_to_what_was_read_changes_nothing() -> None:
 
 @pytest.mark.parametrize(("rows", "columns"), list(itertools.product([1, 8, 63, 256], [1, 17, 64])))
 def test_transposing_copies_of_any_size(rows: int, columns: int) -> None:
-    """Block by block, with rests on every side."""
+    """The transposition works in blocks, with remainders on every side."""
     x = np.random.default_rng(0).random((rows, columns))
     everywhere = pr.NamedSharding(DATA, ())
     backwards = np.ascontiguousarray(x[::-1, ::-1])[::-1, ::-1]

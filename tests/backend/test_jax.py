@@ -1,4 +1,4 @@
-"""What only the JAX runtime does, each in a process of its own."""
+"""Behaviour of the JAX runtime alone; each test uses a separate process."""
 
 import subprocess
 import sys
@@ -118,7 +118,7 @@ def test_value_is_an_array_of_jax(backend: str, name: str) -> None:
 
 
 def test_many_calls_without_waiting() -> None:
-    """With several programs in flight, collectives on virtual CPU devices wait for ever."""
+    """With several programs in flight, collectives on virtual CPU devices would deadlock."""
     ran = _alone(
         "import numpy as n, pyreactant as p\n"
         "from pyreactant._matmul.matmul import compile_matmul\n"

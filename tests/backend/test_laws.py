@@ -1,4 +1,4 @@
-"""The runtime interface as laws, in one process; --backend says for which runtime."""
+"""Laws of the runtime interface, in one process; --backend chooses the runtime."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Programs and their compiled forms, in one process; --backend says for which runtime."""
+"""Programs and compiled programs, in one process; --backend chooses the runtime."""
 
 import itertools
 from typing import Any
@@ -76,7 +76,7 @@ def test_static_values_that_are_equal_and_not_the_same() -> None:
 
 
 def test_outputs_lie_on_the_mesh_that_was_given() -> None:
-    """All devices named in order is another mesh than all devices: results keep it."""
+    """A mesh that names all devices in order differs from the default mesh; results keep it."""
     x = numbers((8, 8))
     for ids in (range(8), [3, 1, 7, 5, 0, 2, 4, 6], None):
         sharding = pr.NamedSharding(pr.Mesh((2, 4), ("x", "y"), ids), ("x", "y"))
@@ -169,7 +169,7 @@ def test_out_shardings_of_each_output() -> None:
 
 
 def test_scalars_are_arguments_and_not_part_of_the_program() -> None:
-    """Numbers that a runtime freezes while compiling would be those of the first call."""
+    """A runtime that froze scalars while compiling would reuse those of the first call."""
     a = pr.device_put(numbers((8, 8)), XY)
     replicated = pr.NamedSharding(MESH, ())
     three, five = (pr.device_put(np.float32(n), replicated) for n in (3, 5))
@@ -179,7 +179,7 @@ def test_scalars_are_arguments_and_not_part_of_the_program() -> None:
 
 
 def test_two_sizes_of_one_program() -> None:
-    """A compiled form of one size that is taken for another gives wrong results in silence."""
+    """A compiled program used for another size would silently give wrong results."""
     for shape in ((8, 8), (16, 16), (8, 8)):
         x = numbers(shape)
         a = pr.device_put(x, XY)

@@ -1,4 +1,4 @@
-"""What only the Reactant runtime does: programs in Julia, and how they go wrong."""
+"""Behaviour of the Reactant runtime alone: programs in Julia and their failures."""
 
 import shutil
 import sys
@@ -53,7 +53,7 @@ def test_function_that_throws(a: pr.ShardedArray) -> None:
     assert note.startswith("Julia's backtrace:")
     assert "Bodies.jl" in note
     assert caught.value.exit_code == 1
-    np.testing.assert_array_equal(np.asarray(a), numbers((8, 8)))  # and everything goes on
+    np.testing.assert_array_equal(np.asarray(a), numbers((8, 8)))  # the runtime still works
 
 
 def test_wrong_number_of_arguments_and_keywords(a: pr.ShardedArray) -> None:
@@ -87,7 +87,7 @@ def test_no_argument_at_all(backend: str) -> None:
 
 
 def test_lists_never_reach_julia(a: pr.ShardedArray) -> None:
-    """Reactant refuses a list in a spec; ours are tuples however they were written."""
+    """Reactant refuses a list in a spec, so specs written as lists become tuples."""
     spec: Any = [["x", "y"], None]
     sharding = pr.NamedSharding(MESH, spec)
     c = pr.device_put(numbers((8, 8)), sharding)
@@ -101,7 +101,7 @@ def test_showing_the_value_communicates_nothing(a: pr.ShardedArray) -> None:
 
 
 def test_a_block_is_read_as_julia_holds_it(a: pr.ShardedArray) -> None:
-    """In C order a second copy would be needed to turn it."""
+    """A block is in Fortran order; C order would need a second copy."""
     for shard in a.addressable_shards:
         assert shard.data.flags.f_contiguous
         assert not shard.data.flags.c_contiguous
@@ -110,7 +110,7 @@ def test_a_block_is_read_as_julia_holds_it(a: pr.ShardedArray) -> None:
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_julia_keeps_no_numpy_array(backend: str, dtype: str) -> None:
-    """Or its memory would be free only when Julia collects, which it does for its own only."""
+    """Otherwise memory would be freed only by Julia's collector, which ignores Python's use."""
     x = numbers((8, 8)).astype(as_dtype(dtype))
     references = sys.getrefcount(x)
     placed = pr.device_put(x, XY)

@@ -1,4 +1,4 @@
-"""`pyreactant explain`: what decided and why, for people and as JSON; no secret is shown."""
+"""`pyreactant explain`: what decides and why, as text and JSON; it shows no secret."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""`pyreactant matmul` as a user runs it: what it prints, its exit codes, its messages."""
+"""`pyreactant matmul` as a user runs it: output, exit codes and messages."""
 
 import json
 import os
@@ -57,7 +57,7 @@ def test_json() -> None:
 
 
 def test_versions_are_those_of_the_runtime_that_ran(tmp_path: Path) -> None:
-    """With Reactant jax does not run, whichever version of it is installed."""
+    """With Reactant, the output does not show the version of jax."""
     code = (
         "import sys, pyreactant.cli as c\n"
         "from pyreactant._runtimes.jax.backend import JaxBackend as B\n"
@@ -143,7 +143,7 @@ def test_files_of_bfloat16(tmp_path: Path) -> None:
 
 
 def test_wrong_result(tmp_path: Path) -> None:
-    """A program with a swapped axis: exit 5, the element named, nothing written."""
+    """A program with a swapped axis gives exit code 5, names the element and writes no file."""
     (tmp_path / "wrong.py").write_text(
         "import jax.numpy as jnp\ndef matmul(x, y):\n    return jnp.matmul(x, y).T\n"
     )
@@ -267,14 +267,14 @@ def test_internal_error_has_no_traceback(tmp_path: Path) -> None:
 
 
 def test_folder_that_takes_no_file() -> None:
-    ran = run("matmul", "--out", "/proc/c.npy")  # not even root can make a file there
+    ran = run("matmul", "--out", "/proc/c.npy")  # not even root can create a file there
     assert ran.returncode == 2
     assert re.search("/proc.* cannot be written", ran.stderr)
     assert "Traceback" not in ran.stderr
 
 
 def test_full_disk_leaves_no_half_file(tmp_path: Path) -> None:
-    """The limit on file size stands for the full disk: the write fails half-way."""
+    """A limit on file size simulates a full disk: the write fails half-way."""
     code = (
         "import resource, signal, sys, pyreactant.cli as c\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
@@ -303,13 +303,13 @@ def test_killed_before_the_end_leaves_no_file_of_that_name(tmp_path: Path) -> No
 
 
 def test_arrays_larger_than_the_memory_of_a_process(tmp_path: Path) -> None:
-    """Four processes of at most 1 GiB multiply a matrix of 1 GiB from a (sparse) file."""
+    """Four processes with at most 1 GiB each multiply a matrix of 1 GiB from a sparse file."""
     rows, k = 32768, 8192
     np.lib.format.open_memmap(tmp_path / "x.npy", "w+", np.float32, (rows, k))[7, 5] = 3
     np.save(tmp_path / "y.npy", np.ones((k, 8), np.float32))
     code = (
         "import os, resource, pyreactant.cli as c\n"
-        # XLA's threads have a stack of 8 MiB each, one for each core.
+        # XLA starts one thread per core, each with a stack of 8 MiB.
         "os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:2])\n"
         "resource.setrlimit(resource.RLIMIT_DATA, (1024 * 2**20,) * 2)\nc.main()\n"
     )

@@ -1,4 +1,4 @@
-"""The check of a product: right ones pass, each kind of wrong one is found and named."""
+"""The check of a product: right products pass, and each kind of error is found and named."""
 
 import json
 from collections.abc import Callable
@@ -24,7 +24,7 @@ XY = pr.NamedSharding(MESH, ("x", "y"))
 
 @pytest.fixture
 def method(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Choose the method by the size above which Freivalds' is taken."""
+    """Choose the method through the size above which Freivalds' check runs."""
     if request.param == "Freivalds":
         monkeypatch.setattr(check, "FULL_CHECK_WORK", -1)
     return str(request.param)
@@ -76,7 +76,7 @@ def test_kinds_of_wrong(name: str, method: str) -> None:
 
 @pytest.mark.parametrize("method", ["float64 product", "Freivalds"], indirect=True)
 def test_lower_precision_than_asked_is_found(method: str) -> None:
-    """A product from operands rounded to bfloat16, or to TF32's 11 bits, is not float32's."""
+    """A product of operands rounded to bfloat16 or to TF32's 11 bits fails for float32."""
     sources = [RandomSource((256, 256), "float32", 0, stream) for stream in (0, 1)]
     x, y = (s.read((slice(0, 256), slice(0, 256))) for s in sources)
     for bits in (8, 11):
@@ -98,7 +98,7 @@ def test_lower_precision_of_any_operands_is_noted() -> None:
 
 @pytest.mark.parametrize("method", ["float64 product", "Freivalds"], indirect=True)
 def test_every_copy_is_checked(method: str) -> None:
-    """A block that is wrong on one device only, where others hold a right copy."""
+    """A block is wrong on one device only, and other devices hold a right copy."""
     x, y, c = _random()
     replicated = pr.NamedSharding(MESH, (None, "y"))
     calls = iter(range(4))
@@ -174,7 +174,7 @@ def test_integers_are_exact(dtype: str, method: str) -> None:
     random = np.random.default_rng(0)
     x, y = (random.integers(info.min, info.max, (16, 16), dtype, True) for _ in range(2))
     with np.errstate(over="ignore"):
-        c = x @ y  # wraps, as the runtimes do
+        c = x @ y  # overflow wraps, as in the runtimes
     assert _check_of(x, y, c).passed
     c[3, 4] ^= 1
     check = _check_of(x, y, c)
@@ -267,6 +267,6 @@ def test_verdict_is_plain_data() -> None:
     found = json.loads(json.dumps(check_to_dict(check), allow_nan=False))
     assert (found["passed"], found["wrong"]) == (False, 1)
     assert found["ratio"] is None
-    assert found["tolerance"] == 0.0  # no error is allowed in the place of a NaN
+    assert found["tolerance"] == 0.0  # a NaN must stay a NaN
     assert found["worst"]["element"] == [3, 3]
     assert found["worst"]["got"] == "nan"

@@ -1,4 +1,4 @@
-"""Child processes end with everything that they started, and their answers are read whole."""
+"""Child processes end with their descendants, and their answers are read completely."""
 
 import os
 import time
@@ -9,7 +9,7 @@ import pytest
 from pyreactant._system.child import last_answer, started
 from tests.harness import environment
 
-# It prints its own process id and that of a process that it started.
+# It prints its process id and that of a process that it starts.
 STARTS_ANOTHER = "sleep 600 & echo $$ $!; wait"
 
 
@@ -18,7 +18,7 @@ STARTS_ANOTHER = "sleep 600 & echo $$ $!; wait"
     [
         (b'{"a": 1}\n', {"a": 1}),
         (b'printed before\n{"a": 1}\n', {"a": 1}),
-        (b'{"a": 1}', None),  # cut short: an answer ends with its line
+        (b'{"a": 1}', None),  # truncated: an answer ends with a line break
         (b'{"a": 1}\n{"b"', None),
         (b"[1]\n", None),
         (b"no JSON\n", None),
@@ -52,7 +52,7 @@ def test_it_ends_after_an_exception_too() -> None:
 
 
 def test_grace(tmp_path: Path) -> None:
-    """With a grace period a supervisor can end its own programs."""
+    """A grace period lets a supervisor end its own programs."""
     script = f"trap 'echo ended > {tmp_path}/file; exit 3' TERM; echo ready; sleep 600 & wait"
     with started(["sh", "-c", script], environment(), grace=60) as child:
         assert child.stdout is not None
@@ -62,7 +62,7 @@ def test_grace(tmp_path: Path) -> None:
 
 
 def test_its_input_closes_with_the_block() -> None:
-    """A child that reads its input sees the end when this process is gone."""
+    """A child that reads its input sees the end of file when this process ends."""
     with started(["cat"], environment()) as child:
         assert child.stdin is not None
         child.stdin.write(b"hello\n")
@@ -79,7 +79,7 @@ def test_a_command_that_does_not_exist() -> None:
 
 
 def test_its_own_session() -> None:
-    """So Ctrl-C on the terminal does not reach it."""
+    """Ctrl-C on the terminal does not reach the child."""
     with started(["cat"], environment()) as child:
         assert os.getsid(child.pid) == child.pid
 

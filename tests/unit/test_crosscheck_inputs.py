@@ -78,7 +78,7 @@ def test_leading_dimensions_are_rows_one_after_the_other() -> None:
     ],
 )
 def test_numbers_of_a_seed_never_change(dtype: str, digest: str) -> None:
-    """Results of machines far apart, and of versions, are compared by their seed."""
+    """The cross-check compares machines and versions by seed."""
     numbers = RandomSource((6, 10), dtype, seed=7, stream=1).read((slice(1, 6), slice(3, 10)))
     assert hashlib.sha256(numbers.tobytes()).hexdigest()[:8] == digest
 

@@ -1,4 +1,4 @@
-"""Where a user's files are, on Linux and on macOS."""
+"""Folders of a user's files, on Linux and on macOS."""
 
 import time
 from collections.abc import Callable
@@ -23,7 +23,7 @@ CASES = [
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A home of the test's own, and no XDG variable."""
+    """A home directory for this test, and no XDG variable."""
     monkeypatch.setenv("HOME", str(tmp_path))
     for _, variable, _ in CASES:
         monkeypatch.delenv(variable, raising=False)
@@ -32,7 +32,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def mac(home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The same on macOS, as platformdirs and this package recognise it."""
+    """A home directory on macOS, as platformdirs and this package detect it."""
     monkeypatch.setattr(platformdirs, "PlatformDirs", platformdirs.macos.MacOS)
     monkeypatch.setattr(folders.sys, "platform", "darwin")
     return home
@@ -69,7 +69,7 @@ def test_folders_on_macos(mac: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_entries_of_the_earlier_folder_on_macos(mac: Path) -> None:
-    """A launcher that was killed before an update is still found by `gc`, and forgotten once."""
+    """After an update `gc` still finds a killed launcher's entry, and removes it."""
     earlier = Journal(mac / ".local/state/pyreactant")
     earlier.write(entry("projects/p/old", "old", asked=time.time(), lifetime=60, kept=False))
     journal = Journal()

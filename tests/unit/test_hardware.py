@@ -1,4 +1,4 @@
-"""GPUs and TPUs are counted from the kernel's files; a machine here is a folder of them."""
+"""GPUs and TPUs, counted from the kernel's files; each machine is a folder of such files."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ VISIBLE = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"
 
 
 def make(root: Path, *devices: str) -> None:
-    """Device files; empty ones are enough, as nobody opens them."""
+    """Create device files; they are empty, because nobody opens them."""
     for device in devices:
         path = root / "dev" / device
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -23,7 +23,7 @@ def make(root: Path, *devices: str) -> None:
 
 
 def make_nodes(root: Path, sockets: int, gpus: int) -> None:
-    """The nodes of AMD's driver: first the CPU sockets, then the GPUs, as the kernel shows them."""
+    """Create the nodes of AMD's driver: CPU sockets first, then GPUs, as the kernel does."""
     for number in range(sockets + gpus):
         node = root / "sys/class/kfd/kfd/topology/nodes" / str(number)
         node.mkdir(parents=True)
@@ -35,7 +35,7 @@ def make_nodes(root: Path, sockets: int, gpus: int) -> None:
 
 
 def make_pci(root: Path, *devices: tuple[str, str]) -> None:
-    """Devices on the PCI bus: vendor and class."""
+    """Create devices on the PCI bus, given vendor and class."""
     for number, (vendor, kind) in enumerate(devices):
         device = root / "sys/bus/pci/devices" / f"0000:00:0{number}.0"
         device.mkdir(parents=True)
@@ -68,7 +68,7 @@ def test_every_user_of_the_count_sees_the_same(
 
 
 def test_nodes_without_the_device_file(tmp_path: Path) -> None:
-    """A container shows the machine's nodes, but has no device file if it must not use them."""
+    """A container shows all nodes of the machine, but has device files only for its own GPUs."""
     make_nodes(tmp_path, sockets=1, gpus=4)
     assert hardware.gpus(tmp_path) == 0
 

@@ -1,4 +1,4 @@
-"""A process that raises ends at once, without the exit hooks that wait for other processes."""
+"""A process that raises ends immediately, without exit hooks that wait for other processes."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""What importing costs: no runtime, no Julia, and little that NumPy has not loaded."""
+"""Cost of the import: no runtime, no Julia, and few modules beyond NumPy's."""
 
 import json
 import re
@@ -49,7 +49,7 @@ def test_what_is_not_there_is_an_attribute_error() -> None:
 
 
 def test_the_lazy_names_are_the_typed_ones() -> None:
-    """What type checkers see and what is loaded is written down twice."""
+    """The names for type checkers and the names loaded at run time are two lists."""
     import pyreactant
 
     text = (REPOSITORY / "pyreactant" / "__init__.py").read_text()
@@ -72,8 +72,8 @@ def test_only_the_jax_runtime_imports_jax() -> None:
         for path in package.rglob("*.py")
         if re.search(r"^\s*(import|from) jax\b", path.read_text(), re.MULTILINE)
     }
-    # Run as a child process, and never imported.
+    # Main of a child process; never imported.
     found -= {"tpu/_compiler/compile_child.py", "tpu/_compiler/describe.py"}
-    # JAX bodies are called by the JAX runtime alone, and import it then.
+    # Only the JAX runtime calls JAX bodies, which import jax then.
     found = {name for name in found if not name.startswith("programs/")}
     assert found == allowed

@@ -1,4 +1,4 @@
-"""Which Julia and which project, from the environment and from what a setup wrote."""
+"""Which Julia and which project: from the environment, and from the record of a setup."""
 
 import json
 import sys
@@ -13,7 +13,7 @@ from pyreactant._julia.place import find_place, package_folder, pointers
 
 @pytest.fixture
 def environ(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
-    """An environment whose Python prefix and configuration are the test's own."""
+    """An environment with a Python prefix and configuration for this test."""
     monkeypatch.setattr(sys, "prefix", str(tmp_path / "prefix"))
     (tmp_path / "project").mkdir()
     julia = tmp_path / "bin" / "julia"
@@ -25,7 +25,7 @@ def environ(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
 
 
 def record(tmp_path: Path, **changes: object) -> Path:
-    """What a setup writes."""
+    """Write the record of a setup."""
     path = tmp_path / "project" / "pyreactant" / "setup.json"
     path.parent.mkdir(exist_ok=True)
     content = {"executable": str(tmp_path / "bin/julia"), "project": str(tmp_path / "project")}
@@ -76,7 +76,7 @@ def test_what_a_setup_wrote(environ: dict[str, str], tmp_path: Path) -> None:
     assert place.project == tmp_path / "project"
     assert place.depot == "/depot"
     assert "pyreactant setup" in place.source
-    # A user's own comes first: where the environment is shared, only that can be changed.
+    # The user's record wins: in a shared environment, a user can change only that one.
     point(own, tmp_path / "other" / "setup.json")
     with pytest.raises(
         RequirementError, match=r"must be at .*/other/setup.json, but is not; run: pyr"
@@ -110,7 +110,7 @@ def test_what_a_setup_wrote_is_damaged(
 
 
 def test_the_julia_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a checkout beside the Python package, in a wheel within it."""
+    """It is beside the Python package in a checkout, and inside it in a wheel."""
     monkeypatch.setattr(place, "_PACKAGE", tmp_path / "pyreactant")
     with pytest.raises(RequirementError, match="installation is incomplete"):
         package_folder()

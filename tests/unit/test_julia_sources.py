@@ -1,4 +1,4 @@
-"""The Julia sources, without a Julia; `make lint` formats and lints them."""
+"""The Julia sources, without running Julia; `make lint` checks their format and lints them."""
 
 import re
 import subprocess
@@ -18,7 +18,7 @@ names = [str(path.relative_to(JULIA)) for path in SOURCES]
 
 
 def fatou(*arguments: str, folder: Path = JULIA) -> subprocess.CompletedProcess[str]:
-    """The formatter and linter, with the settings of julia/fatou.toml; it needs no Julia."""
+    """Run the formatter and linter with the settings of julia/fatou.toml, without Julia."""
     program = Path(sys.executable).with_name("fatou")
     require(program.exists(), "fatou is not installed beside this Python (pip install fatou)")
     argv = [str(program), "--color", "never", *arguments, "."]
@@ -30,7 +30,7 @@ def test_there_are_sources() -> None:
 
 
 def test_what_does_not_parse_is_found(tmp_path: Path) -> None:
-    """tree-sitter-julia does not know today's Julia (const fields); fatou's parser must see all."""
+    """fatou's parser knows current Julia (const fields), which tree-sitter-julia does not."""
     text = (JULIA / "src" / "meshes.jl").read_text()
     (tmp_path / "cut.jl").write_text(text[: text.rindex("end")])
     ran = fatou("lint", folder=tmp_path)
@@ -50,7 +50,7 @@ def test_lines(path: Path) -> None:
 
 @pytest.mark.parametrize("path", [p for p in SOURCES if "src" in p.parts], ids=str)
 def test_nothing_is_evaluated_as_text(path: Path) -> None:
-    """Python hands over names and values, never code."""
+    """Python passes names and values to Julia, never code."""
     if "test" not in path.relative_to(JULIA).parts:
         assert not re.search(r"\b(Meta\.parse|include_string|eval)\b", path.read_text())
 

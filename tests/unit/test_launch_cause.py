@@ -1,4 +1,4 @@
-"""Which process broke the run: a table, and laws over runs that hypothesis draws."""
+"""Which process broke the run: a table of cases, and laws over random runs."""
 
 import json
 from collections.abc import Sequence
@@ -57,7 +57,7 @@ def stalled(at: float) -> Event:
 
 
 def process(index: int, *events: Event, heard: float = 1000.0) -> ProcessState:
-    """A process of which these events were heard, in this order, all at one time."""
+    """A process with these events, received in this order at the same time."""
     state = ProcessState(index, f"host{index}")
     state.enter("joined", 0.0)
     for event in events:
@@ -159,7 +159,7 @@ RUNNING = (lambda at: phase(at, "initialized"), lambda at: pulse(at, 3, True))
 
 @st.composite
 def runs(draw: st.DrawFn) -> tuple[list[ProcessState], list[tuple[float, int]], list[int]]:
-    """Processes with one event each, all at their own times; when which broke, and how."""
+    """Draw processes with one event each at different times, and which one broke when and how."""
     count = draw(st.integers(1, 6))
     times = draw(st.lists(st.integers(1, 900), min_size=count, max_size=count, unique=True))
     states, primaries, consequences = [], [], []
@@ -206,7 +206,7 @@ STORY = [
 
 @hypothesis.given(st.permutations(STORY), st.integers(0, len(STORY)))
 def test_the_order_of_arrival_does_not_matter(events: Sequence[Event], known: int) -> None:
-    """Nothing takes a process back, and what is known in the end is always the same."""
+    """No event revokes an earlier one, so the final state does not depend on the order."""
     seen = process(0)
     before = 0
     for event in events[:known]:
@@ -231,7 +231,7 @@ def test_late_events_are_harmless() -> None:
 
 
 def leaves(at: float, collectives: int = 3) -> list[Event]:
-    """A process with a runtime that ends as if all was well."""
+    """A process with a runtime that ends with exit code 0."""
     return [phase(0.5, "initialized"), phase(at, "ending", collectives, 0), exited(at + 0.1, 0)]
 
 
@@ -274,7 +274,7 @@ def test_ending_before_initialize() -> None:
 
 
 def test_leaving_without_shutdown() -> None:
-    """As os._exit(0) does: at once where another has failed of it, else a moment later."""
+    """After os._exit(0): immediately if another process failed because of it, otherwise later."""
     left = process(0, phase(0.5, "initialized"), exited(10.0, 0))
     runs = process(1, phase(0.5, "initialized"))
     assert find_failure([left, runs], 10.0 + EARLY - 0.01) is None

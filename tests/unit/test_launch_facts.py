@@ -1,4 +1,4 @@
-"""What processes run with, how they differ, and what git says of the working directory."""
+"""Facts that the processes of a run compare: versions, environment, and the state of git."""
 
 import os
 import subprocess
@@ -110,7 +110,7 @@ def git(folder: Path, *arguments: str | bytes) -> None:
 def test_git(tmp_path: Path) -> None:
     assert git_state(tmp_path) == {}
     git(tmp_path, "init")
-    assert git_state(tmp_path) == {}  # without a commit
+    assert git_state(tmp_path) == {}  # a repository without a commit
     (tmp_path / "a file").write_text("1")
     git(tmp_path, "add", ".")
     git(tmp_path, "commit", "-m", "x")

@@ -1,4 +1,4 @@
-"""What a run is asked for: every bad value has its message; the run's folder; its devices."""
+"""Options of a run: a message for every bad value; the run's folder; its devices."""
 
 import math
 from pathlib import Path
@@ -65,7 +65,7 @@ def test_a_fresh_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     (chosen / "report.json").touch()
     with pytest.raises(FileError, match=r"'here/below' exists and is not empty; name another with"):
         fresh_folder(Path("here/below"), "a-run", 0)
-    # A requeued job has the same options, and finds the folder of its first time.
+    # A requeued job has the same options and finds the folder of its first run.
     assert fresh_folder(Path("here/below"), "a-run", 2) == chosen / "restart-2"
 
 
@@ -97,7 +97,7 @@ def devices(
     group: ProcessGroup = ALONE,
     **options: Any,
 ) -> list[dict[str, str]]:
-    """The settings of each process, without the prefix that all have."""
+    """The settings of each process, without their common prefix."""
     monkeypatch.setattr(_options.hardware, "gpus", lambda: gpus)
     found = device_settings(RunOptions(["-m", "x"], **options), group, processes)
     assert len(found) == processes

@@ -1,4 +1,4 @@
-"""Logs and the terminal: nothing that a disk or a reader does stops the run."""
+"""Logs and the terminal: no failure of a disk or a reader stops the run."""
 
 import itertools
 import os
@@ -26,7 +26,7 @@ def test_a_log_is_whole_and_its_end_is_kept(tmp_path: Path) -> None:
 
 
 def test_a_log_goes_on_where_it_was(tmp_path: Path) -> None:
-    """As after a restart of the programs."""
+    """A restart of the programs appends to the log."""
     for text in (b"one\n", b"two\n"):
         log = Log(tmp_path / "log")
         log.write(text)
@@ -65,7 +65,7 @@ def test_a_log_that_cannot_be_opened_and_one_that_is_closed(tmp_path: Path) -> N
 
 
 class Screen:
-    """Stands for a terminal, and keeps what it gets."""
+    """A stand-in for a terminal that records its input."""
 
     def __init__(self) -> None:
         self.got = b""
@@ -105,7 +105,7 @@ def test_prefixes(chunks: list[bytes], expected: str) -> None:
 
 
 def test_lines_of_several_programs_stay_whole() -> None:
-    """Python writes what one print() prints in parts."""
+    """Python writes the text of one print() in parts."""
     screen = Screen()
     one, two = (Prefixed(screen, f"[{i}] ", whole_lines=True) for i in range(2))
     for part in (b"first", b" of", b" 0\n10%\r"):
@@ -114,7 +114,7 @@ def test_lines_of_several_programs_stay_whole() -> None:
     two.end()
     one.end()
     assert screen.got == b"[0] first of 0\n[0] 10%\r[1] first of 1\n[1] 11%\r\n\n"
-    one.write(b"x" * 100_000)  # and a line without an end does not grow for ever
+    one.write(b"x" * 100_000)  # a line without an end does not grow without limit
     assert len(screen.got) > 100_000
 
 
@@ -129,7 +129,7 @@ def test_prefixes_do_not_depend_on_how_it_is_cut(data: bytes, cuts: list[int]) -
 
 @pytest.fixture
 def pipe() -> Iterator[tuple[int, Terminal]]:
-    """The reading end of a pipe, and a terminal that writes into it."""
+    """The read end of a pipe, and a terminal that writes into it."""
     ours, theirs = os.pipe()
     with os.fdopen(theirs, "w") as stream:
         yield ours, Terminal(stream)
@@ -146,7 +146,7 @@ def test_a_slow_reader_gets_all_and_holds_up_who_asks(pipe: tuple[int, Terminal]
     reader, terminal = pipe
     chunk = b"x" * (1 << 16)
     sent = 0
-    while not terminal.full:  # comes to an end, since nobody reads
+    while not terminal.full:  # returns, although nobody reads
         terminal.put(chunk)
         sent += 1
     ready = threading.Event()
@@ -160,7 +160,7 @@ def test_a_slow_reader_gets_all_and_holds_up_who_asks(pipe: tuple[int, Terminal]
 
 
 def test_asking_when_the_reader_has_caught_up_already(pipe: tuple[int, Terminal]) -> None:
-    """Nothing more is written then, and yet whoever waits is told."""
+    """Nothing more is written, but the waiting caller is notified."""
     reader, terminal = pipe
     terminal.put(b"x")
     assert read(reader, 1) == b"x"
@@ -186,7 +186,7 @@ def test_a_reader_that_has_gone(pipe: tuple[int, Terminal]) -> None:
 
 
 def test_a_pipe_that_does_not_block(pipe: tuple[int, Terminal]) -> None:
-    """Whoever started us may have set that for its own end, which is ours too."""
+    """The parent may make its end non-blocking, which applies to ours too."""
     reader, terminal = pipe
     assert terminal._descriptor is not None
     os.set_blocking(terminal._descriptor, False)

@@ -1,4 +1,4 @@
-"""`reached_preemption` where no supervisor is; what the supervisor makes of signals."""
+"""`reached_preemption` without a supervisor, and the supervisor's response to signals."""
 
 import signal
 
@@ -47,7 +47,7 @@ def test_nothing_is_agreed_before_all_have_told() -> None:
     states = [*cooperating(5), ProcessState(1, cooperates=True)]
     assert list(stop.orders(states)) == [{"type": "preempt"}]
     assert not list(stop.orders(states))
-    states[1].apply({"type": "lost", "why": "gone"}, 1.0)  # it will never tell
+    states[1].apply({"type": "lost", "why": "gone"}, 1.0)  # this process never reports its step
     assert list(stop.orders(states)) == [{"type": "stop_at", "step": 6}]
 
 

@@ -1,4 +1,4 @@
-"""The report: JSON for programs, text for people, each whole or not there."""
+"""The report: JSON for programs and text for people; each file is complete or absent."""
 
 import json
 import os
@@ -15,7 +15,7 @@ from pyreactant.launch._state import ProcessState
 
 
 def broken(count: int = 3, culprit: int = 1, host: str = "hosta") -> RunReport:
-    """A run in which one process raised, and the others were ended."""
+    """A run in which one process raises, and the supervisor ends the others."""
     states = [ProcessState(i, host, log=f"/logs/process-{i}.log") for i in range(count)]
     for state in states:
         state.enter("initialized", 1.0)
@@ -61,7 +61,7 @@ def test_the_text() -> None:
         "  |   here",
         "  | ValueError: broken",
     ]
-    assert not any("printed" in line for line in lines)  # the traceback says it better
+    assert not any("printed" in line for line in lines)  # the traceback is more precise
     assert lines[-1] == "logs and report: /logs"
 
 

@@ -1,4 +1,4 @@
-"""The run's secret: from where it comes, and what is refused."""
+"""The run's secret: its sources, and what is refused."""
 
 import multiprocessing
 import os
@@ -72,7 +72,7 @@ def test_a_secret_that_is_no_text() -> None:
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A home of the test's own."""
+    """A home directory for this test."""
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
     return tmp_path

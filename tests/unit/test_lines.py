@@ -1,4 +1,4 @@
-"""Authenticated lines: the secret is needed to write one, and none is valid twice."""
+"""Authenticated lines: writing one needs the secret, and no line is valid twice."""
 
 import socket
 
@@ -70,7 +70,7 @@ def test_no_line_works_twice_or_backwards() -> None:
     with pytest.raises(LineError):
         LineCodec(SECRET, CONVERSATION, server=True).unpack(
             first
-        )  # recorded, and played to another run
+        )  # a recorded line, replayed to another run
 
 
 def test_wrong_secret() -> None:
@@ -82,7 +82,7 @@ def test_wrong_secret() -> None:
 
 
 def test_refusal_is_only_a_first_line() -> None:
-    """It carries no code, so later anyone on the network could forge one."""
+    """A refusal has no authentication code, so anyone on the network could forge a later one."""
     server, client = pair()
     server.unpack(client.pack({"type": "join"}))
     client.unpack(server.pack({"type": "go"}))
@@ -94,7 +94,7 @@ def test_lines_of_another_conversation() -> None:
     server = LineCodec(SECRET, "a", server=True)
     with pytest.raises(LineError, match="is not the b of this version of pyreactant"):
         LineCodec(SECRET, "b", server=False).read_greeting(server.greeting())
-    # A peer that passes lines on, from a client of "b" to the server of "a".
+    # A peer that relays lines from a client of "b" to the server of "a".
     client = LineCodec(SECRET, "b", server=False)
     client.read_greeting(server.greeting().replace(b" a ", b" b "))
     with pytest.raises(SecretError):
@@ -122,7 +122,7 @@ def test_members_that_say_no_message(text: bytes) -> None:
 
 
 def test_too_long() -> None:
-    """It is not sent, and what comes after it is understood."""
+    """A line that is too long is not sent, and the next line is read."""
     server, client = pair()
     for message in ({"type": "join"}, {"type": "alive"}):
         with pytest.raises(LineError, match=f"longer than {LINE_LIMIT}"):
@@ -153,7 +153,7 @@ def test_first_messages_wait_for_the_greeting() -> None:
 
 
 def test_lines_in_pieces() -> None:
-    """Each piece is read for itself, and the message comes with the last one."""
+    """Lines arrive in pieces; the message is complete with the last piece."""
     one, other = socket.socketpair()
     server = LineSocket(one, SECRET, CONVERSATION, server=True)
     client = LineCodec(SECRET, CONVERSATION, server=False)
@@ -179,7 +179,7 @@ def test_a_line_without_end() -> None:
 
 
 def test_nothing_follows_part_of_a_line() -> None:
-    """If a line was cut off, the connection ends, as what follows would be invalid."""
+    """A truncated line ends the connection, because the next lines would be invalid."""
     server, client = sockets()
     client.receive()
     server.connection.shutdown(socket.SHUT_RD)

@@ -1,4 +1,4 @@
-"""Meshes and shardings, against JAX's own map for random meshes, device orders and specs."""
+"""Meshes and shardings, compared with JAX's own map for random meshes, device orders and specs."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""Preferences as Julia reads them, changed so that all else in the files stays."""
+"""Preferences as Julia reads them; a change keeps the rest of the files."""
 
 import contextlib
 import importlib
@@ -26,7 +26,7 @@ JLL = "0192cb87-2b54-54ad-80e0-3be72ad8a3c0"
 
 @pytest.fixture(autouse=True)
 def _package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A Julia package of ours that says IFRT, and nothing of other tests."""
+    """A package of ours that prefers IFRT, isolated from other tests."""
     package = tmp_path / "pyreactant" / "_julia_package"
     (package / "src").mkdir(parents=True)
     (package / "src" / "PyReactant.jl").touch()
@@ -35,7 +35,7 @@ def _package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """A Julia project that names Reactant, in a folder with a difficult name."""
+    """A Julia project that names Reactant, in a folder whose name needs quoting."""
     folder = tmp_path / "mit Leerzeichen und ünïcode ☃"
     folder.mkdir()
     (folder / "Project.toml").write_text(f'# mine\n[deps]\nReactant = "{REACTANT}" # ours\n')
@@ -55,7 +55,7 @@ def test_set_get_unset(project: Path) -> None:
     preferences.set("gpu", "cuda", project=project)
     preferences.set("gpu_version", "13.1", project=project)
     assert says(file)["Reactant_jll"] == {"gpu": "cuda", "gpu_version": "13.1"}
-    # Julia heeds no preference of a package that the project does not name.
+    # Julia ignores preferences of packages that the project does not name.
     named = says(project / "Project.toml")
     assert named["deps"] == {"Reactant": REACTANT}
     assert named["extras"] == {"Reactant_jll": JLL}
@@ -106,7 +106,7 @@ def test_nothing_is_written_where_nothing_changes(project: Path) -> None:
 
 
 def test_precedence_is_julias(project: Path) -> None:
-    """JuliaLocalPreferences over LocalPreferences, local over project, project over package."""
+    """JuliaLocalPreferences win over LocalPreferences, local over project, project over package."""
     package = place._PACKAGE / "_julia_package" / "Project.toml"
     package.write_text(
         f'[deps]\nReactant = "{REACTANT}"\n[preferences.Reactant]\nxla_runtime = "IFRT"\n'
@@ -120,14 +120,16 @@ def test_precedence_is_julias(project: Path) -> None:
     local = project / "LocalPreferences.toml"
     assert preferences.find("xla_runtime", project=project).file == local
     (project / "JuliaLocalPreferences.toml").write_text("")
-    assert preferences.get("xla_runtime", project=project) == "PJRT"  # the other is not looked at
+    assert (
+        preferences.get("xla_runtime", project=project) == "PJRT"
+    )  # Julia does not read the other file
     assert preferences.set("xla_runtime", "IFRT", project=project).name.startswith("Julia")
     assert preferences.get("xla_runtime", project=project) == "IFRT"
-    # What Preferences.jl writes to take away what others say.
+    # The form in which Preferences.jl clears preferences of lower precedence.
     cleared = '[Reactant]\n__clear__ = ["xla_runtime"]\n'
     (project / "JuliaLocalPreferences.toml").write_text(cleared)
     assert preferences.get("xla_runtime", project=project) is None
-    (project / "JuliaProject.toml").write_text("")  # then Project.toml is not looked at
+    (project / "JuliaProject.toml").write_text("")  # Julia then does not read Project.toml
     assert preferences.get("xla_runtime", project=project) == "IFRT"
     preferences.set("xla_runtime", "PJRT", project=project)
     assert says(project / "JuliaProject.toml") == {"extras": {"Reactant": REACTANT}}
@@ -242,7 +244,7 @@ def test_not_while_julia_runs(project: Path, monkeypatch: pytest.MonkeyPatch) ->
             StateError, match=r"changing a preference must happen in .*; restart, and do it"
         ):
             call()
-    preferences.set("xla_runtime", "IFRT", project=project)  # which changes nothing
+    preferences.set("xla_runtime", "IFRT", project=project)  # a call that changes nothing
     assert preferences.get("xla_runtime", project=project) == "IFRT"
     juliacall.CONFIG["inited"] = False
     preferences.set("xla_runtime", "PJRT", project=project)
@@ -258,7 +260,7 @@ def test_the_project_in_use(project: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.mark.parametrize("made", [True, False])
 def test_a_read_only_folder(made: bool) -> None:
-    importlib.import_module("tomlkit")  # another user may not be able to
+    importlib.import_module("tomlkit")  # another user may lack permission
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         folder.chmod(0o755)
@@ -275,7 +277,7 @@ def test_a_read_only_folder(made: bool) -> None:
 
 @contextlib.contextmanager
 def not_ours(folder: Path) -> Iterator[None]:
-    """The folder cannot be written; root, who can write everywhere, is another user meanwhile."""
+    """Make the folder read-only; root, who can write everywhere, becomes another user."""
     if os.geteuid() != 0:
         folder.chmod(0o555)
         yield
@@ -289,7 +291,7 @@ def not_ours(folder: Path) -> Iterator[None]:
 
 
 def test_killed_anywhere(project: Path) -> None:
-    """It leaves the old files or the new ones, and the next change leaves nothing else behind."""
+    """A kill leaves the old files or the new ones; the next change removes temporary files."""
     program = (
         "import os, signal, sys\n"
         "from itertools import count\n"

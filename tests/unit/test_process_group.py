@@ -1,4 +1,4 @@
-"""Who am I: arguments before environment before one process; parts and nonsense raise."""
+"""The process group: arguments win over the environment; incomplete or bad values raise."""
 
 from typing import Any
 

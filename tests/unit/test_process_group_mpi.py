@@ -1,4 +1,4 @@
-"""mpirun: all its processes agree; inside Slurm, either both count the same or it is an error."""
+"""mpirun: all processes agree; inside Slurm, a disagreement of the counts is an error."""
 
 import json
 import re
@@ -20,7 +20,7 @@ URI = "1915224064.0;tcp://192.0.2.2,198.51.100.2:43903;tcp6://[fd00::2]:36199"
 
 
 def processes(hosts: list[int], uri: str = URI) -> list[Environment]:
-    """What Open MPI 4.1's mpirun gives to each process, with so many on each host."""
+    """The environment that Open MPI 4.1's mpirun gives to each process; counts are per host."""
     return [
         {
             "OMPI_COMM_WORLD_SIZE": str(sum(hosts)),
@@ -86,7 +86,7 @@ def test_nothing_says_where_rank_0_is(uri: str) -> None:
 
 
 def hydra(size: int, rank: int, local_size: int, local_rank: int) -> Environment:
-    """What MPICH 4.0's mpiexec gives to a process."""
+    """The environment that MPICH 4.0's mpiexec gives to a process."""
     return {
         "PMI_SIZE": str(size),
         "PMI_RANK": str(rank),
@@ -142,8 +142,8 @@ def test_gpus() -> None:
     assert message(hydra(2, 0, 2, 0) | odd).endswith("with: mpiexec -ppn 3 ...")
 
 
-# mpirun in a Slurm job. Two nodes, as seen with Slurm 22.05, Open MPI 4.1 and MPICH 4.0: on the
-# first node processes are the batch shell's children, on the others they are those of a step.
+# mpirun in a Slurm job on two nodes, recorded with Slurm 22.05, Open MPI 4.1 and MPICH 4.0. On the
+# first node, processes are children of the batch shell; on the others, of a step.
 
 SHELL = {
     "SLURM_JOB_ID": "1",
@@ -201,12 +201,12 @@ def test_srun_with_pmi() -> None:
 @pytest.mark.parametrize(
     ("around", "inside", "numbers"),
     [
-        # mpirun -n 2 in the script of a job of 4 tasks, and -n 4 in one of a single task
+        # mpirun -n 2 in a job of 4 tasks, and -n 4 in a job of one task
         (SHELL, processes([2])[1], "1 of 2, but Slurm numbers it task 0 of 4"),
         (SHELL | {"SLURM_NTASKS": "1"}, processes([4])[3], "3 of 4, but Slurm numbers it task 0"),
         # srun -n 1 mpirun -n 4
         (DAEMON, processes([4])[3], "3 of 4, but Slurm numbers it task 0 of 1"),
-        # srun -n 2 mpirun -n 2: twice the same numbers
+        # srun -n 2 mpirun -n 2: each number appears twice
         (
             DAEMON | {"SLURM_NTASKS": "2", "SLURM_STEP_NUM_TASKS": "2"},
             processes([2])[1],
@@ -230,7 +230,7 @@ def test_real_mpirun() -> None:
     require(shutil.which("mpirun"), "mpirun, of Debian's openmpi-bin")
     look = (
         "import dataclasses, json; from pyreactant.process_group import resolve;"
-        # At once: mpirun passes on what comes, and print() writes the end of the line by itself.
+        # One write: mpirun forwards each write, and print() writes the end of the line separately.
         "print(json.dumps(dataclasses.asdict(resolve())) + chr(10), end='')"
     )
     ran = subprocess.run(

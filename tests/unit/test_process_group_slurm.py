@@ -1,4 +1,4 @@
-"""Slurm: every task of a step agrees with the others; every wrong start says the right line."""
+"""Slurm: all tasks of a step agree; every wrong start gets a message with the right command."""
 
 import os
 import shutil
@@ -19,7 +19,7 @@ Environment = dict[str, str]
 
 
 def step(tasks: Sequence[int], nodes: str = "", **more: str) -> list[Environment]:
-    """What srun gives to each task of a step, as seen with Slurm 22.05."""
+    """The environment that srun gives to each task of a step, recorded with Slurm 22.05."""
     common = {
         "SLURM_JOB_ID": "123",
         "SLURM_STEP_ID": "4",
@@ -42,7 +42,7 @@ def step(tasks: Sequence[int], nodes: str = "", **more: str) -> list[Environment
 
 
 def message(environ: Environment) -> str:
-    """The error of a launch, as resolve raises it."""
+    """The message of the LaunchError that `resolve` raises."""
     with pytest.raises(pr.InvalidArgumentError) as caught:
         resolve(environ=environ)
     return str(caught.value)
@@ -68,7 +68,7 @@ def test_all_tasks_of_a_step_agree(tasks: list[int]) -> None:
     st.integers(1, 4),
 )
 def test_tasks_of_a_node_share_its_gpus(tasks: list[int], each: int) -> None:
-    gpus = each * 6  # what one, two and three tasks can share
+    gpus = each * 6  # counts that one, two and three tasks can share
     visible = ",".join(map(str, range(gpus)))
     groups = [resolve(environ=e) for e in step(tasks, CUDA_VISIBLE_DEVICES=visible)]
     start = 0
@@ -110,7 +110,7 @@ def test_one_task_needs_nothing_more() -> None:
         ("block:cyclic", [2, 2], True),
         ("cyclic", [2, 2], False),
         ("plane", [2, 2], False),
-        ("cyclic", [1, 1], True),  # what srun says of one task per node
+        ("cyclic", [1, 1], True),  # srun's value for one task per node
         ("cyclic", [2], True),
         ("arbitrary", [2], True),
     ],
@@ -276,7 +276,7 @@ def test_nonsense_about_gpus() -> None:
     assert "task's index on its node must be from 0 to 1, got 2" in message(environ)
 
 
-# The two notations
+# The two notations of node lists
 
 
 @given(st.lists(st.tuples(st.integers(1, 300), st.integers(1, 20)), min_size=1, max_size=8))
@@ -310,7 +310,7 @@ NODE_LISTS = {
 
 @pytest.fixture
 def slurm_conf(tmp_path: Path) -> Environment:
-    """A slurm.conf that names no real controller: scontrol reads it and asks nobody."""
+    """A slurm.conf without a real controller: scontrol only reads the file."""
     require(shutil.which("scontrol"), "scontrol, of Debian's slurm-client")
     file = tmp_path / "slurm.conf"
     file.write_text("ClusterName=test\nSlurmctldHost=nowhere\n")
@@ -327,7 +327,7 @@ def test_node_lists(nodes: str, slurm_conf: Environment) -> None:
 
 
 def test_suffix_is_read_where_slurm_reads_it(slurm_conf: Environment) -> None:
-    # Slurm 22.05 neither writes nor reads such a list.
+    # Slurm 22.05 does not write or read such a list.
     try:
         names = host_names("n[01-03]-ib", 3, slurm_conf)
     except pr.InvalidArgumentError as error:
@@ -352,7 +352,7 @@ def test_lists_without_brackets_need_no_scontrol() -> None:
 
 
 def scontrol(folder: Path, script: str) -> Environment:
-    """A stand-in for scontrol that runs this script."""
+    """Install a stand-in for scontrol that runs this script."""
     program = folder / "scontrol"
     program.write_text(f"#!/bin/sh\n{script}\n")
     program.chmod(0o755)

@@ -1,4 +1,4 @@
-"""Cloud TPU: slices on GKE and by metadata; a stand-in serves documents in the known formats."""
+"""Cloud TPU slices on GKE and by metadata; a stand-in serves metadata in the documented formats."""
 
 import contextlib
 import threading
@@ -26,7 +26,7 @@ ATTRIBUTES = "/computeMetadata/v1/instance/attributes/"
 
 
 def pods(slices: int, workers: int) -> list[Environment]:
-    """What GKE gives to each pod of some slices."""
+    """The environment that GKE gives to each pod of some slices."""
     return [
         {
             "TPU_WORKER_ID": str(worker),
@@ -129,7 +129,7 @@ class _Handler(BaseHTTPRequestHandler):
 def stand_in(
     documents: Mapping[str, str | int | bytes], *, flavor: str = "Google"
 ) -> Iterator[tuple[Environment, list[str]]]:
-    """A stand-in for Google's metadata server, the variable that leads to it, and what is asked."""
+    """A stand-in for Google's metadata server; yields its variable and the requests it gets."""
     asked: list[str] = []
     served = {"documents": documents, "asked": asked, "flavor": flavor}
     handler = type("Handler", (_Handler,), served)

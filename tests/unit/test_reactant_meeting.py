@@ -1,4 +1,4 @@
-"""Where a run's processes meet, without Julia: each process is a thread here."""
+"""The meeting of a run's processes, without Julia; each process is a thread."""
 
 import contextlib
 import socket
@@ -32,7 +32,7 @@ def _group(count: int, index: int, address: str) -> ProcessGroup:
 def _together(
     address: str, said: list[tuple[int, int]], timeout: float, then: Callable[[Meeting, int], Any]
 ) -> list[Any]:
-    """One thread per (count, index); gives what `then` gave, or the error."""
+    """Run one thread per (count, index); return the results of `then`, or the errors."""
     found: list[Any] = [None] * len(said)
 
     def run(number: int, count: int, index: int) -> None:
@@ -75,7 +75,7 @@ def test_barriers_and_exchange(address: str) -> None:
 
 
 def test_port_is_free_when_all_have_come(address: str) -> None:
-    """The runtime listens there next, while the connections stay open."""
+    """The runtime listens on the port next, while the connections stay open."""
 
     def then(meeting: Meeting, index: int) -> str:
         if index == 0:
@@ -153,7 +153,7 @@ def test_nobody_at_the_barrier(address: str) -> None:
             ):
                 meeting.barrier("a", 0.3)
         if index == 0:
-            time.sleep(1)  # 1 has left the barrier by now, which must not let this one pass
+            time.sleep(1)  # process 1 has left the barrier, which must not let this one pass
             with pytest.raises(pr.DeadlineError, match=r"within 0.3 s.*: process 1 did not come"):
                 meeting.barrier("a", 0.3)
         meeting.barrier("both", 20)
@@ -178,14 +178,14 @@ def test_lost_process_is_named_at_once(address: str, lost: int) -> None:
 
 
 def test_what_listens_is_no_run(address: str) -> None:
-    """A server that answers nothing, and one that hangs up."""
+    """The meeting fails if a server answers nothing, and if it hangs up."""
     host, port = address.split(":")
     with socket.create_server((host, int(port))) as server:
         with pytest.raises(pr.RendezvousError, match=r"not all 2 processes came within 0.5 s"):
             meet(_group(2, 1, address), 0.5, 30)
 
         def hang_up() -> None:
-            for _ in range(4):  # what has waited above, the probe, and the caller
+            for _ in range(4):  # the connection that waited above, the probe, and the caller
                 server.accept()[0].close()
 
         thread = threading.Thread(target=hang_up, daemon=True)
@@ -195,7 +195,7 @@ def test_what_listens_is_no_run(address: str) -> None:
 
 
 def _connected(address: str) -> socket.socket:
-    """A connection to a process that is about to listen there."""
+    """Connect to a process that is about to listen on this port."""
     host, _, port = address.rpartition(":")
     while True:
         try:
@@ -214,7 +214,7 @@ def _hello(index: int, count: int) -> dict[str, Any]:
 
 
 def test_a_peer_without_the_secret_gets_no_seat(address: str) -> None:
-    """It learns the reason, and the run goes on waiting for the right one."""
+    """It gets the reason, and the run continues to wait for the right process."""
     refused = []
 
     def intrude() -> None:
@@ -297,7 +297,7 @@ def test_strange_messages_with_the_secret_do_not_end_process_0(address: str, tex
 
 
 def _with_intruder(address: str, intrude: Callable[[], None]) -> list[Any]:
-    """What two processes end with if something else comes to process 0 before process 1."""
+    """Run two processes while an intruder connects to process 0 before process 1 does."""
     found: list[Any] = []
 
     def first() -> None:
@@ -312,12 +312,12 @@ def _with_intruder(address: str, intrude: Callable[[], None]) -> list[Any]:
 
 
 def test_what_listens_must_know_the_secret_too(address: str) -> None:
-    """A process tells nothing to a coordinator that cannot prove that it is this run's."""
+    """A process sends nothing to a coordinator that cannot prove that it belongs to this run."""
     host, _, port = address.rpartition(":")
     server = socket.create_server((host, int(port)))
 
     def pretend() -> None:
-        probe, _ = server.accept()  # the address is tried first
+        probe, _ = server.accept()  # the process tries the address first
         probe.close()
         connection, _ = server.accept()
         with connection, connection.makefile() as lines:

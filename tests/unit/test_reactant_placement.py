@@ -1,4 +1,4 @@
-"""Which spec says what a compiler chose, held against the placement oracle."""
+"""The partition spec that describes a compiler's placement, compared with the oracle."""
 
 from typing import Any
 
@@ -24,7 +24,7 @@ def test_finds_a_spec_that_says_the_same(placement: tuple[pr.NamedSharding, Any]
 
 @given(placements(), st.data())
 def test_says_none_or_the_truth(placement: tuple[pr.NamedSharding, Any], data: Any) -> None:
-    """Blocks dealt out in any way: no spec, or one whose oracle is just that."""
+    """For any placement of blocks: None, or a spec whose placement is the same."""
     sharding, shape = placement
     oracle = sharding.devices_indices_map(shape)
     dealt = dict(zip(oracle, data.draw(st.permutations(list(oracle.values()))), strict=True))
@@ -52,9 +52,9 @@ MESH = pr.Mesh((2, 2), ("x", "y"))
     [
         [(0, 3), (0, 3), (3, 5), (3, 5)],  # uneven
         [(0, 2), (2, 4), (2, 4), (0, 2)],  # a diagonal
-        [(0, 2), (0, 2), (0, 2), (2, 4)],  # one device holds something else
+        [(0, 2), (0, 2), (0, 2), (2, 4)],  # one device holds another block
         [(0, 2), (1, 3), (2, 4), (3, 5)],  # overlapping
-        [(0, 2), (0, 2), (0, 2), (0, 2)],  # a part is nowhere
+        [(0, 2), (0, 2), (0, 2), (0, 2)],  # one part is missing
     ],
 )
 def test_no_spec_says_this(blocks: list[tuple[int, int]]) -> None:

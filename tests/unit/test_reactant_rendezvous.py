@@ -1,4 +1,4 @@
-"""Reactant's rendezvous, without Julia: what it is told, and how a wait without end ends."""
+"""Reactant's rendezvous, without Julia: its arguments, and how an endless wait ends."""
 
 import os
 import signal
@@ -90,7 +90,7 @@ def test_ctrl_c_ends_the_wait_at_once() -> None:
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
 def test_what_reactant_is_told(tmp_path: Path, host: str) -> None:
-    """All of it, so that it asks no launcher; and the port is free when it is to listen there."""
+    """It gets every argument, so that it asks no launcher, and its port is free."""
     address = f"{host}:{free_port()}"
     argvs = [[sys.executable, "-c", CONNECT, str(index), address] for index in range(2)]
     finished = spawn(argvs, [environment()] * 2, tmp_path, 60)

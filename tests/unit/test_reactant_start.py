@@ -1,4 +1,4 @@
-"""How Reactant's start fails, and how it sets its process up: without Julia."""
+"""Reactant's start, without Julia: its failures, and how it prepares the process."""
 
 import os
 import subprocess
@@ -16,7 +16,7 @@ from pyreactant._runtimes.reactant.setup import check_started, cpu_devices, loca
 from pyreactant.process_group import ProcessGroup
 from tests.harness import environment
 
-# A juliacall that starts nothing: it shows what it would have started with.
+# A juliacall that prints its settings instead of starting Julia.
 JULIACALL = """
 import os, sys
 for name, value in sorted(os.environ.items()):
@@ -31,7 +31,7 @@ START = "import pyreactant as p; p.initialize('reactant')"
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A folder with a Julia of a name that is not simple, and a juliacall."""
+    """A folder with a juliacall, and a Julia whose path has blanks and non-ASCII letters."""
     folder = tmp_path / "with a space, ü"
     (folder / "project").mkdir(parents=True)
     (folder / "juliacall.py").write_text(JULIACALL)
@@ -143,7 +143,7 @@ def test_starts_that_fail(folder: Path, code: str, settings: dict[str, str], mes
 
 
 def test_line_to_run_again_is_whole(folder: Path) -> None:
-    """What a shell takes, with the quotes that the program's own arguments need."""
+    """A shell accepts the line; the program's arguments have the quotes that they need."""
     script = folder / "my script.py"
     script.write_text(START)
     variables = environment(LD_PRELOAD="libm.so.6")
@@ -173,7 +173,7 @@ def test_what_is_no_julia(folder: Path, says: str) -> None:
 
 
 def test_usable_backends(folder: Path) -> None:
-    """What can be started, seen without starting it."""
+    """Usable backends are listed without starting them."""
     code = "from pyreactant._runtimes.runtime import usable_backends\nprint(*usable_backends())"
     loaded = "import sys; print('jax' in sys.modules, 'juliacall' in sys.modules)"
     assert _run(folder, f"{code}\n{loaded}").stdout == "jax reactant\nFalse False\n"
@@ -184,7 +184,7 @@ def test_usable_backends(folder: Path) -> None:
 
 
 def test_jax_cannot_follow(folder: Path) -> None:
-    """From the start of Reactant on, jax cannot be imported in the process."""
+    """After Reactant has started, the process cannot import jax."""
     code = (
         f"try:\n    {START}\nexcept p.RequirementError:\n    pass\n"
         "import importlib.util as u\nprint(u.find_spec('jax'))\nimport jax"
@@ -205,7 +205,7 @@ def test_options_in_xla_flags(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_gpus_are_always_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without them Reactant asks the launcher itself; with none of them it takes no GPU."""
+    """Without a list Reactant asks the launcher itself; an empty list means no GPU."""
     for name in ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,7")
@@ -256,7 +256,7 @@ def test_what_started_is_not_what_was_asked_for(
 
 @pytest.mark.parametrize("name", NAMES)
 def test_bits_cross_as_they_are(name: str) -> None:
-    """juliacall knows none of ml_dtypes' kinds, so their bits cross as whole numbers."""
+    """juliacall does not know the dtypes of ml_dtypes, so their bits cross as integers."""
     dtype = as_dtype(name)
     bits = np.arange(256, dtype=np.uint8).repeat(dtype.itemsize)
     if name == "bool":

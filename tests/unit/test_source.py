@@ -1,4 +1,4 @@
-"""Operands block by block: from a seed, from memory, from files good and damaged."""
+"""Operands, read block by block: from a seed, from memory, from valid and damaged files."""
 
 from pathlib import Path
 from typing import Any

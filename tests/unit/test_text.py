@@ -1,4 +1,4 @@
-"""Meshes, specs, blocks and amounts as text; bad text of meshes and specs is explained."""
+"""Meshes, specs, blocks and amounts as text; bad text gets a message."""
 
 import contextlib
 
@@ -59,7 +59,7 @@ def test_specs_as_text() -> None:
     sharding = pr.NamedSharding(pr.Mesh((2, 2), ("x", "y")), (("x", "y"),))
     assert spec_text(sharding.spec) == "x+y"
     assert spec_text(sharding.axes(2)) == "x+y,None"
-    assert spec_text([["x", "y"], None, "z"]) == "x+y,None,z"  # as JSON has it
+    assert spec_text([["x", "y"], None, "z"]) == "x+y,None,z"  # the form in JSON
     assert spec_text(()) == ""
 
 

@@ -1,4 +1,4 @@
-"""Error bounds of oracles: never below what float32 really does, in any order of summation."""
+"""Error bounds of oracles: never below the real float32 error, for any order of summation."""
 
 from collections.abc import Callable
 from typing import Any
@@ -30,10 +30,10 @@ def within(got: Any, expected: Any) -> bool:
 
 
 def in_any_order(x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Sums of the last dimension in float32, by a random tree."""
+    """Sum the last dimension in float32, along a random tree."""
     parts = [x[..., i] for i in rng.permutation(x.shape[-1])]
     while len(parts) > 1:
-        # Left to right, or neighbours, or any two.
+        # From left to right, pairs of neighbours, or random pairs.
         i = 0 if rng.random() < 0.5 else int(rng.integers(len(parts) - 1))
         parts[i : i + 2] = [parts[i] + parts[i + 1]]
     return parts[0]
@@ -84,7 +84,7 @@ def test_sums_in_any_order_of_any_numbers(data: Any, n: int, seed: int) -> None:
 @settings(max_examples=100)
 @given(st.integers(1, 300), st.integers(0, 2**32), st.floats(-2, 2))
 def test_sums_in_any_order_of_random_numbers(n: int, seed: int, mean: float) -> None:
-    """With a mean too, so that partial sums drift."""
+    """Numbers with a nonzero mean too, so that partial sums drift."""
     rng = np.random.default_rng(seed)
     x = rng.uniform(-1, 1, (20, n)).astype(np.float32) + np.float32(mean)
     expected = track(x, RANDOM).sum(axis=1)
@@ -120,7 +120,7 @@ def test_products_in_any_order(data: Any, k: int, seed: int, random: bool) -> No
 @settings(max_examples=40)
 @given(st.integers(2, 64), st.integers(0, 2**32))
 def test_chains_of_operations(n: int, seed: int) -> None:
-    """Errors that come in are carried on: two layers, a softmax, a norm, a cumulative sum."""
+    """Input errors propagate through two layers, a softmax, a norm and a cumulative sum."""
     rng = np.random.default_rng(seed)
     x, w, v = (rng.uniform(-1, 1, s).astype(np.float32) for s in ((5, n), (n, 6), (6, 4)))
 
@@ -140,7 +140,7 @@ def test_chains_of_operations(n: int, seed: int) -> None:
 @settings(max_examples=30)
 @given(st.integers(1, 130), st.integers(0, 2**32))
 def test_fourier_transforms(n: int, seed: int) -> None:
-    """Of any length, primes too; NumPy's has float32 of its own."""
+    """Transforms of any length, primes included; NumPy's transform computes in float32."""
     rng = np.random.default_rng(seed)
     x = (rng.uniform(-1, 1, (3, n)) + 1j * rng.uniform(-1, 1, (3, n))).astype(np.complex64)
     model = Model.of("complex64")
@@ -172,7 +172,7 @@ def test_complex_numbers(n: int, seed: int) -> None:
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_short_sums_are_rounded_on_each_device(dtype: str) -> None:
-    """Kept in float32, but each device's part is rounded before they are added."""
+    """Sums stay in float32, but each device's part is rounded before the parts are added."""
     kind = as_dtype(dtype)
     rng = np.random.default_rng(0)
     x = rng.uniform(-1, 1, (50, 8, 16)).astype(kind)
@@ -190,7 +190,7 @@ def test_short_sums_are_rounded_on_each_device(dtype: str) -> None:
 
 def test_platforms_and_precisions() -> None:
     x = np.random.default_rng(0).uniform(-1, 1, (64, 64)).astype(np.float32)
-    bits = (x.view(np.uint32) + 0x1000) & np.uint32(0xFFFFE000)  # as TF32 has them
+    bits = (x.view(np.uint32) + 0x1000) & np.uint32(0xFFFFE000)  # as in TF32
     short = bits.view(np.float32)
     got = short.astype(np.float64) @ short.astype(np.float64)
 
@@ -286,7 +286,7 @@ def test_constants_are_rounded_as_the_runtime_rounds_them() -> None:
 
 
 def test_estimates_hold_and_are_useful() -> None:
-    """Where no bound is known: oracles that sort, solve, or take norms and odd powers."""
+    """Estimates cover operations without a rule: sorting, solving, norms and odd powers."""
     rng = np.random.default_rng(0)
     x = rng.uniform(-1, 1, (40, 40)).astype(np.float32) + 6 * np.eye(40, dtype=np.float32)
     for oracle in (

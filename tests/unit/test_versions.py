@@ -1,4 +1,4 @@
-"""Versions are compared as pip does it, for releases."""
+"""Versions of releases are compared as pip compares them."""
 
 import json
 import tomllib
@@ -75,7 +75,7 @@ def test_requirements() -> None:
 
 
 def test_the_oldest_julia_is_the_same_everywhere() -> None:
-    """In Python, for juliapkg, for Julia's package manager and in the documentation."""
+    """Python, juliapkg, Julia's package manager and the documentation agree."""
     for project in ("julia/Project.toml", "julia/start/Project.toml"):
         compat = tomllib.loads((REPOSITORY / project).read_text())["compat"]
         assert compat["julia"] == OLDEST, project
