@@ -1,4 +1,4 @@
-"""Two hosts: network namespaces of their own, joined by a cable, each with its name and address."""
+"""Two hosts: network namespaces joined by a cable, each with its own name and address."""
 
 import os
 import shutil
@@ -17,7 +17,7 @@ _HOST = Path(__file__).with_name("host.sh")
 
 @contextmanager
 def two_hosts(folder: Path) -> Iterator[list[str]]:
-    """The namespaces of `NAMES`, and in the folder the file "hosts" for both."""
+    """Create the namespaces of `NAMES`, and the file "hosts" of both in the folder."""
     require(os.geteuid() == 0, "network namespaces need root")
     require(shutil.which("ip") and shutil.which("unshare"), "iproute2 and util-linux are needed")
     run = uuid.uuid4().hex[:6]
@@ -54,7 +54,7 @@ def two_hosts(folder: Path) -> Iterator[list[str]]:
 
 
 def on_hosts(namespaces: Sequence[str], folder: Path, *argv: str) -> list[list[str]]:
-    """The command line that runs a command on each host."""
+    """Command lines that run a command on each host."""
     return [
         [
             "ip",
@@ -75,7 +75,7 @@ def on_hosts(namespaces: Sequence[str], folder: Path, *argv: str) -> list[list[s
 
 
 def cut_cable(namespaces: Sequence[str]) -> None:
-    """From now on neither host hears of the other, and nobody closes a connection."""
+    """Cut the network between the hosts, without closing any connection."""
     _ip("-n", namespaces[0], "link", "set", "cable", "down")
 
 

@@ -1,4 +1,4 @@
-"""Every command and example of the README, run as it stands there."""
+"""Run every command and example of the README as written."""
 
 import importlib.util
 import os
@@ -15,8 +15,8 @@ from tests.harness import REPOSITORY, environment, free_port, require
 README = (REPOSITORY / "README.md").read_text()
 DOCS = {path.name: path.read_text() for path in sorted((REPOSITORY / "docs").glob("*.md"))}
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
-# Run elsewhere: by test_the_two_commands, on the Slurm of tests/slurm and on the cloud of
-# tests/gcloud, and as goldens there.
+# These run in test_the_two_commands, on the Slurm cluster of tests/slurm, on the cloud of
+# tests/gcloud, and as goldens of those folders.
 ELSEWHERE = ("make", "sbatch", "pyreactant slurm", "gcloud/run.sh", "pyreactant tpu")
 
 
@@ -59,7 +59,7 @@ def test_the_two_commands() -> None:
     require(made, "this Python's environment was not made by make, which would install into it")
     ran = subprocess.run(
         ["make", "matmul", f"VENV={sys.prefix}"],
-        # What was said to a make that runs these tests (ARGS, PYTHON) is not for this one.
+        # Variables of a make that runs these tests (ARGS, PYTHON) must not reach this one.
         env=environment(MAKEFLAGS="", ARGS=""),
         cwd=REPOSITORY,
         capture_output=True,
@@ -71,7 +71,7 @@ def test_the_two_commands() -> None:
 
 
 def test_the_wrong_block(tmp_path: Path) -> None:
-    """The README quotes the beginning of what the cross-check says of docs/swapped.py."""
+    """The README quotes the beginning of the cross-check's report on docs/swapped.py."""
     command = re.search(r"^\$ pyreactant (crosscheck swapped.*)$", README, re.MULTILINE)
     assert command is not None
     argv = [sys.executable, "-m", "pyreactant", *command[1].split(), "--platform", "cpu"]

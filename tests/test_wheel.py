@@ -1,4 +1,4 @@
-"""What a user gets who has no checkout: the wheel, unpacked, with the rest of this environment."""
+"""The unpacked wheel, as a user without a checkout gets it, with this environment's packages."""
 
 import subprocess
 import sys
@@ -27,7 +27,7 @@ for found in (pyreactant.__file__, package_folder(), batch_folder(), scripts_fol
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder for PYTHONPATH."""
+    """The folder of the unpacked wheel, for PYTHONPATH."""
     folder = tmp_path_factory.mktemp("wheel")
     subprocess.run(
         [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", folder],
@@ -72,14 +72,14 @@ def test_every_file_is_in_it(installed: Path) -> None:
             if name.startswith(f"{ours}/"):
                 inside = f"{theirs}{name[len(ours) :]}"
                 break
-        if (REPOSITORY / name).exists():  # and not just deleted
+        if (REPOSITORY / name).exists():  # the file still exists
             there = installed / "pyreactant" / inside
             assert there.read_bytes() == (REPOSITORY / name).read_bytes(), name
     assert not [path for path in installed.rglob("*") if "test" in path.name.split("_")]
 
 
 def test_it_finds_its_own(installed: Path, tmp_path: Path) -> None:
-    """And not those of a checkout that happens to be there."""
+    """The wheel finds its own files, not those of a checkout in the working directory."""
     places = run(installed, tmp_path, "-c", WHERE).splitlines()
     assert len(places) == 4
     assert all(place.startswith(str(installed)) for place in places)

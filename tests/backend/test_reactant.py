@@ -110,7 +110,7 @@ def test_a_block_is_read_as_julia_holds_it(a: pr.ShardedArray) -> None:
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_julia_keeps_no_numpy_array(backend: str, dtype: str) -> None:
-    """Otherwise memory would be freed only by Julia's collector, which ignores Python's use."""
+    """Otherwise Julia's collector would free it, which runs only for Julia's own memory."""
     x = numbers((8, 8)).astype(as_dtype(dtype))
     references = sys.getrefcount(x)
     placed = pr.device_put(x, XY)

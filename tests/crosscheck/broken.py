@@ -1,4 +1,4 @@
-"""A deliberately broken runtime: the real one, with one thing that goes wrong."""
+"""A deliberately broken runtime: the real one with one fault."""
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,7 +24,7 @@ Blocks = dict[int, np.ndarray]
 
 
 class NotApplicableError(Exception):
-    """The mutant can do nothing to this program in this layout."""
+    """The mutant does not apply to this program in this layout."""
 
 
 @dataclass(frozen=True)
@@ -33,16 +33,16 @@ class Call:
 
     Attributes:
         case: The program.
-        args: Its arguments.
-        shardings: Of its outputs, as asked for.
-        shapes: Of its outputs.
-        program: What is compiled, with its static arguments.
-        static: The same.
-        outs: What the real runtime made of the arguments.
-        run: Calls the real runtime; gives its arrays. Collective.
+        args: Arguments of the program.
+        shardings: Requested shardings of the outputs.
+        shapes: Shapes of the outputs.
+        program: The program that is compiled.
+        static: Static arguments of the program.
+        outs: Outputs of the real runtime.
+        run: Calls the real runtime and returns its arrays. Collective.
         shards: Reads the real runtime's arrays.
-        place: Places other arguments, as host arrays, as the real ones were.
-        previous: The blocks of each output as the call before returned them; None at first.
+        place: Places other host arrays with the shardings of the arguments.
+        previous: Blocks of each output from the previous call; None for the first call.
     """
 
     case: Case
@@ -58,27 +58,27 @@ class Call:
     previous: list[Blocks] | None
 
     def blocks(self, values: Sequence[Any]) -> list[Blocks]:
-        """The blocks of arrays of the real runtime."""
+        """Blocks of the arrays of the real runtime."""
         return [
             {shard.device.position: np.array(shard.data) for shard in self.shards(value)}
             for value in values
         ]
 
     def right(self) -> list[Blocks]:
-        """The blocks of the outputs as they should be."""
+        """The right blocks of the outputs."""
         return self.blocks(self.outs)
 
     def again(self, args: Sequence[np.ndarray]) -> list[Blocks]:
-        """The blocks of the outputs from other arguments. Collective."""
+        """Blocks of the outputs for other arguments. Collective."""
         return self.blocks(self.run(*self.place(args)))
 
     def whole(self) -> list[np.ndarray]:
-        """The arguments, put together. Collective."""
+        """The arguments as whole arrays. Collective."""
         return [arg.gather() for arg in self.args]
 
 
 class Mutant:
-    """What goes wrong; here nothing does."""
+    """One fault; this base class changes nothing."""
 
     kind: ClassVar[Kind | None] = None
     honest = True
@@ -92,13 +92,13 @@ class Mutant:
         return mesh
 
     def blocks(self, call: Call) -> list[Blocks] | None:
-        """The blocks that come back; None for those of the real runtime."""
+        """The blocks that are returned; None for those of the real runtime."""
         return None
 
 
 @dataclass(frozen=True, slots=True)
 class _Value:
-    """An output of the broken runtime: the real one's, and the blocks that come back instead."""
+    """An output of the broken runtime: the real output, and the blocks that replace its own."""
 
     real: Any
     sharding: NamedSharding
@@ -107,7 +107,7 @@ class _Value:
 
 
 class Broken(AbstractBackend):
-    """A runtime that does all as the real one but what the mutant changes."""
+    """A runtime that differs from the real one only in what the mutant changes."""
 
     name = "jax"
 
@@ -195,7 +195,7 @@ class Broken(AbstractBackend):
         precision: str | None,
         static: Mapping[str, Any],
     ) -> Executable:
-        """Compile for the mutant's meshes; compiled programs are kept for other mutants."""
+        """Compile for the mutant's meshes, and cache compiled programs for other mutants."""
         key = (program, tuple(a.aval for a in args), real, precision, tuple(sorted(static.items())))
         mesh = real[0].mesh
         if key not in _compiled:
@@ -211,7 +211,7 @@ class Broken(AbstractBackend):
         return replace(executable, run=run)
 
     def _moved(self, array: ShardedArray, mesh: pr.Mesh) -> ShardedArray:
-        """The array on the mutant's mesh, as if it had been placed there from the first."""
+        """The array on the mutant's mesh, as if it had been placed there originally."""
         sharding = array.sharding
         if (mesh.device_ids, mesh.axis_names) == (
             sharding.mesh.device_ids,
@@ -255,7 +255,7 @@ _compiled: dict[Any, Executable] = {}
 
 @contextlib.contextmanager
 def broken(case: Case, mutant: Mutant) -> Iterator[None]:
-    """Within this, the process's runtime is broken."""
+    """Replace the process's runtime by a broken one within the block."""
     running = current()
     real, cache = running.backend, running.cache
     running.backend, running.cache = Broken(real, case, mutant), {}

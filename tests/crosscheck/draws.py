@@ -1,4 +1,4 @@
-"""Random healthy runs: program, mesh, layout, dtype, size and seed."""
+"""Random runs without a fault: program, mesh, layout, dtype, size and seed."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ _SIZES = (8, 12, 16, 24, 32, 40, 48, 64, 80, 96)
 
 @dataclass(frozen=True)
 class Draw:
-    """What a healthy run is of."""
+    """Parameters of a random run."""
 
     case: Case
     size: int
@@ -49,7 +49,7 @@ class Draw:
 
 
 def draws(seed: int, devices: int) -> Iterator[Draw]:
-    """Draws without end, the same for the same seed."""
+    """An endless sequence of draws, determined by the seed."""
     random = np.random.default_rng(seed)
     cases = [find_case(name) for name in CASES]
     while True:

@@ -1,4 +1,4 @@
-"""What each process of a run does in the tests of mutants: try them, and write the verdicts."""
+"""Each process of a run in the tests of mutants: try the mutants and write the verdicts."""
 
 import json
 import sys

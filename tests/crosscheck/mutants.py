@@ -1,7 +1,7 @@
-"""What goes wrong in a broken runtime, one mutant each.
+"""Mutants: each is one fault of a broken runtime.
 
-A mutant changes what really happens where it can (the mesh that the runtime gets, the arguments of
-the call), and else the blocks that come back.
+If possible, a mutant changes the computation itself (the mesh that the runtime gets, the arguments
+of the call); otherwise it changes the blocks that the runtime returns.
 """
 
 import math
@@ -21,12 +21,12 @@ from .broken import Blocks, Call, Mutant, NotApplicableError
 
 
 class Altered(Mutant):
-    """Blocks change on the way back.
+    """Change the blocks that the runtime returns.
 
     Args:
-        name: For reports.
-        kind: How that must be called; None where it must pass.
-        change: From the right blocks of one output to others.
+        name: Name in reports.
+        kind: Expected diagnosis; None if the check must pass.
+        change: Maps the right blocks of one output to the returned blocks.
     """
 
     def __init__(self, name: str, kind: Kind | None, change: Callable[[Blocks], Blocks]) -> None:
@@ -39,13 +39,13 @@ class Altered(Mutant):
 
 
 class OtherMesh(Mutant):
-    """The devices of the outputs are in another order, or fewer.
+    """Put the outputs on a mesh with another order of devices, or with fewer devices.
 
     Args:
-        name: For reports.
-        kind: How that must be called.
-        change: The mesh that the real runtime gets.
-        honest: Whether it says so.
+        name: Name in reports.
+        kind: Expected diagnosis.
+        change: Returns the mesh that the real runtime gets.
+        honest: Whether the arrays report that mesh.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class OtherMesh(Mutant):
 
 
 class Partial(Mutant):
-    """Each device sums only over its own part of the operands."""
+    """Each device sums over its own part of the operands only."""
 
     kind = Kind.MISSING_REDUCTION
 
@@ -96,7 +96,7 @@ class Partial(Mutant):
 
 
 class Factor(Mutant):
-    """A sum over devices is left out or done twice where all parts are equal."""
+    """A sum over devices is omitted or repeated, with equal parts on all devices."""
 
     kind = Kind.MISSING_REDUCTION
 
@@ -123,7 +123,7 @@ class Factor(Mutant):
         if self._twice:
             return (block * factor).astype(block.dtype)
         if block.dtype.kind in "iu":
-            raise NotApplicableError  # sums of equal parts could be divided
+            raise NotApplicableError  # sums of equal parts are divisible
         return (block / factor).astype(block.dtype)
 
 
@@ -183,8 +183,8 @@ class Stale(Mutant):
     """A device returns what it returned the call before.
 
     Args:
-        name: For reports.
-        every: Whether all devices do.
+        name: Name in reports.
+        every: Whether all devices do so.
     """
 
     kind = Kind.UNINITIALISED
@@ -202,11 +202,11 @@ class Stale(Mutant):
 
 
 class Halo(Mutant):
-    """What a device takes from its neighbours is one position off.
+    """Data that a device takes from its neighbours is one position off.
 
     Args:
-        name: For reports.
-        by: 1 or -1.
+        name: Name in reports.
+        by: Offset in elements, 1 or -1.
     """
 
     kind = Kind.HALO
@@ -282,7 +282,7 @@ def _half(mesh: pr.Mesh) -> pr.Mesh:
 
 
 def _first(change: Callable[[np.ndarray], np.ndarray]) -> Callable[[Blocks], Blocks]:
-    """Change the block of one device, the second where there is one."""
+    """Change the block of one device: the second if it exists, otherwise the first."""
 
     def changed(blocks: Blocks) -> Blocks:
         position = sorted(blocks)[min(1, len(blocks) - 1)]
@@ -332,7 +332,7 @@ def _poison(block: np.ndarray) -> np.ndarray:
 
 def _random_bits(block: np.ndarray) -> np.ndarray:
     if block.dtype.kind in "biu":
-        raise NotApplicableError  # any bits are whole numbers
+        raise NotApplicableError  # all bit patterns are valid integers
     _needs_several(block)
     bits = np.random.default_rng(7).bytes(block.nbytes)
     return np.frombuffer(bits, block.dtype).reshape(block.shape)
@@ -340,7 +340,7 @@ def _random_bits(block: np.ndarray) -> np.ndarray:
 
 def _needs_several(block: np.ndarray) -> None:
     if block.size < 4:
-        raise NotApplicableError  # one odd number is as good as another
+        raise NotApplicableError  # any wrong number would do
 
 
 def _half_written(block: np.ndarray) -> np.ndarray:
@@ -358,7 +358,7 @@ def _shifted(block: np.ndarray) -> np.ndarray:
 
 
 def _neighbour(block: np.ndarray) -> np.ndarray:
-    """The next number up, of each element."""
+    """The next larger number for each element."""
     if block.dtype.kind == "c":
         return (_neighbour(block.real) + 1j * _neighbour(block.imag)).astype(block.dtype)
     if block.dtype.kind in "biu":
@@ -367,13 +367,13 @@ def _neighbour(block: np.ndarray) -> np.ndarray:
 
 
 def odd_values(block: np.ndarray) -> np.ndarray:
-    """Wrong in a way that has no name."""
+    """Replace elements in a way that has no diagnosis of its own."""
     number = np.arange(block.size).reshape(block.shape)
     return (block + 1 + number % 5).astype(block.dtype)
 
 
 def mutants() -> list[Mutant]:
-    """Every mutant of one process; the last must pass."""
+    """All mutants for one process; the last must pass."""
     swap, column, rotate = Kind.AXES_SWAPPED, Kind.COLUMN_MAJOR, Kind.WRONG_DEVICES
     memory, short = Kind.UNINITIALISED, Kind.LOWER_PRECISION
     return [

@@ -23,7 +23,7 @@ PROGRAMS = ["matmul", "row_sum", "transpose", "full_sum"]
 
 @contextmanager
 def second_runtime(folder: Path) -> Iterator[None]:
-    """Make the stand-in known here and in the processes that are started meanwhile."""
+    """Register the stand-in in this process and in the processes that it starts."""
     (folder / "sitecustomize.py").write_text(
         "import sys\n"
         "if 'pyreactant' in ' '.join(sys.orig_argv):\n"
@@ -37,7 +37,7 @@ def second_runtime(folder: Path) -> Iterator[None]:
 
 
 def small(program: Any, **options: Any) -> Report:
-    """Two processes with two CPU devices each, and little arrays."""
+    """Options for two processes with two CPU devices each, and small arrays."""
     usual = {"processes": 2, "devices_per_process": 2, "platform": "cpu", "backends": "jax"}
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XLA_FLAGS", harness.QUICK_COMPILING)
@@ -45,12 +45,12 @@ def small(program: Any, **options: Any) -> Report:
 
 
 def copy(runs: Path, folder: Path) -> Path:
-    """A copy of finished runs, to be damaged."""
+    """Copy finished runs, so that a test can damage them."""
     return Path(shutil.copytree(runs, folder / "copy"))
 
 
 def change_record(run: Path, process: int, change: Callable[[dict[str, Any]], object]) -> None:
-    """Edit what a process has written."""
+    """Edit the record of a process."""
     path = run / f"process-{process}.json"
     record = json.loads(path.read_text())
     change(record)

@@ -1,4 +1,4 @@
-"""Reports made up without running anything: for what they look like, not for what is right."""
+"""Sample reports, made without a run, for tests of the report's appearance."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,7 +14,7 @@ MESH = Mesh((2, 4), ("x", "y"))
 
 
 def blocks(plan: ArrayPlan, ratio: float, wrong: Sequence[int] = ()) -> tuple[BlockVerdict, ...]:
-    """Verdicts on the blocks of an output, those of some devices wrong."""
+    """Verdicts on the blocks of an output; the blocks of the given devices are wrong."""
     found = []
     for device, index in plan.sharding.devices_indices_map(plan.shape).items():
         good: dict[str, Any] = {
@@ -49,7 +49,7 @@ def blocks(plan: ArrayPlan, ratio: float, wrong: Sequence[int] = ()) -> tuple[Bl
 
 
 def row(name: str, runtimes: Sequence[str], number: int = 1, wrong: Sequence[int] = ()) -> Row:
-    """One program; on the last runtime some devices' blocks may be wrong."""
+    """One program; `wrong` lists devices whose blocks are wrong on the last runtime."""
     plan = ArrayPlan((512, 512), "float32", NamedSharding(MESH, ("x", "y")))
     results = []
     for place, runtime in enumerate(runtimes):

@@ -1,4 +1,4 @@
-"""The checks of one process: what is compared with what, and what a verdict says."""
+"""The checks of one process: which arrays are compared, and the verdicts."""
 
 import json
 from dataclasses import replace
@@ -189,12 +189,12 @@ def test_tiles_keep_to_their_limit_and_cover_the_block() -> None:
     assert covered[block].all()
     assert covered.sum() == 6400
     assert list(cut((), size, 1)) == [()]
-    # Where no cut makes it cheaper, it is left whole.
+    # A block stays whole if no cut makes its check cheaper.
     assert list(cut(block, lambda _: 1000, 10)) == [block]
 
 
 def test_tiles_are_cut_for_the_dearest_of_them() -> None:
-    def so_far(index: Index) -> int:  # a sum of all before
+    def so_far(index: Index) -> int:  # a sum of all previous elements
         return (index[0].stop - index[0].start) * index[1].stop
 
     tiles = list(cut((slice(0, 64), slice(0, 64)), so_far, 512))
@@ -270,7 +270,7 @@ def test_ulp_is_the_distance_of_neighbours(dtype: str) -> None:
     gaps = up.astype(float) - values.astype(float)
     right = ulp(np.abs(values.astype(float)), found)
     np.testing.assert_array_equal(right[:-1], gaps[:-1])
-    assert right[-1] >= gaps[-1]  # zero: the smallest normal number's
+    assert right[-1] >= gaps[-1]  # at zero, the spacing of the smallest normal number
 
 
 def test_the_neighbour_of_a_right_element_is_right_too() -> None:
@@ -382,7 +382,7 @@ def test_results_are_checked_after_a_call_with_other_inputs(
 
     monkeypatch.setattr(_execute, "_call", call)
     run_case(find_case("row_sum"), size=16, mesh=MESH, calls=3)
-    assert len(seen) == 4  # one to warm up
+    assert len(seen) == 4  # one warm-up call
     assert seen[0] == seen[1] == seen[2] != seen[3]
 
 

@@ -72,7 +72,7 @@ def test_list() -> None:
 
 
 def test_request(tmp_path: Path) -> None:
-    """For processes that another launcher starts, as main.sbatch does."""
+    """A request is for processes that another launcher starts, as in main.sbatch."""
     ran = run(
         "crosscheck",
         "matmul",
@@ -151,7 +151,7 @@ def test_bad_input(
 
 @pytest.mark.parametrize("backends", ["reactant", "jax,reactant"])
 def test_reactant_without_julia(backends: str, tmp_path: Path) -> None:
-    """Exit code 3 and how to get it, before anything runs; auto runs what is available."""
+    """Before any run, exit code 3 and how to install Julia; "auto" uses the available runtimes."""
     settings = {
         "PYTHON_JULIACALL_EXE": str(tmp_path / "julia"),
         "PYTHON_JULIACALL_PROJECT": str(tmp_path),
@@ -166,7 +166,7 @@ def test_reactant_without_julia(backends: str, tmp_path: Path) -> None:
 
 
 def _left(folder: Path) -> list[str]:
-    """Command lines of processes that have to do with a folder."""
+    """Command lines of processes that name a folder."""
     found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:

@@ -1,4 +1,4 @@
-"""Two finished runs: what agrees, and what each kind of difference is called."""
+"""The comparison of two finished runs: what agrees, and the name of each kind of difference."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -23,7 +23,7 @@ def pair(report: Report, program: str) -> Pair:
 
 
 def compared(runs: Path, folder: Path, change: Callable[[Path], object]) -> Report:
-    """The jax run with a copy of the other one that was changed."""
+    """Compare the jax run with a changed copy of the other run."""
     changed = copy(runs, folder) / "standin"
     change(changed)
     return compare(runs / "jax", changed)
@@ -235,7 +235,7 @@ def test_distance() -> None:
 
 
 def test_what_is_guessed_without_an_oracle() -> None:
-    """Rounding of long sums is within it, half precision is not."""
+    """The estimated tolerance accepts rounding of long sums, not half precision."""
     rng = np.random.default_rng(0)
     x = rng.uniform(-1, 1, (64, 4096)).astype(np.float32)
     one, two = x @ x.T, (x[:, ::-1].copy() @ x.T[::-1].copy())

@@ -1,4 +1,4 @@
-"""What verdicts of several processes say together; here they are made up."""
+"""The diagnosis from the verdicts of several processes; the verdicts are samples."""
 
 import json
 from collections.abc import Callable
@@ -25,7 +25,7 @@ Change = Callable[[int, list[list[int]]], dict[str, Any]]
 
 
 def verdicts(array: str, change: Change) -> list[BlockVerdict]:
-    """Of eight devices on two processes; `change` gives what differs from a right block."""
+    """Verdicts of eight devices on two processes; `change` returns what differs from a right block."""
     plan = PLANS[array]
     found = []
     for device, index in plan.sharding.devices_indices_map(SHAPE).items():

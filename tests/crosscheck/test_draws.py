@@ -1,4 +1,4 @@
-"""Healthy runtimes never fail; `python -m benchmarks.crosscheck --draws 1000` does many more."""
+"""Runs without a fault pass; `python -m benchmarks.crosscheck --draws 1000` tries many more."""
 
 import itertools
 
@@ -21,7 +21,7 @@ def test_random_healthy_draws_pass() -> None:
 @pytest.mark.parametrize("name", ["row_sum", "full_sum"])
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_short_numbers_are_summed_in_float32(name: str, dtype: str) -> None:
-    """A body that adds in the short type rounds after each addition, and shows on one device."""
+    """A body that adds in the short type rounds after each addition, which one device shows."""
     one, case = pr.Mesh((1,), ("x",), [0]), find_case(name)
     found = Draw(case, 256, dtype, one, case.layouts(one, 256)[0], 2007064338).run()
     assert found.passed, found.text

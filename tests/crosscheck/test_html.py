@@ -1,4 +1,4 @@
-"""The page: in a real browser, for a screen reader, on a phone, in the dark."""
+"""The HTML page: in a real browser, for a screen reader, on narrow screens, in dark mode."""
 
 import importlib.util
 import json
@@ -44,7 +44,7 @@ Browse = Callable[..., tuple[str, str]]
 
 @pytest.fixture
 def browse(tmp_path: Path) -> Browse:
-    """Opens a page in Chromium without network: its DOM, and what it says on its console."""
+    """Open a page in Chromium without network; return its DOM and its console messages."""
     chromium = shutil.which("chromium")
     require(chromium, "chromium (apt-get install chromium)")
 
@@ -96,10 +96,10 @@ WIDTHS = (360, 800, 1400)
 
 
 def measured(page: str, folder: Path) -> str:
-    """A page that shows this one in frames of these widths, all parts open, and measures it.
+    """Show the page in frames of these widths, with all parts open, and measure it.
 
-    Not the window's width: Chromium's windows are 500 pixels or more. The script is the test's;
-    the page has none, and forbids any.
+    Frames are needed because Chromium's windows are at least 500 pixels wide. The script belongs
+    to the test; the page has no script and forbids them.
     """
     allowed = re.sub("<meta http-equiv[^>]*>", "", page)
     (folder / "framed.html").write_text(allowed.replace("</body>", f"{MEASURE}</body>"))
@@ -112,7 +112,7 @@ def measured(page: str, folder: Path) -> str:
 def test_console_says_nothing_and_the_pictures_are_there(browse: Browse, bad: str) -> None:
     dom, said = browse(bad, 1400, "--dump-dom")
     assert said == ""
-    # Three of all programs, and two runtimes for each program.
+    # Three pictures of all programs, and one per runtime of each program.
     assert dom.count("<svg") == 3 + 2 * len(NAMES)
     assert "Did not pass" in dom
 
@@ -132,7 +132,7 @@ def test_fits_the_screen(browse: Browse, bad: str, tmp_path: Path) -> None:
 
 
 def test_a_policy_forbids_scripts_and_requests(browse: Browse, good: str) -> None:
-    """So that a program's name or log cannot make the page do anything, whatever we escape."""
+    """The name or log of a program cannot run code in the page, even if escaping fails."""
     intruders = '<script>document.title = 1</script><img src="http://127.0.0.1:9/a.png">'
     _, said = browse(good.replace("</main>", f"{intruders}</main>"), 800, "--dump-dom")
     assert said.count("Content Security Policy") == 2, said
@@ -152,7 +152,7 @@ def test_light_and_dark(browse: Browse, good: str, tmp_path: Path) -> None:
 
 
 class Outline(HTMLParser):
-    """Open tags, ids and references of a page."""
+    """Collect open tags, ids and references of a page."""
 
     VOID = ("meta", "br", "link", "img", "hr", "input")
 
@@ -210,7 +210,7 @@ def test_for_screen_readers(bad: str) -> None:
     levels = [int(tag[1]) for tag, _ in outline.tags if re.fullmatch("h[1-6]", tag)]
     assert levels[0] == 1
     assert all(b - a <= 1 for a, b in pairwise(levels))
-    # What colour says is said by a sign and a word too.
+    # A sign and a word repeat what a colour shows.
     assert bad.count("is-bad") <= bad.count("✗") + bad.count('<p class="is-bad">') + STYLE.count(
         "is-bad"
     )
@@ -229,7 +229,7 @@ def _contrast(one: str, two: str) -> float:
 
 @pytest.mark.parametrize("theme", [0, 1], ids=["light", "dark"])
 def test_contrast(theme: int) -> None:
-    """WCAG 2.2: 4.5 for text, 3 for what pictures are made of."""
+    """WCAG 2.2 requires a contrast of 4.5 for text and 3 for parts of pictures."""
     block = re.findall(r":root \{(.*?)\}", STYLE, re.DOTALL)[theme]
     colours = dict(re.findall(r"--([\w-]+): (#\w{6})", block))
     for text in ("ink", "muted", "good", "bad", "warn", "link"):
@@ -277,7 +277,7 @@ def test_what_is_on_it(good: str, bad: str) -> None:
 
 
 def test_a_report_without_pictures_has_a_page() -> None:
-    """Nothing ran: no program has blocks, no runtime a device."""
+    """If nothing ran, no program has blocks and no runtime has devices."""
     empty = Report((), (), {"jax": "install it"}, "2026-01-02T03:04:05+00:00")
     assert "Did not pass" in empty.to_html()
     assert "Nothing was checked" in empty.to_html()

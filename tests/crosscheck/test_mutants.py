@@ -1,7 +1,7 @@
-"""Mutants are caught and called by their names.
+"""The cross-check catches mutants and names their kinds.
 
-Here each program has a third of the mutants, and those of `ALL` all of them; the whole table, on
-several meshes and layouts, is what `python -m benchmarks.crosscheck --only mutants` makes.
+Each program is tested with a third of the mutants, and the programs of `ALL` with all of them.
+`python -m benchmarks.crosscheck --only mutants` makes the whole table, on several meshes.
 """
 
 import json
@@ -53,7 +53,7 @@ def test_mutants_are_caught_and_named(name: str, monkeypatch: pytest.MonkeyPatch
 @pytest.mark.usefixtures("backend")
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_mutants_of_short_types(dtype: str) -> None:
-    """Rounding is largest there; what these change in the sum of a softmax is a few per cent."""
+    """Short types round most; these mutants change the sum of a softmax by a few per cent."""
     case = find_case("softmax")
     chosen = [mutant for mutant in mutants() if mutant.kind == Kind.HALO]
     for size, layout in ((16, 0), (32, 1)):
@@ -87,7 +87,7 @@ ACROSS = [
 
 
 def test_mutants_of_two_processes(tmp_path: Path) -> None:
-    """Real processes; the verdicts of both are put together as the cross-check does."""
+    """Two real processes; their verdicts are combined as in a cross-check."""
     asked = {"programs": ["matmul", "softmax"], "size": 32, "mutants": ACROSS}
     argv = [sys.executable, "-m", "tests.crosscheck.members", str(tmp_path), json.dumps(asked)]
     environments = harness.run_environments(2, 4, {"XLA_FLAGS": harness.QUICK_COMPILING})

@@ -1,4 +1,4 @@
-"""Folders of finished runs that are damaged, incomplete, or not what they should be."""
+"""Folders of finished runs that are damaged, incomplete or inconsistent."""
 
 import json
 from collections.abc import Callable

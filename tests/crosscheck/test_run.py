@@ -1,4 +1,4 @@
-"""Cross-checks as a user runs them: processes, programs of one's own, what goes wrong."""
+"""Cross-checks as a user runs them: processes, user programs, failures."""
 
 import time
 from dataclasses import replace
@@ -24,7 +24,7 @@ def results(report: Report) -> dict[str, Result]:
 
 
 def test_users_programs(tmp_path: Path) -> None:
-    """By name and as an object; what raises on every process ends itself alone."""
+    """User programs by name and as objects; one that raises on every process fails alone."""
     names = ["wrong", "raises_on_all", "fewer_results", "two_results"]
     report = small([right, *(f"{HERE}:{name}" for name in names)], size=8, out=tmp_path / "out")
     found = {name.rpartition(":")[2]: result for name, result in results(report).items()}
@@ -73,7 +73,7 @@ def test_a_process_that_is_lost_is_named() -> None:
 
 
 def test_two_runtimes(tmp_path: Path) -> None:
-    """Bodies that differ as those in JAX and Julia may, and one without an oracle."""
+    """Two bodies that may differ, as in JAX and Julia, and a program without an oracle."""
     names = ["turned_round", "other_shape", "other_dtype", "other_count"]
     with second_runtime(tmp_path):
         report = small([blind, *(f"{HERE}:{n}" for n in names)], backends=["jax", STAND_IN], size=8)
@@ -105,7 +105,7 @@ def test_two_runtimes(tmp_path: Path) -> None:
 
 
 def test_assert_crosscheck(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What it makes of a report; docs/crosscheck.md has a whole one, which a test runs."""
+    """The assertion and its message for a report; a test runs the example of docs/crosscheck.md."""
     asked = []
 
     def crosscheck(program: object, **options: object) -> Report:
@@ -140,7 +140,7 @@ def test_bool_mesh_and_spec() -> None:
 
 
 def test_meshes_and_specs_may_be_text(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The request is the same; what is made of it is for others to test."""
+    """Text and objects give the same request; other tests cover its execution."""
     written = []
 
     def write(request: Request, path: Path) -> None:

@@ -1,7 +1,7 @@
 """JAX and Reactant against each other, end to end: real processes, and a real Julia.
 
-Reactant is its stand-in (julia/test/Reactant), so what is tested is everything around it: the
-runs, the Julia bodies, the records, the comparison, the report.
+A stand-in (julia/test/Reactant) replaces Reactant, so the tests cover everything around it: the
+runs, the Julia bodies, the records, the comparison and the report.
 """
 
 import json
@@ -32,7 +32,7 @@ def both(program: Any, **options: Any) -> Report:
 
 @pytest.fixture(scope="module")
 def runs(named_julia: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """All programs on two processes with two devices each, as a user runs them."""
+    """A cross-check of all programs on two processes with two devices each."""
     out = tmp_path_factory.mktemp("two") / "out"
     argv = [
         sys.executable,
@@ -71,7 +71,7 @@ def test_all_programs_on_two_processes(runs: Path) -> None:
         assert pair.compared
         assert pair.blocks >= 4
         jax, reactant = ({b.device: b.index for b in r.blocks} for r in row.results)
-        assert jax == reactant  # which device holds what
+        assert jax == reactant  # which device holds which block
         assert {device: block.process for device, block in _outputs(row.results[1]).items()} == {
             0: 0,
             1: 0,
@@ -96,7 +96,7 @@ def test_the_page_and_the_json_have_both(runs: Path) -> None:
     jax, reactant = report["runs"]
     assert (jax["name"], reactant["name"]) == ("jax", "reactant")
     assert [device["id"] for device in reactant["devices"]] == [0, 1, 2048, 2049]
-    assert reactant["facts"]["Reactant"] == "0.2.280"  # the stand-in says what it stands for
+    assert reactant["facts"]["Reactant"] == "0.2.280"  # the stand-in's platform
     for name in ("julia", "Reactant", "PyReactant", "PythonCall"):
         assert name not in jax["facts"]
         assert f'<th scope="row">{name}</th>' in page
@@ -122,7 +122,7 @@ def product(name: str, **more: Any) -> pr.Program:
 
 
 def test_wrong_julia_bodies_are_caught_and_named() -> None:
-    """The JAX side stays right; what is wrong is said of the runtime reactant, and what it is."""
+    """JAX stays right; the report names the runtime reactant and the kind of error."""
     names = ["right", "transposed", "half_a_sum", "short", "a_row_less", "throws"]
     report = both([product(name) for name in names], size=32)
     rows = {row.program: row for row in report.rows}
@@ -187,7 +187,7 @@ if "pyreactant" in " ".join(sys.orig_argv) and os.environ.get("PYREACTANT_BACKEN
 def test_column_major_devices_are_caught_and_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As if a mesh's devices were counted in Julia's order: the first of the traps."""
+    """The first trap: a mesh's devices are counted in Julia's column-major order."""
     (tmp_path / "sitecustomize.py").write_text(PATCH)
     monkeypatch.syspath_prepend(tmp_path)
     report = both(["matmul", "transpose", "row_sum"], size=32, devices_per_process=4)

@@ -1,4 +1,4 @@
-"""Try mutants on programs, and count what is caught and named."""
+"""Try mutants on programs, and record which are caught and named."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -20,13 +20,13 @@ class Trial:
     """One mutant on one program.
 
     Attributes:
-        mutant: Its name.
-        program: Its name.
+        mutant: Name of the mutant.
+        program: Name of the program.
         dtype: Element type.
-        layout: Specs.
-        changed: Whether it changed anything that can be seen.
-        right: Whether it was caught and named rightly (or passed, where it must).
-        diagnosis: What was said.
+        layout: Partition specs of the arguments and outputs.
+        changed: Whether the mutant had a visible effect.
+        right: Whether it was caught and named correctly, or passed if it must pass.
+        diagnosis: Diagnosis of the cross-check.
     """
 
     mutant: str
@@ -39,7 +39,7 @@ class Trial:
 
 
 def diagnosis_of(run: CaseRun) -> Diagnosis:
-    """All checks of a run of one process."""
+    """Run all checks on a run of one process."""
     verdicts = [block for array in (*check_inputs(run), *check_blocks(run)) for block in array]
     return diagnose(
         verdicts, run.plans, program=run.case.name, runtime="jax", num_processes=pr.num_processes()
@@ -47,7 +47,7 @@ def diagnosis_of(run: CaseRun) -> Diagnosis:
 
 
 def attempt(case: Case, healthy: CaseRun, mutant: Mutant) -> Trial | None:
-    """Try a mutant on the program of a healthy run; None where it cannot do anything to it."""
+    """Try a mutant on the program of a run without a fault; None if it does not apply."""
     try:
         with broken(case, mutant):
             run = run_case(
@@ -64,7 +64,7 @@ def attempt(case: Case, healthy: CaseRun, mutant: Mutant) -> Trial | None:
     except NotApplicableError:
         return None
     if mutant.kind is None:
-        # A neighbouring number is right but where every bit must be.
+        # A neighbouring number is wrong only if every bit must be right.
         right = found.kind == Kind.ROUNDING if case.is_exact(healthy.dtype) else found.passed
     else:
         right = mutant.kind == found.kind or mutant.kind in found.also
@@ -72,7 +72,7 @@ def attempt(case: Case, healthy: CaseRun, mutant: Mutant) -> Trial | None:
 
 
 def attempts(case: Case, healthy: CaseRun, mutants: Iterable[Mutant]) -> Iterator[Trial]:
-    """Those of several mutants that change something."""
+    """Try several mutants; yields trials of those that apply."""
     for mutant in mutants:
         trial = attempt(case, healthy, mutant)
         if trial is not None and (trial.changed or mutant.kind is None):
@@ -80,12 +80,12 @@ def attempts(case: Case, healthy: CaseRun, mutants: Iterable[Mutant]) -> Iterato
 
 
 def mesh_of(run: CaseRun) -> pr.Mesh:
-    """The mesh that a run's arrays lie on."""
+    """The mesh of a run's arrays."""
     return next(iter(run.plans.values())).sharding.mesh
 
 
 def changed(healthy: CaseRun, mutated: CaseRun) -> bool:
-    """Whether blocks lie elsewhere, or differ by more than rounding does."""
+    """Whether blocks are on other devices, or differ by more than rounding."""
     for name in healthy.named("output"):
         right = {s.device.position: s for s in healthy.arrays[name].addressable_shards}
         got = {s.device.position: s for s in mutated.arrays[name].addressable_shards}

@@ -1,4 +1,4 @@
-"""Programs of a user, right and wrong ones; named by ``tests.crosscheck.user_programs:NAME``."""
+"""Right and wrong user programs; named by ``tests.crosscheck.user_programs:NAME``."""
 
 import os
 import time
@@ -25,7 +25,7 @@ def raises_here(x: Any) -> Any:
     if pr.process_index() == 1:
         _member.AGREE_SECONDS = 1.0  # not 20
         raise ValueError("no luck on this process")
-    return x.sum() + x * 0  # what all processes take part in, so that the others wait
+    return x.sum() + x * 0  # a collective operation, so that the other processes wait
 
 
 def raises(x: Any) -> Any:
@@ -52,7 +52,7 @@ def row(x: Any) -> Any:
 
 
 def _second() -> bool:
-    """Whether this is the second runtime: bodies that differ, as one in Julia might."""
+    """Whether this is the second runtime, for bodies that differ as one in Julia might."""
     return os.environ["PYREACTANT_BACKEND"] != "jax"
 
 

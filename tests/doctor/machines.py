@@ -1,4 +1,4 @@
-"""Machines made of real files: packages, executables, devices. Stand-ins say so in their names."""
+"""Machines made of real files: packages, executables and devices."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -7,7 +7,7 @@ from typing import Any
 from pyreactant.doctor._machine import Disk, Machine
 
 GIB = 2**30
-# As nvidia-smi prints it with --format=csv,noheader,nounits.
+# The output of nvidia-smi with --format=csv,noheader,nounits.
 H100 = "0, NVIDIA H100 80GB HBM3, 580.95.05, 81559, 4, Default\n"
 NVRM = (
     "NVRM version: NVIDIA UNIX x86_64 Kernel Module  {}  Fri Oct 10 10:00:00 UTC 2025\n"
@@ -22,7 +22,7 @@ Reactant_jll = "0192cb87-2b54-54ad-80e0-3be72ad8a3c0"
 
 
 def machine(folder: Path, **said: Any) -> Machine:
-    """A machine in a folder, on which nothing is wrong but what is said.
+    """A machine in a folder, without problems except for the given ones.
 
     The keyword arguments are those of `Machine`, with environ added to PATH and HOME.
     """
@@ -46,7 +46,7 @@ def machine(folder: Path, **said: Any) -> Machine:
 def package(
     folder: Path, name: str, version: str, requires: Sequence[str] = (), direct_url: str = ""
 ) -> None:
-    """Install a package's metadata."""
+    """Write the metadata of an installed package."""
     info = folder / "packages" / f"{name.replace('-', '_')}-{version}.dist-info"
     info.mkdir(parents=True)
     lines = ["Metadata-Version: 2.1", f"Name: {name}", f"Version: {version}"]
@@ -57,7 +57,7 @@ def package(
 
 
 def jax_packages(folder: Path, version: str = "0.10.2", jaxlib: str | None = None) -> None:
-    """jax with the requirements that jax 0.10.2 has, and jaxlib."""
+    """Install metadata of jax, with the requirements of jax 0.10.2, and of jaxlib."""
     exact = f"<={version},>={version}"
     requires = [
         f"jaxlib<={version},>=0.10.1",
@@ -81,7 +81,7 @@ def executable(folder: Path, name: str, script: str) -> Path:
 
 
 def nvidia_smi(folder: Path, gpus: str = H100, apps: str = "") -> None:
-    """A stand-in for nvidia-smi, which answers as the real one to the doctor's two questions."""
+    """A stand-in for nvidia-smi that answers the doctor's two queries in the real format."""
     (folder / "gpus").write_text(gpus)
     (folder / "apps").write_text(apps)
     script = f'case "$1" in *gpu*) cat {folder}/gpus;; *apps*) cat {folder}/apps;; esac'
@@ -89,7 +89,7 @@ def nvidia_smi(folder: Path, gpus: str = H100, apps: str = "") -> None:
 
 
 def nvidia_driver(folder: Path, gpus: int, version: str = "580.95.05") -> None:
-    """What NVIDIA's driver shows in /proc."""
+    """Write what NVIDIA's driver shows in /proc."""
     base = folder / "root" / "proc" / "driver" / "nvidia"
     for number in range(gpus):
         gpu = base / "gpus" / f"0000:0{number}:00.0"
@@ -100,7 +100,7 @@ def nvidia_driver(folder: Path, gpus: int, version: str = "580.95.05") -> None:
 
 
 def tpu_chips(folder: Path, chips: int) -> None:
-    """What Google's TPUs look like on the PCI bus, beside a network card of Google's."""
+    """Write what the PCI bus shows for Google's TPUs, and a network card of Google's."""
     devices = folder / "root" / "sys" / "bus" / "pci" / "devices"
     for number in range(chips + 1):
         device = devices / f"0000:00:0{number}.0"
@@ -110,7 +110,7 @@ def tpu_chips(folder: Path, chips: int) -> None:
 
 
 def process(folder: Path, pid: int, name: str, holds: str) -> None:
-    """A process of this machine that holds a device open."""
+    """Add a process that has a device open."""
     descriptors = folder / "root" / "proc" / str(pid) / "fd"
     descriptors.mkdir(parents=True)
     (descriptors / "3").symlink_to(holds)
@@ -119,7 +119,7 @@ def process(folder: Path, pid: int, name: str, holds: str) -> None:
 
 def julia_project(folder: Path, versions: Mapping[str, str], preferences: str = "") -> Path:
     """A Julia project with these packages in its manifest."""
-    path = folder / "Julia Projekt ü"  # blanks and other letters than ASCII are fine
+    path = folder / "Julia Projekt ü"  # blanks and non-ASCII letters are allowed
     path.mkdir()
     (path / "Project.toml").write_text(NAMED)
     lines = ['julia_version = "1.12.1"', 'manifest_format = "2.0"']
@@ -132,12 +132,12 @@ def julia_project(folder: Path, versions: Mapping[str, str], preferences: str = 
 
 
 def julia(folder: Path, version: str = "1.12.1") -> Path:
-    """A stand-in for Julia, which knows its version and nothing else."""
+    """A stand-in for Julia that only prints its version."""
     return executable(folder, "julia", f"echo julia version {version}")
 
 
 def settled(executable_: Path, project: Path) -> dict[str, str]:
-    """The variables that name a Julia and its project."""
+    """The environment variables that name a Julia and its project."""
     return {"PYTHON_JULIACALL_EXE": str(executable_), "PYTHON_JULIACALL_PROJECT": str(project)}
 
 
@@ -147,6 +147,6 @@ def interpreter(folder: Path, script: str) -> str:
 
 
 def answering(folder: Path, answer: str) -> str:
-    """An interpreter that gives every child's answer, whatever it is asked."""
+    """An interpreter that prints this answer in every child."""
     (folder / "answer").write_text(answer + "\n")
     return interpreter(folder, f"cat {folder}/answer")

@@ -1,4 +1,4 @@
-"""NVIDIA's driver, GPUs and TPUs, and who uses them; nvidia-smi is a stand-in."""
+"""NVIDIA's driver, GPUs, TPUs and the processes that use them; nvidia-smi is a stand-in."""
 
 from pathlib import Path
 
@@ -116,7 +116,7 @@ def test_a_driver_that_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_no_tpu(tmp_path: Path) -> None:
-    tpu_chips(tmp_path, 0)  # a network card of Google's is none
+    tpu_chips(tmp_path, 0)  # Google's network card is not a TPU
     assert _accelerators.tpu(machine(tmp_path)).found == "no TPU"
 
 

@@ -16,7 +16,7 @@ from tests.doctor.test_runtimes import alive
 from tests.harness import environment
 
 DOCTOR = [sys.executable, "-m", "pyreactant", "doctor"]
-NOT_STARTED = "--timeout=0.05"  # where the runtime is of no interest
+NOT_STARTED = "--timeout=0.05"  # for tests that do not depend on the runtime
 
 
 def doctor(folder: Path, *arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
@@ -57,7 +57,7 @@ def test_as_json(tmp_path: Path) -> None:
     assert (found["schema"], found["exit_code"], found["missing"]) == (1, 0, [])
 
 
-# As where no setup was run, also if one was run for this very environment.
+# Hide a setup of this environment, if there is one.
 NOT_SETTLED = {
     "PYTHON_JULIACALL_EXE": "/nowhere/julia",
     "PYTHON_JULIACALL_PROJECT": "/nowhere/project",
@@ -67,7 +67,7 @@ NOT_SETTLED = {
 def test_reactant_is_missing(tmp_path: Path) -> None:
     begin = time.monotonic()
     ran = doctor(tmp_path, "--backend", "reactant", **NOT_SETTLED)
-    assert time.monotonic() - begin < 20  # nothing is started
+    assert time.monotonic() - begin < 20  # no child is started
     assert ran.returncode == 3, ran.stdout
     assert ran.stdout.splitlines()[-1].startswith("required and missing: ")
     assert "Julia project" in ran.stdout.splitlines()[-1]
@@ -93,7 +93,7 @@ def test_a_runtime_that_hangs(tmp_path: Path) -> None:
 
 
 def test_no_secret_is_printed(tmp_path: Path) -> None:
-    """Also where a command that it runs prints one, as this stand-in for nvidia-smi does."""
+    """The output has no secret, even if a command such as this nvidia-smi prints one."""
     executable(tmp_path, "nvidia-smi", "echo using $http_proxy and $WANDB_API_KEY; exit 9")
     ran = doctor(
         tmp_path,
@@ -127,7 +127,7 @@ def test_the_real_limit_of_open_files(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_an_end_from_outside(tmp_path: Path, number: int) -> None:
-    """What it started is ended first; the jax that hangs as it is imported is a stand-in."""
+    """The doctor ends its children first; a stand-in for jax hangs during its import."""
     (tmp_path / "jax").mkdir()
     hangs = "import os, pathlib, time\npathlib.Path('pid').write_text(str(os.getpid()))\n"
     (tmp_path / "jax" / "__init__.py").write_text(f"{hangs}time.sleep(60)\n")

@@ -1,4 +1,4 @@
-"""`--deep`: a real product on what starts, and plain words about what it was."""
+"""`--deep`: a real product on each runtime that starts, and a description of the result."""
 
 import json
 from pathlib import Path
@@ -31,7 +31,7 @@ PRODUCT = {
 
 
 def test_the_real_thing(tmp_path: Path) -> None:
-    """Jax multiplies on one process and on two."""
+    """JAX multiplies on one process and on two."""
     ran = doctor(tmp_path, "--deep", "--json", "--backend", "jax")
     assert ran.returncode == 0, ran.stdout + ran.stderr
     rows = {check["name"]: check for check in json.loads(ran.stdout)["checks"]}
@@ -45,7 +45,7 @@ def test_the_real_thing(tmp_path: Path) -> None:
 
 
 def with_products(folder: Path, product: dict[str, Any], script: str = "", **said: Any) -> Machine:
-    """A machine whose interpreter, a stand-in, starts and multiplies as it is told here."""
+    """A machine with a stand-in interpreter that starts runtimes and multiplies as given."""
     (folder / "devices.json").write_text(json.dumps(ON_CPU) + "\n")
     (folder / "product.json").write_text(json.dumps(product))
     python = interpreter(

@@ -1,4 +1,4 @@
-"""The table: every row is there, none can break it, and no secret is in it."""
+"""The table: it has every row, no failing check breaks it, and it shows no secret."""
 
 import json
 import subprocess
@@ -16,7 +16,7 @@ from tests.doctor.machines import answering, interpreter, jax_packages, machine
 from tests.doctor.test_command import NOT_SETTLED
 from tests.harness import environment
 
-# Programs may look for these: a name changes only with the schema.
+# Programs may read these names: a name changes only with the schema.
 ROWS = {
     "installation": ["Python", "pyreactant", "numpy"],
     "JAX": ["jax", "jaxlib", "GPU plugins", "libtpu"],
@@ -60,7 +60,7 @@ def test_schema(tmp_path: Path) -> None:
         "checks",
     ]
     assert found["schema"] == 1
-    assert found["exit_code"] == 3  # this machine has no package at all
+    assert found["exit_code"] == 3  # this machine has no packages
     assert found["missing"] == ["numpy", "usable runtime"]
     assert sum(found["counts"].values()) == len(found["checks"]) == 34
     for one in found["checks"]:
@@ -125,7 +125,7 @@ def test_a_check_that_breaks_is_a_row(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_every_check_is_guarded(tmp_path: Path) -> None:
-    """On a machine where every question is an error, there still is a diagnosis."""
+    """On a machine where every query fails there is still a diagnosis."""
 
     def refuse(*what: object) -> object:
         raise PermissionError("refused")
@@ -191,7 +191,7 @@ def test_a_runtime_that_tells_secrets(tmp_path: Path, how: str) -> None:
 
 
 def test_without_the_packages_it_looks_for(tmp_path: Path) -> None:
-    """The doctor itself needs none of them, nor can one that breaks as it is imported stop it."""
+    """The doctor works without the packages, and if one fails during its import."""
     absent = "numpy jax jaxlib tomlkit juliacall juliapkg ml_dtypes google"
     code = (
         f"import json, sys; sys.modules.update(dict.fromkeys({absent!r}.split()));"

@@ -1,4 +1,4 @@
-"""Python's packages: there, of versions that belong together, and the line that mends it."""
+"""Python packages: presence, matching versions, and the command that repairs them."""
 
 import json
 from pathlib import Path

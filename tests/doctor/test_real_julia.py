@@ -1,4 +1,4 @@
-"""A real Julia, over the stand-in for Reactant: started by the doctor's child, and told apart."""
+"""A real Julia with the stand-in for Reactant, which the doctor's child starts and recognises."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The runtimes' child processes: whatever they do is a row, and none is left behind."""
+"""Child processes of the runtimes: every outcome is a row, and no process remains."""
 
 import json
 import os
@@ -42,7 +42,7 @@ def with_jax(folder: Path, python: str, **said: object) -> Machine:
 
 
 def alive(pid: int) -> bool:
-    """Whether a process is there, and not only waits for its parent to ask for its end."""
+    """Whether a process exists and is not a zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
@@ -66,7 +66,7 @@ def test_started(tmp_path: Path) -> None:
 
 
 def test_too_late(tmp_path: Path) -> None:
-    """It and what it has started are ended, also where they do not want to."""
+    """The doctor ends a late child and its descendants, even if they ignore signals."""
     pids_file = tmp_path / "pids"
     script = f"""echo Precompiling >&2; trap '' TERM
         sleep 60 & echo $! $$ > {pids_file}; wait"""
@@ -126,7 +126,7 @@ def test_no_interpreter(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("how", ["error", "lost", "on the CPU"])
 def test_a_tpu_in_use(tmp_path: Path, how: str) -> None:
-    # As libtpu says it (jax-ml/jax#22070); where no platform is asked for, JAX takes the CPU.
+    # libtpu's message (jax-ml/jax#22070); without a requested platform, JAX falls back to the CPU.
     said = "ABORTED: The TPU is already in use by process with pid 4711. Not attempting to load"
     script = {
         "error": f"echo '{json.dumps({'error': said})}'",
@@ -248,7 +248,7 @@ def test_the_childs_environment(tmp_path: Path) -> None:
     assert not [n for n in kept if n.startswith(("SLURM_", "OMPI_"))]
     assert "PYREACTANT_NUM_PROCESSES" not in kept
     assert kept["PYREACTANT_PLATFORM"] == kept["JAX_PLATFORMS"] == "cpu"
-    # The memory of a GPU that others use is left to them.
+    # The doctor does not allocate memory on a GPU that others use.
     assert kept["XLA_PYTHON_CLIENT_PREALLOCATE"] == kept["XLA_REACTANT_GPU_PREALLOCATE"] == "false"
 
 
@@ -279,7 +279,7 @@ def test_a_flag_that_the_real_xla_does_not_know() -> None:
 
 
 def test_a_killed_doctor_leaves_nothing(tmp_path: Path) -> None:
-    """A jax that hangs as it is imported, a stand-in, in a real child of a real doctor."""
+    """A real doctor with a real child, in which a stand-in for jax hangs during its import."""
     (tmp_path / "jax").mkdir()
     hangs = "import os, pathlib, time\npathlib.Path('pid').write_text(str(os.getpid()))\n"
     (tmp_path / "jax" / "__init__.py").write_text(f"{hangs}time.sleep(60)\n")

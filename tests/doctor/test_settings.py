@@ -1,4 +1,4 @@
-"""Variables that change what the runtimes do; no value of a proxy is shown."""
+"""Variables that change the behaviour of the runtimes; values of proxies are not shown."""
 
 from pathlib import Path
 
@@ -40,7 +40,7 @@ def test_preload(tmp_path: Path) -> None:
 
 def test_library_path(tmp_path: Path) -> None:
     here = machine(tmp_path, environ={"LD_LIBRARY_PATH": "/opt/lib:/usr/local/cuda-12.4/lib64"})
-    assert _settings.library_path(here).status == "pass"  # nothing of JAX's is hidden by it
+    assert _settings.library_path(here).status == "pass"  # it does not hide a setting of JAX
     jax_packages(tmp_path)
     package(tmp_path, "jax-cuda12-plugin", "0.10.2")
     found = _settings.library_path(here)
@@ -49,7 +49,7 @@ def test_library_path(tmp_path: Path) -> None:
 
 
 class TestFlags:
-    """What XLA makes of each was seen with jax 0.12."""
+    """The effect of each flag was observed with jax 0.12."""
 
     def look(self, folder: Path, value: str, name: str = "XLA_FLAGS") -> CheckResult:
         check = _settings.xla_flags if name == "XLA_FLAGS" else _settings.libtpu_args

@@ -1,4 +1,4 @@
-"""The machine itself, the launcher around this process, and gcloud's files."""
+"""The machine, the launcher of this process, and gcloud's files."""
 
 import time
 from collections.abc import Sequence
@@ -84,7 +84,7 @@ def test_shared_memory(tmp_path: Path) -> None:
     small = machine(tmp_path, disk=lambda path: Disk(64 * 2**20, 64 * 2**20))  # Docker's default
     assert "missing" in _system.shared_memory(small).found
     (tmp_path / "root" / "dev" / "shm").mkdir(parents=True)
-    assert _system.shared_memory(small).status == "pass"  # nothing here uses it
+    assert _system.shared_memory(small).status == "pass"  # this machine does not use it
     nvidia_driver(tmp_path, 4)
     found = _system.shared_memory(small)
     assert found.status == "warn"
@@ -120,7 +120,7 @@ class TestDisk:
         assert (found.status, found.mend) == ("warn", "df -h")
         assert ".julia) has 2.0 GiB of 8.0 GiB required" in found.found
         (tmp_path / "home" / ".julia" / "packages" / "Reactant").mkdir(parents=True)
-        assert _system.disk(here).status == "pass"  # what is there already needs no more
+        assert _system.disk(here).status == "pass"  # data that exists already needs no more space
 
     def test_the_settled_depot(self, tmp_path: Path) -> None:
         project = julia_project(tmp_path, {})
@@ -131,7 +131,7 @@ class TestDisk:
     def test_a_home_that_cannot_be_written(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        home = str(tmp_path / "home")  # whoever runs this may be root, who may write anywhere
+        home = str(tmp_path / "home")  # the tests may run as root, who can write everywhere
         monkeypatch.setenv("HOME", home)
         monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
         monkeypatch.setattr(_system.os, "access", lambda path, mode: str(path) != home)
@@ -185,7 +185,7 @@ class TestGcloud:
         sdk = folder / "sdk"
         (sdk / "bin").mkdir(parents=True)
         (sdk / "VERSION").write_text("528.0.0\n")
-        (sdk / "bin" / "gcloud").write_text("#!/bin/sh\nexit 1\n")  # must not be started
+        (sdk / "bin" / "gcloud").write_text("#!/bin/sh\nexit 1\n")  # the doctor must not start it
         (sdk / "bin" / "gcloud").chmod(0o755)
         (folder / "bin").mkdir()
         (folder / "bin" / "gcloud").symlink_to(sdk / "bin" / "gcloud")

@@ -1,4 +1,4 @@
-"""A cloud for tests: the stand-in API, and the environment in which all commands see it."""
+"""A cloud for tests: the stand-in API, and an environment in which all commands use it."""
 
 import contextlib
 import importlib.util
@@ -29,7 +29,7 @@ REQUEST = {
 
 @dataclass
 class Cloud:
-    """The API, its workers, and what a user's shell would have set."""
+    """The API, its workers, and the settings of a user's shell."""
 
     api: TpuApi
     folder: Path
@@ -38,7 +38,7 @@ class Cloud:
 
     @property
     def state(self) -> Path:
-        """The folder in which commands note what they asked for."""
+        """The folder of the journal."""
         return Path(self.settings["XDG_STATE_HOME"], "pyreactant")
 
     def argv(self, *arguments: str) -> list[str]:
@@ -46,7 +46,7 @@ class Cloud:
         return [sys.executable, "-m", "pyreactant", "tpu", *arguments]
 
     def start(self, *arguments: str, log: Path | None = None) -> subprocess.Popen[str]:
-        """A launcher, with a session of its own."""
+        """Start a launcher in a new session."""
         out = (log or self.folder / "launcher.log").open("w")
         with out:
             return processes.Popen(
@@ -62,7 +62,7 @@ class Cloud:
             )
 
     def run(self, *arguments: str, timeout: float = 120) -> tuple[int, str]:
-        """Exit code and output of a launcher."""
+        """Run a launcher; return its exit code and output."""
         log = self.folder / f"launcher-{time.monotonic_ns()}.log"
         process = self.start(*arguments, log=log)
         try:
@@ -73,9 +73,9 @@ class Cloud:
         return code, log.read_text()
 
     def run_options(self, *, gcloud: bool = False) -> list[str]:
-        """Of `pyreactant tpu run`, so that it uses these workers and this Python, on CPUs.
+        """Options of `pyreactant tpu run` for these workers and this Python, on CPUs.
 
-        Two VMs reached by ssh with a key of the user's own; or four as gcloud reaches them.
+        Either two VMs, reached by ssh with the user's key, or four, reached through gcloud.
         """
         assert self.workers is not None
         key = self.workers.folder / "user"
@@ -141,7 +141,7 @@ def cloud(folder: Path, api: TpuApi, count: int = 0) -> Iterator[Cloud]:
 
 
 def hosts_of(kind: str) -> int:
-    """VMs of a slice."""
+    """Number of VMs of a slice."""
     return topology(kind).hosts
 
 

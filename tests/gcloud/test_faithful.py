@@ -1,6 +1,6 @@
-"""The stand-in API as the real gcloud and Google's own clients see it, and what we send as gcloud.
+"""The stand-in API, used by the real gcloud and Google's clients; our requests match gcloud's.
 
-That our client gets on with the stand-in would prove nothing by itself.
+Tests of our client on the stand-in prove something only if the stand-in is faithful.
 """
 
 import json
@@ -49,7 +49,7 @@ ASKED = ["--accelerator-type=v6e-16", "--runtime-version=v2-alpha-tpuv6e"]
 
 
 def body_of(made: Cloud) -> Any:
-    """What the only resource was asked for as."""
+    """The request body of the only resource."""
     (resource,) = made.api.resources.values()
     return resource.body["tpu"]["nodeSpec"][0]
 
@@ -64,7 +64,9 @@ def test_gcloud_gets_on_with_it(made: Cloud) -> None:
     again = gcloud(made, "create", "test", "--node-id=test", *ASKED)
     assert again.returncode == 1
     assert "ALREADY_EXISTS" in again.stderr
-    assert gcloud(made, "delete", "test").returncode == 1  # ACTIVE, and without force
+    assert (
+        gcloud(made, "delete", "test").returncode == 1
+    )  # an ACTIVE resource, deleted without force
     assert gcloud(made, "delete", "test", "--force").returncode == 0
     until(lambda: made.api.left() == [])
     gone = gcloud(made, "describe", "test")
@@ -73,7 +75,7 @@ def test_gcloud_gets_on_with_it(made: Cloud) -> None:
 
 @pytest.mark.parametrize("slices", [1, 2])
 def test_we_ask_as_gcloud_does(made: Cloud, slices: int) -> None:
-    """The same body, but for our labels, the startup script and the VM's scope."""
+    """The body is the same, except for our labels, the startup script and the VM's scope."""
     nodes = ["--node-id=test"] if slices == 1 else ["--node-count=2", "--node-prefix=test"]
     done = gcloud(
         made, "create", "test", *nodes, *ASKED, "--spot", "--valid-until-duration=7200s", "--async"
@@ -109,7 +111,7 @@ def test_we_ask_as_gcloud_does(made: Cloud, slices: int) -> None:
 
 @contextmanager
 def over_grpc(api: TpuApi) -> Iterator[str]:
-    """The same stand-in behind gRPC; messages go through their JSON form."""
+    """Serve the stand-in over gRPC; messages are converted through JSON."""
     import grpc
     from google.cloud import tpu_v2
     from google.longrunning import operations_pb2
@@ -187,7 +189,7 @@ def test_the_same_life_over_grpc(tmp_path: Path) -> None:
 
 
 class _Metadata(BaseHTTPRequestHandler):
-    """The part of a VM's metadata server that the startup script asks."""
+    """The part of a VM's metadata server that the startup script reads."""
 
     def do_GET(self) -> None:
         right = self.headers.get("Metadata-Flavor") == "Google"
@@ -201,7 +203,7 @@ class _Metadata(BaseHTTPRequestHandler):
 
 
 def test_a_vm_deletes_its_resource_when_its_time_is_over(made: Cloud, tmp_path: Path) -> None:
-    """The startup script that the node carries, run as the VM would."""
+    """Run the node's startup script as the VM would."""
     require(shutil.which("curl"), "curl")
     from pyreactant.queued_resources import Client, from_environment
     from pyreactant.queued_resources._lifecycle import startup_script
@@ -216,7 +218,7 @@ def test_a_vm_deletes_its_resource_when_its_time_is_over(made: Cloud, tmp_path: 
     threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
     state = tmp_path / "vm"
     state.mkdir()
-    (state / "born").write_text(f"{int(time.time()) - 58}\n")  # as if it had booted then
+    (state / "born").write_text(f"{int(time.time()) - 58}\n")  # simulate this boot time
     api = made.settings["CLOUDSDK_API_ENDPOINT_OVERRIDES_TPU"].rstrip("/")
     settings = {
         **os.environ,
@@ -229,7 +231,9 @@ def test_a_vm_deletes_its_resource_when_its_time_is_over(made: Cloud, tmp_path: 
         ["bash"], stdin=subprocess.PIPE, env=settings, start_new_session=True, text=True
     )
     try:
-        process.communicate(script, timeout=20)  # it returns at once and goes on in the background
+        process.communicate(
+            script, timeout=20
+        )  # it returns immediately and continues in the background
         assert len(made.api.left()) == 2
         until(lambda: made.api.left() == [], 20)
     finally:
@@ -239,11 +243,11 @@ def test_a_vm_deletes_its_resource_when_its_time_is_over(made: Cloud, tmp_path: 
 
 
 def test_the_worker_s_script_checks_what_it_gets(tmp_path: Path) -> None:
-    """Julia's archive with another checksum is refused, and words that it does not know."""
+    """The script refuses a Julia archive with another checksum, and unknown arguments."""
     script = REPOSITORY / "gcloud" / "worker.sh"
     tools = tmp_path / "tools"
     tools.mkdir()
-    curl = tools / "curl"  # a stand-in for the download alone
+    curl = tools / "curl"  # only the download is a stand-in
     curl.write_text('#!/bin/sh\nwhile [ "$1" != -o ]; do shift; done\necho damaged >"$2"\n')
     curl.chmod(0o755)
     text = script.read_text()

@@ -1,4 +1,4 @@
-"""What `gcloud/run.sh --dry-run` prints for the two examples, and that shell scripts are clean."""
+"""The output of `gcloud/run.sh --dry-run` for the two examples, and checks of shell scripts."""
 
 import os
 import re
@@ -18,7 +18,7 @@ SCRIPTS = sorted([*REPOSITORY.glob("gcloud/*.sh"), *REPOSITORY.glob("slurm/*.s[h
 
 @pytest.mark.parametrize("example", ["single-slice", "multi-slice"])
 def test_the_plan(example: str) -> None:
-    """After a change that is meant, with UPDATE_GOLDENS=1 in the environment."""
+    """After an intended change, update the goldens with UPDATE_GOLDENS=1 in the environment."""
     argv = [
         "gcloud/run.sh",
         f"gcloud/{example}.env",
@@ -70,7 +70,7 @@ def test_shell_scripts_are_clean(script: Path) -> None:
 
 
 def test_the_commands_of_the_docs_are_understood() -> None:
-    """As they stand there, up to the point where a cloud would be asked."""
+    """The parser accepts each command as written, up to the first API call."""
     text = (REPOSITORY / "docs" / "tpu.md").read_text() + (REPOSITORY / "README.md").read_text()
     lines = re.findall(r"^(?:gcloud/run.sh|pyreactant tpu) .*", text, re.MULTILINE)
     assert len(lines) >= 7

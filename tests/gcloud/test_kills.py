@@ -1,8 +1,7 @@
-"""A launcher that is ended at any call of its life leaves nothing; one that is killed, after gc.
+"""A launcher that ends at any API call leaves nothing; after SIGKILL, gc removes the rest.
 
-The life here is create, wait and a failing look at workers that are not there; the whole of it
-with workers is in test_run.py, and every point of that with every signal in
-benchmarks/tpu_kills.py.
+The launcher creates, waits, and fails to reach absent workers. test_run.py covers the whole life
+with workers, and benchmarks/tpu_kills.py sends every signal at every point of it.
 """
 
 import itertools
@@ -20,7 +19,7 @@ STUCK = [*QUICK[:3], ("WAITING_FOR_RESOURCES", None)]
 
 
 def end_at(made: Cloud, point: int, moment: str, number: int, arguments: list[str]) -> int:
-    """Send a signal to a launcher at its `point`-th call of the API; its exit code."""
+    """Send a signal to a launcher at its `point`-th API call; return its exit code."""
     reached = threading.Event()
     api = made.api
 
@@ -52,7 +51,7 @@ def end_at(made: Cloud, point: int, moment: str, number: int, arguments: list[st
     ("point", "moment", "number"),
     [
         *itertools.product((1, 2, 4), ("before", "after"), SIGNALS[:3]),
-        *itertools.product((1, 4), ("after",), SIGNALS[3:]),  # gc looks for it for 10 s
+        *itertools.product((1, 4), ("after",), SIGNALS[3:]),  # gc searches for it for 10 s
     ],
 )
 def test_nothing_is_left(point: int, moment: str, number: int, tmp_path: Path) -> None:
@@ -70,7 +69,7 @@ def test_nothing_is_left(point: int, moment: str, number: int, tmp_path: Path) -
 
 
 def test_gc_leaves_what_lives(tmp_path: Path) -> None:
-    """Launchers at work, kept resources, other people's resources and damaged notes."""
+    """gc keeps resources of running launchers, kept ones, those of others, and damaged entries."""
     with cloud(tmp_path, TpuApi(script=STUCK, workers=hosts_of)) as made:
         launcher = made.start("create", "--wait", "60")
         try:
@@ -109,11 +108,11 @@ def test_gc_of_a_dead_launcher_whose_name_is_another_s_by_now(tmp_path: Path) ->
 
 
 def test_expired_resources_of_other_machines(tmp_path: Path) -> None:
-    """Only with their label, and only long after their time: clocks differ."""
+    """gc deletes only labelled resources, long after their expiry, because clocks differ."""
     with cloud(tmp_path, TpuApi(script=STUCK, workers=hosts_of)) as made:
         end_at(made, 4, "after", signal.SIGKILL, ["create", "--wait", "30", "--lifetime", "1"])
         (note,) = (tmp_path / "home" / "state").rglob("*.json")
-        note.unlink()  # as on another machine
+        note.unlink()  # simulate another machine
         (resource,) = made.api.resources.values()
         where = ["--project", "my-project", "--zone", "asia-northeast1-b"]
         assert "its lifetime is not over" in made.run("gc", *where)[1]

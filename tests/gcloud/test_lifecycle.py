@@ -1,4 +1,4 @@
-"""The life of a queued resource against the stand-in API: every state and answer, nothing left."""
+"""The life of a queued resource on the stand-in API: every state and answer; nothing remains."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -23,7 +23,7 @@ QUOTA = (
 def leased(
     folder: Path, api: TpuApi, patience: float = 3.0, slices: int = 1, **options: Any
 ) -> Iterator[tuple[Any, Cloud, list[str]]]:
-    """A lease that is closed as the commands close it."""
+    """A lease, closed as the commands close it."""
     with cloud(folder, api) as made:
         from pyreactant.queued_resources import Client, Journal, Lease, cleaned_up, from_environment
 
@@ -44,7 +44,7 @@ def leased(
 
 
 def outcome(folder: Path, api: TpuApi, act: Callable[[Any, TpuApi], None], **options: Any) -> Any:
-    """What a life ends with; whatever it is, nothing is left, not even in the journal."""
+    """The outcome of a life; nothing remains, including in the journal."""
     found: Any = None
     try:
         with leased(folder, api, **options) as (lease, _, _):
@@ -78,7 +78,7 @@ def test_success(tmp_path: Path, slices: int) -> None:
 
 
 def test_the_order_is_note_then_ask(tmp_path: Path) -> None:
-    """A launcher that is killed while it asks has left its note."""
+    """A launcher that is killed during its request has written the journal first."""
     api = TpuApi(workers=hosts_of)
     noted: list[Path] = []
 
@@ -146,7 +146,7 @@ def test_states_that_end_it(tmp_path: Path, script: Any, code: int, message: str
 def test_answers(tmp_path: Path, fault: Fault, code: int | None, message: str | None) -> None:
     api = TpuApi(workers=hosts_of)
     api.faults.append(fault)
-    # What goes by is waited for however slow the machine; what stays is waited for in vain.
+    # The wait outlasts passing states on a slow machine, and ends with an error for lasting ones.
     error = outcome(tmp_path, api, life, patience=2.5 if message else 30.0)
     if message is None:
         assert error is None
@@ -157,7 +157,7 @@ def test_answers(tmp_path: Path, fault: Fault, code: int | None, message: str | 
 
 
 def test_refusals_are_not_repeated(tmp_path: Path) -> None:
-    """What will not change is asked once; 403 and 404 would only be logged as an attack."""
+    """A permanent error is not retried; repeated 403 and 404 would look like an attack."""
     for number in (403, 404, 400):
         api = TpuApi(workers=hosts_of)
         api.faults.append(Fault("POST", code=number, count=99))
@@ -168,7 +168,7 @@ def test_refusals_are_not_repeated(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("created", "asked", "now", "message"),
     [
-        (1000.0, 990.0, 1200.0, None),  # asked again for minutes: no clock is wrong
+        (1000.0, 990.0, 1200.0, None),  # retries for minutes do not mean that a clock is wrong
         (1000.0, 1059.0, 1061.0, None),
         (1000.0, 1061.0, 1062.0, "clock is 61 s ahead of Google's: set it"),
         (1000.0, 700.0, 701.0, "clock is 299 s behind Google's: set it"),
@@ -183,7 +183,7 @@ def test_clock_error(created: float, asked: float, now: float, message: str | No
 
 @pytest.mark.parametrize("hours", [-1, 0, 1])
 def test_clock_skew_is_said(hours: int, tmp_path: Path) -> None:
-    """And the resource is made and deleted all the same."""
+    """The skew is reported, and the resource is still created and deleted."""
     api = TpuApi(workers=hosts_of)
     api.ahead = hours * 3600.0
     with leased(tmp_path, api) as (lease, _, said):
@@ -196,7 +196,7 @@ def test_clock_skew_is_said(hours: int, tmp_path: Path) -> None:
 
 
 def test_operation_that_fails(tmp_path: Path) -> None:
-    """The create is accepted, and fails later without a resource."""
+    """The API accepts the create, which fails later without a resource."""
     api = TpuApi(workers=hosts_of)
     api.operation_error = {
         "code": 8,
@@ -225,7 +225,7 @@ def test_deleted_by_somebody_else(tmp_path: Path) -> None:
 
 
 def test_name_of_somebody_else(tmp_path: Path) -> None:
-    """It is named, and survives."""
+    """The error names the other resource, which is not deleted."""
     api = TpuApi(workers=hosts_of)
     with cloud(tmp_path / "first", api) as made:
         from pyreactant.queued_resources import Client, from_environment
@@ -244,7 +244,7 @@ def test_name_of_somebody_else(tmp_path: Path) -> None:
 
 
 def test_lost_answer_of_another_run(tmp_path: Path) -> None:
-    """409 does not mean that it is ours: the label decides."""
+    """409 does not prove that the resource is ours; the label decides."""
     api = TpuApi(workers=hosts_of)
     with cloud(tmp_path / "first", api) as made:
         from pyreactant.queued_resources import Client, from_environment
@@ -261,7 +261,7 @@ def test_lost_answer_of_another_run(tmp_path: Path) -> None:
 
 
 def test_deletion_that_never_gets_through(tmp_path: Path) -> None:
-    """The message has the command; the journal keeps the note."""
+    """The message contains the command for the deletion, and the journal keeps its entry."""
     api = TpuApi(workers=hosts_of)
     api.faults.append(Fault("DELETE", code=403, message="revoked", count=10**6))
     message = r"could NOT be deleted .* gcloud compute tpus queued"
@@ -275,7 +275,7 @@ def test_deletion_that_never_gets_through(tmp_path: Path) -> None:
 
 
 def test_created_unseen_and_then_deleted(tmp_path: Path) -> None:
-    """The answer was lost and the resource comes late: deletion waits for it."""
+    """The answer is lost and the resource appears late; the deletion waits for it."""
     api = TpuApi(workers=hosts_of)
     api.faults += [
         Fault("POST", lost=True),
@@ -301,7 +301,7 @@ def test_no_credentials(tmp_path: Path) -> None:
 
 
 def test_state_folder_that_cannot_be_written(tmp_path: Path) -> None:
-    """Nothing is asked for that could not be noted."""
+    """Without a journal entry, nothing is created."""
     api = TpuApi(workers=hosts_of)
     with cloud(tmp_path, api) as made:
         (tmp_path / "file").touch()

@@ -1,4 +1,4 @@
-"""What is refused before anything is asked for."""
+"""Requests that are refused before anything is created."""
 
 import subprocess
 import sys
@@ -72,7 +72,7 @@ def test_bad_options(more: dict[str, Any], message: str) -> None:
 
 @given(st.sampled_from(sorted(REQUEST)), st.text(max_size=30))
 def test_nothing_but_plain_words_gets_through(name: str, text: str) -> None:
-    """Whatever is accepted could stand on a command line without quotes."""
+    """Every accepted value needs no quotes on a command line."""
     try:
         request = from_environment({**REQUEST, name: text})
     except InvalidArgumentError:
@@ -122,7 +122,7 @@ def test_request_is_frozen_data() -> None:
     ],
 )
 def test_without_googles_client(command: list[str], code: int, message: str) -> None:
-    """A plan asks nothing of anybody; all else says what is missing."""
+    """A plan needs no client; every other command reports the missing package."""
     start = "import sys; sys.modules['requests'] = None; from pyreactant.cli import main; main()"
     ran = subprocess.run(
         [sys.executable, "-c", start, "tpu", *command],

@@ -23,7 +23,7 @@ SECRET = re.compile(rb"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])")
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
-    """Four workers that a job's slices get one after the other."""
+    """Four workers, which a job's slices get in turn."""
     folder = tmp_path_factory.mktemp("cloud")
     with cloud(folder, TpuApi(workers=hosts_of), 4) as made:
         yield made
@@ -65,7 +65,7 @@ def test_matmul_on_four_vms(made: Cloud) -> None:
 
 
 def check_no_secret(made: Cloud) -> None:
-    """Neither results nor logs, here or on the workers, hold what may be a run's secret."""
+    """Results and logs, local and on the workers, do not contain a run's secret."""
     assert made.workers is not None
     places = [made.folder, *made.workers.folder.glob("home-*/pyreactant-*/[rl]*")]
     files = [path for place in places for path in place.rglob("*") if path.is_file()]
@@ -108,7 +108,7 @@ def finished(made: Cloud, process: subprocess.Popen[str], seconds: float = 90) -
 
 @pytest.mark.parametrize(("how", "index"), [("fails", 1), ("255", 1)])
 def test_a_worker_that_fails(made: Cloud, how: str, index: int) -> None:
-    """Supervisors say it: the process, its exception; 255 is not taken for ssh's own."""
+    """Supervisors report the process and its exception; exit code 255 is not taken for ssh's."""
     code, said = finished(made, started(made, how))
     assert code == 1, said
     found = report(made.folder / "out")
@@ -120,13 +120,13 @@ def test_a_worker_that_fails(made: Cloud, how: str, index: int) -> None:
 
 
 def worker(made: Cloud, index: int) -> str:
-    """Address of a worker of the slice that there is."""
+    """Address of a worker of the existing slice."""
     (node,) = made.api.nodes.values()
     return str(node["networkEndpoints"][index]["ipAddress"])
 
 
 def worker_next(made: Cloud, index: int) -> str:
-    """Address that a worker of the next slice will get."""
+    """Address of a worker of the next slice."""
     return made.api.next_host(index)
 
 
@@ -136,7 +136,7 @@ def here(made: Cloud) -> bool:
 
 @pytest.mark.parametrize("again", [False, True])
 def test_a_vm_that_goes_away(made: Cloud, again: bool) -> None:
-    """For good, or to come back: what ran on a VM that reboots is lost all the same."""
+    """A VM disappears or reboots; in both cases its program is lost."""
     process = started(made, "sleeps")
     until(lambda: here(made), 60)
     assert made.workers is not None
@@ -178,7 +178,7 @@ def test_preemption_and_another_attempt(made: Cloud) -> None:
 
 
 def test_preemption_while_copying(made: Cloud) -> None:
-    """VMs that break the connection because their slice was taken away are not to blame."""
+    """VMs of a preempted slice break their connections, which is not their failure."""
     assert made.workers is not None
     address = worker_next(made, 1)
     slow = 'case "$SSH_ORIGINAL_COMMAND" in *tar*) exec sleep 60;; esac; cd "$HOME"; '
@@ -210,7 +210,7 @@ def test_an_ended_launcher_ends_its_programs(made: Cloud, number: int) -> None:
 
 
 def test_a_killed_launcher_ends_its_programs(made: Cloud) -> None:
-    """Their input closes; and gc deletes the slices."""
+    """Programs end when their input closes, and gc deletes the slices."""
     process = started(made, "sleeps")
     until(lambda: here(made), 60)
     process.kill()
@@ -225,7 +225,7 @@ def _programs() -> list[str]:
 
 
 def _program(index: int) -> int:
-    """Pid of a process's program, which its supervisor started."""
+    """Process id of the program that a supervisor started."""
     name = f"PYREACTANT_PROCESS_INDEX={index}".encode()
     found = subprocess.run(
         ["pgrep", "-f", "pyreactant._supervised train.py"], capture_output=True, text=True
@@ -240,7 +240,7 @@ def _program(index: int) -> int:
 
 
 def test_a_worker_that_runs_nothing(made: Cloud) -> None:
-    """ssh ends well, and the command was never run: no success line, so it is a failure."""
+    """ssh exits with 0 without running the command; without a success line, that is a failure."""
     assert made.workers is not None
     address = worker_next(made, 1)
     made.workers.stop(address)
@@ -260,7 +260,7 @@ def test_a_worker_that_cannot_be_reached(made: Cloud) -> None:
 
 
 def test_disk_full_on_a_worker(made: Cloud) -> None:
-    """tar says it in its own words, and the worker is named."""
+    """The error has tar's message and names the worker."""
     assert made.workers is not None
     address = worker_next(made, 0)
     made.workers.stop(address)
@@ -307,7 +307,7 @@ def test_no_gcloud(made: Cloud, tmp_path: Path) -> None:
 
 
 def test_a_key_with_a_passphrase_and_no_agent(made: Cloud) -> None:
-    """Found before the slices cost anything."""
+    """The check fails before the slices cost anything."""
     key = Path(made.settings["HOME"], ".ssh", "google_compute_engine")
     key.parent.mkdir(exist_ok=True)
     kept = {p: p.read_bytes() for p in key.parent.glob("google_compute_engine*")}
@@ -345,7 +345,7 @@ def test_ssh_and_logs_while_it_runs(made: Cloud) -> None:
 
 
 def test_run_sh(made: Cloud) -> None:
-    """The script that a user starts, from a file of exports."""
+    """The script runs with a user's file of exports."""
     require(os.access("/bin/bash", os.X_OK), "bash")
     from tests.harness import REPOSITORY
 

@@ -1,9 +1,9 @@
 """A stand-in for the TPU API (v2), written from Google's published REST reference.
 
-https://cloud.google.com/tpu/docs/reference/rest/v2 says which paths, fields, states and errors
-there are. It listens on loopback, keeps its resources in memory, and can be told to fail: the
-real gcloud and the real google-cloud-tpu client are run against it. Only the part of the Compute
-API that gcloud asks for before it starts ssh is here too.
+https://cloud.google.com/tpu/docs/reference/rest/v2 documents the paths, fields, states and errors.
+The stand-in listens on loopback, keeps its resources in memory and can inject failures; the real
+gcloud and google-cloud-tpu clients run against it. It also has the part of the Compute API that
+gcloud calls before it starts ssh.
 """
 
 import itertools
@@ -55,15 +55,15 @@ class ApiError(Exception):
 
 @dataclass
 class Fault:
-    """What goes wrong at the next `count` calls that match.
+    """A failure of the next `count` calls that match.
 
     Attributes:
         call: Regular expression for "METHOD path".
-        code: Status to answer with; None for none.
-        message: Its text.
-        lost: The call is carried out, but the connection closes without an answer.
-        delay: Seconds before the call is carried out.
-        count: How often.
+        code: HTTP status of the answer; None to answer normally.
+        message: Text of the error.
+        lost: Whether the call succeeds but the connection closes without an answer.
+        delay: Seconds before the call is executed.
+        count: Number of calls that fail.
     """
 
     call: str
@@ -76,17 +76,17 @@ class Fault:
 
 @dataclass
 class Resource:
-    """A queued resource and since when it is in which state."""
+    """A queued resource, its states and their times."""
 
     body: Json
     script: list[tuple[str, float | None]]
     born: float = field(default_factory=time.monotonic)
-    ends: float | None = None  # of its deletion
+    ends: float | None = None  # time of the deletion
     nodes: list[str] = field(default_factory=list)
     reason: Json = field(default_factory=dict)
 
     def state(self) -> str:
-        """Where its script is now."""
+        """The present state in its script."""
         if self.ends is not None:
             return "DELETING"
         since = time.monotonic() - self.born
@@ -98,15 +98,15 @@ class Resource:
 
 
 class TpuApi:
-    """The service: resources, nodes, operations, faults, and every call it got.
+    """The service: resources, nodes, operations, faults, and a list of all calls.
 
     Args:
         script: States of resources that are created from now on.
         hosts: Addresses that workers get, in turn.
-        workers: VMs of a node, by accelerator type.
+        workers: Maps an accelerator type to the number of VMs of a node.
         deleting: Seconds that a deletion takes.
 
-    `on_call` is called with "before" and "after" around the carrying out of each call.
+    `on_call` is called with "before" and "after" the execution of each call.
     """
 
     def __init__(
@@ -129,7 +129,7 @@ class TpuApi:
         self.faults: list[Fault] = []
         self.calls: list[str] = []
         self.operation_error: Json | None = None
-        self.ahead = 0.0  # seconds of its clock
+        self.ahead = 0.0  # offset of its clock in seconds
         self.on_call: Callable[[str, str], None] = lambda moment, call: None
         self.on_patch: Callable[[Json], None] = lambda node: None
         self.lock = threading.RLock()
@@ -138,7 +138,7 @@ class TpuApi:
         self._stop = threading.Event()
 
     def answer(self, method: str, path: str, query: dict[str, str], body: Json) -> Json:
-        """Carry a call out."""
+        """Execute a call."""
         with self.lock:
             self._advance()
             for wanted, pattern, action in _ROUTES:
@@ -148,13 +148,13 @@ class TpuApi:
         raise ApiError(404, f"no such method: {method} {path}")
 
     def left(self) -> list[str]:
-        """What still costs money, or would."""
+        """Resources and nodes that cost money, or would."""
         with self.lock:
             self._advance()
             return sorted([*self.resources, *self.nodes])
 
     def suspend(self, name: str, reason: str = "SERVICE") -> None:
-        """Preemption: the nodes go, the resource stays as SUSPENDED."""
+        """Preempt: the nodes disappear, and the resource stays as SUSPENDED."""
         with self.lock:
             self._advance()
             resource = self.resources[name]
@@ -201,11 +201,11 @@ class TpuApi:
         return {"ipAddress": address, "port": 8470, "accessConfig": {"externalIp": address}}
 
     def next_host(self, ahead: int) -> str:
-        """The address that the next worker but `ahead` will get."""
+        """The address of the next worker after `ahead` others."""
         return self.hosts[(self._given + ahead) % len(self.hosts)]
 
     def operation(self, parent: str, target: str, verb: str, response: Json | None) -> Json:
-        """A long-running operation that has just started."""
+        """Start a long-running operation."""
         name = f"{parent}/operations/operation-{next(self._ids)}"
         done: Json = {"done": True}
         if verb == "create" and self.operation_error is not None:
@@ -384,12 +384,12 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Clients that were killed close their connections as they like."""
+        """Ignore errors: killed clients close their connections at any time."""
 
 
 @contextmanager
 def serve(api: TpuApi) -> Iterator[str]:
-    """The service's address, "http://127.0.0.1:PORT"."""
+    """Serve the API; yields its address, "http://127.0.0.1:PORT"."""
     handler = type("Handler", (_Handler,), {"api": api})
     server = _Server(("127.0.0.1", 0), handler)
     thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)

@@ -1,4 +1,4 @@
-"""TPU VMs for tests: real sshd on loopback addresses, each with a host key of its own."""
+"""TPU VMs for tests: real sshd on loopback addresses, each with its own host key."""
 
 import contextlib
 import os
@@ -24,9 +24,9 @@ class Workers:
     """Running sshds.
 
     Attributes:
-        port: All listen on it, each on its own address.
-        addresses: One per worker.
-        folder: Keys and logs; "home-ADDRESS" is what a worker has as its home.
+        port: Port of all workers, each on its own address.
+        addresses: One address per worker.
+        folder: Folder of keys and logs; "home-ADDRESS" is the home of a worker.
     """
 
     port: int
@@ -35,14 +35,14 @@ class Workers:
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     def authorize(self, node: dict[str, Any]) -> None:
-        """What the VM's guest agent does: take the keys that gcloud put into the metadata."""
+        """Accept the keys that gcloud puts into the metadata, as the VM's guest agent does."""
         lines = node.get("metadata", {}).get("ssh-keys", "").splitlines()
         keys = [line.partition(":")[2] for line in lines]
         keys.append((self.folder / "user.pub").read_text().strip())
         (self.folder / "authorized_keys").write_text("\n".join(keys) + "\n")
 
     def start(self, address: str, command: str = _AS_ASKED) -> None:
-        """Start, or start again as after a reboot; `command` is what every connection runs."""
+        """Start, or restart as after a reboot; every connection runs `command`."""
         assert SSHD is not None
         key = self.folder / f"host-{address}"
         if not key.exists():
@@ -66,7 +66,7 @@ class Workers:
             "Subsystem=sftp internal-sftp",
             f"ForceCommand={command}",
         ]
-        # Every VM has a file system of its own, in which homes have one name.
+        # Every VM has its own file system, in which the home has the same name.
         own = 'mount --bind "$1" "$2" && shift 2 && exec "$@"'
         sshd = [SSHD, "-f", "/dev/null", "-D", "-e", *(f"-o{option}" for option in options)]
         argv = ["unshare", "-m", "sh", "-c", own, "_", home, self.folder / "home", *sshd]
@@ -82,7 +82,7 @@ class Workers:
         raise AssertionError((self.folder / f"sshd-{address}.log").read_text())
 
     def stop(self, address: str) -> None:
-        """A VM that is gone: its sshd, and all that came in through it."""
+        """Remove a VM: end its sshd and all processes of its connections."""
         process = self.processes.pop(address)
         for pid in [*descendants(process.pid), process.pid]:
             with contextlib.suppress(ProcessLookupError):
@@ -91,10 +91,10 @@ class Workers:
 
 
 def descendants(pid: int) -> list[int]:
-    """Children and theirs, the youngest first."""
+    """All descendants of a process, the youngest first."""
     found: list[int] = []
     for task in Path(f"/proc/{pid}/task").glob("*/children"):
-        with contextlib.suppress(FileNotFoundError):  # it has just ended
+        with contextlib.suppress(FileNotFoundError):  # the process has just ended
             for child in task.read_text().split():
                 found = [*descendants(int(child)), int(child), *found]
     return found
@@ -102,10 +102,10 @@ def descendants(pid: int) -> list[int]:
 
 @contextlib.contextmanager
 def workers(folder: Path, count: int) -> Iterator[Workers]:
-    """That many workers on 127.0.0.2, 127.0.0.3 ..."""
+    """Start `count` workers on 127.0.0.2, 127.0.0.3, ..."""
     require(SSHD, "sshd (Debian's openssh-server)")
     require(shutil.which("unshare") and os.geteuid() == 0, "root, for workers' file systems")
-    Path("/run/sshd").mkdir(exist_ok=True)  # sshd wants it; Debian's service makes it
+    Path("/run/sshd").mkdir(exist_ok=True)  # sshd needs it; normally Debian's service creates it
     folder.mkdir(parents=True, exist_ok=True)
     key = folder / "user"
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True)

@@ -1,4 +1,4 @@
-"""A Python environment, a home and a stand-in for Julia of a test's own."""
+"""A Python environment, a home directory and a stand-in for Julia for each test."""
 
 import importlib.util
 import json
@@ -16,8 +16,8 @@ import pytest
 
 from tests.harness import REPOSITORY, environment, require
 
-# What a setup needs of juliacall: that it is installed, and what it asks of juliapkg. The real one
-# also asks for a version of OpenSSL that fits this Python's, which would choose among Julias.
+# A setup needs juliacall's metadata and its requirements for juliapkg. The real juliacall also
+# requires an OpenSSL that fits this Python's, which would restrict the choice of Julia.
 JULIACALL = {
     "juliacall/__init__.py": "",
     "juliacall/juliapkg.json": json.dumps(
@@ -35,7 +35,7 @@ _OURS = ("PYTHON_JULIA", "JULIA_", "REACTANT_", "XDG_CONFIG_HOME", "STAND_IN", "
 
 @dataclass
 class Here:
-    """Where a setup runs: nothing of it is anybody else's."""
+    """The place where a setup runs, isolated from other tests."""
 
     folder: Path
 
@@ -46,7 +46,7 @@ class Here:
 
     @property
     def python(self) -> str:
-        """Its Python."""
+        """The Python of the environment."""
         return str(self.prefix / "bin" / "python")
 
     @property
@@ -56,16 +56,16 @@ class Here:
 
     @property
     def project(self) -> Path:
-        """The Julia project that juliapkg takes in such an environment."""
+        """The Julia project that juliapkg uses in such an environment."""
         return self.prefix / "julia_env"
 
     @property
     def notes(self) -> Path:
-        """Where the stand-in notes what it was asked."""
+        """The file in which the stand-in records its calls."""
         return self.folder / "notes"
 
     def environment(self, **settings: str) -> dict[str, str]:
-        """The environment of a process there."""
+        """The environment variables of a process in this place."""
         kept = {k: v for k, v in environment().items() if not k.startswith(_OURS)}
         kept.pop("PYTHONPATH")
         own = {"HOME": str(self.folder / "home"), "STAND_IN": str(self.notes)}
@@ -78,7 +78,7 @@ class Here:
     def run(
         self, settings: dict[str, str] | None = None, within: Sequence[str] = (), **options: Any
     ) -> dict[str, Any]:
-        """Set up, within another command; the record with its `events`, or the error."""
+        """Run the setup, optionally within a command; return the record and its events, or the error."""
         ran = subprocess.run(
             [*within, *self.argv(**options)],
             env=self.environment(**(settings or {})),
@@ -93,12 +93,12 @@ class Here:
         return {**said, "events": [json.loads(line) for line in lines[:-1]], "code": ran.returncode}
 
     def asked(self) -> list[str]:
-        """What the stand-in did, in order."""
+        """The actions of the stand-in, in order."""
         path = self.notes / "asked"
         return path.read_text().split() if path.exists() else []
 
     def place(self, **settings: str) -> dict[str, str]:
-        """What `find_place` finds there, in a process of its own."""
+        """The result of `find_place`, in a separate process."""
         code = (
             "import json; from pyreactant._julia.place import find_place; p = find_place();"
             "print(json.dumps([str(p.executable), str(p.project), p.source]))"
@@ -116,19 +116,19 @@ class Here:
 
 @pytest.fixture
 def here(tmp_path: Path) -> Here:
-    """A Python environment of its own, with all that this one has."""
+    """A new Python environment with all packages of the current one."""
     require(importlib.util.find_spec("juliapkg"), "juliapkg")
     return make(tmp_path)
 
 
 def make(folder: Path) -> Here:
-    """Make the place in a folder."""
+    """Create the place in a folder."""
     here = Here(folder)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "home").mkdir()
     here.notes.mkdir()
     shutil.copy(STAND_IN, here.julia)
-    source = folder / "package" / "_julia_package" / "src"  # others may be changing ours meanwhile
+    source = folder / "package" / "_julia_package" / "src"  # tests may change the original
     source.mkdir(parents=True)
     (source / "PyReactant.jl").write_text("module PyReactant end\n")
     venv.create(here.prefix, symlinks=True)
@@ -141,7 +141,7 @@ def make(folder: Path) -> Here:
 
 
 class Mounted:
-    """Commands that run another one with folders mounted in its own way, for it alone."""
+    """Prefixes of commands that mount folders for one command only."""
 
     def __init__(self) -> None:
         self._base = ["unshare", "--mount", "--map-root-user", "--"]
@@ -149,14 +149,14 @@ class Mounted:
         require(works, "unshare, and the right to mount")
 
     def read_only(self, *folders: Path) -> list[str]:
-        """These folders cannot be written."""
+        """Mount these folders read-only."""
         lines = []
         for folder in map(shlex.quote, map(str, folders)):
             lines += [f"mount --bind {folder} {folder}", f"mount -o remount,bind,ro {folder}"]
         return self._shell(*lines)
 
     def full(self, folder: Path) -> list[str]:
-        """This folder is on a disk with no space left."""
+        """Mount a full file system on this folder."""
         name = shlex.quote(str(folder))
         return self._shell(
             f"mount -t tmpfs -o size=64k none {name}",

@@ -1,4 +1,4 @@
-"""Run one setup as a process of its own, killed at a given step where that is asked for."""
+"""Run one setup as a separate process, which can be killed at a given step."""
 
 import json
 import os
@@ -13,7 +13,7 @@ from typing import Any
 from pyreactant._errors import PyReactantError
 from pyreactant._julia import place
 
-# What changes something outside of this process: before each of these it may be killed.
+# Calls with effects outside of this process; a kill can happen before each of them.
 SMALL_STEPS = {"os.mkdir", "os.remove", "os.rmdir", "shutil.rmtree", "subprocess.Popen"}
 
 
@@ -34,7 +34,7 @@ def _kill_at(step: int, every_step: bool, noted: Path) -> None:
 
 
 def main(options: dict[str, Any]) -> None:
-    """Print the record, or the error, as JSON, after a line for each event."""
+    """Print a line for each event, then the record or the error as JSON."""
     from pyreactant.setup import Options, setup
 
     if not options.pop("real_package", False):

@@ -1,4 +1,4 @@
-"""What is missing, refused or broken is said, with what to do, and mended by trying again."""
+"""Missing, refused or broken parts: the message says what to do, and a new attempt repairs it."""
 
 import shutil
 from pathlib import Path
@@ -15,7 +15,7 @@ NO_JULIA = {"PYTHON_JULIAPKG_EXE": "", "PATH": "/usr/bin:/bin"}
 
 
 def refused(said: dict[str, Any], kind: str, code: int, *parts: str) -> None:
-    """An error of that kind, with these parts of its message in order."""
+    """Check that an error has this kind, and these parts of its message in order."""
     assert said.get("error") == kind, said
     assert said["code"] == code
     message, at = said["message"], 0
@@ -114,7 +114,7 @@ def test_a_project_without_reactant(here: Here) -> None:
     (project / "Project.toml").write_text("[deps]\n")
     said = here.run(offline=True, project=str(project))
     refused(said, "RequirementError", 3, f"{project} must have Reactant", "without --offline")
-    refused(here.run(offline=True), "RequirementError", 3, "must have Reactant")  # nothing at all
+    refused(here.run(offline=True), "RequirementError", 3, "must have Reactant")  # an empty file
 
 
 @pytest.mark.parametrize(
@@ -164,7 +164,7 @@ def test_damaged_files(here: Here) -> None:
 
 
 def test_a_read_only_environment(here: Here, mounted: Mounted) -> None:
-    """Then the project is elsewhere, and the user's own folder leads to it."""
+    """The project is then in another place, which a file in the user's folder names."""
     project = here.folder / "project"
     project.mkdir()
     read_only = mounted.read_only(here.prefix)
@@ -180,7 +180,7 @@ def test_a_read_only_environment(here: Here, mounted: Mounted) -> None:
     assert here.run(within=read_only, project=str(project))["code"] == 0
     assert list((here.folder / "home/.config/pyreactant/julia").glob("*.json"))
     assert here.place()["project"] == str(project)
-    # Where that cannot be written either, it says how to do without.
+    # If that is not writable either, the message offers an alternative.
     shutil.rmtree(here.folder / "home")
     (here.folder / "home").mkdir()
     said = here.run(within=mounted.read_only(here.prefix, here.folder / "home"))
@@ -196,7 +196,7 @@ def test_a_read_only_environment(here: Here, mounted: Mounted) -> None:
         "set these variables",
         f"PYTHON_JULIACALL_EXE={here.julia} PYTHON_JULIACALL_PROJECT={project}",
     )
-    # All stands, and nothing needs to be written: then nothing is.
+    # Everything is set up, so the setup writes nothing.
     assert here.run(project=str(project))["ran"] == ["record"]
     assert here.run(within=mounted.read_only(here.folder))["ran"] == []
 

@@ -1,4 +1,4 @@
-"""`pyreactant setup` and `pyreactant prefs` as they are typed."""
+"""`pyreactant setup` and `pyreactant prefs` on the command line."""
 
 import json
 import os
@@ -41,7 +41,7 @@ def test_setup(here: Here) -> None:
 
 
 def test_the_session_in_the_docs(here: Here) -> None:
-    """docs/julia.md shows what is printed, but for paths and seconds."""
+    """docs/julia.md shows the printed output, except for paths and seconds."""
     text = (REPOSITORY / "docs" / "julia.md").read_text()
     [session] = re.findall(r"^```console\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
     install, typed, *shown = session.splitlines()
@@ -59,7 +59,7 @@ def test_the_session_in_the_docs(here: Here) -> None:
         printed = printed.replace(path, name)
 
     def lasting(lines: list[str]) -> list[str]:
-        """Without seconds, and what on a terminal the next line takes the place of."""
+        """Remove seconds, and lines that the next line replaces on a terminal."""
         untimed = [re.sub(r"\(\d+\.\d s\)", "(T s)", line) for line in lines]
         return [line for line in untimed if not line.endswith(" ...")]
 
@@ -77,7 +77,7 @@ def test_the_last_lines_of_the_log(here: Here) -> None:
 
 
 def test_on_a_terminal(here: Here) -> None:
-    """The line that moves shows what Julia prints; what is done stays."""
+    """The progress line shows Julia's output; lines of finished steps stay."""
     terminal, theirs = pty.openpty()
     with os.fdopen(terminal, "rb", buffering=0) as shown:
         setup = subprocess.Popen(
@@ -92,7 +92,7 @@ def test_on_a_terminal(here: Here) -> None:
         try:
             while part := shown.read(1 << 16):
                 text += part
-        except OSError:  # Linux says so when the other end is closed
+        except OSError:  # Linux raises this when the other end is closed
             pass
         assert setup.wait(30) == 0, text.decode()
     output = text.decode()
@@ -117,7 +117,7 @@ def test_prefs(here: Here) -> None:
     as_json = json.loads(command(here, "prefs", "show", "--json").stdout)
     assert as_json["gpu"] == {"value": "none", "file": str(local)}
     undone = command(here, "prefs", "unset", "xla_runtime")
-    # juliapkg has put it into the project too.
+    # juliapkg adds it to the project too.
     assert f"and is still IFRT because of {here.project / 'Project.toml'};" in undone.stdout
     assert "xla_runtime" not in tomllib.loads(local.read_text()).get("Reactant", {})
     wrong = command(here, "prefs", "set", "xla_runtime", "TFRT")

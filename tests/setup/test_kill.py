@@ -1,4 +1,4 @@
-"""A setup that is killed anywhere leaves nothing running, and is finished by the next one."""
+"""A killed setup leaves nothing running, and the next setup finishes it."""
 
 import contextlib
 import os
@@ -13,13 +13,13 @@ import pytest
 
 from tests.setup.conftest import Here
 
-# PYREACTANT_TEST_EVERY_STEP=1 kills before each change to a file too, which takes minutes.
+# PYREACTANT_TEST_EVERY_STEP=1 also kills before each change of a file, which takes minutes.
 EVERY_STEP = os.environ.get("PYREACTANT_TEST_EVERY_STEP") == "1"
 
 
 @pytest.mark.timeout(1200)
 def test_killed_at_every_step(here: Here) -> None:
-    """Before each file that is put in its place and each process that is started."""
+    """Kill before each file is put in place and before each process starts."""
     step = 0
     while True:
         killed = subprocess.run(
@@ -64,12 +64,12 @@ def test_killed_while_julia_works(here: Here, stage: str) -> None:
         time.sleep(0.02)
     finished = here.run()
     assert finished["code"] == 0, finished
-    # What was done before the kill is not done again.
+    # The next setup does not repeat finished steps.
     assert here.asked().count("resolve") == (2 if stage == "resolve" else 1)
 
 
 def test_files_that_were_cut_short(here: Here) -> None:
-    """Julia is killed while it writes the project file and the manifest."""
+    """A kill of Julia truncates the project file and the manifest."""
     project = here.folder / "mine"
     project.mkdir()
     deps = '# mine\n[deps]\nExample = "7876af07-990d-54b4-ab0e-23690620f79a"\n'
@@ -79,7 +79,7 @@ def test_files_that_were_cut_short(here: Here) -> None:
     assert (project / "Project.toml").read_text() == ""
     meta = project / "pyjuliapkg" / "meta.json"
     meta.parent.mkdir(exist_ok=True)
-    meta.write_text('{"meta_ver')  # and so may juliapkg be
+    meta.write_text('{"meta_ver')  # juliapkg's file may be truncated too
     finished = here.run(project=str(project))
     assert finished["code"] == 0, finished
     text = (project / "Project.toml").read_text()
@@ -88,7 +88,7 @@ def test_files_that_were_cut_short(here: Here) -> None:
 
 
 def test_interrupted(here: Here) -> None:
-    """Ctrl-C ends it at once, with all that it started."""
+    """Ctrl-C immediately ends the setup and its child processes."""
     setup = subprocess.Popen(
         here.argv(),
         env=here.environment(STAND_IN_DELAY="600"),

@@ -1,4 +1,4 @@
-"""The lock of a project: who has it, and what it needs."""
+"""The lock of a project: its holder, and the permissions that it needs."""
 
 import errno
 import fcntl

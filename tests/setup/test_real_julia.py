@@ -1,4 +1,4 @@
-"""With a real Julia: preferences are what Julia reads, and a setup compiles what it will load."""
+"""With a real Julia: Julia reads the preferences, and a setup precompiles what it will load."""
 
 import json
 import os
@@ -19,7 +19,7 @@ from tests.setup.conftest import Here
 
 pytestmark = pytest.mark.julia
 
-# Answers each line of two folders, the project and our package, with what it would read there.
+# For each line with two folders, the project and our package, print the preferences read there.
 ORACLE = """
 names = ("3c362404-f566-11ee-1572-e11a4b42c853" => "xla_runtime",
          "0192cb87-2b54-54ad-80e0-3be72ad8a3c0" => "gpu")
@@ -86,7 +86,7 @@ def test_preferences_are_what_julia_reads(tmp_path: Path) -> None:
     @given(project=FILES, package=FILES)
     def agree(project: dict[str, str], package: dict[str, str]) -> None:
         folders = []
-        for files in (project, package):  # new ones: Julia remembers what it has read
+        for files in (project, package):  # new folders, because Julia caches what it has read
             folders.append(tmp_path / str(next(examples)))
             folders[-1].mkdir()
             for file, text in files.items():
@@ -111,7 +111,7 @@ def test_preferences_are_what_julia_reads(tmp_path: Path) -> None:
 
 @pytest.mark.timeout(600)
 def test_a_setup(here: Here) -> None:
-    """Offline, in a copy of the project of the tests, with the stand-in for Reactant."""
+    """An offline setup in a copy of the tests' project, with the stand-in for Reactant."""
     project = here.folder / "projekt ☃"
     shutil.copytree(os.environ["PYREACTANT_TEST_JULIA_PROJECT"], project)
     variables = {
@@ -126,7 +126,7 @@ def test_a_setup(here: Here) -> None:
     assert first["reactant"], first
     assert first["preferences"]["xla_runtime"] == "IFRT"
     assert _run(here, variables, project)["ran"] == []
-    # Reactant reads its preference when it is compiled: so what it says then was in place before.
+    # Reactant reads its preference when it is precompiled, so the preference existed before.
     local = project / "LocalPreferences.toml"
     local.write_text(local.read_text().replace("IFRT", "PJRT"))
     other = _run(here, variables, project)

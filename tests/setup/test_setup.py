@@ -1,4 +1,4 @@
-"""What a setup does and settles; that it does nothing where all stands, and sees what changed."""
+"""A setup installs what is missing, does nothing if all is done, and detects changes."""
 
 import json
 import resource
@@ -30,7 +30,7 @@ def test_all_of_it(here: Here) -> None:
     assert any("Updating registry" in text for _, _, text in record["events"])
 
     before = _seconds()
-    again = here.run({"STAND_IN_FAIL": "resolve"})  # it must not even ask
+    again = here.run({"STAND_IN_FAIL": "resolve"})  # it must not even start Julia
     assert _seconds() - before < 2
     assert again["ran"] == []
     assert again["events"] == []
@@ -55,7 +55,7 @@ def test_what_changed_is_done_again(here: Here) -> None:
     gpu = here.run(gpu="rocm")  # other binaries
     assert gpu["ran"] == ALL
     assert gpu["preferences"]["gpu_version"] == "7.1"
-    assert here.run()["ran"] == []  # what was asked for once holds
+    assert here.run()["ran"] == []  # the earlier choice still applies
     assert here.run(gpu="none")["preferences"]["gpu_version"] is None
 
     local = here.project / "LocalPreferences.toml"
@@ -65,7 +65,7 @@ def test_what_changed_is_done_again(here: Here) -> None:
     assert other["preferences"]["xla_runtime"] == "PJRT"
 
     assert here.run({"STAND_IN_VERSION": "1.11.6"})["julia"] == "1.11.6"  # Julia was replaced
-    (here.project / "Manifest.toml").unlink()  # the project was taken apart
+    (here.project / "Manifest.toml").unlink()  # the project is damaged
     assert here.run({"STAND_IN_VERSION": "1.11.6"})["ran"] == [
         "precompile",
         "resolve",
@@ -94,12 +94,12 @@ def test_a_project_of_the_users_own(tmp_path: Path) -> None:
     text = (project / "Project.toml").read_text()
     assert "# mine" in text
     assert "Example" in tomllib.loads(text)["deps"]
-    # juliapkg drops preferences that are not its own, so what stood there is kept elsewhere.
+    # juliapkg drops preferences that are not its own, so the setup saves them elsewhere.
     assert tomllib.loads((project / "LocalPreferences.toml").read_text()) == {
         "Reactant": {"xla_runtime": "IFRT"},
         "Reactant_jll": {"libReactantExtra_path": "/mine.so"},
     }
-    assert here.run()["ran"] == []  # it is the project in use now
+    assert here.run()["ran"] == []  # it is the active project now
     assert not here.project.exists()
 
 
@@ -172,6 +172,6 @@ def _with_reactant(here: Here) -> Path:
 
 
 def _seconds() -> float:
-    """Of work, by processes that have ended: others' work does not count, as on a clock."""
+    """Processor seconds of child processes that have ended, independent of other load."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime

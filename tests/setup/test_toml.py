@@ -1,4 +1,4 @@
-"""An edit of any valid TOML changes what it should and not a character of the rest."""
+"""An edit of valid TOML changes the value and keeps every other character."""
 
 import math
 import tomllib
@@ -100,7 +100,7 @@ def test_set_and_unset_among_anything(
 ) -> None:
     before = parsed(text)
     if before is None or not isinstance(before.get("Reactant", {}), dict):
-        return  # not TOML, as about half of them; or refused, of which there is another test
+        return  # about half of the texts are not TOML; another test covers refused edits
     project = tmp_path_factory.mktemp("project")
     local = project / "LocalPreferences.toml"
     local.write_bytes(text.replace("\n", "\r\n" if windows else "\n").encode())
@@ -169,7 +169,7 @@ def test_same() -> None:
 
 
 def test_what_cannot_be_edited_is_left(tmp_path: Path) -> None:
-    """Where tomlkit would change something else, it is said, and the file stays."""
+    """If tomlkit would change something else, the edit raises and the file stays."""
     path = tmp_path / "LocalPreferences.toml"
 
     def change(document: Any) -> None:

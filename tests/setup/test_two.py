@@ -1,4 +1,4 @@
-"""Two setups at once: one works, the other waits, and says for whom."""
+"""Two setups at the same time: one works, the other waits and names the holder of the lock."""
 
 import json
 import os
@@ -32,7 +32,7 @@ def test_it_does_not_wait_for_ever(here: Here) -> None:
 
 
 def _started(here: Here, delay: float) -> subprocess.Popen[str]:
-    """A setup that has the lock, in the middle of a stage."""
+    """Start a setup, and return when it has the lock and runs a stage."""
     environment = here.environment(STAND_IN_DELAY=str(delay))
     first = subprocess.Popen(here.argv(), env=environment, stdout=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 30

@@ -120,9 +120,7 @@ def test_precedence_is_julias(project: Path) -> None:
     local = project / "LocalPreferences.toml"
     assert preferences.find("xla_runtime", project=project).file == local
     (project / "JuliaLocalPreferences.toml").write_text("")
-    assert (
-        preferences.get("xla_runtime", project=project) == "PJRT"
-    )  # Julia does not read the other file
+    assert preferences.get("xla_runtime", project=project) == "PJRT"  # the other file is ignored
     assert preferences.set("xla_runtime", "IFRT", project=project).name.startswith("Julia")
     assert preferences.get("xla_runtime", project=project) == "IFRT"
     # The form in which Preferences.jl clears preferences of lower precedence.

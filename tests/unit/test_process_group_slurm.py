@@ -42,7 +42,7 @@ def step(tasks: Sequence[int], nodes: str = "", **more: str) -> list[Environment
 
 
 def message(environ: Environment) -> str:
-    """The message of the LaunchError that `resolve` raises."""
+    """The message of the error that `resolve` raises."""
     with pytest.raises(pr.InvalidArgumentError) as caught:
         resolve(environ=environ)
     return str(caught.value)
