@@ -25,7 +25,7 @@ Change = Callable[[int, list[list[int]]], dict[str, Any]]
 
 
 def verdicts(array: str, change: Change) -> list[BlockVerdict]:
-    """Verdicts of eight devices on two processes; `change` returns what differs from a right block."""
+    """Verdicts of eight devices on two processes; `change` returns a block's deviations."""
     plan = PLANS[array]
     found = []
     for device, index in plan.sharding.devices_indices_map(SHAPE).items():

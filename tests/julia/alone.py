@@ -1,4 +1,4 @@
-"""Python with the Julia of the tests and the stand-in for Reactant, in a process of its own."""
+"""Python with the tests' Julia and the stand-in for Reactant, in a separate process."""
 
 import subprocess
 import sys
@@ -9,7 +9,7 @@ from tests.julia.place import stand_in
 
 
 def alone(code: str, timeout: float = 240, **settings: str) -> subprocess.CompletedProcess[str]:
-    """Run code; settings replace those of the stand-in, and "" takes one away."""
+    """Run code; settings replace those of the stand-in, and "" removes one."""
     variables = environment(**{"PYREACTANT_BACKEND": "reactant", **stand_in(), **settings})
     variables = {name: value for name, value in variables.items() if value or name not in settings}
     argv = [sys.executable, "-c", code]
@@ -17,7 +17,7 @@ def alone(code: str, timeout: float = 240, **settings: str) -> subprocess.Comple
 
 
 def project(folder: Path, *, runtime: str | None = None) -> Path:
-    """A Julia project of its own, with the same packages as the tests' and this preference."""
+    """Create a Julia project with the packages of the tests' project and this preference."""
     theirs = Path(stand_in()["PYTHON_JULIACALL_PROJECT"])
     folder.mkdir(parents=True)
     for name in ("Project.toml", "Manifest.toml", "JuliaProject.toml"):

@@ -1,4 +1,4 @@
-"""The Julia that tests of the real-Julia level use, with the stand-in for Reactant."""
+"""The Julia for tests of the real-Julia level, with the stand-in for Reactant."""
 
 import os
 import shutil
@@ -13,7 +13,7 @@ NAMED = ("PYREACTANT_TEST_JULIA", "PYREACTANT_TEST_JULIA_PROJECT")
 
 
 def absent() -> str | None:
-    """Why this level cannot run here, or None."""
+    """The reason why this level cannot run on this machine, or None."""
     missing = [name for name in NAMED if not os.environ.get(name)]
     if missing:
         return f"no Julia was named for tests ({' and '.join(missing)})"
@@ -21,24 +21,24 @@ def absent() -> str | None:
 
 
 def stand_in(reactant: Path = STAND_IN) -> dict[str, str]:
-    """Settings under which pyreactant starts that Julia and finds the stand-in."""
+    """Environment settings with which pyreactant starts that Julia and finds the stand-in."""
     executable, project = (os.environ[name] for name in NAMED)
     return {
         "PYTHON_JULIACALL_EXE": executable,
         "PYTHON_JULIACALL_PROJECT": project,
-        # An empty part is Julia's own path; the stand-in comes after the project.
+        # An empty part is Julia's default path; the stand-in follows the project.
         "JULIA_LOAD_PATH": f"{os.environ.get('JULIA_LOAD_PATH', '')}:{reactant}",
     }
 
 
 def compile_packages() -> None:
-    """Have Julia compile what has changed, which takes a minute or more and is then kept."""
+    """Precompile changed packages, which takes a minute or more; Julia caches the result."""
     code = "from pyreactant._runtimes.reactant import julia; julia.start()"
     subprocess.run([sys.executable, "-c", code], env=environment(**stand_in()), check=True)
 
 
 def without_workload(folder: Path) -> Path:
-    """A copy of the stand-in in which nothing is compiled that the real Reactant does not have."""
+    """A copy of the stand-in without the precompile workload that the real Reactant lacks."""
     copy = folder / "Reactant"
     shutil.copytree(STAND_IN, copy)
     (copy / "ext" / "ReactantPyReactantExt.jl").unlink()

@@ -18,7 +18,7 @@ SOURCE = "PYREACTANT_TEST_REACTANT_SOURCE"
 
 @pytest.mark.timeout(LIMIT + 60)
 def test_the_package_and_its_stand_in() -> None:
-    """julia/test/runtests.jl: layout, meshes, arrays, programs, names, traps and processes."""
+    """Run julia/test/runtests.jl: layout, meshes, arrays, programs, names, traps and processes."""
     executable = os.environ["PYREACTANT_TEST_JULIA"]
     project = os.environ["PYREACTANT_TEST_JULIA_PROJECT"]
     ours = REPOSITORY / "julia"
@@ -32,7 +32,7 @@ def test_the_package_and_its_stand_in() -> None:
     runtests = ours / "test" / "runtests.jl"
     argv = [executable, f"--project={project}", "--startup-file=no", str(runtests)]
     variables = environment(**settings)
-    # For the comparison with Reactant's own sources; without it that part is skipped.
+    # For the comparison with Reactant's own sources, which is skipped without it.
     variables[SOURCE] = os.environ.get(SOURCE, "")
     with subprocess.Popen(
         argv,
@@ -46,5 +46,5 @@ def test_the_package_and_its_stand_in() -> None:
             said, _ = process.communicate(timeout=LIMIT)
         finally:
             if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)  # and the processes that it started
+                os.killpg(process.pid, signal.SIGKILL)  # also the processes that it started
     assert process.returncode == 0, said[-20_000:]

@@ -25,7 +25,7 @@ for name, case in CASES.items():
 
 @pytest.mark.timeout(660)
 def test_every_julia_body_is_within_its_oracle_s_bound() -> None:
-    """On eight devices; what must be exact is compared bit by bit."""
+    """Compare on eight devices; exact results are compared bit by bit."""
     done = alone(ALL, timeout=600)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-8000:]
     ratios = [line.split() for line in done.stdout.splitlines()]

@@ -1,4 +1,4 @@
-"""How Julia starts in a process of Python: what it is given, and how that fails."""
+"""The start of Julia in a Python process: its settings and its failures."""
 
 import os
 import signal
@@ -16,12 +16,12 @@ from tests.julia.place import stand_in
 pytestmark = pytest.mark.julia
 
 DEVICES = "import pyreactant as p; print(len(p.devices()))"
-# The other preference has Julia compile its packages once more.
+# With the other preference Julia precompiles its packages again.
 COMPILES = 600
 
 
 def test_nothing_of_jax_and_no_warning() -> None:
-    """Reactant's extension for Python imports jax and tensorflow where it can: a second XLA."""
+    """Reactant's Python extension would import jax and tensorflow, each with another XLA."""
     ran = alone(
         "import sys, pyreactant as p\n"
         "print(p.backend_name(), [n for n in sys.modules if n.startswith(('jax', 'tensorfl'))\n"
@@ -80,7 +80,7 @@ def test_starts_that_fail(code: str, settings: dict[str, str], message: str) -> 
     ],
 )
 def test_platform_that_falls_back_in_silence(asked: str, gpu: str, message: str) -> None:
-    """Where a GPU does not start Reactant logs it, and goes on with the CPU."""
+    """If a GPU does not start, Reactant only logs it and continues on the CPU."""
     ran = alone(f"import pyreactant as p; p.initialize({asked})", STANDIN_REACTANT_GPU=gpu)
     assert ran.returncode == 1
     assert message in ran.stderr, ran.stderr
@@ -103,7 +103,7 @@ def test_path_with_spaces_and_unicode(tmp_path: Path) -> None:
     ],
 )
 def test_pjrt(arguments: str, message: str, tmp_path: Path) -> None:
-    """Reactant itself would only warn of several processes, and loses the order of a mesh."""
+    """Reactant itself only warns about several processes, and loses the order of a mesh."""
     folder = project(tmp_path / "pjrt", runtime="PJRT")
     code = f"import pyreactant as p; p.initialize({arguments})"
     ran = alone(code, COMPILES, PYTHON_JULIACALL_PROJECT=str(folder))
@@ -134,7 +134,7 @@ def test_two_threads() -> None:
 
 
 def test_ctrl_c_between_and_during_calls() -> None:
-    """It raises KeyboardInterrupt at the end of the call, and the process goes on."""
+    """It raises KeyboardInterrupt at the end of the call, and the process continues."""
     code = (
         "import os, signal, time, threading, numpy as n, pyreactant as p\n"
         "from pyreactant._runtimes.reactant import julia as _julia\n"

@@ -1,4 +1,4 @@
-"""Each piece of code that avoids a trap is needed: a test fails without it."""
+"""Each piece of code that avoids a trap of Reactant is needed: without it a test fails."""
 
 import shutil
 import subprocess
@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.julia, pytest.mark.timeout(600)]
 
 
 def in_julia(mutant: Mutant, folder: Path) -> list[tuple[int | None, str]]:
-    """Run the mutant's files; the definition is changed once the package is loaded."""
+    """Run the mutant's files; the definition changes after the package is loaded."""
     assert not isinstance(mutant.runs, str)
     ours, port, place = REPOSITORY / "julia", str(free_port()), stand_in()
     settings = {
@@ -43,7 +43,7 @@ def in_julia(mutant: Mutant, folder: Path) -> list[tuple[int | None, str]]:
 
 
 def in_python(mutant: Mutant, folder: Path) -> list[tuple[int | None, str]]:
-    """Run the mutant's tests in a copy of the project that has the change."""
+    """Run the mutant's tests in a changed copy of the project."""
     copy = folder / "project"
     kept_out = shutil.ignore_patterns("__pycache__", ".*")
     for name in ("pyreactant", "tests", "julia"):

@@ -1,4 +1,4 @@
-"""Reactant's traps: for each the code that avoids it, and what must fail where it is taken away."""
+"""Reactant's traps: the code that avoids each, and the tests that fail without that code."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ WORKS = (("processes/gpu.jl", "works"),)
 
 
 def files(*names: str) -> tuple[tuple[str, ...], ...]:
-    """Some of the files of julia/test/runtests.jl."""
+    """Arguments to run some files of julia/test/runtests.jl."""
     return (("runtests.jl", *names),)
 
 
@@ -19,14 +19,14 @@ class Mutant:
     """The project without the code that avoids a trap.
 
     Attributes:
-        trap: What Reactant does.
-        file: Where the code is.
-        code: What stands there, once.
-        without: What would.
+        trap: Behaviour of Reactant.
+        file: File that contains the code.
+        code: The code, which occurs once in the file.
+        without: The replacement without the avoidance.
         runs: Julia files and their arguments, started together, of which one must fail; or the
-            name of one of pytest's tests.
-        says: What the one that fails says.
-        gpu: What the stand-in's GPU does.
+            name of a pytest test.
+        says: Message of the failure.
+        gpu: Behaviour of the stand-in's GPU.
     """
 
     trap: str

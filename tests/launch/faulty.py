@@ -1,7 +1,7 @@
-"""faulty.py FAULT PROCESS WHEN: a program in which one process goes wrong.
+"""faulty.py FAULT PROCESS WHEN: a program in which one process fails.
 
 WHEN is "start" (before initialize), "cold" (before the first collective operation) or "warm" (after
-some). The time of the fault goes into the file that FAULT_EVENT names.
+some). It writes the time of the fault into the file that FAULT_EVENT names.
 """
 
 import os

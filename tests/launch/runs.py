@@ -21,13 +21,15 @@ FAULTY = str(Path(__file__).with_name("faulty.py"))
 
 @dataclass(frozen=True)
 class Run:
-    """How supervisors ended, and the report."""
+    """Exit codes of the supervisors, and the report."""
 
     finished: Sequence[Finished]
     folder: Path
 
     def __post_init__(self) -> None:
-        for process in self.finished:  # programs may raise, supervisors say what is wrong
+        for (
+            process
+        ) in self.finished:  # programs may raise; supervisors report errors without a traceback
             assert "pyreactant/launch/" not in process.log, self
 
     @property
@@ -50,7 +52,7 @@ class Run:
 def run_local(
     folder: Path, *arguments: str, settings: Mapping[str, str] | None = None, timeout: float = 90
 ) -> Run:
-    """``pyreactant run ARGUMENTS`` on this machine's CPU."""
+    """Run ``pyreactant run ARGUMENTS`` on this machine's CPU."""
     out = folder / "run"
     settings = {
         "PYREACTANT_PLATFORM": "cpu",
@@ -66,7 +68,7 @@ def run_local(
 def task_environments(
     folder: Path, count: int, settings: Sequence[Mapping[str, str]] | None = None
 ) -> list[dict[str, str]]:
-    """What a launcher that only sets PYREACTANT_* gives each of its tasks."""
+    """Environments of the tasks of a launcher that only sets PYREACTANT_*."""
     address = f"127.0.0.1:{free_port()}"
     return [
         environment(
@@ -92,7 +94,7 @@ def run_tasks(
     started: Sequence[int] | None = None,
     timeout: float = 90,
 ) -> Run:
-    """``pyreactant run ARGUMENTS``, started once per process as srun or ssh would."""
+    """Start ``pyreactant run ARGUMENTS`` once per process, as srun or ssh would."""
     out = folder / "run"
     environments = task_environments(folder, count, settings)
     chosen = range(count) if started is None else started
@@ -119,7 +121,7 @@ def left_behind(folder: Path) -> list[str]:
 
 
 def script(folder: Path, text: str) -> str:
-    """A script with this text."""
+    """Write a script with this text."""
     path = folder / "script.py"
     path.write_text(text)
     return str(path)
@@ -128,12 +130,12 @@ def script(folder: Path, text: str) -> str:
 def run_script(
     folder: Path, text: str, *options: str, arguments: Sequence[str] = (), **settings: str
 ) -> Run:
-    """``pyreactant run OPTIONS -- script.py ARGUMENTS`` on this machine."""
+    """Run ``pyreactant run OPTIONS -- script.py ARGUMENTS`` on this machine."""
     return run_local(folder, *options, "--", script(folder, text), *arguments, settings=settings)
 
 
 def popen(folder: Path, *arguments: str, **settings: str) -> "subprocess.Popen[str]":
-    """A run to send signals to; the caller ends it."""
+    """Start a run that can receive signals; the caller ends it."""
     return processes.Popen(
         [*RUN, "--folder", str(folder / "run"), *arguments],
         cwd=folder,
@@ -160,7 +162,7 @@ def ready():
 
 
 def until(condition: Callable[[], object], *runs: "subprocess.Popen[Any]") -> None:
-    """Wait for a condition, as long as all these still run."""
+    """Wait for a condition while all these processes run."""
     deadline = time.monotonic() + 60
     while not condition():
         for run in runs:
@@ -173,7 +175,7 @@ def until(condition: Callable[[], object], *runs: "subprocess.Popen[Any]") -> No
 def running(
     folder: Path, text: str, *options: str, processes: int = 2, arguments: Sequence[str] = ()
 ) -> Iterator["subprocess.Popen[str]"]:
-    """A local run whose programs, which begin with `READY`, all are."""
+    """A local run; yields when all its programs, which begin with `READY`, are ready."""
     program = script(folder, READY + text)
     with popen(folder, "-n", str(processes), *options, "--", program, *arguments) as run:
         try:
@@ -206,12 +208,12 @@ def running_tasks(
 
 
 def pid(folder: Path, process: int) -> int:
-    """Of the program of a process that is ready."""
+    """Process id of the program of a ready process."""
     return int((folder / f"pid-{process}").read_text())
 
 
 def ended(run: "subprocess.Popen[str]", folder: Path) -> tuple[int, dict[str, Any]]:
-    """Exit code and report of a run, once it has ended and left nothing behind."""
+    """Wait for the end of a run without leftovers; return its exit code and report."""
     run.communicate(timeout=60)
     assert not left_behind(folder)
     return run.returncode, Run([], folder / "run").report

@@ -1,8 +1,8 @@
-"""Each way to break a run, once: the whole run ends, and the report names the process.
+"""Each fault once: the whole run ends, and the report names the process.
 
-`make faults` has every fault before initialize, cold and warm, of either process, under one
-supervisor and under two, 20 times each, and how long it takes. Who is to blame is a pure function
-of what is known (tests/unit/test_launch_cause.py).
+`make faults` injects every fault before initialize, cold and warm, in either process, under one
+supervisor and under two, 20 times each, and measures times. The cause is a pure function of the
+events (tests/unit/test_launch_cause.py).
 """
 
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Time, restarts and memory: what a run may use, and what it says when that is over."""
+"""Limits of time, restarts and memory, and the report when a run exceeds them."""
 
 import os
 import uuid
@@ -66,7 +66,7 @@ def test_timeout_names_who_still_ran(tmp_path: Path) -> None:
     assert run.code == 7
     report = run.report
     assert report["cause"] == "timeout"
-    assert not report["restarts"]  # the time is that of the whole run
+    assert not report["restarts"]  # the limit applies to the whole run
     assert report["summary"].startswith("the run took more than 1 s; process 1 on ")
     assert ", process 2 on " in report["summary"]
     assert report["summary"].endswith(" still ran")
@@ -112,7 +112,7 @@ def cgroup() -> Iterator[Path]:
 
 
 def test_out_of_memory(cgroup: Path, tmp_path: Path) -> None:
-    """The kernel kills with a bare SIGKILL; that it was for want of memory is found out."""
+    """The kernel only sends SIGKILL; the report still names the lack of memory."""
     argv = [*RUN, "--folder", str(tmp_path / "run"), "-n", "2", "--", script(tmp_path, HUNGRY)]
     inside = ["sh", "-c", 'echo $$ > "$0"/cgroup.procs; exec "$@"', str(cgroup), *argv]
     run = Run(spawn([inside], [environment()], tmp_path, 90), tmp_path / "run")

@@ -1,4 +1,4 @@
-"""Supervisors that are killed, stopped or told to stop: the others end, and say what they saw."""
+"""Supervisors that are killed, stopped or interrupted: the others end and report the cause."""
 
 import json
 import signal
@@ -26,7 +26,7 @@ LOOP = READY + "ready()\ntime.sleep(1000)"
 
 @contextmanager
 def started(folder: Path, *options: str) -> Iterator[Sequence["subprocess.Popen[bytes]"]]:
-    """The three supervisors of a run whose programs all run."""
+    """The three supervisors of a run; yields when all programs run."""
     argv = [*RUN, "--folder", str(folder / "run"), *options, "--", script(folder, LOOP)]
     with running_tasks([argv] * 3, task_environments(folder, 3), folder) as found:
         yield found
@@ -58,7 +58,7 @@ def test_the_supervisor_of_process_0_is_killed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("process", [0, 1])
 def test_a_stopped_supervisor_is_given_up(process: int, tmp_path: Path) -> None:
-    """Its connection stays open; that nothing is heard any more must do."""
+    """Its connection stays open, so only missing heartbeats show that it stopped."""
     with started(tmp_path, "--heartbeat-timeout", "2") as supervisors:
         supervisors[process].send_signal(signal.SIGSTOP)
         others = [s for s in supervisors if s is not supervisors[process]]
@@ -83,7 +83,7 @@ def test_a_signal_to_one_supervisor_ends_all(
 
 
 def test_ctrl_c_while_process_0_is_not_there(tmp_path: Path) -> None:
-    """Nobody has to be waited for, however long the grace."""
+    """No other process is connected, so the grace period does not apply."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         settings = task_environments(tmp_path, 2)[1]
         settings["PYREACTANT_COORDINATOR_ADDRESS"] = f"127.0.0.1:{silent.getsockname()[1]}"

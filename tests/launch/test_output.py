@@ -1,4 +1,4 @@
-"""What programs print: whole in the logs, shown with the process's number, and never in the way."""
+"""Output of programs: complete in the logs, shown with the process index, never blocking the run."""
 
 import contextlib
 import os
@@ -64,7 +64,7 @@ for i in range(100):
 
 
 def peak_memory(pid: int) -> int:
-    """Bytes of a process at its largest; 0 once it has ended."""
+    """Peak memory of a process in bytes; 0 after it has ended."""
     with contextlib.suppress(OSError):
         for line in Path(f"/proc/{pid}/status").read_text().splitlines():
             if line.startswith("VmHWM:"):
@@ -73,7 +73,7 @@ def peak_memory(pid: int) -> int:
 
 
 def test_a_hundred_megabytes_to_a_reader_that_comes_late(tmp_path: Path) -> None:
-    """The log has every byte, and the supervisor never more than a few of them in memory."""
+    """The log has every byte, and the supervisor keeps only a few of them in memory."""
     with popen(tmp_path, "--quiet", script(tmp_path, "import os" + MUCH)) as run:
         assert run.stdout is not None
         time.sleep(1)
@@ -87,12 +87,12 @@ def test_a_hundred_megabytes_to_a_reader_that_comes_late(tmp_path: Path) -> None
         assert all(log.read(len(block)) == block for _ in range(100))
         assert not log.read()
     assert count > 100 << 20
-    # A supervisor has 50 MB, and 64 chunks wait for the reader.
+    # A supervisor takes 50 MB, and up to 64 chunks wait for the reader.
     assert 0 < peak < 100 << 20
 
 
 def test_a_reader_that_goes(tmp_path: Path) -> None:
-    """As `| head -n 1` does."""
+    """A reader such as `head -n 1` ends early."""
     text = "for i in range(100_000): print('line', i)"
     with popen(tmp_path, "--quiet", script(tmp_path, text)) as run:
         assert run.stdout is not None
@@ -104,7 +104,7 @@ def test_a_reader_that_goes(tmp_path: Path) -> None:
 
 
 def test_a_reader_that_never_reads(tmp_path: Path) -> None:
-    """It holds up the program that prints, as on a pipe of its own, and nothing else."""
+    """It blocks only the program that prints, as a pipe would."""
     ours, theirs = os.pipe()
     try:
         ran = subprocess.run(

@@ -1,4 +1,4 @@
-"""Programs that call `reached_preemption`: all stop at one step, whoever gets the signal."""
+"""Programs that call `reached_preemption`: all stop at one step, whichever gets the signal."""
 
 import os
 import signal
@@ -73,7 +73,7 @@ if index == "1":
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
 def test_ending_before_the_agreed_step(number: signal.Signals, tmp_path: Path) -> None:
-    """Process 1 is in step 0 when asked, so all are to stop at 1; a run over by then is done."""
+    """Process 1 is in step 0, so all stop at step 1; a run that ends before it has succeeded."""
     with running(tmp_path, ENDS) as run:
         run.send_signal(number)
         time.sleep(0.5)

@@ -1,4 +1,4 @@
-"""The roll-call on real sockets: who is let in, what strangers cannot do, a thousand at once."""
+"""The roll-call on real sockets: admission, strangers, and a thousand processes at the same time."""
 
 import asyncio
 import contextlib
@@ -20,7 +20,7 @@ SECRET = b"0123456789abcdef0123456789abcdef"
 
 
 class Heard:
-    """What a roll-call passed on."""
+    """Records what a roll-call reports."""
 
     def __init__(self) -> None:
         self.admitted: list[int] = []
@@ -64,7 +64,7 @@ async def until(condition: Callable[[], object], seconds: float = 10) -> None:
 
 
 def stranger(address: str, data: bytes) -> bytes:
-    """Send bytes and read what comes until the server hangs up."""
+    """Send bytes and read the answer until the server closes the connection."""
     host, port = address.split(":")
     with socket.create_connection((host, int(port)), timeout=10) as sock:
         received = b""
@@ -84,7 +84,7 @@ def test_members_are_heard_and_their_end_is_noticed() -> None:
             uplink = await enter(address)
             uplink.send({"type": "phase", "process": 0, "phase": "started"})
             await until(lambda: heard.messages)
-            # It speaks for its own process, whatever it says.
+            # A member sends events for its own process only, whatever index they contain.
             assert heard.messages == [{"type": "phase", "process": 1, "phase": "started"}]
             call.members[1].send({"type": "go"})
             while (order := await uplink.receive(5))["type"] == "alive":
@@ -123,7 +123,7 @@ def test_wrong_secret_is_refused_and_told() -> None:
 
 
 def test_a_server_without_the_secret_is_not_obeyed() -> None:
-    """Who listens in process 0's place can say nothing that is believed."""
+    """A process ignores orders of an impostor that listens in place of process 0."""
 
     async def impostor(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(LineCodec(b"guessed", CONVERSATION, server=True).greeting())
@@ -192,7 +192,7 @@ GARBAGE = st.one_of(
 
 
 def test_strangers_cannot_stall_or_break_it() -> None:
-    """Garbage of every kind, cut anywhere; a member that is in goes on being heard."""
+    """Strangers send garbage of every kind, truncated anywhere; a member's events still arrive."""
 
     async def scenario() -> None:
         heard = Heard()
@@ -221,7 +221,7 @@ def test_strangers_cannot_stall_or_break_it() -> None:
 
 
 def test_the_end_of_a_run_leaves_no_traceback(caplog: pytest.LogCaptureFixture) -> None:
-    """Whoever is connected when the event loop ends, member or stranger."""
+    """Members and strangers may be connected when the event loop ends."""
 
     async def scenario() -> None:
         call = RollCall(SECRET, lambda _: None, print, print, heartbeat_timeout=5.0)
@@ -252,7 +252,7 @@ def test_half_open_connections_do_not_keep_members_out() -> None:
             await until(lambda: len(call._unauthenticated) >= 128)
             uplink = await enter(address)
             assert heard.admitted == [1]
-            assert len(call._unauthenticated) <= 129  # the oldest were pushed out
+            assert len(call._unauthenticated) <= 129  # the oldest connections were closed
             uplink.close()
             for sock in idle:
                 sock.close()
@@ -286,7 +286,7 @@ async def _alive(uplink: Uplink) -> None:
 
 
 def test_a_thousand_processes() -> None:
-    """All come, all are told to go; `make bench` says how long it takes."""
+    """All join and all receive "go"; `make bench` measures the time."""
     count = 1024 if os.environ.get("PYREACTANT_CI") else 256
 
     async def one(address: str, process: int) -> str:

@@ -1,4 +1,4 @@
-"""Supervised programs run as Python itself runs them, and end as they end; real processes."""
+"""Supervised programs behave as under Python itself, including their end; real processes."""
 
 import json
 import subprocess
@@ -18,7 +18,7 @@ STRANGE = ["two words", "ü ∈ Σ", "--quiet", "-m", "", "--", "$HOME", "a\nb",
 
 
 def plain(folder: Path, *argv: str) -> list[str]:
-    """What Python itself prints."""
+    """The output of Python itself."""
     ran = subprocess.run(
         [sys.executable, *argv], cwd=folder, check=True, capture_output=True, env=environment()
     )
@@ -209,7 +209,7 @@ def test_the_secret_is_not_the_programs(tmp_path: Path) -> None:
     run = run_script(
         tmp_path, text, PYREACTANT_SECRET="0123456789abcdef", PYREACTANT_SECRET_FILE="/x"
     )
-    # Theirs is another, for connections among themselves.
+    # The programs have another port, for their own connections.
     assert run.log(0) == b"['PYREACTANT_MEETING_SECRET']\n"
 
 

@@ -1,4 +1,4 @@
-"""Signals to a supervisor are passed on once, then enforced; a program's end follows its own."""
+"""A supervisor forwards a signal once, then enforces it; its end follows the programs' end."""
 
 import os
 import signal
@@ -57,7 +57,7 @@ def test_the_deaf_are_killed_after_the_grace(
         code, report = ended(run, tmp_path)
     assert (code, report["cause"]) == expected
     assert [p["state"] for p in report["processes"]] == ["killed by SIGKILL"] * 2
-    # Once by the supervisor's passing it on, and SIGTERM once more at the end.
+    # The supervisor forwards the signal once, and sends SIGTERM once more at the end.
     assert (tmp_path / "run" / "process-1.log").read_text() in ("no\n", "no\nno\n")
 
 
@@ -65,7 +65,7 @@ def test_a_second_signal_ends_at_once(tmp_path: Path) -> None:
     with running(tmp_path, DEAF, "--grace", "1000") as run:
         run.send_signal(signal.SIGTERM)
         until(lambda: b"no" in (tmp_path / "run" / "process-1.log").read_bytes(), run)
-        time.sleep(1.2)  # within a second it would be the same event, sent to several processes
+        time.sleep(1.2)  # within one second it would count as one event, sent to several processes
         run.send_signal(signal.SIGTERM)
         code, report = ended(run, tmp_path)
     assert (code, report["cause"]) == (6, "preempted")

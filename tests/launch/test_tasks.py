@@ -1,4 +1,4 @@
-"""One supervisor per process, as srun, mpirun or ssh start them: they meet, or say why not."""
+"""One supervisor per process, as with srun, mpirun or ssh: they meet, or report why not."""
 
 import json
 import socket
@@ -24,7 +24,7 @@ def codes(run: Run) -> list[int | None]:
 
 
 def report_of(run: Run, process: int) -> dict[str, Any]:
-    """What a process wrote by itself, since process 0's report is not its own."""
+    """The report of one process, for processes that process 0's report does not cover."""
     return json.loads((run.folder / f"report-process-{process}.json").read_text())
 
 
@@ -60,7 +60,7 @@ def test_a_process_that_was_not_started(tmp_path: Path) -> None:
         "in phase expected",
         "in phase joined",
     ]
-    assert "process 1 did not join" in run.finished[1].log  # the others are told
+    assert "process 1 did not join" in run.finished[1].log  # the other processes receive the reason
 
 
 def test_process_0_was_not_started(tmp_path: Path) -> None:
@@ -153,7 +153,7 @@ def test_a_host_that_does_not_resolve(process: int, tmp_path: Path) -> None:
     address = {"PYREACTANT_COORDINATOR_ADDRESS": "no-such-host.invalid:4711"}
     run = tasks(tmp_path, "--start-timeout", "1", settings=[address, address], started=[process])
     assert codes(run) == [4], run
-    # Process 0 listens whatever its name is, and then nobody comes.
+    # Process 0 listens even if its name does not resolve, and then nobody joins.
     words = ("did not join the roll-call", "'no-such-host.invalid' does not resolve here")
     assert words[process] in run.finished[0].log
 

@@ -1,4 +1,4 @@
-"""A run over two hosts, by their names; and with the cable between them cut."""
+"""A run on two hosts with host names, and with a cut cable between them."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -44,7 +44,7 @@ def test_two_hosts(namespaces: list[str], tmp_path: Path) -> None:
 
 
 def test_a_cut_cable_ends_both_hosts(namespaces: list[str], tmp_path: Path) -> None:
-    """Nobody closes the connection: each gives the other up, and ends its own programs."""
+    """No connection closes: each host gives up the other and ends its own programs."""
     program = script(tmp_path, READY + "ready()\ntime.sleep(1000)")
     argv = [*RUN, "--folder", str(tmp_path / "run"), "--heartbeat-timeout", "3", "--", program]
     argvs = on_hosts(namespaces, tmp_path, *argv)

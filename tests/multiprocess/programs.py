@@ -1,4 +1,4 @@
-"""Programs that every process of a run executes; started by tests.harness.run_program."""
+"""Programs that every process of a run executes; tests.harness.run_program starts them."""
 
 import itertools
 import json
@@ -28,7 +28,7 @@ def _mesh() -> pr.Mesh:
 
 
 def _check_placement(c: pr.ShardedArray, expected: np.ndarray) -> None:
-    """Values of every block here, where the oracle says it must be."""
+    """Every addressable block has the values and the place of the placement oracle."""
     oracle = c.sharding.devices_indices_map(c.shape)
     mine = [d.position for d in pr.local_devices()]
     assert [s.device.position for s in c.addressable_shards] == mine
@@ -38,7 +38,7 @@ def _check_placement(c: pr.ShardedArray, expected: np.ndarray) -> None:
 
 
 def matmul_pairs() -> None:
-    """Every pair of specs; whole numbers, so the product is exact."""
+    """Products for every pair of specs; the operands are integers, so the products are exact."""
     random = np.random.default_rng(0)
     x = random.integers(-8, 8, (16, 32)).astype(np.float32)
     y = random.integers(-8, 8, (32, 24)).astype(np.float32)
@@ -49,7 +49,7 @@ def matmul_pairs() -> None:
 
 
 def permuted_devices() -> None:
-    """Meshes whose order is not that of the devices."""
+    """Meshes whose order differs from that of the devices."""
     count = len(pr.devices())
     ids = [(3 * i + 1) % count for i in range(count)] if count % 3 else list(range(count))[::-1]
     mesh = pr.Mesh((count // 2, 2), ("x", "y"), ids)
@@ -62,7 +62,7 @@ def permuted_devices() -> None:
 
 
 def bodies() -> None:
-    """Programs with several outputs and scalars, where the compiler chooses where they lie."""
+    """Programs with several outputs and scalars, whose placement the compiler chooses."""
     from tests.backend.common import body
 
     mesh, n = _mesh(), len(pr.devices())
@@ -81,7 +81,7 @@ def bodies() -> None:
 
 
 def dtypes() -> None:
-    """Element types cross processes unchanged."""
+    """Element types stay the same across processes."""
     from pyreactant._core.dtypes import NAMES, as_dtype
 
     sharding = pr.NamedSharding(_mesh(), ("x", "y"))
@@ -89,11 +89,13 @@ def dtypes() -> None:
         x = np.arange(64).reshape(8, 8).astype(as_dtype(name))
         got = pr.device_put(x, sharding).gather()
         assert got.dtype == x.dtype
-        assert got.tobytes() == x.tobytes()  # NaN, which some float8 kinds have here, too
+        assert (
+            got.tobytes() == x.tobytes()
+        )  # NaN too, which some float8 types have among these values
 
 
 def constructors() -> None:
-    """from_callback and from_process_local; nobody is asked for another's blocks."""
+    """from_callback and from_process_local; no process is asked for blocks of another."""
     mesh = _mesh()
     shape = (8, 4 * len(pr.devices()))
     whole = np.arange(np.prod(shape), dtype=np.int32).reshape(shape)
@@ -124,7 +126,7 @@ def constructors() -> None:
 
 
 def not_addressable() -> None:
-    """np.asarray says gather(); repr communicates nothing, so one process may call it alone."""
+    """np.asarray suggests gather(); repr is not collective, so one process may call it alone."""
     a = pr.device_put(np.ones((8, 8)), pr.NamedSharding(_mesh(), ("x", "y")))
     if pr.process_index() == 0:
         assert "shape=(8, 8)" in repr(a)
@@ -136,7 +138,7 @@ def not_addressable() -> None:
 
 
 def uneven() -> None:
-    """A size that no equal blocks divide raises on every process, and the run goes on."""
+    """A size without equal blocks raises on every process, and the run continues."""
     sharding = pr.NamedSharding(_mesh(), ("x", None))
     for _ in range(2):
         with pytest.raises(pr.ShardingError, match=r"dimension 0 of shape \(7, 8\) has size 7"):
@@ -157,7 +159,7 @@ def mismatched() -> None:
 
 
 def barriers() -> None:
-    """No process leaves a barrier before the last one has come."""
+    """No process leaves a barrier before the last one reaches it."""
     import time
 
     for _ in range(3):
@@ -178,7 +180,7 @@ def lonely_barrier() -> None:
 
 
 def told() -> None:
-    """exchange and total, the words that all checks are made of."""
+    """exchange and total, the collective operations that all checks use."""
     running = current()
     mine = np.array([pr.process_index(), 2**60 + pr.process_index()])
     rows = exchange(running.backend, running.group, mine)
@@ -190,7 +192,7 @@ def told() -> None:
 
 
 def device_ids() -> None:
-    """Positions are dense though XLA's CPU ids are not."""
+    """Positions are consecutive, although XLA's CPU ids are not."""
     found = pr.devices()
     assert [d.position for d in found] == list(range(len(found)))
     assert [d.process_index for d in found] == sorted(d.process_index for d in found)
@@ -199,7 +201,7 @@ def device_ids() -> None:
 
 
 def freivalds() -> None:
-    """The O(n^2) check over processes, on a right and on a wrong product."""
+    """Freivalds' O(n^2) check across processes, for a right and a wrong product."""
     from pyreactant._core.source import RandomSource
     from pyreactant._matmul import check
 
@@ -221,7 +223,7 @@ def freivalds() -> None:
 
 
 def raises_on_one() -> None:
-    """One process fails outside any collective; the run must end at once, not in 300 s."""
+    """One process fails outside a collective; the run must end immediately, not after 300 s."""
     pr.initialize(heartbeat_timeout=3)
     pr.barrier("start")
     if pr.process_index() == 1:
@@ -232,7 +234,7 @@ def raises_on_one() -> None:
 
 
 def no_start(**arguments: Any) -> None:
-    """initialize must raise; prints what it said."""
+    """initialize must raise; prints the message."""
     import os
 
     with pytest.raises(pr.PyReactantError) as caught:
@@ -242,7 +244,7 @@ def no_start(**arguments: Any) -> None:
 
 
 def write_result(path: str) -> None:
-    """Every process writes its blocks into one file; a second write is refused everywhere."""
+    """Every process writes its blocks into one file; every process refuses a second write."""
     from pyreactant._matmul.npy import write_npy
 
     whole = np.arange(64, dtype=np.float32).reshape(8, 8)
@@ -257,7 +259,7 @@ def write_result(path: str) -> None:
 
 
 def fails_on_one(path: str) -> None:
-    """What fails on one process raises on all of them, with the process named."""
+    """A failure on one process raises on all of them and names the process."""
     from pyreactant._runtimes.collective import everywhere
 
     def action() -> None:
@@ -272,7 +274,7 @@ def fails_on_one(path: str) -> None:
 
 
 def cuts_cable() -> None:
-    """Process 0 cuts the network of its host; both wait for the other then."""
+    """Process 0 cuts the network of its host; then both processes wait for each other."""
     import subprocess
     import time
 
@@ -281,7 +283,7 @@ def cuts_cable() -> None:
     if pr.process_index() == 0:
         command = ["ip", "link", "set", "cable", "down"]
         subprocess.run(command, check=True)
-    else:  # not at the barrier before the cut, or process 0 would pass it
+    else:  # after the cut, otherwise process 0 would pass the barrier
         show = ["ip", "link", "show", "cable"]
         while "NO-CARRIER" not in subprocess.run(show, capture_output=True, text=True).stdout:
             time.sleep(0.05)

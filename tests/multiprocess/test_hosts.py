@@ -1,4 +1,4 @@
-"""The runtime on two hosts, by their names; and with the cable between them cut."""
+"""The runtime on two hosts with host names, and with a cut cable between them."""
 
 import sys
 from collections.abc import Iterator
@@ -39,7 +39,7 @@ def test_two_hosts(program: str, namespaces: list[str], tmp_path: Path) -> None:
 
 
 def test_cut_cable_ends_both_hosts(namespaces: list[str], tmp_path: Path) -> None:
-    """After a heartbeat's time, not never: nobody closes the connection."""
+    """Only the heartbeat timeout ends the wait, because no connection closes."""
     finished = _run(namespaces, tmp_path, "cuts_cable")
     for process in finished:
         assert process.code not in (0, None), logs(finished)

@@ -8,7 +8,7 @@ from tests.harness import check_all_passed, logs, run_program
 
 LAYOUTS = [(2, 2), (2, 4), (4, 2)]
 
-# In one run each, since starting a runtime on every process takes longer than they do.
+# One run for all of them, because starting the runtimes takes longer than the programs.
 ON_ALL = "matmul_pairs+bodies+permuted_devices+constructors+not_addressable+uneven"
 ON_TWO = "dtypes+mismatched+barriers+told+device_ids+lonely_barrier"
 
@@ -41,7 +41,7 @@ def test_failure_on_one_is_raised_on_all(tmp_path: Path) -> None:
 
 
 def test_raising_process_ends_at_once(tmp_path: Path) -> None:
-    """With JAX's defaults it would wait 300 s at the exit barrier, and the others with it."""
+    """With JAX's defaults all processes would wait 300 s at the exit barrier."""
     finished = run_program("raises_on_one", tmp_path, processes=2, devices=2, timeout=90)
     assert finished[1].code == 1, logs(finished)
     assert "the user's own mistake" in finished[1].log, logs(finished)

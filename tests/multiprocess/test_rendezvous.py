@@ -1,4 +1,4 @@
-"""How a run that cannot start says so: which cause, and what to do."""
+"""Errors of a run that cannot start: the cause and what to do."""
 
 import json
 import socket
@@ -22,7 +22,7 @@ from tests.harness import (
 
 
 def _start(folder: Path, *arguments: dict[str, Any], timeout: float = 60) -> list[Finished]:
-    """One process per dict of arguments to initialize, each of which must raise."""
+    """Start one process per dict of arguments to `initialize`; each must raise."""
     program = [sys.executable, "-m", "tests.multiprocess.programs", "no_start"]
     argvs = [
         [*program, json.dumps({"backend": harness.backend, "platform": "cpu", **said})]
@@ -67,7 +67,7 @@ def test_nobody_listens(tmp_path: Path) -> None:
 
 
 def test_missing_process(tmp_path: Path) -> None:
-    """The runtimes' own ways are an abort with no Python exception, and to wait for ever."""
+    """On their own, the runtimes abort without a Python exception, or wait without limit."""
     said = {"coordinator_address": f"127.0.0.1:{free_port()}", "num_processes": 3}
     said |= {"initialization_timeout": 4}
     finished = _start(tmp_path, *({**said, "process_index": i} for i in (0, 1)))
@@ -77,7 +77,7 @@ def test_missing_process(tmp_path: Path) -> None:
 
 
 def test_one_says_more_processes(tmp_path: Path) -> None:
-    """JAX believes process 0: process 1 would go on in a run of two, believing in three."""
+    """JAX takes process 0's count: process 1 would run with two processes, expecting three."""
     said = {"coordinator_address": f"127.0.0.1:{free_port()}", "initialization_timeout": 10}
     finished = _start(
         tmp_path,
@@ -103,7 +103,7 @@ def test_one_says_fewer_processes(tmp_path: Path) -> None:
 
 
 def test_index_beyond_the_run(tmp_path: Path) -> None:
-    """JAX's own way is an abort of the process that is refused."""
+    """On its own, JAX aborts the refused process."""
     said = {"coordinator_address": f"127.0.0.1:{free_port()}", "initialization_timeout": 6}
     finished = _start(
         tmp_path,
@@ -126,7 +126,7 @@ def test_two_processes_with_one_index(tmp_path: Path) -> None:
 
 
 def test_web_proxies_are_gone_around(tmp_path: Path) -> None:
-    """gRPC would ask the proxy for the coordinator and hang to the timeout."""
+    """gRPC would connect through the proxy and hang until the timeout."""
     proxy = f"http://127.0.0.1:{free_port()}"
     settings = {"http_proxy": proxy, "https_proxy": proxy, "no_proxy": "example.org"}
     check_all_passed(run_program("told", tmp_path, processes=2, devices=1, settings=settings))

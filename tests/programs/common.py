@@ -1,4 +1,4 @@
-"""What the tests of the built-in programs share: a case run on the process's runtime."""
+"""Helpers for tests of the built-in programs: run a case on the process's runtime."""
 
 from typing import Any
 
@@ -14,27 +14,27 @@ from pyreactant.programs import Case, Layout, Output
 
 LINE = pr.Mesh((8,), ("i",))
 GRID = pr.Mesh((2, 4), ("x", "y"))
-CUBE = pr.Mesh((2, 2, 2), ("a", "b", "c"), [3, 1, 7, 5, 0, 2, 4, 6])  # ids in no order
+CUBE = pr.Mesh((2, 2, 2), ("a", "b", "c"), [3, 1, 7, 5, 0, 2, 4, 6])  # ids in random order
 
 
 def model_of(case: Case, dtype: str) -> Model | None:
-    """How a runtime on 8 CPU devices rounds; None where nothing does."""
+    """Rounding model of a runtime on 8 CPU devices; None if the dtype is exact."""
     return None if case.is_exact(dtype) else Model.of(dtype, partials=8, random=case.random)
 
 
 def whole(shape: tuple[int, ...]) -> tuple[slice, ...]:
-    """The index of all of an array."""
+    """The index of a whole array."""
     return tuple(slice(0, n) for n in shape)
 
 
 def outputs_of(case: Case, size: int, dtype: str) -> tuple[Output, ...]:
-    """The results of a case whose oracle knows them."""
+    """Outputs of a case, for a case whose oracle declares them."""
     assert case.outputs is not None
     return case.outputs(size, dtype)
 
 
 def compiled(case: Case, mesh: pr.Mesh, layout: Layout, dtype: str, seed: int = 0) -> Any:
-    """The compiled program, its arguments, and where they come from."""
+    """The compiled program, its arguments, and their sources."""
     size = case.default_size
     inputs = sources(case.inputs(size, dtype), seed)
     arrays = [
@@ -53,14 +53,14 @@ def compiled(case: Case, mesh: pr.Mesh, layout: Layout, dtype: str, seed: int = 
 
 
 def run(case: Case, mesh: pr.Mesh, layout: Layout, dtype: str) -> tuple[Any, tuple[Source, ...]]:
-    """The outputs, always as a tuple, and where the inputs came from."""
+    """Run a case; return the outputs as a tuple, and the sources of the inputs."""
     f, arrays, inputs = compiled(case, mesh, layout, dtype)
     results = f(*arrays)
     return results if isinstance(results, tuple) else (results,), inputs
 
 
 def check_block(got: np.ndarray, expected: Any) -> float:
-    """The largest error over its bound; bitwise where nothing is rounded."""
+    """The largest ratio of an error to its bound; exact results are compared bitwise."""
     assert got.shape == expected.shape
     if not isinstance(expected, Tracked):
         assert got.dtype == expected.dtype
@@ -72,6 +72,6 @@ def check_block(got: np.ndarray, expected: Any) -> float:
 
 
 def short_bits(x: np.ndarray) -> np.ndarray:
-    """float32 or complex64 numbers, as exact as bfloat16."""
+    """float32 or complex64 numbers that bfloat16 represents exactly."""
     halves = np.ascontiguousarray(x).view(np.float32).astype(as_dtype("bfloat16"))
     return halves.astype(np.float32).view(x.dtype).reshape(x.shape)

@@ -1,4 +1,4 @@
-"""Programs as a user has them, with and without an oracle."""
+"""User programs, with and without an oracle."""
 
 from typing import Any
 
@@ -16,17 +16,17 @@ def scaled_product(x: Any, y: Any) -> Any:
 
 
 def eigenvalue_oracle(x: Any) -> Any:
-    """Something of which no error bound is known."""
+    """An oracle without a known error bound."""
     return np.linalg.norm(x, axis=1)
 
 
 def converting_oracle(x: Any) -> Any:
-    """Uses a method that NumPy's arrays have and arrays with an error bound lack."""
+    """Uses a method of NumPy arrays that arrays with an error bound lack."""
     return x.astype(np.float64).sum(axis=1)
 
 
 def insisting_oracle(x: Any) -> Any:
-    """Takes NumPy's arrays alone."""
+    """Accepts only NumPy arrays."""
     if not isinstance(x, np.ndarray):
         raise ValueError(f"not an array: {type(x).__name__}")
     return x.sum(axis=1)
@@ -37,7 +37,7 @@ def misspelt_oracle(x: Any) -> Any:
 
 
 def late_oracle(x: Any) -> Any:
-    """Is broken only for elements that are not zero."""
+    """Fails only for nonzero elements."""
     total = np.linalg.norm(x, axis=1)
     if np.any(total > 0):
         raise FloatingPointError("too much")

@@ -1,7 +1,7 @@
-"""Each program's body on eight devices: against its oracle, on every layout it takes, and the
-closed forms of communicated bytes against what XLA's compiled programs exchange.
+"""Each program's body on eight devices, compared with its oracle on every layout, and the
+closed forms of communicated bytes, compared with the exchange in XLA's compiled programs.
 
-Both in one file, as what is compiled for the one serves the other.
+Both are in one file because they share compiled programs.
 """
 
 from collections.abc import Callable
@@ -56,7 +56,7 @@ def test_every_layout(
     case = CASES[name]
     layouts = case.layouts(mesh)
     assert len(layouts) >= 2
-    # All of one axis; of two and three axes, whose ways to cut are many, some for each program.
+    # All layouts with one axis; with two and three axes, a sample for each program.
     number = list(CASES).index(name) % 3
     if mesh is GRID:
         layouts = layouts[:5] + layouts[5 + number :: 3]
@@ -139,12 +139,12 @@ def test_xla_exchanges_no_less(name: str) -> None:
 
 def test_by_hand() -> None:
     spec = ("x", "y")
-    # Each device fetches 3/4 of its 32 rows of x and 1/2 of its 16 columns of y.
+    # Each device receives 3/4 of its 32 rows of x and 1/2 of its 16 columns of y.
     both = Layout((spec, spec), (spec,))
     assert counted("matmul", GRID, both) == (32 * 48 + 32 * 16) * 4
     assert counted("matmul", GRID, both) == fetched(CASES["matmul"], GRID, both, 64, "float32")
-    # Four devices have a part of the sums of 32 rows: 2 (g-1)/g of 32 numbers.
+    # Four devices each have partial sums of 32 rows: 2 (g-1)/g of 32 numbers.
     assert counted("row_sum", GRID, Layout((spec,), (("x",),))) == 2 * 3 * 32 * 4 // 4
-    # A device in the middle of a row has two neighbours beside it and one above or below.
+    # A device inside a row has two horizontal neighbours and one vertical neighbour.
     assert counted("heat", GRID, Layout((spec,), (spec,))) == 4 * (2 * 32 + 1 * 16) * 4
     assert counted("fft", GRID, Layout((("x",),), (("y",),))) is None  # in two different ways

@@ -1,4 +1,4 @@
-"""The oracles by blocks, what they need, and the layouts; no runtime is started."""
+"""The oracles of blocks, the inputs that they need, and the layouts, without a runtime."""
 
 import re
 from typing import Any
@@ -47,7 +47,7 @@ def test_blocks_are_those_of_the_whole(name: str, data: st.DataObject) -> None:
         everything: Any = case.expected(number, whole(output.shape), inputs, model)
         assert type(block) is type(everything)
         if isinstance(block, Tracked):
-            # NumPy sums blocks of another shape in another order.
+            # NumPy's order of summation depends on the shape of the block.
             np.testing.assert_allclose(
                 block.value, everything.value[index], rtol=0, atol=1e-12, strict=True
             )
@@ -61,7 +61,7 @@ def test_blocks_are_those_of_the_whole(name: str, data: st.DataObject) -> None:
 @settings(max_examples=15)
 @given(st.data())
 def test_nothing_but_its_needs_changes_a_block(name: str, data: st.DataObject) -> None:
-    """Other numbers everywhere else in the inputs, and the whole oracle gives the same block."""
+    """Changing inputs that a block does not need does not change the block."""
     case = CASES[name]
     dtype = case.dtypes[0]
     one, other = (sources(case.inputs(SIZE, dtype), seed) for seed in (0, 1))
@@ -84,7 +84,7 @@ def test_nothing_but_its_needs_changes_a_block(name: str, data: st.DataObject) -
 
 @pytest.mark.parametrize("name", [name for name in CASES if CASES[name].stream])
 def test_streams_give_what_the_oracle_gives(name: str) -> None:
-    """In pieces: 160 rows are more than one of them."""
+    """Streams work in pieces; 160 rows are more than one piece."""
     case = CASES[name]
     for dtype in case.dtypes:
         inputs, model = sources(case.inputs(160, dtype), 1), model_of(case, dtype)
@@ -151,7 +151,7 @@ def test_defaults_cut_over_all_axes_and_the_first_product_is_that_of_the_referen
 
 @pytest.mark.parametrize("name", CASES)
 def test_float32_oracle_in_float32_is_within_the_bound(name: str) -> None:
-    """The oracle's own NumPy, in the type that is checked: another honest runtime."""
+    """The oracle in the checked type is like another correct runtime."""
     case: Case = CASES[name]
     dtype = case.dtypes[0]
     if case.is_exact(dtype):

@@ -1,4 +1,4 @@
-"""Real Reactant, where it can be installed: what the stand-in cannot show.
+"""Real Reactant, if it is installed: behaviour that the stand-in cannot show.
 
 Run it with the contract suite: ``PYREACTANT_TEST_REACTANT=1 pytest --backend reactant
 tests/backend tests/multiprocess tests/reactant``, after `pyreactant setup`.
@@ -39,7 +39,7 @@ def test_text_has_shardings_and_collectives(a: pr.ShardedArray) -> None:
 
 
 def test_precision_is_that_of_the_compilation(a: pr.ShardedArray) -> None:
-    """It must be set around the compilation; around the call it would do nothing."""
+    """The precision must be set around the compilation; around the call it has no effect."""
     texts = [
         pr.compile(MATMUL, a, a, out_sharding=XY, precision=precision).as_text().upper()
         for precision in ("default", "highest")
@@ -49,7 +49,7 @@ def test_precision_is_that_of_the_compilation(a: pr.ShardedArray) -> None:
 
 
 def test_transposes_of_the_memory_order_are_optimised_away(a: pr.ShardedArray) -> None:
-    """Julia's axes are XLA's the other way round; two products need no data moved for it."""
+    """Julia's axes are XLA's in reverse; two products do not need to move data for that."""
     one = pr.NamedSharding(pr.Mesh((1,), ("i",), [0]), ())
     x = pr.device_put(numbers((8, 8)), one)
     assert " transpose(" not in pr.compile(MATMUL, x, x).as_text("hlo")
@@ -57,7 +57,7 @@ def test_transposes_of_the_memory_order_are_optimised_away(a: pr.ShardedArray) -
 
 @pytest.mark.parametrize("spec", [("x", "y"), ("x",), (None, "y"), ("y", "x"), (("x", "y"),), ()])
 def test_placement_that_the_compiler_chooses(backend: str, spec: Any) -> None:
-    """Shardy's choice is told as a spec, and the blocks lie where that says."""
+    """Shardy's choice is reported as a spec, and the blocks are placed as the spec describes."""
     x = pr.device_put(numbers((8, 8)), pr.NamedSharding(MESH, spec))
     for program, expected in (
         (body("add_transposed"), numbers((8, 8)) + numbers((8, 8)).T),
@@ -72,11 +72,11 @@ def test_placement_that_the_compiler_chooses(backend: str, spec: Any) -> None:
 
 
 def test_long_loop_of_calls_keeps_memory(a: pr.ShardedArray) -> None:
-    """Julia's collector does not see the memory of devices."""
+    """Julia's collector does not track memory of devices."""
     big = pr.NamedSharding(pr.Mesh((8,), ("i",)), ("i",))
     x = pr.device_put(np.ones((1 << 22,), np.float32), big)
     f = pr.compile(body("one_in_a_tuple"), x, out_sharding=big)
-    for _ in range(500):  # 8 GiB in all
+    for _ in range(500):  # 8 GiB altogether
         f(x)
     with open("/proc/self/status") as lines:
         peak = next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))

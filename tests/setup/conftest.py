@@ -78,7 +78,7 @@ class Here:
     def run(
         self, settings: dict[str, str] | None = None, within: Sequence[str] = (), **options: Any
     ) -> dict[str, Any]:
-        """Run the setup, optionally within a command; return the record and its events, or the error."""
+        """Set up, optionally within a command; return the record and its events, or the error."""
         ran = subprocess.run(
             [*within, *self.argv(**options)],
             env=self.environment(**(settings or {})),
