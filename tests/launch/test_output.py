@@ -1,4 +1,4 @@
-"""Output of programs: complete in the logs, shown with the process index, never blocking the run."""
+"""Output of programs: complete in the logs, shown with the process index, never blocking a run."""
 
 import contextlib
 import os

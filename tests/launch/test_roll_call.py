@@ -1,4 +1,4 @@
-"""The roll-call on real sockets: admission, strangers, and a thousand processes at the same time."""
+"""The roll-call on real sockets: admission, strangers, and a thousand processes at once."""
 
 import asyncio
 import contextlib

@@ -209,7 +209,7 @@ def test_the_secret_is_not_the_programs(tmp_path: Path) -> None:
     run = run_script(
         tmp_path, text, PYREACTANT_SECRET="0123456789abcdef", PYREACTANT_SECRET_FILE="/x"
     )
-    # The programs have another port, for their own connections.
+    # The programs get another secret, for their own connections.
     assert run.log(0) == b"['PYREACTANT_MEETING_SECRET']\n"
 
 

@@ -18,7 +18,7 @@ CUBE = pr.Mesh((2, 2, 2), ("a", "b", "c"), [3, 1, 7, 5, 0, 2, 4, 6])  # ids in r
 
 
 def model_of(case: Case, dtype: str) -> Model | None:
-    """Rounding model of a runtime on 8 CPU devices; None if the dtype is exact."""
+    """Rounding model of a runtime on 8 CPU devices; None if results are exact."""
     return None if case.is_exact(dtype) else Model.of(dtype, partials=8, random=case.random)
 
 

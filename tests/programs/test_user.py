@@ -81,7 +81,7 @@ def test_blocks_of_a_user_s_oracle_have_a_derived_bound() -> None:
     assert check_block((np.float32(0.1) * (x @ y))[index], block) <= 1
     exact = case.expected(1, (slice(0, 5),), sources(case.inputs(16, "int32"), 0), None)
     assert isinstance(exact, np.ndarray)
-    assert not case.random  # a user's program has no assumptions
+    assert not case.random  # a user's inputs may be anything
     assert CASES["matmul"].random
 
 

@@ -1,4 +1,4 @@
-"""A Slurm cluster of a test's own (cluster.sh), and how to be on its login node and its nodes."""
+"""A Slurm cluster for tests (cluster.sh), with commands on its login node and its nodes."""
 
 import os
 import shutil
@@ -14,7 +14,7 @@ from tests.harness import environment
 
 SCRIPT = Path(__file__).with_name("cluster.sh")
 TOOLS = ("munged", "slurmctld", "slurmd", "srun", "unshare", "nsenter", "ip")
-# Daemons and `ip` are where the PATH of someone who is not root does not always lead.
+# Daemons and `ip` are in folders that a user's PATH may lack.
 PATH = os.environ.get("PATH", os.defpath) + ":/usr/sbin:/sbin"
 USER = () if os.geteuid() == 0 else ("--user", "--map-current-user", "--keep-caps")
 NAMESPACES = ("--pid", "--mount", "--uts", "--net")
@@ -22,7 +22,7 @@ ENDED = frozenset({"CANCELLED", "COMPLETED", "FAILED", "NODE_FAIL", "OUT_OF_MEMO
 
 
 def missing(*, separate_networks: bool = False) -> str:
-    """What a cluster needs and this machine lacks or forbids, named; nothing if it can start."""
+    """Names of what a cluster needs and this machine lacks or forbids; empty if it can start."""
     absent = [tool for tool in TOOLS if not shutil.which(tool, path=PATH)]
     if absent:
         return f"a Slurm cluster needs {', '.join(absent)}"
@@ -51,7 +51,7 @@ def missing(*, separate_networks: bool = False) -> str:
 
 @dataclass(frozen=True)
 class Job:
-    """What Slurm says of a job; ``code`` and ``signal`` are those of its batch script."""
+    """Slurm's state of a job; ``code`` and ``signal`` are those of its batch script."""
 
     state: str
     code: int
@@ -60,7 +60,7 @@ class Job:
 
 
 class Cluster:
-    """A running cluster: commands run on its login node unless they name another one."""
+    """A running cluster; commands run on its login node unless they name another node."""
 
     def __init__(
         self, folder: Path, nodes: Sequence[str], pid: int, process: subprocess.Popen[str]
@@ -78,16 +78,16 @@ class Cluster:
         env: Mapping[str, str] | None = None,
         cwd: Path | None = None,
     ) -> subprocess.Popen[str]:
-        """Start a command with its output in pipes; `end` ends it, with what it started."""
+        """Start a command with its output in pipes; `end` ends it and its descendants."""
         enter = ["nsenter", "--target", str(self.pid)]
         if USER:
             enter += ["--user", "--preserve-credentials"]
         enter += ["--pid", "--mount"]
         for kind in ("uts", "net"):
-            # The files are mounted on within the cluster only, hence the way through its root.
+            # The files are mounted inside the cluster only, so the path goes through its root.
             file = f"/proc/{self.pid}/root{self.folder}/namespaces/{node}.{kind}"
             enter.append(f"--{kind}={file}" if node else f"--{kind}")
-        # nsenter's own --wd leads to the folder as it is outside, which is nowhere inside.
+        # nsenter's --wd resolves the folder outside of the cluster, where it does not exist.
         return subprocess.Popen(
             [*enter, "--", "env", f"--chdir={cwd or self.folder}", *argv],
             stdin=subprocess.DEVNULL,
@@ -106,7 +106,7 @@ class Cluster:
         cwd: Path | None = None,
         timeout: float = 60,
     ) -> subprocess.CompletedProcess[str]:
-        """Run a command on the login node to its end."""
+        """Run a command on the login node and wait for its end."""
         return _finish(self.start(argv, env=env, cwd=cwd), argv, timeout)
 
     def run_on(
@@ -118,19 +118,19 @@ class Cluster:
         cwd: Path | None = None,
         timeout: float = 60,
     ) -> subprocess.CompletedProcess[str]:
-        """Run a command on a node, beside Slurm."""
+        """Run a command on a node, without Slurm."""
         return _finish(self.start(argv, node=node, env=env, cwd=cwd), argv, timeout)
 
     def submit(
         self, argv: Sequence[str], *, env: Mapping[str, str] | None = None, cwd: Path | None = None
     ) -> int:
-        """``sbatch`` with these options and this script; the job's number."""
+        """Run ``sbatch`` with these options and this script; return the job's number."""
         done = self.run(["sbatch", "--parsable", *argv], env=env, cwd=cwd)
         assert done.returncode == 0, done.stderr
         return int(done.stdout.split(";")[0])
 
     def job(self, number: int) -> Job:
-        """What Slurm says of a job now."""
+        """The current state of a job."""
         done = self.run(["timeout", "10", "scontrol", "--oneliner", "show", "job", str(number)])
         assert done.returncode == 0, done.stderr
         fields = dict(word.split("=", 1) for word in done.stdout.split() if "=" in word)
@@ -139,7 +139,7 @@ class Cluster:
 
     def wait(self, number: int, *, until: Collection[str] = ENDED, timeout: float = 60) -> Job:
         """Wait until a job is in one of these states."""
-        # Not sbatch --wait: it looks in growing steps, so that 4 s become 10.
+        # Not sbatch --wait, which polls in growing intervals, so that 4 s become 10.
         deadline = time.monotonic() + timeout
         while (job := self.job(number)).state not in until:
             assert time.monotonic() < deadline, f"after {timeout} s: {job.fields}\n{self.logs()}"
@@ -167,7 +167,7 @@ class Cluster:
 
     def stop(self) -> None:
         """End the cluster; every process in it is gone when this returns."""
-        # The first of a pid namespace, once killed, is gone only after all others there are.
+        # The first process of a killed pid namespace ends only after all others.
         if self.process.poll() is None:
             with suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGKILL)
@@ -180,7 +180,7 @@ class Cluster:
 
 
 def end(process: subprocess.Popen[str]) -> None:
-    """End a command and what it started: a process group is one in every pid namespace."""
+    """End a command and its descendants; process groups exist in every pid namespace."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
 
@@ -205,7 +205,7 @@ def _finish(
 def started(
     folder: Path, nodes: Sequence[str] = ("n1", "n2"), *, separate_networks: bool = False
 ) -> Iterator[Cluster]:
-    """A cluster that keeps everything in this folder and ends with the block."""
+    """A cluster that keeps all files in this folder and ends with the block."""
     folder = folder.resolve()
     options = ["--separate-networks"] if separate_networks else []
     with subprocess.Popen(

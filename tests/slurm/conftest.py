@@ -1,4 +1,4 @@
-"""One Slurm cluster for all tests that do not need to break it."""
+"""One Slurm cluster for all tests that do not break it."""
 
 from collections.abc import Iterator
 
@@ -10,7 +10,7 @@ from tests.slurm.cluster import Cluster, missing, started
 
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Two nodes, n1 and n2."""
+    """A cluster of two nodes, n1 and n2."""
     lacks = missing()
     require(not lacks, lacks)
     with started(tmp_path_factory.mktemp("slurm")) as running:

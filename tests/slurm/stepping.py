@@ -1,4 +1,4 @@
-"""stepping.py FOLDER STEPS: saves its step when it is told to stop, and goes on from there."""
+"""stepping.py FOLDER STEPS: a program that saves its step when asked to stop, and resumes there."""
 
 import os
 import sys
@@ -22,7 +22,7 @@ def main() -> None:
                 print(f"stopped at {step}", file=story)
                 return
             (folder / f"alive-{process}").write_text(str(step))
-            # The processes differ in speed, so that one alone could not choose the step.
+            # The processes differ in speed, so no single process could choose the step.
             time.sleep(0.02 if process else 0.05)
         print(f"done after {steps}", file=story)
 

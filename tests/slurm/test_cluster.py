@@ -1,4 +1,4 @@
-"""The cluster of these tests is a real one, keeps to itself, and leaves nothing behind."""
+"""The tests' cluster is a real one, is isolated from the machine, and leaves nothing behind."""
 
 import os
 import time
@@ -108,20 +108,20 @@ def _number(namespace: str) -> tuple[int, int]:
 
 
 def _processes(namespaces: set[tuple[int, int]]) -> set[int]:
-    """The processes that are in any of these namespaces."""
+    """Processes in any of these namespaces."""
     found = set()
     for pid in (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal()):
         for kind in KINDS:
             try:
                 if _number(f"/proc/{pid}/ns/{kind}") in namespaces:
                     found.add(pid)
-            except OSError:  # it has ended, or is not ours
+            except OSError:  # the process has ended, or belongs to another user
                 pass
     return found
 
 
 def _outside() -> set[Path]:
-    """Where Slurm and munge would leave something if they were not told to leave it elsewhere."""
+    """The contents of the default folders of Slurm and munge."""
     folders = ("/run", "/run/lock", "/var/spool", "/var/log", "/var/lib", "/dev/shm")
     found = {path for folder in folders for path in Path(folder).glob("*")}
     found |= set(Path("/sys/fs/cgroup").glob("*/*"))
@@ -135,14 +135,16 @@ def test_nothing_is_left(how: str, cluster: Cluster, tmp_path: Path) -> None:
     with ExitStack() as files, started(tmp_path) as own:
         script = _script(tmp_path, "sleep 60")
         own.wait(own.submit(["--output=/dev/null", script]), until={"RUNNING"})
-        # A process that Slurm has lost sight of, and that asks to outlive its job.
+        # A process that Slurm does not track, and that tries to outlive its job.
         own.run(["srun", "setsid", "nohup", "sh", "-c", "sleep 60 >/dev/null 2>&1 &"])
         paths = [f"/proc/{own.pid}/ns/{kind}" for kind in KINDS]
         paths += [f"/proc/{own.pid}/root{tmp_path}/namespaces/{node}.uts" for node in own.nodes]
         namespaces = {_number(path) for path in paths}
         assert len(namespaces) == 6
         assert not namespaces & {_number(f"/proc/self/ns/{kind}") for kind in KINDS}
-        for path in paths:  # held open, or another cluster on this machine may get their numbers
+        for (
+            path
+        ) in paths:  # kept open, so that another cluster on this machine cannot get their numbers
             files.enter_context(open(path, "rb"))
         # The first one, munged, slurmctld, two slurmd, a step and its shell, two sleeps.
         assert len(_processes(namespaces)) >= 9
@@ -154,7 +156,7 @@ def test_nothing_is_left(how: str, cluster: Cluster, tmp_path: Path) -> None:
             assert own.process.stdin
             own.process.stdin.close()
         deadline = time.monotonic() + 10
-        # Who kills the outer process does not see when the others are gone; the others do.
+        # The outer process may end before the others, so wait for the namespaces.
         while how == "killed" and _processes(namespaces):
             assert time.monotonic() < deadline, _processes(namespaces)
             time.sleep(0.05)
@@ -162,7 +164,9 @@ def test_nothing_is_left(how: str, cluster: Cluster, tmp_path: Path) -> None:
         assert not _processes(namespaces)
     assert str(tmp_path) not in Path("/proc/self/mountinfo").read_text()
     assert _outside() == before
-    assert cluster.run(["srun", "--nodes=2", "true"]).returncode == 0  # the other one goes on
+    assert (
+        cluster.run(["srun", "--nodes=2", "true"]).returncode == 0
+    )  # the other cluster still runs
 
 
 def test_node_without_its_network(tmp_path: Path) -> None:
@@ -174,7 +178,7 @@ def test_node_without_its_network(tmp_path: Path) -> None:
 
         def reaches(node: str) -> bool:
             call = ["timeout", "1", "bash", "-c", f"exec 3<>/dev/tcp/{node}/22"]
-            # Nobody listens there: a host that is there says so, one that is not says nothing.
+            # Nobody listens on the port: a reachable host refuses, any other does not answer.
             return "refused" in own.run_on(near, call).stderr
 
         assert reaches(far)

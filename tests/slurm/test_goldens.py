@@ -1,4 +1,4 @@
-"""What `pyreactant slurm` would do, word for word, and that docs/slurm.md says the same."""
+"""The exact commands of `pyreactant slurm`; docs/slurm.md shows the same."""
 
 import re
 import shlex
@@ -12,7 +12,7 @@ from tests import processes
 from tests.harness import REPOSITORY, environment
 
 DOCS = (REPOSITORY / "docs" / "slurm.md").read_text()
-# Each recipe is a command with --dry-run and, in the block below it, what it prints.
+# Each recipe is a command with --dry-run, followed by a block with its output.
 RECIPES = re.findall(
     r"```bash\n(pyreactant slurm [^`]*--dry-run[^`]*)\n```\n+```text\n([^`]*)```", DOCS
 )
@@ -35,7 +35,7 @@ def test_there_are_recipes() -> None:
 
 
 def test_main_sbatch_has_the_example_it_is_made_of() -> None:
-    """Nodes, tasks, CPUs and feature of Reactant's own Slurm example."""
+    """Nodes, tasks, CPUs and feature match Reactant's own Slurm example."""
     lines = (REPOSITORY / "slurm" / "main.sbatch").read_text().splitlines()
     options = {line.removeprefix("#SBATCH --") for line in lines if line.startswith("#SBATCH")}
     assert {

@@ -30,7 +30,7 @@ def settings(**more: str) -> dict[str, str]:
 
 
 def run(cluster: Cluster, folder: Path, *arguments: str, **more: str) -> tuple[Job, str, Path]:
-    """Submit from this folder and wait: the job, what it printed, and its output folder."""
+    """Submit from this folder and wait; return the job, its output and its output folder."""
     number = cluster.submit([MAIN, *arguments], env=settings(**more), cwd=folder)
     job = cluster.wait(number, timeout=120)
     printed = (folder / f"pyreactant-{number}.out").read_text()
@@ -73,7 +73,7 @@ def test_cross_check_and_its_verdict(cluster: Cluster, tmp_path: Path) -> None:
 
 
 def test_two_runtimes_are_compared(cluster: Cluster, tmp_path: Path) -> None:
-    """With a stand-in for the second runtime: JAX once more, under another name."""
+    """JAX under another name is the stand-in for the second runtime."""
     stand_in = tmp_path / "sitecustomize.py"
     stand_in.write_text(
         "import sys\n"
@@ -85,7 +85,7 @@ def test_two_runtimes_are_compared(cluster: Cluster, tmp_path: Path) -> None:
     assert (job.state, job.code) == ("COMPLETED", 0), printed
     assert "matmul: right on jax and standin" in printed
     assert "they agree with each other" in printed
-    # And where they differ, the job says so.
+    # If the runtimes differ, the job reports it.
     path = output / "standin" / "shards-0.npz"
     with np.load(path) as found:
         blocks = dict(found)
@@ -122,7 +122,7 @@ def test_the_command_of_the_readme(cluster: Cluster, tmp_path: Path) -> None:
 
 
 def test_what_a_program_finds(cluster: Cluster, tmp_path: Path) -> None:
-    """Named on the command line or by PYREACTANT_PROGRAM; its arguments as they were."""
+    """A program, named by argument or PYREACTANT_PROGRAM, gets its arguments unchanged."""
     program = tmp_path / "program.py"
     program.write_text(
         "import os, sys, pyreactant as pr\n"
@@ -185,7 +185,7 @@ def _stories(folder: Path) -> list[list[str]]:
 
 
 def test_requeue(cluster: Cluster, tmp_path: Path) -> None:
-    """All processes save at the same step, and go on from there in the next allocation."""
+    """All processes save at the same step and resume there in the next allocation."""
     number = cluster.submit([MAIN, STEPPING, str(tmp_path), "100"], env=settings(), cwd=tmp_path)
     for process in range(2):
         _wait_for(tmp_path / f"alive-{process}")
@@ -202,7 +202,7 @@ def test_requeue(cluster: Cluster, tmp_path: Path) -> None:
 
 
 def test_warned_of_the_time_limit(cluster: Cluster, tmp_path: Path) -> None:
-    """SIGUSR1, as --signal=USR1@90 sends it to the tasks; the job requeues itself."""
+    """The tasks get SIGUSR1, as from --signal=USR1@90, and the job requeues itself."""
     env = settings(PYREACTANT_MAX_REQUEUES="1")
     number = cluster.submit([MAIN, STEPPING, str(tmp_path), "100"], env=env, cwd=tmp_path)
     for process in range(2):

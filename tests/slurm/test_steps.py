@@ -1,4 +1,4 @@
-"""srun without main.sbatch, `pyreactant explain` where a user stands, and `pyreactant slurm`."""
+"""srun without main.sbatch, `pyreactant explain` in each shell, and `pyreactant slurm`."""
 
 import json
 import sys
@@ -18,7 +18,7 @@ TWO = ("srun", "--nodes=2", "--ntasks=2", "--kill-on-bad-exit=1", "--wait=5")
 
 
 def test_without_a_supervisor(cluster: Cluster, tmp_path: Path) -> None:
-    """The program alone under srun: who is who, and where they meet, comes from Slurm."""
+    """Under srun alone, Slurm provides the process index and the coordinator's address."""
     matmul = [*PYREACTANT, "matmul", "--report", "report.json"]
     done = cluster.run([*TWO, *matmul], env=settings(), cwd=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -40,7 +40,7 @@ def test_explain_in_a_shell_of_a_job(cluster: Cluster, tmp_path: Path, allocate:
     assert done.returncode == 2, done.stdout
     assert "not one of its 2 tasks" in done.stderr
     assert "srun --kill-on-bad-exit=1" in done.stderr
-    # With --processes the user has said what is meant.
+    # With --processes the request is explicit.
     said = ["run", "--processes", "2", "--folder", str(tmp_path / "run"), "--", "-c"]
     (tmp_path / "-c").write_text("")
     done = cluster.run([*allocate, *PYREACTANT, *said], env=settings(), cwd=tmp_path)
@@ -60,7 +60,7 @@ def test_explain_in_a_batch_shell(cluster: Cluster, tmp_path: Path) -> None:
 
 
 def test_two_steps_of_one_job_do_not_meet(cluster: Cluster, tmp_path: Path) -> None:
-    """With JAX's own detection both would take one port."""
+    """With JAX's own detection both steps would use one port."""
     script = tmp_path / "job.sh"
     matmul = f"{' '.join(PYREACTANT)} matmul --report"
     step = "srun --overlap --nodes=2 --ntasks=2 --cpus-per-task=1"
@@ -137,7 +137,7 @@ def cut_off(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 def test_a_node_that_is_cut_off(cut_off: Cluster, tmp_path: Path) -> None:
-    """Its supervisor ends its own program; process 0's names the node, and srun does not hang."""
+    """Its supervisor ends its program, process 0's names the node, and srun does not hang."""
     script = tmp_path / "forever.py"
     script.write_text(
         "import os, time\n"

@@ -1,8 +1,8 @@
-"""What libtpu says about slices, in a process of its own: JSON in, JSON out.
+"""libtpu's descriptions of slices, in a separate process: JSON in, JSON out.
 
-Takes a list of {"options": ..., "memory": bool} and returns one description each: the devices as
-[process, slice, x, y, z, core, id], and, with "memory", GiB of a device from the compiler's refusal
-of a program of 512 GiB.
+Reads a list of {"options": ..., "memory": bool} and prints one description each: the devices as
+[process, slice, x, y, z, core, id], and with "memory" the memory of a device in GiB, taken from
+the compiler's refusal of a program of 512 GiB.
 """
 
 import json
@@ -12,12 +12,12 @@ import sys
 from typing import Any
 
 os.environ.update(
-    TPU_SKIP_MDS_QUERY="1",  # no search for a metadata server
+    TPU_SKIP_MDS_QUERY="1",  # do not search for a metadata server
     TPU_ACCELERATOR_TYPE="v6e-16",
     TPU_WORKER_HOSTNAMES="localhost",
     TPU_WORKER_ID="0",
     JAX_PLATFORMS="cpu",
-    ALLOW_MULTIPLE_LIBTPU_LOAD="1",  # no device is opened, so nothing is to be locked
+    ALLOW_MULTIPLE_LIBTPU_LOAD="1",  # no device is opened, so no lock is needed
 )
 
 

@@ -1,4 +1,4 @@
-"""`pyreactant plan` that says on its standard output how many layouts are done."""
+"""`pyreactant plan` that prints the number of finished layouts on its standard output."""
 
 import sys
 

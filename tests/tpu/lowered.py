@@ -1,6 +1,6 @@
-"""The digest of the module that a request of the compiler lowers to: JSON in, JSON out.
+"""Print the digest of the module that a compile request lowers to: JSON in, JSON out.
 
-Takes {"request": ..., "path": [...]} and returns {"digest": ...}, or null where it does not lower.
+Reads {"request": ..., "path": [...]} and prints {"digest": ...}, or null if it does not lower.
 """
 
 import hashlib
@@ -9,12 +9,12 @@ import os
 import sys
 
 os.environ.update(
-    TPU_SKIP_MDS_QUERY="1",  # no search for a metadata server
+    TPU_SKIP_MDS_QUERY="1",  # do not search for a metadata server
     TPU_ACCELERATOR_TYPE="v6e-16",
     TPU_WORKER_HOSTNAMES="localhost",
     TPU_WORKER_ID="0",
     TPU_LOG_DIR="disabled",
-    ALLOW_MULTIPLE_LIBTPU_LOAD="1",  # no device is opened, so nothing is to be locked
+    ALLOW_MULTIPLE_LIBTPU_LOAD="1",  # no device is opened, so no lock is needed
 )
 
 import jax
@@ -34,7 +34,7 @@ def main() -> None:
     except Exception as error:
         print(error, file=sys.stderr)
     print(json.dumps({"digest": digest}), flush=True)
-    os._exit(0)  # libtpu takes its time to end
+    os._exit(0)  # the normal end of libtpu is slow
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Collectives out of optimised HLO: goldens from libtpu, and the replica groups against NumPy."""
+"""Collectives of optimised HLO: goldens from libtpu, and replica groups compared with NumPy."""
 
 import itertools
 import math
@@ -56,7 +56,9 @@ def test_between_slices() -> None:
     ]
     assert [c.across_slices for c in found] == [True, True, False, False]
     assert found[0].note == "ALL_GATHER"
-    assert sent_bytes(c for c in found if c.across_slices) == 16 * MIB  # not again as received
+    assert (
+        sent_bytes(c for c in found if c.across_slices) == 16 * MIB
+    )  # not counted again as received
 
 
 def test_three_axes() -> None:
@@ -94,7 +96,7 @@ def test_loop_that_looks_at_values() -> None:
 
 
 def test_windowed_loops() -> None:
-    """XLA's own loops, which take two steps of eight at once."""
+    """XLA's own loops, which take two of eight steps per iteration."""
     found = golden("gradient", (4, 4))
     assert {c.op for c in found} == {"collective-permute"}
     assert [c.times for c in found] == [1, 4, 4, 4, 4, 4, 4, 4, 4, 1]
@@ -106,7 +108,7 @@ def test_reduce_scatter_by_halves() -> None:
 
 
 def test_asynchronous_forms() -> None:
-    """Written from XLA's HLO text: libtpu's scheduler may choose these too."""
+    """Examples written in XLA's HLO text; libtpu's scheduler may choose these forms too."""
     text = """HloModule made
 %wrapped (p: bf16[8,4]) -> bf16[2,4] {
   %p = bf16[8,4]{1,0} parameter(0)
@@ -178,7 +180,7 @@ def test_lists_and_iotas_mean_the_same(case: tuple[str, np.ndarray]) -> None:
 
 @given(sizes=st.lists(st.sampled_from([1, 2, 3, 4]), min_size=1, max_size=4), data=st.data())
 def test_mesh_groups(sizes: list[int], data: st.DataObject) -> None:
-    """Groups by mesh axes, the device ids in any order, against a loop over the mesh."""
+    """Groups by mesh axes, with device ids in any order, compared with a loop over the mesh."""
     names = [f"axis_{i}" for i in range(len(sizes))]
     total = math.prod(sizes)
     grouped = data.draw(
@@ -201,7 +203,7 @@ def test_mesh_groups(sizes: list[int], data: st.DataObject) -> None:
 def test_mesh_groups_of_a_part_of_an_axis() -> None:
     assert parse_groups("mesh['x'=4,'y'=2] {'x':(2)2}", 8) == ((0, 2), (1, 3), (4, 6), (5, 7))
     assert parse_groups("mesh['x'=4,'y'=2] {'x':(1)2}", 8) == ((0, 4), (1, 5), (2, 6), (3, 7))
-    # Names without quotes, and device ids as an iota: the other forms of XLA's source.
+    # Names without quotes and device ids as an iota are the other forms in XLA's source.
     assert parse_groups("mesh[x=4,y=2] {y}", 8) == ((0, 1), (2, 3), (4, 5), (6, 7))
     assert parse_groups("mesh[x=2,y=2], device_ids=([2,2]T(1,0)) {y}", 4) == ((0, 2), (1, 3))
 

@@ -1,4 +1,4 @@
-"""`plan` from request to flags: on an absent slice, on CPU devices, interrupted, and wrong."""
+"""`plan` from request to flags: for an absent slice, on CPU devices, interrupted, and wrong."""
 
 import json
 import os
@@ -27,7 +27,7 @@ def run(*arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_bound(compiler: Path) -> None:
-    """16384^2 in bfloat16 on v6e-16: XLA's estimate at most 0.65 of that of spec (x, y)."""
+    """For 16384^2 in bfloat16 on v6e-16, XLA's estimate is at most 0.65 of that of spec (x, y)."""
     seen: list[tuple[int, int, float | None]] = []
     found = plan(
         topology="v6e-16",
@@ -64,7 +64,7 @@ def test_closed_forms_are_bounds_of_what_is_compiled(compiler: Path) -> None:
 
 
 def test_command(compiler: Path) -> None:
-    plan(topology="v6e-16", size=16384, tried=2)  # which the command then finds in the cache
+    plan(topology="v6e-16", size=16384, tried=2)  # the command then finds the answer in the cache
     arguments = ("--topology", "v6e-16", "--size", "16384", "--tried", "2")
     ran = run(*arguments, XDG_CACHE_HOME=str(compiler))
     assert ran.returncode == 0, ran.stderr
@@ -90,7 +90,7 @@ def test_command(compiler: Path) -> None:
 
 
 def test_the_plan_is_cross_checked_here(compiler: Path, tmp_path: Path) -> None:
-    """The command that it gives: the same mesh and specs, for real, on CPU devices."""
+    """Run the command that the plan prints: the same mesh and specs, on CPU devices."""
     found = plan(topology="v6e-4", size=512, tried=1)
     command = shlex.split(found.commands()["crosscheck"])
     argv = [sys.executable, "-m", *command, "--backends", "jax", "--out", str(tmp_path / "out")]
@@ -109,14 +109,14 @@ def test_several_slices(compiler: Path) -> None:
 def test_another_program(compiler: Path) -> None:
     found = plan("jax.nn:softmax", topology="v6e-4", shapes=[(4096, 512)], tried=3)
     assert found.best is not None
-    assert found.best.specs == (("x", None),)  # each row on one device: nothing is sent
+    assert found.best.specs == (("x", None),)  # each row is on one device, so nothing is sent
     assert found.best.sent_bytes == 0
     assert found.commands() == {}
     assert found.reference is None
 
 
 def test_interrupted(compiler: Path, tmp_path: Path) -> None:
-    """Ctrl-C prints what there is, and leaves no compiler behind."""
+    """Ctrl-C prints the present results and leaves no compiler behind."""
     log = tmp_path / "log"
     with log.open("wb") as out:
         child = processes.Popen(
@@ -141,14 +141,14 @@ def test_interrupted(compiler: Path, tmp_path: Path) -> None:
     assert code == 130, text
     assert "interrupted: these are the results so far" in text
     assert "pyreactant matmul --size 512" in text
-    deadline = time.monotonic() + 20  # they end when they see that nobody listens
+    deadline = time.monotonic() + 20  # they end when their output is closed
     while children_of(tmp_path) and time.monotonic() < deadline:
         time.sleep(0.1)
     assert children_of(tmp_path) == []
 
 
 def children_of(cache: Path) -> list[str]:
-    """Processes that still have this test's cache folder in their environment."""
+    """Running processes with this test's cache folder in their environment."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         try:
@@ -191,7 +191,7 @@ def made_up(seconds: float | None, **given: Any) -> Candidate:
 
 def test_order() -> None:
     fast, slow = made_up(1.0, sent_bytes=5.0), made_up(2.0, sent_bytes=0.0)
-    tie = made_up(1.0004, sent_bytes=1.0)  # the same time to three digits, and less is sent
+    tie = made_up(1.0004, sent_bytes=1.0)  # equal times to three digits, and fewer bytes
     small = made_up(1.0, sent_bytes=5.0, memory=50.0)
     failed, large = made_up(None, fits=False, trouble="killed"), made_up(0.5, fits=False)
     assert ranked([failed, large, slow, fast, small, tie]) == (
@@ -236,9 +236,9 @@ def test_picture() -> None:
         "     0 B               110 B",
         "     time of a call, against bytes on each device; ┊ is what a device has",
     ]
-    assert "┊" not in "".join(scatter(points, 10_000))  # too far away to show
+    assert "┊" not in "".join(scatter(points, 10_000))  # outside of the shown range
     far = scatter([Point("1", 2**20, 1e-3), Point("2", 2**30, 1.0)], None, 30, 4)
-    assert far[0] == "   1 s │                              2"  # by powers, not all at the left
+    assert far[0] == "   1 s │                              2"  # a logarithmic axis
     assert far[2:4] == ["       │", "769 us │ 1"]
     assert scatter([]) == []
 

@@ -1,4 +1,4 @@
-"""Which layouts are looked at, which are thrown away, and which are left to be compiled."""
+"""Which layouts are considered, which are discarded, and which are compiled."""
 
 import math
 
@@ -51,7 +51,7 @@ def test_promising(points: list[tuple[float, float]], keep: int) -> None:
     assert list(seconds[chosen]) == sorted(seconds[chosen])
     if usable:
         assert points[chosen[0]] == min(points[i] for i in usable)
-        if keep > 1:  # the smallest is there too
+        if keep > 1:  # the smallest is included
             assert min(memory[chosen]) == min(memory[usable])
 
 
@@ -103,7 +103,7 @@ def test_the_best_of_a_large_square_product_sends_nothing() -> None:
 
 
 def test_devices_follow_the_network_where_that_is_faster() -> None:
-    """16 x 16 chips: by VM a mesh axis of 16 shares each link with others."""
+    """On 16 x 16 chips in order of VMs, a mesh axis of 16 shares each link with others."""
     found = machine("v6e-256")
     product = Product(16384, 16384, 16384, 2)
     by_vm = layout_of(product, found, default_mesh(256), (("x", "y"), ("x", "y")), ("x", "y"))
@@ -126,7 +126,9 @@ def test_speeds_are_those_of_a_device() -> None:
     half = machine("tpu7x-8")
     assert (half.devices, half.flops, half.memory_bandwidth) == (8, 2307e12 / 2, 7380e9 / 2)
     assert machine("v6e-16").link_bandwidth == 100e9
-    assert machine("v4-8", 2).slice_bandwidth == 3.125e9  # not published: the least that is
+    assert (
+        machine("v4-8", 2).slice_bandwidth == 3.125e9
+    )  # not published, so the smallest published value
 
 
 def test_another_program() -> None:

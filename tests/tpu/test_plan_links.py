@@ -1,4 +1,4 @@
-"""Where the devices of a mesh axis lie, and how busy their exchange makes the links."""
+"""The positions of the devices of a mesh axis, and the load of their exchange on the links."""
 
 from collections import Counter
 
@@ -36,7 +36,7 @@ def loads(name: str, shape: tuple[int, ...], order: tuple[int, ...] | None = Non
 
 
 def test_lines_and_rings() -> None:
-    """A line of chips carries all over one link; a ring half of it each way."""
+    """A line of chips sends all data over one link, a ring half of it in each direction."""
     assert loads("v6e-16", (4, 4), (1, 0)) == [1.0, 1.0]
     assert loads("v6e-256", (16, 16), (1, 0)) == [0.5, 0.5]
     assert loads("v5p-128", (4, 4, 4), (2, 1, 0)) == [0.5, 0.5, 0.5]
@@ -50,7 +50,7 @@ def test_devices_of_one_chip_need_no_link() -> None:
 
 
 def test_order_by_vm_shares_links() -> None:
-    """By VM, chips that are neighbours in a mesh axis of 16 are far from each other."""
+    """In order of VMs, neighbours in a mesh axis of 16 are far from each other."""
     assert loads("v6e-256", (16, 16)) == [4.0, 0.5]
     assert loads("v6e-16", (4, 4)) == [1.0, 0.5]
 
@@ -59,7 +59,7 @@ def test_order_by_vm_shares_links() -> None:
     ("name", "shape"), [("v6e-16", (2, 8)), ("v5p-32", (4, 4)), ("v4-8", (4,))]
 )
 def test_no_axis_loses_a_block(name: str, shape: tuple[int, ...]) -> None:
-    """Each block goes at least one link, and no route leaves the slice."""
+    """Each block crosses at least one link, and no route leaves the slice."""
     found = topology(name)
     mesh = pr.Mesh(shape, tuple("xyz"[: len(shape)]))
     for axis, links in enumerate(loads_of(found, mesh).axes):
@@ -79,7 +79,7 @@ def test_axes_that_share_a_link_wait_for_each_other() -> None:
     apart = [both.seconds(amounts, 1.0) for amounts in ((1.0, 0.0), (0.0, 1.0))]
     assert max(apart) < both.seconds((1.0, 1.0), 1.0) <= sum(apart)
     aligned = loads_of(found, pr.Mesh((4, 4), ("x", "y"), along_network(found, (1, 0))))
-    assert aligned.seconds((3.0, 2.0), 2.0) == 1.5  # different links: the larger alone counts
+    assert aligned.seconds((3.0, 2.0), 2.0) == 1.5  # different links: only the larger load counts
 
 
 def test_slices_have_no_links_between_them() -> None:

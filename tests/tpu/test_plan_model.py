@@ -1,4 +1,4 @@
-"""The planner's closed forms, against counts on index sets, textbook formulas and their laws."""
+"""The planner's closed forms, compared with counts on index sets and textbook formulas."""
 
 import math
 from typing import Any
@@ -45,14 +45,14 @@ def layout(roles: Roles) -> dict[str, np.ndarray]:
 
 
 def cells(mesh: pr.Mesh, spec: Any, shape: tuple[int, int]) -> list[set[int]]:
-    """For each device the elements of its block, as numbers."""
+    """The linear indices of each device's block."""
     numbers = np.arange(math.prod(shape)).reshape(shape)
     blocks = pr.NamedSharding(mesh, spec).devices_indices_map(shape).values()
     return [set(numbers[block].ravel().tolist()) for block in blocks]
 
 
 def worked_on(mesh: pr.Mesh, roles: list[Any], name: str) -> tuple[tuple[str, ...], ...]:
-    """The spec of what each device needs, or computes: the axes that divide each loop."""
+    """The spec of the block that each device needs or computes: the axes that divide each loop."""
     axes = list(zip(mesh.axis_names, roles, strict=True))
     return tuple(
         tuple(
@@ -65,10 +65,10 @@ def worked_on(mesh: pr.Mesh, roles: list[Any], name: str) -> tuple[tuple[str, ..
 
 
 def in_one_piece(roles: list[Any]) -> bool:
-    """Whether what a device holds is one piece of what it needs, or the other way round.
+    """Whether the block that a device holds contains the block that it needs, or is part of it.
 
-    For each loop the axes that divide it and cut x, y or c along it lie within each other, and no
-    dimension is cut by one axis where its loop is divided by another.
+    For each loop, the axes that divide it and the axes that cut x, y or c along it are nested, and
+    no dimension is cut by one axis while another divides its loop.
     """
     for loop in (M, K, N):
         divide = {a for a, role in enumerate(roles) if role[3] == loop}
@@ -90,10 +90,10 @@ def in_one_piece(roles: list[Any]) -> bool:
 def test_exchange_is_a_count_of_what_is_not_there(
     problem: tuple[Product, tuple[int, ...], Roles], data: st.DataObject
 ) -> None:
-    """What a device needs and does not hold, counted element by element on every device."""
+    """Count the elements that each device needs and does not hold."""
     product, sizes, cut = problem
     mesh = pr.Mesh(sizes, NAMES[: len(sizes)])
-    # Partial sums are not elements that are there or not; the textbook cases below count them.
+    # Partial sums cannot be counted as elements; the textbook cases below cover them.
     divided = tuple(data.draw(st.sampled_from([M, N, NONE])) for _ in sizes)
     roles = [(*role, loop) for role, loop in zip(cut, divided, strict=True)]
     shapes = ((product.m, product.k), (product.k, product.n), (product.m, product.n))
@@ -101,14 +101,14 @@ def test_exchange_is_a_count_of_what_is_not_there(
     for name, shape, spec in zip("xyc", shapes, specs_of(mesh, roles), strict=True):
         held = cells(mesh, spec, shape)
         needed = cells(mesh, worked_on(mesh, roles, name), shape)
-        if name == "c":  # computed there, wanted here
+        if name == "c":  # computed on one device, needed on another
             held, needed = needed, held
         counted += [len(need - have) for have, need in zip(held, needed, strict=True)]
     formula = exchange(product, sizes, layout(cut), np.array(divided)[:, None])
     assert formula.min() >= 0
     if in_one_piece(roles):
         assert counted.tolist() == pytest.approx([formula.sum()] * mesh.size)
-    else:  # for some it is less, but never for all
+    else:  # it may be less on some devices, but not on all
         assert counted.max() >= formula.sum() * 0.999999
 
 
@@ -137,7 +137,7 @@ def test_twice_the_size_is_four_times_the_bytes(
 
 @given(problems())
 def test_all_work_is_done(problem: tuple[Product, tuple[int, ...], Roles]) -> None:
-    """Devices that do not divide a loop do the same work; all the others share it."""
+    """Axes that divide no loop repeat the work; all other axes share it."""
     product, sizes, cut = problem
     speeds = Speeds(1.0, math.inf, (math.inf,) * len(sizes))
     found = costs(product, sizes, layout(cut), speeds)
@@ -149,7 +149,7 @@ def test_all_work_is_done(problem: tuple[Product, tuple[int, ...], Roles]) -> No
 
 m, k, n = 64, 96, 32
 TEXTBOOK = [
-    # Rows of x, all of y: nothing is sent. Likewise columns of y, and both on two axes.
+    # Rows of x and all of y: nothing is sent. The same for columns of y, and both on two axes.
     ((4,), [(1, 0, 1)], 0),
     ((4,), [(0, 2, 2)], 0),
     ((4, 8), [(1, 0, 1), (0, 2, 2)], 0),
@@ -160,7 +160,7 @@ TEXTBOOK = [
     ((4,), [(1, 2, 2)], m * k * 3 // 4),
     ((4,), [(1, 0, 0)], m * n * 3 // 4),
     ((4,), [(1, 1, 0)], k * n * 3 // 4 + m * n * 3 // 4),
-    # k is divided: all-reduce of the product, of which each device may keep a part.
+    # k is divided: all-reduce of the product, or reduce-scatter if each device keeps a part.
     ((4,), [(2, 1, 0)], 2 * m * n * 3 // 4),
     ((4,), [(2, 1, 1)], 2 * m * n * 3 // 4),
     ((4, 2), [(2, 1, 0), (2, 1, 0)], 2 * m * n * 7 // 8),
@@ -169,7 +169,7 @@ TEXTBOOK = [
     ((8,), [(2, 1, 0)], 2 * m * n * 7 // 8),
     # Columns to rows is an all-to-all, as between the parts of Ulysses (Jacobs et al. 2023).
     ((4,), [(2, 0, 1)], m * k // 4 * 3 // 4),
-    # SUMMA on a grid (van de Geijn and Watts 1997): a row of x and a column of y are gathered.
+    # SUMMA on a grid (van de Geijn and Watts 1997): gather a row of x and a column of y.
     ((4, 8), [(1, 1, 1), (2, 2, 2)], m * k // 4 * 7 // 8 + k * n // 8 * 3 // 4),
     ((2, 2), [(1, 1, 1), (2, 2, 2)], m * k // 2 // 2 + k * n // 2 // 2),
     # 2.5D (Solomonik and Demmel 2011): layers that divide k, whose products are summed.
@@ -179,7 +179,7 @@ TEXTBOOK = [
         [(1, 1, 1), (2, 2, 2), (2, 1, 0)],
         (m * k // 4) // 2 + (k * n // 4) // 2 + 2 * (m * n // 4) // 2,
     ),
-    # Everything everywhere: nothing to send, the product is computed by all.
+    # Full replication: nothing is sent, and every device computes the product.
     ((4,), [(0, 0, 0)], 0),
 ]
 
@@ -199,7 +199,7 @@ def test_indivisible_layouts_are_left_out() -> None:
 
 
 def test_a_slow_axis_carries_least() -> None:
-    """What is gathered over two axes goes over the first, slow one before it grows."""
+    """A gather over two axes uses the first, slow axis before the data grows."""
     cut = layout([(1, 0, 2), (1, 0, 2)])
     received = exchange(Product(64, 64, 64, 2), (2, 8), cut, loops(cut))
     assert received[0, 0] == 64 * 64 / 16

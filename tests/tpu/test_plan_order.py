@@ -1,4 +1,4 @@
-"""Twenty layouts of one product: what the compiled programs send, and the plan's order of them."""
+"""Twenty layouts of one product: the bytes that compiled programs send, and the plan's order."""
 
 import importlib.util
 import itertools
@@ -25,8 +25,8 @@ ALL = SIZE * SIZE * 2
 MESHES = {"4x4": pr.Mesh((4, 4), ("x", "y")), "16": pr.Mesh((16,), ("x",))}
 X, Y, XY, YX = "x", "y", ("x", "y"), ("y", "x")
 
-# Mesh, specs of x, y and the product, and the bytes that a device sends, written down from the
-# textbook counts: all-gather of a block of B over g devices (g - 1) / g B, all-reduce twice that.
+# Mesh, specs of x, y and the product, and the bytes that a device sends, from textbook counts: an
+# all-gather of a block of B over g devices sends (g - 1) / g B, an all-reduce twice that.
 CASES: list[tuple[str, Spec, Spec, Spec, float]] = [
     ("4x4", (X, None), (None, Y), (X, Y), 0),
     ("4x4", (X, None), (X, Y), (X, Y), ALL / 4 * 3 / 4),  # y along x
@@ -84,12 +84,12 @@ def test_closed_forms_are_what_is_sent(tried: list[Candidate]) -> None:
 
 
 def test_no_inversion_beyond_ties(tried: list[Candidate]) -> None:
-    """Of two that compute the same blocks the one that sends less is never ranked later.
+    """Of two layouts that compute the same blocks, the one that sends less is not ranked later.
 
-    The same blocks: the same mesh, loops divided by the same axes, and the product cut alike. (Of
-    others XLA's time for the blocks decides too: multiplying long thin ones takes longer.) A tie
-    is a count that is the same to 5 %; ranks need no ties, as the count decides between times that
-    are the same to three digits.
+    The same blocks means the same mesh, loops divided by the same axes, and the same blocks of the
+    product. For other layouts XLA's time for the blocks matters too: long thin blocks take longer.
+    Counts within 5 % are a tie. Ranks need no ties, because the count decides between times that
+    are equal to three digits.
     """
     rank = {id(one): place for place, one in enumerate(ranked(tried))}
     alike: dict[object, list[int]] = {}

@@ -1,4 +1,4 @@
-"""Jobs beside each other: as many as memory allows, and what happens when one is interrupted."""
+"""Parallel jobs: as many as memory allows, and the response to an interrupt."""
 
 import subprocess
 import sys
@@ -28,7 +28,7 @@ def run(pool: Pool[int], jobs: int) -> tuple[list[int], int]:
     work = [lambda i=i: job(running, most, lock, i) for i in range(jobs)]
     results = dict(pool.run(work))
     assert results == {i: i for i in range(jobs)}
-    assert most[0] == 1  # the first alone
+    assert most[0] == 1  # the first job runs alone
     return most, pool.at_once
 
 
@@ -39,7 +39,7 @@ def run(pool: Pool[int], jobs: int) -> tuple[list[int], int]:
 def test_as_many_as_memory_allows(
     monkeypatch: pytest.MonkeyPatch, workers: int, memory: int, expected: int
 ) -> None:
-    """One took 100; a margin of a quarter is left."""
+    """The first job took 100; a quarter of the memory stays free."""
     monkeypatch.setattr(parallel, "peak_of_children", lambda: 100)
     most, at_once = run(Pool(workers, memory), 12)
     assert max(most) == at_once == expected

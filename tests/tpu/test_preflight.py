@@ -1,4 +1,4 @@
-"""Compiling for slices that are not here: what is reported, and that a program runs too."""
+"""Preflight for absent slices: its report, and a program that also runs."""
 
 import json
 from pathlib import Path
@@ -32,7 +32,7 @@ def test_matmul() -> None:
     assert memory.arguments == 2 * 4096 * 4096 * 2
     assert memory.outputs == 4096 * 4096 * 2
     assert memory.total == memory.arguments + memory.outputs + memory.temporaries + memory.code
-    assert memory.temporaries > 100 * 2**20  # what is gathered
+    assert memory.temporaries > 100 * 2**20  # gathered bytes
     assert {c.axes for c in report.collectives} == {("x",), ("y",)}
     assert report.flops == pytest.approx(2 * 16384**3 / 16, rel=0.01)
     assert report.seconds is not None
@@ -74,7 +74,7 @@ def test_several_slices() -> None:
     assert report.topology.devices == 8
     crossing = [c for c in report.collectives if c.across_slices]
     assert {c.op for c in crossing} == {"send", "recv"}
-    assert {c.axes for c in crossing} == {("x",)}  # the axis that two slices share
+    assert {c.axes for c in crossing} == {("x",)}  # the axis across two slices
     assert report.roofline is not None
     assert report.roofline.dcn
     assert "between slices, along x, part of" in report.text()
@@ -155,7 +155,7 @@ def test_static_values_and_outputs() -> None:
 
 @pytest.mark.usefixtures("compiler")
 def test_order_of_devices() -> None:
-    """A mesh whose rows lie across slices: what crosses is named after it."""
+    """On a mesh whose rows cross slices, the traffic between slices is named after their axis."""
     ids = np.arange(8).reshape(2, 4).T.ravel()  # neighbours along b are in different slices
     mesh = pr.Mesh((4, 2), ("a", "b"), ids)
     x = aval((512, 512), ("a", "b"), mesh)
@@ -168,7 +168,7 @@ def test_order_of_devices() -> None:
 
 @pytest.mark.usefixtures("real_compiler")
 def test_a_program_that_is_edited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its name is the same, what it computes is not: that must not come from the cache."""
+    """An edited program has the same name, but must not use the old cache entry."""
     monkeypatch.syspath_prepend(tmp_path)
     x = aval((64, 64), ("x", "y"), pr.Mesh((2, 2), ("x", "y")))
 
@@ -192,12 +192,12 @@ def test_a_program_that_is_edited(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     [
         (("x", None), (None, "y"), 4 + 4 + 1),  # nothing to gather
         (("x", "y"), ("x", "y"), 1 + 1 + 1 + 4 + 4),  # both are gathered along the inner dimension
-        ((None, "x"), ("x", None), 4 + 4 + 16 + 16),  # partial products of the whole size
+        ((None, "x"), ("x", None), 4 + 4 + 16 + 16),  # partial products of full size
         ((None, None), (None, None), 16 * 3),
     ],
 )
 def test_bytes_counted_without_a_compiler(x_spec: Any, y_spec: Any, blocks: int) -> None:
-    """In blocks of a sixteenth of a matrix, on 4x4 devices."""
+    """Bytes in units of a block, a sixteenth of a matrix, on 4x4 devices."""
     mesh = pr.Mesh((4, 4), ("x", "y"))
     x, y = (aval((64, 64), spec, mesh) for spec in (x_spec, y_spec))
     out = pr.NamedSharding(mesh, default_out_spec(x.sharding, y.sharding))

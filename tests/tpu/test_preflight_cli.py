@@ -27,7 +27,7 @@ def run(cache: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture
 def matmul_known(compiler: Path) -> Path:
-    """A cache that has the answer to `MATMUL`."""
+    """A cache that contains the answer to `MATMUL`."""
     preflight("matmul", topology="v6e-16", size=16384)
     return compiler
 

@@ -1,6 +1,6 @@
-"""`preflight --backend reactant` over a real Julia and the stand-in for Reactant.
+"""`preflight --backend reactant` with a real Julia and the stand-in for Reactant.
 
-The stand-in writes Reactant's form of products and transposes, and says where it cannot.
+The stand-in writes products and transposes in Reactant's form, and refuses other operations.
 """
 
 import json
@@ -33,7 +33,7 @@ def square(n: int, spec: Any, mesh: pr.Mesh = MESH) -> Aval:
 
 
 def look(program: Any, *args: Any, **options: Any) -> Difference:
-    """By JAX, and by Reactant."""
+    """Preflight by JAX and by Reactant."""
     jax, reactant = (
         preflight(program, *args, topology="v6e-16", backend=backend, **options)
         for backend in ("jax", "reactant")
@@ -43,7 +43,7 @@ def look(program: Any, *args: Any, **options: Any) -> Difference:
 
 
 def test_the_product_of_the_largest_matrices() -> None:
-    """16384^2 and more: nothing of that size is made here."""
+    """Preflight of 16384^2 and more allocates nothing of that size."""
     found = look("matmul", size=(16384, 8192, 32768))
     assert found.same_but_for_order, found.text()
     left, right = found.left, found.right

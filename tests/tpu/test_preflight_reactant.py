@@ -1,6 +1,6 @@
-"""`preflight --backend reactant` without a Julia: what is asked of it, and what goes wrong.
+"""`preflight --backend reactant` without Julia: the request to it, and failures.
 
-What Reactant writes is given by hand, or the Julia that is started is a script of the test.
+The text that Reactant would write is given, or a script of the test replaces Julia.
 """
 
 import os
@@ -37,7 +37,7 @@ VERSIONS = {"julia": "1.12.6", "Reactant": "0.2.280"}
 
 @pytest.fixture
 def said(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """What the process that lowers answers; "asked" is what it was asked."""
+    """The answer of the child that lowers; a test reads the request from "asked"."""
     answer: dict[str, Any] = {"text": TEXT, "versions": VERSIONS}
 
     def ask(module: str, environ: Any, question: Any, **rest: Any) -> dict[str, Any]:
@@ -68,7 +68,7 @@ def test_what_reactant_writes_is_compiled(said: dict[str, Any]) -> None:
 
 @pytest.mark.usefixtures("compiler")
 def test_blocks_of_results_that_the_module_leaves_open(said: dict[str, Any]) -> None:
-    """As Reactant writes it: the sharding is asked for within the program."""
+    """Reactant's form: a constraint inside the program sets the sharding of a result."""
     head, _, rest = TEXT.partition("(tensor<2048x4096xbf16> {")
     text = f"{head}tensor<2048x4096xbf16>{rest.partition('})')[2]}"
     asked = '    %4 = sdy.sharding_constraint %2 <@mesh, [{"y"}, {}]> : tensor<4096x2048xbf16>\n'
@@ -83,7 +83,7 @@ def test_blocks_of_results_that_the_module_leaves_open(said: dict[str, Any]) -> 
 
 @pytest.mark.usefixtures("compiler")
 def test_a_module_in_another_form(said: dict[str, Any]) -> None:
-    """Were the dimensions no longer reversed, the report would be wrong; so it is an error."""
+    """If the dimensions were not reversed, the report would be wrong, so it is an error."""
     with pytest.raises(pr.PyReactantError, match=r"must take .*\(4096, 512\).* in another form"):
         preflight("matmul", **{**MATMUL, "size": (4096, 512, 2048)})
 
@@ -190,7 +190,7 @@ def test_options_that_contradict_each_other(options: tuple[str, ...], message: s
 
 @pytest.fixture
 def fake_julia(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Path]:
-    """A Julia that is a script; it is started with --version, before anything else."""
+    """A script in place of Julia; it is first started with --version."""
 
     def make(body: str) -> Path:
         script = tmp_path / "julia"
@@ -212,10 +212,10 @@ def request(backend: str = "reactant") -> Request:
 def test_what_surrounds_the_child(
     fake_julia: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is no process of a run, has the slice's number of devices, and keeps its stdin to itself.
+    """The child is not a process of a run, has the slice's devices, and gives Julia its own stdin.
 
-    Julia makes its standard input one that does not block; were that ours, the child would take
-    it for our end.
+    Julia makes its standard input non-blocking. If it shared the child's, the child would
+    mistake that for the end of its parent.
     """
     folder = fake_julia(
         "os.chdir(os.path.dirname(__file__))\n"
@@ -268,7 +268,7 @@ def test_killed(fake_julia: Callable[[str], Path], monkeypatch: pytest.MonkeyPat
 
 
 def _is_gone(folder: Path) -> bool:
-    """Whether what the child had started is dead too."""
+    """Whether the child's descendant has ended too."""
     pid = int((folder / "pid").read_text())
     deadline = time.monotonic() + 10
     while time.monotonic() < deadline:

@@ -1,4 +1,4 @@
-"""Modules that JAX did not make: compiled, shown as Julia arrays, set beside a JAX program.
+"""Modules that JAX did not write: compiled, shown as Julia arrays, compared with a JAX program.
 
 The modules are of Reactant's form, written by hand from its documented output; see their heads.
 """
@@ -42,7 +42,7 @@ def test_reactants_form() -> None:
 def test_as_it_is() -> None:
     preflight_stablehlo(REACTANT, topology="v6e-16")
     report = preflight_stablehlo(REACTANT, topology="v6e-16", column_major=False)
-    assert report.cached  # it is the same module: only what is printed differs
+    assert report.cached  # the module is the same; only the printed report differs
     assert [a.shape for a in report.arguments] == [(1024, 4096), (2048, 1024)]
     assert [a.spec for a in report.arguments] == ["y,x"] * 2
     assert report.notes == ()
@@ -50,7 +50,7 @@ def test_as_it_is() -> None:
 
 @pytest.mark.usefixtures("compiler")
 def test_beside_jax() -> None:
-    """The same product from either side: the same exchanges, bytes and estimate."""
+    """The same product from JAX and Reactant has the same exchanges, bytes and estimate."""
     jax = preflight("matmul", topology="v6e-16", size=(4096, 1024, 2048))
     found = Difference(jax, preflight_stablehlo(REACTANT, topology="v6e-16"))
     assert found.same_collectives
@@ -120,14 +120,14 @@ def test_refused_before_libtpu_is_loaded(before: str, after: str, message: str) 
 
 @pytest.mark.usefixtures("no_libtpu")
 def test_without_libtpu() -> None:
-    """What the tests before this one would raise if libtpu were loaded."""
+    """Without libtpu, loading it raises this error, which the previous tests do not get."""
     with pytest.raises(pr.RequirementError, match="libtpu was loaded"):
         preflight_stablehlo(REACTANT, topology="v6e-16", cache=False)
 
 
 @pytest.mark.usefixtures("compiler")
 def test_another_mesh_for_a_module_in_the_cache() -> None:
-    """What is checked with the module is checked again when the answer is known."""
+    """The mesh is checked with the module, and again with a cached answer."""
     preflight_stablehlo(MHLO, topology="v6e-16")
     with pytest.raises(pr.ShardingError, match=r"its mesh 4x2 has 8 devices"):
         preflight_stablehlo(MHLO, topology="v6e-16", mesh=pr.Mesh((4, 2), ("x", "y")))

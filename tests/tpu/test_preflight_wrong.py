@@ -171,12 +171,12 @@ def test_damaged_entries(monkeypatch: pytest.MonkeyPatch) -> None:
     other = gzip.compress(json.dumps({"key": "another", "answer": said["answer"]}).encode())
     for damage in (b"", whole[: len(whole) // 2], b"rubbish", whole[:-9] + bytes(9), other):
         path.write_bytes(damage)
-        assert not small()  # dropped and made again
+        assert not small()  # deleted and created again
         assert small()
 
 
 def _is_read(path: Path) -> bool:
-    """Whether it is the entry of `small`: reading marks it as used."""
+    """Whether the cache holds the entry of `small`; reading marks it as used."""
     os.utime(path, (1, 1))
     return small() and path.stat().st_mtime > 1
 

@@ -1,6 +1,6 @@
-"""What is read from a StableHLO module, and what is refused before a compiler is loaded.
+"""Facts read from a StableHLO module, and modules refused before a compiler loads.
 
-These tests import in their own process what otherwise runs in the process that compiles.
+These tests import code that otherwise runs in the child that compiles.
 """
 
 import json
@@ -18,12 +18,12 @@ REACTANT = (FOLDER / "reactant_matmul.mlir").read_text()
 
 
 def read_module(text: str) -> Module:
-    """A module as the parent process has it: its description has been JSON."""
+    """Read a module as the parent process gets it, through JSON."""
     return Module.from_description(json.loads(json.dumps(describe(parse(text)))))
 
 
 def mlir(arguments: str = "", body: str = "", before: str = "", results: str = "()") -> str:
-    """A module with a main of these arguments, and no result."""
+    """A module whose main takes these arguments and returns nothing."""
     head = f"module @jit_f {{ {before} func.func @main({arguments}) -> {results}"
     return f"{head} {{\n{body}\nreturn }} }}"
 
@@ -174,7 +174,7 @@ def test_refused(text: str, message: str) -> None:
     ],
 )
 def test_mlir_refuses_it(text: str, message: str) -> None:
-    """The message is MLIR's own; the parent process says that the module does not parse."""
+    """The message is MLIR's; the parent process adds that the module does not parse."""
     with pytest.raises(Exception, match=re.escape(message)) as raised:
         read_module(text)
     assert not isinstance(raised.value, pr.PyReactantError)

@@ -1,4 +1,4 @@
-"""Slices by name and shape: the rows, their names, what is wrong; the command and its picture."""
+"""Slices by name and shape: the rows, their names, errors; the command and its picture."""
 
 import json
 import math
@@ -22,7 +22,7 @@ EVERY = list(topologies())
 NAMES = [found.name for found in EVERY]
 
 
-# Written down from Google's pages, not computed: name, shape, chips, VMs, chips of a VM, devices.
+# Copied from Google's pages, not computed: name, shape, chips, VMs, chips of a VM, devices.
 @pytest.mark.parametrize(
     "row",
     [
@@ -117,12 +117,12 @@ def test_rings() -> None:
 
 
 def test_a_guide_that_is_wrong() -> None:
-    """Widely read: "v5p-16 is a single host, v5p-32 2 hosts, v5p-128 8 hosts of 16 devices"."""
+    """A popular guide is wrong: "v5p-16 is a single host, v5p-32 2 hosts, v5p-128 8 hosts"."""
     assert (topology("v5p-16").hosts, topology("v5p-32").hosts) == (2, 4)
     found = topology("v5p-128")
     assert (found.hosts, found.devices_per_process, found.chips) == (16, 4, 64)
     with pytest.raises(pr.InvalidArgumentError, match="'v4e-8'; the nearest are v4-8"):
-        topology("v4e-8")  # "v4e" is a name in the same guides
+        topology("v4e-8")  # the same guides use the name "v4e"
 
 
 @pytest.mark.parametrize(

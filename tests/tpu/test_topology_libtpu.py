@@ -1,4 +1,4 @@
-"""Every row of the topology calculator, proved against libtpu's own topology description."""
+"""Every row of the topology calculator, compared with libtpu's own topology description."""
 
 import importlib.util
 import json
@@ -45,7 +45,7 @@ def ask(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 @cache
 def described() -> dict[tuple[str, int], dict[str, Any]]:
-    """All in one process: a description takes milliseconds, a process a second."""
+    """Describe all slices in one process: a description takes milliseconds, a process a second."""
     keys = [(name, 1) for name in (*NAMES, *GKE)] + SEVERAL
     smallest = {next(n for n in NAMES if topology(n).generation == g) for g in GENERATIONS}
     rows = [
@@ -90,12 +90,12 @@ def test_several_slices(name: str, num_slices: int) -> None:
 def test_memory_as_the_compiler_sees_it(generation: str) -> None:
     name = next(n for n in NAMES if topology(n).generation == generation)
     theirs = described()[name, 1]["hbm_gib"]
-    # What it prints has two decimals, and differs by one of the last between versions.
+    # libtpu prints two decimals, and versions differ by one in the last.
     assert topology(name).hbm_bytes / GIB == pytest.approx(theirs, abs=0.0151)
 
 
 def test_all_shapes_are_here() -> None:
-    """Every shape up to 256 chips that a rule of Google's pages allows is a row above."""
+    """Every shape of up to 256 chips that Google's rules allow is a row above."""
     for generation in GENERATIONS.values():
         mine = {topology(n).shape for n in NAMES if topology(n).generation == generation.name}
         assert mine == set(shapes(generation, 256))
@@ -113,7 +113,7 @@ def test_all_shapes_are_here() -> None:
 
 
 def test_what_libtpu_takes_when_nothing_is_said() -> None:
-    """Why `description_options` says more than the name: these are not what Cloud TPU gives."""
+    """`description_options` adds to the name, because libtpu's defaults differ from Cloud TPU."""
     rows = ask(
         [{"options": {"topology_name": name}, "memory": False} for name in ("v6e:2x4", "v4:2x2x1")]
     )
@@ -126,7 +126,7 @@ def test_what_libtpu_takes_when_nothing_is_said() -> None:
     [("v5p-16", 1, 8), ("v5p-32", 2, 8), ("v5p-128", 8, 16), ("v6e-8", 2, 4)],
 )
 def test_rows_that_guides_get_wrong(name: str, hosts: int, devices_per_process: int) -> None:
-    """Widely read: v5p-16 one host, v5p-128 eight hosts of 16 devices; v6e-8 always two hosts."""
+    """Popular guides: v5p-16 one host, v5p-128 eight hosts of 16 devices; v6e-8 always two hosts."""
     theirs = described()[name, 1]["devices"]
     ours = topology(name)
     assert (len({d[0] for d in theirs}), len(theirs)) == (ours.hosts, ours.devices)
