@@ -151,8 +151,8 @@ class Cluster:
         done = self.run(["scontrol", "requeue", str(number)])
         assert done.returncode == 0, done.stderr
         self.wait(number, until={"PENDING"})
-        # It would wait two minutes. In the second in which it was killed, the node refuses it: "Job
-        # credential revoked", and the job has failed.
+        # Slurm would wait two minutes. Within a second of the kill, the node refuses the job with
+        # "Job credential revoked", and the job fails.
         time.sleep(1.1)
         done = self.run(["scontrol", "update", f"JobId={number}", "StartTime=now"])
         assert done.returncode == 0, done.stderr

@@ -1,6 +1,6 @@
 """Modules that JAX did not write: compiled, shown as Julia arrays, compared with a JAX program.
 
-The modules are of Reactant's form, written by hand from its documented output; see their heads.
+They have Reactant's form, written by hand from its documented output; see their first lines.
 """
 
 import dataclasses
