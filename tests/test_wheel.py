@@ -68,9 +68,9 @@ def test_every_file_is_in_it(installed: Path) -> None:
     assert len(tracked) > 200
     for name in tracked:
         inside = name.removeprefix("pyreactant/")
-        for ours, theirs in (*PLACES.items(), ("julia", "_julia_package")):
-            if name.startswith(f"{ours}/"):
-                inside = f"{theirs}{name[len(ours) :]}"
+        for source, target in (*PLACES.items(), ("julia", "_julia_package")):
+            if name.startswith(f"{source}/"):
+                inside = f"{target}{name[len(source) :]}"
                 break
         if (REPOSITORY / name).exists():  # git lists deleted files too
             there = installed / "pyreactant" / inside
@@ -86,8 +86,8 @@ def test_it_finds_its_own(installed: Path, tmp_path: Path) -> None:
 
 
 def test_its_commands_work(installed: Path, tmp_path: Path) -> None:
-    said = run(installed, tmp_path, "-m", "pyreactant", "matmul", "--size", "8")
-    assert "check     right" in said
+    output = run(installed, tmp_path, "-m", "pyreactant", "matmul", "--size", "8")
+    assert "check     right" in output
     script = run(installed, tmp_path, "-m", "pyreactant", "slurm", "submit", "--dry-run")
     assert str(installed) in script
     cloud = [

@@ -22,7 +22,7 @@ def _alone(code: str, **settings: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize(
-    ("code", "settings", "said"),
+    ("code", "settings", "expected"),
     [
         ("import pyreactant as p; print(len(p.devices()))", {}, "8"),
         (
@@ -38,9 +38,9 @@ def _alone(code: str, **settings: str) -> subprocess.CompletedProcess[str]:
         ("import jax; jax.devices(); import pyreactant as p; print(len(p.devices()))", {}, "1"),
     ],
 )
-def test_number_of_devices(code: str, settings: dict[str, str], said: str) -> None:
+def test_number_of_devices(code: str, settings: dict[str, str], expected: str) -> None:
     ran = _alone(code, **settings)
-    assert ran.stdout.strip() == said, ran.stderr
+    assert ran.stdout.strip() == expected, ran.stderr
 
 
 @pytest.mark.parametrize(

@@ -90,14 +90,14 @@ def test_reading_is_a_copy() -> None:
 
 
 def test_from_callback_asks_once_per_block() -> None:
-    asked = []
+    requested = []
 
     def block(index: Any) -> np.ndarray:
-        asked.append(tuple((s.start, s.stop) for s in index))
+        requested.append(tuple((s.start, s.stop) for s in index))
         return numbers((8, 8))[index]
 
     a = pr.from_callback((8, 8), np.float32, pr.NamedSharding(MESH, (None, "y")), block)
-    assert sorted(asked) == [((0, 8), (2 * i, 2 * i + 2)) for i in range(4)]
+    assert sorted(requested) == [((0, 8), (2 * i, 2 * i + 2)) for i in range(4)]
     np.testing.assert_array_equal(np.asarray(a), numbers((8, 8)))
 
 

@@ -82,7 +82,7 @@ class Mutant:
 
     kind: ClassVar[Kind | None] = None
     honest = True
-    """Whether blocks are reported to be what the real runtime says, or what was asked for."""
+    """Whether the arrays report the sharding of the real runtime, not the requested one."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -143,12 +143,12 @@ class Broken(AbstractBackend):
         precision: str | None,
         static: Mapping[str, Any],
     ) -> Executable:
-        asked = out_sharding if isinstance(out_sharding, tuple) else (out_sharding,)
-        real = tuple(NamedSharding(self._mutant.mesh(s.mesh), s.spec) for s in asked)
+        requested = out_sharding if isinstance(out_sharding, tuple) else (out_sharding,)
+        real = tuple(NamedSharding(self._mutant.mesh(s.mesh), s.spec) for s in requested)
         executable = self._compile(program, args, real, out_sharding, precision, static)
         avals = tuple(
             aval._replace(sharding=sharding)
-            for aval, sharding in zip(executable.avals, asked, strict=True)
+            for aval, sharding in zip(executable.avals, requested, strict=True)
         )
 
         def place(arrays: Sequence[np.ndarray]) -> list[Any]:
@@ -164,7 +164,7 @@ class Broken(AbstractBackend):
             call = Call(
                 self._case,
                 given,
-                asked,
+                requested,
                 shapes,
                 program,
                 static,
@@ -179,7 +179,7 @@ class Broken(AbstractBackend):
             found = [
                 _Value(out, sharding, shape, blocks[number] if blocks else None)
                 for number, (out, sharding, shape) in enumerate(
-                    zip(outs, asked, shapes, strict=True)
+                    zip(outs, requested, shapes, strict=True)
                 )
             ]
             return found[0] if executable.single else found
@@ -227,8 +227,8 @@ class Broken(AbstractBackend):
             return self._real.addressable_shards(value)
         shards = self._real.addressable_shards(value.real)
         if not self._mutant.honest:
-            asked = value.sharding.devices_indices_map(value.shape)
-            shards = [Shard(s.device, asked[s.device.position], s._read) for s in shards]
+            requested = value.sharding.devices_indices_map(value.shape)
+            shards = [Shard(s.device, requested[s.device.position], s._read) for s in shards]
         if value.blocks is None:
             return shards
         blocks = value.blocks

@@ -32,19 +32,19 @@ def chosen(names: list[str]) -> list[Mutant]:
 
 def main() -> None:
     """Try every mutant on every program named, on a mesh of (processes, devices of each)."""
-    folder, asked = Path(sys.argv[1]), json.loads(sys.argv[2])
+    folder, request = Path(sys.argv[1]), json.loads(sys.argv[2])
     pr.initialize()
     each = len(pr.devices()) // pr.num_processes()
     mesh = pr.Mesh((pr.num_processes(), each), ("x", "y"))
     found = []
-    for program in asked["programs"]:
+    for program in request["programs"]:
         case = find_case(program)
-        healthy = run_case(case, size=asked["size"], mesh=mesh, calls=1)
+        healthy = run_case(case, size=request["size"], mesh=mesh, calls=1)
         found.append(_record(program, None, healthy, False))
-        for mutant in chosen(asked["mutants"]):
+        for mutant in chosen(request["mutants"]):
             try:
                 with broken(case, mutant):
-                    run = run_case(case, size=asked["size"], mesh=mesh, calls=1)
+                    run = run_case(case, size=request["size"], mesh=mesh, calls=1)
                     found.append(_record(program, mutant, run, changed(healthy, run)))
             except NotApplicableError:
                 continue

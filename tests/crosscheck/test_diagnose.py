@@ -39,7 +39,7 @@ def right(device: int, block: list[list[int]]) -> dict[str, Any]:
     return {}
 
 
-def said(change: Change, array: str = "output 0") -> Diagnosis:
+def diagnosis_of(change: Change, array: str = "output 0") -> Diagnosis:
     found = [v for name in PLANS for v in verdicts(name, change if name == array else right)]
     return diagnose(found, PLANS, program="matmul", runtime="jax", num_processes=2)
 
@@ -49,7 +49,7 @@ def wrong(*kinds: Kind, **more: Any) -> dict[str, Any]:
 
 
 def test_right_blocks_pass() -> None:
-    found = said(right)
+    found = diagnosis_of(right)
     assert found.passed
     assert found.kind is None
 
@@ -78,7 +78,7 @@ def test_orders_of_devices_are_named(number: int, honest: bool) -> None:
         same = [s.stop - s.start for s in held[device]] == [b - a for a, b in block]
         return wrong(Kind.PERMUTED if same else Kind.STRUCTURE, matches=[there])
 
-    found = said(change)
+    found = diagnosis_of(change)
     assert found.kind == kind
     assert found.also == ()
     assert found.processes == (0, 1)
@@ -94,10 +94,10 @@ def test_other_orders_are_permuted_blocks_or_wrong_devices() -> None:
         there = plain_index(held[device - 1])
         return {"index": there, "passed": False, "kinds": (Kind.WRONG_DEVICES,), "text": "lies"}
 
-    assert said(rotated).kind == Kind.PERMUTED
-    assert "device 1 holds block [0:4, 0:2]" in said(rotated).text
-    assert said(honest).kind == Kind.WRONG_DEVICES
-    assert "block [0:4, 0:2] lies on device 1" in said(honest).text
+    assert diagnosis_of(rotated).kind == Kind.PERMUTED
+    assert "device 1 holds block [0:4, 0:2]" in diagnosis_of(rotated).text
+    assert diagnosis_of(honest).kind == Kind.WRONG_DEVICES
+    assert "block [0:4, 0:2] lies on device 1" in diagnosis_of(honest).text
 
 
 def test_fewer_devices_are_counted() -> None:
@@ -106,7 +106,7 @@ def test_fewer_devices_are_counted() -> None:
             return {"index": [[0, 4], [0, 4]], "passed": False, "kinds": (Kind.WRONG_DEVICES,)}
         return {"index": None, "passed": False, "kinds": (Kind.FEWER_DEVICES,)}
 
-    found = said(gone)
+    found = diagnosis_of(gone)
     assert found.kind == Kind.FEWER_DEVICES
     assert "no block on devices 4, 5, 6, 7" in found.text
 
@@ -118,10 +118,10 @@ def test_one_process_that_differs_is_named() -> None:
     def short(device: int, block: list[list[int]]) -> dict[str, Any]:
         return wrong(Kind.LOWER_PRECISION) if device > 3 else {}
 
-    found = said(odd)
+    found = diagnosis_of(odd)
     assert (found.kind, found.processes) == (Kind.ONE_PROCESS, (1,))
     assert "no other process has wrong blocks" in found.text
-    found = said(short)
+    found = diagnosis_of(short)
     assert (found.kind, found.processes) == (Kind.LOWER_PRECISION, (1,))
     assert "no other process has wrong blocks" in found.text
 
@@ -132,12 +132,12 @@ def test_what_all_wrong_blocks_share_comes_first_and_the_rest_is_told() -> None:
             return wrong(Kind.PERMUTED, Kind.TRANSPOSED, matches=[[[4, 8], [0, 2]]])
         return wrong(Kind.TRANSPOSED) if device == 2 else {}
 
-    assert said(change).kind == Kind.TRANSPOSED
+    assert diagnosis_of(change).kind == Kind.TRANSPOSED
 
     def alone(device: int, block: list[list[int]]) -> dict[str, Any]:
         return change(device, block) if device == 1 else {}
 
-    found = said(alone)
+    found = diagnosis_of(alone)
     assert (found.kind, found.also) == (Kind.PERMUTED, (Kind.TRANSPOSED,))
     assert "the values fit transposed block as well" in found.text
 
@@ -146,7 +146,7 @@ def test_blocks_that_differ_in_kind_give_the_commonest() -> None:
     def change(device: int, block: list[list[int]]) -> dict[str, Any]:
         return wrong(Kind.WRONG if device else Kind.UNINITIALISED)
 
-    found = said(change)
+    found = diagnosis_of(change)
     assert (found.kind, found.also) == (Kind.WRONG, (Kind.UNINITIALISED,))
     assert "output 0 is wrong, and its values match no known kind of fault" in found.text
 
@@ -155,7 +155,7 @@ def test_a_diagnosis_names_everything_and_survives_json() -> None:
     def change(device: int, block: list[list[int]]) -> dict[str, Any]:
         return wrong(Kind.TRANSPOSED, ratio=float(device)) if device in (2, 6) else {}
 
-    found = said(change)
+    found = diagnosis_of(change)
     for part in (
         "matmul",
         "jax",

@@ -71,8 +71,8 @@ def browse(tmp_path: Path) -> Browse:
             timeout=120,
         )
         assert ran.returncode == 0, ran.stderr
-        said = [line for line in ran.stderr.splitlines() if "CONSOLE" in line]
-        return ran.stdout, "\n".join(said)
+        messages = [line for line in ran.stderr.splitlines() if "CONSOLE" in line]
+        return ran.stdout, "\n".join(messages)
 
     return open_page
 
@@ -110,16 +110,16 @@ def measured(page: str, folder: Path) -> str:
 
 
 def test_console_says_nothing_and_the_pictures_are_there(browse: Browse, bad: str) -> None:
-    dom, said = browse(bad, 1400, "--dump-dom")
-    assert said == ""
+    dom, messages = browse(bad, 1400, "--dump-dom")
+    assert messages == ""
     # Three pictures of all programs, and one per runtime of each program.
     assert dom.count("<svg") == 3 + 2 * len(NAMES)
     assert "Did not pass" in dom
 
 
 def test_fits_the_screen(browse: Browse, bad: str, tmp_path: Path) -> None:
-    dom, said = browse(measured(bad, tmp_path), 1600, "--dump-dom")
-    assert said == ""
+    dom, messages = browse(measured(bad, tmp_path), 1600, "--dump-dom")
+    assert messages == ""
     (text,) = re.findall('<pre id="measured">(.*?)</pre>', dom, re.DOTALL)
     frames = [json.loads(line) for line in unescape(text).splitlines()]
     assert sorted(found["window"] for found in frames) == list(WIDTHS)
@@ -134,9 +134,9 @@ def test_fits_the_screen(browse: Browse, bad: str, tmp_path: Path) -> None:
 def test_a_policy_forbids_scripts_and_requests(browse: Browse, good: str) -> None:
     """The name or log of a program cannot run code in the page, even if escaping fails."""
     intruders = '<script>document.title = 1</script><img src="http://127.0.0.1:9/a.png">'
-    _, said = browse(good.replace("</main>", f"{intruders}</main>"), 800, "--dump-dom")
-    assert said.count("Content Security Policy") == 2, said
-    assert "127.0.0.1:9" in said
+    _, messages = browse(good.replace("</main>", f"{intruders}</main>"), 800, "--dump-dom")
+    assert messages.count("Content Security Policy") == 2, messages
+    assert "127.0.0.1:9" in messages
 
 
 def test_light_and_dark(browse: Browse, good: str, tmp_path: Path) -> None:
@@ -258,7 +258,7 @@ def test_text_is_escaped(good: str) -> None:
 
 
 def test_what_is_on_it(good: str, bad: str) -> None:
-    for said in (
+    for messages in (
         "Passed",
         "reactant was not available",
         "run: pyreactant setup",
@@ -269,7 +269,7 @@ def test_what_is_on_it(good: str, bad: str) -> None:
         "It printed nothing",
         "0.12.0",
     ):
-        assert said in good
+        assert messages in good
     assert "What is wrong" not in good
     assert "matmul on stand-in: transposed block: process 0, device 5" in bad
     assert re.search(r'<details id="program-0" open>', bad)

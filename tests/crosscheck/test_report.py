@@ -106,7 +106,7 @@ def test_verdicts() -> None:
 def test_on_a_terminal() -> None:
     text = report(["heat", "fft"], wrong=[3]).to_text(width=200)
     assert "\x1b" not in text
-    for said in (
+    for expected in (
         "program",
         "jax and stand-in",
         "wrong: transposed block",
@@ -115,7 +115,7 @@ def test_on_a_terminal() -> None:
         "reactant did not run: run: pyreactant setup",
         "1 of 2 programs did not pass",
     ):
-        assert said in text
+        assert expected in text
     assert max(map(len, report().to_text(width=100).splitlines())) <= 100
 
 

@@ -21,14 +21,18 @@ Reactant_jll = "0192cb87-2b54-54ad-80e0-3be72ad8a3c0"
 """
 
 
-def machine(folder: Path, **said: Any) -> Machine:
+def machine(folder: Path, **facts: Any) -> Machine:
     """A machine in a folder, without problems except for the given ones.
 
     The keyword arguments are those of `Machine`, with environ added to PATH and HOME.
     """
     for name in ("root", "home", "bin", "packages"):
         (folder / name).mkdir(exist_ok=True)
-    environ = {"PATH": str(folder / "bin"), "HOME": str(folder / "home"), **said.pop("environ", {})}
+    environ = {
+        "PATH": str(folder / "bin"),
+        "HOME": str(folder / "home"),
+        **facts.pop("environ", {}),
+    }
     settings: dict[str, Any] = {
         "environ": environ,
         "root": folder / "root",
@@ -38,7 +42,7 @@ def machine(folder: Path, **said: Any) -> Machine:
         "own_address": lambda: "10.0.0.7",
         "disk": lambda path: Disk(100 * GIB, 50 * GIB),
         "open_files": lambda: (65536, 65536),
-        **said,
+        **facts,
     }
     return Machine(**settings)
 

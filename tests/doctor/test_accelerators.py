@@ -38,7 +38,7 @@ def test_gpus(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "mend"),
+    ("output", "mend"),
     [
         ("Failed to initialize NVML: Driver/library version mismatch", "sudo reboot"),
         (
@@ -48,11 +48,11 @@ def test_gpus(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_broken_driver(tmp_path: Path, said: str, mend: str) -> None:
-    executable(tmp_path, "nvidia-smi", f'echo "{said}"; exit 9')
+def test_a_broken_driver(tmp_path: Path, output: str, mend: str) -> None:
+    executable(tmp_path, "nvidia-smi", f'echo "{output}"; exit 9')
     found = _accelerators.driver(machine(tmp_path))
     assert (found.status, found.mend) == ("fail", mend)
-    assert said[:60] in found.found
+    assert output[:60] in found.found
     assert _accelerators.users(machine(tmp_path)).status == "warn"
 
 

@@ -44,7 +44,7 @@ def test_the_real_thing(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def with_products(folder: Path, product: dict[str, Any], script: str = "", **said: Any) -> Machine:
+def with_products(folder: Path, product: dict[str, Any], script: str = "", **facts: Any) -> Machine:
     """A machine with a stand-in interpreter that starts runtimes and multiplies as given."""
     (folder / "devices.json").write_text(json.dumps(ON_CPU) + "\n")
     (folder / "product.json").write_text(json.dumps(product))
@@ -54,7 +54,7 @@ def with_products(folder: Path, product: dict[str, Any], script: str = "", **sai
         'while [ "$1" != --report ]; do shift; done\n'
         f'cp {folder}/product.json "$2"',
     )
-    return machine(folder, python=python, **said)
+    return machine(folder, python=python, **facts)
 
 
 @pytest.mark.parametrize("real", [True, False])

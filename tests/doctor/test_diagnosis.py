@@ -176,11 +176,11 @@ def test_secrets(secret: str) -> None:
 
 @pytest.mark.parametrize("how", ["error", "log"])
 def test_a_runtime_that_tells_secrets(tmp_path: Path, how: str) -> None:
-    said = "cannot reach http://user:pa55word@proxy:3128 with pa55word and hf_abcdef"
+    message = "cannot reach http://user:pa55word@proxy:3128 with pa55word and hf_abcdef"
     python = (
-        answering(tmp_path, json.dumps({"error": said}))
+        answering(tmp_path, json.dumps({"error": message}))
         if how == "error"
-        else interpreter(tmp_path, f"echo '{said}' >&2; exit 1")
+        else interpreter(tmp_path, f"echo '{message}' >&2; exit 1")
     )
     jax_packages(tmp_path)
     found = diagnose(machine=machine(tmp_path, python=python, environ=SECRETS))

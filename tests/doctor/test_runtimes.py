@@ -35,10 +35,10 @@ def row(diagnosis: Diagnosis, name: str) -> Check:
     return next(check for check in diagnosis.checks if check.name == name)
 
 
-def with_jax(folder: Path, python: str, **said: object) -> Machine:
+def with_jax(folder: Path, python: str, **facts: object) -> Machine:
     jax_packages(folder)
     package(folder, "numpy", "2.4.0")
-    return machine(folder, python=python, **said)
+    return machine(folder, python=python, **facts)
 
 
 def alive(pid: int) -> bool:
@@ -127,11 +127,11 @@ def test_no_interpreter(tmp_path: Path) -> None:
 @pytest.mark.parametrize("how", ["error", "lost", "on the CPU"])
 def test_a_tpu_in_use(tmp_path: Path, how: str) -> None:
     # libtpu's message (jax-ml/jax#22070); without a requested platform, JAX falls back to the CPU.
-    said = "ABORTED: The TPU is already in use by process with pid 4711. Not attempting to load"
+    answer = "ABORTED: The TPU is already in use by process with pid 4711. Not attempting to load"
     script = {
-        "error": f"echo '{json.dumps({'error': said})}'",
-        "lost": f"echo '{said}' >&2; exit 1",
-        "on the CPU": f"echo \"Unable to initialize backend 'tpu': {said}\" >&2; "
+        "error": f"echo '{json.dumps({'error': answer})}'",
+        "lost": f"echo '{answer}' >&2; exit 1",
+        "on the CPU": f"echo \"Unable to initialize backend 'tpu': {answer}\" >&2; "
         f"echo '{json.dumps(ON_CPU)}'",
     }[how]
     tpu_chips(tmp_path, 4)
@@ -145,24 +145,24 @@ def test_a_tpu_in_use(tmp_path: Path, how: str) -> None:
 
 @pytest.mark.parametrize("seen", [True, False])
 def test_a_tpu_in_use_by_somebody(tmp_path: Path, seen: bool) -> None:
-    said = "TPU initialization failed: open(/dev/vfio/0): Device or resource busy"
+    answer = "TPU initialization failed: open(/dev/vfio/0): Device or resource busy"
     tpu_chips(tmp_path, 4)
     if seen:
         process(tmp_path, 4711, "python3", "/dev/vfio/0")
-    here = with_jax(tmp_path, answering(tmp_path, json.dumps({"error": f"UNKNOWN: {said}"})))
+    here = with_jax(tmp_path, answering(tmp_path, json.dumps({"error": f"UNKNOWN: {answer}"})))
     devices = row(diagnose("jax", machine=here), "JAX devices")
     assert devices.status == "warn"
     if seen:
         assert devices.found == "the accelerator is in use by process 4711 (python3)"
     else:
-        assert devices.found == f"the accelerator is busy: UNKNOWN: {said}"
+        assert devices.found == f"the accelerator is busy: UNKNOWN: {answer}"
         assert devices.mend == "sudo lsof -w /dev/accel* /dev/vfio/*"
 
 
 def test_a_busy_gpu(tmp_path: Path) -> None:
     nvidia_driver(tmp_path, 1)
-    said = {"error": "INTERNAL: CUDA_ERROR_OUT_OF_MEMORY: out of memory"}
-    here = with_jax(tmp_path, answering(tmp_path, json.dumps(said)))
+    answer = {"error": "INTERNAL: CUDA_ERROR_OUT_OF_MEMORY: out of memory"}
+    here = with_jax(tmp_path, answering(tmp_path, json.dumps(answer)))
     devices = row(diagnose(machine=here), "JAX devices")
     assert (devices.status, devices.mend) == ("warn", "nvidia-smi")
     assert devices.found.startswith("the accelerator is busy: INTERNAL: CUDA_ERROR_OUT_OF_MEMORY")
@@ -192,8 +192,10 @@ def test_a_gpu_that_is_not_used(tmp_path: Path) -> None:
     assert devices.status == "warn"
     assert "without this machine's 4 GPUs (no supported devices found)" in devices.found
     assert devices.mend.endswith("install 'jax[cuda13]'")
-    asked = Machine(**{**_fields(here), "environ": {**here.environ, "PYREACTANT_PLATFORM": "cpu"}})
-    assert row(diagnose("jax", machine=asked), "JAX devices").status == "pass"
+    reported = Machine(
+        **{**_fields(here), "environ": {**here.environ, "PYREACTANT_PLATFORM": "cpu"}}
+    )
+    assert row(diagnose("jax", machine=reported), "JAX devices").status == "pass"
 
 
 def _fields(here: Machine) -> dict[str, object]:
@@ -204,16 +206,16 @@ def test_reactant_is_started_where_it_is_asked_for(tmp_path: Path) -> None:
     package(tmp_path, "juliacall", "0.9.37")
     versions = {"Reactant": "0.2.280", "Reactant_jll": "0.0.250+0"}
     project = julia_project(tmp_path, versions, '[Reactant]\nxla_runtime = "IFRT"\n')
-    said = {**ON_CPU, "devices": 1, "xla_runtime": "IFRT"}
+    answer = {**ON_CPU, "devices": 1, "xla_runtime": "IFRT"}
     here = machine(
         tmp_path,
-        python=answering(tmp_path, json.dumps(said)),
+        python=answering(tmp_path, json.dumps(answer)),
         environ=settled(julia(tmp_path), project),
     )
-    asked = diagnose("reactant", machine=here)
-    assert row(asked, "Reactant devices").found == "cpu, 1 device, started in 1.2 s"
-    assert row(asked, "XLA runtime").found == "IFRT, by preference; loaded: IFRT"
-    assert [check.name for check in asked.missing] == ["numpy"]
+    reported = diagnose("reactant", machine=here)
+    assert row(reported, "Reactant devices").found == "cpu, 1 device, started in 1.2 s"
+    assert row(reported, "XLA runtime").found == "IFRT, by preference; loaded: IFRT"
+    assert [check.name for check in reported.missing] == ["numpy"]
     anyhow = diagnose(machine=here)
     assert "not started because it takes long" in row(anyhow, "Reactant devices").found
     assert row(anyhow, "XLA runtime").found == "IFRT, by preference"

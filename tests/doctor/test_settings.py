@@ -51,40 +51,40 @@ def test_library_path(tmp_path: Path) -> None:
 class TestFlags:
     """The effect of each flag was observed with jax 0.12."""
 
-    def look(self, folder: Path, value: str, name: str = "XLA_FLAGS") -> CheckResult:
+    def result_of(self, folder: Path, value: str, name: str = "XLA_FLAGS") -> CheckResult:
         check = _settings.xla_flags if name == "XLA_FLAGS" else _settings.libtpu_args
         return check(machine(folder, environ={name: value}))
 
     def test_right(self, tmp_path: Path) -> None:
         flags = "--xla_force_host_platform_device_count=8 --xla_dump_to='/tmp/a b'"
-        assert self.look(tmp_path, flags).status == "pass"
+        assert self.result_of(tmp_path, flags).status == "pass"
 
     def test_a_file(self, tmp_path: Path) -> None:
         (tmp_path / "root").mkdir()
         (tmp_path / "root" / "flags").write_text("--xla_x=1")
-        assert self.look(tmp_path, "/flags").found == "read from the file /flags"
-        found = self.look(tmp_path, "xla_gpu_autotune_level=0")
+        assert self.result_of(tmp_path, "/flags").found == "read from the file /flags"
+        found = self.result_of(tmp_path, "xla_gpu_autotune_level=0")
         assert (found.status, found.mend) == ("fail", "unset XLA_FLAGS")
 
     def test_one_dash(self, tmp_path: Path) -> None:
-        found = self.look(tmp_path, "-xla_a=1 --xla_b=2")
+        found = self.result_of(tmp_path, "-xla_a=1 --xla_b=2")
         assert (found.status, found.mend) == ("fail", "export XLA_FLAGS=--xla_b=2")
 
     def test_of_the_tpu(self, tmp_path: Path) -> None:
-        found = self.look(tmp_path, "--xla_tpu_scoped_vmem_limit_kib=1")
+        found = self.result_of(tmp_path, "--xla_tpu_scoped_vmem_limit_kib=1")
         assert (found.status, found.mend) == ("fail", "unset XLA_FLAGS")
         assert "belong in LIBTPU_INIT_ARGS" in found.found
 
     def test_of_gpus(self, tmp_path: Path) -> None:
-        found = self.look(tmp_path, "--xla_gpu_x=1", "LIBTPU_INIT_ARGS")
+        found = self.result_of(tmp_path, "--xla_gpu_x=1", "LIBTPU_INIT_ARGS")
         assert (found.status, found.mend) == ("fail", "unset LIBTPU_INIT_ARGS")
 
     def test_commas(self, tmp_path: Path) -> None:
-        found = self.look(tmp_path, "--xla_a=1,--xla_b=2")
+        found = self.result_of(tmp_path, "--xla_a=1,--xla_b=2")
         assert (found.status, found.mend) == ("warn", "export XLA_FLAGS='--xla_a=1 --xla_b=2'")
 
     def test_twice(self, tmp_path: Path) -> None:
-        found = self.look(tmp_path, "--xla_a=1 --xla_a=2 --xla_b --xla_b")
+        found = self.result_of(tmp_path, "--xla_a=1 --xla_a=2 --xla_b --xla_b")
         assert found.status == "warn"
         assert found.found.endswith("of which the last counts: --xla_a")
 

@@ -73,8 +73,8 @@ def test_clock(tmp_path: Path) -> None:
     wrong = _system.clock(here, now=86400.0)
     assert wrong.status == "warn"
     assert "1970-01-02 00:00 UTC, which is before" in wrong.found
-    for said, status in (("yes", "pass"), ("no", "warn")):
-        executable(tmp_path, "timedatectl", f"echo {said}")
+    for reply, status in (("yes", "pass"), ("no", "warn")):
+        executable(tmp_path, "timedatectl", f"echo {reply}")
         found = _system.clock(machine(tmp_path))
         assert found.status == status
     assert found.mend == "sudo timedatectl set-ntp true"

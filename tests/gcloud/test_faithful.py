@@ -81,7 +81,7 @@ def test_we_ask_as_gcloud_does(made: Cloud, slices: int) -> None:
         made, "create", "test", *nodes, *ASKED, "--spot", "--valid-until-duration=7200s", "--async"
     )
     assert done.returncode == 0, done.stderr
-    (theirs,) = made.api.resources.values()
+    (from_gcloud,) = made.api.resources.values()
     made.api.resources.clear()
     made.api.nodes.clear()
     from pyreactant.queued_resources import Client, from_environment
@@ -91,7 +91,7 @@ def test_we_ask_as_gcloud_does(made: Cloud, slices: int) -> None:
     )
     Client(environ=made.settings).create(request, "run", "")
     (ours,) = made.api.resources.values()
-    a, b = (dict(r.body) for r in (theirs, ours))
+    a, b = (dict(r.body) for r in (from_gcloud, ours))
     assert a["spot"] == b["spot"] == {}
     assert a["queueingPolicy"] == b["queueingPolicy"]
     one, two = (dict(x["tpu"]["nodeSpec"][0]) for x in (a, b))
@@ -117,11 +117,11 @@ def over_grpc(api: TpuApi) -> Iterator[str]:
     from google.longrunning import operations_pb2
 
     def method(name: str, request: Any, answer: Any) -> Any:
-        def serve(asked: Any, context: Any) -> Any:
+        def serve(grpc_request: Any, context: Any) -> Any:
             from tests.gcloud.tpu_api import STATUS, ApiError
 
             try:
-                return _carry_out(api, name, request, asked, answer)
+                return _carry_out(api, name, request, grpc_request, answer)
             except ApiError as error:
                 context.abort(grpc.StatusCode[STATUS[error.code]], error.message)
 
@@ -149,19 +149,21 @@ def over_grpc(api: TpuApi) -> Iterator[str]:
         server.stop(0).wait()
 
 
-def _carry_out(api: TpuApi, name: str, request: Any, asked: Any, answer: Any) -> Any:
+def _carry_out(api: TpuApi, name: str, request: Any, grpc_request: Any, answer: Any) -> Any:
     from google.protobuf import json_format
 
     body: dict[str, Any] = {}
     if name == "CreateQueuedResource":
-        body = json_format.MessageToDict(request.pb(asked).queued_resource)
-        path = f"{asked.parent}/queuedResources"
-        query = {"queuedResourceId": asked.queued_resource_id}
+        body = json_format.MessageToDict(request.pb(grpc_request).queued_resource)
+        path = f"{grpc_request.parent}/queuedResources"
+        query = {"queuedResourceId": grpc_request.queued_resource_id}
         found = api.answer("POST", f"/v2/{path}", query, body)
     elif name == "DeleteQueuedResource":
-        found = api.answer("DELETE", f"/v2/{asked.name}", {"force": str(asked.force)}, {})
+        found = api.answer(
+            "DELETE", f"/v2/{grpc_request.name}", {"force": str(grpc_request.force)}, {}
+        )
     else:
-        found = api.answer("GET", f"/v2/{asked.name}", {}, {})
+        found = api.answer("GET", f"/v2/{grpc_request.name}", {}, {})
     if hasattr(answer, "from_json"):
         return answer.from_json(json.dumps(found), ignore_unknown_fields=True)
     return answer(name=found["name"], done=False)

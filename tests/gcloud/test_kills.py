@@ -74,10 +74,10 @@ def test_gc_leaves_what_lives(tmp_path: Path) -> None:
         launcher = made.start("create", "--wait", "60")
         try:
             until(lambda: made.api.left())
-            code, said = made.run("gc", "--project", "my-project", "--zone", "asia-northeast1-b")
+            code, output = made.run("gc", "--project", "my-project", "--zone", "asia-northeast1-b")
             assert code == 0
-            assert "left: " in said
-            assert "is alive" in said
+            assert "left: " in output
+            assert "is alive" in output
             (note,) = (tmp_path / "home" / "state").rglob("*.json")
             note.with_name("damaged.json").write_text("{")
             assert "is damaged; inspect it" in made.run("gc")[1]
@@ -126,10 +126,10 @@ def test_expired_resources_of_other_machines(tmp_path: Path) -> None:
 def test_kept_resources(tmp_path: Path) -> None:
     api = TpuApi(workers=hosts_of)
     with cloud(tmp_path, api) as made:
-        code, said = made.run("create")
+        code, output = made.run("create")
         assert code == 0
-        assert "is kept: 16 chips for 6 h are 96 chip-hours, about 259 USD" in said
-        assert "pyreactant tpu delete --name test --project my-project" in said
+        assert "is kept: 16 chips for 6 h are 96 chip-hours, about 259 USD" in output
+        assert "pyreactant tpu delete --name test --project my-project" in output
         assert "its user asked to keep it" in made.run("gc")[1]
         assert "* test  ACTIVE" in made.run("status")[1]
         assert "* test  ACTIVE" in made.run("list")[1]
@@ -148,7 +148,7 @@ def test_delete_leaves_other_people_alone(tmp_path: Path) -> None:
         made.run("create")
         (resource,) = api.resources.values()
         resource.body["tpu"]["nodeSpec"][0]["node"]["labels"].clear()
-        code, said = made.run("delete")
+        code, output = made.run("delete")
         assert code == 8
-        assert "test was not created by pyreactant and is not deleted" in said
+        assert "test was not created by pyreactant and is not deleted" in output
         assert len(api.left()) == 2

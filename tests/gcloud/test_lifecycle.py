@@ -27,7 +27,7 @@ def leased(
     with cloud(folder, api) as made:
         from pyreactant.queued_resources import Client, Journal, Lease, cleaned_up, from_environment
 
-        said: list[str] = []
+        lines: list[str] = []
         client = Client(environ=made.settings, patience=patience)
         request = from_environment({**REQUEST, "SLICE_COUNT": str(slices)})
         lease = Lease(
@@ -35,12 +35,12 @@ def leased(
             request,
             "run1",
             Journal(made.state),
-            said.append,
+            lines.append,
             pause=0.01,
             **{"unseen": 0.3, "deletion": 20.0, **options},
         )
-        with cleaned_up(lease.close, said.append):
-            yield lease, made, said
+        with cleaned_up(lease.close, lines.append):
+            yield lease, made, lines
 
 
 def outcome(folder: Path, api: TpuApi, act: Callable[[Any, TpuApi], None], **options: Any) -> Any:
@@ -64,7 +64,7 @@ def life(lease: Any, api: TpuApi) -> None:
 @pytest.mark.parametrize("slices", [1, 2])
 def test_success(tmp_path: Path, slices: int) -> None:
     api = TpuApi(workers=hosts_of)
-    with leased(tmp_path, api, slices=slices) as (lease, _, said):
+    with leased(tmp_path, api, slices=slices) as (lease, _, lines):
         lease.create()
         workers = lease.wait(5)
         assert [(w.node, w.index) for w in workers] == [
@@ -73,8 +73,8 @@ def test_success(tmp_path: Path, slices: int) -> None:
         assert len(api.left()) == 1 + slices
         assert list((tmp_path / "home" / "state").rglob("*.json"))
     assert api.left() == []
-    assert any("WAITING_FOR_RESOURCES" in line for line in said)
-    assert said[-1] == "test is deleted"
+    assert any("WAITING_FOR_RESOURCES" in line for line in lines)
+    assert lines[-1] == "test is deleted"
 
 
 def test_the_order_is_note_then_ask(tmp_path: Path) -> None:
@@ -186,10 +186,10 @@ def test_clock_skew_is_said(hours: int, tmp_path: Path) -> None:
     """The skew is reported, and the resource is still created and deleted."""
     api = TpuApi(workers=hosts_of)
     api.ahead = hours * 3600.0
-    with leased(tmp_path, api) as (lease, _, said):
+    with leased(tmp_path, api) as (lease, _, lines):
         life(lease, api)
     assert api.left() == []
-    wrong = [line for line in said if "this machine's clock" in line]
+    wrong = [line for line in lines if "this machine's clock" in line]
     assert len(wrong) == abs(hours)
     if hours:
         assert ("behind" if hours > 0 else "ahead of") in wrong[0]
@@ -267,10 +267,10 @@ def test_deletion_that_never_gets_through(tmp_path: Path) -> None:
     message = r"could NOT be deleted .* gcloud compute tpus queued"
     with (
         pytest.raises(PyReactantError, match=message),
-        leased(tmp_path, api, deletion=0.5) as (lease, _, said),
+        leased(tmp_path, api, deletion=0.5) as (lease, _, lines),
     ):
         lease.create()
-    assert "deletion has not succeeded yet: Cloud TPU refused the request: revoked" in said[-1]
+    assert "deletion has not succeeded yet: Cloud TPU refused the request: revoked" in lines[-1]
     assert len(list((tmp_path / "home" / "state").rglob("*.json"))) == 1
 
 
@@ -294,10 +294,10 @@ def test_no_credentials(tmp_path: Path) -> None:
         made.settings["CLOUDSDK_AUTH_DISABLE_CREDENTIALS"] = ""
         made.settings["GOOGLE_APPLICATION_CREDENTIALS"] = ""
         made.settings["NO_GCE_CHECK"] = "true"
-        code, said = made.run("status")
+        code, output = made.run("status")
         assert code == RequirementError.exit_code
-        assert "no usable Google credentials" in said
-        assert "gcloud auth application-default login" in said
+        assert "no usable Google credentials" in output
+        assert "gcloud auth application-default login" in output
 
 
 def test_state_folder_that_cannot_be_written(tmp_path: Path) -> None:
@@ -306,7 +306,7 @@ def test_state_folder_that_cannot_be_written(tmp_path: Path) -> None:
     with cloud(tmp_path, api) as made:
         (tmp_path / "file").touch()
         made.settings["XDG_STATE_HOME"] = str(tmp_path / "file")
-        code, said = made.run("create")
+        code, output = made.run("create")
         assert (code, api.left()) == (2, [])
-        assert "cannot be written" in said
+        assert "cannot be written" in output
         assert not [call for call in api.calls if call.startswith("POST")]

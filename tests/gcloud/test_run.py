@@ -48,9 +48,9 @@ def report(folder: Path) -> dict[str, Any]:
 
 
 def test_matmul_on_four_vms(made: Cloud) -> None:
-    code, said = made.run(*made.run_options(gcloud=True), "--out", "out")
-    assert code == 0, said
-    assert "done: matmul: right on jax, against an independent NumPy reference" in said
+    code, output = made.run(*made.run_options(gcloud=True), "--out", "out")
+    assert code == 0, output
+    assert "done: matmul: right on jax, against an independent NumPy reference" in output
     assert made.api.left() == []
     out = made.folder / "out"
     assert report(out)["cause"] == "done"
@@ -109,12 +109,12 @@ def finished(made: Cloud, process: subprocess.Popen[str], seconds: float = 90) -
 @pytest.mark.parametrize(("how", "index"), [("fails", 1), ("255", 1)])
 def test_a_worker_that_fails(made: Cloud, how: str, index: int) -> None:
     """Supervisors report the process and its exception; exit code 255 is not taken for ssh's."""
-    code, said = finished(made, started(made, how))
-    assert code == 1, said
+    code, output = finished(made, started(made, how))
+    assert code == 1, output
     found = report(made.folder / "out")
     assert (found["cause"], found["first_error"]["process"]) == ("user", index)
     if how == "fails":
-        assert "the user's own mistake" in said
+        assert "the user's own mistake" in output
         log = made.folder / "out" / "test-worker-1" / "runs" / "jax" / "process-1.log"
         assert "the user's own mistake" in log.read_text()
 
@@ -145,18 +145,18 @@ def test_a_vm_that_goes_away(made: Cloud, again: bool) -> None:
     if again:
         made.workers.start(address)
     began = time.monotonic()
-    code, said = finished(made, process)
-    assert code == 6, said
+    code, output = finished(made, process)
+    assert code == 6, output
     assert time.monotonic() - began < 60
-    assert "process 1" in said or "worker 1" in said
+    assert "process 1" in output or "worker 1" in output
 
 
 def test_a_program_that_hangs(made: Cloud) -> None:
     process = started(made, "sleeps", "--stall-timeout", "3")
     until(lambda: here(made), 60)
     os.kill(_program(1), signal.SIGSTOP)
-    code, said = finished(made, process)
-    assert code == 7, said
+    code, output = finished(made, process)
+    assert code == 7, output
     found = report(made.folder / "out")
     assert (found["cause"], found["first_error"]["process"]) == ("timeout", 1)
 
@@ -171,10 +171,10 @@ def test_preemption_and_another_attempt(made: Cloud) -> None:
     for address in made.workers.addresses:
         made.workers.stop(address)
         made.workers.start(address)
-    code, said = finished(made, process, 120)
-    assert code == 0, said
-    assert "is SUSPENDED by Cloud TPU (preempted)" in said
-    assert "trying again (1 retry left)" in said
+    code, output = finished(made, process, 120)
+    assert code == 0, output
+    assert "is SUSPENDED by Cloud TPU (preempted)" in output
+    assert "trying again (1 retry left)" in output
 
 
 def test_preemption_while_copying(made: Cloud) -> None:
@@ -188,8 +188,8 @@ def test_preemption_while_copying(made: Cloud) -> None:
     until(lambda: "copy on 2 VMs" in (made.folder / "launcher.log").read_text(), 60)
     made.api.suspend(next(iter(made.api.resources)))
     made.workers.stop(address)
-    code, said = finished(made, process)
-    assert code == 6, said
+    code, output = finished(made, process)
+    assert code == 6, output
     found = report(made.folder / "out")
     assert (found["cause"], found["first_error"]) == ("preempted", None)
     assert "is SUSPENDED by Cloud TPU (preempted)" in found["summary"]
@@ -203,8 +203,8 @@ def test_an_ended_launcher_ends_its_programs(made: Cloud, number: int) -> None:
     assert any(b"worker.sh" in line for line in lines)
     assert not any(SECRET.search(line) for line in lines)
     process.send_signal(number)
-    code, said = finished(made, process)
-    assert code == 128 + number, said
+    code, output = finished(made, process)
+    assert code == 128 + number, output
     assert report(made.folder / "out")["cause"] == "interrupted"
     until(lambda: not _programs(), 30)
 
@@ -245,18 +245,18 @@ def test_a_worker_that_runs_nothing(made: Cloud) -> None:
     address = worker_next(made, 1)
     made.workers.stop(address)
     made.workers.start(address, command="exit 0")
-    code, said = made.run(*made.run_options(), "--out", "out", "--reach-timeout", "2")
+    code, output = made.run(*made.run_options(), "--out", "out", "--reach-timeout", "2")
     made.workers.stop(address)
-    assert code == 6, said
-    assert "test worker 1 (reach) ran nothing: ssh succeeded, but the command reported no" in said
+    assert code == 6, output
+    assert "test worker 1 (reach) ran nothing: ssh succeeded, but the command reported no" in output
 
 
 def test_a_worker_that_cannot_be_reached(made: Cloud) -> None:
     assert made.workers is not None
     made.workers.stop(worker_next(made, 1))
-    code, said = made.run(*made.run_options(), "--out", "out", "--reach-timeout", "2")
-    assert code == 6, said
-    assert "test worker 1 (reach) cannot be reached, or the connection broke" in said
+    code, output = made.run(*made.run_options(), "--out", "out", "--reach-timeout", "2")
+    assert code == 6, output
+    assert "test worker 1 (reach) cannot be reached, or the connection broke" in output
 
 
 def test_disk_full_on_a_worker(made: Cloud) -> None:
@@ -265,10 +265,10 @@ def test_disk_full_on_a_worker(made: Cloud) -> None:
     address = worker_next(made, 0)
     made.workers.stop(address)
     made.workers.start(address, command='ulimit -f 8; cd "$HOME"; bash -c "$SSH_ORIGINAL_COMMAND"')
-    code, said = made.run(*made.run_options(), "--out", "out")
+    code, output = made.run(*made.run_options(), "--out", "out")
     made.workers.stop(address)
-    assert code == 6, said
-    assert "test worker 0 (copy)" in said
+    assert code == 6, output
+    assert "test worker 0 (copy)" in output
 
 
 @pytest.mark.parametrize(
@@ -288,9 +288,9 @@ def test_refused_before_anything_is_asked_for(
 ) -> None:
     (made.folder / "there").mkdir()
     before = len(made.api.calls)
-    got, said = made.run(*made.run_options(), *arguments)
-    assert (got, len(made.api.calls)) == (code, before), said
-    assert message in said
+    got, output = made.run(*made.run_options(), *arguments)
+    assert (got, len(made.api.calls)) == (code, before), output
+    assert message in output
 
 
 def test_no_gcloud(made: Cloud, tmp_path: Path) -> None:
@@ -299,11 +299,11 @@ def test_no_gcloud(made: Cloud, tmp_path: Path) -> None:
     settings = dict(made.settings)
     made.settings["PATH"] = str(tools)
     try:
-        code, said = made.run(*made.run_options(gcloud=True), "--out", "out")
+        code, output = made.run(*made.run_options(gcloud=True), "--out", "out")
     finally:
         made.settings.update(settings)
-    assert code == 3, said
-    assert "gcloud is not in PATH; install it" in said
+    assert code == 3, output
+    assert "gcloud is not in PATH; install it" in output
 
 
 def test_a_key_with_a_passphrase_and_no_agent(made: Cloud) -> None:
@@ -316,9 +316,9 @@ def test_a_key_with_a_passphrase_and_no_agent(made: Cloud) -> None:
     try:
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "secret", "-f", key], check=True)
         before = len(made.api.calls)
-        code, said = made.run(*made.run_options(gcloud=True), "--out", "out")
-        assert (code, len(made.api.calls)) == (3, before), said
-        assert "has a passphrase and no agent holds it; run: eval $(ssh-agent) && ssh-add" in said
+        code, output = made.run(*made.run_options(gcloud=True), "--out", "out")
+        assert (code, len(made.api.calls)) == (3, before), output
+        assert "has a passphrase and no agent holds it; run: eval $(ssh-agent) && ssh-add" in output
     finally:
         for path in key.parent.glob("google_compute_engine*"):
             path.unlink()
@@ -333,13 +333,13 @@ def test_ssh_and_logs_while_it_runs(made: Cloud) -> None:
     options = made.run_options()
     small = options[options.index("--accelerator-type") :]
     port = next(flag for flag in options if flag.startswith("--ssh-flag=-p"))
-    code, said = made.run("ssh", *small, port, "--worker", "1", "--", "echo", "a  b;", "$HOME")
-    assert (code, said) == (0, "a  b; $HOME\n")
-    code, said = made.run("logs", *small, port, "--worker", "1")
-    assert code == 0, said
-    assert "process 1 is here" in said
-    code, said = made.run("ssh", *small, port, "--worker", "2", "--", "true")
-    assert (code, "there is no worker 2: test has 2 workers" in said) == (8, True)
+    code, output = made.run("ssh", *small, port, "--worker", "1", "--", "echo", "a  b;", "$HOME")
+    assert (code, output) == (0, "a  b; $HOME\n")
+    code, output = made.run("logs", *small, port, "--worker", "1")
+    assert code == 0, output
+    assert "process 1 is here" in output
+    code, output = made.run("ssh", *small, port, "--worker", "2", "--", "true")
+    assert (code, "there is no worker 2: test has 2 workers" in output) == (8, True)
     process.terminate()
     assert finished(made, process)[0] == 128 + signal.SIGTERM
 

@@ -18,11 +18,11 @@ def alone(code: str, timeout: float = 240, **settings: str) -> subprocess.Comple
 
 def project(folder: Path, *, runtime: str | None = None) -> Path:
     """Create a Julia project with the packages of the tests' project and this preference."""
-    theirs = Path(stand_in()["PYTHON_JULIACALL_PROJECT"])
+    template = Path(stand_in()["PYTHON_JULIACALL_PROJECT"])
     folder.mkdir(parents=True)
     for name in ("Project.toml", "Manifest.toml", "JuliaProject.toml"):
-        if (theirs / name).exists():
-            (folder / name).write_text((theirs / name).read_text())
+        if (template / name).exists():
+            (folder / name).write_text((template / name).read_text())
     if runtime is not None:
         (folder / "LocalPreferences.toml").write_text(f'[Reactant]\nxla_runtime = "{runtime}"\n')
         text = (folder / "Project.toml").read_text()

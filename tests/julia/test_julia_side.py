@@ -43,8 +43,8 @@ def test_the_package_and_its_stand_in() -> None:
         start_new_session=True,
     ) as process:
         try:
-            said, _ = process.communicate(timeout=LIMIT)
+            output, _ = process.communicate(timeout=LIMIT)
         finally:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)  # also the processes that it started
-    assert process.returncode == 0, said[-20_000:]
+    assert process.returncode == 0, output[-20_000:]

@@ -33,7 +33,7 @@ def test_nothing_of_jax_and_no_warning() -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "settings", "said"),
+    ("code", "settings", "expected"),
     [
         (DEVICES, {}, "8"),
         (DEVICES, {"XLA_FLAGS": "--xla_force_host_platform_device_count=5"}, "5"),
@@ -45,9 +45,9 @@ def test_nothing_of_jax_and_no_warning() -> None:
         ),
     ],
 )
-def test_number_of_devices(code: str, settings: dict[str, str], said: str) -> None:
+def test_number_of_devices(code: str, settings: dict[str, str], expected: str) -> None:
     ran = alone(code, **settings)
-    assert ran.stdout.strip() == said, ran.stderr
+    assert ran.stdout.strip() == expected, ran.stderr
 
 
 @pytest.mark.parametrize(
@@ -72,16 +72,16 @@ def test_starts_that_fail(code: str, settings: dict[str, str], message: str) -> 
 
 
 @pytest.mark.parametrize(
-    ("asked", "gpu", "message"),
+    ("requested", "gpu", "message"),
     [
         ("platform='gpu'", "", "RequirementError: platform 'gpu' could not be started: AssertionE"),
         ("platform='gpu'", "fails", "platform 'gpu' could not be started: Failed to initialize"),
         ("", "fails", "client: cuda: CUDA_ERROR_NO_DEVICE; Reactant would run on cpu; see pyreac"),
     ],
 )
-def test_platform_that_falls_back_in_silence(asked: str, gpu: str, message: str) -> None:
+def test_platform_that_falls_back_in_silence(requested: str, gpu: str, message: str) -> None:
     """If a GPU does not start, Reactant only logs it and continues on the CPU."""
-    ran = alone(f"import pyreactant as p; p.initialize({asked})", STANDIN_REACTANT_GPU=gpu)
+    ran = alone(f"import pyreactant as p; p.initialize({requested})", STANDIN_REACTANT_GPU=gpu)
     assert ran.returncode == 1
     assert message in ran.stderr, ran.stderr
 

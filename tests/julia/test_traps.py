@@ -64,7 +64,7 @@ def in_python(mutant: Mutant, folder: Path) -> list[tuple[int | None, str]]:
 def test_without_it_a_test_fails(mutant: Mutant, tmp_path: Path) -> None:
     run = in_python if isinstance(mutant.runs, str) else in_julia
     found = run(mutant, tmp_path)
-    said = "\n".join(log for _, log in found)
-    assert any(code != 0 for code, _ in found), f"nothing noticed that {mutant.trap}:\n{said}"
-    assert "must have this once" not in said, said
-    assert mutant.says in said, said
+    logs = "\n".join(log for _, log in found)
+    assert any(code != 0 for code, _ in found), f"nothing noticed that {mutant.trap}:\n{logs}"
+    assert "must have this once" not in logs, logs
+    assert mutant.says in logs, logs

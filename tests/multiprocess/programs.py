@@ -103,14 +103,14 @@ def constructors() -> None:
         sharding = pr.NamedSharding(mesh, spec)
         oracle = sharding.devices_indices_map(shape)
         mine = {str(oracle[d.position]) for d in pr.local_devices()}
-        asked: list[str] = []
+        requested: list[str] = []
 
-        def block(index: Any, asked: list[str] = asked) -> np.ndarray:
-            asked.append(str(index))
+        def block(index: Any, requested: list[str] = requested) -> np.ndarray:
+            requested.append(str(index))
             return whole[index]
 
         a = pr.from_callback(shape, np.int32, sharding, block)
-        assert sorted(asked) == sorted(mine)
+        assert sorted(requested) == sorted(mine)
         _check_placement(a, whole)
         blocks = [oracle[d.position] for d in pr.local_devices()]
         rows, columns = ({(i[d].start, i[d].stop) for i in blocks} for d in (0, 1))
@@ -179,7 +179,7 @@ def lonely_barrier() -> None:
     pr.barrier("together", timeout=60)
 
 
-def told() -> None:
+def exchange_and_total() -> None:
     """exchange and total, the collective operations that all checks use."""
     running = current()
     mine = np.array([pr.process_index(), 2**60 + pr.process_index()])

@@ -10,7 +10,7 @@ LAYOUTS = [(2, 2), (2, 4), (4, 2)]
 
 # One run for all of them, because starting the runtimes takes longer than the programs.
 ON_ALL = "matmul_pairs+bodies+permuted_devices+constructors+not_addressable+uneven"
-ON_TWO = "dtypes+mismatched+barriers+told+device_ids+lonely_barrier"
+ON_TWO = "dtypes+mismatched+barriers+exchange_and_total+device_ids+lonely_barrier"
 
 
 @pytest.mark.parametrize(("processes", "devices"), LAYOUTS)

@@ -25,8 +25,8 @@ def _start(folder: Path, *arguments: dict[str, Any], timeout: float = 60) -> lis
     """Start one process per dict of arguments to `initialize`; each must raise."""
     program = [sys.executable, "-m", "tests.multiprocess.programs", "no_start"]
     argvs = [
-        [*program, json.dumps({"backend": harness.backend, "platform": "cpu", **said})]
-        for said in arguments
+        [*program, json.dumps({"backend": harness.backend, "platform": "cpu", **options})]
+        for options in arguments
     ]
     return spawn(argvs, [environment()] * len(argvs), folder, timeout)
 
@@ -47,12 +47,12 @@ def test_taken_port(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("process_index", [0, 1])
 def test_unresolvable_host(process_index: int, tmp_path: Path) -> None:
-    said = {
+    options = {
         "coordinator_address": "no-such-host.invalid:1234",
         "num_processes": 2,
         "process_index": process_index,
     }
-    finished = _start(tmp_path, said)
+    finished = _start(tmp_path, options)
     check_all_passed(finished)
     assert "RendezvousError" in finished[0].log
     assert "'no-such-host.invalid' does not resolve here" in finished[0].log
@@ -60,17 +60,17 @@ def test_unresolvable_host(process_index: int, tmp_path: Path) -> None:
 
 def test_nobody_listens(tmp_path: Path) -> None:
     address = f"127.0.0.1:{free_port()}"
-    said = {"coordinator_address": address, "num_processes": 2, "process_index": 1}
-    finished = _start(tmp_path, {**said, "initialization_timeout": 2})
+    options = {"coordinator_address": address, "num_processes": 2, "process_index": 1}
+    finished = _start(tmp_path, {**options, "initialization_timeout": 2})
     check_all_passed(finished)
     assert f"found nothing listening at {address} after 2 s" in finished[0].log
 
 
 def test_missing_process(tmp_path: Path) -> None:
     """On their own, the runtimes abort without a Python exception, or wait without limit."""
-    said = {"coordinator_address": f"127.0.0.1:{free_port()}", "num_processes": 3}
-    said |= {"initialization_timeout": 4}
-    finished = _start(tmp_path, *({**said, "process_index": i} for i in (0, 1)))
+    options = {"coordinator_address": f"127.0.0.1:{free_port()}", "num_processes": 3}
+    options |= {"initialization_timeout": 4}
+    finished = _start(tmp_path, *({**options, "process_index": i} for i in (0, 1)))
     check_all_passed(finished)
     for process in finished:
         assert "not all 3 processes came within 4 s" in process.log, logs(finished)
@@ -78,11 +78,11 @@ def test_missing_process(tmp_path: Path) -> None:
 
 def test_one_says_more_processes(tmp_path: Path) -> None:
     """JAX takes process 0's count: process 1 would run with two processes, expecting three."""
-    said = {"coordinator_address": f"127.0.0.1:{free_port()}", "initialization_timeout": 10}
+    options = {"coordinator_address": f"127.0.0.1:{free_port()}", "initialization_timeout": 10}
     finished = _start(
         tmp_path,
-        {**said, "num_processes": 2, "process_index": 0},
-        {**said, "num_processes": 3, "process_index": 1},
+        {**options, "num_processes": 2, "process_index": 0},
+        {**options, "num_processes": 3, "process_index": 1},
     )
     check_all_passed(finished)
     for process in finished:
@@ -91,11 +91,11 @@ def test_one_says_more_processes(tmp_path: Path) -> None:
 
 
 def test_one_says_fewer_processes(tmp_path: Path) -> None:
-    said = {"coordinator_address": f"127.0.0.1:{free_port()}", "initialization_timeout": 4}
+    options = {"coordinator_address": f"127.0.0.1:{free_port()}", "initialization_timeout": 4}
     finished = _start(
         tmp_path,
-        {**said, "num_processes": 3, "process_index": 0},
-        {**said, "num_processes": 2, "process_index": 1},
+        {**options, "num_processes": 3, "process_index": 0},
+        {**options, "num_processes": 2, "process_index": 1},
     )
     check_all_passed(finished)
     assert "not all 3 processes came within 4 s" in finished[0].log
@@ -104,11 +104,11 @@ def test_one_says_fewer_processes(tmp_path: Path) -> None:
 
 def test_index_beyond_the_run(tmp_path: Path) -> None:
     """On its own, JAX aborts the refused process."""
-    said = {"coordinator_address": f"127.0.0.1:{free_port()}", "initialization_timeout": 6}
+    options = {"coordinator_address": f"127.0.0.1:{free_port()}", "initialization_timeout": 6}
     finished = _start(
         tmp_path,
-        {**said, "num_processes": 2, "process_index": 0},
-        {**said, "num_processes": 3, "process_index": 2},
+        {**options, "num_processes": 2, "process_index": 0},
+        {**options, "num_processes": 3, "process_index": 2},
     )
     check_all_passed(finished)
     assert "process 2 of 3 was refused by the run at" in finished[1].log
@@ -116,9 +116,9 @@ def test_index_beyond_the_run(tmp_path: Path) -> None:
 
 
 def test_two_processes_with_one_index(tmp_path: Path) -> None:
-    said = {"coordinator_address": f"127.0.0.1:{free_port()}", "initialization_timeout": 6}
-    said |= {"num_processes": 3}
-    finished = _start(tmp_path, *({**said, "process_index": i} for i in (0, 1, 1)))
+    options = {"coordinator_address": f"127.0.0.1:{free_port()}", "initialization_timeout": 6}
+    options |= {"num_processes": 3}
+    finished = _start(tmp_path, *({**options, "process_index": i} for i in (0, 1, 1)))
     check_all_passed(finished)
     both = finished[1].log + finished[2].log
     assert "no two processes have one process_index" in both
@@ -129,7 +129,9 @@ def test_web_proxies_are_gone_around(tmp_path: Path) -> None:
     """gRPC would connect through the proxy and hang until the timeout."""
     proxy = f"http://127.0.0.1:{free_port()}"
     settings = {"http_proxy": proxy, "https_proxy": proxy, "no_proxy": "example.org"}
-    check_all_passed(run_program("told", tmp_path, processes=2, devices=1, settings=settings))
+    check_all_passed(
+        run_program("exchange_and_total", tmp_path, processes=2, devices=1, settings=settings)
+    )
 
 
 def test_environment_of_part_of_a_run(tmp_path: Path) -> None:

@@ -88,9 +88,13 @@ class Here:
         )
         lines = ran.stdout.splitlines()
         assert lines, ran.stderr
-        said: dict[str, Any] = json.loads(lines[-1])
-        assert isinstance(said, dict), ran.stderr
-        return {**said, "events": [json.loads(line) for line in lines[:-1]], "code": ran.returncode}
+        answer: dict[str, Any] = json.loads(lines[-1])
+        assert isinstance(answer, dict), ran.stderr
+        return {
+            **answer,
+            "events": [json.loads(line) for line in lines[:-1]],
+            "code": ran.returncode,
+        }
 
     def asked(self) -> list[str]:
         """The actions of the stand-in, in order."""

@@ -14,29 +14,29 @@ NO_NETWORK = {"https_proxy": "http://127.0.0.1:9"}
 NO_JULIA = {"PYTHON_JULIAPKG_EXE": "", "PATH": "/usr/bin:/bin"}
 
 
-def refused(said: dict[str, Any], kind: str, code: int, *parts: str) -> None:
+def refused(result: dict[str, Any], kind: str, code: int, *parts: str) -> None:
     """Check that an error has this kind, and these parts of its message in order."""
-    assert said.get("error") == kind, said
-    assert said["code"] == code
-    message, at = said["message"], 0
+    assert result.get("error") == kind, result
+    assert result["code"] == code
+    message, at = result["message"], 0
     for part in parts:
         assert part in message[at:], (part, message)
         at = message.index(part, at) + len(part)
 
 
 def test_no_julia(here: Here) -> None:
-    said = here.run(NO_JULIA, offline=True)
+    result = here.run(NO_JULIA, offline=True)
     refused(
-        said,
+        result,
         "RequirementError",
         3,
         "Julia must be installed",
         "--offline installs none",
         "pyreactant setup --julia EXECUTABLE",
     )
-    said = here.run(NO_JULIA | NO_NETWORK)
+    result = here.run(NO_JULIA | NO_NETWORK)
     refused(
-        said,
+        result,
         "RequirementError",
         3,
         "needs the network, which does not answer",
@@ -65,8 +65,8 @@ def test_no_julia(here: Here) -> None:
 def test_a_julia_that_will_not_do(
     here: Here, julia: str | None, settings: dict[str, str], kind: str, parts: list[str]
 ) -> None:
-    said = here.run(settings, julia=julia)
-    refused(said, kind, 3 if kind == "RequirementError" else 2, *parts)
+    result = here.run(settings, julia=julia)
+    refused(result, kind, 3 if kind == "RequirementError" else 2, *parts)
     assert not here.project.exists(), "nothing was begun"
 
 
@@ -112,8 +112,8 @@ def test_a_project_without_reactant(here: Here) -> None:
     project = here.folder / "project"
     project.mkdir()
     (project / "Project.toml").write_text("[deps]\n")
-    said = here.run(offline=True, project=str(project))
-    refused(said, "RequirementError", 3, f"{project} must have Reactant", "without --offline")
+    result = here.run(offline=True, project=str(project))
+    refused(result, "RequirementError", 3, f"{project} must have Reactant", "without --offline")
     refused(here.run(offline=True), "RequirementError", 3, "must have Reactant")  # an empty file
 
 
@@ -168,9 +168,9 @@ def test_a_read_only_environment(here: Here, mounted: Mounted) -> None:
     project = here.folder / "project"
     project.mkdir()
     read_only = mounted.read_only(here.prefix)
-    said = here.run(within=read_only)
+    result = here.run(within=read_only)
     refused(
-        said,
+        result,
         "RequirementError",
         3,
         "cannot write",
@@ -183,13 +183,13 @@ def test_a_read_only_environment(here: Here, mounted: Mounted) -> None:
     # If that is not writable either, the message offers an alternative.
     shutil.rmtree(here.folder / "home")
     (here.folder / "home").mkdir()
-    said = here.run(within=mounted.read_only(here.prefix, here.folder / "home"))
-    refused(said, "RequirementError", 3, "cannot write")
-    said = here.run(
+    result = here.run(within=mounted.read_only(here.prefix, here.folder / "home"))
+    refused(result, "RequirementError", 3, "cannot write")
+    result = here.run(
         within=mounted.read_only(here.prefix, here.folder / "home"), project=str(project)
     )
     refused(
-        said,
+        result,
         "RequirementError",
         3,
         f"{project} is set up",
@@ -204,9 +204,9 @@ def test_a_read_only_environment(here: Here, mounted: Mounted) -> None:
 def test_a_full_disk(here: Here, mounted: Mounted) -> None:
     project = here.folder / "small"
     project.mkdir()
-    said = here.run(within=mounted.full(project), project=str(project))
+    result = here.run(within=mounted.full(project), project=str(project))
     refused(
-        said,
+        result,
         "RequirementError",
         3,
         "cannot write",

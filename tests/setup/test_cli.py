@@ -45,11 +45,11 @@ def test_the_session_in_the_docs(here: Here) -> None:
     text = (REPOSITORY / "docs" / "julia.md").read_text()
     [session] = re.findall(r"^```console\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
     install, typed, *shown = session.splitlines()
-    said = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
-    assert install == f"$ pip install '{said['name']}[reactant]'"
-    assert "reactant" in said["optional-dependencies"]
+    metadata = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
+    assert install == f"$ pip install '{metadata['name']}[reactant]'"
+    assert "reactant" in metadata["optional-dependencies"]
     program, *arguments = typed.removeprefix("$ ").split()
-    assert program in said["scripts"]
+    assert program in metadata["scripts"]
     ran = command(here, *arguments)
     printed = ran.stderr + ran.stdout
     for path, name in (
@@ -78,16 +78,16 @@ def test_the_last_lines_of_the_log(here: Here) -> None:
 
 def test_on_a_terminal(here: Here) -> None:
     """The progress line shows Julia's output; lines of finished steps stay."""
-    terminal, theirs = pty.openpty()
+    terminal, program_end = pty.openpty()
     with os.fdopen(terminal, "rb", buffering=0) as shown:
         setup = subprocess.Popen(
             [here.python, "-P", "-m", "pyreactant", "setup"],
             env=here.environment(STAND_IN_DELAY="0.5", TERM="xterm", COLUMNS="200"),
             stdin=subprocess.DEVNULL,
-            stdout=theirs,
-            stderr=theirs,
+            stdout=program_end,
+            stderr=program_end,
         )
-        os.close(theirs)
+        os.close(program_end)
         text = b""
         try:
             while part := shown.read(1 << 16):

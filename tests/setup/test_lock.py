@@ -12,17 +12,17 @@ from pyreactant._system.lock import project_lock
 
 
 def test_one_at_a_time(tmp_path: Path) -> None:
-    told: list[str] = []
+    messages: list[str] = []
     with project_lock(tmp_path, "first", advice="none"):
         with (
             pytest.raises(
                 DeadlineError, match=r"is still held by `first` \(process \d+ on .* UTC\)"
             ),
-            project_lock(tmp_path, "second", advice="none", wait=0.3, waiting=told.append),
+            project_lock(tmp_path, "second", advice="none", wait=0.3, waiting=messages.append),
         ):
             pytest.fail("two have it")
-        assert len(told) == 1
-        assert f"process {os.getpid()} on {os.uname().nodename}" in told[0]
+        assert len(messages) == 1
+        assert f"process {os.getpid()} on {os.uname().nodename}" in messages[0]
     with project_lock(tmp_path, "third", advice="none", wait=0):
         pass
 

@@ -29,7 +29,7 @@ for line in eachline(stdin)
     Base.set_active_project(joinpath(project, "Project.toml"))
     isfile(joinpath(project, "JuliaProject.toml")) &&
         Base.set_active_project(joinpath(project, "JuliaProject.toml"))
-    values = [get(Base.get_preferences(Base.UUID(uuid)), name, "none said")
+    values = [get(Base.get_preferences(Base.UUID(uuid)), name, "none set")
               for (uuid, name) in names]
     println(join(values, '\\t'))
     flush(stdout)
@@ -43,7 +43,7 @@ UUIDS = "\n".join(
     )
 )
 VALUES = {"xla_runtime": ["PJRT", "IFRT"], "gpu": ["cuda", "rocm", "none"]}
-SAID = st.fixed_dictionaries(
+SETTINGS = st.fixed_dictionaries(
     {},
     optional={
         "xla_runtime": st.sampled_from(VALUES["xla_runtime"]),
@@ -52,30 +52,30 @@ SAID = st.fixed_dictionaries(
     },
 )
 PROJECT = st.builds(
-    lambda section, said: (
-        (f"[{section}]\n{UUIDS}\n" if section else "") + tables(said, "preferences.")
+    lambda section, chosen: (
+        (f"[{section}]\n{UUIDS}\n" if section else "") + tables(chosen, "preferences.")
     ),
     st.sampled_from(["deps", "extras", "weakdeps", ""]),
-    SAID,
+    SETTINGS,
 )
 FILES: st.SearchStrategy[dict[str, str]] = st.fixed_dictionaries(
     {"Project.toml": PROJECT},
     optional={
         "JuliaProject.toml": PROJECT,
-        "LocalPreferences.toml": SAID.map(lambda said: tables(said, "")),
-        "JuliaLocalPreferences.toml": SAID.map(lambda said: tables(said, "")),
+        "LocalPreferences.toml": SETTINGS.map(lambda chosen: tables(chosen, "")),
+        "JuliaLocalPreferences.toml": SETTINGS.map(lambda chosen: tables(chosen, "")),
     },
 )
 
 
-def tables(said: dict[str, Any], prefix: str) -> str:
+def tables(chosen: dict[str, Any], prefix: str) -> str:
     lines = []
     for package, name in (("Reactant", "xla_runtime"), ("Reactant_jll", "gpu")):
         lines.append(f"[{prefix}{package}]")
-        if name in said:
-            lines.append(f'{name} = "{said[name]}"')
-        if said.get("__clear__"):
-            lines.append(f"__clear__ = {json.dumps(said['__clear__'])}")
+        if name in chosen:
+            lines.append(f'{name} = "{chosen[name]}"')
+        if chosen.get("__clear__"):
+            lines.append(f"__clear__ = {json.dumps(chosen['__clear__'])}")
     return "\n".join(lines) + "\n"
 
 
@@ -96,7 +96,7 @@ def test_preferences_are_what_julia_reads(tmp_path: Path) -> None:
         oracle.stdin.write("\t".join(map(str, folders)) + "\n")
         oracle.stdin.flush()
         julias = oracle.stdout.readline().rstrip("\n").split("\t")
-        ours = [find(name, tuple(folders)).value or "none said" for name in VALUES]
+        ours = [find(name, tuple(folders)).value or "none set" for name in VALUES]
         assert ours == julias
 
     with subprocess.Popen(

@@ -136,8 +136,8 @@ def test_a_project_names_the_package_among_anything(
 
 @given(text=TEXT)
 def test_what_a_project_says_is_kept(text: str, tmp_path_factory: pytest.TempPathFactory) -> None:
-    said = parsed(f'[deps]\nReactant = "{REACTANT.uuid}"\n[preferences.Reactant]\n{text}')
-    if said is None:
+    whole_file = parsed(f'[deps]\nReactant = "{REACTANT.uuid}"\n[preferences.Reactant]\n{text}')
+    if whole_file is None:
         return
     project = tmp_path_factory.mktemp("project")
     named = f'[deps]\nReactant = "{REACTANT.uuid}"\n[preferences.Reactant]\n{text}'
@@ -145,7 +145,7 @@ def test_what_a_project_says_is_kept(text: str, tmp_path_factory: pytest.TempPat
     apply(copies(project))
     local = project / "LocalPreferences.toml"
     found = tomllib.loads(local.read_bytes().decode()) if local.exists() else {}
-    assert toml.same(found.get("Reactant", {}), said["preferences"]["Reactant"])
+    assert toml.same(found.get("Reactant", {}), whole_file["preferences"]["Reactant"])
 
 
 @given(data=st.one_of(st.binary(max_size=60), TEXT.map(str.encode)))

@@ -128,8 +128,8 @@ def test_nan_operands(method: str) -> None:
     check = _check_of(x, x, x)
     assert check.passed
     assert check.non_finite == 64
-    said = "64 elements are" if method == "Freivalds" else "every element is"
-    assert f"{said} NaN or infinite" in check.note
+    count = "64 elements are" if method == "Freivalds" else "every element is"
+    assert f"{count} NaN or infinite" in check.note
     assert not _check_of(x, x, np.ones_like(x)).passed
 
 

@@ -56,12 +56,12 @@ def stalled(at: float) -> Event:
     return {"at": at, "type": "stalled", "state": "stopped by a signal"}
 
 
-def process(index: int, *events: Event, heard: float = 1000.0) -> ProcessState:
+def process(index: int, *events: Event, arrival: float = 1000.0) -> ProcessState:
     """A process with these events, received in this order at the same time."""
     state = ProcessState(index, f"host{index}")
     state.enter("joined", 0.0)
     for event in events:
-        state.apply({**event, "process": index, "age": heard - event["at"]}, heard)
+        state.apply({**event, "process": index, "age": arrival - event["at"]}, arrival)
     return state
 
 
@@ -213,12 +213,12 @@ def test_the_order_of_arrival_does_not_matter(events: Sequence[Event], known: in
         seen.apply({**event, "age": 1000.0 - event["at"]}, 1000.0)
         assert PHASES.index(seen.phase) >= before
         before = PHASES.index(seen.phase)
-    whole, told = process(0, *events), process(0, *STORY)
-    for state in (whole, told):
+    whole, replayed = process(0, *events), process(0, *STORY)
+    for state in (whole, replayed):
         assert (state.phase, state.code, state.collectives) == ("exited", 0, 3)
-    assert whole.times == told.times
+    assert whole.times == replayed.times
     waits = process(1, phase(3, "initialized"), pulse(9, 4, True))
-    assert verdict(whole, waits) == verdict(told, waits)
+    assert verdict(whole, waits) == verdict(replayed, waits)
 
 
 def test_late_events_are_harmless() -> None:

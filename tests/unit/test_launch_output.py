@@ -130,9 +130,9 @@ def test_prefixes_do_not_depend_on_how_it_is_cut(data: bytes, cuts: list[int]) -
 @pytest.fixture
 def pipe() -> Iterator[tuple[int, Terminal]]:
     """The read end of a pipe, and a terminal that writes into it."""
-    ours, theirs = os.pipe()
-    with os.fdopen(theirs, "w") as stream:
-        yield ours, Terminal(stream)
+    reading, writer = os.pipe()
+    with os.fdopen(writer, "w") as stream:
+        yield reading, Terminal(stream)
 
 
 def read(descriptor: int, count: int) -> bytes:
@@ -186,7 +186,7 @@ def test_a_reader_that_has_gone(pipe: tuple[int, Terminal]) -> None:
 
 
 def test_a_pipe_that_does_not_block(pipe: tuple[int, Terminal]) -> None:
-    """The parent may make its end non-blocking, which applies to ours too."""
+    """The parent may make its end non-blocking, which applies to our end too."""
     reader, terminal = pipe
     assert terminal._descriptor is not None
     os.set_blocking(terminal._descriptor, False)

@@ -24,11 +24,11 @@ def secret_file(folder: Path, content: str = LONG, mode: int = 0o600) -> Path:
 
 def test_environment_and_file_mean_the_same(tmp_path: Path) -> None:
     path = str(secret_file(tmp_path, f"{LONG}\n"))
-    said = run_secret(GROUP, {"PYREACTANT_SECRET": LONG})
-    assert run_secret(GROUP, {"PYREACTANT_SECRET_FILE": path}) == said
+    expected = run_secret(GROUP, {"PYREACTANT_SECRET": LONG})
+    assert run_secret(GROUP, {"PYREACTANT_SECRET_FILE": path}) == expected
     other = {"PYREACTANT_SECRET": LONG, "PYREACTANT_SECRET_FILE": "/no/such/file"}
-    assert run_secret(GROUP, other) == said
-    assert LONG.encode() not in said
+    assert run_secret(GROUP, other) == expected
+    assert LONG.encode() not in expected
 
 
 def test_every_run_and_every_secret_makes_another() -> None:

@@ -37,10 +37,10 @@ MESSAGES = st.dictionaries(
 
 @hypothesis.settings(max_examples=50)
 @hypothesis.given(st.lists(st.tuples(st.booleans(), MESSAGES), max_size=4))
-def test_messages_arrive_as_they_were(said: list[tuple[bool, dict[str, object]]]) -> None:
+def test_messages_arrive_as_they_were(conversation: list[tuple[bool, dict[str, object]]]) -> None:
     server, client = pair()
     server.unpack(client.pack({"type": "join"}))
-    for from_server, message in said:
+    for from_server, message in conversation:
         source, target = (server, client) if from_server else (client, server)
         assert target.unpack(source.pack(message)) == message
 

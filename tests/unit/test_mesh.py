@@ -55,16 +55,16 @@ def test_oracle_equals_jax(backend: str, placement: tuple[pr.NamedSharding, Any]
     sharding, shape = placement
     mesh = sharding.mesh
     devices = np.array(jax.devices(), dtype=object)[list(mesh.device_ids)].reshape(mesh.shape)
-    theirs = jax.sharding.NamedSharding(
+    reference = jax.sharding.NamedSharding(
         jax.sharding.Mesh(devices, mesh.axis_names), jax.sharding.PartitionSpec(*sharding.spec)
     )
     ours = sharding.devices_indices_map(shape)
     their_map = {
         d.id: tuple(slice(*s.indices(n)[:2]) for s, n in zip(index, shape, strict=True))
-        for d, index in theirs.devices_indices_map(shape).items()
+        for d, index in reference.devices_indices_map(shape).items()
     }
     assert ours == their_map
-    assert sharding.shard_shape(shape) == theirs.shard_shape(shape)
+    assert sharding.shard_shape(shape) == reference.shard_shape(shape)
 
 
 @given(placements())

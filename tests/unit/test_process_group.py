@@ -10,7 +10,7 @@ import pyreactant as pr
 from pyreactant.process_group import ProcessGroup, port_of, resolve
 from pyreactant.process_group._group import join_address, split_address
 
-SAID = {
+ENVIRONMENT = {
     "PYREACTANT_NUM_PROCESSES": "4",
     "PYREACTANT_PROCESS_INDEX": "3",
     "PYREACTANT_COORDINATOR_ADDRESS": "host:1234",
@@ -20,16 +20,16 @@ SAID = {
 
 def test_precedence() -> None:
     assert resolve(environ={}) == ProcessGroup()
-    assert resolve(environ=SAID) == ProcessGroup(4, 3, "host:1234", (0, 2), "environment")
+    assert resolve(environ=ENVIRONMENT) == ProcessGroup(4, 3, "host:1234", (0, 2), "environment")
     explicit = resolve(
-        coordinator_address="other:1", num_processes=2, process_index=1, environ=SAID
+        coordinator_address="other:1", num_processes=2, process_index=1, environ=ENVIRONMENT
     )
     assert explicit == ProcessGroup(2, 1, "other:1", None, "arguments")
-    assert resolve(num_processes=1, environ=SAID).source == "arguments"
+    assert resolve(num_processes=1, environ=ENVIRONMENT).source == "arguments"
 
 
 @pytest.mark.parametrize(
-    ("said", "message"),
+    ("bad_arguments", "message"),
     [
         ({"num_processes": 2}, "give num_processes, process_index and coordinator_address"),
         ({"process_index": 1}, "give num_processes, process_index and coordinator_address"),
@@ -50,9 +50,9 @@ def test_precedence() -> None:
         ),
     ],
 )
-def test_bad_arguments(said: dict[str, Any], message: str) -> None:
+def test_bad_arguments(bad_arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(pr.InvalidArgumentError, match=message):
-        resolve(**said, environ={})
+        resolve(**bad_arguments, environ={})
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_bad_arguments(said: dict[str, Any], message: str) -> None:
 )
 def test_bad_environment(change: dict[str, str], message: str) -> None:
     with pytest.raises(pr.InvalidArgumentError, match=message):
-        resolve(environ=SAID | change)
+        resolve(environ=ENVIRONMENT | change)
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ SLURM = {
 
 def test_the_first_launcher_decides() -> None:
     decided = []
-    launchers = [SAID, SLURM, OPEN_MPI, PMI, GKE]
+    launchers = [ENVIRONMENT, SLURM, OPEN_MPI, PMI, GKE]
     for first in range(len(launchers)):
         environ = {k: v for launcher in launchers[first:] for k, v in launcher.items()}
         group = resolve(environ=environ | {"PYREACTANT_COORDINATOR_ADDRESS": "host:1234"})

@@ -107,11 +107,11 @@ def test_hydra() -> None:
 
 
 def test_pmix_does_not_say_how_many() -> None:
-    said = message({"PMIX_RANK": "1", "PMIX_NAMESPACE": "prterun-host-7@1"})
-    assert said.startswith(
+    error_text = message({"PMIX_RANK": "1", "PMIX_NAMESPACE": "prterun-host-7@1"})
+    assert error_text.startswith(
         "PMIX_RANK=1 is the index of this process, but PMIx does not give the number of processes;"
     )
-    assert said.endswith(
+    assert error_text.endswith(
         ": prterun -n <count> bash -c 'PYREACTANT_NUM_PROCESSES=<count> "
         "PYREACTANT_PROCESS_INDEX=$PMIX_RANK PYREACTANT_COORDINATOR_ADDRESS=<host of rank 0>:<port>"
         """ exec "$0" "$@"' ..."""
@@ -175,9 +175,12 @@ def test_mpirun_over_the_nodes_of_a_job() -> None:
 
 def test_mpirun_over_the_nodes_of_a_job_without_scontrol() -> None:
     job = SHELL | {"SLURM_JOB_NODELIST": "n[1-2]", "PATH": "/nowhere"}
-    said = message(job | processes([2, 2])[0])
-    assert "the node list 'n[1-2]' needs Slurm's scontrol, which could not be started" in said
-    assert "give the host of rank 0 with: mpirun -x PYREACTANT_COORDINATOR_ADDRESS=<host of" in said
+    error_text = message(job | processes([2, 2])[0])
+    assert "the node list 'n[1-2]' needs Slurm's scontrol, which could not be started" in error_text
+    assert (
+        "give the host of rank 0 with: mpirun -x PYREACTANT_COORDINATOR_ADDRESS=<host of"
+        in error_text
+    )
 
 
 def test_hydra_in_a_job() -> None:
@@ -215,10 +218,10 @@ def test_srun_with_pmi() -> None:
     ],
 )
 def test_mpirun_and_slurm_disagree(around: Environment, inside: Environment, numbers: str) -> None:
-    said = message(around | inside)
-    assert f"Open MPI numbers this process {numbers}" in said
+    error_text = message(around | inside)
+    assert f"Open MPI numbers this process {numbers}" in error_text
     size = inside["OMPI_COMM_WORLD_SIZE"]
-    assert said.endswith(f"start with: srun --ntasks={size} --kill-on-bad-exit=1 ...")
+    assert error_text.endswith(f"start with: srun --ntasks={size} --kill-on-bad-exit=1 ...")
 
 
 def test_prterun_in_a_job_shell_does_not_run_alone() -> None:
@@ -228,13 +231,22 @@ def test_prterun_in_a_job_shell_does_not_run_alone() -> None:
 
 def test_real_mpirun() -> None:
     require(shutil.which("mpirun"), "mpirun, of Debian's openmpi-bin")
-    look = (
+    program = (
         "import dataclasses, json; from pyreactant.process_group import resolve;"
         # One write: mpirun forwards each write, and print() writes the end of the line separately.
         "print(json.dumps(dataclasses.asdict(resolve())) + chr(10), end='')"
     )
     ran = subprocess.run(
-        ["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", "3", sys.executable, "-c", look],
+        [
+            "mpirun",
+            "--allow-run-as-root",
+            "--oversubscribe",
+            "-n",
+            "3",
+            sys.executable,
+            "-c",
+            program,
+        ],
         env=environment(CUDA_VISIBLE_DEVICES=""),
         capture_output=True,
         text=True,

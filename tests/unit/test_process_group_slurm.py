@@ -125,10 +125,10 @@ def test_hosts_are_given_where_the_order_is_known(
 
 def test_arbitrary_distribution_hides_task_0() -> None:
     environ = step([1, 1], SLURM_DISTRIBUTION="arbitrary")[0]
-    said = message(environ)
-    assert "SLURM_DISTRIBUTION=arbitrary does not tell which node has task 0" in said
+    error_text = message(environ)
+    assert "SLURM_DISTRIBUTION=arbitrary does not tell which node has task 0" in error_text
     port = port_of("slurm 123.4 restart 0")
-    assert said.endswith(
+    assert error_text.endswith(
         f'PYREACTANT_COORDINATOR_ADDRESS=$(head -n 1 "$SLURM_HOSTFILE"):{port} '
         "srun --kill-on-bad-exit=1 ..."
     )
@@ -260,10 +260,10 @@ def test_gpus_seen_by_all_are_shared_out(unbound: Environment, visible: Environm
 )
 def test_gpus_that_cannot_be_shared_out(tasks: int, visible: Environment, seen: str) -> None:
     environ = step([tasks])[0] | visible
-    said = message(environ)
-    assert said.startswith(seen)
+    error_text = message(environ)
+    assert error_text.startswith(seen)
     gpus = visible.get("SLURM_GPUS_ON_NODE", "4")
-    assert said.endswith(
+    assert error_text.endswith(
         f": srun --ntasks-per-node={gpus} --gpus-per-task=1 --kill-on-bad-exit=1 ..."
     )
     named = environ | {"PYREACTANT_LOCAL_DEVICE_IDS": "0"}
@@ -331,8 +331,8 @@ def test_suffix_is_read_where_slurm_reads_it(slurm_conf: Environment) -> None:
     try:
         names = host_names("n[01-03]-ib", 3, slurm_conf)
     except pr.InvalidArgumentError as error:
-        names, said = None, str(error)
-    assert names == ("n01-ib", "n02-ib", "n03-ib") if names else "Invalid hostlist" in said
+        names, error_text = None, str(error)
+    assert names == ("n01-ib", "n02-ib", "n03-ib") if names else "Invalid hostlist" in error_text
     written = host_names("n01-ib,n02-ib,n03-ib", 3, slurm_conf)
     assert written == ("n01-ib", "n02-ib", "n03-ib")
 
@@ -373,10 +373,10 @@ def scontrol(folder: Path, script: str) -> Environment:
 def test_scontrol_is_absent_or_fails(script: str | None, problem: str, tmp_path: Path) -> None:
     path = scontrol(tmp_path, script) if script else {"PATH": str(tmp_path)}
     environ = step([1, 1], "n[1-2]")[0] | path
-    said = message(environ)
-    assert f"the node list 'n[1-2]' needs Slurm's scontrol, which {problem}" in said
+    error_text = message(environ)
+    assert f"the node list 'n[1-2]' needs Slurm's scontrol, which {problem}" in error_text
     port = port_of("slurm 123.4 restart 0")
-    assert said.endswith(
+    assert error_text.endswith(
         "before srun: export PYREACTANT_COORDINATOR_ADDRESS=$(scontrol show hostnames "
         f'"$SLURM_JOB_NODELIST" | head -n 1):{port}'
     )

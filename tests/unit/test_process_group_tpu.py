@@ -106,12 +106,12 @@ def test_hosts() -> None:
 
 class _Handler(BaseHTTPRequestHandler):
     documents: Mapping[str, str | int | bytes]
-    asked: list[str]
+    queries: list[str]
     flavor = "Google"
 
     def do_GET(self) -> None:
         key = self.path.removeprefix(ATTRIBUTES)
-        self.asked.append(key)
+        self.queries.append(key)
         found = self.documents.get(key, 404)
         if self.headers["Metadata-Flavor"] != "Google":
             found = 403
@@ -130,14 +130,14 @@ def stand_in(
     documents: Mapping[str, str | int | bytes], *, flavor: str = "Google"
 ) -> Iterator[tuple[Environment, list[str]]]:
     """A stand-in for Google's metadata server; yields its variable and the requests it gets."""
-    asked: list[str] = []
-    served = {"documents": documents, "asked": asked, "flavor": flavor}
+    queries: list[str] = []
+    served = {"documents": documents, "queries": queries, "flavor": flavor}
     handler = type("Handler", (_Handler,), served)
     with HTTPServer(("127.0.0.1", 0), handler) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         try:
-            yield {"GCE_METADATA_HOST": f"127.0.0.1:{server.server_port}"}, asked
+            yield {"GCE_METADATA_HOST": f"127.0.0.1:{server.server_port}"}, queries
         finally:
             server.shutdown()
             thread.join()
@@ -199,13 +199,13 @@ def test_proxies_are_gone_around(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_metadata_of_a_machine_without_slice() -> None:
-    with stand_in({}) as (environ, asked):
+    with stand_in({}) as (environ, queries):
         assert resolve(environ=environ) == ProcessGroup()
-        assert "agent-worker-number" in asked
-        asked.clear()
+        assert "agent-worker-number" in queries
+        queries.clear()
         found = metadata(environ | {"TPU_SKIP_MDS_QUERY": "1"})
     assert found.reason == "not asked: TPU_SKIP_MDS_QUERY is set"
-    assert asked == []
+    assert queries == []
 
 
 @pytest.mark.parametrize(

@@ -30,10 +30,10 @@ def _group(count: int, index: int, address: str) -> ProcessGroup:
 
 
 def _together(
-    address: str, said: list[tuple[int, int]], timeout: float, then: Callable[[Meeting, int], Any]
+    address: str, places: list[tuple[int, int]], timeout: float, then: Callable[[Meeting, int], Any]
 ) -> list[Any]:
     """Run one thread per (count, index); return the results of `then`, or the errors."""
-    found: list[Any] = [None] * len(said)
+    found: list[Any] = [None] * len(places)
 
     def run(number: int, count: int, index: int) -> None:
         try:
@@ -45,7 +45,9 @@ def _together(
         except pr.PyReactantError as error:
             found[number] = error
 
-    threads = [threading.Thread(target=run, args=(number, *one)) for number, one in enumerate(said)]
+    threads = [
+        threading.Thread(target=run, args=(number, *one)) for number, one in enumerate(places)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -122,7 +124,7 @@ def test_somebody_else_on_the_port_is_not_a_process(address: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "messages"),
+    ("places", "messages"),
     [
         ([(3, 0), (3, 1)], ["not all 3 processes came within 1.5 s (process 2 did not)"] * 2),
         ([(2, 0), (3, 1)], ["process 0 was started with num_processes=2, but process 1 on"] * 2),
@@ -130,8 +132,8 @@ def test_somebody_else_on_the_port_is_not_a_process(address: str) -> None:
         ([(2, 0), (3, 2)], ["not all 2 processes came", "process 2 of 3 was refused by the run"]),
     ],
 )
-def test_disagreements(address: str, said: list[tuple[int, int]], messages: list[str]) -> None:
-    found = _together(address, said, 1.5, lambda m, i: None)
+def test_disagreements(address: str, places: list[tuple[int, int]], messages: list[str]) -> None:
+    found = _together(address, places, 1.5, lambda m, i: None)
     for error, message in zip(found, messages, strict=True):
         assert isinstance(error, pr.RendezvousError)
         assert message in str(error)

@@ -34,8 +34,8 @@ from pyreactant._runtimes.reactant.setup import connect
 from pyreactant.process_group import ProcessGroup
 index, address = int(sys.argv[1]), sys.argv[2]
 
-def initialize(*said):
-    print(said, flush=True)
+def initialize(*arguments):
+    print(arguments, flush=True)
     if index == 0:
         server = socket.create_server(("127.0.0.1", int(address.split(":")[1])))
         print("listens", flush=True)
@@ -63,8 +63,8 @@ def _start(code: str) -> subprocess.Popen[str]:
 
 def test_wait_without_end_ends_with_a_message() -> None:
     ran = _start(LIMITED.format(limit=0.5, sleep=60))
-    said, words = ran.communicate(timeout=60)
-    assert (ran.returncode, said) == (4, "waiting\n")
+    output, words = ran.communicate(timeout=60)
+    assert (ran.returncode, output) == (4, "waiting\n")
     assert words == (
         "pyreactant: RendezvousError: process 1 of 2 met the others at hosta:4711, but Reactant "
         "did not finish its rendezvous within 0.5 s; check that no firewall or proxy separates "

@@ -79,6 +79,6 @@ def test_the_oldest_julia_is_the_same_everywhere() -> None:
     for project in ("julia/Project.toml", "julia/start/Project.toml"):
         compat = tomllib.loads((REPOSITORY / project).read_text())["compat"]
         assert compat["julia"] == OLDEST, project
-    asked = json.loads((REPOSITORY / "pyreactant/juliapkg.json").read_text())
-    assert asked["julia"] == f"^{OLDEST}"
+    requested = json.loads((REPOSITORY / "pyreactant/juliapkg.json").read_text())
+    assert requested["julia"] == f"^{OLDEST}"
     assert f"Julia ({OLDEST} or newer)" in (REPOSITORY / "docs/julia.md").read_text()
