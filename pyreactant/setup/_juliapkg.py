@@ -9,6 +9,7 @@ import hashlib
 import importlib.util
 import json
 import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -77,6 +78,12 @@ def main(answer: str, above: str, task: str, *arguments: str) -> int:
         sys.path.append(above)
     try:
         content = look() if task == "look" else resolve(*json.loads(arguments[0]))
+    except subprocess.CalledProcessError as error:
+        # What Julia printed says why. Its command line holds a script of many lines: a traceback
+        # with it would take the place of Julia's words in the last lines of the log.
+        command = error.cmd if isinstance(error.cmd, str) else Path(error.cmd[0]).name
+        message = f"{command} ended with exit code {error.returncode}"
+        content = {"error": type(error).__name__, "message": message}
     except Exception as error:
         import traceback
 

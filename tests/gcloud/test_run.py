@@ -73,6 +73,9 @@ def check_no_secret(made: Cloud) -> None:
     assert not [path for path in files if SECRET.search(path.read_bytes())]
 
 
+TRAIN = f"train-{os.getpid()}.py"
+"""The user's program; other runs of these tests on this machine have another."""
+
 PROGRAM = """
 import sys, time
 import pyreactant as pr
@@ -91,8 +94,8 @@ print("program done")
 
 
 def started(made: Cloud, how: str, *more: str) -> subprocess.Popen[str]:
-    (made.folder / "train.py").write_text(PROGRAM)
-    return made.start(*made.run_options(), "--out", "out", *more, "--", "train.py", how)
+    (made.folder / TRAIN).write_text(PROGRAM)
+    return made.start(*made.run_options(), "--out", "out", *more, "--", TRAIN, how)
 
 
 def finished(made: Cloud, process: subprocess.Popen[str], seconds: float = 90) -> tuple[int, str]:
@@ -165,7 +168,7 @@ def test_preemption_and_another_attempt(made: Cloud) -> None:
     process = started(made, "sleeps", "--retries", "1")
     until(lambda: here(made), 60)
     name = next(iter(made.api.resources))
-    (made.folder / "train.py").write_text(PROGRAM.replace("time.sleep(120)", "pass"))
+    (made.folder / TRAIN).write_text(PROGRAM.replace("time.sleep(120)", "pass"))
     assert made.workers is not None
     made.api.suspend(name)
     for address in made.workers.addresses:
@@ -220,7 +223,7 @@ def test_a_killed_launcher_ends_its_programs(made: Cloud) -> None:
 
 
 def _programs() -> list[str]:
-    found = subprocess.run(["pgrep", "-f", "train.py sleeps"], capture_output=True, text=True)
+    found = subprocess.run(["pgrep", "-f", f"{TRAIN} sleeps"], capture_output=True, text=True)
     return found.stdout.split()
 
 
@@ -228,7 +231,7 @@ def _program(index: int) -> int:
     """Process id of the program that a supervisor started."""
     name = f"PYREACTANT_PROCESS_INDEX={index}".encode()
     found = subprocess.run(
-        ["pgrep", "-f", "pyreactant._supervised train.py"], capture_output=True, text=True
+        ["pgrep", "-f", f"pyreactant._supervised {TRAIN}"], capture_output=True, text=True
     )
     pids = [
         pid

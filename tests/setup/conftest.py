@@ -4,8 +4,8 @@ import importlib.util
 import json
 import shlex
 import shutil
-import site
 import subprocess
+import sys
 import venv
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -140,7 +140,8 @@ def make(folder: Path) -> Here:
     for name, text in JULIACALL.items():
         (packages / name).parent.mkdir(exist_ok=True)
         (packages / name).write_text(text)
-    (packages / "all.pth").write_text("\n".join([*site.getsitepackages(), str(REPOSITORY)]))
+    ours = [folder for folder in sys.path if "site-packages" in folder]
+    (packages / "all.pth").write_text("\n".join([*ours, str(REPOSITORY)]))
     return here
 
 

@@ -97,7 +97,11 @@ def test_without_juliapkg(here: Here) -> None:
         ("network", "RequirementError", ["needs the network", "--offline", "Could not resolve"]),
         ("space", "RequirementError", ["needs disk space", "JULIA_DEPOT_PATH", "ENOSPC"]),
         ("depot", "RequirementError", ["must write to", "/home/.julia", "JULIA_DEPOT_PATH"]),
-        ("resolve", "PyReactantError", ["failed: ", "run it again", "ERROR: something else"]),
+        (
+            "resolve",
+            "PyReactantError",
+            ["failed: julia ended with exit code 1;", "run it again", "ERROR: something else"],
+        ),
         ("precompile", "PyReactantError", ["compiling for Julia failed", "LoadError"]),
         ("binaries", "RequirementError", ["has none for x86_64-linux-gnu", "--gpu none"]),
     ],
