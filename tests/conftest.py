@@ -35,6 +35,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="runtime under test in this process; reactant is Reactant's stand-in where "
         "PYREACTANT_TEST_JULIA is set, else the real one",
     )
+    parser.addoption(
+        "--plugin",
+        metavar="FILE",
+        help="a PJRT plugin for CPUs (.so): tests/backend runs on its XLA in place of jaxlib's",
+    )
 
 
 @pytest.hookimpl(trylast=True)
@@ -126,9 +131,17 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 @pytest.fixture(scope="session")
-def backend(request: pytest.FixtureRequest) -> str:
+def backend(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
     """The runtime, started with eight CPU devices."""
     name: str = request.config.getoption("--backend")
+    plugin: str | None = request.config.getoption("--plugin")
+    if plugin is not None:
+        import jax
+
+        os.environ.update(harness.on_plugin(plugin, tmp_path_factory.mktemp("plugin"), devices=8))
+        jax.config.update("jax_platforms", os.environ["JAX_PLATFORMS"])
+        pr.initialize(name)
+        return name
     with pytest.MonkeyPatch.context() as patch:
         # XLA reads this once, when it starts; processes that tests start have nothing of it.
         patch.setenv("XLA_FLAGS", f"{os.environ.get('XLA_FLAGS', '')} {harness.QUICK_COMPILING}")

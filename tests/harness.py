@@ -143,6 +143,18 @@ def run_environments(
     ]
 
 
+def on_plugin(plugin: str, folder: Path, devices: int) -> dict[str, str]:
+    """The environment in which JAX uses a PJRT plugin for CPUs, and no other platform."""
+    described = folder / "plugin.json"
+    options = {"cpu_device_count": devices}
+    path = str(Path(plugin).resolve())
+    described.write_text(json.dumps({"library_path": path, "create_options": options}))
+    return {
+        "PJRT_NAMES_AND_LIBRARY_PATHS": f"cpu_plugin:{described}",
+        "JAX_PLATFORMS": "cpu_plugin",
+    }
+
+
 def logs(finished: Sequence[Finished]) -> str:
     """Every log, for a failing assertion."""
     return "\n".join(f"--- process {i}: exit {f.code}\n{f.log}" for i, f in enumerate(finished))
