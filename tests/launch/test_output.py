@@ -185,5 +185,5 @@ def test_a_full_disk_loses_the_log_and_not_the_run(disk: Path) -> None:
 def test_a_disk_that_stays_full_loses_the_report_whole(disk: Path) -> None:
     ran = on_disk(disk, PRINTS)
     assert ran.returncode == 0, ran.stderr
-    assert f"the report cannot be written to {disk}/run (No space left on device)" in ran.stderr
+    assert f"{disk}/run/report.txt: cannot be written (No space left on device)" in ran.stderr
     assert [p.name for p in (disk / "run").iterdir()] == ["process-0.log"]

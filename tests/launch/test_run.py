@@ -103,7 +103,7 @@ def test_what_is_no_program(program: list[str], code: int, words: str, tmp_path:
         (
             "class Mute(Exception):\n    __str__ = None\nraise Mute",
             1,
-            "raised Mute: <its text cannot",
+            "raised Mute: <the exception has no text",
         ),
         ("raise ValueError(chr(0xdc80))", 1, "raised ValueError: \udc80"),
     ],

@@ -246,17 +246,20 @@ def test_picture() -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"size": 64}, "give topology= .* or platform=.* and not both"),
-        ({"size": 64, "topology": "v6e-4", "platform": "cpu"}, "and not both"),
+        ({"size": 64}, "give topology= .* or platform=.* not both"),
+        ({"size": 64, "topology": "v6e-4", "platform": "cpu"}, "devices, not both"),
         ({"topology": "v6e-4"}, "matmul needs size="),
         ({"topology": "v6e-4", "size": 0}, "sizes must be 1 or more, got m=0, k=0, n=0"),
         ({"topology": "v6e-5", "size": 64}, "the nearest are v6e-4"),
         ({"topology": "v6e-4", "size": 64, "devices": 4}, "a slice has a fixed number"),
         ({"topology": "v6e-4", "size": 64, "tried": 0}, "tried must be a whole number from 1"),
         ({"platform": "gpu", "size": 64}, "give the number of this machine's GPUs"),
-        ({"platform": "tpu", "size": 64}, "of platform cpu or gpu, got 'tpu'"),
+        ({"platform": "tpu", "size": 64}, "platform must be cpu or gpu, got 'tpu'"),
         ({"topology": "v6e-4", "program": "jax.nn:softmax"}, "the shape of each argument"),
-        ({"platform": "cpu", "program": "jax.nn:relu", "shapes": [(8,)]}, "only matmul is meas"),
+        (
+            {"platform": "cpu", "program": "jax.nn:relu", "shapes": [(8,)]},
+            "only matmul can be meas",
+        ),
         ({"topology": "v6e-4", "size": 2**21}, "none of .* layouts of .* fits: their blocks alone"),
     ],
 )

@@ -140,7 +140,7 @@ def test_another_program() -> None:
 
 
 def test_devices_that_are_here() -> None:
-    with pytest.raises(pr.InvalidArgumentError, match="of platform cpu or gpu, got 'tpu'"):
+    with pytest.raises(pr.InvalidArgumentError, match="platform must be cpu or gpu, got 'tpu'"):
         local_machine("tpu", 8)
     with pytest.raises(pr.InvalidArgumentError, match="whole number from 1, got 0"):
         local_machine("cpu", 0)
