@@ -1,8 +1,8 @@
-"""What libtpu answered when it was asked for the last time, so that tests need not compile.
+"""Recorded answers of libtpu, so that tests need not compile.
 
 An answer belongs to the versions of libtpu and jax, which name its file, and to the request with
-the digest of its module, which JAX lowers here each time. If either differs, libtpu compiles.
-After such a change, PYREACTANT_RECORD=1 with tests/tpu writes what was compiled into the file.
+the digest of its module, which JAX lowers each time. If either differs, libtpu compiles. After such
+a change, PYREACTANT_RECORD=1 with tests/tpu (without -n) writes the new answers into the file.
 """
 
 import functools
@@ -23,11 +23,12 @@ from tests.harness import REPOSITORY, environment
 FOLDER = Path(__file__).parent / "recorded"
 
 Answer = dict[str, Any]
-Known = Callable[[str], Answer | None]
+Show = Callable[[Any], Answer | None]
+"""Called with what the child shows: the digest of a lowered program, or a module's description."""
 
 
 def file() -> Path:
-    """Where the answers of these versions are."""
+    """The file with the answers of these versions."""
     return FOLDER / f"libtpu-{version('libtpu')}-jax-{version('jax')}.json.gz"
 
 
@@ -41,7 +42,7 @@ def read() -> dict[str, Answer]:
 
 
 def digest_of(request: Mapping[str, Any]) -> str | None:
-    """Of the module that is compiled; None where there is none."""
+    """The digest of the module to compile; None if it cannot be lowered."""
     if request["kind"] == "stablehlo":
         return cache.key_of({"text": request["text"]})
     ran = processes.run(
@@ -55,35 +56,51 @@ def digest_of(request: Mapping[str, Any]) -> str | None:
 
 
 class Recorded:
-    """In place of `ask.compile_in_child`: the recorded answer, or else the compiler's."""
+    """Stands for `ask.compile_in_child`: the recorded answer, otherwise the compiler's."""
 
     def __init__(self, compile_in_child: Callable[..., Answer]) -> None:
         self.compile = compile_in_child
 
     def __call__(
-        self, request: Mapping[str, Any], accelerator_type: str, timeout: float, known: Known
+        self, request: Mapping[str, Any], accelerator_type: str, timeout: float, show: Show
     ) -> Answer:
-        if _request.environment():  # options of XLA and libtpu
-            return self.compile(request, accelerator_type, timeout, known)
-        digest = digest_of(request)
-        if digest is None:
-            return self.compile(request, accelerator_type, timeout, known)
-        question = {name: value for name, value in request.items() if name != "ask"}
+        digest = None if _request.environment() else digest_of(request)
+        if digest is None:  # with options of XLA or libtpu, or without a module
+            return self.compile(request, accelerator_type, timeout, show)
+        question = {name: value for name, value in request.items() if name != "show_digest"}
         key = cache.key_of({**question, "lowered": digest})
-        answer = read().get(key)
-        if answer is None:
-            said = self.compile(request, accelerator_type, timeout, known)
-            if said and os.environ.get("PYREACTANT_RECORD"):
-                _add(key, said)
-            return said
-        if request.get("ask"):
-            known(digest)  # under which the answer is kept
-        return answer
+        kept = read().get(key)
+        if kept is None:
+            return self._compile(key, request, accelerator_type, timeout, show)
+        if request["kind"] == "stablehlo":
+            show(kept["shown"])
+        elif request["show_digest"]:
+            show(digest)  # part of the key under which the answer is kept
+        return dict(kept["reply"])
+
+    def _compile(
+        self,
+        key: str,
+        request: Mapping[str, Any],
+        accelerator_type: str,
+        timeout: float,
+        show: Show,
+    ) -> Answer:
+        shown: list[Any] = []
+
+        def noted(value: Any) -> Answer | None:
+            shown.append(value)
+            return show(value)
+
+        reply = self.compile(request, accelerator_type, timeout, noted)
+        if reply and os.environ.get("PYREACTANT_RECORD"):
+            _add(key, {"reply": reply, "shown": shown[0] if shown else None})
+        return reply
 
 
-def _add(key: str, said: Answer) -> None:
-    """Keep an answer of the compiler; one worker alone records."""
-    answers = {**read(), key: said}
+def _add(key: str, answer: Answer) -> None:
+    """Record an answer of the compiler; only one worker may record."""
+    answers = {**read(), key: answer}
     file().parent.mkdir(exist_ok=True)
     text = json.dumps(dict(sorted(answers.items()))).replace(f"{REPOSITORY}{os.sep}", "")
     file().write_bytes(gzip.compress(text.encode(), mtime=0))

@@ -45,7 +45,12 @@ class Compiler:
 
     def __call__(self, request: Mapping[str, Any], *rest: object) -> dict[str, Any]:
         self.requests.append(request)
-        return {"failed": "compile", "ours": True, "where": "", "message": "this is no compiler"}
+        return {
+            "failed": "compile",
+            "own_error": True,
+            "where": "",
+            "message": "this is no compiler",
+        }
 
 
 def test_what_has_changed_is_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
