@@ -45,7 +45,8 @@ class Compiler:
 
     def __call__(self, request: Mapping[str, Any], *rest: object) -> dict[str, Any]:
         self.requests.append(request)
-        return {
+        failure = {"failed": "compile", "own_error": True, "where": ""}
+        return {**failure, "message": "this is no compiler"}
             "failed": "compile",
             "own_error": True,
             "where": "",
