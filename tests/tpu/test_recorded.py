@@ -45,8 +45,7 @@ class Compiler:
 
     def __call__(self, request: Mapping[str, Any], *rest: object) -> dict[str, Any]:
         self.requests.append(request)
-        failure = {"failed": "compile", "own_error": True, "where": ""}
-        return {**failure, "message": "this is no compiler"}
+        return {
             "failed": "compile",
             "own_error": True,
             "where": "",
