@@ -160,7 +160,8 @@ PATCH = """
 import os, sys
 if "pyreactant" in " ".join(sys.orig_argv) and os.environ.get("PYREACTANT_BACKEND") == "reactant":
     import numpy as np
-    from pyreactant import Mesh, NamedSharding, _reactant
+    from pyreactant import Mesh, NamedSharding
+    from pyreactant._runtimes.reactant import backend as _reactant
 
     def turned(sharding):
         mesh = sharding.mesh
