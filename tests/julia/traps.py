@@ -90,7 +90,7 @@ MUTANTS = [
     ),
     Mutant(
         "3 the cache's key has the arguments",
-        "pyreactant/_operations.py",
+        "pyreactant/_runtimes/operations.py",
         "key = (program, avals,",
         "key = (program,",
         "tests/backend/test_programs.py::test_two_sizes_of_one_program",
@@ -98,8 +98,8 @@ MUTANTS = [
     ),
     Mutant(
         "3 and static values",
-        "pyreactant/_operations.py",
-        ", _exactly(tuple(options.items())))",
+        "pyreactant/_runtimes/operations.py",
+        ", _exact_key(tuple(options.items())))",
         ")",
         "tests/backend/test_programs.py::test_programs_with_several_outputs_scalars_and_statics",
         "Mismatched elements",
@@ -123,7 +123,7 @@ MUTANTS = [
     ),
     Mutant(
         "5 jax is imported",
-        "pyreactant/_julia.py",
+        "pyreactant/_runtimes/reactant/julia.py",
         "        sys.modules[name] = None  # type",
         "        pass  # type",
         "tests/unit/test_reactant_start.py::test_jax_cannot_follow",
@@ -131,7 +131,7 @@ MUTANTS = [
     ),
     Mutant(
         "5 two XLAs in a process",
-        "pyreactant/_julia.py",
+        "pyreactant/_runtimes/reactant/julia.py",
         "    if loaded:\n",
         "    if False:\n",
         "tests/unit/test_reactant_start.py::test_starts_that_fail",
@@ -148,7 +148,7 @@ MUTANTS = [
     ),
     Mutant(
         "7 one port for both runtimes",
-        "pyreactant/process_group/_data.py",
+        "pyreactant/process_group/_group.py",
         "zlib.crc32(run_id.encode())",
         'zlib.crc32(run_id.partition(".")[0].encode())',
         "tests/unit/test_process_group.py::test_steps_and_requeues_have_ports_of_their_own",
@@ -165,7 +165,7 @@ MUTANTS = [
     ),
     Mutant(
         "8 seen from Python",
-        "pyreactant/_reactant_setup.py",
+        "pyreactant/_runtimes/reactant/setup.py",
         "options.platform is not None and platform != options.platform",
         "False",
         "tests/unit/test_reactant_start.py::test_what_started_is_not_what_was_asked_for",
@@ -173,7 +173,7 @@ MUTANTS = [
     ),
     Mutant(
         "9 the timeout is ignored",
-        "pyreactant/_reactant_distributed.py",
+        "pyreactant/_runtimes/reactant/setup.py",
         "            _end(error)\n",
         "            pass\n",
         "tests/unit/test_reactant_rendezvous.py::test_wait_without_end_ends_with_a_message",
@@ -181,7 +181,7 @@ MUTANTS = [
     ),
     Mutant(
         "10 a second runtime in the process",
-        "pyreactant/_runtime.py",
+        "pyreactant/_runtimes/runtime.py",
         "    if differ:\n",
         "    if False:\n",
         "tests/backend/test_laws.py::test_bad_input",
