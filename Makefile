@@ -4,13 +4,24 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 JOBS ?= 4
 
-.PHONY: matmul test lint bench faults clean
+.PHONY: matmul test xla lint bench faults clean
 
 matmul: $(VENV)/.installed
 	@$(BIN)/pyreactant matmul $(ARGS)
 
 test: $(VENV)/.dev-installed
 	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadgroup --no-loadscope-reorder $(ARGS)
+
+# A PJRT plugin with another build of XLA's CPU backend; its metadata would replace jax, so --no-deps.
+PLUGIN := $(VENV)/plugin
+xla: $(VENV)/.dev-installed $(PLUGIN)/.installed
+	$(BIN)/python -m pytest tests/backend tests/crosscheck/test_plugin.py \
+	  --plugin $(PLUGIN)/lammps_jax_pjrt_cpu/pjrt_c_api_cpu_plugin.so $(ARGS)
+
+$(PLUGIN)/.installed:
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps \
+	  --target $(PLUGIN) lammps-jax-pjrt-cpu==0.11.2
+	@touch $@
 
 lint: $(VENV)/.dev-installed
 	$(BIN)/ruff check .

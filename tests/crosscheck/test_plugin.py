@@ -1,0 +1,23 @@
+"""The cross-check's programs on a second XLA: with ``--plugin``, a PJRT plugin runs them."""
+
+import pytest
+
+import pyreactant as pr
+from pyreactant.crosscheck._check import check_blocks, check_inputs
+from pyreactant.crosscheck._execute import run_case
+from pyreactant.programs import CASES, find_case
+
+MESH = pr.Mesh((2, 4), ("x", "y"))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_block_is_right(name: str, backend: str, request: pytest.FixtureRequest) -> None:
+    plugin = request.config.getoption("--plugin")
+    if plugin is not None:
+        import jax
+
+        assert "cpu_plugin" in str(jax.config.jax_platforms)
+    case = find_case(name)
+    run = run_case(case, size=case.size_for(MESH), mesh=MESH, calls=1)
+    for array in (*check_inputs(run), *check_blocks(run)):
+        assert all(verdict.passed and verdict.placed for verdict in array), array
