@@ -73,7 +73,8 @@ class Recorded:
         if kept is None:
             return self._compile(key, request, accelerator_type, timeout, show)
         if request["kind"] == "stablehlo":
-            show(kept["shown"])
+            if kept["shown"] is not None:  # a module that does not parse has no description
+                show(kept["shown"])
         elif request["show_digest"]:
             show(digest)  # part of the key under which the answer is kept
         return dict(kept["reply"])

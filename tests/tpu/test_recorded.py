@@ -1,6 +1,7 @@
 """Recorded answers are libtpu's own, and are of use only as long as nothing has changed."""
 
 import importlib.metadata
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,12 @@ def test_libtpu_still_says_the_same(
     assert again.collectives == real.collectives
     assert again.bytes_per_device == real.bytes_per_device
     assert again.seconds == real.seconds
-    assert again.hlo == real.hlo
+    assert _without_places(again.hlo) == _without_places(real.hlo)
+
+
+def _without_places(hlo: str) -> str:
+    """HLO without the tables of files and lines, which are of this copy of the repository."""
+    return re.sub(r"^\d+ .*\n|, metadata=\{[^}]*\}", "", hlo, flags=re.MULTILINE)
 
 
 class Compiler:
