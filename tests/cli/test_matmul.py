@@ -204,7 +204,7 @@ BAD = [
     (["--size", "8", "--m", "8"], 2, "give --size, or --m, --k and --n, not both"),
     (["--size", "-8"], 2, "sizes must be 0 or more, got m=-8"),
     (["--dtype", "float13"], 2, "unknown dtype 'float13'; known are bool"),
-    (["--dtype", "longdouble"], 2, "no runtime holds; convert the array to one of bool"),
+    (["--dtype", "longdouble"], 2, "no runtime holds dtype float128; convert the array to one"),
     (["--dtype", "bool"], 2, "must hold numbers, got bool"),
     (["--x", "x.npy"], 2, "give --x and --y together"),
     (["--x", "x.npy", "--y", "no.npy"], 2, "no.npy: no such file; give a .npy file"),
