@@ -24,6 +24,7 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 OF_A_RUN = (
     "PYREACTANT_",
     "JAX_",
+    "PJRT_",
     "XLA_",
     "SLURM_",
     "OMPI_",
