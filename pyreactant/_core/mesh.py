@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from .._errors import ShardingError
+from . import above
 
 
 @dataclass(frozen=True, init=False, repr=False)
@@ -29,12 +30,15 @@ class Mesh:
     axis_names: tuple[str, ...]
     device_ids: tuple[int, ...]
     all_devices: bool
+    axis_types: tuple[str, ...]
 
     def __init__(
         self,
         shape: Sequence[int],
         axis_names: Sequence[str],
         device_ids: Sequence[Any] | np.ndarray | None = None,
+        *,
+        axis_types: Sequence[str] | None = None,
     ) -> None:
         sizes = _positive_sizes(shape)
         names = (axis_names,) if isinstance(axis_names, str) else tuple(axis_names)
@@ -44,6 +48,7 @@ class Mesh:
         object.__setattr__(self, "axis_names", names)
         object.__setattr__(self, "device_ids", tuple(ids))
         object.__setattr__(self, "all_devices", device_ids is None)
+        object.__setattr__(self, "axis_types", tuple(axis_types or ["auto"] * len(sizes)))
 
     @property
     def size(self) -> int:
@@ -55,6 +60,10 @@ class Mesh:
         if axis not in self.axis_names:
             raise ShardingError(f"unknown axis {axis!r}; the mesh has axes {self.axis_names}")
         return self.shape[self.axis_names.index(axis)]
+
+    def to_jax(self) -> Any:
+        """The `jax.sharding.Mesh`; StateError if the runtime is not JAX."""
+        return above.runtime().current().backend.to_jax(self)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for `json.dumps`; `from_dict` reads it back."""

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from .._errors import ShardingError
+from . import above
 from .mesh import Mesh
 
 Axes = str | tuple[str, ...] | None
@@ -59,8 +60,8 @@ class NamedSharding:
     """How an array is cut over a mesh: the mesh axes of each dimension.
 
     Args:
-        mesh: The devices.
-        spec: One entry per dimension: None (not sharded), an axis name, or a tuple of axis
+        mesh: The devices; a `jax.sharding.Mesh` is taken too, once the JAX runtime runs.
+        spec: One entry per dimension, or a `jax.sharding.PartitionSpec`: None (not sharded), an axis name, or a tuple of axis
             names, major to minor. Dimensions beyond the spec are not sharded. Axes that
             the spec does not name hold copies.
 
@@ -73,7 +74,7 @@ class NamedSharding:
 
     def __init__(self, mesh: Mesh, spec: Iterable[Axes]) -> None:
         if not isinstance(mesh, Mesh):
-            raise ShardingError(f"NamedSharding needs a pyreactant.Mesh, got {type(mesh).__name__}")
+            mesh = _mesh_of_jax(mesh)
         object.__setattr__(self, "mesh", mesh)
         object.__setattr__(self, "spec", _canonical_spec(mesh, spec))
 
@@ -139,6 +140,10 @@ class NamedSharding:
             seen[block] = replicas[device] + 1
         return replicas
 
+    def to_jax(self) -> Any:
+        """The `jax.sharding.NamedSharding`; StateError if the runtime is not JAX."""
+        return above.runtime().current().backend.to_jax(self)
+
     def to_dict(self) -> dict[str, Any]:
         """Plain data for `json.dumps`; `from_dict` reads it back."""
         return {"mesh": self.mesh.to_dict(), "spec": plain_spec(self.spec)}
@@ -153,6 +158,13 @@ class NamedSharding:
 
     def __repr__(self) -> str:
         return f"NamedSharding({self.mesh!r}, {self.spec!r})"
+
+
+def _mesh_of_jax(mesh: Any) -> Mesh:
+    if not hasattr(mesh, "devices") or not hasattr(mesh, "axis_names"):
+        raise ShardingError(f"NamedSharding needs a pyreactant.Mesh, got {type(mesh).__name__}")
+    found: Mesh = above.runtime().current().backend.mesh_from_jax(mesh)
+    return found
 
 
 def _canonical_spec(mesh: Mesh, spec: Iterable[Axes]) -> tuple[Axes, ...]:

@@ -34,12 +34,21 @@ PLATFORMS = ("cpu", "gpu", "tpu")
 
 @dataclass(slots=True)
 class Running:
-    """The runtime of this process and the arguments of its start."""
+    """The runtime of this process and the arguments of its start.
+
+    Attributes:
+        backend: The runtime.
+        group: The processes.
+        options: The other arguments of `initialize`.
+        cache: Compiled programs, by name or by their StableHLO.
+        calls: Compiled programs of called `Program` objects.
+    """
 
     backend: AbstractBackend
     group: ProcessGroup
     options: StartOptions
     cache: dict[Any, Compiled] = field(default_factory=dict)
+    calls: dict[Any, Compiled] = field(default_factory=dict)
 
 
 _running: Running | None = None
@@ -108,16 +117,35 @@ def initialize(
     name = backend or os.environ.get("PYREACTANT_BACKEND") or "jax"
     if name not in BACKENDS:
         raise InvalidArgumentError(f"unknown backend {name!r}; known are: {', '.join(BACKENDS)}")
-    group = resolve(**group_arguments)
+    runtime = _load(name)
+    group = _group(runtime, group_arguments)
     options = _options(option_arguments)
     several = group.num_processes > 1  # a single process keeps no other waiting
     if several:
         _supervised.tell("phase", phase="initializing")
-    runtime = _load(name)
     runtime.start(group, options)
     if several:
         _supervised.tell("phase", phase="initialized")
     _running = Running(runtime, group, options)
+
+
+def _group(runtime: AbstractBackend, asked: Mapping[str, Any]) -> ProcessGroup:
+    """The processes that the runtime has joined already, or those of the launcher."""
+    running = runtime.running_group()
+    if running is None:
+        return resolve(**asked)
+    differ = [
+        name
+        for name in ("num_processes", "process_index")
+        if asked[name] is not None and asked[name] != getattr(running, name)
+    ]
+    if differ:
+        raise StateError(
+            f"initialize was asked for {differ[0]}={asked[differ[0]]}, but jax.distributed already "
+            f"runs with {getattr(running, differ[0])}; leave the argument out, or initialize only "
+            "one of them"
+        )
+    return running
 
 
 def _load(name: str) -> AbstractBackend:

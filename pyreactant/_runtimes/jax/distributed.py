@@ -175,6 +175,41 @@ def wait_at_barrier(name: str, timeout: float) -> None:
         ) from error
 
 
+_EXCHANGE_TIMEOUT = 60_000
+"""Milliseconds; every process has joined the run by then."""
+
+
+def exchange_indices(group: ProcessGroup, mine: int) -> dict[int, int]:
+    """The launcher's process index for each process index of JAX. Collective.
+
+    Args:
+        group: The processes.
+        mine: JAX's index of this process.
+
+    Raises:
+        RendezvousError: A process was lost, or two have one index.
+    """
+    client, key = _client(), "pyreactant/runtime_index"
+    try:
+        client.key_value_set(f"{key}/{group.process_index}", str(mine))
+        client.wait_at_barrier(f"{key}/all", _EXCHANGE_TIMEOUT)
+        found = {int(k.rpartition("/")[2]): int(v) for k, v in client.key_value_dir_get(key)}
+        indices = [found[i] for i in range(group.num_processes)]
+    except Exception as error:  # jaxlib's XlaRuntimeError, by whichever name it has
+        raise RendezvousError(
+            f"process {group.process_index} of {group.num_processes} did not learn JAX's index of "
+            f"every process: {str(error).splitlines()[0]}"
+        ) from error
+    owner = {index: process for process, index in enumerate(indices)}
+    if sorted(owner) != list(range(group.num_processes)):
+        raise RendezvousError(
+            f"each process must have an index of its own in JAX, from 0 to "
+            f"{group.num_processes - 1}, got {indices} for processes 0 to "
+            f"{group.num_processes - 1}; start every process once, with one process_index"
+        )
+    return owner
+
+
 def _client() -> Any:
     from jax._src import distributed  # the key-value store and barrier have no public name
 
