@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from ._errors import ShardingError as ShardingError
     from ._errors import StateError as StateError
     from ._matmul.matmul import matmul_sharded as matmul_sharded
-    from ._runtimes.compiled import Compiled as Compiled
     from ._runtimes.compile import compile as compile
+    from ._runtimes.compiled import Compiled as Compiled
     from ._runtimes.operations import device_put as device_put
     from ._runtimes.operations import from_callback as from_callback
     from ._runtimes.operations import from_jax as from_jax

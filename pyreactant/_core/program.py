@@ -164,12 +164,11 @@ def named(program: Program) -> Program:
         InvalidArgumentError: A function cannot be found by a name: a lambda, a partial, a method,
             or a function inside another.
     """
-    names = {
-        field: _travelling_name(program, field)
-        for field in ("jax", "oracle")
-        if callable(getattr(program, field))
-    }
-    return replace(program, **names) if names else program
+    for field in ("jax", "oracle"):
+        if callable(getattr(program, field)):
+            name: Any = _travelling_name(program, field)
+            program = replace(program, **{field: name})
+    return program
 
 
 def _travelling_name(program: Program, field: str) -> str:
@@ -181,7 +180,7 @@ def _travelling_name(program: Program, field: str) -> str:
     if found and path and "<" not in path:
         name = f"{found}:{path}"
         try:
-            if _find(name) is function or _wraps(program, _find(name), field):
+            if find_object(name) is function or _wraps(program, find_object(name), field):
                 return name
             if str(found).endswith(".py"):  # the script, which another process imports as a file
                 return name
@@ -214,7 +213,7 @@ def load(program: Program, field: str) -> Callable[..., Any]:
         function: Callable[..., Any] = body
         return function
     try:
-        found = _find(body)
+        found = find_object(body)
     except (ImportError, AttributeError, OSError) as error:
         raise InvalidArgumentError(
             f"Program {program.name!r}: cannot import {field}={body!r}: {error}"
@@ -226,7 +225,7 @@ def load(program: Program, field: str) -> Callable[..., Any]:
     return found
 
 
-def _find(name: str) -> Any:
+def find_object(name: str) -> Any:
     module, _, path = name.rpartition(":")
     found: Any = _import_file(module) if module.endswith(".py") else _import(module)
     for part in path.split("."):

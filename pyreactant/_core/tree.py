@@ -60,9 +60,7 @@ def broadcast(
             f"it, got {outline(trees, prefix, is_leaf)}"
         ) from None
     return [
-        entry
-        for entry, part in zip(entries, parts, strict=True)
-        for _ in trees.flatten(part)[0]
+        entry for entry, part in zip(entries, parts, strict=True) for _ in trees.flatten(part)[0]
     ]
 
 
@@ -92,7 +90,9 @@ class OpTrees:
             leaves, structure = optree.tree_flatten(tree, is_leaf=is_leaf, namespace=NAMESPACE)
             new = {type(leaf) for leaf in leaves if is_dataclass(leaf)} - _registered
             if is_leaf is not None:
-                new = {kind for kind in new if not any(is_leaf(x) for x in leaves if type(x) is kind)}
+                new = {
+                    kind for kind in new if not any(is_leaf(x) for x in leaves if type(x) is kind)
+                }
             if not new:
                 return leaves, structure
             for kind in new:

@@ -11,8 +11,8 @@ from .._core.mesh import Mesh
 from .._core.program import Program
 from .._core.sharding import Axes, NamedSharding
 from .._errors import DTypeError, InvalidArgumentError, ShardingError
-from .._runtimes.compiled import Compiled
 from .._runtimes.compile import compile
+from .._runtimes.compiled import Compiled
 from .._runtimes.operations import device_put
 from .._runtimes.runtime import devices, initialize
 
@@ -119,4 +119,6 @@ def check_operands(
             "before it is placed, or cast it in a program of your own"
         )
     if x_dtype.kind == "b":
-        raise DTypeError("x and y must hold numbers, got bool; convert the NumPy arrays before they are placed")
+        raise DTypeError(
+            "x and y must hold numbers, got bool; convert the NumPy arrays before they are placed"
+        )

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from .._core.array import Aval, DonatedArray, ShardedArray
-from .._core.backend import PRECISIONS, Call, Lowered
+from .._core.backend import PRECISIONS, Call
 from .._core.dtypes import as_dtype
 from .._core.program import Program, function_name
 from .._core.sharding import NamedSharding
@@ -15,6 +15,7 @@ from .._errors import InvalidArgumentError, ShardingError
 from .compiled import Compiled, describe
 from .runtime import Running, check_mesh, current
 from .shardings import as_sharding, is_sharding
+
 
 def compile(
     program: Program | Callable[..., Any],
@@ -113,9 +114,7 @@ def _describe(
             f"unknown precision {precision!r}; known are: {', '.join(PRECISIONS)}"
         )
     leaves, structure = running.backend.trees.flatten(args)
-    described = [
-        _aval(running, program, args, number, leaf) for number, leaf in enumerate(leaves)
-    ]
+    described = [_aval(running, program, args, number, leaf) for number, leaf in enumerate(leaves)]
     out_sharding = _outs(running, program, out_sharding)
     outs = running.backend.trees.flatten(out_sharding, is_sharding)[0]
     _check_one_set_of_devices(program, described, outs)
@@ -124,7 +123,10 @@ def _describe(
     return Call(
         program,
         structure,
-        tuple(leaf if isinstance(leaf, ShardedArray) else aval for leaf, aval in zip(leaves, described, strict=True)),
+        tuple(
+            leaf if isinstance(leaf, ShardedArray) else aval
+            for leaf, aval in zip(leaves, described, strict=True)
+        ),
         tuple(described),
         out_sharding,
         precision,

@@ -41,9 +41,7 @@ class Compiled:
         self._flat = tuple(positions) == tuple(range(len(call.avals)))
         self._single = trees.is_leaf(executable.structure)
         self._donated = tuple(
-            number
-            for position in call.donate
-            for number in trees.flatten(positions[position])[0]
+            number for position in call.donate for number in trees.flatten(positions[position])[0]
         )
 
     def __call__(self, *args: Any) -> Any:

@@ -107,7 +107,9 @@ def from_callback(shape: Any, dtype: Any, sharding: Any, callback: Any) -> Any:
             ("callback", callback, callable),
         )
     )
-    placed = map(_from_callback, map(_as_shape, shapes), map(as_dtype, dtypes), shardings, callbacks)
+    placed = map(
+        _from_callback, map(_as_shape, shapes), map(as_dtype, dtypes), shardings, callbacks
+    )
     return trees.unflatten(structure, list(placed))
 
 
@@ -197,9 +199,7 @@ def _inferred_shape(
             f"process {process_index()} holds {held} blocks of an array with {sharding}; dimension "
             f"{uneven[0]} of the local array {local} must be divisible by {held[uneven[0]]}"
         )
-    return tuple(
-        size * cut // blocks for size, cut, blocks in zip(local, cuts, held, strict=True)
-    )
+    return tuple(size * cut // blocks for size, cut, blocks in zip(local, cuts, held, strict=True))
 
 
 def from_jax(array: Any) -> Any:

@@ -20,9 +20,16 @@ from ..._errors import DTypeError, InvalidArgumentError
 from ..._system.facts import package_version
 from ...process_group import ProcessGroup
 from . import x64
-from .convert import Devices, jax_mesh, jax_sharding, our_mesh, our_sharding
+from .convert import Devices, jax_mesh, jax_sharding, our_mesh, our_sharding, plain_dtype
 from .lower import TREES, lower
-from .setup import check_unused, configure, find_devices, platform_of, running_group, runtime_processes
+from .setup import (
+    check_unused,
+    configure,
+    find_devices,
+    platform_of,
+    running_group,
+    runtime_processes,
+)
 
 
 @final
@@ -143,7 +150,7 @@ class JaxBackend(AbstractBackend):
                 f"from_jax takes a jax.Array that holds data, got {type(array).__name__}"
             )
         sharding = our_sharding(self._jax, array.sharding, (), "from_jax: the array")
-        return array, Aval(array.shape, _plain(array.dtype), sharding)
+        return array, Aval(array.shape, plain_dtype(array.dtype), sharding)
 
     def put_key(self, key: Any, sharding: NamedSharding) -> tuple[Any, Aval]:
         sharding.shard_shape(key.shape)
@@ -195,10 +202,6 @@ class JaxBackend(AbstractBackend):
 
     def _is_local(self, position: int) -> bool:
         return self._devices[position].process_index == self._group.process_index
-
-
-def _plain(dtype: Any) -> Any:
-    return dtype if jax.dtypes.issubdtype(dtype, jax.dtypes.extended) else np.dtype(dtype)
 
 
 def _check_readable(value: Any) -> None:

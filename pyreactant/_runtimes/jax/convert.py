@@ -61,9 +61,7 @@ def our_mesh(devices: Devices, mesh: Any, known: Iterable[Mesh] = ()) -> Mesh:
         )
     ids = [devices.position[d] for d in mesh.devices.flat]
     everything = ids == list(range(len(devices.all)))
-    ours = Mesh(
-        mesh.devices.shape, mesh.axis_names, None if everything else ids, axis_types=types
-    )
+    ours = Mesh(mesh.devices.shape, mesh.axis_names, None if everything else ids, axis_types=types)
     return next((m for m in known if _place(m) == _place(ours)), ours)
 
 
@@ -88,3 +86,8 @@ def our_sharding(
         e if e is None or isinstance(e, (str, tuple)) else None for e in sharding.spec
     ]
     return NamedSharding(our_mesh(devices, sharding.mesh, known), spec)
+
+
+def plain_dtype(dtype: Any) -> Any:
+    """NumPy's dtype; JAX's own for keys of `jax.random`."""
+    return dtype if jax.numpy.issubdtype(dtype, jax.dtypes.extended) else np.dtype(dtype)

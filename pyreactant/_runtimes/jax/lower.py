@@ -14,7 +14,7 @@ from ..._core.sharding import NamedSharding
 from ..._core.tree import broadcast
 from ..._errors import InvalidArgumentError, ShardingError
 from . import x64
-from .convert import Devices, jax_mesh, jax_sharding, our_sharding
+from .convert import Devices, jax_mesh, jax_sharding, our_sharding, plain_dtype
 from .trees import JaxTrees
 
 TREES = JaxTrees()
@@ -100,9 +100,7 @@ class _Body:
         self._given = [None] * len(leaves)
         if self._call.out_sharding is not None:
             what, of = f"program {name!r}: out_sharding", "the result"
-            self._given = broadcast(
-                TREES, self._call.out_sharding, results, _is_entry, what, of
-            )
+            self._given = broadcast(TREES, self._call.out_sharding, results, _is_entry, what, of)
         for number, (leaf, sharding) in enumerate(zip(leaves, self._given, strict=True)):
             if sharding is not None:
                 _check_fits(name, number, np.shape(leaf), sharding)
@@ -114,16 +112,12 @@ class _Body:
         return tuple(
             Aval(
                 tuple(out.shape),
-                _dtype(out.dtype),
+                plain_dtype(out.dtype),
                 given
                 or our_sharding(self._devices, one, self._call.meshes, f"{what}out_sharding=)"),
             )
             for out, given, one in zip(outputs, self._given, chosen, strict=True)
         )
-
-
-def _dtype(dtype: Any) -> Any:
-    return dtype if jax.dtypes.issubdtype(dtype, jax.dtypes.extended) else np.dtype(dtype)
 
 
 def _is_entry(node: object) -> bool:
