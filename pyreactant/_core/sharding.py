@@ -61,9 +61,9 @@ class NamedSharding:
 
     Args:
         mesh: The devices; a `jax.sharding.Mesh` is taken too, once the JAX runtime runs.
-        spec: One entry per dimension, or a `jax.sharding.PartitionSpec`: None (not sharded), an axis name, or a tuple of axis
-            names, major to minor. Dimensions beyond the spec are not sharded. Axes that
-            the spec does not name hold copies.
+        spec: One entry per dimension, also as a `jax.sharding.PartitionSpec`: None (not sharded),
+            an axis name, or a tuple of axis names, major to minor. Dimensions beyond the spec are
+            not sharded. Axes that the spec does not name hold copies.
 
     Raises:
         ShardingError: An axis is unknown or used twice.

@@ -115,8 +115,8 @@ def check_operands(
         )
     if x_dtype != y_dtype:
         raise DTypeError(
-            f"x and y must have one dtype, got {x_dtype} and {y_dtype}; convert the NumPy array of one with .astype "
-            "before it is placed, or cast it in a program of your own"
+            f"x and y must have one dtype, got {x_dtype} and {y_dtype}; convert one of them with "
+            ".astype while it is a NumPy array, or cast it in a program of your own"
         )
     if x_dtype.kind == "b":
         raise DTypeError(

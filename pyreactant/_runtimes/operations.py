@@ -60,7 +60,8 @@ def _put_checked(x: Any, sharding: Any) -> ShardedArray:
 def _put(x: Any, sharding: Any) -> ShardedArray:
     if isinstance(x, ShardedArray):
         raise InvalidArgumentError(
-            f"device_put places host arrays, got {x!r}; reshard(x, sharding) moves it on the devices"
+            f"device_put places host arrays, got {x!r}; reshard(x, sharding) moves it on the "
+            "devices"
         )
     if _is_key(x):
         running = current()
