@@ -19,6 +19,7 @@ from .._errors import (
     ShardingError,
     StateError,
 )
+from .._system.settings import check_names
 from ..process_group import ProcessGroup, resolve
 from ..process_group._environment import env_int
 from .compiled import Compiled
@@ -79,7 +80,8 @@ def initialize(
         heartbeat_timeout: Seconds after which a silent process counts as lost; 30 by default.
 
     Raises:
-        InvalidArgumentError: The arguments are wrong or contradict each other.
+        InvalidArgumentError: The arguments are wrong or contradict each other, or the environment
+            has a PYREACTANT_* variable that is no setting of pyreactant.
         StateError: A runtime with other arguments runs already, or a runtime was shut down.
         RequirementError: The runtime's package or the platform is absent.
         RendezvousError: The processes did not find each other, or disagree.
@@ -105,6 +107,7 @@ def initialize(
     if _running is not None:
         _check_same(_running, {"backend": backend, **group_arguments, **option_arguments})
         return
+    check_names()
     name = backend or os.environ.get("PYREACTANT_BACKEND") or "jax"
     if name not in BACKENDS:
         raise InvalidArgumentError(f"unknown backend {name!r}; known are: {', '.join(BACKENDS)}")
