@@ -41,6 +41,7 @@ class Running:
     group: ProcessGroup
     options: StartOptions
     cache: dict[Any, Compiled] = field(default_factory=dict)
+    meshes: set[Mesh] = field(default_factory=set)  # those that fit
 
 
 _running: Running | None = None
@@ -266,13 +267,15 @@ def barrier(name: str, *, timeout: float = 300.0) -> None:
 
 
 def check_mesh(mesh: Mesh) -> None:
-    """Check that a mesh fits the devices of the run.
+    """Check that a mesh fits the devices of the run; once for each mesh.
 
     Raises:
         ShardingError: It needs more devices than there are, leaves some idle without naming its
             own, or leaves a process without a device.
     """
     running = current()
+    if mesh in running.meshes:
+        return
     found = running.backend.devices()
     beyond = [i for i in mesh.device_ids if i >= len(found)]
     if beyond:
@@ -293,3 +296,4 @@ def check_mesh(mesh: Mesh) -> None:
         raise ShardingError(
             f"{mesh!r} has no device of process {min(idle)}; every process must hold a part"
         )
+    running.meshes.add(mesh)
