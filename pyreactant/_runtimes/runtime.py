@@ -19,6 +19,7 @@ from .._errors import (
     ShardingError,
     StateError,
 )
+from .._system.settings import check_names
 from ..process_group import ProcessGroup, resolve
 from ..process_group._environment import env_int
 from .compiled import Compiled
@@ -42,6 +43,7 @@ class Running:
         options: The other arguments of `initialize`.
         cache: Compiled programs, by name or by their StableHLO.
         calls: Compiled programs of called `Program` objects.
+        meshes: Meshes that fit the devices of the run.
     """
 
     backend: AbstractBackend
@@ -49,6 +51,7 @@ class Running:
     options: StartOptions
     cache: dict[Any, Compiled] = field(default_factory=dict)
     calls: dict[Any, Compiled] = field(default_factory=dict)
+    meshes: set[Mesh] = field(default_factory=set)
 
 
 _running: Running | None = None
@@ -88,7 +91,8 @@ def initialize(
         heartbeat_timeout: Seconds after which a silent process counts as lost; 30 by default.
 
     Raises:
-        InvalidArgumentError: The arguments are wrong or contradict each other.
+        InvalidArgumentError: The arguments are wrong or contradict each other, or the environment
+            has a PYREACTANT_* variable that is no setting of pyreactant.
         StateError: A runtime with other arguments runs already, or a runtime was shut down.
         RequirementError: The runtime's package or the platform is absent.
         RendezvousError: The processes did not find each other, or disagree.
@@ -114,6 +118,7 @@ def initialize(
     if _running is not None:
         _check_same(_running, {"backend": backend, **group_arguments, **option_arguments})
         return
+    check_names()
     name = backend or os.environ.get("PYREACTANT_BACKEND") or "jax"
     if name not in BACKENDS:
         raise InvalidArgumentError(f"unknown backend {name!r}; known are: {', '.join(BACKENDS)}")
@@ -291,13 +296,15 @@ def barrier(name: str, *, timeout: float = 300.0) -> None:
 
 
 def check_mesh(mesh: Mesh) -> None:
-    """Check that a mesh fits the devices of the run.
+    """Check that a mesh fits the devices of the run; once for each mesh.
 
     Raises:
         ShardingError: It needs more devices than there are, leaves some idle without naming its
             own, or leaves a process without a device.
     """
     running = current()
+    if mesh in running.meshes:
+        return
     found = running.backend.devices()
     beyond = [i for i in mesh.device_ids if i >= len(found)]
     if beyond:
@@ -318,3 +325,4 @@ def check_mesh(mesh: Mesh) -> None:
         raise ShardingError(
             f"{mesh!r} has no device of process {min(idle)}; every process must hold a part"
         )
+    running.meshes.add(mesh)
