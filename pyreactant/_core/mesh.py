@@ -79,6 +79,7 @@ class Mesh:
     def to_jax(self) -> Any:
         """The `jax.sharding.Mesh`; StateError if the runtime is not JAX."""
         return above.runtime().current().backend.to_jax(self)
+
     def positions_of(self, owned: frozenset[int]) -> tuple[int, ...]:
         """The devices of this mesh that are among `owned`, in row-major mesh order.
 

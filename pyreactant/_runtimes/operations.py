@@ -168,7 +168,7 @@ def from_process_local(local: Any, sharding: Any, global_shape: Any = None) -> A
 def _from_local(local: Any, sharding: Any, global_shape: Any = None) -> ShardedArray:
     array, sharding = as_array(local), _our_sharding(sharding)
     check_mesh(sharding.mesh)
-    mine = _mine(sharding)
+    mine = sharding.mesh.positions_of(frozenset(d.position for d in local_devices()))
     if global_shape is None:
         shape = _inferred_shape(array.shape, sharding, mine)
     else:
@@ -181,11 +181,6 @@ def _from_local(local: Any, sharding: Any, global_shape: Any = None) -> ShardedA
             f"{local_shape} with {sharding}, got a local array of shape {array.shape}"
         )
     return _from_callback(shape, array.dtype, sharding, lambda index: array[place(index)])
-
-
-def _mine(sharding: NamedSharding) -> list[int]:
-    here = {d.position for d in local_devices()}
-    return [position for position in sharding.mesh.device_ids if position in here]
 
 
 def _inferred_shape(

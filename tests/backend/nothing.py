@@ -1,14 +1,13 @@
 """A runtime with any number of processes and devices, which places nothing and needs no device."""
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, final
 from unittest import mock
 
 import numpy as np
 
-from pyreactant._core.array import ShardedArray
-from pyreactant._core.backend import AbstractBackend, Capabilities, Executable, StartOptions
+from pyreactant._core.backend import AbstractBackend, Call, Capabilities, Lowered, StartOptions
 from pyreactant._core.device import Device, Shard
 from pyreactant._core.dtypes import NAMES
 from pyreactant._core.mesh import Mesh
@@ -60,14 +59,13 @@ class NothingBackend(AbstractBackend):
                 blocks[start] = read(index)
         return blocks
 
-    def compile(
-        self,
-        program: Program,
-        args: Sequence[ShardedArray],
-        out_sharding: Any,
-        precision: str | None,
-        static: Mapping[str, Any],
-    ) -> Executable:
+    def is_built_in(self, program: Program) -> bool:
+        raise NotImplementedError
+
+    def body_of(self, program: Program) -> Any:
+        raise NotImplementedError
+
+    def lower(self, call: Call) -> Lowered:
         raise NotImplementedError
 
     def addressable_shards(self, value: Any) -> list[Shard]:
