@@ -1,0 +1,1 @@
+"""The guard: processes that do not do the same operations in the same order get an error."""

@@ -1,0 +1,182 @@
+"""The guard of one process: takes its operations, and waits for those of the others."""
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from ..._core.store import Store
+from ..._errors import MismatchError, PyReactantError, StateError
+from .operation import Operation
+from .order import Stream
+from .tree import Tree, equal
+from .watch import Watch
+
+END = "end"
+"""Kind of the last operation of a process."""
+
+
+class Guard:
+    """Checks that every process does the same operations in the same order.
+
+    Operations are numbered per thread; the threads of the processes match by their Python names.
+
+    Args:
+        store: The run's store.
+        process_index: This process.
+        num_processes: Number of processes.
+        namespace: Guards of different namespaces know nothing of each other.
+        fail: Called in a thread of the guard when the processes differ, for a main thread that
+            cannot raise because it waits in the runtime. From then on every operation raises.
+        tick: Seconds between two comparisons in the background; None for what fits the number of
+            processes, 0 for none.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        process_index: int,
+        num_processes: int,
+        *,
+        namespace: str = "guard",
+        fail: Callable[[MismatchError], None],
+        tick: float | None = None,
+    ) -> None:
+        self._names = f"{namespace}/thread"
+        self._fail = fail
+        self._error: PyReactantError | None = None
+        self._failed = threading.Event()
+        self._streams: dict[str, Stream] = {}
+        self._lock = threading.Lock()  # of the streams
+        self._local: Any = threading.local()  # `stream`, and `append` of its history
+        self._pid = os.getpid()
+        self._tree = Tree(store, process_index, num_processes, self._raise_failure)
+        self._watch = Watch(
+            store,
+            process_index,
+            num_processes,
+            name=f"{namespace}/watch",
+            streams=self._all_streams,
+            take_error=self._take_error,
+        )
+        if tick is None:
+            tick = 0.25 if num_processes <= 64 else 0.5
+        if tick:
+            self._watch.start(tick)
+
+    @property
+    def error(self) -> MismatchError | None:
+        """The error that every operation raises since the processes differ."""
+        return self._error if isinstance(self._error, MismatchError) else None
+
+    def ran(self, operation: Operation) -> None:
+        """Enter an operation that is about to run; waits for nobody.
+
+        Raises:
+            MismatchError: The processes differ, here or earlier.
+        """
+        if self._error is not None:
+            self._raise_failure()
+        try:
+            self._local.append(operation)
+        except AttributeError:
+            self._stream().history.append(operation)
+
+    def announce(self, operation: Operation) -> None:
+        """Enter an operation; wait until every process has announced it. Collective.
+
+        It waits for nobody if this thread has announced an operation with this `key` before.
+
+        Raises:
+            MismatchError: The processes differ, here or earlier.
+            StateError: Two threads of one name do operations at the same time.
+        """
+        self._raise_failure()
+        stream = self._stream()
+        if not stream.turn.acquire(blocking=False):
+            raise StateError(
+                f"two threads named {stream.name!r} do operations at the same time, but operations "
+                "are compared between the processes by the names of their threads; give each "
+                "thread a name of its own, the same on every process"
+            )
+        try:
+            number = stream.enter(operation)
+            if operation.key not in stream.agreed:
+                self._agree(stream, number, operation)
+                stream.agreed.add(operation.key)
+        finally:
+            stream.turn.release()
+
+    def agreed(self, key: int) -> bool:
+        """Whether an operation with this `key` in this thread would wait for nobody."""
+        return key in self._stream().agreed
+
+    def end(self, timeout: float = 30.0) -> None:
+        """Enter the end of this process's operations, and wait for the others'. Collective.
+
+        A process that is only slow is no mismatch: if the time is over, this returns.
+
+        Args:
+            timeout: Seconds to wait.
+
+        Raises:
+            MismatchError: The processes differ.
+        """
+        if os.getpid() != self._pid or self._watch.ending:  # a fork, or called before
+            return
+        self._raise_failure()
+        self._named(threading.main_thread().name).enter(Operation(END, "", (), ""))
+        self._watch.end()
+        deadline = time.monotonic() + timeout
+        while not self._watch.finished.wait(0.1) and time.monotonic() < deadline:
+            self._raise_failure()
+        self._raise_failure()
+
+    def close(self) -> None:
+        """End the comparison in the background."""
+        self._watch.close()
+
+    def _agree(self, stream: Stream, number: int, operation: Operation) -> None:
+        name = f"{self._names}/{stream.id}"
+        mine = f"{operation.digest:016x}{stream.digest_at(number):016x}"
+        verdict = self._tree.exchange(f"{name}/{number}", mine, equal)
+        if self._tree.index == 0:
+            if stream.exchanged is not None:
+                # All came to this exchange, so all have read the verdict of the one before.
+                self._tree.store.delete(f"{name}/{stream.exchanged}")
+            stream.exchanged = number
+        if not verdict:
+            # Every process's watch compares this thread too; it finds the first difference.
+            self._watch.hurry()
+            while not self._failed.wait(0.25):
+                pass
+            self._raise_failure()
+
+    def _stream(self) -> Stream:
+        """The stream of this thread."""
+        try:
+            found: Stream = self._local.stream
+        except AttributeError:
+            found = self._local.stream = self._named(threading.current_thread().name)
+            self._local.append = found.history.append
+        return found
+
+    def _named(self, name: str) -> Stream:
+        with self._lock:
+            return self._streams.setdefault(name, Stream(name))
+
+    def _all_streams(self) -> list[Stream]:
+        with self._lock:
+            return list(self._streams.values())
+
+    def _take_error(self, error: PyReactantError) -> None:
+        self._error = error
+        self._failed.set()
+        if isinstance(error, MismatchError):
+            self._fail(error)
+
+    def _raise_failure(self) -> None:
+        if self._error is not None:
+            # A new one, because each raise adds to its traceback.
+            raise type(self._error)(str(self._error))

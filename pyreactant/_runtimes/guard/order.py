@@ -1,0 +1,108 @@
+"""The operations of one thread in their order, with a digest of the order so far."""
+
+import hashlib
+import re
+import threading
+from collections.abc import Sequence
+
+from .operation import Operation
+
+_ODD = 0x9E3779B97F4A7C15  # odd, so that no operation is lost from the digest
+_MASK = (1 << 64) - 1
+_PLAIN = re.compile(r"[\w .()\-]{1,40}", re.ASCII)
+
+
+class Stream:
+    """The operations of the threads of one name; the processes' streams of this name must agree.
+
+    `history` is appended to without a lock, because that is part of every call of a program. The
+    digest is computed when it is asked for.
+
+    Attributes:
+        name: The thread's name.
+        id: The name in keys and messages.
+        history: The operations from number `base` on.
+        base: Number of operations that all processes agree about, which are no longer held.
+        turn: Held by the thread that announces an operation.
+        agreed: Keys of the operations that all processes have announced.
+        exchanged: Number of the operation that was announced last, if any.
+    """
+
+    __slots__ = (
+        "_base_digest",
+        "_lock",
+        "_mark",
+        "agreed",
+        "base",
+        "exchanged",
+        "history",
+        "id",
+        "name",
+        "turn",
+    )
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.id = stream_id(name)
+        self.history: list[Operation] = []
+        self.base = 0
+        self.turn = threading.Lock()
+        self.agreed: set[int] = set()
+        self.exchanged: int | None = None
+        self._base_digest = 0
+        self._mark = (0, 0)  # a number of operations, and their digest
+        self._lock = threading.Lock()  # of all but `history`, which only `trim` shortens
+
+    @property
+    def count(self) -> int:
+        """Number of operations so far."""
+        with self._lock:
+            return self.base + len(self.history)
+
+    def enter(self, operation: Operation) -> int:
+        """Append an operation; its number, from 0."""
+        with self._lock:
+            self.history.append(operation)
+            return self.base + len(self.history) - 1
+
+    def digest_at(self, count: int) -> int:
+        """Digest of the first `count` operations, of at least `base`."""
+        with self._lock:
+            start, digest = self._mark if self._mark[0] <= count else (self.base, self._base_digest)
+            for operation in self.history[start - self.base : count - self.base]:
+                digest = (digest * _ODD ^ operation.digest) & _MASK
+            self._mark = max(self._mark, (count, digest))
+            return digest
+
+    def digests_at(self, counts: Sequence[int]) -> list[int]:
+        """As `digest_at`, for ascending counts."""
+        with self._lock:
+            start, digest = self.base, self._base_digest
+            found = []
+            for count in counts:
+                for operation in self.history[start - self.base : count - self.base]:
+                    digest = (digest * _ODD ^ operation.digest) & _MASK
+                start = count
+                found.append(digest)
+            return found
+
+    def operation(self, number: int) -> Operation | None:
+        """The operation of this number, of at least `base`; None if it is yet to come."""
+        with self._lock:
+            index = number - self.base
+            return self.history[index] if index < len(self.history) else None
+
+    def trim(self, count: int) -> None:
+        """Note that all processes agree about the first `count` operations."""
+        digest = self.digest_at(count)
+        with self._lock:
+            del self.history[: count - self.base]
+            self.base, self._base_digest = count, digest
+
+
+def stream_id(name: str) -> str:
+    """A thread's name as part of a key: short and without a slash."""
+    if _PLAIN.fullmatch(name):
+        return name
+    digest = hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=8)
+    return f"~{digest.hexdigest()}"
