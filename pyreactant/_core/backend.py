@@ -19,6 +19,7 @@ from .device import Device, Shard
 from .mesh import Mesh
 from .program import Program
 from .sharding import Index, NamedSharding
+from .store import Store
 from .tree import OpTrees, Trees
 
 PRECISIONS = ("default", "high", "highest")
@@ -141,6 +142,10 @@ class AbstractBackend(abc.ABC):
     @abc.abstractmethod
     def capabilities(self) -> Capabilities:
         """How this runtime differs from others on this platform."""
+
+    def store(self) -> Store | None:
+        """Where the processes keep small texts for each other; None for a single process."""
+        return None
 
     @abc.abstractmethod
     def devices(self) -> tuple[Device, ...]:

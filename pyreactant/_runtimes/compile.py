@@ -13,6 +13,7 @@ from .._core.program import Program, function_name
 from .._core.sharding import NamedSharding
 from .._errors import InvalidArgumentError, ShardingError
 from .compiled import Compiled, describe
+from .guard.announce import compiling
 from .runtime import Running, check_mesh, current
 from .shardings import as_sharding, is_sharding
 
@@ -65,8 +66,13 @@ def compile(
     if running.backend.is_built_in(call_.program):
         key = _key(running, call_)
         if key in running.cache:
-            return running.cache[key]
+            return _known(running, running.cache[key])
     lowered = running.backend.lower(call_)
+    operation = None
+    if running.guarded is not None:
+        # Before XLA compiles: on GPUs its autotuner waits for all processes (openxla/xla#16153).
+        operation = compiling(call_, lowered)
+        running.guarded.guard.announce(operation)
     if key is None:
         key = (_digest(lowered.text), lowered.structure, _key(running, call_, named=False))
     found = running.cache.get(key) if lowered.reusable else None
@@ -74,8 +80,17 @@ def compile(
         return found
     executable = lowered.compile() if found is None else found.executable
     compiled = Compiled(call_, executable, running.backend)
+    if running.guarded is not None and operation is not None:
+        compiled.guard(running.guarded.guard.ran, operation)
     if lowered.reusable:
         running.cache.setdefault(key, compiled)
+    return compiled
+
+
+def _known(running: Running, compiled: Compiled) -> Compiled:
+    """A program from the cache; for the guard it is compiled again."""
+    if running.guarded is not None and compiled.operation is not None:
+        running.guarded.guard.ran(compiled.operation)
     return compiled
 
 

@@ -1,5 +1,6 @@
 """A compiled program, as the user calls it."""
 
+from collections.abc import Callable
 from typing import Any
 
 from .._core import progress
@@ -8,6 +9,8 @@ from .._core.backend import AbstractBackend, Call, Executable
 from .._core.program import Program
 from .._core.tree import outline
 from .._errors import InvalidArgumentError
+from .guard.announce import Calls
+from .guard.operation import Operation
 
 
 class Compiled:
@@ -16,16 +19,20 @@ class Compiled:
     Attributes:
         program: The program.
         executable: What the runtime compiled.
+        operation: The compilation, as the guard compares it; None without a guard.
     """
 
     __slots__ = (
         "_avals",
         "_backend",
+        "_calls",
         "_donated",
         "_flat",
+        "_ran",
         "_single",
         "_structure",
         "executable",
+        "operation",
         "program",
     )
 
@@ -35,6 +42,9 @@ class Compiled:
         self._avals = call.avals
         self._structure = call.structure
         self.executable = executable
+        self.operation: Operation | None = None
+        self._calls: Calls | None = None
+        self._ran: Callable[[Operation], None] = _ignore
         self._backend = backend
         # Whether each argument is one array, so that nothing need be flattened.
         positions = trees.unflatten(call.structure, range(len(call.avals)))
@@ -55,6 +65,8 @@ class Compiled:
                 differ from those it was compiled for.
             StateError: An argument was donated before.
         """
+        if self._calls is not None:
+            self._ran(self._calls.here())
         leaves = args if self._flat and len(args) == len(self._avals) else self._leaves(args)
         avals, executable, backend = self._avals, self.executable, self._backend
         values = []
@@ -79,6 +91,15 @@ class Compiled:
             return ShardedArray(out[0], executable.avals[0], backend)
         results = list(map(ShardedArray, out, executable.avals, [backend] * len(out)))
         return backend.trees.unflatten(executable.structure, results)
+
+    def guard(self, ran: Callable[[Operation], None], operation: Operation) -> None:
+        """Enter every call into the order that the guard compares.
+
+        Args:
+            ran: Takes the operation of a call.
+            operation: The compilation.
+        """
+        self.operation, self._calls, self._ran = operation, Calls(operation), ran
 
     @property
     def output_shardings(self) -> Any:
@@ -155,3 +176,7 @@ def describe(leaf: object) -> str:
     if isinstance(leaf, Aval):
         return f"a description ({leaf}); it can be compiled for, but not computed with"
     return f"a {type(leaf).__name__}; place it with pyreactant.device_put first"
+
+
+def _ignore(operation: Operation) -> None:
+    """Without a guard."""

@@ -16,6 +16,7 @@ from .._core.tree import broadcast
 from .._errors import DTypeError, InvalidArgumentError, ShardingError
 from .collective import equal_everywhere
 from .compile import compile
+from .guard.announce import placing
 from .runtime import Running, check_mesh, current, devices, local_devices, process_index
 from .shardings import as_sharding
 
@@ -64,13 +65,20 @@ def _put(x: Any, sharding: Any) -> ShardedArray:
             "devices"
         )
     if _is_key(x):
-        running = current()
-        sharding = _our_sharding(sharding)
-        check_mesh(sharding.mesh)
-        value, aval = running.backend.put_key(x, sharding)
-        return ShardedArray(value, aval, running.backend)
+        return _put_key(x, _our_sharding(sharding))
     array = as_array(x)
-    return _from_callback(array.shape, array.dtype, sharding, array.__getitem__)
+    read = array.__getitem__
+    return _place("device_put", array.shape, array.dtype, sharding, read, values=array)
+
+
+def _put_key(x: Any, sharding: NamedSharding) -> ShardedArray:
+    running = current()
+    check_mesh(sharding.mesh)
+    sharding.shard_shape(x.shape)
+    if running.guarded is not None:
+        running.guarded.guard.announce(placing("device_put", Aval(x.shape, x.dtype, sharding)))
+    value, aval = running.backend.put_key(x, sharding)
+    return ShardedArray(value, aval, running.backend)
 
 
 def _is_key(x: Any) -> bool:
@@ -98,7 +106,7 @@ def from_callback(shape: Any, dtype: Any, sharding: Any, callback: Any) -> Any:
     trees = current().backend.trees
     shapes, structure = trees.flatten(shape, _is_shape)
     if trees.is_leaf(structure):
-        return _from_callback(_as_shape(shape), as_dtype(dtype), sharding, callback)
+        return _place("from_callback", _as_shape(shape), as_dtype(dtype), sharding, callback)
     tree = trees.unflatten(structure, [0] * len(shapes))
     dtypes, shardings, callbacks = (
         broadcast(trees, given, tree, is_leaf, f"from_callback: {name}", "the shapes")
@@ -108,15 +116,23 @@ def from_callback(shape: Any, dtype: Any, sharding: Any, callback: Any) -> Any:
             ("callback", callback, callable),
         )
     )
-    placed = map(
-        _from_callback, map(_as_shape, shapes), map(as_dtype, dtypes), shardings, callbacks
-    )
-    return trees.unflatten(structure, list(placed))
+    placed = [
+        _place("from_callback", _as_shape(one), as_dtype(kind), where, read)
+        for one, kind, where, read in zip(shapes, dtypes, shardings, callbacks, strict=True)
+    ]
+    return trees.unflatten(structure, placed)
 
 
-def _from_callback(
-    shape: tuple[int, ...], dtype: Any, sharding: Any, callback: Callable[[Index], Any]
+def _place(
+    kind: str,
+    shape: tuple[int, ...],
+    dtype: Any,
+    sharding: Any,
+    callback: Callable[[Index], Any],
+    *,
+    values: np.ndarray | None = None,
 ) -> ShardedArray:
+    """Place one array for the function `kind`; `values` are compared by the guard."""
     running = current()
     sharding = _our_sharding(sharding)
     _check_placement(running, shape, dtype, sharding)
@@ -131,8 +147,12 @@ def _from_callback(
             )
         return block
 
-    value = running.backend.from_blocks(shape, dtype, sharding, read)
-    return ShardedArray(value, Aval(shape, dtype, sharding), running.backend)
+    aval = Aval(shape, dtype, sharding)
+    if running.guarded is not None:
+        running.guarded.guard.announce(placing(kind, aval, values))
+    return ShardedArray(
+        running.backend.from_blocks(shape, dtype, sharding, read), aval, running.backend
+    )
 
 
 def from_process_local(local: Any, sharding: Any, global_shape: Any = None) -> Any:
@@ -180,7 +200,11 @@ def _from_local(local: Any, sharding: Any, global_shape: Any = None) -> ShardedA
             f"process {process_index()} holds blocks of a global array {shape} that form shape "
             f"{local_shape} with {sharding}, got a local array of shape {array.shape}"
         )
-    return _from_callback(shape, array.dtype, sharding, lambda index: array[place(index)])
+
+    def read(index: Index) -> np.ndarray:
+        return array[place(index)]
+
+    return _place("from_process_local", shape, array.dtype, sharding, read)
 
 
 def _inferred_shape(

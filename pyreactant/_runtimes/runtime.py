@@ -5,7 +5,7 @@ import importlib.util
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .. import _supervised
 from .._core import progress
@@ -23,6 +23,9 @@ from .._system.settings import check_names
 from ..process_group import ProcessGroup, resolve
 from ..process_group._environment import env_int
 from .compiled import Compiled
+
+if TYPE_CHECKING:
+    from .guard import Guarded
 
 BACKENDS = {
     "jax": ("pyreactant._runtimes.jax.backend:JaxBackend", "jax"),
@@ -44,6 +47,7 @@ class Running:
         cache: Compiled programs, by name or by their StableHLO.
         calls: Compiled programs of called `Program` objects.
         meshes: Meshes that fit the devices of the run.
+        guarded: What compares the operations of the processes.
     """
 
     backend: AbstractBackend
@@ -52,6 +56,7 @@ class Running:
     cache: dict[Any, Compiled] = field(default_factory=dict)
     calls: dict[Any, Compiled] = field(default_factory=dict)
     meshes: set[Mesh] = field(default_factory=set)
+    guarded: "Guarded | None" = None
 
 
 _running: Running | None = None
@@ -69,6 +74,7 @@ def initialize(
     num_cpu_devices: int | None = None,
     initialization_timeout: float | None = None,
     heartbeat_timeout: float | None = None,
+    guard: bool | None = None,
 ) -> None:
     """Start the runtime of this process. Collective if there are several processes.
 
@@ -89,6 +95,9 @@ def initialize(
         num_cpu_devices: Virtual CPU devices of this process.
         initialization_timeout: Seconds to wait for the other processes; 60 by default.
         heartbeat_timeout: Seconds after which a silent process counts as lost; 30 by default.
+        guard: Whether several processes compare their operations, so that processes that diverge
+            get a MismatchError; yes by default (``PYREACTANT_GUARD=0`` says no). See
+            docs/interface.md.
 
     Raises:
         InvalidArgumentError: The arguments are wrong or contradict each other, or the environment
@@ -132,6 +141,16 @@ def initialize(
     if several:
         _supervised.tell("phase", phase="initialized")
     _running = Running(runtime, group, options)
+    if os.environ.get("PYREACTANT_GUARD") != "0" if guard is None else guard:
+        _start_guard(_running)
+
+
+def _start_guard(running: Running) -> None:
+    store = running.backend.store()
+    if store is not None:
+        from .guard import start
+
+        running.guarded = start(store, running.group.process_index, running.group.num_processes)
 
 
 def _group(runtime: AbstractBackend, asked: Mapping[str, Any]) -> ProcessGroup:
@@ -248,6 +267,8 @@ def shutdown() -> None:
     """End the runtime of this process, which cannot start another. Collective."""
     global _running, _ended
     if _running is not None:
+        if _running.guarded is not None:
+            _running.guarded.end()
         _running.backend.shutdown()
         _supervised.tell("phase", phase="shutdown")
         _running, _ended = None, True
@@ -291,7 +312,7 @@ def barrier(name: str, *, timeout: float = 300.0) -> None:
     """
     running = current()
     if running.group.num_processes > 1:
-        with progress.collective():
+        with progress.collective("barrier", name):
             running.backend.barrier(name, timeout)
 
 

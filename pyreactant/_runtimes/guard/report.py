@@ -125,7 +125,8 @@ def _who(groups: Sequence[Group]) -> str:
     if others and first.count > others[0].count:
         one = sum(group.count for group in others) == 1
         odd = "; ".join(map(str, others))
-        return f"process{'' if one else 'es'} {odd} differ{'s' if one else ''} from {first.count} others"
+        subject = f"process {odd} differs" if one else f"processes {odd} differ"
+        return f"{subject} from {first.count} others"
     if len(groups) == 2 and first.count == 1:
         return f"processes {groups[0]} and {groups[1]} differ"
     return f"processes {'; '.join(map(str, groups))} differ"

@@ -15,6 +15,7 @@ from ..._core.dtypes import NAMES
 from ..._core.mesh import Mesh
 from ..._core.program import Program, load
 from ..._core.sharding import Index, NamedSharding
+from ..._core.store import Store
 from ..._core.tree import Trees
 from ..._errors import DTypeError, InvalidArgumentError
 from ..._system.facts import package_version
@@ -30,6 +31,7 @@ from .setup import (
     running_group,
     runtime_processes,
 )
+from .store import JaxStore
 
 
 @final
@@ -80,6 +82,13 @@ class JaxBackend(AbstractBackend):
         if self._devices[0].platform == "tpu":
             held -= {"complex128"}
         return Capabilities(dtypes=frozenset(held), multi_process=True)
+
+    def store(self) -> Store | None:
+        if self._group.num_processes == 1:
+            return None
+        from .distributed import client
+
+        return JaxStore(client(), self._group.num_processes)
 
     def devices(self) -> tuple[Device, ...]:
         return self._devices
