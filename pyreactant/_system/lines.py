@@ -227,6 +227,13 @@ class LineSocket:
             ):
                 self.connection.setsockopt(socket.IPPROTO_TCP, option, value)
 
+    def shut_down(self) -> None:
+        """Let the readers of both ends see the end of the connection."""
+        try:
+            self.connection.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass  # it is closed already
+
     def close(self) -> None:
         """Close the connection."""
         self.connection.close()
@@ -236,11 +243,4 @@ class LineSocket:
             self.connection.settimeout(_TIMEOUT)
             self.connection.sendall(line)
         except OSError:
-            self._break()
-
-    def _break(self) -> None:
-        """Let both readers see the end; after part of a line, nothing that follows is valid."""
-        try:
-            self.connection.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            pass  # it is closed already
+            self.shut_down()  # after part of a line, nothing that follows is valid

@@ -123,10 +123,10 @@ def _who(groups: Sequence[Group]) -> str:
     """The processes in the minority; all if no group is larger than the others."""
     first, *others = groups
     if others and first.count > others[0].count:
-        one = sum(group.count for group in others) == 1
         odd = "; ".join(map(str, others))
-        subject = f"process {odd} differs" if one else f"processes {odd} differ"
-        return f"{subject} from {first.count} others"
+        if sum(group.count for group in others) == 1:
+            return f"process {odd} differs from the {first.count} others"
+        return f"processes {odd} differ from the {first.count} others"
     if len(groups) == 2 and first.count == 1:
         return f"processes {groups[0]} and {groups[1]} differ"
     return f"processes {'; '.join(map(str, groups))} differ"

@@ -3,23 +3,28 @@
 Reactant's rendezvous cannot be interrupted, does not say which process is missing, and has no
 barrier with a limit. So the processes first come together here, with process 0 in the middle, at
 the coordinator's address. They speak authenticated lines (`_system/lines.py`). The port is free
-again when the runtime is to listen there; the connections stay open, and the barriers use them.
+again when the runtime is to listen there; the connections stay open and carry the run's store
+(`store.py`), and the barriers use it.
 """
 
+import contextlib
+import json
 import os
 import selectors
 import socket
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import quote
 
+from ..._core.store import Store
 from ..._errors import DeadlineError, RendezvousError
 from ..._system.lines import LineError, LineSocket, Message, RefusedError, SecretError
 from ...process_group import ProcessGroup
 from ...process_group._coordinator import check_coordinator, listen
 from ...process_group._group import split_address
 from ...process_group._secret import MEETING_SECRET, SAME_SECRET, run_secret
+from .store import HeldStore, RemoteStore
 
 CONVERSATION = "meeting"
 """What the lines of a meeting are bound to."""
@@ -28,16 +33,24 @@ _LINE_LIMIT = 1 << 20  # bytes: process 0 sends the device ids of all processes 
 
 
 class Meeting:
-    """The connections of one process: to process 0, or process 0's to all others."""
+    """This process among those that have met: the run's store, barriers, and exchanges.
+
+    Args:
+        group: The processes.
+        lines: The connection to process 0, or process 0's to all others.
+    """
 
     def __init__(self, group: ProcessGroup, lines: dict[int, LineSocket]) -> None:
         self._group = group
-        self._lines = lines
-        self._lost: set[int] = set()
-        self._arrived: set[tuple[int, str]] = set()
-        self._missing: dict[str, list[int]] = {}
-        self._shares: dict[tuple[int, str], Any] = {}
-        self._shared: dict[str, list[Any]] = {}
+        self._held = HeldStore(lines, _LINE_LIMIT) if group.process_index == 0 else None
+        self._remote = RemoteStore(lines[0]) if group.process_index > 0 else None
+
+    @property
+    def store(self) -> Store:
+        """The store of all processes; any thread may use it."""
+        store = self._held or self._remote
+        assert store is not None
+        return store
 
     def barrier(self, name: str, timeout: float) -> None:
         """Wait until every process has come to the barrier of this name. Collective.
@@ -49,24 +62,39 @@ class Meeting:
         Raises:
             DeadlineError: Names the processes that did not come, or that are lost.
         """
-        if self._group.process_index == 0:
-            missing = self._wait(
-                lambda: {i for i in self._lines if (i, name) not in self._arrived}, timeout
-            )
-            for index, line in self._lines.items():
-                self._arrived.discard((index, name))
-                line.send({"type": "end", "barrier": name, "missing": sorted(missing)})
+        others = range(1, self._group.num_processes)
+        arrived = {index: _key("arrived", name, index) for index in others}
+        if self._held is not None:
+            missing = self._held.missing(arrived, timeout)
+            lost = missing & self._held.lost
+            for index in others:
+                self._held.delete(arrived[index])
+                self._held.put(
+                    _key("left", name, index), json.dumps([sorted(missing), sorted(lost)])
+                )
         else:
-            self._lines[0].send({"type": "arrive", "barrier": name})
-            waited = self._wait(lambda: set() if name in self._missing else {0}, timeout)
-            if waited:
-                self._lines[0].send({"type": "leave", "barrier": name})
-            missing = waited or set(self._missing.pop(name))
+            missing, lost = self._arrive(name, timeout)
         if missing:
             raise DeadlineError(
                 f"not every process came to barrier {name!r} within {timeout:g} s, or one was "
-                f"lost: {self._describe(missing)}"
+                f"lost: {_describe(missing, lost)}"
             )
+
+    def _arrive(self, name: str, timeout: float) -> tuple[set[int], set[int]]:
+        """The processes that process 0 misses at a barrier, and those of them that are lost."""
+        assert self._remote is not None
+        index, store = self._group.process_index, self._remote
+        # Asked first, because process 0 may close when all have arrived.
+        request = store.ask(_key("left", name, index), take=True)
+        with contextlib.suppress(DeadlineError):  # process 0 is lost
+            store.put(_key("arrived", name, index), "")
+        verdict = store.answer(request, timeout)
+        if verdict is not None:
+            missing, lost = map(set, json.loads(verdict))
+            return missing, lost
+        with contextlib.suppress(DeadlineError):
+            store.delete(_key("arrived", name, index))
+        return {0}, store.lost & {0}
 
     def exchange(self, name: str, mine: Any, timeout: float) -> list[Any]:
         """Small plain data of every process, by process. Collective.
@@ -79,72 +107,49 @@ class Meeting:
         Raises:
             DeadlineError: As `barrier`.
         """
-        if self._group.process_index > 0:
-            self._lines[0].send({"type": "share", "name": name, "data": mine})
+        if self._held is not None:
+            return self._exchange_in_0(self._held, name, mine, timeout)
+        assert self._remote is not None
+        # Asked first, as in a barrier.
+        request = self._remote.ask(_key("shared", name, 0))
+        with contextlib.suppress(DeadlineError):  # process 0 is lost, as the barrier will tell
+            self._remote.put(_key("share", name, self._group.process_index), json.dumps(mine))
         self.barrier(f"{name}, shared", timeout)
-        if self._group.process_index == 0:
-            shared = [mine, *(self._shares.pop((i, name)) for i in sorted(self._lines))]
-            for line in self._lines.values():
-                line.send({"type": "shared", "name": name, "data": shared})
-            return shared
-        missing = self._wait(lambda: set() if name in self._shared else {0}, timeout)
-        if missing:
+        found = self._remote.answer(request, timeout)
+        if found is None:
             raise DeadlineError(
                 f"process 0 did not send all processes' {name!r} within {timeout:g} s"
             )
-        return self._shared.pop(name)
+        return json.loads(found)
 
-    def _wait(self, missing: Callable[[], set[int]], timeout: float) -> set[int]:
-        """Read messages until no process is missing, a missing one is lost, or time is up."""
-        deadline = time.monotonic() + timeout
-        with selectors.DefaultSelector() as selector:
-            for index, line in self._lines.items():
-                if index not in self._lost:
-                    selector.register(line.connection, selectors.EVENT_READ, index)
-            while (absent := missing()) and not absent & self._lost:
-                left = deadline - time.monotonic()
-                if left <= 0:
-                    break
-                for key, _ in selector.select(left):
-                    if not self._read(key.data):
-                        selector.unregister(key.fileobj)
-        return absent & self._lost or absent
-
-    def _read(self, index: int) -> bool:
-        """Handle a process's messages; return False once it is lost."""
-        try:
-            messages = self._lines[index].receive()
-        except (OSError, LineError):
-            self._lost.add(index)
-            return False
-        for message in messages:
-            self._handle(index, message)
-        return True
-
-    def _handle(self, index: int, message: Message) -> None:
-        match message:
-            case {"type": "arrive", "barrier": str(name)}:
-                self._arrived.add((index, name))
-            case {"type": "leave", "barrier": str(name)}:
-                self._arrived.discard((index, name))
-            case {"type": "end", "barrier": str(name), "missing": list(missing)}:
-                self._missing[name] = missing
-            case {"type": "share", "name": str(name), "data": data}:
-                self._shares[index, name] = data
-            case {"type": "shared", "name": str(name), "data": list(data)}:
-                self._shared[name] = data
-
-    def _describe(self, missing: set[int]) -> str:
-        did_not = "did not come" if 0 not in missing else "did not say that all have come"
-        return ", ".join(
-            f"process {i} {'ended or was cut off' if i in self._lost else did_not}"
-            for i in sorted(missing)
-        )
+    def _exchange_in_0(self, store: HeldStore, name: str, mine: Any, timeout: float) -> list[Any]:
+        self.barrier(f"{name}, shared", timeout)
+        shared = [mine]
+        for other in range(1, self._group.num_processes):
+            share = store.peek(_key("share", name, other))
+            assert share is not None  # it came before the barrier
+            shared.append(json.loads(share))
+            store.delete(_key("share", name, other))
+        store.put(_key("shared", name, 0), json.dumps(shared))
+        store.delete(_key("shared", name, 0))  # all have asked for it before
+        return shared
 
     def close(self) -> None:
         """Close the connections. At another barrier, the others would report a lost process."""
-        for line in self._lines.values():
-            line.close()
+        store = self._held or self._remote
+        assert store is not None
+        store.close()
+
+
+def _key(what: str, name: str, index: int) -> str:
+    return f"meeting/{what}/{quote(name, safe='')}/{index}"
+
+
+def _describe(missing: set[int], lost: set[int]) -> str:
+    did_not = "did not come" if 0 not in missing else "did not say that all have come"
+    return ", ".join(
+        f"process {i} {'ended or was cut off' if i in lost else did_not}" for i in sorted(missing)
+    )
 
 
 def meet(group: ProcessGroup, timeout: float, heartbeat_timeout: float) -> Meeting:
