@@ -145,9 +145,10 @@ class ShardedArray:
         return self
 
     def _assemble(self) -> np.ndarray:
+        shards = self.addressable_shards
         whole = np.empty(self.shape, self.dtype)
         seen = set()
-        for shard in self.addressable_shards:
+        for shard in shards:
             start = tuple(s.start for s in shard.index)
             if start not in seen:
                 seen.add(start)
