@@ -65,7 +65,7 @@ def test_help_loads_no_runtime(arguments: list[str]) -> None:
 
 
 def test_only_the_jax_runtime_imports_jax() -> None:
-    allowed = {f"_runtimes/jax/{name}.py" for name in ("backend", "distributed", "setup")}
+    allowed = {f"_runtimes/jax/{name}.py" for name in ("backend", "distributed", "order", "setup")}
     package = REPOSITORY / "pyreactant"
     found = {
         str(path.relative_to(package))
