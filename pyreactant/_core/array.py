@@ -132,7 +132,9 @@ class ShardedArray:
         """The whole array in C order, on every process. Collective."""
         if self.is_fully_addressable:
             return self._assemble()
-        with progress.collective("gather", str(self.aval)):
+        if progress.gathered is not None:
+            progress.gathered(str(self.aval))
+        with progress.collective():
             return self._backend.gather(self._value, self.sharding)
 
     def block_until_ready(self) -> "ShardedArray":
