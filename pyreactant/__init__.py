@@ -12,11 +12,13 @@ from ._version import __version__
 if TYPE_CHECKING:
     from . import preferences as preferences
     from . import testing as testing
+    from ._core.array import Aval as Aval
     from ._core.array import ShardedArray as ShardedArray
     from ._core.device import Device as Device
     from ._core.device import Shard as Shard
     from ._core.mesh import Mesh as Mesh
     from ._core.program import Program as Program
+    from ._core.program import program as program
     from ._core.sharding import NamedSharding as NamedSharding
     from ._errors import DeadlineError as DeadlineError
     from ._errors import DTypeError as DTypeError
@@ -30,11 +32,14 @@ if TYPE_CHECKING:
     from ._errors import ShardingError as ShardingError
     from ._errors import StateError as StateError
     from ._matmul.matmul import matmul_sharded as matmul_sharded
+    from ._runtimes.compile import compile as compile
     from ._runtimes.compiled import Compiled as Compiled
-    from ._runtimes.operations import compile as compile
     from ._runtimes.operations import device_put as device_put
     from ._runtimes.operations import from_callback as from_callback
+    from ._runtimes.operations import from_jax as from_jax
     from ._runtimes.operations import from_process_local as from_process_local
+    from ._runtimes.operations import gather as gather
+    from ._runtimes.operations import reshard as reshard
     from ._runtimes.preemption import reached_preemption as reached_preemption
     from ._runtimes.runtime import backend_name as backend_name
     from ._runtimes.runtime import barrier as barrier
@@ -53,16 +58,17 @@ if TYPE_CHECKING:
     from .tpu._preflight.report import Preflight as Preflight
 
 _MODULES = {
-    "_core.array": "ShardedArray",
+    "_core.array": "Aval ShardedArray",
     "_core.device": "Device Shard",
     "_core.mesh": "Mesh",
-    "_core.program": "Program",
+    "_core.program": "Program program",
     "_core.sharding": "NamedSharding",
     "_errors": "DeadlineError DTypeError FileError InvalidArgumentError MismatchError "
     "NotAddressableError PyReactantError RendezvousError RequirementError ShardingError StateError",
     "_matmul.matmul": "matmul_sharded",
     "_runtimes.compiled": "Compiled",
-    "_runtimes.operations": "compile device_put from_callback from_process_local",
+    "_runtimes.compile": "compile",
+    "_runtimes.operations": "device_put from_callback from_jax from_process_local gather reshard",
     "_runtimes.preemption": "reached_preemption",
     "_runtimes.runtime": "backend_name barrier devices initialize is_initialized local_devices "
     "num_processes process_index shutdown",

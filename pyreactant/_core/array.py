@@ -1,10 +1,11 @@
 """ShardedArray: one global array, of which each device holds a block."""
 
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Protocol
 
 import numpy as np
 
-from .._errors import NotAddressableError
+from .._errors import NotAddressableError, StateError
 from . import progress
 from .device import Device, Shard
 from .mesh import Mesh
@@ -14,12 +15,24 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 
-class Aval(NamedTuple):
-    """An array's abstract value: shape, dtype and sharding, without the data."""
+@dataclass(frozen=True, slots=True)
+class Aval:
+    """An array's abstract value: shape, dtype and sharding, without the data.
+
+    `compile` takes it in place of an array, as JAX takes `jax.ShapeDtypeStruct`.
+
+    Attributes:
+        shape: Global shape, the same on every process.
+        dtype: Element type: a NumPy dtype, or JAX's type of a PRNG key.
+        sharding: Mesh and partition spec.
+    """
 
     shape: tuple[int, ...]
-    dtype: np.dtype[Any]
+    dtype: Any
     sharding: NamedSharding
+
+    def __str__(self) -> str:
+        return f"{self.dtype}{list(self.shape)} with {self.sharding}"
 
 
 class ArrayReader(Protocol):
@@ -42,21 +55,47 @@ class ArrayReader(Protocol):
     def block_until_ready(self, value: Any) -> None:
         """Wait until the blocks on this process's devices are computed."""
 
+    def expose(self, value: Any) -> Any:
+        """The runtime's own array, for its user."""
+
+    def to_jax(self, thing: Any) -> Any:
+        """JAX's form of an array, a mesh or a sharding."""
+
 
 class ShardedArray:
     """A global array in blocks on the devices of a mesh; made by `device_put` and programs.
 
+    Its elements are read with `gather`, `addressable_shards` or `numpy.asarray`, and computed with
+    in programs: operators such as ``==`` and ``+`` raise.
+
     Attributes:
-        value: The runtime's own array (for JAX a `jax.Array`).
         aval: Shape, dtype and sharding.
     """
 
-    __slots__ = ("_backend", "aval", "value")
+    __slots__ = ("__weakref__", "_backend", "_value", "aval")
 
     def __init__(self, value: Any, aval: Aval, backend: ArrayReader) -> None:
-        self.value = value
+        self._value = value
         self.aval = aval
         self._backend = backend
+
+    @property
+    def value(self) -> Any:
+        """The runtime's own array, for JAX a `jax.Array`; nothing is copied.
+
+        Raises:
+            DTypeError: It has 64-bit elements, which JAX would truncate because x64 is off.
+            StateError: The array was donated.
+        """
+        return self._backend.expose(self._value)
+
+    def to_jax(self) -> Any:
+        """The array as a `jax.Array`, without a copy; raises as `value`.
+
+        Raises:
+            StateError: The runtime of this process is not JAX.
+        """
+        return self._backend.to_jax(self)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -66,7 +105,8 @@ class ShardedArray:
     @property
     def dtype(self) -> np.dtype[Any]:
         """Element type."""
-        return self.aval.dtype
+        dtype: np.dtype[Any] = self.aval.dtype
+        return dtype
 
     @property
     def sharding(self) -> NamedSharding:
@@ -81,7 +121,7 @@ class ShardedArray:
     @property
     def addressable_shards(self) -> list[Shard]:
         """The blocks on this process's devices, by device position; no communication."""
-        return self._backend.addressable_shards(self.value)
+        return self._backend.addressable_shards(self._value)
 
     @property
     def is_fully_addressable(self) -> bool:
@@ -92,14 +132,14 @@ class ShardedArray:
         """The whole array in C order, on every process. Collective."""
         if self.is_fully_addressable:
             return self._assemble()
-        with progress.collective():
-            return self._backend.gather(self.value, self.sharding)
+        with progress.collective("gather", str(self.aval)):
+            return self._backend.gather(self._value, self.sharding)
 
     def block_until_ready(self) -> "ShardedArray":
         """Wait until the blocks on this process's devices are computed."""
         progress.waiting += 1
         try:
-            self._backend.block_until_ready(self.value)
+            self._backend.block_until_ready(self._value)
         finally:
             progress.waiting -= 1
         return self
@@ -129,6 +169,21 @@ class ShardedArray:
             raise ValueError("a ShardedArray cannot become a NumPy array without a copy")
         return self._assemble().astype(dtype or self.dtype, copy=False)
 
+    # Python would compare identities and call every array true, without a word.
+    __hash__ = None  # type: ignore[assignment]
+
+    def __eq__(self, other: object) -> bool:
+        _no_operator("==")
+
+    def __ne__(self, other: object) -> bool:
+        _no_operator("!=")
+
+    def __contains__(self, item: object) -> bool:
+        _no_operator("in")
+
+    def __bool__(self) -> bool:
+        _no_operator("bool()")
+
     def __repr__(self) -> str:
         return (
             f"ShardedArray(shape={self.shape}, dtype={self.dtype}, mesh={self.sharding.mesh!r}, "
@@ -144,3 +199,54 @@ class ShardedArray:
         from .draw import Drawing
 
         return Drawing(self.sharding, self.shape, self._backend.devices(), title=repr(self))
+
+
+def _no_operator(name: str) -> NoReturn:
+    raise TypeError(
+        f"{name} is not defined for a ShardedArray, whose elements lie on devices; compare or test "
+        "the NumPy array that gather() returns, or compute it in a program (pyreactant.compile)"
+    )
+
+
+class DonatedArray(ShardedArray):
+    """An array that a program was given to reuse its memory; only its description is left."""
+
+    __slots__ = ()
+
+    def donate(self) -> NoReturn:
+        """Raise the error of a donated array."""
+        raise StateError(
+            f"{self!r} was donated to program {self._value!r}, which reuses its memory; use the "
+            "program's result, or compile it without donate="
+        )
+
+    @property
+    def value(self) -> Any:
+        """Raises StateError."""
+        self.donate()
+
+    @property
+    def addressable_shards(self) -> list[Shard]:
+        """Raises StateError."""
+        self.donate()
+
+    def to_jax(self) -> Any:
+        """Raises StateError."""
+        self.donate()
+
+    def gather(self) -> np.ndarray:
+        """Raises StateError."""
+        self.donate()
+
+    def block_until_ready(self) -> ShardedArray:
+        """Raises StateError."""
+        self.donate()
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        self.donate()
+
+
+def mark_donated(array: ShardedArray, program: str) -> None:
+    """Let every later use of an array raise, without a check in each use of the others."""
+    array._value = program
+    array.__class__ = DonatedArray

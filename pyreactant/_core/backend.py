@@ -7,17 +7,20 @@ in a folder of its own, the only place that imports the runtime's package.
 
 import abc
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
 
+from .._errors import DTypeError, StateError
 from ..process_group import ProcessGroup
 from .array import Aval, ShardedArray
 from .device import Device, Shard
 from .mesh import Mesh
 from .program import Program
 from .sharding import Index, NamedSharding
+from .store import Store
+from .tree import OpTrees, Trees
 
 PRECISIONS = ("default", "high", "highest")
 """Precision of products, as JAX and XLA name it; "highest" is float32 for float32 inputs."""
@@ -47,27 +50,86 @@ class StartOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Executable:
-    """What `AbstractBackend.compile` returns.
+class Call:
+    """A program and the arguments to lower it for; validated.
 
     Attributes:
-        run: Takes and returns the runtime's own arrays. It waits for the program before if the
-            platform cannot have several in flight.
-        avals: Shape, dtype and sharding of each output.
-        single: Whether `run` returns one array rather than a tuple.
-        text: StableHLO ("stablehlo") or optimised HLO ("hlo") of the program.
+        program: The program.
+        structure: Structure of the tuple of arguments (`Trees.flatten`).
+        leaves: The arguments' arrays, or their descriptions.
+        avals: Description of each leaf.
+        out_sharding: Sharding of all results, a tree of them that is a prefix of the results'
+            structure, or None for the compiler's choice; None may also stand in the tree.
+        precision: Precision of products; None is the runtime's default.
+        static: Keyword arguments of the body.
+        donate: Numbers of the arguments whose memory the program may reuse.
+        x64: Whether 64-bit types are asked for although no argument has one.
     """
 
-    run: Callable[..., Any]
+    program: Program
+    structure: Any
+    leaves: tuple[ShardedArray | Aval, ...]
     avals: tuple[Aval, ...]
-    single: bool
+    out_sharding: Any = None
+    precision: str | None = None
+    static: Mapping[str, Any] = field(default_factory=dict)
+    donate: tuple[int, ...] = ()
+    x64: bool = False
+
+    @property
+    def meshes(self) -> tuple[Mesh, ...]:
+        """The different meshes of the arguments."""
+        return tuple(dict.fromkeys(aval.sharding.mesh for aval in self.avals))
+
+
+@dataclass(frozen=True, slots=True)
+class Executable:
+    """A compiled program.
+
+    Attributes:
+        run: Takes and returns lists of the runtime's own arrays. It waits for the program before
+            if the platform cannot have several in flight.
+        structure: Structure of the results.
+        avals: Shape, dtype and sharding of each result.
+        text: StableHLO ("stablehlo") or optimised HLO ("hlo") of the program.
+        memory: The runtime's own analysis of memory, or None.
+    """
+
+    run: Callable[..., Sequence[Any]]
+    structure: Any
+    avals: tuple[Aval, ...]
     text: Callable[[str], str]
+    memory: Callable[[], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Lowered:
+    """A program before XLA compiles it.
+
+    Attributes:
+        text: Its StableHLO.
+        structure: Structure of the results.
+        reusable: Whether an equal text computes the same. Python callbacks are not in the text.
+        compile: Compile it; collective in effect.
+    """
+
+    text: str
+    structure: Any
+    reusable: bool
+    compile: Callable[[], Executable]
+
+
+_TREES = OpTrees()
 
 
 class AbstractBackend(abc.ABC):
     """One runtime in this process, from `start` to `shutdown`."""
 
     name: ClassVar[str]
+
+    def running_group(self) -> ProcessGroup | None:
+        """The processes that the runtime has joined before `start`, without our help."""
+        return None
 
     @abc.abstractmethod
     def start(self, group: ProcessGroup, options: StartOptions) -> None:
@@ -80,6 +142,10 @@ class AbstractBackend(abc.ABC):
     @abc.abstractmethod
     def capabilities(self) -> Capabilities:
         """How this runtime differs from others on this platform."""
+
+    def store(self) -> Store | None:
+        """Where the processes keep small texts for each other; None for a single process."""
+        return None
 
     @abc.abstractmethod
     def devices(self) -> tuple[Device, ...]:
@@ -109,20 +175,58 @@ class AbstractBackend(abc.ABC):
         never changed. Later writes to the memory that `read` returned have no effect.
         """
 
-    @abc.abstractmethod
-    def compile(
-        self,
-        program: Program,
-        args: Sequence[ShardedArray],
-        out_sharding: Any,
-        precision: str | None,
-        static: Mapping[str, Any],
-    ) -> Executable:
-        """Lower and compile for the arguments' shapes, dtypes and shardings; runs nothing.
+    @property
+    def trees(self) -> Trees:
+        """How arguments and results are flattened."""
+        return _TREES
 
-        Collective in effect: every process must compile and call the same programs in the
-        same order.
+    @abc.abstractmethod
+    def is_built_in(self, program: Program) -> bool:
+        """Whether a program's body cannot change while this process runs."""
+
+    @abc.abstractmethod
+    def body_of(self, program: Program) -> Any:
+        """What a program's name leads to now; another value after a redefinition."""
+
+    @abc.abstractmethod
+    def lower(self, call: Call) -> Lowered:
+        """Lower a program for the arguments' shapes, dtypes and shardings; runs nothing.
+
+        The body is traced anew at every call. Every process must lower, compile and call the
+        same programs in the same order.
         """
+
+    def expose(self, value: Any) -> Any:
+        """The runtime's own array for its user, who works outside of this package."""
+        return value
+
+    def to_jax(self, thing: Any) -> Any:
+        """JAX's form of an array, a mesh or a sharding."""
+        raise StateError(
+            f"to_jax needs the runtime 'jax', but this process runs {self.name!r}; one process has "
+            "one runtime for its whole life"
+        )
+
+    def from_jax(self, array: Any) -> tuple[Any, Aval]:
+        """The runtime's own array and its description, for a `jax.Array`."""
+        raise StateError(
+            f"from_jax needs the runtime 'jax', but this process runs {self.name!r}; give "
+            "device_put a NumPy array"
+        )
+
+    def put_key(self, key: Any, sharding: NamedSharding) -> tuple[Any, Aval]:
+        """Place an array of typed PRNG keys (`jax.random.key`), the same on every process."""
+        raise DTypeError(
+            f"keys of jax.random are arrays of JAX's own, and this process runs {self.name!r}; "
+            "place jax.random.key_data of it, or an integer seed"
+        )
+
+    def mesh_from_jax(self, mesh: Any) -> Mesh:
+        """Our form of a `jax.sharding.Mesh`."""
+        raise StateError(
+            f"a mesh of JAX needs the runtime 'jax', but this process runs {self.name!r}; use "
+            "pyreactant.Mesh"
+        )
 
     @abc.abstractmethod
     def addressable_shards(self, value: Any) -> list[Shard]:

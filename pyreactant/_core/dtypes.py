@@ -63,8 +63,13 @@ def as_array(x: Any) -> np.ndarray:
     """A NumPy array of a dtype that runtimes hold, copied only if the byte order differs.
 
     Raises:
-        DTypeError: Object arrays, text, dates and other types that no runtime holds.
+        DTypeError: Object arrays, text, dates and other types that no runtime holds; masked arrays.
     """
+    if isinstance(x, np.ma.MaskedArray):
+        raise DTypeError(
+            "no runtime holds the mask of a masked array; fill it first, for instance with "
+            "x.filled(0)"
+        )
     array = np.asarray(x)
     if array.dtype.kind == "O":
         raise DTypeError(

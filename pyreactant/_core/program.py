@@ -1,12 +1,20 @@
 """Program: one computation by name, with a body for each runtime and a NumPy oracle."""
 
+import functools
 import importlib
+import importlib.util
 import re
+import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from .._errors import InvalidArgumentError
+from . import above
+
+Body = str | Callable[..., Any]
 
 _NAME = r"[^\W\d][\w!]*"
 _OPERATOR = r"[^\w\s.:,;'\"`(){}\[\]#@$?\\]{1,3}|\\"
@@ -17,15 +25,17 @@ _JULIA = re.compile(rf"{_OPERATOR}|({_NAME}\.)+({_NAME}|{_OPERATOR})")
 class Program:
     """A pure function of arrays, the same in every runtime.
 
-    Programs travel as names, never as code: a worker runs what is installed there.
+    A program can be called with placed arrays; it then compiles at the first call for such
+    arguments. Between processes and machines programs travel as names, never as code: there a
+    worker runs what is installed, and a body must be a name or a function that has one.
 
     Args:
         name: Its name in reports.
-        jax: The JAX body, "package.module:function".
+        jax: The JAX body: "package.module:function", "path/to/file.py:function" or a function.
         julia: The Julia body, "Module.function", "Module.Submodule.function", or an operator
             such as "*". Its arrays have their axes in Python's order, counted from 1; 0-d arrays
             are numbers.
-        oracle: A NumPy body with the same arguments, "package.module:function".
+        oracle: A NumPy body with the same arguments, given as `jax` is.
         julia_project: Folder of the Julia project that provides the Julia body's module; None for
             Julia's standard libraries and pyreactant's own programs.
         inputs: Shape of each argument in a cross-check, in whole numbers and in "n" or multiples
@@ -33,25 +43,29 @@ class Program:
 
     Raises:
         InvalidArgumentError: A name or a shape has another form.
+
+    Example:
+        >>> double = pr.Program("double", jax=lambda x: 2 * x)
+        >>> double(pr.device_put(np.ones((8, 8), np.float32), sharding))
     """
 
     name: str
-    jax: str | None = None
+    jax: Body | None = None
     julia: str | None = None
-    oracle: str | None = None
+    oracle: Body | None = None
     julia_project: str | None = None
     inputs: tuple[tuple[str | int, ...], ...] = ()
 
     def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not self.name:
+            raise InvalidArgumentError(f"Program: name must be text, got {self.name!r}")
         for field in ("jax", "oracle"):
             body = getattr(self, field)
-            if body is None:
-                continue
-            if not isinstance(body, str) or body.count(":") != 1 or not all(body.split(":")):
+            named = isinstance(body, str) and all(body.rpartition(":"))
+            if body is not None and not named and not callable(body):
                 raise InvalidArgumentError(
-                    f"Program {self.name!r}: {field}= must be a name such as "
-                    f"'jax.numpy:matmul' (package.module:function), got {body!r}; put the "
-                    "function in a module and give its name"
+                    f"Program {self.name!r}: {field}= must be a function, or a name such as "
+                    f"'jax.numpy:matmul' (package.module:function), got {body!r}"
                 )
         body = self.julia
         if body is not None and not (isinstance(body, str) and _JULIA.fullmatch(body)):
@@ -67,6 +81,19 @@ class Program:
                 f"{project!r}"
             )
         object.__setattr__(self, "inputs", _shapes(self.name, self.inputs))
+
+    def __call__(self, *args: Any, **static: Any) -> Any:
+        """Run the program on placed arrays; see `pyreactant.compile`. Collective.
+
+        The first call for arguments of these shapes, dtypes, shardings and structure compiles;
+        globals and closures are read then, as in `jax.jit`. It compiles again if the program's
+        name leads to another function, as after `importlib.reload`.
+
+        Args:
+            *args: Placed arrays, or trees of them.
+            **static: Keyword arguments that are part of the program (hashable values).
+        """
+        return above.programs().call(self, args, static)
 
 
 def _shapes(name: str, inputs: Any) -> tuple[tuple[str | int, ...], ...]:
@@ -87,8 +114,91 @@ def _is_size(entry: Any) -> bool:
     return isinstance(entry, int) and not isinstance(entry, bool) and entry > 0
 
 
+def program(
+    function: Callable[..., Any] | None = None,
+    *,
+    name: str | None = None,
+    julia: str | None = None,
+    oracle: Body | None = None,
+    julia_project: str | None = None,
+    inputs: tuple[tuple[str | int, ...], ...] = (),
+) -> Any:
+    """Make a Program of a Python function; a decorator, with or without arguments.
+
+    Args:
+        function: The JAX body.
+        name: Name in reports; the function's own by default.
+        julia: See `Program`.
+        oracle: See `Program`.
+        julia_project: See `Program`.
+        inputs: See `Program`.
+
+    Example:
+        >>> @pr.program(julia="Models.step", oracle=numpy_step)
+        ... def step(x, w):
+        ...     return jnp.tanh(x @ w)
+    """
+    if function is None:
+        return functools.partial(
+            program,
+            name=name,
+            julia=julia,
+            oracle=oracle,
+            julia_project=julia_project,
+            inputs=inputs,
+        )
+    return Program(name or function_name(function), function, julia, oracle, julia_project, inputs)
+
+
+def function_name(function: Any) -> str:
+    """A function's name for reports; that of the inner function for a partial."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    return str(getattr(function, "__name__", None) or type(function).__name__)
+
+
+def named(program: Program) -> Program:
+    """The program with names in place of functions, so that it can travel.
+
+    Raises:
+        InvalidArgumentError: A function cannot be found by a name: a lambda, a partial, a method,
+            or a function inside another.
+    """
+    for field in ("jax", "oracle"):
+        if callable(getattr(program, field)):
+            name: Any = _travelling_name(program, field)
+            program = replace(program, **{field: name})
+    return program
+
+
+def _travelling_name(program: Program, field: str) -> str:
+    function = getattr(program, field)
+    found = getattr(function, "__module__", None)
+    path = getattr(function, "__qualname__", "")
+    if found == "__main__":
+        found = getattr(sys.modules["__main__"], "__file__", None)
+    if found and path and "<" not in path:
+        name = f"{found}:{path}"
+        try:
+            if find_object(name) is function or _wraps(program, find_object(name), field):
+                return name
+            if str(found).endswith(".py"):  # the script, which another process imports as a file
+                return name
+        except (ImportError, AttributeError, OSError):
+            pass
+    raise InvalidArgumentError(
+        f"Program {program.name!r}: {field}={function!r} has no name by which another process "
+        "finds it; define it with def at the top of a module or a script, and without partial"
+    )
+
+
+def _wraps(program: Program, found: Any, field: str) -> bool:
+    """Whether a decorator replaced the function by this program."""
+    return isinstance(found, Program) and getattr(found, field) == getattr(program, field)
+
+
 def load(program: Program, field: str) -> Callable[..., Any]:
-    """Import the function that a program's field names.
+    """The function of a program's field; imported if the field is a name.
 
     Raises:
         InvalidArgumentError: The program has no such body, or it cannot be imported.
@@ -96,17 +206,56 @@ def load(program: Program, field: str) -> Callable[..., Any]:
     body = getattr(program, field)
     if body is None:
         raise InvalidArgumentError(
-            f"Program {program.name!r} has no {field} body; give {field}='package.module:function'"
+            f"Program {program.name!r} has no {field} body; give {field}=, a function or "
+            "'package.module:function'"
         )
-    module, _, path = body.partition(":")
+    if not isinstance(body, str):
+        function: Callable[..., Any] = body
+        return function
     try:
-        found: Any = importlib.import_module(module)
-        for part in path.split("."):
-            found = getattr(found, part)
-    except (ImportError, AttributeError) as error:
+        found = find_object(body)
+    except (ImportError, AttributeError, OSError) as error:
         raise InvalidArgumentError(
             f"Program {program.name!r}: cannot import {field}={body!r}: {error}"
         ) from error
+    if isinstance(found, Program):  # made by @pyreactant.program
+        return load(found, field)
     if not callable(found):
         raise InvalidArgumentError(f"Program {program.name!r}: {body!r} is not a function")
     return found
+
+
+def find_object(name: str) -> Any:
+    module, _, path = name.rpartition(":")
+    found: Any = _import_file(module) if module.endswith(".py") else _import(module)
+    for part in path.split("."):
+        found = getattr(found, part)
+    return found
+
+
+def _import(module: str) -> ModuleType:
+    return sys.modules.get(module) or importlib.import_module(module)
+
+
+def _import_file(path: str) -> ModuleType:
+    """A script as a module, once per process; its folder is importable, as when it is run."""
+    file = Path(path).expanduser().resolve()
+    main = sys.modules.get("__main__")
+    if getattr(main, "__file__", None) and Path(str(main.__file__)).resolve() == file:  # type: ignore[union-attr]
+        return main  # type: ignore[return-value]
+    name = f"_pyreactant_file_{file.stem}_{abs(hash(str(file))):x}"
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, file)
+    if spec is None or spec.loader is None or not file.is_file():
+        raise ImportError(f"there is no file {path!r}")
+    if str(file.parent) not in sys.path:
+        sys.path.append(str(file.parent))
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from .._errors import ShardingError
+from . import above
 from .mesh import Mesh
 
 Axes = str | tuple[str, ...] | None
@@ -54,15 +55,15 @@ def as_index(plain: Iterable[Sequence[int]]) -> Index:
     return tuple(slice(start, stop) for start, stop in plain)
 
 
-@dataclass(frozen=True, init=False, repr=False)
+@dataclass(frozen=True, init=False, repr=False, eq=False)
 class NamedSharding:
     """How an array is cut over a mesh: the mesh axes of each dimension.
 
     Args:
-        mesh: The devices.
-        spec: One entry per dimension: None (not sharded), an axis name, or a tuple of axis
-            names, major to minor. Dimensions beyond the spec are not sharded. Axes that
-            the spec does not name hold copies.
+        mesh: The devices; a `jax.sharding.Mesh` is taken too, once the JAX runtime runs.
+        spec: One entry per dimension, also as a `jax.sharding.PartitionSpec`: None (not sharded),
+            an axis name, or a tuple of axis names, major to minor. Dimensions beyond the spec are
+            not sharded. Axes that the spec does not name hold copies.
 
     Raises:
         ShardingError: An axis is unknown or used twice.
@@ -73,7 +74,7 @@ class NamedSharding:
 
     def __init__(self, mesh: Mesh, spec: Iterable[Axes]) -> None:
         if not isinstance(mesh, Mesh):
-            raise ShardingError(f"NamedSharding needs a pyreactant.Mesh, got {type(mesh).__name__}")
+            mesh = _mesh_of_jax(mesh)
         object.__setattr__(self, "mesh", mesh)
         object.__setattr__(self, "spec", _canonical_spec(mesh, spec))
 
@@ -95,15 +96,33 @@ class NamedSharding:
         Returns:
             Device ids in row-major mesh order, each with one slice per dimension.
         """
-        block = self.shard_shape(shape)
-        return {
-            device: tuple(
-                slice(int(i) * n, (int(i) + 1) * n) for i, n in zip(where, block, strict=True)
-            )
-            for device, where in zip(
-                self.mesh.device_ids, self.block_coordinates(len(shape)), strict=True
-            )
-        }
+        return self.indices_of(self.mesh.device_ids, shape)
+
+    def indices_of(self, positions: Sequence[int], shape: Sequence[int]) -> dict[int, Index]:
+        """The placement oracle for some devices: for each the block of the array that it holds.
+
+        After the first use of a mesh, the cost grows with these devices and not with the mesh.
+
+        Args:
+            positions: Devices of the mesh, such as those of one process (`Mesh.positions_of`).
+            shape: Global shape.
+
+        Returns:
+            The devices in this order, each with one slice per dimension.
+
+        Raises:
+            ShardingError: The mesh does not have a device, or a dimension is not divisible by the
+                size of its axes.
+        """
+        devices = positions if isinstance(positions, tuple) else tuple(positions)
+        columns = []
+        blocks = _blocks_of(self, len(shape), devices).tolist()
+        for numbers, size in zip(blocks, self.shard_shape(shape), strict=True):
+            slices = {i: slice(i * size, (i + 1) * size) for i in set(numbers)}
+            columns.append([slices[i] for i in numbers])
+        if not columns:
+            return dict.fromkeys(devices, ())
+        return dict(zip(devices, zip(*columns, strict=True), strict=True))
 
     def cuts(self, ndim: int) -> tuple[int, ...]:
         """Number of blocks along each dimension of an array with `ndim` dimensions."""
@@ -127,7 +146,7 @@ class NamedSharding:
         Returns:
             Integers of shape (mesh.size, ndim).
         """
-        return _block_coordinates(self, ndim)
+        return _blocks_of(self, ndim, self.mesh.device_ids).T
 
     def replica_ids(self, ndim: int) -> dict[int, int]:
         """For each device id, the number of devices before it (row-major) with the same block."""
@@ -138,6 +157,10 @@ class NamedSharding:
             replicas[device] = seen.get(block, 0)
             seen[block] = replicas[device] + 1
         return replicas
+
+    def to_jax(self) -> Any:
+        """The `jax.sharding.NamedSharding`; StateError if the runtime is not JAX."""
+        return above.runtime().current().backend.to_jax(self)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for `json.dumps`; `from_dict` reads it back."""
@@ -153,6 +176,31 @@ class NamedSharding:
 
     def __repr__(self) -> str:
         return f"NamedSharding({self.mesh!r}, {self.spec!r})"
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        if not isinstance(other, NamedSharding):
+            return NotImplemented
+        return self.spec == other.spec and self.mesh == other.mesh
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Without the hash: that of a text differs in another process.
+        return {"mesh": self.mesh, "spec": self.spec}
+
+    @functools.cached_property
+    def _hash(self) -> int:
+        return hash((self.mesh, self.spec))
+
+
+def _mesh_of_jax(mesh: Any) -> Mesh:
+    if not hasattr(mesh, "devices") or not hasattr(mesh, "axis_names"):
+        raise ShardingError(f"NamedSharding needs a pyreactant.Mesh, got {type(mesh).__name__}")
+    found: Mesh = above.runtime().current().backend.mesh_from_jax(mesh)
+    return found
 
 
 def _canonical_spec(mesh: Mesh, spec: Iterable[Axes]) -> tuple[Axes, ...]:
@@ -206,17 +254,17 @@ def _not_divisible(
 
 
 @functools.lru_cache(maxsize=256)
-def _block_coordinates(sharding: NamedSharding, ndim: int) -> np.ndarray:
+def _blocks_of(sharding: NamedSharding, ndim: int, positions: tuple[int, ...]) -> np.ndarray:
+    """The numbers of the blocks of some devices, of shape (ndim, len(positions))."""
     mesh = sharding.mesh
-    coordinates = dict(
-        zip(mesh.axis_names, np.indices(mesh.shape).reshape(len(mesh.shape), -1), strict=True)
-    )
-    blocks = np.zeros((ndim, mesh.size), dtype=np.int64)
+    places = np.unravel_index(mesh.rows_of(positions), mesh.shape)
+    coordinates = dict(zip(mesh.axis_names, places, strict=True))
+    blocks = np.zeros((ndim, len(positions)), dtype=np.int64)
     for dimension, axes in enumerate(sharding.axes(ndim)):
         for axis in axes:
             blocks[dimension] = blocks[dimension] * mesh.axis_size(axis) + coordinates[axis]
     blocks.setflags(write=False)
-    return blocks.T
+    return blocks
 
 
 def process_local_blocks(
@@ -236,9 +284,9 @@ def process_local_blocks(
     Raises:
         ShardingError: The blocks are not all combinations of their rows, columns, ...
     """
-    placement = sharding.devices_indices_map(shape)
+    placement = sharding.indices_of(positions, shape)
     block = sharding.shard_shape(shape)
-    blocks = {tuple(s.start for s in placement[position]) for position in positions}
+    blocks = {tuple(s.start for s in index) for index in placement.values()}
     starts = [sorted({start[d] for start in blocks}) for d in range(len(shape))]
     if len(blocks) != math.prod(len(s) for s in starts):
         raise ShardingError(

@@ -11,8 +11,9 @@ from .._core.mesh import Mesh
 from .._core.program import Program
 from .._core.sharding import Axes, NamedSharding
 from .._errors import DTypeError, InvalidArgumentError, ShardingError
+from .._runtimes.compile import compile
 from .._runtimes.compiled import Compiled
-from .._runtimes.operations import compile, device_put
+from .._runtimes.operations import device_put
 from .._runtimes.runtime import devices, initialize
 
 Spec = tuple[Axes, ...]
@@ -114,7 +115,10 @@ def check_operands(
         )
     if x_dtype != y_dtype:
         raise DTypeError(
-            f"x and y must have one dtype, got {x_dtype} and {y_dtype}; convert one with .astype"
+            f"x and y must have one dtype, got {x_dtype} and {y_dtype}; convert one of them with "
+            ".astype while it is a NumPy array, or cast it in a program of your own"
         )
     if x_dtype.kind == "b":
-        raise DTypeError("x and y must hold numbers, got bool; convert them with .astype")
+        raise DTypeError(
+            "x and y must hold numbers, got bool; convert the NumPy arrays before they are placed"
+        )

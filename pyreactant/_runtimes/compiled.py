@@ -1,62 +1,124 @@
 """A compiled program, as the user calls it."""
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from typing import Any
 
 from .._core import progress
-from .._core.array import ShardedArray
-from .._core.backend import AbstractBackend, Executable
+from .._core.array import Aval, DonatedArray, ShardedArray, mark_donated
+from .._core.backend import AbstractBackend, Call, Executable
 from .._core.program import Program
+from .._core.tree import outline
 from .._errors import InvalidArgumentError
+from .guard.announce import Calls
+from .guard.operation import Operation
 
 
 class Compiled:
-    """A compiled program; call it with arrays like those it was compiled for."""
+    """A compiled program; call it with arrays like those it was compiled for.
 
-    __slots__ = ("_avals", "_backend", "_executable", "program")
+    Attributes:
+        program: The program.
+        executable: What the runtime compiled.
+        operation: The compilation, as the guard compares it; None without a guard.
+    """
 
-    def __init__(
-        self,
-        program: Program,
-        args: Sequence[ShardedArray],
-        executable: Executable,
-        backend: AbstractBackend,
-    ) -> None:
-        self.program = program
-        self._avals = tuple(a.aval for a in args)
-        self._executable = executable
+    __slots__ = (
+        "_avals",
+        "_backend",
+        "_calls",
+        "_donated",
+        "_flat",
+        "_ran",
+        "_single",
+        "_structure",
+        "executable",
+        "operation",
+        "program",
+    )
+
+    def __init__(self, call: Call, executable: Executable, backend: AbstractBackend) -> None:
+        trees = backend.trees
+        self.program: Program = call.program
+        self._avals = call.avals
+        self._structure = call.structure
+        self.executable = executable
+        self.operation: Operation | None = None
+        self._calls: Calls | None = None
+        self._ran: Callable[[Operation], None] = _ignore
         self._backend = backend
+        # Whether each argument is one array, so that nothing need be flattened.
+        positions = trees.unflatten(call.structure, range(len(call.avals)))
+        self._flat = tuple(positions) == tuple(range(len(call.avals)))
+        self._single = trees.is_leaf(executable.structure)
+        self._donated = tuple(
+            number for position in call.donate for number in trees.flatten(positions[position])[0]
+        )
 
-    def __call__(self, *args: ShardedArray) -> Any:
-        """Run the program: a ShardedArray, or a tuple of them. Collective.
+    def __call__(self, *args: Any) -> Any:
+        """Run the program on arrays, or trees of arrays. Collective.
+
+        Returns:
+            ShardedArrays, in the structure that the program's body returned.
 
         Raises:
-            InvalidArgumentError: Number, shape, dtype or sharding of the arguments differ
-                from those it was compiled for.
+            InvalidArgumentError: Number, structure, shape, dtype or sharding of the arguments
+                differ from those it was compiled for.
+            StateError: An argument was donated before.
         """
-        avals, executable, backend = self._avals, self._executable, self._backend
-        if len(args) != len(avals):
-            raise InvalidArgumentError(
-                f"program {self.program.name!r} takes {len(avals)} arrays, got {len(args)}"
-            )
+        if self._calls is not None:
+            self._ran(self._calls.here())
+        leaves = args if self._flat and len(args) == len(self._avals) else self._leaves(args)
+        avals, executable, backend = self._avals, self.executable, self._backend
+        values = []
         for position, aval in enumerate(avals):
-            arg = args[position]
+            leaf = leaves[position]
             # Identity first: comparing shardings takes longer than starting a small program.
-            if type(arg) is not ShardedArray or (arg.aval is not aval and arg.aval != aval):
-                raise InvalidArgumentError(self._mismatch(position, arg))
+            if type(leaf) is not ShardedArray or (leaf.aval is not aval and leaf.aval != aval):
+                self._refuse(position, leaf, args)
+            values.append(leaf._value)
+        if self._donated:
+            self._check_donated(leaves)
         # `with progress.collective()` would take longer than starting a small program.
         progress.collectives += 1
         progress.waiting += 1
         try:
-            out = executable.run(*[arg.value for arg in args])
+            out = executable.run(*values)
         finally:
             progress.waiting -= 1
-        if executable.single:
-            return ShardedArray(out, executable.avals[0], backend)
-        return tuple(
-            ShardedArray(value, aval, backend)
-            for value, aval in zip(out, executable.avals, strict=True)
-        )
+        for number in self._donated:
+            mark_donated(leaves[number], self.program.name)
+        if self._single:
+            return ShardedArray(out[0], executable.avals[0], backend)
+        results = list(map(ShardedArray, out, executable.avals, [backend] * len(out)))
+        return backend.trees.unflatten(executable.structure, results)
+
+    def guard(self, ran: Callable[[Operation], None], operation: Operation) -> None:
+        """Enter every call into the order that the guard compares.
+
+        Args:
+            ran: Takes the operation of a call.
+            operation: The compilation.
+        """
+        self.operation, self._calls, self._ran = operation, Calls(operation), ran
+
+    @property
+    def output_shardings(self) -> Any:
+        """The sharding of each result, in the structure of the results."""
+        shardings = [aval.sharding for aval in self.executable.avals]
+        return self._backend.trees.unflatten(self.executable.structure, shardings)
+
+    @property
+    def outputs(self) -> Any:
+        """Shape, dtype and sharding of each result, in the structure of the results."""
+        return self._backend.trees.unflatten(self.executable.structure, self.executable.avals)
+
+    def memory_analysis(self) -> Any:
+        """The runtime's own analysis of the program's memory, in bytes for one device.
+
+        For JAX this is what `jax.stages.Compiled.memory_analysis` returns; None where the runtime
+        has no analysis.
+        """
+        return self.executable.memory()
 
     def as_text(self, stage: str = "stablehlo") -> str:
         """The program as text.
@@ -67,18 +129,54 @@ class Compiled:
         """
         if stage not in ("stablehlo", "hlo"):
             raise InvalidArgumentError(f"stage is 'stablehlo' or 'hlo', got {stage!r}")
-        return self._executable.text(stage)
+        return self.executable.text(stage)
 
-    def _mismatch(self, position: int, arg: object) -> str:
-        shape, dtype, sharding = self._avals[position]
-        if isinstance(arg, ShardedArray):
-            got = f"{arg.dtype}{list(arg.shape)} with {arg.sharding}"
-        else:
-            got = f"a {type(arg).__name__}; place it with pyreactant.device_put first"
-        return (
-            f"argument {position} of program {self.program.name!r}: compiled for "
-            f"{dtype}{list(shape)} with {sharding}, got {got}"
+    def _leaves(self, args: tuple[Any, ...]) -> Any:
+        trees = self._backend.trees
+        leaves, structure = trees.flatten(args)
+        if structure == self._structure:
+            return leaves
+        wanted = trees.unflatten(self._structure, self._avals)
+        if len(args) != len(wanted):
+            raise InvalidArgumentError(
+                f"program {self.program.name!r} takes {len(wanted)} arguments, got {len(args)}"
+            )
+        raise InvalidArgumentError(
+            f"program {self.program.name!r} was compiled for arguments of the structure "
+            f"{outline(trees, wanted)}, got {outline(trees, args)}; compile it for these"
+        )
+
+    def _check_donated(self, leaves: Any) -> None:
+        for number in self._donated:
+            given = [i for i, leaf in enumerate(leaves) if leaf is leaves[number]]
+            if len(given) > 1:
+                raise InvalidArgumentError(
+                    f"program {self.program.name!r}: array {number} of the arguments is donated "
+                    f"and also given as array {given[-1] if given[0] == number else given[0]}; "
+                    "donate an array only once, and give it only there"
+                )
+
+    def _refuse(self, position: int, leaf: object, args: tuple[Any, ...]) -> None:
+        if isinstance(leaf, DonatedArray):
+            leaf.donate()
+        path = self._backend.trees.paths(args)[position]
+        raise InvalidArgumentError(
+            f"argument {path.strip('[]') if path.count('[') == 1 else path} of program "
+            f"{self.program.name!r}: compiled for {self._avals[position]}, got {describe(leaf)}"
         )
 
     def __repr__(self) -> str:
         return f"Compiled({self.program.name!r}, backend={self._backend.name!r})"
+
+
+def describe(leaf: object) -> str:
+    """An argument, in the words of an error message."""
+    if isinstance(leaf, ShardedArray):
+        return str(leaf.aval)
+    if isinstance(leaf, Aval):
+        return f"a description ({leaf}); it can be compiled for, but not computed with"
+    return f"a {type(leaf).__name__}; place it with pyreactant.device_put first"
+
+
+def _ignore(operation: Operation) -> None:
+    """Without a guard."""

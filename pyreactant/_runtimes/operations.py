@@ -1,53 +1,96 @@
-"""Place arrays and compile programs: validate once for all runtimes, then call the runtime."""
+"""Place arrays, move them and read them: validate once for all runtimes, then call the runtime.
 
-from collections.abc import Callable, Mapping, Sequence
+Every function takes a single array or a tree of them (see `pyreactant.compile`).
+"""
+
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from .._core.array import Aval, ShardedArray
-from .._core.backend import PRECISIONS
 from .._core.dtypes import as_array, as_dtype
 from .._core.program import Program
 from .._core.sharding import Index, NamedSharding, process_local_blocks
+from .._core.tree import broadcast
 from .._errors import DTypeError, InvalidArgumentError, ShardingError
 from .collective import equal_everywhere
-from .compiled import Compiled
+from .compile import compile
+from .guard.announce import placing
 from .runtime import Running, check_mesh, current, devices, local_devices, process_index
+from .shardings import as_sharding
+
+RESHARD = Program(
+    "reshard", jax="pyreactant._runtimes.operations:_unchanged", julia="PyReactant.identity_of"
+)
 
 
-def device_put(x: Any, sharding: NamedSharding, *, check: bool = False) -> ShardedArray:
-    """Place a global array: each device gets its block.
+def _unchanged(x: Any) -> Any:
+    return x
+
+
+def device_put(x: Any, sharding: Any, *, check: bool = False) -> Any:
+    """Place global arrays: each device gets its block.
 
     Args:
-        x: The global array, the same on every process, in any memory order.
-        sharding: Mesh and partition spec.
+        x: The global array, the same on every process, in any memory order; or a tree of arrays.
+        sharding: Mesh and partition spec; for a tree one for all, or a tree of them that has the
+            structure of `x` or is a prefix of it.
         check: First compare a digest of `x` between the processes. Collective.
 
+    Returns:
+        A ShardedArray, or a tree of them with the structure of `x`.
+
     Raises:
-        DTypeError: This runtime does not hold the element type.
+        DTypeError: This runtime does not hold the element type, or values are masked.
         ShardingError: Shape, spec, mesh and devices do not fit together.
         MismatchError: With `check`, the array of a process differs from that of process 0.
+
+    Example:
+        >>> w = pr.device_put({"a": np.ones((8, 4)), "b": np.zeros(4)}, {"a": rows, "b": whole})
     """
+    return _each(_put_checked if check else _put, x, sharding, "device_put")
+
+
+def _put_checked(x: Any, sharding: Any) -> ShardedArray:
+    running = current()
+    equal_everywhere(running.backend, running.group, "device_put", as_array(x))
+    return _put(x, sharding)
+
+
+def _put(x: Any, sharding: Any) -> ShardedArray:
     if isinstance(x, ShardedArray):
         raise InvalidArgumentError(
-            f"device_put places host arrays, got {x!r}; gather() it first, or compile a program "
-            "with out_sharding= to reshard it on the devices"
+            f"device_put places host arrays, got {x!r}; reshard(x, sharding) moves it on the "
+            "devices"
         )
+    if _is_key(x):
+        return _put_key(x, _our_sharding(sharding))
     array = as_array(x)
-    if check:
-        running = current()
-        equal_everywhere(running.backend, running.group, "device_put", array)
-    return from_callback(array.shape, array.dtype, sharding, array.__getitem__)
+    read = array.__getitem__
+    return _place("device_put", array.shape, array.dtype, sharding, read, values=array)
 
 
-def from_callback(
-    shape: Sequence[int], dtype: Any, sharding: NamedSharding, callback: Callable[[Index], Any]
-) -> ShardedArray:
-    """Place an array block by block; no process needs the global array.
+def _put_key(x: Any, sharding: NamedSharding) -> ShardedArray:
+    running = current()
+    check_mesh(sharding.mesh)
+    sharding.shard_shape(x.shape)
+    if running.guarded is not None:
+        running.guarded.guard.announce(placing("device_put", Aval(x.shape, x.dtype, sharding)))
+    value, aval = running.backend.put_key(x, sharding)
+    return ShardedArray(value, aval, running.backend)
+
+
+def _is_key(x: Any) -> bool:
+    return str(getattr(x, "dtype", "")).startswith("key<")
+
+
+def from_callback(shape: Any, dtype: Any, sharding: Any, callback: Any) -> Any:
+    """Place arrays block by block; no process needs the global array.
 
     Args:
-        shape: Global shape, the same on every process.
+        shape: Global shape, the same on every process; or a tree of shapes. `dtype`, `sharding` and
+            `callback` are then trees with its structure, or prefixes of it.
         dtype: Element type of the array and of the callback's blocks.
         sharding: Mesh and partition spec.
         callback: Returns a block, given one slice per dimension with start and stop. It is
@@ -56,9 +99,42 @@ def from_callback(
     Raises:
         DTypeError, ShardingError: As `device_put`.
         InvalidArgumentError: The callback returned another shape or dtype.
+
+    Example:
+        >>> x = pr.from_callback((8, 8), np.float32, sharding, lambda index: table[index])
     """
-    shape, dtype = _as_shape(shape), as_dtype(dtype)
+    trees = current().backend.trees
+    shapes, structure = trees.flatten(shape, _is_shape)
+    if trees.is_leaf(structure):
+        return _place("from_callback", _as_shape(shape), as_dtype(dtype), sharding, callback)
+    tree = trees.unflatten(structure, [0] * len(shapes))
+    dtypes, shardings, callbacks = (
+        broadcast(trees, given, tree, is_leaf, f"from_callback: {name}", "the shapes")
+        for name, given, is_leaf in (
+            ("dtype", dtype, _is_dtype),
+            ("sharding", sharding, _is_sharding),
+            ("callback", callback, callable),
+        )
+    )
+    placed = [
+        _place("from_callback", _as_shape(one), as_dtype(kind), where, read)
+        for one, kind, where, read in zip(shapes, dtypes, shardings, callbacks, strict=True)
+    ]
+    return trees.unflatten(structure, placed)
+
+
+def _place(
+    kind: str,
+    shape: tuple[int, ...],
+    dtype: Any,
+    sharding: Any,
+    callback: Callable[[Index], Any],
+    *,
+    values: np.ndarray | None = None,
+) -> ShardedArray:
+    """Place one array for the function `kind`; `values` are compared by the guard."""
     running = current()
+    sharding = _our_sharding(sharding)
     _check_placement(running, shape, dtype, sharding)
 
     def read(index: Index) -> np.ndarray:
@@ -71,119 +147,176 @@ def from_callback(
             )
         return block
 
-    value = running.backend.from_blocks(shape, dtype, sharding, read)
-    return ShardedArray(value, Aval(shape, dtype, sharding), running.backend)
+    aval = Aval(shape, dtype, sharding)
+    if running.guarded is not None:
+        running.guarded.guard.announce(placing(kind, aval, values))
+    return ShardedArray(
+        running.backend.from_blocks(shape, dtype, sharding, read), aval, running.backend
+    )
 
 
-def from_process_local(
-    local: Any, sharding: NamedSharding, global_shape: Sequence[int]
-) -> ShardedArray:
-    """Place an array whose parts the processes hold.
+def from_process_local(local: Any, sharding: Any, global_shape: Any = None) -> Any:
+    """Place arrays whose parts the processes hold.
 
     Args:
         local: This process's blocks put together in the order of their indices. The sharding
-            determines its shape.
-        sharding: Mesh and partition spec.
-        global_shape: Shape of the global array, the same on every process.
+            determines its shape. Or a tree of such arrays.
+        sharding: Mesh and partition spec; for a tree as in `device_put`.
+        global_shape: Shape of the global array, the same on every process; None if each dimension
+            is that of `local` times the number of processes that the sharding divides it over. For
+            a tree None, or a tree of shapes.
 
     Raises:
         ShardingError: The shape of `local` is not that of this process's blocks, or these do not
             form one array.
     """
-    array, shape = as_array(local), _as_shape(global_shape)
+    if global_shape is None:
+        return _each(_from_local, local, sharding, "from_process_local")
+    trees = current().backend.trees
+    leaves, structure = trees.flatten(local)
+    if trees.is_leaf(structure):
+        return _from_local(local, sharding, global_shape)
+    shapes = broadcast(
+        trees, global_shape, local, _is_shape, "from_process_local: global_shape", "local"
+    )
+    shardings = broadcast(
+        trees, sharding, local, _is_sharding, "from_process_local: sharding", "local"
+    )
+    return trees.unflatten(structure, list(map(_from_local, leaves, shardings, shapes)))
+
+
+def _from_local(local: Any, sharding: Any, global_shape: Any = None) -> ShardedArray:
+    array, sharding = as_array(local), _our_sharding(sharding)
+    check_mesh(sharding.mesh)
+    mine = sharding.mesh.positions_of(frozenset(d.position for d in local_devices()))
+    if global_shape is None:
+        shape = _inferred_shape(array.shape, sharding, mine)
+    else:
+        shape = _as_shape(global_shape)
     _check_placement(current(), shape, array.dtype, sharding)
-    mine = [d.position for d in local_devices() if d.position in set(sharding.mesh.device_ids)]
     local_shape, place = process_local_blocks(sharding, shape, mine)
     if array.shape != local_shape:
         raise ShardingError(
             f"process {process_index()} holds blocks of a global array {shape} that form shape "
             f"{local_shape} with {sharding}, got a local array of shape {array.shape}"
         )
-    return from_callback(shape, array.dtype, sharding, lambda index: array[place(index)])
+
+    def read(index: Index) -> np.ndarray:
+        return array[place(index)]
+
+    return _place("from_process_local", shape, array.dtype, sharding, read)
 
 
-def compile(
-    program: Program,
-    *args: ShardedArray,
-    out_sharding: NamedSharding | tuple[NamedSharding, ...] | None = None,
-    precision: str | None = None,
-    static: Mapping[str, Any] | None = None,
-) -> Compiled:
-    """Compile a program for arrays like these, or take it from the cache.
+def _inferred_shape(
+    local: tuple[int, ...], sharding: NamedSharding, mine: Sequence[int]
+) -> tuple[int, ...]:
+    """The global shape of an array of which this process holds `local`."""
+    cuts = sharding.cuts(len(local))
+    held, _ = process_local_blocks(sharding, cuts, mine)
+    uneven = [d for d, (size, blocks) in enumerate(zip(local, held, strict=True)) if size % blocks]
+    if uneven:
+        raise ShardingError(
+            f"process {process_index()} holds {held} blocks of an array with {sharding}; dimension "
+            f"{uneven[0]} of the local array {local} must be divisible by {held[uneven[0]]}"
+        )
+    return tuple(size * cut // blocks for size, cut, blocks in zip(local, cuts, held, strict=True))
+
+
+def from_jax(array: Any) -> Any:
+    """Take over `jax.Array` objects, without a copy; JAX runtime only.
 
     Args:
-        program: What to compile.
-        *args: Arrays with the shapes, dtypes and shardings of later calls. Scalars are 0-d
-            arrays.
-        out_sharding: Sharding of the output, or a tuple with one for each output; None leaves it
-            to the compiler.
-        precision: "default", "high" or "highest" for products; None is the runtime's default.
-        static: Keyword arguments that are part of the program (hashable values).
+        array: A committed array with a NamedSharding (or on one device), or a tree of them.
 
     Raises:
-        InvalidArgumentError: The program has no body for this runtime, an argument is not a
-            ShardedArray, or a static value is not hashable.
+        InvalidArgumentError: It is no `jax.Array`, or it is traced.
+        ShardingError: No mesh and partition spec describe its sharding.
+        StateError: The runtime is not JAX.
     """
     running = current()
-    if precision is not None and precision not in PRECISIONS:
-        raise InvalidArgumentError(
-            f"unknown precision {precision!r}; known are: {', '.join(PRECISIONS)}"
-        )
-    for position, arg in enumerate(args):
-        if not isinstance(arg, ShardedArray):
+    leaves, structure = running.backend.trees.flatten(array)
+    taken = [
+        leaf
+        if isinstance(leaf, ShardedArray)
+        else ShardedArray(*running.backend.from_jax(leaf), running.backend)
+        for leaf in leaves
+    ]
+    return running.backend.trees.unflatten(structure, taken)
+
+
+def gather(tree: Any) -> Any:
+    """The whole arrays of a tree as NumPy arrays, on every process. Collective.
+
+    Args:
+        tree: A ShardedArray, or a tree of them.
+
+    Returns:
+        NumPy arrays in C order, in the same structure.
+    """
+    trees = current().backend.trees
+    leaves, structure = trees.flatten(tree)
+    _check_arrays("gather", leaves)
+    return trees.unflatten(structure, [leaf.gather() for leaf in leaves])
+
+
+def reshard(tree: Any, sharding: Any) -> Any:
+    """Move arrays to other shardings on the devices, without the host. Collective.
+
+    Args:
+        tree: A ShardedArray, or a tree of them.
+        sharding: Mesh and partition spec, over the same devices; for a tree as in `device_put`.
+
+    Raises:
+        ShardingError: The shardings do not fit, or lie on other devices.
+    """
+    return _each(_reshard, tree, sharding, "reshard")
+
+
+def _reshard(x: Any, sharding: Any) -> ShardedArray:
+    _check_arrays("reshard", [x])
+    sharding = _our_sharding(sharding)
+    sharding.shard_shape(x.shape)
+    moved: ShardedArray = compile(RESHARD, x, out_sharding=sharding)(x)
+    return moved
+
+
+def _check_arrays(what: str, leaves: Sequence[Any]) -> None:
+    for leaf in leaves:
+        if not isinstance(leaf, ShardedArray):
             raise InvalidArgumentError(
-                f"argument {position} of program {program.name!r} must be a ShardedArray, got "
-                f"{type(arg).__name__}; place it with pyreactant.device_put first"
+                f"{what} takes ShardedArrays, or trees of them, got a {type(leaf).__name__}"
             )
-    outs = out_sharding if isinstance(out_sharding, tuple) else (out_sharding,)
-    _check_one_set_of_devices(program, args, [out for out in outs if out is not None])
-    options = dict(sorted((static or {}).items()))
-    _check_hashable(program, options)
-    avals = tuple(a.aval for a in args)
-    key = (program, avals, out_sharding, precision, _exact_key(tuple(options.items())))
-    if key not in running.cache:
-        executable = running.backend.compile(program, args, out_sharding, precision, options)
-        running.cache[key] = Compiled(program, args, executable, running.backend)
-    return running.cache[key]
 
 
-def _check_hashable(program: Program, static: Mapping[str, Any]) -> None:
-    for name, value in static.items():
-        try:
-            hash(value)
-        except TypeError:
-            raise InvalidArgumentError(
-                f"program {program.name!r}: static argument {name!r} must be hashable, because it "
-                f"is part of the program, got {type(value).__name__}; give a tuple in place of a "
-                "list, and arrays as arguments"
-            ) from None
+def _each(action: Callable[[Any, Any], Any], tree: Any, sharding: Any, what: str) -> Any:
+    """Apply an action to each leaf of a tree and its sharding."""
+    trees = current().backend.trees
+    leaves, structure = trees.flatten(tree)
+    if trees.is_leaf(structure):
+        return action(leaves[0], sharding)
+    shardings = broadcast(trees, sharding, tree, _is_sharding, f"{what}: sharding", "the arrays")
+    return trees.unflatten(structure, list(map(action, leaves, shardings)))
 
 
-def _exact_key(value: Any) -> Any:
-    """A static value as part of a cache key; 1, 1.0 and True differ, and so do 0.0 and -0.0."""
-    if isinstance(value, tuple):
-        return (type(value), *map(_exact_key, value))
-    inexact = isinstance(value, (float, complex, np.inexact))
-    return type(value), repr(value) if inexact else value
+def _is_sharding(node: object) -> bool:
+    return isinstance(as_sharding(node), NamedSharding)
 
 
-def _check_one_set_of_devices(
-    program: Program, args: Sequence[ShardedArray], outs: Sequence[NamedSharding]
-) -> None:
-    for out in outs:
-        if not isinstance(out, NamedSharding):
-            raise ShardingError(
-                f"program {program.name!r}: out_sharding must be a pyreactant.NamedSharding or a "
-                f"tuple of them, got {type(out).__name__}"
-            )
-        check_mesh(out.mesh)
-    meshes = [sharding.mesh for sharding in (*(a.sharding for a in args), *outs)]
-    other = next((m for m in meshes if set(m.device_ids) != set(meshes[0].device_ids)), None)
-    if other is not None:
+def _is_dtype(node: object) -> bool:
+    return isinstance(node, (str, type, np.dtype)) or hasattr(node, "dtype")
+
+
+def _is_shape(node: object) -> bool:
+    return isinstance(node, (tuple, list)) and all(isinstance(n, (int, np.integer)) for n in node)
+
+
+def _our_sharding(sharding: Any) -> NamedSharding:
+    found = as_sharding(sharding)
+    if not isinstance(found, NamedSharding):
         raise ShardingError(
-            f"program {program.name!r}: all arrays of a program must lie on the same devices, got "
-            f"{meshes[0]!r} and {other!r}"
+            f"sharding must be a pyreactant.NamedSharding, got {type(found).__name__}"
         )
+    return found
 
 
 def _as_shape(shape: Sequence[int]) -> tuple[int, ...]:
@@ -196,10 +329,6 @@ def _as_shape(shape: Sequence[int]) -> tuple[int, ...]:
 def _check_placement(
     running: Running, shape: tuple[int, ...], dtype: np.dtype[Any], sharding: NamedSharding
 ) -> None:
-    if not isinstance(sharding, NamedSharding):
-        raise ShardingError(
-            f"sharding must be a pyreactant.NamedSharding, got {type(sharding).__name__}"
-        )
     check_mesh(sharding.mesh)
     sharding.shard_shape(shape)
     held = running.backend.capabilities().dtypes

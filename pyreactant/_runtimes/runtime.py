@@ -5,7 +5,7 @@ import importlib.util
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .. import _supervised
 from .._core import progress
@@ -19,9 +19,13 @@ from .._errors import (
     ShardingError,
     StateError,
 )
+from .._system.settings import check_names
 from ..process_group import ProcessGroup, resolve
 from ..process_group._environment import env_int
 from .compiled import Compiled
+
+if TYPE_CHECKING:
+    from .guard import Guarded
 
 BACKENDS = {
     "jax": ("pyreactant._runtimes.jax.backend:JaxBackend", "jax"),
@@ -34,12 +38,25 @@ PLATFORMS = ("cpu", "gpu", "tpu")
 
 @dataclass(slots=True)
 class Running:
-    """The runtime of this process and the arguments of its start."""
+    """The runtime of this process and the arguments of its start.
+
+    Attributes:
+        backend: The runtime.
+        group: The processes.
+        options: The other arguments of `initialize`.
+        cache: Compiled programs, by name or by their StableHLO.
+        calls: Compiled programs of called `Program` objects.
+        meshes: Meshes that fit the devices of the run.
+        guarded: What compares the operations of the processes.
+    """
 
     backend: AbstractBackend
     group: ProcessGroup
     options: StartOptions
     cache: dict[Any, Compiled] = field(default_factory=dict)
+    calls: dict[Any, Compiled] = field(default_factory=dict)
+    meshes: set[Mesh] = field(default_factory=set)
+    guarded: "Guarded | None" = None
 
 
 _running: Running | None = None
@@ -57,6 +74,7 @@ def initialize(
     num_cpu_devices: int | None = None,
     initialization_timeout: float | None = None,
     heartbeat_timeout: float | None = None,
+    guard: bool | None = None,
 ) -> None:
     """Start the runtime of this process. Collective if there are several processes.
 
@@ -77,9 +95,13 @@ def initialize(
         num_cpu_devices: Virtual CPU devices of this process.
         initialization_timeout: Seconds to wait for the other processes; 60 by default.
         heartbeat_timeout: Seconds after which a silent process counts as lost; 30 by default.
+        guard: Whether several processes compare their operations, so that processes that diverge
+            get a MismatchError; yes by default (``PYREACTANT_GUARD=0`` says no). See
+            docs/interface.md.
 
     Raises:
-        InvalidArgumentError: The arguments are wrong or contradict each other.
+        InvalidArgumentError: The arguments are wrong or contradict each other, or the environment
+            has a PYREACTANT_* variable that is no setting of pyreactant.
         StateError: A runtime with other arguments runs already, or a runtime was shut down.
         RequirementError: The runtime's package or the platform is absent.
         RendezvousError: The processes did not find each other, or disagree.
@@ -105,19 +127,49 @@ def initialize(
     if _running is not None:
         _check_same(_running, {"backend": backend, **group_arguments, **option_arguments})
         return
+    check_names()
     name = backend or os.environ.get("PYREACTANT_BACKEND") or "jax"
     if name not in BACKENDS:
         raise InvalidArgumentError(f"unknown backend {name!r}; known are: {', '.join(BACKENDS)}")
-    group = resolve(**group_arguments)
+    runtime = _load(name)
+    group = _group(runtime, group_arguments)
     options = _options(option_arguments)
     several = group.num_processes > 1  # a single process keeps no other waiting
     if several:
         _supervised.tell("phase", phase="initializing")
-    runtime = _load(name)
     runtime.start(group, options)
     if several:
         _supervised.tell("phase", phase="initialized")
     _running = Running(runtime, group, options)
+    if os.environ.get("PYREACTANT_GUARD") != "0" if guard is None else guard:
+        _start_guard(_running)
+
+
+def _start_guard(running: Running) -> None:
+    store = running.backend.store()
+    if store is not None:
+        from .guard import start
+
+        running.guarded = start(store, running.group.process_index, running.group.num_processes)
+
+
+def _group(runtime: AbstractBackend, asked: Mapping[str, Any]) -> ProcessGroup:
+    """The processes that the runtime has joined already, or those of the launcher."""
+    running = runtime.running_group()
+    if running is None:
+        return resolve(**asked)
+    differ = [
+        name
+        for name in ("num_processes", "process_index")
+        if asked[name] is not None and asked[name] != getattr(running, name)
+    ]
+    if differ:
+        raise StateError(
+            f"initialize was asked for {differ[0]}={asked[differ[0]]}, but jax.distributed already "
+            f"runs with {getattr(running, differ[0])}; leave the argument out, or initialize only "
+            "one of them"
+        )
+    return running
 
 
 def _load(name: str) -> AbstractBackend:
@@ -215,6 +267,8 @@ def shutdown() -> None:
     """End the runtime of this process, which cannot start another. Collective."""
     global _running, _ended
     if _running is not None:
+        if _running.guarded is not None:
+            _running.guarded.end()
         _running.backend.shutdown()
         _supervised.tell("phase", phase="shutdown")
         _running, _ended = None, True
@@ -258,18 +312,20 @@ def barrier(name: str, *, timeout: float = 300.0) -> None:
     """
     running = current()
     if running.group.num_processes > 1:
-        with progress.collective():
+        with progress.collective("barrier", name):
             running.backend.barrier(name, timeout)
 
 
 def check_mesh(mesh: Mesh) -> None:
-    """Check that a mesh fits the devices of the run.
+    """Check that a mesh fits the devices of the run; once for each mesh.
 
     Raises:
         ShardingError: It needs more devices than there are, leaves some idle without naming its
             own, or leaves a process without a device.
     """
     running = current()
+    if mesh in running.meshes:
+        return
     found = running.backend.devices()
     beyond = [i for i in mesh.device_ids if i >= len(found)]
     if beyond:
@@ -290,3 +346,4 @@ def check_mesh(mesh: Mesh) -> None:
         raise ShardingError(
             f"{mesh!r} has no device of process {min(idle)}; every process must hold a part"
         )
+    running.meshes.add(mesh)

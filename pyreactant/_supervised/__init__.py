@@ -1,5 +1,6 @@
 """Messages from this process to its supervisor; no-ops if `pyreactant run` did not start it."""
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from .._errors import PyReactantError
@@ -9,6 +10,9 @@ if TYPE_CHECKING:
 
 connection: "Link | None" = None
 """The connection to the supervisor; `main` sets it before the program starts."""
+
+at_end: Callable[[], None] | None = None
+"""What `main` calls when the program has ended well, before it says so; it may raise."""
 
 _TEXT_LIMIT = 12_000
 """Longest traceback, in characters; a message has a limit, and a traceback's end says most."""

@@ -36,22 +36,28 @@ def main() -> None:
     if not sys.flags.safe_path:
         # As Python does: the current folder for a module, the script's folder for a script.
         sys.path[0] = str(Path.cwd()) if is_module else str(Path(sys.argv[0]).resolve().parent)
+    end: SystemExit | None = None
+    code = 0
     try:
-        if is_module:
-            runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
-        else:
-            _run_script(sys.argv[0])
-    except SystemExit as end:
-        # Report the exit code now: exit hooks of a runtime may wait long for other processes.
-        code = end.code & 255 if isinstance(end.code, int) else int(end.code is not None)
-        _supervised.tell("phase", phase="ending", code=code)
-        raise
+        try:
+            if is_module:
+                runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+            else:
+                _run_script(sys.argv[0])
+        except SystemExit as raised:
+            end = raised
+            code = end.code & 255 if isinstance(end.code, int) else int(end.code is not None)
+        if code == 0 and _supervised.at_end is not None:
+            _supervised.at_end()
     except BaseException as error:
         error = error.with_traceback(_program_frames(error.__traceback__))
         _supervised.tell_error(error)
         sys.excepthook(type(error), error, error.__traceback__)
         _leave(130 if isinstance(error, KeyboardInterrupt) else _supervised.exit_code(error) or 1)
-    _supervised.tell("phase", phase="ending", code=0)
+    # Report the exit code now: exit hooks of a runtime may wait long for other processes.
+    _supervised.tell("phase", phase="ending", code=code)
+    if end is not None:
+        raise end
 
 
 def attach() -> None:

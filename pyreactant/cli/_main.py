@@ -10,6 +10,7 @@ import typer
 from .. import _supervised
 from .._errors import InvalidArgumentError, MismatchError, PyReactantError
 from .._system.hook import flush_output
+from .._system.settings import check_names
 from .._version import __version__
 from ._crosscheck import COMPARE_EXAMPLES, CROSSCHECK_EXAMPLES, compare, crosscheck
 from ._doctor import EXAMPLES as DOCTOR_EXAMPLES
@@ -68,7 +69,7 @@ def _options(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    pass
+    check_names()
 
 
 def main() -> None:

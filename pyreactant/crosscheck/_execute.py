@@ -16,8 +16,9 @@ from .._core.source import RandomSource, Source
 from .._core.text import block_text
 from .._errors import MismatchError
 from .._matmul.matmul import default_mesh
+from .._runtimes.compile import compile
 from .._runtimes.compiled import Compiled
-from .._runtimes.operations import compile, from_callback
+from .._runtimes.operations import from_callback
 from .._runtimes.runtime import backend_name, devices
 from ..programs._case import Case, Input, Layout, default_spec
 from ._records.verdict import ArrayPlan

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from .._core.mesh import Mesh
-from .._core.program import Program
+from .._core.program import Program, named
 from .._core.text import parse_mesh, parse_spec
 from .._errors import FileError, InvalidArgumentError, RendezvousError, RequirementError
 from .._system.environment import import_path, without
@@ -129,7 +129,8 @@ def selected(program: str | Program | Sequence[str | Program]) -> tuple[str | Pr
         from ..programs import CASES
 
         return tuple(CASES)
-    return (program,) if isinstance(program, (str, Program)) else tuple(program)
+    given = (program,) if isinstance(program, (str, Program)) else tuple(program)
+    return tuple(named(one) if isinstance(one, Program) else one for one in given)
 
 
 def _specs(spec: str | Spec | Sequence[Spec] | None) -> tuple[Spec, ...] | None:

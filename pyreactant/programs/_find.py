@@ -3,9 +3,8 @@
 import difflib
 import importlib
 from collections.abc import Iterator, Mapping
-from typing import Any
 
-from .._core.program import Program
+from .._core.program import Program, find_object
 from .._errors import InvalidArgumentError
 from ._case import Case
 from ._user import case_of
@@ -59,8 +58,8 @@ def find_case(name: str | Program) -> Case:
     """The case of a built-in program, a "package.module:object", or a Program.
 
     Args:
-        name: A name from `CASES`, "package.module:object" of a `Case` or a `Program`, or a
-            `Program`.
+        name: A name from `CASES`, "package.module:object" or "path/to/file.py:object" of a `Case`
+            or a `Program`, or a `Program`.
 
     Raises:
         InvalidArgumentError: There is no such program, it is neither a Case nor a Program, or
@@ -70,19 +69,16 @@ def find_case(name: str | Program) -> Case:
         return case_of(name)
     if name in CASES:
         return CASES[name]
-    module, colon, path = name.partition(":")
-    if not (module and colon and path):
+    if not all(name.rpartition(":")):
         near = difflib.get_close_matches(name, NAMES, n=1)
         hint = f"did you mean {near[0]!r}? " if near else ""
         raise InvalidArgumentError(
             f"no program {name!r}: {hint}the built-in ones are {', '.join(NAMES)}; name your own "
-            "program as 'package.module:object'"
+            "program as 'package.module:object' or 'path/to/file.py:object'"
         )
     try:
-        found: Any = importlib.import_module(module)
-        for part in path.split("."):
-            found = getattr(found, part)
-    except (ImportError, AttributeError) as error:
+        found = find_object(name)
+    except (ImportError, AttributeError, OSError) as error:
         raise InvalidArgumentError(f"cannot import program {name!r}: {error}") from error
     if isinstance(found, Program):
         return case_of(found)

@@ -10,7 +10,7 @@ from .._core.array import Aval
 from .._core.backend import PRECISIONS
 from .._core.dtypes import as_dtype
 from .._core.mesh import Mesh
-from .._core.program import Program
+from .._core.program import Program, function_name, named
 from .._core.sharding import NamedSharding
 from .._errors import InvalidArgumentError, ShardingError
 from .._matmul.matmul import Spec, default_mesh
@@ -49,11 +49,9 @@ class Request:
     @property
     def named_by_version(self) -> bool:
         """Whether its name and jax's version determine what it computes."""
-        return (
-            self.program.jax is not None and self.program.jax.split(":")[0].split(".")[0] == "jax"
-        )
+        return isinstance(self.program.jax, str) and self.program.jax.startswith("jax.")
 
-    def _body(self) -> dict[str, str | None]:
+    def _body(self) -> dict[str, Any]:
         found = self.program
         if self.backend == "jax":
             return {"name": found.name, "jax": found.jax}
@@ -222,7 +220,9 @@ def find_program(program: Program | str, backend: str) -> Program | None:
             f"unknown backend {backend!r}; a program is lowered by one of: {', '.join(BACKENDS)}"
         )
     if isinstance(program, Program):
-        return program
+        return named(program)
+    if callable(program):
+        return named(Program(function_name(program), jax=program))
     if program == "matmul":
         return None
     if isinstance(program, str):

@@ -113,8 +113,19 @@ def test_text_has_shardings_and_collectives(backend: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_value_is_an_array_of_jax(backend: str, name: str) -> None:
+    import jax
+
     x = numbers((8, 8), name)
-    assert pr.device_put(x, XY).value.dtype == x.dtype
+    a = pr.device_put(x, XY)
+    if name in ("int64", "uint64", "float64", "complex128"):
+        for take in (lambda: a.value, a.to_jax):
+            with pytest.raises(pr.DTypeError, match=rf"holds {name}.*jax\.enable_x64\(True\)"):
+                take()
+        with jax.enable_x64(True):
+            assert a.value.dtype == x.dtype
+    else:
+        assert a.value.dtype == x.dtype
+        assert a.to_jax() is a.value
 
 
 def test_many_calls_without_waiting() -> None:

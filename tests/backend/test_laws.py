@@ -146,7 +146,7 @@ def test_from_process_local() -> None:
         (
             lambda: pr.compile(MATMUL, numbers((8, 8))),
             pr.InvalidArgumentError,
-            "argument 0 of program 'matmul' must be a ShardedArray, got ndarray",
+            "argument 0 of program 'matmul' must be a ShardedArray or a tree of them, got a nd",
         ),
         (lambda: pr.initialize("torch"), pr.StateError, "backend='torch', but .* backend='"),
         (lambda: pr.initialize(num_cpu_devices=4), pr.StateError, "already runs with num_cpu_dev"),

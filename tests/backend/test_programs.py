@@ -69,8 +69,8 @@ def test_static_values_that_are_equal_and_not_the_same() -> None:
         f = pr.compile(body("over"), a, static={"number": number}, out_sharding=XY)
         np.testing.assert_array_equal(np.asarray(f(a)), np.inf * np.copysign(x, number))
         assert pr.compile(body("over"), a, static={"number": number}, out_sharding=XY) is f
-    found = {pr.compile(body("over"), a, static={"number": n}) for n in (1, 1.0, True, 1 + 0j)}
-    assert len(found) == 4
+    kinds = [pr.compile(body("over"), a, static={"number": n}).outputs for n in (1, 1 + 0j)]
+    assert [str(kind.dtype) for kind in kinds] == ["float32", "complex64"]
     with pytest.raises(pr.InvalidArgumentError, match=r"'number' must be hashable.*got list; give"):
         pr.compile(body("over"), a, static={"number": [1]})
 
@@ -117,7 +117,7 @@ def test_compiled_refuses_other_arguments() -> None:
     ):
         with pytest.raises(pr.InvalidArgumentError, match=message):
             f(wrong)
-    with pytest.raises(pr.InvalidArgumentError, match="takes 1 arrays, got 2"):
+    with pytest.raises(pr.InvalidArgumentError, match="takes 1 arguments, got 2"):
         f(a, a)
 
 
@@ -129,7 +129,7 @@ def test_compile_wants_one_set_of_devices() -> None:
         pr.compile(program, a, b)
     with pytest.raises(pr.ShardingError, match="must lie on the same devices"):
         pr.compile(program, a, a, out_sharding=half)
-    with pytest.raises(pr.ShardingError, match="NamedSharding or a tuple of them, got str"):
+    with pytest.raises(pr.ShardingError, match="NamedSharding or a tree of them, got str"):
         pr.compile(program, a, a, out_sharding="x,y")
     line = pr.NamedSharding(pr.Mesh((8,), ("i",)), ("i",))
     c = pr.compile(program, a, a, out_sharding=line)(a, a)
@@ -199,8 +199,9 @@ def test_arguments_are_as_they_were() -> None:
 @pytest.mark.parametrize(
     ("program", "message"),
     [
-        (lambda: pr.Program("p", jax="jax.numpy.matmul"), "must be a name such as"),
-        (lambda: pr.Program("p", jax=len), "put the function in a module and give its name"),
+        (lambda: pr.Program("p", jax="jax.numpy.matmul"), "must be a function, or a name such as"),
+        (lambda: pr.Program("p", jax=3), "must be a function, or a name such as .*, got 3"),
+        (lambda: pr.Program("", jax=len), "name must be text, got ''"),
         (lambda: pr.Program("p", julia="sum"), "must be a name such as 'Module.function'"),
         (lambda: pr.Program("p", julia="A.f(1)"), "must be a name such as 'Module.function'"),
         (lambda: pr.Program("p", julia=sum), "of a Julia project and give its name"),

@@ -3,16 +3,19 @@
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
 
 import pyreactant as pr
+from pyreactant._core import backend
 from pyreactant._core.array import ShardedArray
 from pyreactant._core.backend import AbstractBackend, Capabilities, Executable, StartOptions
 from pyreactant._core.device import Shard
 from pyreactant._core.program import Program
 from pyreactant._core.sharding import Index, NamedSharding
+from pyreactant._core.tree import Trees
 from pyreactant._errors import ShardingError
 from pyreactant._runtimes.runtime import current
 from pyreactant.crosscheck._records.verdict import Kind
@@ -135,21 +138,40 @@ class Broken(AbstractBackend):
     ) -> Any:
         return self._real.from_blocks(shape, dtype, sharding, read)
 
-    def compile(
-        self,
-        program: Program,
-        args: Sequence[ShardedArray],
-        out_sharding: Any,
-        precision: str | None,
-        static: Mapping[str, Any],
-    ) -> Executable:
-        requested = out_sharding if isinstance(out_sharding, tuple) else (out_sharding,)
-        real = tuple(NamedSharding(self._mutant.mesh(s.mesh), s.spec) for s in requested)
-        executable = self._compile(program, args, real, out_sharding, precision, static)
+    @property
+    def trees(self) -> Trees:
+        return self._real.trees
+
+    def is_built_in(self, program: Program) -> bool:
+        return self._real.is_built_in(program)
+
+    def body_of(self, program: Program) -> Any:
+        return self._real.body_of(program)
+
+    def lower(self, call: backend.Call) -> backend.Lowered:
+        requested = self._shardings(call)
+        real = [NamedSharding(self._mutant.mesh(s.mesh), s.spec) for s in requested]
+        executable = self._compile(call, real)
+        run = partial(self._run, call, requested, executable)
         avals = tuple(
-            aval._replace(sharding=sharding)
+            replace(aval, sharding=sharding)
             for aval, sharding in zip(executable.avals, requested, strict=True)
         )
+        broken = replace(executable, run=run, avals=avals)
+        return backend.Lowered("", executable.structure, False, lambda: broken)
+
+    def _shardings(self, call: backend.Call) -> list[NamedSharding]:
+        found = self.trees.flatten(call.out_sharding, lambda s: isinstance(s, NamedSharding))[0]
+        return list(found)
+
+    def _run(
+        self,
+        lowered: backend.Call,
+        requested: Sequence[NamedSharding],
+        executable: Executable,
+        *values: Any,
+    ) -> list[Any]:
+        args = [ShardedArray(v, aval, self) for v, aval in zip(values, lowered.avals, strict=True)]
 
         def place(arrays: Sequence[np.ndarray]) -> list[Any]:
             return [
@@ -157,56 +179,53 @@ class Broken(AbstractBackend):
                 for a, arg in zip(arrays, args, strict=True)
             ]
 
-        def run(*values: Any) -> Any:
-            given = [ShardedArray(v, a.aval, self) for v, a in zip(values, args, strict=True)]
-            shapes = [aval.shape for aval in avals]
-            outs = _listed(executable.run(*values))
-            call = Call(
-                self._case,
-                given,
-                requested,
-                shapes,
-                program,
-                static,
-                outs,
-                lambda *those: _listed(executable.run(*those)),
-                self._real.addressable_shards,
-                place,
-                self._previous,
+        shapes = [aval.shape for aval in executable.avals]
+        outs = list(executable.run(*values))
+        call = Call(
+            self._case,
+            args,
+            requested,
+            shapes,
+            lowered.program,
+            lowered.static,
+            outs,
+            lambda *those: list(executable.run(*those)),
+            self._real.addressable_shards,
+            place,
+            self._previous,
+        )
+        blocks = self._mutant.blocks(call)
+        self._previous = call.blocks(outs)
+        return [
+            _Value(out, sharding, shape, blocks[number] if blocks else None)
+            for number, (out, sharding, shape) in enumerate(
+                zip(outs, requested, shapes, strict=True)
             )
-            blocks = self._mutant.blocks(call)
-            self._previous = call.blocks(outs)
-            found = [
-                _Value(out, sharding, shape, blocks[number] if blocks else None)
-                for number, (out, sharding, shape) in enumerate(
-                    zip(outs, requested, shapes, strict=True)
-                )
-            ]
-            return found[0] if executable.single else found
+        ]
 
-        return Executable(run, avals, executable.single, executable.text)
-
-    def _compile(
-        self,
-        program: Program,
-        args: Sequence[ShardedArray],
-        real: tuple[NamedSharding, ...],
-        out_sharding: Any,
-        precision: str | None,
-        static: Mapping[str, Any],
-    ) -> Executable:
+    def _compile(self, call: backend.Call, real: Sequence[NamedSharding]) -> Executable:
         """Compile for the mutant's meshes, and cache compiled programs for other mutants."""
-        key = (program, tuple(a.aval for a in args), real, precision, tuple(sorted(static.items())))
+        key = (call.program, call.avals, tuple(real), call.precision, tuple(call.static.items()))
         mesh = real[0].mesh
         if key not in _compiled:
-            given = real if isinstance(out_sharding, tuple) else real[0]
-            moved = [self._moved(a, mesh) for a in args]
-            _compiled[key] = self._real.compile(program, moved, given, precision, static)
+            moved = tuple(self._moved(leaf, mesh) for leaf in call.leaves)
+            _, structure = self.trees.flatten(
+                call.out_sharding, lambda s: isinstance(s, NamedSharding)
+            )
+            there = replace(
+                call,
+                leaves=moved,
+                avals=tuple(leaf.aval for leaf in moved),
+                out_sharding=self.trees.unflatten(structure, real),
+            )
+            _compiled[key] = self._real.lower(there).compile()
         executable = _compiled[key]
 
         def run(*values: Any) -> Any:
-            arrays = [ShardedArray(v, a.aval, self) for v, a in zip(values, args, strict=True)]
-            return executable.run(*(self._moved(a, mesh).value for a in arrays))
+            arrays = [
+                ShardedArray(v, aval, self) for v, aval in zip(values, call.avals, strict=True)
+            ]
+            return executable.run(*(self._moved(a, mesh)._value for a in arrays))
 
         return replace(executable, run=run)
 
@@ -220,7 +239,7 @@ class Broken(AbstractBackend):
             return array
         whole, sharding = array.gather(), NamedSharding(mesh, sharding.spec)
         value = self._real.from_blocks(whole.shape, whole.dtype, sharding, whole.__getitem__)
-        return ShardedArray(value, array.aval._replace(sharding=sharding), self._real)
+        return ShardedArray(value, replace(array.aval, sharding=sharding), self._real)
 
     def addressable_shards(self, value: Any) -> list[Shard]:
         if not isinstance(value, _Value):
@@ -265,10 +284,6 @@ def broken(case: Case, mutant: Mutant) -> Iterator[None]:
         raise NotApplicableError(str(error)) from error
     finally:
         running.backend, running.cache = real, cache
-
-
-def _listed(outs: Any) -> list[Any]:
-    return list(outs) if isinstance(outs, (list, tuple)) else [outs]
 
 
 def _with(shard: Shard, block: np.ndarray) -> Shard:

@@ -166,7 +166,7 @@ def test_taken_port() -> None:
     async def scenario() -> None:
         async with listening(Heard()) as (_, address):
             other = RollCall(SECRET, lambda _: None, print, print, heartbeat_timeout=5.0)
-            with pytest.raises(RendezvousError, match="choose another port in PYREACTANT_COORD"):
+            with pytest.raises(RendezvousError, match="choose another port in PYREACTANT_"):
                 await other.listen(address, 2)
 
     asyncio.run(scenario())

@@ -1,5 +1,6 @@
 """Meshes and shardings, compared with JAX's own map for random meshes, device orders and specs."""
 
+import copy
 import json
 import math
 import pickle
@@ -11,6 +12,8 @@ import pytest
 from hypothesis import given, settings
 
 import pyreactant as pr
+from pyreactant._runtimes.runtime import check_mesh
+from tests.backend.nothing import running_nothing
 
 NAMES = ("x", "y", "z")
 
@@ -77,6 +80,36 @@ def test_blocks_tile_the_array(placement: tuple[pr.NamedSharding, Any]) -> None:
     assert (count == 1).all()
 
 
+def whole_map(sharding: pr.NamedSharding, shape: tuple[int, ...]) -> dict[int, Any]:
+    """The oracle as it reads: the coordinates of each device, one by one."""
+    mesh, found = sharding.mesh, {}
+    for device, place in zip(mesh.device_ids, np.ndindex(mesh.shape), strict=True):
+        at = dict(zip(mesh.axis_names, place, strict=True))
+        index = []
+        for size, axes in zip(shape, sharding.axes(len(shape)), strict=True):
+            number, cut = 0, 1
+            for axis in axes:
+                number, cut = number * mesh.axis_size(axis) + at[axis], cut * mesh.axis_size(axis)
+            index.append(slice(number * size // cut, (number + 1) * size // cut))
+        found[device] = tuple(index)
+    return found
+
+
+@given(placements(), st.data())
+def test_the_map_of_some_devices(placement: tuple[pr.NamedSharding, Any], data: Any) -> None:
+    sharding, shape = placement
+    ids, whole = sharding.mesh.device_ids, whole_map(*placement)
+    assert list(sharding.devices_indices_map(shape).items()) == list(whole.items())
+    some = data.draw(st.lists(st.sampled_from(ids), unique=True))
+    found = sharding.indices_of(some, shape)
+    assert list(found.items()) == [(device, whole[device]) for device in some]
+    assert all(
+        type(n) is int for s in found.values() for part in s for n in (part.start, part.stop)
+    )
+    own = frozenset(data.draw(st.lists(st.integers(0, 9))))
+    assert sharding.mesh.positions_of(own) == tuple(i for i in ids if i in own)
+
+
 @given(shardings())
 def test_json_round_trip(sharding: pr.NamedSharding) -> None:
     text = json.dumps(sharding.to_dict())
@@ -85,9 +118,104 @@ def test_json_round_trip(sharding: pr.NamedSharding) -> None:
     assert hash(again) == hash(sharding)
     assert repr(again) == repr(sharding)
     assert pickle.loads(pickle.dumps(sharding)) == sharding
+    assert copy.deepcopy(sharding) == sharding
 
 
-KEYS = ("mesh", "spec", "shape", "axis_names", "device_ids")
+def test_equal_by_value() -> None:
+    some = pr.Mesh((2, 2), ("x", "y"), [3, 1, 2, 0])
+    same = pr.Mesh([2, 2], ("x", "y"), np.array([[3, 1], [2, 0]]))
+    others = [
+        pr.Mesh((2, 2), ("x", "y"), [3, 1, 0, 2]),
+        pr.Mesh((2, 2), ("x", "z"), [3, 1, 2, 0]),
+        pr.Mesh((4, 1), ("x", "y"), [3, 1, 2, 0]),
+        pr.Mesh((2, 2), ("x", "y"), [3, 1, 2, 0], axis_types=("auto", "explicit")),
+        pr.Mesh((2, 2), ("x", "y")),
+        pr.Mesh((2, 2), ("x", "y"), range(4)),  # a part of a run may have these ids too
+    ]
+    assert some == same
+    assert len({some, same, *others}) == 1 + len(others)
+    assert all(some != other for other in (*others, "mesh", None))
+    sharding = pr.NamedSharding(some, ("x",))
+    shardings = [pr.NamedSharding(mesh, ("x",)) for mesh in others]
+    others_of_it = [*shardings, pr.NamedSharding(some, ("y",)), pr.NamedSharding(some, ())]
+    assert sharding == pr.NamedSharding(same, ["x"])
+    assert len({sharding, pr.NamedSharding(same, ["x"]), *others_of_it}) == 1 + len(others_of_it)
+    assert all(sharding != other for other in (*others_of_it, some))
+
+
+def test_a_pickle_has_no_hash() -> None:
+    """Each process has its own hash of a text."""
+    sharding = pr.NamedSharding(pr.Mesh((2, 2), ("x", "y"), [3, 1, 2, 0]), ("x",))
+    before = pickle.dumps(sharding)
+    hash(sharding), sharding.indices_of([1], (2,))
+    assert pickle.dumps(sharding) == before
+
+
+def test_inferred_sizes() -> None:
+    assert pr.Mesh((-1, 4), ("x", "y"), range(8)) == pr.Mesh((2, 4), ("x", "y"), range(8))
+    assert pr.Mesh((2, -1), ("x", "y"), [[0, 1, 2], [5, 4, 3]]).shape == (2, 3)
+    assert pr.Mesh((-1,), "x", [7]).shape == (1,)
+    with running_nothing(2, 6):
+        found = pr.Mesh((2, np.int64(-1), 3), ("x", "y", "z"))
+        assert found == pr.Mesh((2, 2, 3), ("x", "y", "z"))
+        assert found.all_devices
+        with pytest.raises(pr.ShardingError) as raised:
+            pr.Mesh((-1, 5), ("x", "y"))
+    assert str(raised.value) == (
+        "Mesh of shape (-1, 5) needs a multiple of 5 devices of the run, the product of its other "
+        "sizes, to infer -1, got 12; choose sizes whose product divides 12"
+    )
+
+
+def test_axis_types() -> None:
+    plain = {"shape": [2, 4], "axis_names": ["x", "y"], "device_ids": None}
+    auto = pr.Mesh((2, 4), ("x", "y"), axis_types=["auto", "auto"])
+    assert auto == pr.Mesh((2, 4), ("x", "y"))
+    assert auto.to_dict() == plain
+    mixed = pr.Mesh((2, 4), ("x", "y"), axis_types=("auto", "explicit"))
+    assert mixed.axis_types == ("auto", "explicit")
+    assert repr(mixed) == "Mesh(x=2, y=4, axis_types=('auto', 'explicit'))"
+    assert mixed.to_dict() == plain | {"axis_types": ["auto", "explicit"]}
+    assert pr.Mesh.from_dict(mixed.to_dict()) == mixed
+
+
+def test_a_mesh_is_checked_once_for_each_run() -> None:
+    mesh, large = pr.Mesh((2, 4), ("x", "y")), pr.Mesh((16,), ("x",))
+    for _ in range(2):
+        with running_nothing(2, 4) as backend:
+            check_mesh(mesh)
+            assert backend.asked == 1
+            check_mesh(pr.Mesh((2, 4), ("x", "y")))
+            assert backend.asked == 1
+            for _ in range(2):
+                with pytest.raises(pr.ShardingError, match="needs 16 devices"):
+                    check_mesh(large)
+    with running_nothing(1, 16), pytest.raises(pr.ShardingError, match="uses 8 of 16 devices"):
+        check_mesh(mesh)
+
+
+def test_placing_reads_the_own_devices_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    numbers: list[int] = []
+    rows_of = pr.Mesh.rows_of
+
+    def counting(mesh: pr.Mesh, positions: tuple[int, ...]) -> np.ndarray:
+        numbers.append(len(positions))
+        return rows_of(mesh, positions)
+
+    monkeypatch.setattr(pr.Mesh, "rows_of", counting)
+    with running_nothing(8, 2):
+        sharding = pr.NamedSharding(pr.Mesh((16,), ("x",), range(15, -1, -1)), ("x",))
+        for n in (32, 64):
+            blocks = pr.device_put(np.arange(n), sharding).value
+            each = n // 16
+            assert {start: block.tolist() for (start,), block in blocks.items()} == {
+                n - 2 * each: list(range(n - 2 * each, n - each)),
+                n - each: list(range(n - each, n)),
+            }
+    assert numbers == [2]
+
+
+KEYS = ("mesh", "spec", "shape", "axis_names", "device_ids", "axis_types")
 json_values = st.recursive(
     st.none()
     | st.booleans()
@@ -133,6 +261,28 @@ MESH = pr.Mesh((2, 4), ("x", "y"))
         (lambda: pr.Mesh("24", ("x", "y")), "positive whole numbers"),
         (lambda: pr.Mesh((), ()), "positive whole numbers"),
         (lambda: pr.Mesh((2.0, 4), ("x", "y")), "positive whole numbers"),
+        (lambda: pr.Mesh((-1, -1), ("x", "y"), [0]), r"of which one may be -1 .*, got \(-1, -1\)"),
+        (lambda: pr.Mesh((-2, 4), ("x", "y")), "positive whole numbers"),
+        (
+            lambda: pr.Mesh((-1, 4), ("x", "y"), range(6)),
+            "needs a multiple of 4 device ids, .* got 6; choose sizes whose product divides 6",
+        ),
+        (
+            lambda: pr.Mesh((-1, 4), ("x", "y"), np.arange(0)),
+            "needs a multiple of 4 device ids, .* got 0",
+        ),
+        (
+            lambda: pr.Mesh((10**6, 10**6), ("x", "y")),
+            r"at most 1048576 devices, got shape \(1000000, 1000000\) with 1000000000000; give the",
+        ),
+        (lambda: pr.Mesh((10**12,), ("x",), range(8)), "at most 1048576 devices, got shape"),
+        (lambda: pr.Mesh((8,), ("x",), range(10**12)), r"got range\(0, 1000000000000\)"),
+        (lambda: pr.Mesh.from_dict({**MESH.to_dict(), "shape": [-1, 4]}), "not the description"),
+        (lambda: pr.Mesh((2,), ("x",), axis_types="auto"), "axis_types needs .* got 'auto'"),
+        (lambda: pr.Mesh((2,), ("x",), axis_types=("manual",)), "axis_types needs 'auto' or 'exp"),
+        (lambda: pr.Mesh((2,), ("x",), axis_types=("auto", "auto")), r"of the axes \('x',\), got"),
+        (lambda: MESH.rows_of([8]), r"Mesh\(x=2, y=4\) does not have device 8"),
+        (lambda: pr.NamedSharding(MESH, ("x",)).indices_of([1, 9], (8,)), "not have device 9"),
         (lambda: pr.Mesh((2, 4), ("x",)), "needs 2 axis names, got 1"),
         (lambda: pr.Mesh((2, 4), ("x", "x")), "must differ"),
         (lambda: pr.Mesh((2, 4), ("x", "1")), "must be identifiers"),

@@ -1,1 +1,51 @@
 """The guard: processes that do not do the same operations in the same order get an error."""
+
+import atexit
+from dataclasses import dataclass
+
+from ... import _supervised
+from ..._core import progress
+from ..._core.store import Store
+from ..._errors import PyReactantError
+from .announce import of_collective
+from .failure import Failure, end_with
+from .guard import Guard
+
+
+@dataclass(frozen=True, slots=True)
+class Guarded:
+    """The guard of this process's runtime, and what ends the process if it cannot raise."""
+
+    guard: Guard
+    failure: Failure
+
+    def end(self) -> None:
+        """Compare the last operations, and stop. Collective.
+
+        Raises:
+            MismatchError: The processes differ.
+        """
+        progress.observe = None
+        _supervised.at_end = None
+        atexit.unregister(self._at_exit)
+        self.guard.end()
+        self.guard.close()
+        self.failure.close()
+
+    def _at_exit(self) -> None:
+        try:
+            self.end()
+        except PyReactantError as error:
+            end_with(error)
+
+
+def start(store: Store, process_index: int, num_processes: int) -> Guarded:
+    """Guard the operations of this process, until it ends or `end` is called."""
+    failure = Failure()
+    guard = Guard(store, process_index, num_processes, fail=failure)
+    guarded = Guarded(guard, failure)
+    progress.observe = lambda kind, what: guard.ran(of_collective(kind, what))
+    # A supervised program compares its end before it is known to have ended well.
+    _supervised.at_end = guarded.end
+    atexit.register(guarded._at_exit)
+    return guarded

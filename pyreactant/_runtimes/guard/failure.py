@@ -3,10 +3,11 @@
 import contextlib
 import sys
 import threading
+from typing import NoReturn
 
 from ... import _supervised
 from ..._core import progress
-from ..._errors import MismatchError
+from ..._errors import MismatchError, PyReactantError
 from ..._system.hook import end_at_once, flush_output
 
 _STEP = 0.05  # seconds
@@ -35,8 +36,13 @@ class Failure:
                 return
             same = progress.waiting > 0 and progress.collectives == collectives
             steps, collectives = steps + 1 if same else 0, progress.collectives
-        _supervised.tell_error(error)
-        flush_output()
-        with contextlib.suppress(Exception):
-            sys.stderr.write(f"pyreactant: {type(error).__name__}: {error}\n")
-        end_at_once(error.exit_code)
+        end_with(error)
+
+
+def end_with(error: PyReactantError) -> NoReturn:
+    """Report an error that nothing can catch, and end with its exit code."""
+    _supervised.tell_error(error)
+    flush_output()
+    with contextlib.suppress(Exception):
+        sys.stderr.write(f"pyreactant: {type(error).__name__}: {error}\n")
+    end_at_once(error.exit_code)

@@ -1,26 +1,37 @@
 """The JAX runtime."""
 
-import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from functools import lru_cache, partial
 from typing import Any, ClassVar, final
 
 import jax
 import numpy as np
 from jax.sharding import NamedSharding as JaxNamedSharding
-from jax.sharding import PartitionSpec
 
 from ..._core.array import Aval, ShardedArray
-from ..._core.backend import AbstractBackend, Capabilities, Executable, StartOptions
+from ..._core.backend import AbstractBackend, Call, Capabilities, Lowered, StartOptions
 from ..._core.device import Device, Shard
 from ..._core.dtypes import NAMES
 from ..._core.mesh import Mesh
 from ..._core.program import Program, load
-from ..._core.sharding import Axes, Index, NamedSharding
-from ..._errors import ShardingError
+from ..._core.sharding import Index, NamedSharding
+from ..._core.store import Store
+from ..._core.tree import Trees
+from ..._errors import DTypeError, InvalidArgumentError
 from ..._system.facts import package_version
 from ...process_group import ProcessGroup
-from .setup import configure, find_devices, holds_64_bits, platform_of
+from . import x64
+from .convert import Devices, jax_mesh, jax_sharding, our_mesh, our_sharding, plain_dtype
+from .lower import TREES, lower
+from .setup import (
+    check_unused,
+    configure,
+    find_devices,
+    platform_of,
+    running_group,
+    runtime_processes,
+)
+from .store import JaxStore
 
 
 @final
@@ -31,24 +42,33 @@ class JaxBackend(AbstractBackend):
 
     def __init__(self) -> None:
         self._group = ProcessGroup()
-        self._jax_devices: tuple[Any, ...] = ()
+        self._jax = Devices(())
         self._devices: tuple[Device, ...] = ()
-        self._position: dict[Any, int] = {}
         self._one_in_flight = False
+        self._adopted = False
+        self._mine: frozenset[int] = frozenset()
         self._barriers: dict[str, int] = {}
+
+    def running_group(self) -> ProcessGroup | None:
+        return running_group()
 
     def start(self, group: ProcessGroup, options: StartOptions) -> None:
         self._group = group
         configure(group, options)
-        if group.num_processes > 1:
+        self._adopted = jax.distributed.is_initialized()
+        if group.num_processes > 1 and not self._adopted:
             from .distributed import connect
 
+            check_unused(group)
             connect(group, options)
-        self._jax_devices = find_devices(group, options)
-        self._position = {d: i for i, d in enumerate(self._jax_devices)}
+        owner = runtime_processes(group, options.platform)
+        self._jax = Devices(find_devices(group, options, owner))
         self._devices = tuple(
-            Device(i, d.process_index, d.id, platform_of(d), d.device_kind)
-            for i, d in enumerate(self._jax_devices)
+            Device(i, owner[d.process_index], d.id, platform_of(d), d.device_kind)
+            for i, d in enumerate(self._jax.all)
+        )
+        self._mine = frozenset(
+            d.position for d in self._devices if d.process_index == group.process_index
         )
         # Collectives on virtual CPU devices share one thread pool. Programs in flight together
         # can wait for each other's threads without end (seen in jax 0.10 with 300 products on 8
@@ -57,11 +77,18 @@ class JaxBackend(AbstractBackend):
 
     def capabilities(self) -> Capabilities:
         held = set(NAMES)
-        if not holds_64_bits():
-            held -= {"int64", "uint64", "float64", "complex128"}
+        if not x64.held():
+            held -= x64.WIDE
         if self._devices[0].platform == "tpu":
             held -= {"complex128"}
         return Capabilities(dtypes=frozenset(held), multi_process=True)
+
+    def store(self) -> Store | None:
+        if self._group.num_processes == 1:
+            return None
+        from .distributed import client
+
+        return JaxStore(client(), self._group.num_processes)
 
     def devices(self) -> tuple[Device, ...]:
         return self._devices
@@ -77,82 +104,82 @@ class JaxBackend(AbstractBackend):
         read: Callable[[Index], np.ndarray],
     ) -> Any:
         holders: dict[tuple[int, ...], list[int]] = {}
-        indices = sharding.devices_indices_map(shape)
+        indices = sharding.indices_of(sharding.mesh.positions_of(self._mine), shape)
         for position, index in indices.items():
-            if self._is_local(position):
-                holders.setdefault(tuple(s.start for s in index), []).append(position)
+            holders.setdefault(tuple(s.start for s in index), []).append(position)
         placed: dict[int, Any] = {}
-        for positions in holders.values():
-            block = read(indices[positions[0]])
-            if self._devices[0].platform == "cpu":
-                # JAX takes over aligned host memory without a copy. This copy is its own, and
-                # all devices that hold the block share it.
-                block = _aligned_copy(block)
-            for position in positions:
-                placed[position] = jax.device_put(block, self._jax_devices[position])
-        value = jax.make_array_from_single_device_arrays(
-            shape, self._to_jax(sharding), [placed[p] for p in indices if p in placed], dtype=dtype
-        )
+        with x64.context(x64.is_wide(dtype)):
+            for positions in holders.values():
+                block = read(indices[positions[0]])
+                if self._devices[0].platform == "cpu":
+                    # JAX takes over aligned host memory without a copy. This copy is its own, and
+                    # all devices that hold the block share it.
+                    block = _aligned_copy(block)
+                for position in positions:
+                    placed[position] = jax.device_put(block, self._jax.all[position])
+            value = jax.make_array_from_single_device_arrays(
+                shape,
+                jax_sharding(self._jax, sharding),
+                [placed[p] for p in indices],
+                dtype=dtype,
+            )
         # An accelerator may still be reading the memory that `read` returned.
         value.block_until_ready()
         return value
 
-    def compile(
-        self,
-        program: Program,
-        args: Sequence[ShardedArray],
-        out_sharding: Any,
-        precision: str | None,
-        static: Mapping[str, Any],
-    ) -> Executable:
-        function = partial(load(program, "jax"), **static)
-        shardings = None
-        if out_sharding is not None:
-            shardings = jax.tree.map(self._to_jax, out_sharding, is_leaf=_is_sharding)
-        jitted = jax.jit(function, out_shardings=shardings)
-        chosen = contextlib.nullcontext() if precision is None else _precision(precision)
-        with chosen:
-            lowered = jitted.lower(*(a.value for a in args))
-            compiled = lowered.compile()
-        outs, tree = jax.tree.flatten(lowered.out_info)
-        single = jax.tree_util.treedef_is_leaf(tree)
-        given = jax.tree.leaves(out_sharding, is_leaf=_is_sharding)
-        if len(given) == 1:
-            given *= len(outs)  # one sharding for all outputs, as in JAX
-        meshes = [a.sharding.mesh for a in args]
-        chosen_shardings = given or [
-            self._from_jax(program, s, meshes) for s in jax.tree.leaves(compiled.output_shardings)
-        ]
-        avals = tuple(
-            Aval(tuple(o.shape), np.dtype(o.dtype), s)
-            for o, s in zip(outs, chosen_shardings, strict=True)
-        )
-        wait = self._one_in_flight
+    @property
+    def trees(self) -> Trees:
+        return TREES
 
-        def text(stage: str) -> str:
-            return str(lowered.as_text() if stage == "stablehlo" else compiled.as_text())
+    def is_built_in(self, program: Program) -> bool:
+        return isinstance(program.jax, str) and program.jax.startswith(("pyreactant.", "jax."))
 
-        def run_one(*values: Any) -> Any:
-            out = compiled(*values)
-            if wait:
-                out.block_until_ready()
-            return out
+    def body_of(self, program: Program) -> Any:
+        return load(program, "jax")
 
-        def run_several(*values: Any) -> Any:
-            out = jax.tree.leaves(compiled(*values))
-            if wait:
-                jax.block_until_ready(out)
-            return out
+    def lower(self, call: Call) -> Lowered:
+        return lower(call, self._jax, self._one_in_flight)
 
-        return Executable(run_one if single else run_several, avals, single, text)
+    def expose(self, value: Any) -> Any:
+        if x64.is_wide(value.dtype) and not x64.is_on():
+            raise DTypeError(
+                f"this array holds {value.dtype}, which JAX would truncate in the next operation "
+                "because its x64 mode is off; take it and use it inside "
+                "`with jax.enable_x64(True):`"
+            )
+        return value
+
+    def to_jax(self, thing: Any) -> Any:
+        if isinstance(thing, ShardedArray):
+            return self.expose(thing._value)
+        if isinstance(thing, Mesh):
+            return jax_mesh(self._jax, thing)
+        return jax_sharding(self._jax, thing)
+
+    def from_jax(self, array: Any) -> tuple[Any, Aval]:
+        if not isinstance(array, jax.Array) or isinstance(array, jax.core.Tracer):
+            raise InvalidArgumentError(
+                f"from_jax takes a jax.Array that holds data, got {type(array).__name__}"
+            )
+        sharding = our_sharding(self._jax, array.sharding, (), "from_jax: the array")
+        return array, Aval(array.shape, plain_dtype(array.dtype), sharding)
+
+    def put_key(self, key: Any, sharding: NamedSharding) -> tuple[Any, Aval]:
+        sharding.shard_shape(key.shape)
+        value = jax.device_put(key, jax_sharding(self._jax, sharding))
+        return value, Aval(key.shape, key.dtype, sharding)
+
+    def mesh_from_jax(self, mesh: Any) -> Mesh:
+        return our_mesh(self._jax, mesh)
 
     def addressable_shards(self, value: Any) -> list[Shard]:
+        _check_readable(value)
         shards = []
         for shard in value.addressable_shards:
             index = tuple(
                 slice(*s.indices(n)[:2]) for s, n in zip(shard.index, value.shape, strict=True)
             )
-            device = self._devices[self._position[shard.device]]
+            device = self._devices[self._jax.position[shard.device]]
             read: Callable[[], np.ndarray] = partial(np.asarray, shard.data)
             if not value.size:
                 # jax 0.10 gives each device the whole of an empty result.
@@ -162,12 +189,14 @@ class JaxBackend(AbstractBackend):
         return sorted(shards, key=lambda s: s.device.position)
 
     def is_fully_addressable(self, mesh: Mesh) -> bool:
-        return self._group.num_processes == 1 or all(map(self._is_local, mesh.device_ids))
+        return self._group.num_processes == 1 or len(mesh.positions_of(self._mine)) == mesh.size
 
     def gather(self, value: Any, sharding: NamedSharding) -> np.ndarray:
-        replicated = self._to_jax(NamedSharding(sharding.mesh, ()))
-        whole = _replicator(replicated)(value)
-        return np.array(whole.addressable_data(0), order="C")
+        _check_readable(value)
+        replicated = jax_sharding(self._jax, NamedSharding(sharding.mesh, ()))
+        with x64.context(x64.is_wide(value.dtype)):
+            whole = _replicator(replicated)(value)
+            return np.array(whole.addressable_data(0), order="C")
 
     def block_until_ready(self, value: Any) -> None:
         value.block_until_ready()
@@ -180,35 +209,16 @@ class JaxBackend(AbstractBackend):
         wait_at_barrier(f"pyreactant/{name}/{self._barriers[name]}", timeout)
 
     def shutdown(self) -> None:
-        if self._group.num_processes > 1:
+        if self._group.num_processes > 1 and not self._adopted:
             jax.distributed.shutdown()
 
-    def _is_local(self, position: int) -> bool:
-        return self._devices[position].process_index == self._group.process_index
 
-    def _to_jax(self, sharding: NamedSharding) -> JaxNamedSharding:
-        return JaxNamedSharding(_jax_mesh(self, sharding.mesh), PartitionSpec(*sharding.spec))
-
-    def _from_jax(self, program: Program, sharding: Any, meshes: Sequence[Mesh]) -> NamedSharding:
-        """The NamedSharding of an output for which JAX's compiler chose the sharding."""
-        if not isinstance(sharding, JaxNamedSharding):
-            raise ShardingError(
-                f"program {program.name!r}: the compiler chose {sharding} for an output, which no "
-                "mesh and spec describe; give out_sharding="
-            )
-        found = sharding.mesh
-        ids = [self._position[d] for d in found.devices.flat]
-        ours = Mesh(found.devices.shape, found.axis_names, ids)
-        same = (m for m in meshes if _names_and_places(m) == _names_and_places(ours))
-        mesh = next(same, ours)
-        spec: list[Axes] = [
-            e if e is None or isinstance(e, (str, tuple)) else None for e in sharding.spec
-        ]
-        return NamedSharding(mesh, spec)
-
-
-def _names_and_places(mesh: Mesh) -> tuple[object, ...]:
-    return mesh.shape, mesh.axis_names, mesh.device_ids
+def _check_readable(value: Any) -> None:
+    if not isinstance(value.dtype, np.dtype):
+        raise DTypeError(
+            f"an array of {value.dtype} has no elements that NumPy can hold; read "
+            "jax.random.key_data of it, for instance in a program"
+        )
 
 
 _ALIGNMENT = 64  # bytes; XLA's CPU client takes over memory with this alignment only
@@ -222,20 +232,6 @@ def _aligned_copy(block: np.ndarray) -> np.ndarray:
     return copy
 
 
-def _is_sharding(node: object) -> bool:
-    return isinstance(node, NamedSharding)
-
-
-@lru_cache(maxsize=64)
-def _jax_mesh(backend: JaxBackend, mesh: Mesh) -> Any:
-    devices = np.array([backend._jax_devices[i] for i in mesh.device_ids], dtype=object)
-    return jax.sharding.Mesh(devices.reshape(mesh.shape), mesh.axis_names)
-
-
 @lru_cache(maxsize=64)
 def _replicator(replicated: JaxNamedSharding) -> Any:
     return jax.jit(lambda a: a, out_shardings=replicated)
-
-
-def _precision(name: str) -> Any:
-    return jax.default_matmul_precision(name)

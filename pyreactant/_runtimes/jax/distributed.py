@@ -135,12 +135,12 @@ def _agree_on_count(group: ProcessGroup, timeout: float) -> None:
 
 def _compare_counts(group: ProcessGroup, limit: int) -> str:
     """What is wrong with the processes' numbers, or nothing; limit in milliseconds."""
-    client = _client()
+    store = client()
     mine = {"num_processes": group.num_processes, "host": socket.gethostname()}
-    client.key_value_set(f"pyreactant/process/{group.process_index}", json.dumps(mine))
+    store.key_value_set(f"pyreactant/process/{group.process_index}", json.dumps(mine))
     if group.process_index == 0:
         said = [
-            json.loads(client.blocking_key_value_get(f"pyreactant/process/{i}", limit))
+            json.loads(store.blocking_key_value_get(f"pyreactant/process/{i}", limit))
             for i in range(group.num_processes)
         ]
         odd = [
@@ -152,11 +152,11 @@ def _compare_counts(group: ProcessGroup, limit: int) -> str:
             f"process 0 was started with num_processes={group.num_processes}, but "
             f"{'; '.join(odd)}; give every process the same"
         )
-        client.key_value_set("pyreactant/disagreement", message if odd else "")
-    disagreement = client.blocking_key_value_get("pyreactant/disagreement", limit)
+        store.key_value_set("pyreactant/disagreement", message if odd else "")
+    disagreement = store.blocking_key_value_get("pyreactant/disagreement", limit)
     # Nobody leaves before all have read it: process 0 takes the store with it. This barrier also
     # keeps the first collective from starting more than its 30 s apart (gloo's own limit).
-    client.wait_at_barrier("pyreactant/agreed", limit)
+    store.wait_at_barrier("pyreactant/agreed", limit)
     return str(disagreement)
 
 
@@ -167,7 +167,7 @@ def wait_at_barrier(name: str, timeout: float) -> None:
         DeadlineError: Some process did not come.
     """
     try:
-        _client().wait_at_barrier(name, max(1, round(timeout * 1000)))
+        client().wait_at_barrier(name, max(1, round(timeout * 1000)))
     except Exception as error:  # jaxlib's XlaRuntimeError, by whichever name it has
         raise DeadlineError(
             f"not every process came to barrier {name!r} within {timeout:g} s, or one was lost: "
@@ -175,7 +175,43 @@ def wait_at_barrier(name: str, timeout: float) -> None:
         ) from error
 
 
-def _client() -> Any:
+_EXCHANGE_TIMEOUT = 60_000
+"""Milliseconds; every process has joined the run by then."""
+
+
+def exchange_indices(group: ProcessGroup, mine: int) -> dict[int, int]:
+    """The launcher's process index for each process index of JAX. Collective.
+
+    Args:
+        group: The processes.
+        mine: JAX's index of this process.
+
+    Raises:
+        RendezvousError: A process was lost, or two have one index.
+    """
+    store, key = client(), "pyreactant/runtime_index"
+    try:
+        store.key_value_set(f"{key}/{group.process_index}", str(mine))
+        store.wait_at_barrier(f"{key}/all", _EXCHANGE_TIMEOUT)
+        found = {int(k.rpartition("/")[2]): int(v) for k, v in store.key_value_dir_get(key)}
+        indices = [found[i] for i in range(group.num_processes)]
+    except Exception as error:  # jaxlib's XlaRuntimeError, by whichever name it has
+        raise RendezvousError(
+            f"process {group.process_index} of {group.num_processes} did not learn JAX's index of "
+            f"every process: {str(error).splitlines()[0]}"
+        ) from error
+    owner = {index: process for process, index in enumerate(indices)}
+    if sorted(owner) != list(range(group.num_processes)):
+        raise RendezvousError(
+            f"each process must have an index of its own in JAX, from 0 to "
+            f"{group.num_processes - 1}, got {indices} for processes 0 to "
+            f"{group.num_processes - 1}; start every process once, with one process_index"
+        )
+    return owner
+
+
+def client() -> Any:
+    """JAX's client of the coordination service."""
     from jax._src import distributed  # the key-value store and barrier have no public name
 
     return distributed.global_state.client

@@ -1,9 +1,11 @@
 """Configure JAX before it uses a device, and check that it started as requested."""
 
 import contextlib
+import importlib
 import importlib.metadata
 import importlib.util
 import os
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -24,10 +26,6 @@ def platform_of(device: Any) -> str:
 
 def configure(group: ProcessGroup, options: StartOptions) -> None:
     """Configure JAX before it uses a device."""
-    # Without x64, JAX silently turns float64 into float32. JAX_ENABLE_X64 wins if it is set;
-    # float64 arrays then raise DTypeError.
-    if "JAX_ENABLE_X64" not in os.environ:
-        jax.config.update("jax_enable_x64", True)
     if options.platform == "cpu" or (options.platform is None and _only_a_cpu()):
         _update("jax_platforms", "cpu")
     if group.local_device_ids is not None:
@@ -46,6 +44,34 @@ def configure(group: ProcessGroup, options: StartOptions) -> None:
         # Beside a GPU or TPU, virtual CPU devices stay unused and cost nothing.
         with contextlib.suppress(RuntimeError):
             jax.config.update("jax_num_cpu_devices", DEFAULT_CPU_DEVICES)
+
+
+def running_group() -> ProcessGroup | None:
+    """The processes of `jax.distributed`, if the program has initialized it itself."""
+    if not jax.distributed.is_initialized():
+        return None
+    state: Any = importlib.import_module("jax._src.distributed").global_state
+    return ProcessGroup(
+        num_processes=state.num_processes,
+        process_index=state.process_id,
+        coordinator_address=state.coordinator_address,
+        source="jax.distributed",
+    )
+
+
+def check_unused(group: ProcessGroup) -> None:
+    """Check that JAX can still join other processes.
+
+    Raises:
+        StateError: It uses its devices already, in this process alone.
+    """
+    if importlib.import_module("jax._src.xla_bridge").backends_are_initialized():
+        raise StateError(
+            f"JAX already uses the devices of this process alone, so it cannot join "
+            f"{group.num_processes} processes; call pyreactant.initialize (or "
+            "jax.distributed.initialize) before anything that uses JAX, such as jax.devices() or "
+            "jax.numpy.ones"
+        )
 
 
 def _only_a_cpu() -> bool:
@@ -85,29 +111,51 @@ def _no_platform(platform: str | None, error: RuntimeError) -> RequirementError:
     )
 
 
-def holds_64_bits() -> bool:
-    """Whether JAX holds float64 and int64 unchanged."""
-    return bool(_config.jax_enable_x64)
+def runtime_processes(group: ProcessGroup, platform: str | None) -> dict[int, int]:
+    """The launcher's process index for each process index of JAX. Collective.
+
+    They differ on TPU, where libtpu numbers the processes itself, whatever index they were given
+    (SkyRL pull request 1252, maxtext pull request 1454).
+
+    Raises:
+        RendezvousError: JAX runs with another number of processes, or one did not answer.
+    """
+    try:
+        mine, count = jax.process_index(platform), jax.process_count(platform)
+    except RuntimeError:
+        return {0: group.process_index}  # no device: `find_devices` says so
+    if count != group.num_processes:
+        raise RendezvousError(
+            f"num_processes={group.num_processes} was requested, but JAX runs with {count}; start "
+            "JAX's processes through pyreactant.initialize alone, or before it with "
+            "jax.distributed.initialize and the same number"
+        )
+    if count == 1:
+        return {mine: group.process_index}
+    from .distributed import exchange_indices
+
+    return exchange_indices(group, mine)
 
 
-def find_devices(group: ProcessGroup, options: StartOptions) -> tuple[Any, ...]:
-    """JAX's devices of the run, by process and id; starts JAX's clients. Collective.
+def find_devices(
+    group: ProcessGroup, options: StartOptions, owner: Mapping[int, int]
+) -> tuple[Any, ...]:
+    """JAX's devices of the run, by the launcher's process index and then by id. Collective.
+
+    Args:
+        group: The processes.
+        options: What was asked for.
+        owner: The launcher's process index for each of JAX's.
 
     Raises:
         RequirementError: The platform is absent.
-        RendezvousError: JAX runs with another number of processes.
         StateError: JAX had already started with other devices than requested.
     """
     try:
         found = jax.devices(options.platform)
     except RuntimeError as error:
         raise _no_platform(options.platform, error) from error
-    if jax.process_count() != group.num_processes:
-        raise RendezvousError(
-            f"num_processes={group.num_processes} was requested, but JAX runs with "
-            f"{jax.process_count()}; start JAX's processes through pyreactant.initialize alone"
-        )
-    local = sum(d.process_index == group.process_index for d in found)
+    local = sum(owner[d.process_index] == group.process_index for d in found)
     cpus, gpus = options.num_cpu_devices, group.local_device_ids
     platform = platform_of(found[0])
     if cpus is not None and platform == "cpu" and local != cpus:
@@ -120,4 +168,4 @@ def find_devices(group: ProcessGroup, options: StartOptions) -> tuple[Any, ...]:
             f"local_device_ids={gpus} was requested, but JAX has {local} GPUs in this process; "
             "call pyreactant.initialize before anything uses JAX, and name GPUs of this machine"
         )
-    return tuple(sorted(found, key=lambda d: (d.process_index, d.id)))
+    return tuple(sorted(found, key=lambda d: (owner[d.process_index], d.id)))

@@ -44,9 +44,6 @@ def compile_request(request: Request, stop: Stop) -> dict[str, Any] | None:
     Raises:
         FailedError: A step failed.
     """
-    # As `_runtimes.jax.setup` does, so that the same program is compiled.
-    if "JAX_ENABLE_X64" not in os.environ:
-        jax.config.update("jax_enable_x64", True)
     if request["kind"] == "stablehlo":
         module, description = _step("parse", _parse, request["text"])
         if stop(description):  # before libtpu is loaded
@@ -58,13 +55,15 @@ def compile_request(request: Request, stop: Stop) -> dict[str, Any] | None:
         text, memory = executable.hlo_modules()[0].to_string(), executable.get_compiled_memory_stats
     else:
         devices = _step("topology", _devices, request["topology"])
-        lowered = _step("lower", _lower, request, devices)
+        with _settings(request):
+            lowered = _step("lower", _lower, request, devices)
         if request["show_digest"]:
             digest = hashlib.sha256(lowered.as_text().encode()).hexdigest()
             if stop(digest):
                 return None
         start = time.perf_counter()
-        executable = _step("compile", lowered.compile)
+        with _settings(request):
+            executable = _step("compile", lowered.compile)
         outputs = _outputs(lowered, executable)
         text, memory = executable.as_text(), executable.memory_analysis
     return {
@@ -81,6 +80,13 @@ def _step(name: str, function: Callable[..., Any], *args: Any) -> Any:
         return function(*args)
     except Exception as error:
         raise FailedError(name, error) from error
+
+
+def _settings(request: Request) -> Any:
+    """JAX's setting for 64-bit types, as `_runtimes.jax.x64` chooses it."""
+    wide = {"int64", "uint64", "float64", "complex128"}
+    needed = any(argument["dtype"] in wide for argument in request["arguments"])
+    return jax.enable_x64(True) if needed else contextlib.nullcontext()
 
 
 def _devices(options: Mapping[str, Any]) -> list[Any]:
@@ -108,8 +114,12 @@ def _lower(request: Request, devices: list[Any]) -> Any:
     shardings = None if not outs else outs if request["several"] else outs[0]
     function = load(Program(**request["program"]), "jax")
     jitted = jax.jit(partial(function, **static_of(request)), out_shardings=shardings)
-    precision = request["precision"]
-    with contextlib.nullcontext() if precision is None else jax.default_matmul_precision(precision):
+    meshes = {argument.sharding.mesh for argument in args}
+    with contextlib.ExitStack() as stack:
+        if request["precision"] is not None:
+            stack.enter_context(jax.default_matmul_precision(request["precision"]))
+        if len(meshes) == 1:  # the mesh of shard_map, as in `_runtimes.jax.lower`
+            stack.enter_context(jax.set_mesh(*meshes))
         return jitted.lower(*args)
 
 

@@ -1,0 +1,93 @@
+"""Meshes, shardings and arrays in our form and in JAX's."""
+
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import AxisType, PartitionSpec
+from jax.sharding import NamedSharding as JaxNamedSharding
+
+from ..._core.mesh import Mesh
+from ..._core.sharding import Axes, NamedSharding
+from ..._errors import ShardingError
+
+_AXIS_TYPES = {"auto": AxisType.Auto, "explicit": AxisType.Explicit}
+_NAMES = {kind: name for name, kind in _AXIS_TYPES.items()}
+
+
+class Devices:
+    """JAX's devices of the run in our order; compared by identity, so that it costs nothing.
+
+    Attributes:
+        all: The devices, by position.
+        position: Position of each device.
+    """
+
+    def __init__(self, devices: Sequence[Any]) -> None:
+        self.all = tuple(devices)
+        self.position = {device: i for i, device in enumerate(self.all)}
+
+
+@lru_cache(maxsize=256)
+def jax_mesh(devices: Devices, mesh: Mesh) -> Any:
+    """JAX's form of a mesh."""
+    grid = np.empty(len(mesh.device_ids), dtype=object)
+    grid[:] = [devices.all[i] for i in mesh.device_ids]
+    types = tuple(_AXIS_TYPES[name] for name in mesh.axis_types)
+    return jax.sharding.Mesh(grid.reshape(mesh.shape), mesh.axis_names, axis_types=types)
+
+
+@lru_cache(maxsize=1024)
+def jax_sharding(devices: Devices, sharding: NamedSharding) -> JaxNamedSharding:
+    """JAX's form of a sharding."""
+    return JaxNamedSharding(jax_mesh(devices, sharding.mesh), PartitionSpec(*sharding.spec))
+
+
+def our_mesh(devices: Devices, mesh: Any, known: Iterable[Mesh] = ()) -> Mesh:
+    """Our form of a JAX mesh; one of the known meshes if it has the same names and places."""
+    unknown = [str(d) for d in mesh.devices.flat if d not in devices.position]
+    if unknown:
+        raise ShardingError(
+            f"the mesh {mesh!r} has devices that this run does not use: {', '.join(unknown[:4])}; "
+            "use devices of the platform that pyreactant.initialize started"
+        )
+    types = [_NAMES.get(kind, "") for kind in mesh.axis_types]
+    if "" in types:
+        raise ShardingError(
+            f"mesh axes are Auto or Explicit, got {mesh!r}; inside shard_map give the mesh's own "
+            "axes, not Manual ones"
+        )
+    ids = [devices.position[d] for d in mesh.devices.flat]
+    everything = ids == list(range(len(devices.all)))
+    ours = Mesh(mesh.devices.shape, mesh.axis_names, None if everything else ids, axis_types=types)
+    return next((m for m in known if _place(m) == _place(ours)), ours)
+
+
+def _place(mesh: Mesh) -> tuple[object, ...]:
+    return mesh.shape, mesh.axis_names, mesh.device_ids, mesh.axis_types
+
+
+def our_sharding(
+    devices: Devices, sharding: Any, known: Sequence[Mesh], what: str
+) -> NamedSharding:
+    """Our form of a JAX sharding.
+
+    Raises:
+        ShardingError: No mesh and partition spec describe it.
+    """
+    if isinstance(sharding, jax.sharding.SingleDeviceSharding):
+        (device,) = sharding.device_set
+        return NamedSharding(Mesh((1,), ("device",), [devices.position[device]]), ())
+    if not isinstance(sharding, JaxNamedSharding):
+        raise ShardingError(f"{what} has {sharding}, which no mesh and spec describe")
+    spec: list[Axes] = [
+        e if e is None or isinstance(e, (str, tuple)) else None for e in sharding.spec
+    ]
+    return NamedSharding(our_mesh(devices, sharding.mesh, known), spec)
+
+
+def plain_dtype(dtype: Any) -> Any:
+    """NumPy's dtype; JAX's own for keys of `jax.random`."""
+    return dtype if jax.numpy.issubdtype(dtype, jax.dtypes.extended) else np.dtype(dtype)

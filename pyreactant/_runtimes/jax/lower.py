@@ -1,0 +1,183 @@
+"""Trace, lower and compile a program with JAX."""
+
+import contextlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from ..._core.array import Aval
+from ..._core.backend import Call, Executable, Lowered
+from ..._core.program import function_name, load
+from ..._core.sharding import NamedSharding
+from ..._core.tree import broadcast
+from ..._errors import InvalidArgumentError, ShardingError
+from . import x64
+from .convert import Devices, jax_mesh, jax_sharding, our_sharding, plain_dtype
+from .trees import JaxTrees
+
+TREES = JaxTrees()
+
+
+def lower(call: Call, devices: Devices, one_in_flight: bool) -> Lowered:
+    """Lower a program; the body is traced anew, so that it is as it is defined now.
+
+    Args:
+        call: The program and its arguments.
+        devices: JAX's devices of the run.
+        one_in_flight: Whether programs must not run at the same time.
+    """
+    wide = x64.needed(call)
+    body = _Body(call, devices)
+    jitted = jax.jit(body.traced, out_shardings=body.out_shardings, donate_argnums=call.donate)
+    with _contexts(call, devices, wide):
+        lowered = _named_meshes(call, lambda: jitted.lower(*body.arguments()))
+        text = lowered.as_text()
+    outputs, structure = TREES.flatten(lowered.out_info)
+    x64.check_widths(call, outputs)
+
+    def compile_() -> Executable:
+        with _contexts(call, devices, wide):
+            compiled = lowered.compile()
+        avals = body.describe(outputs, compiled)
+        return _executable(lowered, compiled, structure, avals, wide, one_in_flight)
+
+    return Lowered(text, structure, "callback" not in text, compile_)
+
+
+class _Body:
+    """The function that is traced in place of the program's: it checks the results.
+
+    It is new for each call of `lower`, because JAX does not trace a function twice.
+    """
+
+    def __init__(self, call: Call, devices: Devices) -> None:
+        self._call, self._devices = call, devices
+        self._given: list[NamedSharding | None] = []
+        function, static = load(call.program, "jax"), dict(call.static)
+
+        def traced(*args: Any) -> Any:
+            results = function(*args, **static)
+            self._check(results)
+            return results
+
+        traced.__name__ = traced.__qualname__ = function_name(function)
+        self.traced = traced
+
+    @property
+    def out_shardings(self) -> Any:
+        """The shardings of the results, as `jax.jit` takes them."""
+        if self._call.out_sharding is None:
+            return None
+        leaves, structure = TREES.flatten(self._call.out_sharding, _is_entry)
+        return TREES.unflatten(
+            structure, [s if s is None else jax_sharding(self._devices, s) for s in leaves]
+        )
+
+    def arguments(self) -> tuple[Any, ...]:
+        """Descriptions of the arguments, in their structure."""
+        described = [
+            jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=jax_sharding(self._devices, a.sharding))
+            for a in self._call.avals
+        ]
+        arguments: tuple[Any, ...] = TREES.unflatten(self._call.structure, described)
+        return arguments
+
+    def _check(self, results: Any) -> None:
+        name = self._call.program.name
+        leaves, _ = TREES.flatten(results)
+        if not leaves:
+            raise InvalidArgumentError(
+                f"program {name!r} must return an array or a tree of arrays, got {results!r}"
+            )
+        for leaf in leaves:
+            if not isinstance(leaf, (jax.Array, np.ndarray, np.generic, bool, int, float, complex)):
+                raise InvalidArgumentError(
+                    f"program {name!r} must return arrays, got a {type(leaf).__name__} in its "
+                    "result"
+                )
+        self._given = [None] * len(leaves)
+        if self._call.out_sharding is not None:
+            what, of = f"program {name!r}: out_sharding", "the result"
+            self._given = broadcast(TREES, self._call.out_sharding, results, _is_entry, what, of)
+        for number, (leaf, sharding) in enumerate(zip(leaves, self._given, strict=True)):
+            if sharding is not None:
+                _check_fits(name, number, np.shape(leaf), sharding)
+
+    def describe(self, outputs: Sequence[Any], compiled: Any) -> tuple[Aval, ...]:
+        """Shape, dtype and sharding of each result."""
+        chosen = jax.tree.leaves(compiled.output_shardings)
+        what = f"program {self._call.program.name!r}: the compiler's choice for an output (give "
+        return tuple(
+            Aval(
+                tuple(out.shape),
+                plain_dtype(out.dtype),
+                given
+                or our_sharding(self._devices, one, self._call.meshes, f"{what}out_sharding=)"),
+            )
+            for out, given, one in zip(outputs, self._given, chosen, strict=True)
+        )
+
+
+def _is_entry(node: object) -> bool:
+    return node is None or isinstance(node, NamedSharding)
+
+
+def _check_fits(name: str, number: int, shape: tuple[int, ...], sharding: NamedSharding) -> None:
+    try:
+        sharding.shard_shape(shape)
+    except ShardingError as error:
+        raise ShardingError(
+            f"program {name!r}: out_sharding does not fit output {number} of shape {shape}: {error}"
+        ) from None
+
+
+def _named_meshes(call: Call, action: Callable[[], Any]) -> Any:
+    """Run an action that may miss the mesh of a `shard_map`, which two meshes leave open."""
+    try:
+        return action()
+    except ValueError as error:
+        if len(call.meshes) > 1 and "mesh" in str(error):
+            raise ShardingError(
+                f"program {call.program.name!r}: shard_map takes the mesh of the arguments, but "
+                f"these lie on {' and '.join(map(repr, call.meshes))}; place them on one mesh, or "
+                "give shard_map its mesh="
+            ) from error
+        raise
+
+
+@contextlib.contextmanager
+def _contexts(call: Call, devices: Devices, wide: bool) -> Any:
+    """The settings of JAX for a program: 64 bits, precision, and the mesh of its arguments."""
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(x64.context(wide))
+        if call.precision is not None:
+            stack.enter_context(jax.default_matmul_precision(call.precision))
+        if len(call.meshes) == 1:
+            stack.enter_context(jax.set_mesh(jax_mesh(devices, call.meshes[0])))
+        yield
+
+
+def _executable(
+    lowered: Any,
+    compiled: Any,
+    structure: Any,
+    avals: tuple[Aval, ...],
+    wide: bool,
+    one_in_flight: bool,
+) -> Executable:
+    unflatten_arguments = lowered.in_tree.unflatten
+
+    def run(*values: Any) -> Sequence[Any]:
+        args, keywords = unflatten_arguments(values)
+        with x64.context(wide):
+            results = jax.tree.leaves(compiled(*args, **keywords))
+        if one_in_flight:
+            jax.block_until_ready(results)
+        return results
+
+    def text(stage: str) -> str:
+        return str(lowered.as_text() if stage == "stablehlo" else compiled.as_text())
+
+    return Executable(run, structure, avals, text, compiled.memory_analysis)

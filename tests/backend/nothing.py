@@ -1,0 +1,99 @@
+"""A runtime with any number of processes and devices, which places nothing and needs no device."""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any, ClassVar, final
+from unittest import mock
+
+import numpy as np
+
+from pyreactant._core.backend import AbstractBackend, Call, Capabilities, Lowered, StartOptions
+from pyreactant._core.device import Device, Shard
+from pyreactant._core.dtypes import NAMES
+from pyreactant._core.mesh import Mesh
+from pyreactant._core.program import Program
+from pyreactant._core.sharding import Index, NamedSharding
+from pyreactant._runtimes import runtime
+from pyreactant.process_group import ProcessGroup
+
+
+@final
+class NothingBackend(AbstractBackend):
+    """Process 0 of a run; an array is the blocks that a runtime would place.
+
+    Attributes:
+        asked: How often the devices were asked for.
+    """
+
+    name: ClassVar[str] = "nothing"
+
+    def __init__(self, processes: int, per_process: int, platform: str = "cpu") -> None:
+        self.asked = 0
+        self._owned = frozenset(range(per_process))
+        self._devices = tuple(
+            Device(i, i // per_process, i, platform, "none") for i in range(processes * per_process)
+        )
+
+    def start(self, group: ProcessGroup, options: StartOptions) -> None:
+        raise NotImplementedError
+
+    def capabilities(self) -> Capabilities:
+        return Capabilities(dtypes=frozenset(NAMES), multi_process=True)
+
+    def devices(self) -> tuple[Device, ...]:
+        self.asked += 1
+        return self._devices
+
+    def from_blocks(
+        self,
+        shape: tuple[int, ...],
+        dtype: np.dtype[Any],
+        sharding: NamedSharding,
+        read: Callable[[Index], np.ndarray],
+    ) -> Any:
+        placement = sharding.indices_of(sharding.mesh.positions_of(self._owned), shape)
+        blocks: dict[tuple[int, ...], np.ndarray] = {}
+        for index in placement.values():
+            start = tuple(s.start for s in index)
+            if start not in blocks:
+                blocks[start] = read(index)
+        return blocks
+
+    def is_built_in(self, program: Program) -> bool:
+        raise NotImplementedError
+
+    def body_of(self, program: Program) -> Any:
+        raise NotImplementedError
+
+    def lower(self, call: Call) -> Lowered:
+        raise NotImplementedError
+
+    def addressable_shards(self, value: Any) -> list[Shard]:
+        raise NotImplementedError
+
+    def is_fully_addressable(self, mesh: Mesh) -> bool:
+        return len(mesh.positions_of(self._owned)) == mesh.size
+
+    def gather(self, value: Any, sharding: NamedSharding) -> np.ndarray:
+        raise NotImplementedError
+
+    def block_until_ready(self, value: Any) -> None:
+        pass
+
+    def barrier(self, name: str, timeout: float) -> None:
+        pass
+
+    def shutdown(self) -> None:
+        pass
+
+
+@contextlib.contextmanager
+def running_nothing(
+    processes: int, per_process: int, platform: str = "cpu"
+) -> Iterator[NothingBackend]:
+    """This process is process 0 of a run on that runtime, instead of what runs in it."""
+    backend = NothingBackend(processes, per_process, platform)
+    group = ProcessGroup(processes, 0, "localhost:1" if processes > 1 else None)
+    running = runtime.Running(backend, group, StartOptions())
+    with mock.patch.object(runtime, "_running", running):
+        yield backend
