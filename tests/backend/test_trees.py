@@ -58,7 +58,9 @@ def test_trees_as_arguments() -> None:
     np.testing.assert_array_equal(f(placed).gather(), expected)
     again = pr.gather(placed)
     np.testing.assert_array_equal(again["layers"][0], x + 1)
-    with pytest.raises(pr.InvalidArgumentError, match=r"was compiled for arguments of the structure"):
+    with pytest.raises(
+        pr.InvalidArgumentError, match=r"was compiled for arguments of the structure"
+    ):
         f({**placed, "layers": tuple(placed["layers"]), "bias": placed["bias"]})
     other = {**placed, "layers": [placed["w"], pr.device_put(x[:4], XY)]}
     with pytest.raises(pr.InvalidArgumentError, match=r"'layers'\]\[1\] .*got float32\[4, 8\]"):

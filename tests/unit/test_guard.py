@@ -424,6 +424,17 @@ def test_two_threads_of_one_name_are_an_error() -> None:
     assert "two threads named 'MainThread' do operations at the same time" in text
 
 
+def test_operation_that_only_some_announce_leaves_nobody_waiting() -> None:
+    """As if a program was in the cache of one process only: all do the same."""
+
+    def body(guard: Guard, index: int) -> None:
+        for number in range(3):
+            (guard.ran if index == number else guard.announce)(placed(number))
+        guard.end(20)
+
+    assert together(3, body) == [None] * 3
+
+
 def test_guards_of_two_namespaces_are_independent() -> None:
     store = MemoryStore()
     found: list[list[str]] = [[], []]
@@ -457,7 +468,7 @@ def test_failure_ends_a_process_that_waits(
     watcher.start()
     time.sleep(0.8)
     assert watcher.is_alive()  # it waits in no collective
-    with progress.collective():
+    with progress.collective("gather", "x"):
         watcher.join(20)
     assert ended == [5]
     assert capsys.readouterr().err == "pyreactant: MismatchError: they differ\n"
@@ -470,6 +481,6 @@ def test_failure_lets_a_closed_guard_go(monkeypatch: pytest.MonkeyPatch) -> None
     watcher = threading.Thread(target=failure, args=(pr.MismatchError("they differ"),))
     watcher.start()
     failure.close()
-    with progress.collective():
+    with progress.collective("gather", "x"):
         watcher.join(20)
     assert ended == []
