@@ -16,7 +16,8 @@ SAID = {
     "ran": "operation 3: run of f at train.py:99 on {0}; run of g at train.py:99 on 1. ",
     "order": "operation 3: run of f at train.py:99 on {0}; run of g at train.py:99 on 1. ",
     "one fewer": "operation 3: run of last at train.py:99 on {0}; end on 1. ",
-    "missing placement": "operation 3: device_put at train.py:7 on {0}; device_put at train.py:8 on 1. ",
+    "missing placement": "operation 3: device_put at train.py:7 on {0}; "
+    "device_put at train.py:8 on 1. ",
     "thread": "operation 3 of thread 'prefetch': device_put at train.py:1 on {0}; nothing on 1. ",
 }
 
