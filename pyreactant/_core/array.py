@@ -132,7 +132,9 @@ class ShardedArray:
         """The whole array in C order, on every process. Collective."""
         if self.is_fully_addressable:
             return self._assemble()
-        with progress.collective("gather", str(self.aval)):
+        if progress.gathered is not None:
+            progress.gathered(str(self.aval))
+        with progress.collective():
             return self._backend.gather(self._value, self.sharding)
 
     def block_until_ready(self) -> "ShardedArray":
@@ -145,9 +147,10 @@ class ShardedArray:
         return self
 
     def _assemble(self) -> np.ndarray:
+        shards = self.addressable_shards
         whole = np.empty(self.shape, self.dtype)
         seen = set()
-        for shard in self.addressable_shards:
+        for shard in shards:
             start = tuple(s.start for s in shard.index)
             if start not in seen:
                 seen.add(start)

@@ -172,6 +172,12 @@ class JaxBackend(AbstractBackend):
     def mesh_from_jax(self, mesh: Any) -> Mesh:
         return our_mesh(self._jax, mesh)
 
+    def hardware_order(self, shape: tuple[int, ...], split: bool | None) -> tuple[int, ...]:
+        """The devices in the order of the hardware; see `pyreactant.make_mesh`."""
+        from .order import hardware_order
+
+        return hardware_order(shape, self._jax.all, split)
+
     def addressable_shards(self, value: Any) -> list[Shard]:
         _check_readable(value)
         shards = []

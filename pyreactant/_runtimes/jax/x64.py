@@ -6,7 +6,8 @@ called under `jax.enable_x64(True)`, everything else under the user's setting.
 
 import contextlib
 import os
-from collections.abc import Iterable
+import threading
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import jax
@@ -35,6 +36,25 @@ def held() -> bool:
 def context(wide: bool) -> Any:
     """A context in which 64-bit types stay, if `wide`; otherwise the user's setting."""
     return jax.enable_x64(True) if wide and not is_on() else _UNCHANGED
+
+
+_alone = threading.RLock()
+
+
+@contextlib.contextmanager
+def in_all_threads() -> Iterator[None]:
+    """A context in which 64-bit types stay in every thread of this process.
+
+    XLA calls Python callbacks in threads of its own, which do not inherit the calling thread's
+    setting; they would get truncated values, and a program on several devices would hang.
+    """
+    with _alone:
+        before = _config.jax_enable_x64
+        jax.config.update("jax_enable_x64", True)
+        try:
+            yield
+        finally:
+            jax.config.update("jax_enable_x64", before)
 
 
 def is_wide(dtype: Any) -> bool:
