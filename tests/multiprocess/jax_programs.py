@@ -80,7 +80,7 @@ def numbered_otherwise() -> None:
     def permuted(address: str, count: int, index: int, **options: Any) -> None:
         original(address, count, -index % count, **options)
 
-    jax.distributed.initialize = permuted
+    jax.distributed.initialize = permuted  # type: ignore[assignment]
     pr.initialize()
     jax.distributed.initialize = original
     assert jax.process_index() == -mine % count

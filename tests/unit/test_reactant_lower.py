@@ -12,7 +12,7 @@ import pyreactant as pr
 from pyreactant._core.array import Aval
 from pyreactant._core.backend import Call, Lowered
 from pyreactant._core.tree import OpTrees
-from pyreactant._runtimes.reactant.backend import ReactantBackend, _placed
+from pyreactant._runtimes.reactant.backend import ReactantBackend, julia_sharding
 from pyreactant._runtimes.reactant.lower import Runtime, lower
 from pyreactant._runtimes.reactant.setup import make_devices
 from pyreactant._runtimes.reactant.trees import describe, rebuild
@@ -215,7 +215,7 @@ def test_processes_have_the_launchers_numbers() -> None:
             return mesh, spec
 
     backend._use(ProcessGroup(2, 1, "h:1"), Meshes(), devices, None)
-    assert _placed(backend, XY) == ((2048, 2049, 0, 1), ("x", "y"))
+    assert julia_sharding(backend, XY) == ((2048, 2049, 0, 1), ("x", "y"))
     asked: list[Any] = []
     backend._julia.from_blocks = lambda *args: asked.append(args)
     x = np.arange(16, dtype=np.float32).reshape(4, 4)
@@ -231,7 +231,7 @@ def test_processes_have_the_launchers_numbers() -> None:
 def test_explicit_axes_are_refused() -> None:
     mesh = pr.Mesh((2, 2), ("x", "y"), axis_types=("auto", "explicit"))
     with pytest.raises(pr.ShardingError, match=r"Reactant takes Auto mesh axes only, got Mesh\(x"):
-        _placed(ReactantBackend(), pr.NamedSharding(mesh, ()))
+        julia_sharding(ReactantBackend(), pr.NamedSharding(mesh, ()))
 
 
 @pytest.mark.parametrize(

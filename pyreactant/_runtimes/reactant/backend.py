@@ -86,7 +86,7 @@ class ReactantBackend(AbstractBackend):
             holders.setdefault(tuple((s.start, s.stop) for s in index), []).append(position)
         blocks = tuple(as_bits(read(indices[positions[0]])) for positions in holders.values())
         ids = tuple(tuple(self._devices[p].id for p in positions) for positions in holders.values())
-        placed = _placed(self, sharding)
+        placed = julia_sharding(self, sharding)
         return call(self._julia.from_blocks, dtype.name, shape, placed, ids, *blocks)
 
     def is_built_in(self, program: Program) -> bool:
@@ -100,7 +100,7 @@ class ReactantBackend(AbstractBackend):
 
     def lower(self, call: Call) -> Lowered:
         def placed(sharding: NamedSharding) -> Any:
-            return _placed(self, sharding)
+            return julia_sharding(self, sharding)
 
         return lower(call, Runtime(self._julia, placed, self._position))
 
@@ -143,7 +143,7 @@ class ReactantBackend(AbstractBackend):
 
 
 @lru_cache(maxsize=256)
-def _placed(backend: ReactantBackend, sharding: NamedSharding) -> Any:
+def julia_sharding(backend: ReactantBackend, sharding: NamedSharding) -> Any:
     """Julia's form of a sharding. It has tuples only, because Reactant refuses lists in a spec."""
     julia, mesh = backend._julia, sharding.mesh
     if "explicit" in mesh.axis_types:
