@@ -28,7 +28,8 @@ def describe(tree: Any, what: str) -> Described:
     """
     if tree is None or isinstance(tree, int):
         return tree
-    if is_user_dataclass(type(tree)):
+    kind: type = type(tree)
+    if is_user_dataclass(kind):
         return _describe_dataclass(tree, what)
     if isinstance(tree, dict):
         return _named([(key, describe(tree[key], what)) for key in _keys(tree, what)])
