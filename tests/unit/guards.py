@@ -6,7 +6,10 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import pytest
+
 import pyreactant as pr
+from pyreactant._runtimes.guard import explain
 from pyreactant._runtimes.guard.guard import Guard
 from pyreactant._runtimes.guard.operation import Operation
 
@@ -113,7 +116,14 @@ def together(
     fail: Callable[[pr.MismatchError], None] = lambda error: None,
 ) -> list[Any]:
     """Run `body(guard, index)` in one thread per process; their results, or the errors."""
-    store = store or MemoryStore()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(explain, "HEAD_START", 0.0)  # process 0 ends nobody here
+        return _together(count, body, store or MemoryStore(), tick, fail)
+
+
+def _together(
+    count: int, body: Body, store: Any, tick: float, fail: Callable[[pr.MismatchError], None]
+) -> list[Any]:
     found: list[Any] = [None] * count
 
     def run(index: int) -> None:
