@@ -176,9 +176,9 @@ def test_programs_travel_by_name(tmp_path: Path) -> None:
     for wrong in (lambda x: x, functools.partial(_helper), Model(1).scale):
         with pytest.raises(pr.InvalidArgumentError, match="no name by which another process"):
             named(pr.Program("p", jax=wrong))
-    for wrong in (f"{tmp_path}/none.py:f", f"{script}:g"):
+    for name in (f"{tmp_path}/none.py:f", f"{script}:g"):
         with pytest.raises(pr.InvalidArgumentError, match="cannot import jax="):
-            load(pr.Program("p", jax=wrong), "jax")
+            load(pr.Program("p", jax=name), "jax")
 
 
 def test_registered_types_are_trees(ones: pr.ShardedArray) -> None:

@@ -220,6 +220,15 @@ def test_masks_are_not_dropped() -> None:
             place()
 
 
+def test_numbers_of_python() -> None:
+    three = pr.device_put(np.float32(3), WHOLE)
+    assert (float(three), int(three), complex(three), three.item()) == (3.0, 3, 3 + 0j, 3.0)
+    assert three.is_fully_replicated
+    assert not pr.device_put(numbers((8, 8)), XY).is_fully_replicated
+    with pytest.raises(ValueError, match="can only convert an array of size 1"):
+        float(pr.device_put(numbers((8, 8)), XY))
+
+
 def test_a_size_of_a_mesh_is_inferred() -> None:
     assert pr.Mesh((-1, 4), ("x", "y")) == MESH
 

@@ -26,7 +26,7 @@ def _values(name: str) -> np.ndarray:
 def test_the_setting_of_jax_is_left_alone() -> None:
     import jax
 
-    assert not jax.config.jax_enable_x64  # type: ignore[attr-defined]
+    assert not jax.config.jax_enable_x64
     assert jax.numpy.ones(3).dtype == np.float32
     assert jax.numpy.arange(3).dtype == np.int32
 
@@ -155,3 +155,17 @@ def test_the_users_own_context() -> None:
         assert f(a).value.dtype == np.float64
     assert pr.compile(lambda x: x + jnp.ones(8), a)(a).dtype == np.float32
     np.testing.assert_array_equal(f(a).gather(), numbers((8, 8)) + 1.0)
+
+
+def test_an_error_names_the_argument_that_switched_64_bits_on() -> None:
+    a, b = pr.device_put(numbers((8,)), ROWS), pr.device_put(numbers((8,), "float64"), ROWS)
+
+    def body(x: Any, y: Any) -> Any:
+        raise ValueError("of the user")
+
+    with pytest.raises(ValueError, match="of the user") as caught:
+        pr.compile(body, a, b)
+    assert "because array 1 of its arguments is float64[8]" in "".join(caught.value.__notes__)
+    with pytest.raises(ValueError, match="of the user") as caught:
+        pr.compile(body, a, a)
+    assert "64-bit" not in "".join(getattr(caught.value, "__notes__", []))

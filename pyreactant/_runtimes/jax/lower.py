@@ -33,7 +33,8 @@ def lower(call: Call, devices: Devices, one_in_flight: bool) -> Lowered:
     body = _Body(call, devices)
     jitted = jax.jit(body.traced, out_shardings=body.out_shardings, donate_argnums=call.donate)
     with _contexts(call, devices, wide):
-        lowered = _named_meshes(call, lambda: jitted.lower(*body.arguments()))
+        with x64.noted(call, wide):
+            lowered = _named_meshes(call, lambda: jitted.lower(*body.arguments()))
         text = lowered.as_text()
     calls_back = "callback" in text
     outputs, structure = TREES.flatten(lowered.out_info)
