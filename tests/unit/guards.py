@@ -11,7 +11,7 @@ import pytest
 import pyreactant as pr
 from pyreactant._runtimes.guard import explain
 from pyreactant._runtimes.guard.guard import Guard
-from pyreactant._runtimes.guard.operation import Operation
+from pyreactant._runtimes.guard.operation import VALUES, Operation
 
 TICK = 0.02
 
@@ -95,7 +95,7 @@ class Counted:
 
 def placed(number: int, shape: object = (8, 8), values: str = "0") -> Operation:
     """A placement in line `number` of a program."""
-    fields = (("shape", str(shape)), ("dtype", "float32"), ("values", values))
+    fields = (("shape", str(shape)), ("dtype", "float32"), (VALUES, values))
     return Operation("device_put", "", fields, f"train.py:{number}")
 
 

@@ -72,7 +72,11 @@ def placing(guard: Guard, operation: Operation) -> None:
 
 KINDS: dict[str, tuple[Operation, Operation, str]] = {
     "shape": (placed(7, (8, 8)), placed(7, (16, 16)), "shape (8, 8) on {0}; (16, 16) on 1. "),
-    "values": (placed(7, values="ab"), placed(7, values="cd"), "values ab on {0}; cd on 1. "),
+    "values": (
+        placed(7, values="ab"),
+        placed(7, values="cd"),
+        "digest of the values ab on {0}; cd on 1. ",
+    ),
     "line": (
         placed(7),
         placed(8),
@@ -98,7 +102,7 @@ KINDS: dict[str, tuple[Operation, Operation, str]] = {
     "more fields": (
         placed(7),
         Operation("device_put", "", (*placed(7).fields[:2], ("mask", "x")), "train.py:7"),
-        "values 0 on {0}; (none) on 1. ",
+        "digest of the values 0 on {0}; (none) on 1. ",
     ),
     "fewer fields": (
         Operation("gather", "", (("shape", "(8,)"),), "train.py:7"),
@@ -153,7 +157,7 @@ def test_difference_in_values_of_an_agreed_placement() -> None:
     def differ(guard: Guard, index: int) -> None:
         guard.announce(placed(1, values=str(index == 2)))
 
-    assert "values False on 0, 1; True on 2. " in one_error(end_of(3, differ))
+    assert "digest of the values False on 0, 1; True on 2. " in one_error(end_of(3, differ))
 
 
 def test_all_differ() -> None:

@@ -1,5 +1,7 @@
 """What the guard does to a process when the processes differ."""
 
+import subprocess
+import sys
 import threading
 import time
 
@@ -61,6 +63,7 @@ def test_failure_ends_a_process_that_waits(
     assert watcher.is_alive()  # it waits in no collective
     monkeypatch.setattr(progress, "waiting", 1)
     watcher.join(20)
+    failure.close()
     assert ended == [5]
     assert capsys.readouterr().err == "pyreactant: MismatchError: they differ\n"
 
@@ -75,3 +78,49 @@ def test_failure_lets_a_closed_guard_go(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(progress, "waiting", 1)
     watcher.join(20)
     assert ended == []
+
+
+def test_error_that_another_process_caused() -> None:
+    """The collective of a process fails because another one found the difference and ended."""
+
+    def body(guard: Guard, index: int) -> str:
+        guard.ran(ran("f" if index else "g"))
+        guard.settle()
+        return "equal"
+
+    assert "run of g" in one_error(together(2, body, tick=10))
+
+
+@pytest.mark.parametrize("alone", [False, True])
+def test_error_of_processes_that_do_not_differ(alone: bool) -> None:
+    def body(guard: Guard, index: int) -> str:
+        guard.ran(ran("f"))
+        if not (alone and index):
+            guard.settle(1.0)
+        return "equal"
+
+    assert together(2, body, tick=0.1) == ["equal"] * 2
+
+
+ABORTS = """
+import ctypes, sys, threading, time
+from pyreactant._runtimes.guard.failure import Failure
+failure = Failure()
+if sys.argv[1] == "closed":
+    failure.close()
+threading.Thread(target=ctypes.CDLL(None).abort, daemon=True).start()
+time.sleep(1)
+print("goes on", flush=True)
+failure.close()
+sys.stdout.flush()
+import os
+os._exit(5)
+"""
+
+
+@pytest.mark.parametrize(("state", "code", "text"), [("open", 5, "goes on\n"), ("closed", -6, "")])
+def test_abort_waits_for_the_guard(state: str, code: int, text: str) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", ABORTS, state], capture_output=True, text=True, timeout=60
+    )
+    assert (ran.returncode, ran.stdout) == (code, text), ran.stderr
