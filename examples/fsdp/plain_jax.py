@@ -7,7 +7,6 @@ import optax
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-
 VOCABULARY, WIDTH, HEADS, LENGTH, BATCH, STEPS = 64, 32, 4, 16, 16, 8
 OPTIMIZER = optax.adamw(3e-3)
 

@@ -7,7 +7,6 @@ from jax.sharding import PartitionSpec as P
 
 import pyreactant as pr
 
-
 SIZE, STEPS, RATE, ROUNDS = 64, 8, 0.125, 5
 
 

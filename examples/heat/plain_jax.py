@@ -7,7 +7,6 @@ from jax.experimental import multihost_utils
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-
 SIZE, STEPS, RATE, ROUNDS = 64, 8, 0.125, 5
 
 

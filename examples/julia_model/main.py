@@ -6,7 +6,6 @@ import numpy as np
 
 import pyreactant as pr
 
-
 FEATURES, HIDDEN, BATCH, STEPS, RATE = 8, 32, 64, 8, 0.2
 
 

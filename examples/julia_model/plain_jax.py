@@ -8,7 +8,6 @@ import numpy as np
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-
 FEATURES, HIDDEN, BATCH, STEPS, RATE = 8, 32, 64, 8, 0.2
 
 

@@ -7,7 +7,6 @@ from jax.sharding import PartitionSpec as P
 
 import pyreactant as pr
 
-
 STAGES, WIDTH, PARTS, BATCH, STEPS, RATE = 8, 32, 16, 8, 8, 1.0
 
 

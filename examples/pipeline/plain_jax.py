@@ -6,7 +6,6 @@ import numpy as np
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-
 STAGES, WIDTH, PARTS, BATCH, STEPS, RATE = 8, 32, 16, 8, 8, 1.0
 
 

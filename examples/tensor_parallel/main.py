@@ -7,7 +7,6 @@ from jax.sharding import PartitionSpec as P
 
 import pyreactant as pr
 
-
 LAYERS, WIDTH, HIDDEN, BATCH, STEPS, RATE = 2, 32, 128, 64, 8, 0.5
 
 

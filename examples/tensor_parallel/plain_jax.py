@@ -6,7 +6,6 @@ import numpy as np
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-
 LAYERS, WIDTH, HIDDEN, BATCH, STEPS, RATE = 2, 32, 128, 64, 8, 0.5
 
 

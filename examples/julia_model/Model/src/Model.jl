@@ -10,9 +10,9 @@ function gradients(up, bias, down, x, y)
     hidden = tanh.(x * up .+ reshape(bias, 1, :))
     difference = hidden * down .- y
     slope = 2 .* difference ./ length(y)
-    back = (slope * permutedims(down)) .* (1 .- hidden .^ 2)
+    back = (slope * permutedims(down)) .* (1 .- hidden.^2)
     value = sum(abs2, difference) / length(y)
-    return value, permutedims(x) * back, vec(sum(back; dims=1)), permutedims(hidden) * slope
+    return value, permutedims(x) * back, vec(sum(back; dims = 1)), permutedims(hidden) * slope
 end
 
 """One step of gradient descent: the new weights, and the loss before the step."""
@@ -21,9 +21,9 @@ function step(params, x, y; rate)
     # Python's number is a Float64, which would make all weights Float64.
     towards(weights, gradient) = weights .- eltype(weights)(rate) .* gradient
     moved = (
-        up=towards(params.up, up),
-        bias=towards(params.bias, bias),
-        down=towards(params.down, down),
+        up = towards(params.up, up),
+        bias = towards(params.bias, bias),
+        down = towards(params.down, down),
     )
     return moved, value
 end
