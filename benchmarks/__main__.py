@@ -26,7 +26,7 @@ def _figures(quick: bool) -> list[Pair]:
         _launch.run(many),
         _launch.roll_call(1024, few),
         *_placement.put(some),
-        *_training.memory(1 if quick else 3),
+        *_training.memory(128 if quick else 1024, few),
     ]
     pr.initialize(platform="cpu", num_cpu_devices=8)
     return [
@@ -34,7 +34,7 @@ def _figures(quick: bool) -> list[Pair]:
         _in_process.call(2048, 2, 2 if quick else 61),
         _in_process.call(8, 300, many),
         _in_process.put(some),
-        *_training.steps(2 if quick else 20, many),
+        *_training.steps(1 if quick else 5, many),
         _training.tree(2 if quick else 20, many),
         *_in_process.check(1 if quick else 5),
     ]

@@ -111,7 +111,7 @@ jax.config.update("jax_num_cpu_devices", 8)
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 import pyreactant as pr
 
-LAYERS, SIZE = 16, 4096  # 1 GiB of float32
+LAYERS, SIZE = int(sys.argv[2]), 4096  # 64 MiB each
 
 def init():
     return [jnp.full((SIZE, SIZE), 1e-3, jnp.float32) for _ in range(LAYERS)]
@@ -147,12 +147,12 @@ print(sum(sizes[:3]) - sizes[3], resource.getrusage(resource.RUSAGE_SELF).ru_max
 """
 
 
-def memory(repetitions: int) -> list[Pair]:
-    """The memory of a training step with donation that has 1 GiB of weights, in child processes."""
+def memory(mebibytes: int, repetitions: int) -> list[Pair]:
+    """The memory of a training step with donation and so many weights, in child processes."""
     found: dict[str, list[tuple[float, float]]] = {"ours": [], "reference": []}
 
     def run(which: str) -> float:
-        argv = [sys.executable, "-c", STEP, which]
+        argv = [sys.executable, "-c", STEP, which, str(mebibytes // 64)]
         done = subprocess.run(argv, check=True, capture_output=True, text=True)
         analysed, resident = map(float, done.stdout.split()[-2:])
         found[which].append((analysed, resident))
@@ -160,7 +160,7 @@ def memory(repetitions: int) -> list[Pair]:
 
     ours, reference = interleave(partial(run, "ours"), partial(run, "reference"), repetitions)
     analysed, by_hand = ([each[0] for each in found[which][1:]] for which in found)
-    name = "training step with donation, 1 GiB of weights"
+    name = f"training step with donation, {mebibytes} MiB of weights"
     return [
         Pair(f"{name}: memory_analysis of a device", analysed, by_hand, 1.05, unit="B"),
         Pair(f"{name}: largest resident size", ours, reference, 1.05, unit="B"),
