@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pyreactant as pr
 
-from . import _in_process, _launch, _placement, _training, _whole_process
+from . import _guard, _in_process, _launch, _placement, _training, _whole_process
 from ._measure import Pair, machine
 
 
@@ -27,6 +27,8 @@ def _figures(quick: bool) -> list[Pair]:
         _launch.roll_call(1024, few),
         *_placement.put(some),
         *_training.memory(128 if quick else 1024, few),
+        _guard.exchange(),
+        _guard.many(1024, few),
     ]
     pr.initialize(platform="cpu", num_cpu_devices=8)
     return [
@@ -37,6 +39,8 @@ def _figures(quick: bool) -> list[Pair]:
         *_training.steps(1 if quick else 5, many),
         _training.tree(2 if quick else 20, many),
         *_in_process.check(1 if quick else 5),
+        _guard.call(many),
+        _guard.digest(few),
     ]
 
 

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from ._matmul.matmul import matmul_sharded as matmul_sharded
     from ._runtimes.compile import compile as compile
     from ._runtimes.compiled import Compiled as Compiled
+    from ._runtimes.make_mesh import make_mesh as make_mesh
     from ._runtimes.operations import device_put as device_put
     from ._runtimes.operations import from_callback as from_callback
     from ._runtimes.operations import from_jax as from_jax
@@ -68,6 +69,7 @@ _MODULES = {
     "_matmul.matmul": "matmul_sharded",
     "_runtimes.compiled": "Compiled",
     "_runtimes.compile": "compile",
+    "_runtimes.make_mesh": "make_mesh",
     "_runtimes.operations": "device_put from_callback from_jax from_process_local gather reshard",
     "_runtimes.preemption": "reached_preemption",
     "_runtimes.runtime": "backend_name barrier devices initialize is_initialized local_devices "

@@ -34,11 +34,12 @@ include("layout.jl")   # memory order: NumPy's arrays and Julia's
 include("meshes.jl")   # meshes, shardings, and the blocks of an array
 include("arrays.jl")   # place blocks on devices
 # a program: from a name to its results
-include("names.jl")   # find the function
-include("tracing.jl") # the function that Reactant traces in its place
-include("compile.jl") # compile it for arguments of these types and shardings
-include("running.jl") # run it
-include("text.jl")    # its text, as StableHLO or HLO
+include("names.jl")    # find the function
+include("trees.jl")    # its arguments and results: Python's containers as Julia's
+include("tracing.jl")  # the function that Reactant traces in its place
+include("lowering.jl") # lower it to StableHLO for arguments of these types and shardings
+include("compile.jl")  # compile it
+include("running.jl")  # run it
 # an array: back to NumPy
 include("reading.jl") # read blocks, or gather all of them
 

@@ -1,11 +1,3 @@
-"""An argument of a compiled program. A thunk checks only types, without sizes and shardings
-(compiler/Thunk.jl:72-76), and computes nonsense for other arguments."""
-struct Input
-    type::DataType
-    shape::Dims
-    sharding::ArraySharding
-end
-
 """A result of a compiled program; `info` is what Reactant needs to take it as an argument."""
 mutable struct Output
     const type::DataType
@@ -19,8 +11,6 @@ end
 struct Compiled
     name::String
     thunk::Any
-    trace::Trace
-    precision::String
     inputs::Vector{Input}
     outputs::Vector{Output}
     bytes::Int
@@ -28,84 +18,39 @@ end
 
 Base.show(io::IO, c::Compiled) = print(io, "Compiled($(c.name))")
 
-const PRECISIONS = Dict(
-    "default" => Reactant.PrecisionConfig.DEFAULT,
-    "high" => Reactant.PrecisionConfig.HIGH,
-    "highest" => Reactant.PrecisionConfig.HIGHEST,
-)
-
 """
-    compile(name, project, args, out_shardings, precision, static) -> Compiled
+    compile(lowered) -> Compiled
 
-Compile the Julia function of that name for arguments like these; runs nothing. `static` are
-(name, value) pairs, passed as keywords and part of the program. Python holds the cache of
-compiled programs.
+Compile a program; runs nothing. It is traced again: Reactant has no way from the text to a
+compiled program. The shardings of its results are those that XLA chose until `settle` is called.
 """
-function compile(
-    name::String,
-    project::String,
-    @nospecialize(args::Tuple),
-    @nospecialize(out_shardings::Union{Nothing, Tuple}),
-    precision::String,
-    @nospecialize(static::Tuple),
-)
-    trace = trace_of(name, project, out_shardings, static)
-    for (i, arg) in enumerate(items(args))
-        arg.sharding === nothing && throw(unsettled(i))
-    end
-    # The function may have been loaded just now, in a newer world age than this call's.
-    return Base.invokelatest(compile_trace, name, trace, args, precision)
-end
-
-function trace_of(
-    name::String,
-    project::String,
-    @nospecialize(out_shardings::Union{Nothing, Tuple}),
-    @nospecialize(static::Tuple),
-)
-    f = find_function(name, project)
-    keywords = isempty(static) ? (;) : NamedTuple(Symbol(key) => value for (key, value) in static)
-    return Trace(f, keywords, ArraySharding[items(something(out_shardings, ()))...])
-end
-
-function unsettled(i)
-    return Wrong(
-        "StateError",
-        "argument $(i - 1) comes from a program whose output shardings are not settled; call " *
-            "settle on that program",
-    )
-end
-
-function compile_trace(name::String, trace::Trace, @nospecialize(args::Tuple), precision::String)
-    arrays = Tuple(Any[x.array for x in items(args)])
-    # Reactant reads the precision while it traces products, not when they run (Configuration.jl).
-    thunk = tracing(Later(with_precision, (Later(compile_arrays, (arrays,)), precision)), trace)
-    if any(thunk.donated_args_mask)
+function compile(l::Lowered)
+    results, outputs = l.trace.results, l.trace.outputs
+    compiled = Base.invokelatest(compile_trace, l.trace, l.inputs, l.precision)
+    if (results, outputs) != (l.trace.results, l.trace.outputs)
         throw(Wrong(
             "InvalidArgumentError",
-            "program '$name' writes to its argument " *
-                "$(findfirst(thunk.donated_args_mask) - 1); programs are pure: copy it first",
+            "program '$(l.trace.name)' returned $(l.trace.outputs) when it was traced again, and " *
+                "$outputs before; a program must return the same whenever it is traced",
         ))
-    end
-    check_outputs(trace)
-    inputs = Input[Input(x.type, x.shape, x.sharding) for x in items(args)]
-    outputs = find_outputs(name, thunk, trace, args)
-    bytes = sum(o -> local_bytes(o.type, o.blocks), outputs; init = 0)
-    compiled = Compiled(name, thunk, trace, precision, inputs, outputs, bytes)
-    if !isempty(trace.shardings)
-        n = length(outputs)
-        settle(compiled, Tuple(ArraySharding[trace.shardings[min(i, end)] for i in 1:n]))
     end
     return compiled
 end
 
-"""Raise an error if blocks of an output would have different shapes."""
-function check_outputs(trace::Trace)
-    isempty(trace.shardings) && return nothing
-    for (i, (_, dims)) in enumerate(trace.outputs)
-        blocks(trace.shardings[min(i, end)], dims)
+function compile_trace(trace::Trace, inputs::Vector{Input}, precision::String)
+    arrays = placeholders(inputs)
+    thunk = tracing(Later(with_precision, (Later(compile_arrays, (arrays,)), precision)), trace)
+    if any(thunk.donated_args_mask)
+        number = argument_with(trace.structure, findfirst(thunk.donated_args_mask) - 1)
+        throw(Wrong(
+            "InvalidArgumentError",
+            "program '$(trace.name)' writes to its argument $number; programs are pure: copy it " *
+                "first",
+        ))
     end
-    return nothing
+    outputs = find_outputs(thunk, trace, inputs)
+    bytes = sum(o -> local_bytes(o.type, o.blocks), outputs; init = 0)
+    return Compiled(trace.name, thunk, inputs, outputs, bytes)
 end
 
 function compile_arrays(@nospecialize(arrays::Tuple))
@@ -116,33 +61,27 @@ end
 
 compile_in_sync(@nospecialize(arrays), sync::Bool) = Reactant.compile(traced, arrays; sync)
 
-function with_precision(f, precision::String)
-    isempty(precision) && return f()
-    chosen = PRECISIONS[precision]
-    return Reactant.with_config(f; dot_general_precision = chosen, convolution_precision = chosen)
-end
-
 """The results with the placement that XLA chose."""
-function find_outputs(name, @nospecialize(thunk), trace::Trace, @nospecialize(args::Tuple))
+function find_outputs(@nospecialize(thunk), trace::Trace, inputs::Vector{Input})
     found = XLA.get_output_shardings(thunk)
     if isempty(found)
         # one device
-        id = isempty(args) ? first(first(devices())) : only(args[1].sharding.mesh.ids)
+        id = isempty(inputs) ? first(first(devices())) : only(inputs[1].sharding.mesh.ids)
         return Output[
             Output(T, dims, [whole_block(id, dims)], nothing, nothing)
-            for (T, dims) in items(trace.outputs)
+            for (T, dims) in trace.outputs
         ]
     end
     if length(found) != length(trace.outputs)
         error(
-            "program '$name' has $(length(trace.outputs)) results, but its executable " *
+            "program '$(trace.name)' has $(length(trace.outputs)) results, but its executable " *
                 "$(length(found)); please report this",
         )
     end
     ids = thunk.global_device_ids
     return Output[
-        Output(T, dims, blocks_of(op, dims, ids, name), nothing, nothing)
-        for ((T, dims), op) in zip(items(trace.outputs), found)
+        Output(T, dims, blocks_of(op, dims, ids, trace.name), nothing, nothing)
+        for ((T, dims), op) in zip(trace.outputs, found)
     ]
 end
 
@@ -171,13 +110,6 @@ function outputs(c::Compiled)
     placement(o) = Any[(id, Tuple(a), Tuple(b)) for (id, a, b) in o.blocks]
     return Any[(element_name(o.type), o.shape, placement(o)) for o in c.outputs]
 end
-
-"""
-    is_single(compiled) -> Bool
-
-Whether the function returned one array and not a tuple.
-"""
-is_single(c::Compiled) = c.trace.single
 
 """
     settle(compiled, shardings)
@@ -213,3 +145,10 @@ function sharding_info(s::ArraySharding, found::Vector{Block})
     s.mesh.reactant === nothing && return nothing
     return Reactant.Sharding.ShardInfo(to_reactant(s), slices_of(found, length(s.spec)))
 end
+
+"""
+    optimized(compiled) -> String
+
+The program as XLA optimised it for the devices, as HLO.
+"""
+optimized(c::Compiled) = join(string.(XLA.get_hlo_modules(c.thunk.exec)), "\n")

@@ -136,8 +136,7 @@ which does not ask Reactant.
 function blocks(s::ArraySharding, @nospecialize(dims::Dims))
     shape = Int[dims...]
     s = padded(s, length(shape))
-    size_of = Dict(zip(s.mesh.names, s.mesh.sizes))
-    cuts = Int[prod(size_of[name] for name in names; init = 1) for names in s.spec]
+    cuts = cuts_of(s)
     for (dimension, (n, cut)) in enumerate(zip(shape, cuts))
         n % cut == 0 && continue
         throw(Wrong(
@@ -151,12 +150,28 @@ function blocks(s::ArraySharding, @nospecialize(dims::Dims))
         at = coordinates(s.mesh, k - 1)
         starts = Int[]
         for (n, cut, names) in zip(shape, cuts, s.spec)
-            number = foldl((i, name) -> i * size_of[name] + at[name], names; init = 0)
+            number = foldl((i, name) -> i * axis_size(s.mesh, name) + at[name], names; init = 0)
             push!(starts, number * (n ÷ cut))
         end
         push!(found, (id, starts, starts .+ shape .÷ cuts))
     end
     return sort!(found; by = first)
+end
+
+axis_size(m::DeviceMesh, name::String) = m.sizes[findfirst(==(name), m.names)]
+
+"""The number of blocks along each dimension that the spec names."""
+cuts_of(s::ArraySharding) = Int[
+    prod(name -> axis_size(s.mesh, name), names; init = 1)
+    for names in s.spec
+]
+
+"""Whether it cuts an array of this size into equal blocks."""
+function fits(s::ArraySharding, @nospecialize(dims::Dims))
+    length(s.spec) <= length(dims) || return false
+    return all(zip(Int[dims...], cuts_of(s))) do (n, cut)
+        n % cut == 0
+    end
 end
 
 """The coordinates of place `k` (from 0, last axis fastest) on each axis."""

@@ -36,6 +36,16 @@ function find_function(name::String, project::String)
     throw(Wrong("InvalidArgumentError", "'$name' is not a Julia function, but a $(typeof(value))"))
 end
 
+"""
+    body_of(name, project) -> (identity of the function, age of its newest method)
+
+Another value once the name leads to another function, or a method of it was redefined.
+"""
+function body_of(name::String, project::String)
+    f = find_function(name, project)
+    return objectid(f), maximum(method.primary_world for method in methods(f))
+end
+
 function find_module(path::AbstractString, name::String)
     parts = split(path, '.')
     all(Base.isidentifier, parts) || throw(unfit_name(name))

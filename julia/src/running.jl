@@ -1,7 +1,8 @@
 """
-    run(compiled, args...) -> Held, or a tuple of them
+    run(compiled, args...) -> tuple of Held
 
-Run a program. On CPU the results are complete afterwards; elsewhere they may still be in flight.
+Run a program on the arrays of its arguments; gives those of its results. On CPU the results are
+complete afterwards; elsewhere they may still be in flight.
 """
 run(c::Compiled, args...) = c(args...)
 
@@ -9,7 +10,6 @@ function (c::Compiled)(@nospecialize(args...))
     check_arguments(c, args)
     account(c.bytes)
     results = without_python(c.thunk, map(x -> x.array, args)...)
-    c.trace.single && return hold(results[1], c.outputs[1])
     return Tuple(Held[hold(results[i], o) for (i, o) in enumerate(c.outputs)])
 end
 
@@ -63,6 +63,9 @@ function replicator(x::Held)
     )
     return get!(REPLICATORS, key) do
         whole = ArraySharding(x.sharding.mesh, [String[] for _ in x.shape])
-        compile("PyReactant.identity_of", "", (x,), (whole,), "", ())
+        trace = Trace("gather", identity_of, (;), ("tuple", 0), Any[whole])
+        compiled = compile_trace(trace, [Input(x.type, x.shape, x.sharding)], "")
+        settle(compiled, (whole,))
+        compiled
     end
 end

@@ -1,42 +1,75 @@
 # The function that Reactant compiles in place of the program's: it calls that one and records the
 # results. It has no fields, because Reactant would trace them (TracedUtils.jl:321).
 
-"""One compilation: the function, the shardings of its results, and the results."""
+"""
+One program while it is traced.
+
+`wanted` are the shardings of the results: none, one for all, or one for each; nothing leaves one
+to XLA. `structure` and `results` describe the arguments and the results (trees.jl), `outputs` has
+the element type and the size of each result.
+"""
 mutable struct Trace
+    const name::String
     const f::Any
     const static::NamedTuple
-    const shardings::Vector{ArraySharding}
-    const constraints::Vector{Vector{Any}}
-    single::Bool
-    outputs::Any
+    const structure::Tuple
+    const wanted::Vector{Any}
+    results::Any
+    outputs::Vector{Any}
 end
 
-function Trace(f, static::NamedTuple, shardings::Vector{ArraySharding})
-    return Trace(f, static, shardings, map(constraints_of, shardings), true, ())
-end
-
-const MOST_DIMENSIONS = 16
-
-"""
-Reactant's form of a sharding for results of 0, 1, ... dimensions, nothing if it has more entries.
-It is made before tracing, because Reactant interprets all code that runs while tracing.
-"""
-function constraints_of(s::ArraySharding)
-    return Any[n < length(s.spec) ? nothing : to_reactant(padded(s, n)) for n in 0:MOST_DIMENSIONS]
+function Trace(
+    name::String,
+    @nospecialize(f),
+    @nospecialize(static::NamedTuple),
+    @nospecialize(structure::Tuple),
+    wanted::Vector{Any},
+)
+    return Trace(name, f, static, structure, wanted, nothing, Any[])
 end
 
 """Call `f` with `traced` as the program of `trace`."""
 tracing(f, trace::Trace) = task_local_storage(f, :pyreactant_trace, trace)
 
-function traced(args...)
+function traced(arrays...)
     trace = task_local_storage(:pyreactant_trace)::Trace
-    inputs = map(as_argument, args)
-    result = isempty(trace.static) ? trace.f(inputs...) : trace.f(inputs...; trace.static...)
-    trace.single = !(result isa Tuple)
-    outputs = map(as_output, trace.single ? (result,) : result)
-    trace.outputs = map(y -> (Reactant.unwrapped_eltype(y), size(y)), outputs)
-    isempty(trace.constraints) && return outputs
-    return map(constrained, outputs, constraints_for(trace, length(outputs)))
+    args = arguments(trace, arrays)
+    result = isempty(trace.static) ? trace.f(args...) : trace.f(args...; trace.static...)
+    return results(trace, result)
+end
+
+# Reactant interprets all code that runs while it traces, and compiles that anew for each type. It
+# calls these two as they are: they only take trees apart and put them together.
+function __init__()
+    Reactant.@skip_rewrite_func arguments
+    Reactant.@skip_rewrite_func results
+end
+
+"""The arguments of the program's function."""
+function arguments(trace::Trace, @nospecialize(arrays::Tuple))
+    return build(trace.structure, Any[as_argument(x) for x in items(arrays)])
+end
+
+"""The arrays that the program's function returned; its trace remembers their structure."""
+function results(trace::Trace, @nospecialize(result))
+    found = Any[]
+    trace.results = flatten!(found, result)
+    if isempty(found)
+        throw(Wrong(
+            "InvalidArgumentError",
+            "program '$(trace.name)' must return an array or a tree of arrays, got $(repr(result))",
+        ))
+    end
+    if length(trace.wanted) > 1 && length(trace.wanted) != length(found)
+        throw(Wrong(
+            "InvalidArgumentError",
+            "program '$(trace.name)' must return the same structure whenever it is traced, got " *
+                "$(length(found)) arrays after $(length(trace.wanted))",
+        ))
+    end
+    arrays = Any[as_output(y) for y in found]
+    trace.outputs = Any[(Reactant.unwrapped_eltype(y), size(y)) for y in arrays]
+    return Tuple(Any[constrained(y, wanted(trace, i)) for (i, y) in enumerate(arrays)])
 end
 
 # Scalars are 0-d arrays in Python and numbers in Julia.
@@ -51,32 +84,15 @@ as_output(y::Reactant.TracedRNumber{T}) where {T} = Reactant.TracedRArray{T, 0}(
 as_output(y::Number) = as_output(fill(y))
 as_output(y::AbstractArray) = copy(Reactant.promote_to(Reactant.TracedRArray, y))
 
-function as_output(y)
-    throw(Wrong(
-        "InvalidArgumentError",
-        "the Julia function must return an array, a number or a tuple of them, got a " *
-            "$(nameof(typeof(y)))",
-    ))
-end
+"""The sharding of a result, by its number from 1; nothing leaves it to XLA."""
+wanted(trace::Trace, i::Int) = isempty(trace.wanted) ? nothing : trace.wanted[min(i, end)]
 
-function constraints_for(trace::Trace, n::Int)
-    given = trace.constraints
-    length(given) == n && return Tuple(given)
-    length(given) == 1 && return ntuple(_ -> only(given), n)
-    throw(Wrong(
-        "ShardingError",
-        "the Julia function returned $n arrays, but $(length(given)) output shardings were given",
-    ))
-end
+constrained(y, ::Nothing) = y
 
-# A sharding constraint: otherwise XLA chooses where results lie (Ops.jl:3455).
-function constrained(y, constraints)
-    s = constraints[ndims(y) + 1]
-    s === nothing &&
-        throw(Wrong(
-            "ShardingError",
-            "the Julia function returned an array of $(ndims(y)) dimensions, fewer than its " *
-                "output sharding's partition spec has entries",
-        ))
-    return s isa Reactant.Sharding.NoSharding ? y : Reactant.Ops.sharding_constraint(y, s)
+# A sharding constraint: otherwise XLA chooses where results lie (Ops.jl:3455). Where it does not
+# fit there is none: Python knows the output's number and raises the error.
+function constrained(y, s::ArraySharding)
+    fits(s, size(y)) || return y
+    target = to_reactant(padded(s, ndims(y)))
+    return target isa Reactant.Sharding.NoSharding ? y : Reactant.Ops.sharding_constraint(y, target)
 end

@@ -17,8 +17,10 @@ end
         "name = \"OwnModels\"\nuuid = \"$uuid\"\nversion = \"0.1.0\"\n",
     )
     write(joinpath(folder, "src", "OwnModels.jl"), "module OwnModels\ntriple(x) = 3 .* x\nend\n")
-    c = compile("OwnModels.triple", folder, (X,), (S,), "", ())
-    @test whole(c(X)) == 3 .* whole(X)
+    inputs = (described(X),)
+    c = compile(lower("p", "OwnModels.triple", folder, ("tuple", 0), inputs, (S,), "", ()))
+    settle(c, (S,))
+    @test whole(result(c, X)) == 3 .* whole(X)
     @test count(==(folder), LOAD_PATH) == 1
     PyReactant.use_project(folder)
     @test count(==(folder), LOAD_PATH) == 1

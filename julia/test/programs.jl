@@ -1,13 +1,11 @@
-using PyReactant: is_single, lower, outputs, run, settle, text
+using PyReactant: body_of, description, optimized, outputs, run
 
 @testset "one result, several, none of the compiler's choice" begin
     c = body("double", (X,), (S,))
-    @test is_single(c)
     @test first(outputs(c))[1:2] == ("float64", (8, 8))
-    @test whole(run(c, X)) == 2 .* whole(X)
-    @test whole(c(c(X))) == 4 .* whole(X) # its result is an argument like any other
+    @test whole(only(run(c, X))) == 2 .* whole(X)
+    @test whole(result(c, result(c, X))) == 4 .* whole(X) # a result is an argument like any other
     pair = body("pair", (X, X), (S, sharding(M, ())))
-    @test !is_single(pair)
     total, sum_ = pair(X, X)
     @test whole(total) == 2 .* whole(X)
     @test whole(sum_) == fill(sum(1.0:64.0))
@@ -15,56 +13,64 @@ using PyReactant: is_single, lower, outputs, run, settle, text
 end
 
 @testset "placement of each output" begin
+    by_rows = sharding(M, ("y", nothing))
     c = body("double", (X,), (sharding(M, ("y",)),))
     @test Dict(id => (a, b) for (id, a, b) in outputs(c)[1][3]) ==
-        Dict(
-            id => (Tuple(a), Tuple(b))
-            for (id, a, b) in PyReactant.blocks(sharding(M, ("y", nothing)), (8, 8))
-        )
+        Dict(id => (Tuple(a), Tuple(b)) for (id, a, b) in PyReactant.blocks(by_rows, (8, 8)))
     free = body("double", (X,))
-    y = free(X)
-    @test whole(y) == 2 .* whole(X)
-    kind, message = wrong(() -> body("double", (y,)))
-    @test kind == "StateError"
-    @test occursin(
-        "argument 0 comes from a program whose output shardings are not settled",
-        message,
-    )
+    @test whole(result(free, X)) == 2 .* whole(X)
     settle(free, (S,))
-    @test whole(body("double", (free(X),))(free(X))) == 4 .* whole(X)
+    @test whole(result(body("double", (X,), (S,)), result(free, X))) == 4 .* whole(X)
     kind, message = wrong(() -> settle(free, (sharding(M, ("y",)),)))
     @test kind == "MismatchError"
     @test occursin("output 0 must lie as", message)
+    # Of several one may be left to the compiler.
+    mixed = lowered("pair", (X, X), (nothing, sharding(M, ())))
+    @test outputs(compile(mixed))[2][3] == [(id, (), ()) for id in sort(M.ids)]
+end
+
+@testset "a sharding that does not fit is left out: Python names the output" begin
+    for s in (S, sharding(M, ("x", "y", nothing)))
+        l = lowered("constant", (X,), (s,))
+        @test last(description(l)) == [("float64", (2, 2))]
+        @test !occursin("sharding_constraint", l.text)
+        compile(l)
+    end
 end
 
 @testset "results that are arguments, the same twice, numbers, constants, views" begin
-    @test whole(body("back", (X,), (S,))(X)) == whole(X)
+    @test whole(result(body("back", (X,), (S,)), X)) == whole(X)
     one, two = body("twice_the_same", (X,), (S,))(X)
     @test whole(one) == whole(two) == whole(X)
-    @test whole(body("number", (X,), (sharding(M, ()),))(X)) == fill(7)
-    @test whole(body("constant", (X,), (sharding(M, ("x",)),))(X)) == [1.0 2.0; 3.0 4.0]
-    @test whole(body("turned", (X,), (S,))(X)) == whole(X)'
+    @test whole(result(body("number", (X,), (sharding(M, ()),)), X)) == fill(7)
+    constant = body("constant", (X,), (sharding(M, ("x",)),))
+    @test whole(result(constant, X)) == [1.0 2.0; 3.0 4.0]
+    @test whole(result(body("turned", (X,), (S,)), X)) == whole(X)'
     a = place(fill(3.0), sharding(M, ()))
-    @test whole(body("by_scalar", (X, a), (S,))(X, a)) == 3 .* whole(X)
+    @test whole(result(body("by_scalar", (X, a), (S,)), X, a)) == 3 .* whole(X)
 end
 
 @testset "static values are part of a program" begin
     c = body("scaled", (X,), (S,); static = (("by", 2), ("times", 5)))
-    @test whole(c(X)) == 10 .* whole(X)
+    @test whole(result(c, X)) == 10 .* whole(X)
 end
 
 @testset "what a program may not do" begin
-    for (name, out, kind, said) in (
-            ("writes", (S,), "InvalidArgumentError", "writes to its argument 0; programs are pure"),
-            ("text_of", (S,), "InvalidArgumentError", "must return an array, a number or a tuple"),
-            ("double", (S, S), "ShardingError", "returned 1 arrays, but 2 output shardings"),
-            ("constant", (S,), "ShardingError", "not divisible"),
-            ("throws", (S,), "", "no luck today"),
+    for (name, kind, said) in (
+            ("writes", "InvalidArgumentError", "writes to its argument 0; programs are pure"),
+            ("text_of", "InvalidArgumentError", "must return arrays, numbers or nothing, and tup"),
+            ("unfit", "InvalidArgumentError", "vectors of these, got a Unfit"),
+            ("nothing_at_all", "InvalidArgumentError", "a tree of arrays, got (nothing, ())"),
+            ("changing", "InvalidArgumentError", "must return the same whenever it is traced"),
+            ("throws", "", "no luck today"),
         )
-        found, message = wrong(() -> body(name, (X,), out))
+        found, message = wrong(() -> body(name, (X,)))
         @test found == kind
         @test occursin(said, message)
     end
+    found, message = wrong(() -> lowered("double", (X,), (S, S)))
+    @test found == "InvalidArgumentError"
+    @test occursin("got 1 arrays after 2", message)
 end
 
 @testset "arguments are those it was compiled for" begin
@@ -78,11 +84,8 @@ end
         @test occursin("compiled for float64[8, 8]", message)
     end
     @test occursin("takes 1 arrays, got 2", last(wrong(() -> c(X, X))))
-    @test whole(c(place(
-        ones(8, 8),
-        sharding(mesh(Tuple(M.ids), (2, 4), ("x", "y")), ("x", "y")),
-    ))) ==
-        fill(2.0, 8, 8)
+    same = sharding(mesh(Tuple(M.ids), (2, 4), ("x", "y")), ("x", "y"))
+    @test whole(result(c, place(ones(8, 8), same))) == fill(2.0, 8, 8)
 end
 
 @testset "compiled once, whatever is called how often" begin
@@ -93,27 +96,51 @@ end
     end
     @test Reactant.COMPILATIONS[] == before + 1
     out = zeros(8, 8)
-    foreach(_ -> PyReactant.gather(c(X), out), 1:3)
+    foreach(_ -> PyReactant.gather(result(c, X), out), 1:3)
     @test Reactant.COMPILATIONS[] == before + 2 # gather's own, once
+end
+
+module Changing
+    f(x) = 2 .* helper(x)
+    helper(x) = x
+    g(x) = x
+end
+@eval PyReactant const TestChanging = $Changing
+
+@testset "a function is traced as it is defined now" begin
+    text() = lower("p", "PyReactant.TestChanging.f", "", ("tuple", 0), (described(X),), (), "", ())
+    first_one = text()
+    @test text().text == first_one.text
+    old = compile(first_one)
+    settle(old, (S,))
+    was = body_of("PyReactant.TestChanging.f", "")
+    @test body_of("PyReactant.TestChanging.f", "") == was
+    @eval Changing helper(x) = x .+ 1
+    @test text().text != first_one.text
+    @test body_of("PyReactant.TestChanging.f", "") == was
+    @eval Changing f(x) = 3 .* helper(x)
+    @test body_of("PyReactant.TestChanging.f", "") != was
+    @test body_of("PyReactant.TestChanging.g", "") != was
+    new = compile(text())
+    settle(new, (S,))
+    @test whole(result(new, X)) == 3 .* (whole(X) .+ 1)
+    @test whole(result(old, X)) == 2 .* whole(X) # as it was when it was compiled
 end
 
 @testset "precision is the compile's" begin
     for (precision, said) in (("highest", "HIGHEST"), ("high", "HIGH"), ("", "DEFAULT"))
-        c = body("product", (X, X), (S,); precision)
-        @test occursin("precision = [$said, $said]", text(c, "stablehlo"))
+        l = lowered("product", (X, X), (S,); precision)
+        @test occursin("precision = [$said, $said]", l.text)
+        @test occursin("precision = [$said, $said]", optimized(compile(l)))
     end
     @test Reactant.PRECISION[] == Reactant.PrecisionConfig.DEFAULT
 end
 
 @testset "text" begin
-    c = body("double", (X,), (S,))
-    @test occursin("sdy.sharding", text(c, "stablehlo"))
-    @test occursin("mhlo.sharding", text(c, "stablehlo_mhlo"))
-    @test !occursin("sharding", text(c, "stablehlo_unsharded"))
-    @test occursin("HloModule", text(c, "hlo"))
-    kind, message = wrong(() -> text(c, "llvm"))
-    @test kind == "InvalidArgumentError"
-    @test occursin("stage is one of hlo, stablehlo, stablehlo_mhlo, stablehlo_unsharded", message)
+    l = lowered("double", (X,), (S,))
+    @test first(description(l)) == l.text
+    @test occursin("sdy.sharding", l.text)
+    @test occursin("HloModule", optimized(compile(l)))
 end
 
 @testset "text of what was never placed" begin
@@ -126,9 +153,10 @@ end
     )
     out = (sharding(m, ("x",)),)
     name = "PyReactant.TestBodies.product"
-    found = @timed lower(name, "", inputs, out, "highest", ())
+    found = @timed lower("p", name, "", ("tuple", 0, 1), inputs, out, "highest", ())
     @test found.bytes < 2^30
-    lines = [strip(line) for line in split(found.value, '\n')]
+    @test last(description(found.value)) == [("bfloat16", (2^20, 2^18))]
+    lines = [strip(line) for line in split(found.value.text, '\n')]
     @test startswith(lines[1], "module @reactant_traced attributes {mhlo.num_partitions = 8 : i64")
     @test lines[2] == "sdy.mesh @mesh = <[\"x\"=4, \"y\"=2], device_ids=[3, 1, 0, 2, 7, 6, 5, 4]>"
     @test startswith(
@@ -150,10 +178,8 @@ end
         ]
     @test occursin("<@mesh, [{\"x\"}, {}]> : tensor<1048576x262144xbf16>", lines[8])
     @test occursin("precision = [HIGHEST, HIGHEST]", lines[7])
-    uneven = (("float32", (6, 8), sharding(m, ())), ("float32", (8, 8), sharding(m, ())))
-    kind, message = wrong(() -> lower(name, "", uneven, out, "", ()))
-    @test kind == "ShardingError"
-    @test occursin("dimension 0 of shape (6, 8) is not divisible by 4", message)
-    unknown = lower("PyReactant.TestBodies.double", "", uneven[1:1], nothing, "", ())
+    uneven = (("float32", (6, 8), sharding(m, ())),)
+    name = "PyReactant.TestBodies.double"
+    unknown = lower("p", name, "", ("tuple", 0), uneven, (), "", ()).text
     @test occursin("@the_stand_in_for_reactant_cannot_write_this_program(%arg0)", unknown)
 end

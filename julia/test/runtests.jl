@@ -25,6 +25,7 @@ const FILES = [
     "layout",
     "meshes",
     "arrays",
+    "trees",
     "programs",
     "names",
     "traps",

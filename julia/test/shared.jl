@@ -1,6 +1,6 @@
 # What several files use: meshes and specs, functions for programs, an array on a mesh whose devices
 # are not in order.
-using PyReactant: compile, mesh, sharding, to_reactant
+using PyReactant: compile, lower, mesh, settle, sharding, to_reactant
 
 const MESHES = (
     ((8,), ("x",)),
@@ -38,6 +38,18 @@ module Bodies
     by_scalar(x, a) = a * x
     text_of(x) = "text"
     turned(x) = x'
+    minus(x, y) = x .- y
+    nothing_at_all(x) = (nothing, ())
+    tree(x) = (w = x, more = (Any[sum(x), nothing], [x, x .+ 1]), empty = (;))
+    kinds(t) = (t.list isa Vector{<:AbstractMatrix} ? 1 : 0) +
+        (t.numbers isa Vector{Any} ? 10 : 0) +
+        (t.mixed isa Tuple ? 100 : 0) +
+        (keys(t) == (:list, :numbers, :mixed, :rate) ? 1000 : 0)
+    by_rate(t, x) = t.rate .* (x .+ t.list[2] .- t.numbers[1] .- t.mixed[2].deep)
+    struct Unfit end
+    unfit(x) = (x, Unfit())
+    const CALLS = Ref(0)
+    changing(x) = (CALLS[] += 1; CALLS[] % 2 == 0 ? x : (x, x))
     throws(x) = error("no luck today")
     not_a_function = 3
 end
@@ -47,11 +59,28 @@ const M = mesh(shuffled(IDS, 2), (2, 4), ("x", "y"))
 const S = sharding(M, ("x", "y"))
 const X = place(reshape(Float64.(1:64), 8, 8), S)
 
-body(name, args, out = nothing; precision = "", static = ()) = compile(
-    "PyReactant.TestBodies.$name",
-    "",
+"""An array as `lower` takes it."""
+described(x) = (PyReactant.dtype_of(x), PyReactant.shape_of(x), x.sharding)
+
+"""Lower a function for arguments like these; each is one array unless a structure is given."""
+function lowered(
+    name,
     args,
-    out,
-    precision,
-    static,
+    out = ();
+    structure = ("tuple", (0:(length(args) - 1))...),
+    precision = "",
+    static = (),
 )
+    path = "PyReactant.TestBodies.$name"
+    return lower("p", path, "", structure, map(described, args), out, precision, static)
+end
+
+"""Compile it; its results have these shardings if some are given."""
+function body(name, args, out = (); options...)
+    c = compile(lowered(name, args, out; options...))
+    isempty(out) || settle(c, ntuple(i -> out[min(i, end)], length(c.outputs)))
+    return c
+end
+
+"""The one result of a program."""
+result(c, args...) = only(c(args...))

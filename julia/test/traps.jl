@@ -88,7 +88,7 @@ end
     @test XLA.device(naive) != device
     held = place(ones(2, 2), sharding(mesh((IDS[6],), (1,), ("x",)), ()))
     @test XLA.device(held.array) == device
-    y = compile("PyReactant.TestBodies.double", "", (held,), (held.sharding,), "", ())(held)
+    y = result(body("double", (held,), (held.sharding,)), held)
     @test XLA.device(y.array) == device
     @test PyReactant.shards(y) == [(IDS[6], (0, 0), (2, 2))]
 end
@@ -123,8 +123,8 @@ end
     thunk = Reactant.compile(Bodies.by_scalar, (to_rarray(ones(2)), to_rarray(3.0)))
     @test Array(thunk(to_rarray(ones(2)), 5.0)) == [3.0, 3.0]
     a, b = (place(fill(v), sharding(M, ())) for v in (3.0, 5.0))
-    c = compile("PyReactant.TestBodies.by_scalar", "", (X, a), (S,), "", ())
-    @test whole(c(X, b)) == 5 .* whole(X)
+    c = body("by_scalar", (X, a), (S,))
+    @test whole(result(c, X, b)) == 5 .* whole(X)
 end
 
 @testset "a result that is an argument loses its sharding" begin
@@ -133,9 +133,21 @@ end
     thunk = Reactant.compile(Bodies.back, (x,))
     @test isempty(XLA.get_output_shardings(thunk))
     @test !Sharding.is_sharded(thunk(x).sharding)
-    y = body("back", (X,), (S,))(X)
+    y = result(body("back", (X,), (S,)), X)
     @test y.sharding == S
-    @test whole(body("double", (y,), (S,))(y)) == 2 .* whole(X)
+    @test whole(result(body("double", (y,), (S,)), y)) == 2 .* whole(X)
+end
+
+@testset "the same array twice is traced as one" begin
+    a, b = (to_rarray(fill(v, 2)) for v in (5.0, 3.0))
+    naive = Reactant.compile(Bodies.minus, (a, a))
+    @test Array(naive(a, b)) == zeros(2) # a - a
+    @test Array(b) == fill(5.0, 2)       # and b is overwritten
+    c = body("minus", (X, X), (S,))
+    y = place(ones(8, 8), S)
+    @test whole(result(c, X, y)) == whole(X) .- 1
+    @test whole(result(c, X, X)) == zeros(8, 8)
+    @test whole(y) == ones(8, 8)
 end
 
 @testset "arguments that a program writes to are gone" begin

@@ -128,11 +128,21 @@ class ShardedArray:
         """Whether this process can read every block without communication."""
         return self._backend.is_fully_addressable(self.sharding.mesh)
 
+    @property
+    def is_fully_replicated(self) -> bool:
+        """Whether every device holds the whole array, so that every process can read it."""
+        return all(cut == 1 for cut in self.sharding.cuts(self.ndim))
+
     def gather(self) -> np.ndarray:
-        """The whole array in C order, on every process. Collective."""
-        if self.is_fully_addressable:
+        """The whole array in C order, on every process.
+
+        Collective, unless every device holds the whole array.
+        """
+        if self.is_fully_addressable or self.is_fully_replicated:
             return self._assemble()
-        with progress.collective("gather", str(self.aval)):
+        if progress.gathered is not None:
+            progress.gathered(str(self.aval))
+        with progress.collective():
             return self._backend.gather(self._value, self.sharding)
 
     def block_until_ready(self) -> "ShardedArray":
@@ -145,9 +155,10 @@ class ShardedArray:
         return self
 
     def _assemble(self) -> np.ndarray:
+        shards = self.addressable_shards
         whole = np.empty(self.shape, self.dtype)
         seen = set()
-        for shard in self.addressable_shards:
+        for shard in shards:
             start = tuple(s.start for s in shard.index)
             if start not in seen:
                 seen.add(start)
@@ -160,7 +171,7 @@ class ShardedArray:
         return whole
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        if not self.is_fully_addressable:
+        if not (self.is_fully_addressable or self.is_fully_replicated):
             raise NotAddressableError(
                 f"{self!r} lies partly on devices of other processes, so this process cannot "
                 "read all of it; call gather() on every process, or use addressable_shards"
@@ -168,6 +179,19 @@ class ShardedArray:
         if copy is False:
             raise ValueError("a ShardedArray cannot become a NumPy array without a copy")
         return self._assemble().astype(dtype or self.dtype, copy=False)
+
+    def item(self) -> Any:
+        """The one element of an array, as Python's number; raises as `numpy.asarray`."""
+        return np.asarray(self).item()
+
+    def __float__(self) -> float:
+        return float(self.item())
+
+    def __int__(self) -> int:
+        return int(self.item())
+
+    def __complex__(self) -> complex:
+        return complex(self.item())
 
     # Python would compare identities and call every array true, without a word.
     __hash__ = None  # type: ignore[assignment]

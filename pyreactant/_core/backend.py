@@ -216,7 +216,14 @@ class AbstractBackend(abc.ABC):
 
     def put_key(self, key: Any, sharding: NamedSharding) -> tuple[Any, Aval]:
         """Place an array of typed PRNG keys (`jax.random.key`), the same on every process."""
-        raise DTypeError(
+        raise self._no_keys()
+
+    def key_data(self, key: Any) -> np.ndarray:
+        """The numbers in an array of typed PRNG keys."""
+        raise self._no_keys()
+
+    def _no_keys(self) -> DTypeError:
+        return DTypeError(
             f"keys of jax.random are arrays of JAX's own, and this process runs {self.name!r}; "
             "place jax.random.key_data of it, or an integer seed"
         )

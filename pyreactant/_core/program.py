@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, overload
 
 from .._errors import InvalidArgumentError
 from . import above
@@ -112,6 +112,21 @@ def _is_size(entry: Any) -> bool:
     if isinstance(entry, str):
         return re.fullmatch(r"([1-9][0-9]*)?n", entry) is not None
     return isinstance(entry, int) and not isinstance(entry, bool) and entry > 0
+
+
+@overload
+def program(function: Callable[..., Any], /) -> Program: ...
+
+
+@overload
+def program(
+    *,
+    name: str | None = None,
+    julia: str | None = None,
+    oracle: Body | None = None,
+    julia_project: str | None = None,
+    inputs: tuple[tuple[str | int, ...], ...] = (),
+) -> Callable[[Callable[..., Any]], Program]: ...
 
 
 def program(

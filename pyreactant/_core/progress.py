@@ -14,19 +14,13 @@ waiting = 0
 """Operations in progress that may wait for other processes."""
 
 
-observe: Callable[[str, str], None] | None = None
-"""The guard's: takes the kind and the description of each gather and barrier."""
-
-
-def collective(kind: str, what: str) -> contextlib.AbstractContextManager[None]:
-    """Count an operation that every process must take part in, and let the guard compare it."""
-    if observe is not None:
-        observe(kind, what)
-    return _counted()
+gathered: Callable[[str], None] | None = None
+"""The guard's: takes the description of each array that is gathered."""
 
 
 @contextlib.contextmanager
-def _counted() -> Iterator[None]:
+def collective() -> Iterator[None]:
+    """Count an operation that every process must take part in."""
     global collectives, waiting
     collectives += 1
     waiting += 1

@@ -127,9 +127,13 @@ class OpTrees:
 _registered: set[type] = set()
 
 
+_OURS = __package__.partition(".")[0] + "."
+
+
 def is_dataclass(value: Any) -> bool:
-    """Whether a value is an instance of a dataclass."""
-    return dataclasses.is_dataclass(value) and not isinstance(value, type)
+    """Whether a value is an instance of a user's dataclass; pyreactant's own are leaves."""
+    kind = type(value)
+    return dataclasses.is_dataclass(kind) and not kind.__module__.startswith(_OURS)
 
 
 def data_fields(kind: Any) -> tuple[list[str], list[str]]:

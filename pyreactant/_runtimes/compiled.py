@@ -147,13 +147,15 @@ class Compiled:
         )
 
     def _check_donated(self, leaves: Any) -> None:
+        if len(set(map(id, leaves))) == len(leaves):
+            return
         for number in self._donated:
-            given = [i for i, leaf in enumerate(leaves) if leaf is leaves[number]]
-            if len(given) > 1:
+            others = [i for i, leaf in enumerate(leaves) if leaf is leaves[number] and i != number]
+            if others:
                 raise InvalidArgumentError(
                     f"program {self.program.name!r}: array {number} of the arguments is donated "
-                    f"and also given as array {given[-1] if given[0] == number else given[0]}; "
-                    "donate an array only once, and give it only there"
+                    f"and also given as array {others[0]}; donate an array only once, and give it "
+                    "only there"
                 )
 
     def _refuse(self, position: int, leaf: object, args: tuple[Any, ...]) -> None:

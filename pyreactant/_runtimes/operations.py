@@ -76,7 +76,9 @@ def _put_key(x: Any, sharding: NamedSharding) -> ShardedArray:
     check_mesh(sharding.mesh)
     sharding.shard_shape(x.shape)
     if running.guarded is not None:
-        running.guarded.guard.announce(placing("device_put", Aval(x.shape, x.dtype, sharding)))
+        described = Aval(x.shape, x.dtype, sharding)
+        operation = placing("device_put", described, running.backend.key_data(x))
+        running.guarded.guard.announce(operation)
     value, aval = running.backend.put_key(x, sharding)
     return ShardedArray(value, aval, running.backend)
 

@@ -312,7 +312,7 @@ def barrier(name: str, *, timeout: float = 300.0) -> None:
     """
     running = current()
     if running.group.num_processes > 1:
-        with progress.collective("barrier", name):
+        with progress.collective():
             running.backend.barrier(name, timeout)
 
 

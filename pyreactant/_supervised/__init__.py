@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 connection: "Link | None" = None
 """The connection to the supervisor; `main` sets it before the program starts."""
 
-at_end: Callable[[], None] | None = None
-"""What `main` calls when the program has ended well, before it says so; it may raise."""
+at_end: Callable[[int], None] | None = None
+"""What `main` calls with the program's exit code before it reports that; it may raise."""
 
 _TEXT_LIMIT = 12_000
 """Longest traceback, in characters; a message has a limit, and a traceback's end says most."""

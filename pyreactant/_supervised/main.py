@@ -47,8 +47,8 @@ def main() -> None:
         except SystemExit as raised:
             end = raised
             code = end.code & 255 if isinstance(end.code, int) else int(end.code is not None)
-        if code == 0 and _supervised.at_end is not None:
-            _supervised.at_end()
+        if _supervised.at_end is not None:
+            _supervised.at_end(code)
     except BaseException as error:
         error = error.with_traceback(_program_frames(error.__traceback__))
         _supervised.tell_error(error)

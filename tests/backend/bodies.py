@@ -38,3 +38,47 @@ def turned(x: Any) -> Any:
 def one_in_a_tuple(x: Any) -> Any:
     """A tuple with one array."""
     return (x + 1,)
+
+
+def as_dict(x: Any) -> Any:
+    """A dictionary whose keys are not in the order in which they are written."""
+    return {"w": x + 1, "b": x.sum(axis=0)}
+
+
+def nested(x: Any) -> Any:
+    """Containers in containers, and None."""
+    return {"pair": (x, [x.sum(), x.max()]), "none": None}
+
+
+def total(tree: Any) -> Any:
+    """A tree as the argument."""
+    return tree["w"] + tree["layers"][0] + tree["layers"][1] + tree["bias"][0]
+
+
+def of_layer(layer: Any) -> Any:
+    """A dataclass that holds a namedtuple."""
+    return layer.w + layer.b.first + layer.b.second
+
+
+def nothing(x: Any) -> Any:
+    """No result."""
+
+
+def empty(x: Any) -> Any:
+    """An empty result."""
+    return ()
+
+
+def in_a_list(x: Any) -> Any:
+    """A list of one array."""
+    return [x]
+
+
+def plus(x: Any, y: Any) -> Any:
+    """Two arguments."""
+    return x + y
+
+
+def minus(x: Any, y: Any) -> Any:
+    """Two arguments whose order matters."""
+    return x - y

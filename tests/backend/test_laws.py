@@ -21,6 +21,7 @@ def test_devices() -> None:
     assert {d.platform for d in found} == {"cpu"}
     assert (pr.process_index(), pr.num_processes()) == (0, 1)
     assert str(found[3]) == "cpu:3"
+    assert pr.make_mesh((2, -1), ("x", "y")) == pr.Mesh((-1, 4), ("x", "y")) == MESH
 
 
 @settings(max_examples=60, deadline=None)

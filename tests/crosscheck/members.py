@@ -11,7 +11,8 @@ from pyreactant.crosscheck._records.verdict import Kind
 from pyreactant.programs import find_case
 
 from .broken import Mutant, NotApplicableError, broken
-from .mutants import Altered, OnlyOn, all_blocks, mutants, odd_values, short_values
+from .changes import all_blocks, odd_values, short_values
+from .mutants import Altered, OnlyOn, mutants
 from .trials import changed
 
 ON_PROCESS_1 = [

@@ -18,6 +18,23 @@ from pyreactant._runtimes.runtime import current
 from pyreactant.crosscheck._records.verdict import Kind
 
 from .broken import Blocks, Call, Mutant, NotApplicableError
+from .changes import (
+    all_blocks,
+    axes_swapped,
+    column_major,
+    column_major_bytes,
+    half_of_devices,
+    half_written,
+    neighbour,
+    not_a_number,
+    one_block,
+    poison,
+    random_bits,
+    rotated,
+    shifted,
+    short_values,
+    transposed,
+)
 
 
 class Altered(Mutant):
@@ -255,156 +272,39 @@ class OnlyOn(Mutant):
         return self._mutant.blocks(call)
 
 
-def _axes_swapped(mesh: pr.Mesh) -> pr.Mesh:
-    if len(mesh.axis_names) < 2:
-        raise NotApplicableError
-    first, second, *rest = mesh.axis_names
-    return pr.Mesh(mesh.shape, (second, first, *rest), mesh.device_ids)
-
-
-def _column_major(mesh: pr.Mesh) -> pr.Mesh:
-    ids = np.array(mesh.device_ids).reshape(mesh.shape, order="F")
-    return pr.Mesh(mesh.shape, mesh.axis_names, ids)
-
-
-def _rotated(mesh: pr.Mesh) -> pr.Mesh:
-    return pr.Mesh(mesh.shape, mesh.axis_names, np.roll(mesh.device_ids, 1))
-
-
-def _half(mesh: pr.Mesh) -> pr.Mesh:
-    even = [axis for axis, n in enumerate(mesh.shape) if n % 2 == 0]
-    if not even:
-        raise NotApplicableError
-    axis = even[-1]  # the last, so that every process keeps a device
-    ids = np.array(mesh.device_ids).reshape(mesh.shape)
-    kept = ids.take(range(mesh.shape[axis] // 2), axis)
-    return pr.Mesh(kept.shape, mesh.axis_names, kept)
-
-
-def _first(change: Callable[[np.ndarray], np.ndarray]) -> Callable[[Blocks], Blocks]:
-    """Change the block of one device: the second if it exists, otherwise the first."""
-
-    def changed(blocks: Blocks) -> Blocks:
-        position = sorted(blocks)[min(1, len(blocks) - 1)]
-        return {**blocks, position: change(blocks[position])}
-
-    return changed
-
-
-def all_blocks(change: Callable[[np.ndarray], np.ndarray]) -> Callable[[Blocks], Blocks]:
-    return lambda blocks: {position: change(block) for position, block in blocks.items()}
-
-
-def _transposed(block: np.ndarray) -> np.ndarray:
-    pairs = [
-        (a, b) for b in range(block.ndim) for a in range(b) if block.shape[a] == block.shape[b]
-    ]
-    if not pairs:
-        raise NotApplicableError
-    return block.swapaxes(*pairs[-1])
-
-
-def _column_major_bytes(block: np.ndarray) -> np.ndarray:
-    return block.ravel(order="F").reshape(block.shape)
-
-
-def short_values(name: str) -> Callable[[np.ndarray], np.ndarray]:
-    def short(block: np.ndarray) -> np.ndarray:
-        if block.dtype.kind == "c":
-            return (short(block.real) + 1j * short(block.imag)).astype(block.dtype)
-        if block.dtype.kind != "f" or block.itemsize <= max(2, as_dtype(name).itemsize):
-            raise NotApplicableError
-        return block.astype(as_dtype(name)).astype(block.dtype)
-
-    return short
-
-
-def _not_a_number(block: np.ndarray) -> np.ndarray:
-    if block.dtype.kind in "biu":
-        raise NotApplicableError
-    return np.full_like(block, np.nan)
-
-
-def _poison(block: np.ndarray) -> np.ndarray:
-    _needs_several(block)
-    return np.frombuffer(b"\xcd" * block.nbytes, block.dtype).reshape(block.shape)
-
-
-def _random_bits(block: np.ndarray) -> np.ndarray:
-    if block.dtype.kind in "biu":
-        raise NotApplicableError  # all bit patterns are valid integers
-    _needs_several(block)
-    bits = np.random.default_rng(7).bytes(block.nbytes)
-    return np.frombuffer(bits, block.dtype).reshape(block.shape)
-
-
-def _needs_several(block: np.ndarray) -> None:
-    if block.size < 4:
-        raise NotApplicableError  # any wrong number would do
-
-
-def _half_written(block: np.ndarray) -> np.ndarray:
-    if block.size < 8:
-        raise NotApplicableError
-    flat = block.copy().ravel()
-    flat[flat.size // 2 :] = 0
-    return flat.reshape(block.shape)
-
-
-def _shifted(block: np.ndarray) -> np.ndarray:
-    if block.ndim == 0 or block.shape[-1] < 4:
-        raise NotApplicableError
-    return np.roll(block, 1, axis=-1)
-
-
-def _neighbour(block: np.ndarray) -> np.ndarray:
-    """The next larger number for each element."""
-    if block.dtype.kind == "c":
-        return (_neighbour(block.real) + 1j * _neighbour(block.imag)).astype(block.dtype)
-    if block.dtype.kind in "biu":
-        raise NotApplicableError
-    return np.nextafter(block, np.array(np.inf, block.dtype))
-
-
-def odd_values(block: np.ndarray) -> np.ndarray:
-    """Replace elements in a way that has no diagnosis of its own."""
-    number = np.arange(block.size).reshape(block.shape)
-    return (block + 1 + number % 5).astype(block.dtype)
-
-
 def mutants() -> list[Mutant]:
     """All mutants for one process; the last must pass."""
     swap, column, rotate = Kind.AXES_SWAPPED, Kind.COLUMN_MAJOR, Kind.WRONG_DEVICES
     memory, short = Kind.UNINITIALISED, Kind.LOWER_PRECISION
     return [
-        OtherMesh("mesh axes swapped, and says so", swap, _axes_swapped, honest=True),
-        OtherMesh("mesh axes swapped", swap, _axes_swapped, honest=False),
-        OtherMesh("column-major devices, and says so", column, _column_major, honest=True),
-        OtherMesh("column-major devices", column, _column_major, honest=False),
-        OtherMesh("right values on the wrong devices", rotate, _rotated, honest=True),
-        OtherMesh("devices rotated", Kind.PERMUTED, _rotated, honest=False),
-        OtherMesh("fewer devices", Kind.FEWER_DEVICES, _half, honest=True),
-        Altered("one block transposed", Kind.TRANSPOSED, _first(_transposed)),
-        Altered("all blocks transposed", Kind.TRANSPOSED, all_blocks(_transposed)),
-        Altered("column-major bytes", Kind.TRANSPOSED, all_blocks(_column_major_bytes)),
+        OtherMesh("mesh axes swapped, and says so", swap, axes_swapped, honest=True),
+        OtherMesh("mesh axes swapped", swap, axes_swapped, honest=False),
+        OtherMesh("column-major devices, and says so", column, column_major, honest=True),
+        OtherMesh("column-major devices", column, column_major, honest=False),
+        OtherMesh("right values on the wrong devices", rotate, rotated, honest=True),
+        OtherMesh("devices rotated", Kind.PERMUTED, rotated, honest=False),
+        OtherMesh("fewer devices", Kind.FEWER_DEVICES, half_of_devices, honest=True),
+        Altered("one block transposed", Kind.TRANSPOSED, one_block(transposed)),
+        Altered("all blocks transposed", Kind.TRANSPOSED, all_blocks(transposed)),
+        Altered("column-major bytes", Kind.TRANSPOSED, all_blocks(column_major_bytes)),
         Partial("reduction dropped"),
         Factor("reduction dropped, equal parts", twice=False),
         Factor("reduction done twice", twice=True),
         OwnPart("computed from the own part alone"),
         Altered("bfloat16 results", short, all_blocks(short_values("bfloat16"))),
-        Altered("bfloat16 results of one device", short, _first(short_values("bfloat16"))),
+        Altered("bfloat16 results of one device", short, one_block(short_values("bfloat16"))),
         Altered("float16 results", short, all_blocks(short_values("float16"))),
         Altered("float32 results", short, all_blocks(short_values("float32"))),
         ShortOperands("bfloat16 operands"),
-        Altered("block of NaN", memory, _first(_not_a_number)),
-        Altered("block of zeros", memory, _first(np.zeros_like)),
-        Altered("block of 0xCD bytes", memory, _first(_poison)),
-        Altered("block of random bits", memory, _first(_random_bits)),
-        Altered("block half written", memory, _first(_half_written)),
+        Altered("block of NaN", memory, one_block(not_a_number)),
+        Altered("block of zeros", memory, one_block(np.zeros_like)),
+        Altered("block of 0xCD bytes", memory, one_block(poison)),
+        Altered("block of random bits", memory, one_block(random_bits)),
+        Altered("block half written", memory, one_block(half_written)),
         Stale("stale block", every=False),
         Stale("stale result", every=True),
         Halo("halo one too far on", 1),
         Halo("halo one too far back", -1),
-        Altered("block shifted", Kind.SHIFTED, _first(_shifted)),
-        Altered("one unit in the last place", None, all_blocks(_neighbour)),
+        Altered("block shifted", Kind.SHIFTED, one_block(shifted)),
+        Altered("one unit in the last place", None, all_blocks(neighbour)),
     ]

@@ -26,7 +26,8 @@ from pyreactant.crosscheck._records.verdict import BlockVerdict, Kind
 from pyreactant.programs import Layout, find_case
 
 from .broken import broken
-from .mutants import Altered, all_blocks
+from .changes import all_blocks
+from .mutants import Altered
 
 pytestmark = pytest.mark.usefixtures("backend")
 

@@ -11,7 +11,7 @@ import pyreactant as pr
 from pyreactant._core.sharding import as_index, plain_index
 from pyreactant.crosscheck._faults.diagnose import diagnose
 from pyreactant.crosscheck._faults.orders import blocks_of, orders
-from pyreactant.crosscheck._faults.subject import _positions
+from pyreactant.crosscheck._faults.subject import positions_along
 from pyreactant.crosscheck._records.verdict import ArrayPlan, BlockVerdict, Diagnosis, Kind
 
 MESH = pr.Mesh((2, 4), ("x", "y"))
@@ -196,7 +196,7 @@ def test_blocks_include_those_of_other_shapes() -> None:
 
 def test_parts_of_a_sum_follow_the_mesh() -> None:
     sharding = pr.NamedSharding(MESH, (("x", "y"),))
-    major = _positions(16, ("x", "y"), sharding, {"x": 1})
+    major = positions_along(16, ("x", "y"), sharding, {"x": 1})
     np.testing.assert_array_equal(np.flatnonzero(major), range(8, 16))
-    minor = _positions(16, ("x", "y"), sharding, {"y": 1})
+    minor = positions_along(16, ("x", "y"), sharding, {"y": 1})
     np.testing.assert_array_equal(np.flatnonzero(minor), [2, 3, 10, 11])

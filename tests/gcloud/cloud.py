@@ -14,7 +14,8 @@ from pathlib import Path
 
 from pyreactant.tpu import topology
 from tests import processes
-from tests.gcloud.tpu_api import TpuApi, serve
+from tests.gcloud.tpu_api import TpuApi
+from tests.gcloud.tpu_server import serve
 from tests.gcloud.workers import Workers, workers
 from tests.harness import REPOSITORY, environment, require
 

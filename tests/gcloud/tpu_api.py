@@ -1,22 +1,18 @@
 """A stand-in for the TPU API (v2), written from Google's published REST reference.
 
 https://cloud.google.com/tpu/docs/reference/rest/v2 documents the paths, fields, states and errors.
-The stand-in listens on loopback, keeps its resources in memory and can inject failures; the real
-gcloud and google-cloud-tpu clients run against it. It also has the part of the Compute API that
-gcloud calls before it starts ssh.
+The stand-in keeps its resources in memory and can inject failures; `tpu_server` serves it on
+loopback to the real gcloud and google-cloud-tpu clients. It also has the part of the Compute API
+that gcloud calls before it starts ssh.
 """
 
 import itertools
-import json
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
 
 Json = dict[str, Any]
 
@@ -336,67 +332,3 @@ _ROUTES: list[tuple[str, str, Callable[..., Json]]] = [
     ("GET", rf"/v2/({_PLACE[1:-1]}/operations/[^/]+)", _operation),
     ("GET", r"/compute/v1/projects/([^/]+)", _project),
 ]
-
-
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    api: TpuApi
-
-    def _serve(self) -> None:
-        parts = urlsplit(self.path)
-        call = f"{self.command} {parts.path}"
-        query = {key: values[-1] for key, values in parse_qs(parts.query).items()}
-        body = json.loads(self.rfile.read(int(self.headers.get("Content-Length") or 0)) or "{}")
-        with self.api.lock:
-            self.api.calls.append(call)
-            fault = next((f for f in self.api.faults if f.count and re.search(f.call, call)), None)
-            if fault is not None:
-                fault.count -= 1
-        self.api.on_call("before", call)
-        if fault is not None and fault.delay:
-            time.sleep(fault.delay)
-        try:
-            if fault is not None and fault.code is not None:
-                raise ApiError(fault.code, fault.message)
-            code, answer = 200, self.api.answer(self.command, parts.path, query, body)
-        except ApiError as error:
-            status = STATUS.get(error.code, "UNKNOWN")
-            code = error.code
-            answer = {"error": {"code": code, "message": error.message, "status": status}}
-        self.api.on_call("after", call)
-        if fault is not None and fault.lost:
-            self.close_connection = True
-            return
-        data = json.dumps(answer).encode()
-        self.send_response(code)
-        self.send_header("Content-Type", "application/json; charset=UTF-8")
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
-
-    do_GET = do_POST = do_DELETE = do_PATCH = _serve
-
-    def log_message(self, format: str, *args: Any) -> None:
-        pass
-
-
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """Ignore errors: killed clients close their connections at any time."""
-
-
-@contextmanager
-def serve(api: TpuApi) -> Iterator[str]:
-    """Serve the API; yields its address, "http://127.0.0.1:PORT"."""
-    handler = type("Handler", (_Handler,), {"api": api})
-    server = _Server(("127.0.0.1", 0), handler)
-    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()

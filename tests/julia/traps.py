@@ -90,18 +90,18 @@ MUTANTS = [
     ),
     Mutant(
         "3 the cache's key has the arguments",
-        "pyreactant/_runtimes/operations.py",
-        "key = (program, avals,",
-        "key = (program,",
-        "tests/backend/test_programs.py::test_two_sizes_of_one_program",
+        "pyreactant/_runtimes/compile.py",
+        "        call_.structure,\n        call_.avals,\n",
+        "        call_.structure,\n",
+        "tests/backend/test_programs.py::test_matmul_of_every_pair_of_specs",
         "compiled for",
     ),
     Mutant(
         "3 and static values",
-        "pyreactant/_runtimes/operations.py",
+        "pyreactant/_runtimes/compile.py",
         ", _exact_key(tuple(options.items())))",
         ")",
-        "tests/backend/test_programs.py::test_programs_with_several_outputs_scalars_and_statics",
+        "tests/backend/test_trees.py::test_a_program_is_called",
         "Mismatched elements",
     ),
     Mutant(
@@ -204,6 +204,14 @@ MUTANTS = [
         '"" == "ShardingError"',
     ),
     Mutant(
+        "the same array twice",
+        JULIA + "lowering.jl",
+        "Tuple(Any[placeholder(x) for x in inputs])",
+        "ntuple(Returns(placeholder(first(inputs))), length(inputs))",
+        files("traps"),
+        "whole(result(c, X, y)) == whole(X) .- 1",
+    ),
+    Mutant(
         "an argument that is a result",
         JULIA + "tracing.jl",
         "as_output(y::Reactant.TracedRArray) = copy(y)",
@@ -237,7 +245,7 @@ MUTANTS = [
     ),
     Mutant(
         "precision is the compilation's",
-        JULIA + "compile.jl",
+        JULIA + "lowering.jl",
         "    return Reactant.with_config(f; dot_general_precision = chosen, "
         "convolution_precision = chosen)",
         "    return f()",

@@ -131,7 +131,7 @@ def not_addressable() -> None:
     if pr.process_index() == 0:
         assert "shape=(8, 8)" in repr(a)
         assert "process 1" in a._repr_html_()
-        assert repr(a.value)
+        assert repr(a._value)
         assert len(a.addressable_shards) == len(pr.local_devices())
     with pytest.raises(pr.NotAddressableError, match=r"call gather\(\) on every process"):
         np.asarray(a)

@@ -2,7 +2,9 @@
 
 Reads a list of {"options": ..., "memory": bool} and prints one description each: the devices as
 [process, slice, x, y, z, core, id], and with "memory" the memory of a device in GiB, taken from
-the compiler's refusal of a program of 512 GiB.
+the compiler's refusal of a program of 512 GiB. "meshes" lists meshes as {"shape": ..., "outer":
+..., "split": ...}, for which it prints the ids of the devices in JAX's order, or JAX's error; with
+"outer", the shape over several slices, "shape" is the one within a slice.
 """
 
 import json
@@ -21,7 +23,7 @@ os.environ.update(
 )
 
 
-def describe(options: dict[str, Any], memory: bool) -> dict[str, Any]:
+def describe(options: dict[str, Any], memory: bool, meshes: list[dict[str, Any]]) -> dict[str, Any]:
     from jax.experimental import topologies
 
     try:
@@ -34,7 +36,29 @@ def describe(options: dict[str, Any], memory: bool) -> dict[str, Any]:
     ]
     kind = found.devices[0].device_kind
     hbm = compiler_hbm(found.devices) if memory else None
-    return {"devices": devices, "kind": kind, "hbm_gib": hbm}
+    orders = [jax_order(found.devices, **mesh) for mesh in meshes]
+    return {"devices": devices, "kind": kind, "hbm_gib": hbm, "orders": orders}
+
+
+def jax_order(
+    devices: Any, shape: list[int], outer: list[int] | None, split: bool | None
+) -> list[int] | str:
+    import jax
+    from jax.experimental import mesh_utils
+
+    try:
+        if outer:
+            found = mesh_utils.create_hybrid_device_mesh(
+                shape, outer, devices, allow_split_physical_axes=bool(split)
+            )
+        elif split is None:
+            names = tuple("abc"[: len(shape)])
+            found = jax.make_mesh(shape, names, devices=devices).devices
+        else:
+            found = mesh_utils.create_device_mesh(shape, devices, allow_split_physical_axes=split)
+    except Exception as error:
+        return str(error)
+    return [device.id for device in found.flat]
 
 
 def compiler_hbm(devices: Any) -> float:
@@ -53,5 +77,8 @@ def compiler_hbm(devices: Any) -> float:
 
 
 if __name__ == "__main__":
-    rows = [describe(row["options"], row["memory"]) for row in json.load(sys.stdin)]
+    rows = [
+        describe(row["options"], row["memory"], row.get("meshes", []))
+        for row in json.load(sys.stdin)
+    ]
     json.dump(rows, sys.stdout)

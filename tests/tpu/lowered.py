@@ -19,7 +19,7 @@ os.environ.update(
 
 import jax
 
-from pyreactant.tpu._compiler.compile_child import _devices, _lower
+from pyreactant.tpu._compiler.compile_child import lower, slice_devices
 
 
 def main() -> None:
@@ -29,7 +29,7 @@ def main() -> None:
     jax.config.update("jax_enable_x64", True)
     digest = None
     try:
-        lowered = _lower(asked["request"], _devices(asked["request"]["topology"]))
+        lowered = lower(asked["request"], slice_devices(asked["request"]["topology"]))
         digest = hashlib.sha256(lowered.as_text().encode()).hexdigest()
     except Exception as error:
         print(error, file=sys.stderr)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 
 import pyreactant as pr
-from pyreactant.tpu._plan.layout import _aligned, specs_of
+from pyreactant.tpu._plan.layout import aligned_entries, specs_of
 from pyreactant.tpu._plan.model import (
     LOOPS,
     NONE,
@@ -57,7 +57,7 @@ def worked_on(mesh: pr.Mesh, roles: list[Any], name: str) -> tuple[tuple[str, ..
     return tuple(
         tuple(
             axis
-            for axis, role in sorted(axes, key=lambda pair: -_aligned(pair[1], loop))
+            for axis, role in sorted(axes, key=lambda pair: -aligned_entries(pair[1], loop))
             if role[3] == loop
         )
         for loop in LOOPS[name]

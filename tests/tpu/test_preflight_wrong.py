@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -110,7 +111,7 @@ def test_wrong_arguments_of_a_program() -> None:
     with pytest.raises(pr.InvalidArgumentError, match="'f' has no jax body"):
         look(X, program=pr.Program("f", julia="+"))
     with pytest.raises(pr.InvalidArgumentError, match=r"fixed shapes, .* got \(None, 8\)"):
-        look(X._replace(shape=(None, 8)))
+        look(replace(X, shape=(None, 8)))
     with pytest.raises(pr.InvalidArgumentError, match=r"static values go to another process"):
         look(X, static={"f": print})
     with pytest.raises(pr.ShardingError, match=r"out_sharding must be a pyreactant.NamedSharding"):

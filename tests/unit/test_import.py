@@ -1,9 +1,12 @@
 """Cost of the import: no runtime, no Julia, and few modules beyond NumPy's."""
 
+import ast
+import importlib.util
 import json
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -65,7 +68,6 @@ def test_help_loads_no_runtime(arguments: list[str]) -> None:
 
 
 def test_only_the_jax_runtime_imports_jax() -> None:
-    allowed = {f"_runtimes/jax/{name}.py" for name in ("backend", "distributed", "setup")}
     package = REPOSITORY / "pyreactant"
     found = {
         str(path.relative_to(package))
@@ -76,4 +78,26 @@ def test_only_the_jax_runtime_imports_jax() -> None:
     found -= {"tpu/_compiler/compile_child.py", "tpu/_compiler/describe.py"}
     # Only the JAX runtime calls JAX bodies, which import jax then.
     found = {name for name in found if not name.startswith("programs/")}
-    assert found == allowed
+    assert {name.rpartition("/")[0] for name in found} == {"_runtimes/jax"}
+
+
+def _is_module(package: str | None, name: str) -> bool:
+    if name.startswith("__"):
+        return True
+    try:
+        return importlib.util.find_spec(f"{package}.{name}") is not None
+    except ModuleNotFoundError:  # `package` is a module
+        return False
+
+
+def test_tests_reach_private_code_by_its_modules_only() -> None:
+    """A test may import a private module, the place of its concept, but no private name of one."""
+    tests = Path(__file__).resolve().parents[1]
+    found = []
+    for file in sorted(tests.rglob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("pyreactant"):
+                for alias in node.names:
+                    if alias.name.startswith("_") and not _is_module(node.module, alias.name):
+                        found.append(f"{file.relative_to(tests)}: {node.module}.{alias.name}")
+    assert found == []

@@ -12,6 +12,7 @@ import pyreactant as pr
 from pyreactant._core.backend import StartOptions
 from pyreactant._core.dtypes import EXTENDED, NAMES, as_dtype
 from pyreactant._runtimes.reactant.backend import as_bits
+from pyreactant._runtimes.reactant.lower import check_static
 from pyreactant._runtimes.reactant.setup import check_started, cpu_devices, local_gpus, make_devices
 from pyreactant.process_group import ProcessGroup
 from tests.harness import environment
@@ -272,14 +273,10 @@ def test_bits_cross_as_they_are(name: str) -> None:
 
 @pytest.mark.parametrize("value", [1, 2.5, True, "text", None, (1, ("a", None))])
 def test_static_values_that_reach_julia(value: object) -> None:
-    from pyreactant._runtimes.reactant.backend import _check_static
-
-    _check_static(pr.Program("p"), {"value": value})
+    check_static(pr.Program("p"), {"value": value})
 
 
 @pytest.mark.parametrize("value", [np.float32(1), b"x", frozenset(), (1, b"x")])
 def test_static_values_that_do_not(value: object) -> None:
-    from pyreactant._runtimes.reactant.backend import _check_static
-
     with pytest.raises(pr.InvalidArgumentError, match="static argument 'value' must be a number"):
-        _check_static(pr.Program("p"), {"value": value})
+        check_static(pr.Program("p"), {"value": value})

@@ -14,7 +14,6 @@ from tests.harness import REPOSITORY, environment
 NAME = re.compile(r"\bPYREACTANT_[A-Z0-9_]*[A-Z0-9]\b")
 SUFFIXES = {".py", ".jl", ".sh", ".sbatch", ".env", ".md", ".toml"}
 TABLE = REPOSITORY / "pyreactant" / "_system" / "settings.py"
-COMING = {"PYREACTANT_GUARD"}
 MISSPELT = "PYREACTANT_" + "NUM_PROCESES"
 
 
@@ -43,7 +42,7 @@ def test_the_table_has_every_name_and_no_other() -> None:
     found = used()
     unknown = {name: sorted(files) for name, files in found.items() if name not in SETTINGS}
     assert not unknown
-    assert not SETTINGS.keys() - found.keys() - COMING
+    assert not SETTINGS.keys() - found.keys()
 
 
 def test_only_tests_use_the_names_of_tests() -> None:

@@ -1,6 +1,7 @@
 const RATE = 0.125 # as in heat.py
 
 function heat(u; steps)
+    u = copy(u) # Reactant's loop writes to the array that it begins with (Ops.jl:2444)
     @loop for _ in 1:steps
         u = heat_step(u)
     end

@@ -1,6 +1,6 @@
 # One of two processes with two devices each.
 include("common.jl")
-using PyReactant: compile, gather, mesh, read_shard, sharding, shards
+using PyReactant: compile, gather, lower, mesh, read_shard, settle, sharding, shards
 
 const INDEX, PORT = parse.(Int, ARGS)
 
@@ -56,11 +56,14 @@ out = zeros(4, 4)
 gather(held, out)
 @test out == X
 
-product = compile("*", "", (held, held), (S,), "highest", ())
-gather(product(held, held), out)
+row = ("float64", (4, 4), S)
+product = compile(lower("p", "*", "", ("tuple", 0, 1), (row, row), (S,), "highest", ()))
+settle(product, (S,))
+square = only(product(held, held))
+gather(square, out)
 @test out == X * X
 fill!(out, 0)
-gather(product(product(held, held), held), out)
+gather(only(product(square, held)), out)
 @test out == X * X * X
 
 # A program that the other process does not run is an error here, and a hang with the real one.

@@ -7,7 +7,7 @@ from ... import _supervised
 from ..._core import progress
 from ..._core.store import Store
 from ..._errors import PyReactantError
-from .announce import of_collective
+from .announce import gathering
 from .failure import Failure, end_with
 from .guard import Guard
 
@@ -19,16 +19,20 @@ class Guarded:
     guard: Guard
     failure: Failure
 
-    def end(self) -> None:
-        """Compare the last operations, and stop. Collective.
+    def end(self, code: int = 0) -> None:
+        """Compare the last operations, and stop. Collective if the program ended well.
+
+        Args:
+            code: The exit code of the program; one that failed keeps nobody waiting.
 
         Raises:
             MismatchError: The processes differ.
         """
-        progress.observe = None
+        progress.gathered = None
         _supervised.at_end = None
         atexit.unregister(self._at_exit)
-        self.guard.end()
+        if code == 0:
+            self.guard.end()
         self.guard.close()
         self.failure.close()
 
@@ -44,7 +48,7 @@ def start(store: Store, process_index: int, num_processes: int) -> Guarded:
     failure = Failure()
     guard = Guard(store, process_index, num_processes, fail=failure)
     guarded = Guarded(guard, failure)
-    progress.observe = lambda kind, what: guard.ran(of_collective(kind, what))
+    progress.gathered = lambda what: guard.ran(gathering(what))
     # A supervised program compares its end before it is known to have ended well.
     _supervised.at_end = guarded.end
     atexit.register(guarded._at_exit)

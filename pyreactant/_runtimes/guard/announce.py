@@ -74,9 +74,9 @@ class Calls:
         return found[0]
 
 
-def of_collective(kind: str, what: str) -> Operation:
-    """A gather or a barrier."""
-    return Operation(kind, what, (("of", what),), caller_line())
+def gathering(what: str) -> Operation:
+    """An array that is gathered, by its description."""
+    return Operation("gather", what, (("of", what),), caller_line())
 
 
 def values_digest(array: np.ndarray) -> str:

@@ -4,6 +4,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from ..._core.store import Store
@@ -51,7 +52,7 @@ class Guard:
         self._lock = threading.Lock()  # of the streams
         self._local: Any = threading.local()  # `stream`, and `append` of its history
         self._pid = os.getpid()
-        self._tree = Tree(store, process_index, num_processes, self._raise_failure)
+        self._tree = partial(Tree, store, process_index, num_processes)
         self._watch = Watch(
             store,
             process_index,
@@ -140,11 +141,22 @@ class Guard:
     def _agree(self, stream: Stream, number: int, operation: Operation) -> None:
         name = f"{self._names}/{stream.id}"
         mine = f"{operation.digest:016x}{stream.digest_at(number):016x}"
-        verdict = self._tree.exchange(f"{name}/{number}", mine, equal)
-        if self._tree.index == 0:
+
+        def check() -> None:
+            self._raise_failure()
+            # Another process did the same without announcing it, so it is agreed in the background.
+            if stream.base > number:
+                raise _AgreedError
+
+        tree = self._tree(check)
+        try:
+            verdict = tree.exchange(f"{name}/{number}", mine, equal)
+        except _AgreedError:
+            return
+        if tree.index == 0:
             if stream.exchanged is not None:
                 # All came to this exchange, so all have read the verdict of the one before.
-                self._tree.store.delete(f"{name}/{stream.exchanged}")
+                tree.store.delete(f"{name}/{stream.exchanged}")
             stream.exchanged = number
         if not verdict:
             # Every process's watch compares this thread too; it finds the first difference.
@@ -180,3 +192,7 @@ class Guard:
         if self._error is not None:
             # A new one, because each raise adds to its traceback.
             raise type(self._error)(str(self._error))
+
+
+class _AgreedError(Exception):
+    """All processes have done the operation that is waited for."""

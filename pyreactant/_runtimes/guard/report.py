@@ -1,8 +1,9 @@
 """The sentence of the error when processes differ."""
 
+import itertools
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .operation import PROGRAM, Operation
 
@@ -105,8 +106,7 @@ def sentence(groups: Sequence[Group], accounts: Sequence[Account], texts: Sequen
     first = accounts[0]
     thread = "" if first.thread == _MAIN else f" of thread {first.thread!r}"
     name, values = _first_difference(accounts)
-    same = {str(account) for account in accounts}
-    subject = f", {first}" if len(same) == 1 else ""
+    subject = f", {_subject(accounts)}" if name else ""
     if texts:
         name, values = _text_difference(texts)
     shown = [f"{value} on {group}" for value, group in zip(values, groups, strict=False)]
@@ -117,6 +117,13 @@ def sentence(groups: Sequence[Group], accounts: Sequence[Account], texts: Sequen
         f"{_who(groups)} at operation {first.number + 1}{thread}{subject}: "
         f"{name}{' ' if name else ''}{'; '.join(shown)}. {_ADVICE}"
     )
+
+
+def _subject(accounts: Sequence[Account]) -> str:
+    """An operation that is of one kind on all processes, with the lines where they call it."""
+    operation = accounts[0].operation
+    lines = dict.fromkeys(a.operation.line for a in accounts if a.operation.line)
+    return str(Account(replace(operation, line=" and ".join(lines)), "", 0))
 
 
 def _who(groups: Sequence[Group]) -> str:
@@ -135,21 +142,14 @@ def _who(groups: Sequence[Group]) -> str:
 def _first_difference(accounts: Sequence[Account]) -> tuple[str, list[str]]:
     """The name of the first thing that differs, and each account's value of it."""
     operations = [account.operation for account in accounts]
-    if len({operation.kind for operation in operations}) > 1:
+    if len({(operation.kind, operation.what) for operation in operations}) > 1:
         return "", [str(account) for account in accounts]
-    for position, (name, _) in enumerate(operations[0].fields):
-        values = [_field(operation, position, name) for operation in operations]
-        if len(set(values)) > 1:
+    for pairs in itertools.zip_longest(*(o.fields for o in operations), fillvalue=("", "(none)")):
+        if len(set(pairs)) > 1:
+            name = next(name for name, _ in pairs if name)
+            values = [value if found == name else "(none)" for found, value in pairs]
             return name, _around_difference(values)
-    if len({operation.fields for operation in operations}) > 1:
-        return "", [str([n for n, _ in operation.fields]) for operation in operations]
     return "", [str(account) for account in accounts]
-
-
-def _field(operation: Operation, position: int, name: str) -> str:
-    fields = operation.fields
-    same = position < len(fields) and fields[position][0] == name
-    return fields[position][1] if same else "(none)"
 
 
 def _text_difference(texts: Sequence[str]) -> tuple[str, list[str]]:

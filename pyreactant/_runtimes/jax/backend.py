@@ -166,11 +166,23 @@ class JaxBackend(AbstractBackend):
 
     def put_key(self, key: Any, sharding: NamedSharding) -> tuple[Any, Aval]:
         sharding.shard_shape(key.shape)
-        value = jax.device_put(key, jax_sharding(self._jax, sharding))
+        data = self.key_data(key)
+        numbers = self.from_blocks(data.shape, data.dtype, sharding, data.__getitem__)
+        wrap = partial(jax.random.wrap_key_data, impl=jax.random.key_impl(key))
+        value = jax.jit(wrap, out_shardings=jax_sharding(self._jax, sharding))(numbers)
         return value, Aval(key.shape, key.dtype, sharding)
+
+    def key_data(self, key: Any) -> np.ndarray:
+        return np.asarray(jax.random.key_data(key))
 
     def mesh_from_jax(self, mesh: Any) -> Mesh:
         return our_mesh(self._jax, mesh)
+
+    def hardware_order(self, shape: tuple[int, ...], split: bool | None) -> tuple[int, ...]:
+        """The devices in the order of the hardware; see `pyreactant.make_mesh`."""
+        from .order import hardware_order
+
+        return hardware_order(shape, self._jax.all, split)
 
     def addressable_shards(self, value: Any) -> list[Shard]:
         _check_readable(value)

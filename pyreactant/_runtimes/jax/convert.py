@@ -81,7 +81,7 @@ def our_sharding(
         (device,) = sharding.device_set
         return NamedSharding(Mesh((1,), ("device",), [devices.position[device]]), ())
     if not isinstance(sharding, JaxNamedSharding):
-        raise ShardingError(f"{what} has {sharding}, which no mesh and spec describe")
+        raise ShardingError(f"{what} lies as {sharding}, which no mesh and spec describe")
     spec: list[Axes] = [
         e if e is None or isinstance(e, (str, tuple)) else None for e in sharding.spec
     ]

@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import jax
@@ -32,8 +33,10 @@ def lower(call: Call, devices: Devices, one_in_flight: bool) -> Lowered:
     body = _Body(call, devices)
     jitted = jax.jit(body.traced, out_shardings=body.out_shardings, donate_argnums=call.donate)
     with _contexts(call, devices, wide):
-        lowered = _named_meshes(call, lambda: jitted.lower(*body.arguments()))
+        with x64.noted(call, wide):
+            lowered = _named_meshes(call, lambda: jitted.lower(*body.arguments()))
         text = lowered.as_text()
+    calls_back = "callback" in text
     outputs, structure = TREES.flatten(lowered.out_info)
     x64.check_widths(call, outputs)
 
@@ -41,9 +44,14 @@ def lower(call: Call, devices: Devices, one_in_flight: bool) -> Lowered:
         with _contexts(call, devices, wide):
             compiled = lowered.compile()
         avals = body.describe(outputs, compiled)
-        return _executable(lowered, compiled, structure, avals, wide, one_in_flight)
+        if wide and calls_back:
+            execute, wait = partial(_with_callbacks, compiled), False
+        else:
+            execute = partial(_wide, compiled) if wide else compiled
+            wait = one_in_flight
+        return _executable(lowered, compiled, structure, avals, execute, wait)
 
-    return Lowered(text, structure, "callback" not in text, compile_)
+    return Lowered(text, structure, not calls_back, compile_)
 
 
 class _Body:
@@ -108,16 +116,20 @@ class _Body:
     def describe(self, outputs: Sequence[Any], compiled: Any) -> tuple[Aval, ...]:
         """Shape, dtype and sharding of each result."""
         chosen = jax.tree.leaves(compiled.output_shardings)
-        what = f"program {self._call.program.name!r}: the compiler's choice for an output (give "
         return tuple(
-            Aval(
-                tuple(out.shape),
-                plain_dtype(out.dtype),
-                given
-                or our_sharding(self._devices, one, self._call.meshes, f"{what}out_sharding=)"),
+            Aval(tuple(out.shape), plain_dtype(out.dtype), given or self._chosen(number, one))
+            for number, (out, given, one) in enumerate(
+                zip(outputs, self._given, chosen, strict=True)
             )
-            for out, given, one in zip(outputs, self._given, chosen, strict=True)
         )
+
+    def _chosen(self, number: int, sharding: Any) -> NamedSharding:
+        """Our form of the sharding that the compiler chose for an output."""
+        what = f"program {self._call.program.name!r}: output {number}"
+        try:
+            return our_sharding(self._devices, sharding, self._call.meshes, what)
+        except ShardingError as error:
+            raise ShardingError(f"{error}; give out_sharding=") from None
 
 
 def _is_entry(node: object) -> bool:
@@ -159,21 +171,31 @@ def _contexts(call: Call, devices: Devices, wide: bool) -> Any:
         yield
 
 
+def _wide(compiled: Any, *args: Any, **keywords: Any) -> Any:
+    with x64.context(True):
+        return compiled(*args, **keywords)
+
+
+def _with_callbacks(compiled: Any, *args: Any, **keywords: Any) -> Any:
+    """Run a program with 64-bit types that calls back to Python, and wait for it."""
+    with x64.in_all_threads():
+        return jax.block_until_ready(compiled(*args, **keywords))
+
+
 def _executable(
     lowered: Any,
     compiled: Any,
     structure: Any,
     avals: tuple[Aval, ...],
-    wide: bool,
-    one_in_flight: bool,
+    execute: Callable[..., Any],
+    wait: bool,
 ) -> Executable:
-    unflatten_arguments = lowered.in_tree.unflatten
+    arguments = lowered.in_tree.unflatten
 
     def run(*values: Any) -> Sequence[Any]:
-        args, keywords = unflatten_arguments(values)
-        with x64.context(wide):
-            results = jax.tree.leaves(compiled(*args, **keywords))
-        if one_in_flight:
+        args, keywords = arguments(values)
+        results = jax.tree.leaves(execute(*args, **keywords))
+        if wait:
             jax.block_until_ready(results)
         return results
 

@@ -6,7 +6,8 @@ called under `jax.enable_x64(True)`, everything else under the user's setting.
 
 import contextlib
 import os
-from collections.abc import Iterable
+import threading
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import jax
@@ -37,6 +38,25 @@ def context(wide: bool) -> Any:
     return jax.enable_x64(True) if wide and not is_on() else _UNCHANGED
 
 
+_alone = threading.RLock()
+
+
+@contextlib.contextmanager
+def in_all_threads() -> Iterator[None]:
+    """A context in which 64-bit types stay in every thread of this process.
+
+    XLA calls Python callbacks in threads of its own, which do not inherit the calling thread's
+    setting; they would get truncated values, and a program on several devices would hang.
+    """
+    with _alone:
+        before = _config.jax_enable_x64
+        jax.config.update("jax_enable_x64", True)
+        try:
+            yield
+        finally:
+            jax.config.update("jax_enable_x64", before)
+
+
 def is_wide(dtype: Any) -> bool:
     """Whether a dtype has 64-bit elements (of complex types, 64-bit parts)."""
     return getattr(dtype, "name", "") in WIDE
@@ -62,6 +82,23 @@ def _flat(value: Any) -> Iterable[Any]:
             yield from _flat(part)
     else:
         yield value
+
+
+@contextlib.contextmanager
+def noted(call: Call, wide: bool) -> Iterator[None]:
+    """Add to an error of the body that 64-bit types were on, and because of which argument."""
+    try:
+        yield
+    except Exception as error:
+        which = [i for i, aval in enumerate(call.avals) if is_wide(aval.dtype)]
+        if wide and which and not call.x64:
+            first = call.avals[which[0]]
+            error.add_note(
+                f"Program {call.program.name!r} is traced with 64-bit types, because array "
+                f"{which[0]} of its arguments is {first.dtype}{list(first.shape)}; convert it to "
+                "32 bits before it is placed if that is not meant."
+            )
+        raise
 
 
 def check_widths(call: Call, outputs: Iterable[Any]) -> None:

@@ -62,7 +62,7 @@ def _partial_sums(
             for place in itertools.product(*(range(mesh.axis_size(axis)) for axis in kept)):
                 where = dict(zip(kept, place, strict=True))
                 masks = tuple(
-                    (number, d, _positions(shape[d], cut[d], sharding, where))
+                    (number, d, positions_along(shape[d], cut[d], sharding, where))
                     for d in dimensions
                     if set(cut[d]) & set(kept)
                 )
@@ -73,7 +73,7 @@ def _partial_sums(
                 yield PartialSum(masks, where, text)
 
 
-def _positions(
+def positions_along(
     size: int, axes: Sequence[str], sharding: NamedSharding, where: Mapping[str, int]
 ) -> np.ndarray:
     """Which positions of a dimension lie on the devices at these mesh positions."""

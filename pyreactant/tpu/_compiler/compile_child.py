@@ -48,15 +48,15 @@ def compile_request(request: Request, stop: Stop) -> dict[str, Any] | None:
         module, description = _step("parse", _parse, request["text"])
         if stop(description):  # before libtpu is loaded
             return None
-        devices = _step("topology", _devices, request["topology"])
+        devices = _step("topology", slice_devices, request["topology"])
         start = time.perf_counter()
         executable = _step("compile", _compile_module, module, devices, description["shardy"])
         outputs: list[dict[str, Any]] = []
         text, memory = executable.hlo_modules()[0].to_string(), executable.get_compiled_memory_stats
     else:
-        devices = _step("topology", _devices, request["topology"])
+        devices = _step("topology", slice_devices, request["topology"])
         with _settings(request):
-            lowered = _step("lower", _lower, request, devices)
+            lowered = _step("lower", lower, request, devices)
         if request["show_digest"]:
             digest = hashlib.sha256(lowered.as_text().encode()).hexdigest()
             if stop(digest):
@@ -89,13 +89,13 @@ def _settings(request: Request) -> Any:
     return jax.enable_x64(True) if needed else contextlib.nullcontext()
 
 
-def _devices(options: Mapping[str, Any]) -> list[Any]:
+def slice_devices(options: Mapping[str, Any]) -> list[Any]:
     """The slice's devices, in the order of `pyreactant.devices()`."""
     found = topologies.get_topology_desc(platform="tpu", **options).devices
     return sorted(found, key=lambda device: (device.process_index, device.id))
 
 
-def _lower(request: Request, devices: list[Any]) -> Any:
+def lower(request: Request, devices: list[Any]) -> Any:
     def to_jax(data: Mapping[str, Any]) -> JaxNamedSharding:
         sharding = NamedSharding.from_dict(data)
         mesh = sharding.mesh

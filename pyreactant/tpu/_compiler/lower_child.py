@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..._core.array import Aval
-from ..._core.backend import StartOptions
+from ..._core.backend import Call, StartOptions
 from ..._core.dtypes import as_dtype
 from ..._core.program import Program
 from ..._core.sharding import NamedSharding
@@ -21,16 +21,24 @@ def _answer(request: Request, _: Stop) -> dict[str, Any]:
         # CPU devices do: the lowered module refers to partitions, not to devices.
         options = StartOptions(platform="cpu", num_cpu_devices=request["devices"])
         runtime.start(ProcessGroup(), options)
-        text = runtime.lower(
-            Program(**request["program"]),
-            [_aval(argument) for argument in request["arguments"]],
-            _shardings(request["out_shardings"], request["several"]),
-            request["precision"],
-            static_of(request),
-        )
+        text = runtime.lower(_call(runtime, request)).text
         return {"text": text, "versions": runtime.versions()}
     except PyReactantError as error:
         return {"failed": type(error).__name__, "message": str(error)}
+
+
+def _call(runtime: ReactantBackend, request: Request) -> Call:
+    avals = tuple(_aval(argument) for argument in request["arguments"])
+    _, structure = runtime.trees.flatten(avals)
+    return Call(
+        Program(**request["program"]),
+        structure,
+        avals,
+        avals,
+        _shardings(request["out_shardings"], request["several"]),
+        request["precision"],
+        static_of(request),
+    )
 
 
 def _aval(plain: Any) -> Aval:

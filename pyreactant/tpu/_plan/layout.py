@@ -75,7 +75,7 @@ def _spec(mesh: Mesh, roles: Sequence[Role], name: str) -> Spec:
     entries: list[Axes] = []
     for dimension, loop in enumerate(LOOPS[name], 1):
         here = [
-            (-_aligned(role, loop) if role[3] == loop else 1, axis)
+            (-aligned_entries(role, loop) if role[3] == loop else 1, axis)
             for axis, role in zip(mesh.axis_names, roles, strict=True)
             if role["xyc".index(name)] == dimension
         ]
@@ -84,7 +84,7 @@ def _spec(mesh: Mesh, roles: Sequence[Role], name: str) -> Spec:
     return tuple(entries)
 
 
-def _aligned(role: Role, loop: int) -> int:
+def aligned_entries(role: Role, loop: int) -> int:
     """How many of x, y and c an axis cuts along a loop."""
     return sum(
         bool(cut) and LOOPS[name][cut - 1] == loop

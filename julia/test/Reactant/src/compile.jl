@@ -18,6 +18,7 @@ struct Executable
     devices::Vector{Int64}
     sharded::Bool
     tag::String
+    hlo::Any # gives its text
 end
 
 # Of one type, unlike the real one: for tests Julia would compile more than they compute.
@@ -25,15 +26,18 @@ struct Thunk
     f::Any
     exec::Executable
     frozen::Vector{Any}
+    same::Vector{Int}    # per argument: the first argument that was the same array
     results::Vector{Any} # per result: its size, or the number of the argument that it is
     single::Bool
     argument_types::Any
     global_device_ids::Vector{Int64}
     donated_args_mask::Vector{Bool}
     context::IdDict{Any, Any}
+    world::UInt
 end
 
 XLA.get_output_shardings(t::Thunk) = t.exec.sharded ? t.exec.outputs : XLA.OpSharding[]
+XLA.get_hlo_modules(exec::Executable) = [exec.hlo()]
 Base.show(io::IO, t::Thunk) = print(io, "Reactant compiled function $(t.f)")
 
 const TracedArguments = Ref(false)
@@ -52,7 +56,9 @@ end
 function compile_any(@nospecialize(f), args::Vector{Any})
     COMPILATIONS[] += 1
     context = copy(task_local_storage())
+    same = aliases(args)
     samples = Any[sample(x) for x in args]
+    samples = samples[same]
     before = Any[x isa Array ? copy(x) : nothing for x in samples]
     outer, Ops.CONSTRAINTS[] = Ops.CONSTRAINTS[], IdDict{Any, Any}()
     local result, constraints
@@ -85,11 +91,21 @@ function compile_any(@nospecialize(f), args::Vector{Any})
         if r isa Tuple
     ]
     inputs = Any[x isa ConcreteIFRTArray ? (size(x), hlo_of(x)) : nothing for x in args]
-    exec = Executable(inputs, outputs, ids, !isempty(ids), string(f, Any[size(x) for x in arrays]))
+    world, precision = Base.get_world_counter(), PRECISION[]
+    write() = with_config(; dot_general_precision = precision) do
+        program_text(f, Tuple(args); hlo = true)
+    end
+    hlo() = as_traced(write, Any[], context, world)
+    tag = string(f, Any[size(x) for x in arrays])
+    exec = Executable(inputs, outputs, ids, !isempty(ids), tag, hlo)
     frozen = Any[x isa ConcreteIFRTArray ? nothing : x for x in args]
     types = Tuple{Any[Core.Typeof(x) for x in args]...}
-    return Thunk(f, exec, frozen, results, !(result isa Tuple), types, ids, donated, context)
+    single = !(result isa Tuple)
+    return Thunk(f, exec, frozen, same, results, single, types, ids, donated, context, world)
 end
+
+"""For each argument the number of the first that is the same array: they are traced as one."""
+aliases(args) = Int[findfirst(y -> y === x, args) for x in args]
 
 reinterpret_bits(x::Array) = isempty(x) ? UInt8[] : copy(reinterpret(UInt8, vec(x)))
 
@@ -121,22 +137,32 @@ end
 function run_any(t::Thunk, args::Vector{Any})
     types = Tuple{Any[Core.Typeof(x) for x in args]...}
     types == t.argument_types || throw(MisMatchedThunkTypeError(t.argument_types, types))
-    numbers = Any[argument(t, i, x) for (i, x) in enumerate(args)]
-    values = as_traced(t.f, numbers, t.context)
+    numbers = Any[argument(t, i, args[of]) for (i, of) in enumerate(t.same)]
+    values = as_traced(t.f, numbers, t.context, t.world)
     values = t.single ? Any[values] : Any[values...]
     next = Ref(0)
     wrapped = Any[result(t, y, of, args, next) for (y, of) in zip(values, t.results)]
+    overwrite!(t, args)
     donate!(t, args)
     return t.single ? only(wrapped) : Tuple(wrapped)
 end
 
-# Here a program is run by calling its function again: with what was around it when it was traced.
-function as_traced(@nospecialize(f), numbers::Vector{Any}, context)
+# Arguments that were one array at the compilation are taken for one ever after.
+function overwrite!(t::Thunk, args)
+    for (i, of) in enumerate(t.same)
+        i == of || !(args[i] isa ConcreteIFRTArray) || (args[i].data = args[of].data)
+    end
+    return nothing
+end
+
+# Here a program is run by calling its function again: with what was around it when it was traced,
+# and as it was defined then.
+function as_traced(@nospecialize(f), numbers::Vector{Any}, context, world)
     task = current_task()
     storage, constraints = task.storage, Ops.CONSTRAINTS[]
     task.storage, Ops.CONSTRAINTS[] = context, IdDict{Any, Any}()
     try
-        return f(numbers...)
+        return Base.invoke_in_world(world, f, numbers...)
     finally
         task.storage, Ops.CONSTRAINTS[] = storage, constraints
     end

@@ -88,3 +88,8 @@ abstract type TracedRNumber{T} <: Number end
 promote_to(::Type{TracedRArray}, x::AbstractArray) = collect(x)
 promote_to(::Type{TracedRArray}, x::Number) = fill(x)
 materialize_traced_array(x::AbstractArray) = collect(x)
+
+# Here Julia calls all functions, and nothing interprets them.
+macro skip_rewrite_func(f)
+    return nothing
+end

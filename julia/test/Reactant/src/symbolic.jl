@@ -18,7 +18,6 @@ promote_to(::Type{TracedRArray}, x::Symbolic) = x
 struct Writing
     lines::Vector{String}
     meshes::Vector{Any}
-    mhlo::Bool
 end
 
 const WRITING = Ref{Union{Nothing, Writing}}(nothing)
@@ -66,12 +65,7 @@ for T in (BFloat16, Float16, F8E5M2, F8E4M3FN)
 end
 
 function Ops.sharding_constraint(x::Symbolic{T, N}, s::Sharding.AbstractSharding) where {T, N}
-    operation = if WRITING[].mhlo
-        attribute = "{mhlo.sharding = \"$(hlo_text(Sharding.to_hlo(s, N), false))\"}"
-        "stablehlo.custom_call @Sharding($(x.name)) $attribute : ($(tensor(x))) -> $(tensor(x))"
-    else
-        "sdy.sharding_constraint $(x.name) $(shardy_text(s, false)) : $(tensor(x))"
-    end
+    operation = "sdy.sharding_constraint $(x.name) $(shardy_text(s, false)) : $(tensor(x))"
     return write_down(T, size(x), operation)
 end
 
@@ -99,16 +93,4 @@ function mesh_lines(meshes)
         order = ids == 0:(length(ids) - 1) ? "" : ", device_ids=[$(join(ids, ", "))]"
         "sdy.mesh @$(name_of_mesh(i)) = <[$axes]$order>"
     end
-end
-
-"""XLA's form: the sizes of the tile assignment, then its devices, the last dimension fastest."""
-function hlo_text(s::XLA.OpSharding, reversed::Bool)
-    s.replicated && return "{replicated}"
-    dims = ndims(s.tile_assignment)
-    n = dims - s.replicate_on_last_tile_dim
-    # The tile assignment has XLA's order, which is that of the module's ends.
-    tiles = permutedims(s.tile_assignment, [reversed ? (1:n) : (n:-1:1); (n + 1):dims])
-    ids = join(vec(permutedims(tiles, dims:-1:1)), ",")
-    copies = s.replicate_on_last_tile_dim ? " last_tile_dim_replicate" : ""
-    return "{devices=[$(join(size(tiles), ","))]$ids$copies}"
 end

@@ -100,6 +100,7 @@ function device end
 function sharding end
 function to_host end
 function get_output_shardings end
+function get_hlo_modules end
 function get_parameter_shardings end
 
 module IFRT

@@ -26,6 +26,35 @@ turned(x) = permutedims(x, (3, 1, 2))
 """Python's outputs may be one in a tuple."""
 one_in_a_tuple(x) = (x .+ one(eltype(x)),)
 
+"""Python gets the keys in this order."""
+as_dict(x) = (w=x .+ one(eltype(x)), b=dropdims(sum(x; dims=1); dims=1))
+
+"""A vector of numbers is an array; of type Any it is a list."""
+nested(x) = (pair=(x, Any[sum(x), maximum(x)]), none=Base.nothing)
+
+"""A dictionary is a NamedTuple, a list a Vector, a tuple a Tuple."""
+total(tree) = tree.w .+ tree.layers[1] .+ tree.layers[2] .+ permutedims(tree.bias[1])
+
+"""A dataclass and a namedtuple are NamedTuples."""
+of_layer(layer) = layer.w .+ layer.b.first .+ layer.b[2]
+
+nothing(x) = Base.nothing
+empty(x) = ()
+in_a_list(x) = [x]
+plus(x, y) = x .+ y
+minus(x, y) = x .- y
+
+"""What was put into each container, by its Julia type: 1, 2, 4, 8, 16."""
+function kinds(tree)
+    found = 0
+    found += tree.dict isa NamedTuple{(:a, :b)} ? 1 : 0
+    found += tree.one_type isa Vector{<:AbstractMatrix} ? 2 : 0
+    found += tree.mixed isa Tuple{AbstractMatrix,AbstractVector} ? 4 : 0
+    found += tree.numbers isa Vector{Any} && tree.numbers[1] isa Number ? 8 : 0
+    found += tree.none === Base.nothing && tree.static === 3 ? 16 : 0
+    return found
+end
+
 """Programs are pure; this one is not."""
 function writes!(x)
     x .= 2 .* x
@@ -34,7 +63,7 @@ end
 
 throws(x) = throw(DomainError(size(x), "the model wants another shape"))
 gives_text(x) = "a text"
-gives_nothing(x) = nothing
+gives_nothing(x) = Base.nothing
 gives_pair(x) = (x, "a text")
 const number = 7
 
