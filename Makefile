@@ -28,7 +28,7 @@ lint: $(VENV)/.dev-installed
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	cd julia && ../$(BIN)/fatou --color never format --check . && ../$(BIN)/fatou --color never lint .
+	cd julia && ../$(BIN)/fatou --color never format --check . ../examples && ../$(BIN)/fatou --color never lint . ../examples
 
 bench: $(VENV)/.dev-installed
 	$(BIN)/python -m benchmarks --json bench.json $(ARGS)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pyreactant as pr
 
-from . import _guard, _in_process, _launch, _placement, _whole_process
+from . import _guard, _in_process, _launch, _placement, _training, _whole_process
 from ._measure import Pair, machine
 
 
@@ -26,6 +26,7 @@ def _figures(quick: bool) -> list[Pair]:
         _launch.run(many),
         _launch.roll_call(1024, few),
         *_placement.put(some),
+        *_training.memory(128 if quick else 1024, few),
         _guard.exchange(),
         _guard.many(1024, few),
     ]
@@ -35,6 +36,8 @@ def _figures(quick: bool) -> list[Pair]:
         _in_process.call(2048, 2, 2 if quick else 61),
         _in_process.call(8, 300, many),
         _in_process.put(some),
+        *_training.steps(1 if quick else 5, many),
+        _training.tree(2 if quick else 20, many),
         *_in_process.check(1 if quick else 5),
         _guard.call(many),
         _guard.digest(few),

@@ -1,0 +1,153 @@
+"""The examples run on two processes, do what hand-written JAX does, and are about as long."""
+
+import ast
+import io
+import re
+import subprocess
+import sys
+import tokenize
+from pathlib import Path
+
+import pytest
+
+import pyreactant as pr
+from tests.examples import in_a_row
+from tests.harness import QUICK_COMPILING, environment, free_port, logs, spawn
+from tests.launch.runs import run_local
+
+pytestmark = pytest.mark.only("jax")
+
+EXAMPLES = in_a_row.EXAMPLES
+DRIVER = in_a_row.__file__
+NAMES = sorted(path.parent.name for path in EXAMPLES.glob("*/main.py"))
+QUICK = {"XLA_FLAGS": QUICK_COMPILING}
+
+LINES = 1.2
+"""Lines of main.py for each line of plain_jax.py."""
+
+ROUNDING = 1e-5
+"""Relative. Both programs do the same operations, and only the order of a sum may differ. A float32
+mean of 1000 numbers moves by about sqrt(1000) * 6e-8 = 2e-6 then, and some steps add up."""
+
+
+def numbers(folder: Path, name: str) -> list[list[float]]:
+    """What an example printed: the numbers of each line of process 0."""
+    assert (folder / f"{name}-1.txt").read_text() == "", "one process prints for all"
+    lines = (folder / f"{name}-0.txt").read_text().splitlines()
+    return [[float(x) for x in re.findall(r"-?\d+(?:\.\d+)?(?:e[-+]\d+)?", line)] for line in lines]
+
+
+@pytest.fixture(scope="module")
+def ours(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Results of `pyreactant run --processes 2 --devices-per-process 4` of every main.py."""
+    folder = tmp_path_factory.mktemp("ours")
+    options = ("--processes", "2", "--devices-per-process", "4", "--platform", "cpu")
+    run = run_local(folder, *options, "--", DRIVER, "main.py", str(folder), settings=QUICK)
+    assert run.code == 0, f"{run}\n{run.log(0).decode()}"
+    return folder
+
+
+@pytest.fixture(scope="module")
+def theirs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Results of every plain_jax.py on two processes with four devices each."""
+    folder = tmp_path_factory.mktemp("theirs")
+    argv = [sys.executable, DRIVER, "plain_jax.py", str(folder), f"127.0.0.1:{free_port()}"]
+    settings = environment(JAX_PLATFORMS="cpu", JAX_NUM_CPU_DEVICES="4", **QUICK)
+    finished = spawn([[*argv, "0"], [*argv, "1"]], [settings] * 2, folder, timeout=90)
+    assert [process.code for process in finished] == [0, 0], logs(finished)
+    return folder
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_results_are_those_of_plain_jax(name: str, ours: Path, theirs: Path) -> None:
+    found, expected = numbers(ours, name), numbers(theirs, name)
+    assert len(found) == len(expected) > 0
+    for line, wanted in zip(found, expected, strict=True):
+        assert line == pytest.approx(wanted, rel=ROUNDING, abs=0)
+    if name != "heat":
+        losses = [line[-1] for line in found]
+        assert len(losses) == 8
+        assert losses[-1] < 0.9 * losses[0], "it learns"
+
+
+def test_programs_with_an_oracle_are_cross_checked() -> None:
+    programs = [f"{EXAMPLES}/heat/main.py:evolve", f"{EXAMPLES}/julia_model/main.py:gradients"]
+    report = pr.crosscheck(
+        programs, backends="jax", platform="cpu", processes=1, devices_per_process=8
+    )
+    assert report.passed, report.to_text()
+    assert [row.program for row in report.rows] == programs
+
+
+def code_lines(path: Path) -> int:
+    """Lines that hold code: no blank ones, comments or docstrings."""
+    text = path.read_text()
+    skipped = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT}
+    lines = {
+        number
+        for token in tokenize.generate_tokens(io.StringIO(text).readline)
+        if token.type not in skipped | {tokenize.ENDMARKER}
+        for number in range(token.start[0], token.end[0] + 1)
+    }
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, (ast.Module, ast.FunctionDef)) and ast.get_docstring(node) is not None:
+            first = node.body[0]
+            lines -= {*range(first.lineno, (first.end_lineno or first.lineno) + 1)}
+    return len(lines)
+
+
+COUNTED = '''"""Two
+lines."""
+
+x = (  # code
+    1,
+)
+
+
+def f():
+    """A docstring."""
+    # why
+    return x
+'''
+
+
+def test_lines_are_counted(tmp_path: Path) -> None:
+    path = tmp_path / "counted.py"
+    path.write_text(COUNTED)
+    assert code_lines(path) == 5
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_length(name: str) -> None:
+    ours, theirs = (code_lines(EXAMPLES / name / f) for f in ("main.py", "plain_jax.py"))
+    assert ours <= LINES * theirs, f"{ours} lines for {theirs} of hand-written JAX"
+
+
+def test_lines_are_as_the_formatter_makes_them() -> None:
+    argv = [sys.executable, "-m", "ruff", "format", "--check", str(EXAMPLES)]
+    ran = subprocess.run(argv, capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_both_files_are_the_same_program(name: str) -> None:
+    """They differ only in how they start and place arrays."""
+
+    def functions(file: str) -> dict[str, str]:
+        tree = ast.parse((EXAMPLES / name / file).read_text())
+        return {
+            node.name: ast.dump(node) for node in tree.body if isinstance(node, ast.FunctionDef)
+        }
+
+    ours, theirs = functions("main.py"), functions("plain_jax.py")
+    shared = (ours.keys() & theirs.keys()) - {"start", "main"}
+    assert len(shared) >= 2
+    for function in shared - {"evolve"}:  # whose decorator makes it a Program
+        assert ours[function] == theirs[function], function
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_readme_has_the_command(name: str) -> None:
+    text = (EXAMPLES / name / "README.md").read_text()
+    options = "--processes 2 --devices-per-process 4 --platform cpu"
+    assert f"pyreactant run {options} -- examples/{name}/main.py" in text
