@@ -18,6 +18,10 @@ gathered: Callable[[str], None] | None = None
 """The guard's: takes the description of each array that is gathered."""
 
 
+failed: Callable[[], None] | None = None
+"""The guard's: called when a collective failed; raises if the processes differ."""
+
+
 @contextlib.contextmanager
 def collective() -> Iterator[None]:
     """Count an operation that every process must take part in."""
@@ -26,5 +30,9 @@ def collective() -> Iterator[None]:
     waiting += 1
     try:
         yield
+    except Exception:
+        if failed is not None:
+            failed()
+        raise
     finally:
         waiting -= 1

@@ -28,7 +28,7 @@ class Guarded:
         Raises:
             MismatchError: The processes differ.
         """
-        progress.gathered = None
+        progress.gathered = progress.failed = None
         _supervised.at_end = None
         atexit.unregister(self._at_exit)
         if code == 0:
@@ -49,6 +49,7 @@ def start(store: Store, process_index: int, num_processes: int) -> Guarded:
     guard = Guard(store, process_index, num_processes, fail=failure)
     guarded = Guarded(guard, failure)
     progress.gathered = lambda what: guard.ran(gathering(what))
+    progress.failed = guard.settle
     # A supervised program compares its end before it is known to have ended well.
     _supervised.at_end = guarded.end
     atexit.register(guarded._at_exit)

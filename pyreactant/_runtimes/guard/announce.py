@@ -69,7 +69,8 @@ class Calls:
         found = self._operations.get(key)
         if found is None:
             program = (("program", f"{self._compiled.digest:016x}"),)
-            operation = Operation("run", self._compiled.what, program, caller_line())
+            what = f"{self._compiled.what} (compiled at {self._compiled.line})"
+            operation = Operation("run", what, program, caller_line())
             found = self._operations[key] = (operation, code)
         return found[0]
 

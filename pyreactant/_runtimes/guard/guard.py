@@ -143,8 +143,8 @@ class Guard:
         Raises:
             MismatchError: The processes differ.
         """
-        if os.getpid() != self._pid or self._watch.ending:  # a fork, or called before
-            return
+        if os.getpid() != self._pid or self._watch.ending or self._watch.closed:
+            return  # a fork, or called before
         self._raise_failure()
         self._named(threading.main_thread().name).enter(Operation(END, "", (), ""))
         self._watch.end()

@@ -35,6 +35,7 @@ class Watch:
 
     Attributes:
         ending: Whether this process has entered its last operation.
+        closed: Whether the thread is to end, or has ended.
         finished: Set when all processes have, and all operations are equal.
         compared: Number of complete rounds.
     """
@@ -55,7 +56,7 @@ class Watch:
         self._take_error = take_error
         self._round = 0
         self._wake = threading.Event()
-        self._closed = False
+        self.closed = False
         self.ending = False
         self.finished = threading.Event()
         self.compared = 0
@@ -76,12 +77,12 @@ class Watch:
 
     def close(self) -> None:
         """End the thread."""
-        self._closed = True
+        self.closed = True
         self._wake.set()
 
     def _run(self, tick: float) -> None:
         try:
-            while not self._closed and self.compare():
+            while not self.closed and self.compare():
                 self.compared += 1
                 self._wake.wait(tick)
                 self._wake.clear()
@@ -93,7 +94,7 @@ class Watch:
             self._take_error(PyReactantError(f"internal error of the guard: {error!r}"))
 
     def _check(self) -> None:
-        if self._closed:
+        if self.closed:
             raise _ClosedError
 
     def compare(self) -> bool:
