@@ -156,7 +156,7 @@ def test_what_containers_are_in_julia(a: pr.ShardedArray) -> None:
     assert kinds_of == [list, tuple, list, type(None)]
     for wrong, message in (
         ({1: a}, "a dict reaches Julia as a NamedTuple, so its keys must be text, got 1"),
-        (Layer(a, rate=b"x"), "static field 'rate' of Layer must be a number"),  # type: ignore[arg-type]
+        (Layer(a, rate=b"x"), "static field 'rate' of Layer must be a number"),
     ):
         with pytest.raises(pr.InvalidArgumentError, match=message):
             pr.compile(_program("Bodies.same"), wrong)
