@@ -1,6 +1,7 @@
 """ShardedArray: one global array, of which each device holds a block."""
 
 import functools
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Protocol
 
@@ -187,6 +188,11 @@ class ShardedArray:
             raise ValueError("a ShardedArray cannot become a NumPy array without a copy")
         return self._assemble().astype(dtype or self.dtype, copy=False)
 
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
     def item(self) -> Any:
         """The one element of an array, as Python's number; raises as `numpy.asarray`."""
         return np.asarray(self).item()
@@ -199,6 +205,9 @@ class ShardedArray:
 
     def __complex__(self) -> complex:
         return complex(self.item())
+
+    def __format__(self, spec: str) -> str:
+        return format(self.item(), spec) if spec else str(self)
 
     # Python would compare identities and call every array true, without a word.
     __hash__ = None  # type: ignore[assignment]
@@ -234,9 +243,24 @@ class ShardedArray:
 
 def _no_operator(name: str) -> NoReturn:
     raise TypeError(
-        f"{name} is not defined for a ShardedArray, whose elements lie on devices; compare or test "
-        "the NumPy array that gather() returns, or compute it in a program (pyreactant.compile)"
+        f"{name} is not defined for a ShardedArray, whose elements lie on devices; use the NumPy "
+        "array that gather() returns, or compute in a program (pyreactant.compile) that takes the "
+        "array as an argument"
     )
+
+
+def _refuse(name: str) -> Any:
+    def operator(self: ShardedArray, *other: Any) -> NoReturn:
+        _no_operator(name)
+
+    return operator
+
+
+# A traced array of JAX asks these too, if a program closes over a ShardedArray.
+_BINARY = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and", "or", "xor")
+_OTHERS = ("lt", "le", "gt", "ge", "neg", "pos", "abs", "invert", "getitem")
+for _name in (*_BINARY, *(f"r{_name}" for _name in _BINARY), *_OTHERS):
+    setattr(ShardedArray, f"__{_name}__", _refuse(f"the operator __{_name}__"))
 
 
 class DonatedArray(ShardedArray):

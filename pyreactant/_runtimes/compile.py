@@ -1,5 +1,6 @@
 """Compile programs: describe the arguments, lower, and look for an equal program."""
 
+import dataclasses
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -12,7 +13,7 @@ from .._core.dtypes import as_dtype
 from .._core.program import Program, function_name
 from .._core.sharding import NamedSharding
 from .._errors import InvalidArgumentError, ShardingError
-from .compiled import Compiled, describe
+from .compiled import Compiled, describe, place_of
 from .guard.announce import compiling
 from .runtime import Running, check_mesh, current
 from .shardings import as_sharding, is_sharding
@@ -133,8 +134,7 @@ def _describe(
     out_sharding = _outs(running, program, out_sharding)
     outs = running.backend.trees.flatten(out_sharding, is_sharding)[0]
     _check_one_set_of_devices(program, described, outs)
-    options = dict(sorted((static or {}).items()))
-    _check_hashable(program, options)
+    options = _static(program, static)
     return Call(
         program,
         structure,
@@ -175,11 +175,10 @@ def _aval(
         check_mesh(sharding.mesh)
         sharding.shard_shape(aval.shape)
         return aval
-    path = running.backend.trees.paths(args)[number]
-    where = path.strip("[]") if path.count("[") == 1 else path
+    where = place_of(running.backend, args, number)
     raise InvalidArgumentError(
-        f"argument {where} of program {program.name!r} must be a ShardedArray or a tree of them, "
-        f"got {describe(leaf)}"
+        f"{where} of program {program.name!r} must be a ShardedArray or a tree of them, got "
+        f"{describe(leaf)}"
     )
 
 
@@ -217,6 +216,17 @@ def _check_one_set_of_devices(
             f"program {program.name!r}: all arrays of a program must lie on the same devices, got "
             f"{meshes[0]!r} and {other!r}"
         )
+
+
+def _static(program: Program, static: Mapping[str, Any] | None) -> dict[str, Any]:
+    if static is not None and not isinstance(static, Mapping):
+        raise InvalidArgumentError(
+            f"program {program.name!r}: static= has the values of keyword arguments, as in "
+            f"{{'power': 2}}, got {static!r}"
+        )
+    options = dict(sorted((static or {}).items()))
+    _check_hashable(program, options)
+    return options
 
 
 def _check_hashable(program: Program, static: Mapping[str, Any]) -> None:
@@ -261,6 +271,11 @@ def _exact_key(value: Any) -> Any:
     """A static value as part of a cache key; 1, 1.0 and True differ, and so do 0.0 and -0.0."""
     if isinstance(value, tuple):
         return (type(value), *map(_exact_key, value))
+    if isinstance(value, frozenset):
+        return (type(value), frozenset(map(_exact_key, value)))
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = (getattr(value, field.name) for field in dataclasses.fields(value))
+        return (type(value), value, *map(_exact_key, fields))
     inexact = isinstance(value, (float, complex, np.inexact))
     return type(value), repr(value) if inexact else value
 

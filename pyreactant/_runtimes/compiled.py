@@ -85,6 +85,11 @@ class Compiled:
         progress.waiting += 1
         try:
             out = executable.run(*values)
+        except Exception:
+            # The collectives of this process fail when one that differs has ended.
+            if progress.failed is not None:
+                progress.failed()
+            raise
         finally:
             progress.waiting -= 1
         for number in self._donated:
@@ -149,10 +154,11 @@ class Compiled:
         )
 
     def _check_donated(self, leaves: Any) -> None:
-        if len(set(map(id, leaves))) == len(leaves):
+        values = [leaf._value for leaf in leaves]  # two arrays may share one (`from_jax`)
+        if len(set(map(id, values))) == len(values):
             return
         for number in self._donated:
-            others = [i for i, leaf in enumerate(leaves) if leaf is leaves[number] and i != number]
+            others = [i for i, v in enumerate(values) if v is values[number] and i != number]
             if others:
                 raise InvalidArgumentError(
                     f"program {self.program.name!r}: array {number} of the arguments is donated "
@@ -163,14 +169,20 @@ class Compiled:
     def _refuse(self, position: int, leaf: object, args: tuple[Any, ...]) -> None:
         if isinstance(leaf, DonatedArray):
             leaf.donate()
-        path = self._backend.trees.paths(args)[position]
         raise InvalidArgumentError(
-            f"argument {path.strip('[]') if path.count('[') == 1 else path} of program "
-            f"{self.program.name!r}: compiled for {self._avals[position]}, got {describe(leaf)}"
+            f"{place_of(self._backend, args, position)} of program {self.program.name!r}: compiled "
+            f"for {self._avals[position]}, got {describe(leaf)}"
         )
 
     def __repr__(self) -> str:
         return f"Compiled({self.program.name!r}, backend={self._backend.name!r})"
+
+
+def place_of(backend: AbstractBackend, args: tuple[Any, ...], number: int) -> str:
+    """Where a leaf is among the arguments: "argument 0", "argument 1['w']"."""
+    path = backend.trees.paths(args)[number]
+    first, _, rest = path.removeprefix("[").partition("]")
+    return f"argument {first}{rest}"
 
 
 def describe(leaf: object) -> str:
@@ -179,6 +191,11 @@ def describe(leaf: object) -> str:
         return str(leaf.aval)
     if isinstance(leaf, Aval):
         return f"a description ({leaf}); it can be compiled for, but not computed with"
+    if "Tracer" in type(leaf).__name__:
+        return (
+            f"a {type(leaf).__name__}; in a function that is traced (jax.jit, jax.grad, another "
+            "program) call the Python function itself"
+        )
     return f"a {type(leaf).__name__}; place it with pyreactant.device_put first"
 
 

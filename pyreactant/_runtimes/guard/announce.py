@@ -100,8 +100,8 @@ def _described(aval: Aval) -> Sequence[tuple[str, str]]:
     return (
         ("shape", str(aval.shape)),
         ("dtype", str(aval.dtype)),
-        ("spec", str(sharding.spec)),
         ("mesh", repr(sharding.mesh)),
+        ("spec", str(sharding.spec)),
     )
 
 

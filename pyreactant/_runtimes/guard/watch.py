@@ -60,10 +60,12 @@ class Watch:
         self.ending = False
         self.finished = threading.Event()
         self.compared = 0
+        self._thread: threading.Thread | None = None
 
     def start(self, tick: float) -> None:
         """Compare every `tick` seconds, in a thread."""
-        threading.Thread(target=self._run, args=(tick,), name=_THREAD, daemon=True).start()
+        self._thread = threading.Thread(target=self._run, args=(tick,), name=_THREAD, daemon=True)
+        self._thread.start()
 
     def hurry(self) -> int:
         """Begin the next round now; the number of complete ones."""
@@ -79,6 +81,9 @@ class Watch:
         """End the thread."""
         self.closed = True
         self._wake.set()
+        # A thread that is still in the runtime's C++ code when Python ends aborts the process.
+        if self._thread not in (None, threading.current_thread()):
+            self._thread.join(_CLOSING)
 
     def _run(self, tick: float) -> None:
         try:
@@ -159,6 +164,7 @@ class Watch:
         return agrees
 
 
+_CLOSING = 3.0  # seconds that the thread may take to end
 _THREAD = "pyreactant guard"
 
 

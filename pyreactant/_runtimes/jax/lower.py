@@ -16,7 +16,7 @@ from ..._core.tree import broadcast
 from ..._errors import InvalidArgumentError, ShardingError
 from . import x64
 from .convert import Devices, jax_mesh, jax_sharding, our_sharding, plain_dtype
-from .trees import JaxTrees
+from .trees import JaxTrees, wrapped
 
 TREES = JaxTrees()
 
@@ -69,7 +69,7 @@ class _Body:
             # JAX sees a flat list, so that a call need not flatten its arguments twice.
             results = function(*TREES.unflatten(call.structure, leaves), **static)
             self._check(results)
-            return results
+            return wrapped(results)
 
         traced.__name__ = traced.__qualname__ = function_name(function)
         self.traced = traced
@@ -80,9 +80,8 @@ class _Body:
         if self._call.out_sharding is None:
             return None
         leaves, structure = TREES.flatten(self._call.out_sharding, _is_entry)
-        return TREES.unflatten(
-            structure, [s if s is None else jax_sharding(self._devices, s) for s in leaves]
-        )
+        theirs = [s if s is None else jax_sharding(self._devices, s) for s in leaves]
+        return jax.tree.unflatten(structure, theirs)
 
     @property
     def donated(self) -> tuple[int, ...]:
@@ -153,10 +152,16 @@ def _check_fits(name: str, number: int, shape: tuple[int, ...], sharding: NamedS
 
 
 def _named_meshes(call: Call, action: Callable[[], Any]) -> Any:
-    """Run an action that may miss the mesh of a `shard_map`, which two meshes leave open."""
+    """Run an action that may fail because the arguments lie on several meshes."""
     try:
         return action()
     except ValueError as error:
+        if len(call.meshes) > 1 and "incompatible devices" in str(error):
+            raise ShardingError(
+                f"program {call.program.name!r}: JAX runs a program on devices in one order, but "
+                f"its arguments lie on {' and '.join(map(repr, call.meshes))}; place them on "
+                "meshes with the same device_ids"
+            ) from None
         if len(call.meshes) > 1 and "mesh" in str(error):
             raise ShardingError(
                 f"program {call.program.name!r}: shard_map takes the mesh of the arguments, but "
