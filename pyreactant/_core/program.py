@@ -172,6 +172,11 @@ def function_name(function: Any) -> str:
     return str(getattr(function, "__name__", None) or type(function).__name__)
 
 
+def body_name(body: Body | None) -> str:
+    """A body in the words of a message: its name, or that of the function."""
+    return function_name(body) if callable(body) else str(body)
+
+
 def named(program: Program) -> Program:
     """The program with names in place of functions, so that it can travel.
 

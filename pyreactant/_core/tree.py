@@ -5,6 +5,7 @@ does, which knows the same containers and needs no jax.
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
@@ -88,11 +89,10 @@ class OpTrees:
 
         while True:
             leaves, structure = optree.tree_flatten(tree, is_leaf=is_leaf, namespace=NAMESPACE)
-            new = {type(leaf) for leaf in leaves if is_dataclass(leaf)} - _registered
-            if is_leaf is not None:
-                new = {
-                    kind for kind in new if not any(is_leaf(x) for x in leaves if type(x) is kind)
-                }
+            new = {kind for kind in set(map(type, leaves)) if is_user_dataclass(kind)}
+            new -= _registered
+            if new and is_leaf is not None:
+                new -= {type(leaf) for leaf in leaves if is_leaf(leaf)}
             if not new:
                 return leaves, structure
             for kind in new:
@@ -130,9 +130,9 @@ _registered: set[type] = set()
 _OURS = __package__.partition(".")[0] + "."
 
 
-def is_dataclass(value: Any) -> bool:
-    """Whether a value is an instance of a user's dataclass; pyreactant's own are leaves."""
-    kind = type(value)
+@functools.cache
+def is_user_dataclass(kind: type) -> bool:
+    """Whether a type is a dataclass; those of pyreactant itself are leaves."""
     return dataclasses.is_dataclass(kind) and not kind.__module__.startswith(_OURS)
 
 

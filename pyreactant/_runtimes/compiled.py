@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .._core import progress
-from .._core.array import Aval, DonatedArray, ShardedArray, mark_donated
+from .._core.array import Aval, DonatedArray, ShardedArray, mark_donated, shared
 from .._core.backend import AbstractBackend, Call, Executable
 from .._core.program import Program
 from .._core.tree import outline
@@ -28,6 +28,7 @@ class Compiled:
         "_calls",
         "_donated",
         "_flat",
+        "_outputs",
         "_ran",
         "_single",
         "_structure",
@@ -39,7 +40,8 @@ class Compiled:
     def __init__(self, call: Call, executable: Executable, backend: AbstractBackend) -> None:
         trees = backend.trees
         self.program: Program = call.program
-        self._avals = call.avals
+        self._avals = tuple(map(shared, call.avals))
+        self._outputs = tuple(map(shared, executable.avals))
         self._structure = call.structure
         self.executable = executable
         self.operation: Operation | None = None
@@ -88,8 +90,8 @@ class Compiled:
         for number in self._donated:
             mark_donated(leaves[number], self.program.name)
         if self._single:
-            return ShardedArray(out[0], executable.avals[0], backend)
-        results = list(map(ShardedArray, out, executable.avals, [backend] * len(out)))
+            return ShardedArray(out[0], self._outputs[0], backend)
+        results = list(map(ShardedArray, out, self._outputs, [backend] * len(out)))
         return backend.trees.unflatten(executable.structure, results)
 
     def guard(self, ran: Callable[[Operation], None], operation: Operation) -> None:
@@ -104,13 +106,13 @@ class Compiled:
     @property
     def output_shardings(self) -> Any:
         """The sharding of each result, in the structure of the results."""
-        shardings = [aval.sharding for aval in self.executable.avals]
+        shardings = [aval.sharding for aval in self._outputs]
         return self._backend.trees.unflatten(self.executable.structure, shardings)
 
     @property
     def outputs(self) -> Any:
         """Shape, dtype and sharding of each result, in the structure of the results."""
-        return self._backend.trees.unflatten(self.executable.structure, self.executable.avals)
+        return self._backend.trees.unflatten(self.executable.structure, self._outputs)
 
     def memory_analysis(self) -> Any:
         """The runtime's own analysis of the program's memory, in bytes for one device.

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from .._core.array import Aval, ShardedArray
+from .._core.array import Aval, ShardedArray, shared
 from .._core.dtypes import as_array, as_dtype
 from .._core.program import Program
 from .._core.sharding import Index, NamedSharding, process_local_blocks
@@ -149,7 +149,7 @@ def _place(
             )
         return block
 
-    aval = Aval(shape, dtype, sharding)
+    aval = shared(Aval(shape, dtype, sharding))
     if running.guarded is not None:
         running.guarded.guard.announce(placing(kind, aval, values))
     return ShardedArray(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .._core.mesh import Mesh
-from .._core.program import Program, load
+from .._core.program import Program, body_name, load
 from .._core.sharding import Index, as_entry
 from .._core.source import RandomSource
 from .._errors import InvalidArgumentError
@@ -54,7 +54,7 @@ def case_of(program: Program) -> Case:
 
     return Case(
         program=program,
-        summary=f"user's program {program.jax or program.julia}",
+        summary=f"user's program {body_name(program.jax or program.julia)}",
         dtypes=DTYPES,
         default_size=64,
         inputs=inputs,
@@ -74,7 +74,7 @@ class _Oracle:
 
     def __init__(self, program: Program) -> None:
         self.function = load(program, "oracle")
-        self._name = f"Program {program.name!r}: its oracle {program.oracle!r}"
+        self._name = f"Program {program.name!r}: its oracle {body_name(program.oracle)!r}"
 
     def __call__(self, *arrays: np.ndarray) -> Any:
         try:

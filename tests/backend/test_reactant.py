@@ -1,5 +1,6 @@
 """Behaviour of the Reactant runtime alone: programs in Julia and their failures."""
 
+import dataclasses
 import shutil
 import sys
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 
 import pyreactant as pr
 from pyreactant._core.dtypes import as_dtype
-from tests.backend.common import JULIA_BODIES, MESH, XY, numbers
+from tests.backend.common import JULIA_BODIES, MATMUL, MESH, XY, numbers
 
 pytestmark = pytest.mark.only("reactant")
 
@@ -32,9 +33,10 @@ def a(backend: str) -> pr.ShardedArray:
         (_program("Bodies.Nowhere.f"), "Bodies has no module 'Nowhere'"),
         (_program("NoSuchModule.f"), "there is no Julia module 'NoSuchModule'"),
         (_program("Bodies.number"), "'Bodies.number' is not a Julia function, but a Int64"),
-        (_program("Bodies.gives_text"), "must return an array, a number or a tuple of them"),
-        (_program("Bodies.gives_nothing"), "must return an array, a number or a tuple of them"),
-        (_program("Bodies.gives_pair"), "must return an array, a number or a tuple of them"),
+        (_program("Bodies.gives_text"), "must return arrays, numbers or nothing, .*got a String"),
+        (_program("Bodies.gives_pair"), "must return arrays, numbers or nothing, .*got a String"),
+        (_program("Bodies.gives_struct"), "named tuples and vectors of these, got a Model"),
+        (_program("Bodies.nothing"), "'p' must return an array or a tree of arrays, got nothing"),
         (_program("Bodies.turned", "/no/such/folder"), "with a Project.toml, got '/no/such/folde"),
     ],
 )
@@ -119,7 +121,95 @@ def test_julia_keeps_no_numpy_array(backend: str, dtype: str) -> None:
     assert sys.getrefcount(placed.addressable_shards[0].data) == sys.getrefcount(np.empty(1))
 
 
+@dataclasses.dataclass
+class Layer:
+    """Its second field is part of the program."""
+
+    w: Any
+    rate: int = dataclasses.field(default=3, metadata={"static": True})
+
+
+def test_what_containers_are_in_julia(a: pr.ShardedArray) -> None:
+    row = pr.device_put(numbers((8,)), pr.NamedSharding(MESH, ("x",)))
+    number = pr.device_put(np.float32(2), pr.NamedSharding(MESH, ()))
+    tree = {
+        "dict": {"b": a, "a": a},
+        "one_type": [a, a],
+        "mixed": [a, row],
+        "numbers": [number, number],
+        "none": None,
+        "layer": Layer(a),
+    }
+    kinds = pr.compile(_program("Bodies.kinds"), tree)
+    assert int(kinds(tree).gather()) == 63
+    returned = pr.compile(_program("Bodies.same"), tree)(tree)
+    assert returned["layer"].keys() == {"w", "rate"}  # a dataclass comes back as a dict
+    for found, wanted in (
+        (returned["dict"]["a"], a),
+        (returned["one_type"][1], a),
+        (returned["mixed"][1], row),  # a list of several types as a tuple
+        (returned["numbers"][1], number),
+        (returned["layer"]["w"], a),
+    ):
+        np.testing.assert_array_equal(found.gather(), wanted.gather())
+    kinds_of = [type(returned[name]) for name in ("one_type", "mixed", "numbers", "none")]
+    assert kinds_of == [list, tuple, list, type(None)]
+    for wrong, message in (
+        ({1: a}, "a dict reaches Julia as a NamedTuple, so its keys must be text, got 1"),
+        (Layer(a, rate=b"x"), "static field 'rate' of Layer must be a number"),
+    ):
+        with pytest.raises(pr.InvalidArgumentError, match=message):
+            pr.compile(_program("Bodies.same"), wrong)
+
+
+def test_a_julia_function_that_was_redefined(a: pr.ShardedArray, tmp_path: Path) -> None:
+    """Python compiles what is defined now; what is compiled stays."""
+    uuid = "22222222-2222-2222-2222-222222222222"
+    (tmp_path / "Project.toml").write_text(f'name = "Redefined"\nuuid = "{uuid}"\n')
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "Redefined.jl").write_text(
+        "module Redefined\nf(x) = helper(x)\nhelper(x) = 2 .* x\n"
+        "again(text) = Base.include_string(Redefined, text)\nend\n"
+    )
+    x = numbers((8, 8))
+    program = _program("Redefined.f", str(tmp_path))
+    two = pr.compile(program, a)
+    assert pr.compile(program, a) is two
+    np.testing.assert_array_equal(program(a).gather(), 2 * x)
+
+    import juliacall
+
+    redefined = juliacall.Base.root_module(
+        juliacall.Base.PkgId(juliacall.Base.UUID(uuid), "Redefined")
+    )
+    redefined.again("helper(x) = 3 .* x")
+    np.testing.assert_array_equal(pr.compile(program, a)(a).gather(), 3 * x)
+    np.testing.assert_array_equal(program(a).gather(), 2 * x)  # as in jax.jit
+    redefined.again("f(x) = 4 .* x")
+    np.testing.assert_array_equal(program(a).gather(), 4 * x)
+    np.testing.assert_array_equal(pr.compile(program, a)(a).gather(), 4 * x)
+    np.testing.assert_array_equal(two(a).gather(), 2 * x)
+
+
+def test_what_belongs_to_jax(a: pr.ShardedArray) -> None:
+    for use in (a.to_jax, XY.to_jax, MESH.to_jax, lambda: pr.from_jax(a.value)):
+        with pytest.raises(pr.StateError, match="needs the runtime 'jax', but this process runs"):
+            use()
+    explicit = pr.Mesh((2, 4), ("x", "y"), axis_types=("explicit", "auto"))
+    for place in (
+        lambda: pr.device_put(numbers((8, 8)), pr.NamedSharding(explicit, ("x",))),
+        lambda: pr.compile(MATMUL, a, a, out_sharding=pr.NamedSharding(explicit, ())),
+    ):
+        with pytest.raises(pr.ShardingError, match="Reactant takes Auto mesh axes only"):
+            place()
+    with pytest.raises(pr.InvalidArgumentError, match=r"has no julia body; give julia='Module"):
+        pr.compile(lambda x: x, a)
+    assert pr.compile(MATMUL, a, a).memory_analysis() is None
+
+
 def test_functions_that_write_to_an_argument_are_refused(a: pr.ShardedArray) -> None:
+    with pytest.raises(pr.InvalidArgumentError, match=r"'p' writes to its argument 1"):
+        pr.compile(_program("Bodies.writes_to_the_second!"), {"w": a}, (a,))
     with pytest.raises(pr.InvalidArgumentError, match=r"writes to its argument 0"):
         pr.compile(_program("Bodies.writes!"), a)
     np.testing.assert_array_equal(np.asarray(a), numbers((8, 8)))

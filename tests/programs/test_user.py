@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -158,3 +159,28 @@ def test_a_user_s_program_on_eight_devices(program: pr.Program) -> None:
                 for shard in result.addressable_shards:
                     block = case.expected(number, shard.index, inputs, MODEL)
                     assert check_block(shard.data, block) <= 1
+
+
+def test_a_program_in_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "import numpy as np\n"
+        "import pyreactant as pr\n"
+        "def raises(x): raise ValueError('of the oracle')\n"
+        "@pr.program(oracle=np.negative, inputs=(('n', 'n'),))\n"
+        "def minus(x): return -x\n"
+        "bad = pr.Program('bad', jax=lambda x: x, oracle=raises, inputs=(('n',),))\n"
+    )
+    case = find_case(f"{file}:minus")
+    assert (case.name, case.summary) == ("minus", "user's program minus")
+    assert case.outputs is not None
+    assert case.outputs(8, "float32")[0].shape == (8, 8)
+    bad = find_case(f"{file}:bad")
+    assert bad.outputs is not None
+    with pytest.raises(pr.InvalidArgumentError) as caught:
+        bad.outputs(8, "float32")
+    assert "Program 'bad': its oracle 'raises' must run on NumPy arrays" in str(caught.value)
+    assert "it raised ValueError: of the oracle (mine.py, line 3); correct" in str(caught.value)
+    for missing in (f"{file}:none", f"{tmp_path}/none.py:f"):
+        with pytest.raises(pr.InvalidArgumentError, match="cannot import program"):
+            find_case(missing)

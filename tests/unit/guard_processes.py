@@ -15,6 +15,7 @@ from typing import Any
 from pyreactant._core.backend import StartOptions
 from pyreactant._core.store import Store
 from pyreactant._errors import MismatchError
+from pyreactant._runtimes.guard import explain
 from pyreactant._runtimes.guard.guard import Guard
 from pyreactant._runtimes.guard.operation import Operation
 from pyreactant.process_group import ProcessGroup, resolve
@@ -74,6 +75,7 @@ KINDS: dict[str, Body] = {
 
 
 def main() -> None:
+    explain.HEAD_START = 0.0  # process 0 goes on
     group = resolve()
     store, barrier, leave = START[sys.argv[1]](group)
     said: dict[str, str | None] = {}

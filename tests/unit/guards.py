@@ -6,9 +6,12 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import pytest
+
 import pyreactant as pr
+from pyreactant._runtimes.guard import explain
 from pyreactant._runtimes.guard.guard import Guard
-from pyreactant._runtimes.guard.operation import Operation
+from pyreactant._runtimes.guard.operation import VALUES, Operation
 
 TICK = 0.02
 
@@ -92,7 +95,7 @@ class Counted:
 
 def placed(number: int, shape: object = (8, 8), values: str = "0") -> Operation:
     """A placement in line `number` of a program."""
-    fields = (("shape", str(shape)), ("dtype", "float32"), ("values", values))
+    fields = (("shape", str(shape)), ("dtype", "float32"), (VALUES, values))
     return Operation("device_put", "", fields, f"train.py:{number}")
 
 
@@ -113,7 +116,14 @@ def together(
     fail: Callable[[pr.MismatchError], None] = lambda error: None,
 ) -> list[Any]:
     """Run `body(guard, index)` in one thread per process; their results, or the errors."""
-    store = store or MemoryStore()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(explain, "HEAD_START", 0.0)  # process 0 ends nobody here
+        return _together(count, body, store or MemoryStore(), tick, fail)
+
+
+def _together(
+    count: int, body: Body, store: Any, tick: float, fail: Callable[[pr.MismatchError], None]
+) -> list[Any]:
     found: list[Any] = [None] * count
 
     def run(index: int) -> None:

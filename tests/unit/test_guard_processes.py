@@ -10,7 +10,8 @@ from tests.harness import logs, run_environments, spawn
 
 SAID = {
     "shape": "operation 3, device_put at train.py:7: shape (8, 8) on {0}; (16, 16) on 1. ",
-    "values": "operation 3, device_put at train.py:1: values False on {0}; True on 1. ",
+    "values": "operation 3, device_put at train.py:1: digest of the values False on {0}; "
+    "True on 1. ",
     "program": "StableHLO line 2 `stablehlo.constant dense<2>` on {0}; "
     "`stablehlo.constant dense<3>` on 1. ",
     "ran": "operation 3: run of f at train.py:99 on {0}; run of g at train.py:99 on 1. ",

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from jax.experimental import io_callback
 
-from pyreactant._runtimes.guard.operation import Operation, caller_line, digest_of
+from pyreactant._runtimes.guard.operation import VALUES, Operation, caller_line, digest_of
 from pyreactant._runtimes.guard.program import canonical, program_digest
 
 
@@ -86,9 +86,9 @@ def test_line_of_the_caller() -> None:
 
 
 def test_digests() -> None:
-    fields = (("shape", "(8,)"), ("values", "1"))
+    fields = (("shape", "(8,)"), (VALUES, "1"))
     one = Operation("device_put", "", fields, "a.py:1")
-    two = Operation("device_put", "", (fields[0], ("values", "2")), "a.py:1")
+    two = Operation("device_put", "", (fields[0], (VALUES, "2")), "a.py:1")
     assert (one.key, one.digest) == (two.key, one.digest)
     assert one.digest != two.digest
     other_line = Operation("device_put", "", fields, "a.py:2")

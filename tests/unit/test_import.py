@@ -93,11 +93,12 @@ def _is_module(package: str | None, name: str) -> bool:
 def test_tests_reach_private_code_by_its_modules_only() -> None:
     """A test may import a private module, the place of its concept, but no private name of one."""
     tests = Path(__file__).resolve().parents[1]
-    found = []
-    for file in sorted(tests.rglob("*.py")):
-        for node in ast.walk(ast.parse(file.read_text())):
-            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("pyreactant"):
-                for alias in node.names:
-                    if alias.name.startswith("_") and not _is_module(node.module, alias.name):
-                        found.append(f"{file.relative_to(tests)}: {node.module}.{alias.name}")
+    found = [
+        f"{file.relative_to(tests)}: {node.module}.{alias.name}"
+        for file in sorted(tests.rglob("*.py"))
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("pyreactant")
+        for alias in node.names
+        if alias.name.startswith("_") and not _is_module(node.module, alias.name)
+    ]
     assert found == []

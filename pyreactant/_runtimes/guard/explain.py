@@ -16,6 +16,12 @@ _RANGES = 20  # of process indices in one group
 _TEXT_LIMIT = 8 << 20  # characters of StableHLO
 _FAREWELL = 1.0  # seconds that process 0 waits for the others to have read the sentence
 
+HEAD_START = 0.7
+"""Seconds that the others then have to raise, or to end in a collective, before process 0 does.
+
+JAX aborts every process at once when process 0 ends.
+"""
+
 NOTHING = "nothing"
 """Kind of the operation that a thread did not do."""
 
@@ -40,7 +46,7 @@ def explain(tree: Tree, name: str, mine: Account | None) -> str:
     """One sentence about an operation in which the processes differ. Collective.
 
     The lowest process of each group with equal operations describes it, and process 0 writes the
-    sentence. It waits a moment for the others to have read it, because the store may end with it.
+    sentence. It returns last, because the others could say nothing more if it ended before them.
 
     Args:
         tree: This process's place among all.
@@ -70,6 +76,8 @@ def explain(tree: Tree, name: str, mine: Account | None) -> str:
         tree.put_text(f"{name}/sentence", sentence(groups, accounts, texts))
     found = tree.wait_text(f"{name}/sentence")
     tree.gather(f"{name}/read", "", "".join, time.monotonic() + _FAREWELL)
+    if tree.index == 0:
+        time.sleep(HEAD_START)
     return found
 
 

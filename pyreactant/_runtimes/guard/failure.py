@@ -9,6 +9,7 @@ from ... import _supervised
 from ..._core import progress
 from ..._errors import MismatchError, PyReactantError
 from ..._system.hook import end_at_once, flush_output
+from .aborts import AbortsDelayed
 
 _STEP = 0.05  # seconds
 _STEPS = 10
@@ -18,15 +19,17 @@ class Failure:
     """Ends the process when it waits in one collective for half a second after a mismatch.
 
     It is the `fail` of a `Guard`, and goes on looking until `close`: a process that computes when
-    the mismatch is found may wait later.
+    the mismatch is found may wait later. Until then abort() is delayed too.
     """
 
     def __init__(self) -> None:
         self._closed = threading.Event()
+        self._aborts = AbortsDelayed()
 
     def close(self) -> None:
         """Let the process go on, whatever it does."""
         self._closed.set()
+        self._aborts.restore()
 
     def __call__(self, error: MismatchError) -> None:
         """Look until the process waits; then report the error and end with its exit code."""

@@ -113,6 +113,25 @@ class Guard:
         """Whether an operation with this `key` in this thread would wait for nobody."""
         return key in self._stream().agreed
 
+    def settle(self, timeout: float = 2.0) -> None:
+        """Wait for the next comparison, after an error that another process may have caused.
+
+        When one of the processes that differ ends, the collectives of the others fail.
+
+        Args:
+            timeout: Seconds to wait at most; a process that is gone compares nothing.
+
+        Raises:
+            MismatchError: The processes differ.
+        """
+        compared = self._watch.hurry()
+        deadline = time.monotonic() + timeout
+        while not self._failed.wait(0.02) and time.monotonic() < deadline:
+            if self._watch.compared > compared + 1:  # one that began later is complete
+                break
+        if self.error is not None:
+            self._raise_failure()
+
     def end(self, timeout: float = 30.0) -> None:
         """Enter the end of this process's operations, and wait for the others'. Collective.
 

@@ -10,7 +10,7 @@ from pathlib import Path
 PLACEMENTS = ("device_put", "from_callback", "from_process_local")
 """Kinds of operations that place arrays. The caller's line is part of them."""
 
-VALUES = "values"
+VALUES = "digest of the values"
 """The field with the digest of the values; it is not part of `Operation.key`."""
 
 PROGRAM = "program"

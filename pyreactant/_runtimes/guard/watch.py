@@ -36,6 +36,7 @@ class Watch:
     Attributes:
         ending: Whether this process has entered its last operation.
         finished: Set when all processes have, and all operations are equal.
+        compared: Number of complete rounds.
     """
 
     def __init__(
@@ -57,14 +58,16 @@ class Watch:
         self._closed = False
         self.ending = False
         self.finished = threading.Event()
+        self.compared = 0
 
     def start(self, tick: float) -> None:
         """Compare every `tick` seconds, in a thread."""
         threading.Thread(target=self._run, args=(tick,), name=_THREAD, daemon=True).start()
 
-    def hurry(self) -> None:
-        """Begin the next round now."""
+    def hurry(self) -> int:
+        """Begin the next round now; the number of complete ones."""
         self._wake.set()
+        return self.compared
 
     def end(self) -> None:
         """Note that this process has entered its last operation."""
@@ -79,6 +82,7 @@ class Watch:
     def _run(self, tick: float) -> None:
         try:
             while not self._closed and self.compare():
+                self.compared += 1
                 self._wake.wait(tick)
                 self._wake.clear()
         except _ClosedError:

@@ -31,10 +31,10 @@ def lower(call: Call, devices: Devices, one_in_flight: bool) -> Lowered:
     """
     wide = x64.needed(call)
     body = _Body(call, devices)
-    jitted = jax.jit(body.traced, out_shardings=body.out_shardings, donate_argnums=call.donate)
+    jitted = jax.jit(body.traced, out_shardings=body.out_shardings, donate_argnums=body.donated)
     with _contexts(call, devices, wide):
         with x64.noted(call, wide):
-            lowered = _named_meshes(call, lambda: jitted.lower(*body.arguments()))
+            lowered = _named_meshes(call, lambda: jitted.lower(*body.leaves()))
         text = lowered.as_text()
     calls_back = "callback" in text
     outputs, structure = TREES.flatten(lowered.out_info)
@@ -65,8 +65,9 @@ class _Body:
         self._given: list[NamedSharding | None] = []
         function, static = load(call.program, "jax"), dict(call.static)
 
-        def traced(*args: Any) -> Any:
-            results = function(*args, **static)
+        def traced(*leaves: Any) -> Any:
+            # JAX sees a flat list, so that a call need not flatten its arguments twice.
+            results = function(*TREES.unflatten(call.structure, leaves), **static)
             self._check(results)
             return results
 
@@ -83,14 +84,20 @@ class _Body:
             structure, [s if s is None else jax_sharding(self._devices, s) for s in leaves]
         )
 
-    def arguments(self) -> tuple[Any, ...]:
-        """Descriptions of the arguments, in their structure."""
-        described = [
+    @property
+    def donated(self) -> tuple[int, ...]:
+        """Numbers of the leaves that are donated."""
+        numbers = TREES.unflatten(self._call.structure, range(len(self._call.avals)))
+        return tuple(
+            n for position in self._call.donate for n in TREES.flatten(numbers[position])[0]
+        )
+
+    def leaves(self) -> list[Any]:
+        """Descriptions of the arguments' arrays."""
+        return [
             jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=jax_sharding(self._devices, a.sharding))
             for a in self._call.avals
         ]
-        arguments: tuple[Any, ...] = TREES.unflatten(self._call.structure, described)
-        return arguments
 
     def _check(self, results: Any) -> None:
         name = self._call.program.name
@@ -171,15 +178,15 @@ def _contexts(call: Call, devices: Devices, wide: bool) -> Any:
         yield
 
 
-def _wide(compiled: Any, *args: Any, **keywords: Any) -> Any:
+def _wide(compiled: Any, *values: Any) -> Any:
     with x64.context(True):
-        return compiled(*args, **keywords)
+        return compiled(*values)
 
 
-def _with_callbacks(compiled: Any, *args: Any, **keywords: Any) -> Any:
+def _with_callbacks(compiled: Any, *values: Any) -> Any:
     """Run a program with 64-bit types that calls back to Python, and wait for it."""
     with x64.in_all_threads():
-        return jax.block_until_ready(compiled(*args, **keywords))
+        return jax.block_until_ready(compiled(*values))
 
 
 def _executable(
@@ -190,13 +197,11 @@ def _executable(
     execute: Callable[..., Any],
     wait: bool,
 ) -> Executable:
-    arguments = lowered.in_tree.unflatten
-
     def run(*values: Any) -> Sequence[Any]:
-        args, keywords = arguments(values)
-        results = jax.tree.leaves(execute(*args, **keywords))
+        results = jax.tree.leaves(execute(*values))
         if wait:
-            jax.block_until_ready(results)
+            # The results of one execution become ready together.
+            results[0].block_until_ready()
         return results
 
     def text(stage: str) -> str:

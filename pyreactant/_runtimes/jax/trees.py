@@ -5,7 +5,7 @@ from typing import Any
 
 import jax
 
-from ..._core.tree import IsLeaf, data_fields, is_dataclass
+from ..._core.tree import IsLeaf, data_fields, is_user_dataclass
 
 
 class JaxTrees:
@@ -15,11 +15,9 @@ class JaxTrees:
         """As `Trees.flatten`."""
         while True:
             leaves, structure = jax.tree.flatten(tree, is_leaf=is_leaf)
-            new = {
-                type(leaf)
-                for leaf in leaves
-                if is_dataclass(leaf) and not (is_leaf is not None and is_leaf(leaf))
-            }
+            new = {kind for kind in set(map(type, leaves)) if is_user_dataclass(kind)}
+            if new and is_leaf is not None:
+                new -= {type(leaf) for leaf in leaves if is_leaf(leaf)}
             if not new:
                 return leaves, structure
             for kind in new:

@@ -9,7 +9,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ..._core.tree import data_fields, is_dataclass
+from ..._core.tree import data_fields, is_user_dataclass
 from ..._errors import InvalidArgumentError
 
 Described = int | tuple[Any, ...] | None
@@ -28,7 +28,8 @@ def describe(tree: Any, what: str) -> Described:
     """
     if tree is None or isinstance(tree, int):
         return tree
-    if is_dataclass(tree):
+    kind: type = type(tree)
+    if is_user_dataclass(kind):
         return _describe_dataclass(tree, what)
     if isinstance(tree, dict):
         return _named([(key, describe(tree[key], what)) for key in _keys(tree, what)])

@@ -44,16 +44,19 @@ in_a_list(x) = [x]
 plus(x, y) = x .+ y
 minus(x, y) = x .- y
 
-"""What was put into each container, by its Julia type: 1, 2, 4, 8, 16."""
+"""What was put into each container, by its Julia type: 1, 2, 4, 8, 16, 32."""
 function kinds(tree)
-    found = 0
-    found += tree.dict isa NamedTuple{(:a, :b)} ? 1 : 0
+    found = tree.dict isa NamedTuple{(:a, :b)} ? 1 : 0
     found += tree.one_type isa Vector{<:AbstractMatrix} ? 2 : 0
     found += tree.mixed isa Tuple{AbstractMatrix,AbstractVector} ? 4 : 0
     found += tree.numbers isa Vector{Any} && tree.numbers[1] isa Number ? 8 : 0
-    found += tree.none === Base.nothing && tree.static === 3 ? 16 : 0
+    found += tree.none === Base.nothing ? 16 : 0
+    found += tree.layer isa NamedTuple{(:w, :rate)} && tree.layer.rate === 3 ? 32 : 0
     return found
 end
+
+"""A static field is no array."""
+same(tree) = merge(tree, (layer=(w=tree.layer.w, rate=tree.layer.rate),))
 
 """Programs are pure; this one is not."""
 function writes!(x)
@@ -61,9 +64,12 @@ function writes!(x)
     return sum(x; dims=1)
 end
 
+writes_to_the_second!(tree, x) = writes!(x[1])
+
 throws(x) = throw(DomainError(size(x), "the model wants another shape"))
 gives_text(x) = "a text"
-gives_nothing(x) = Base.nothing
+struct Model end
+gives_struct(x) = (x, Model())
 gives_pair(x) = (x, "a text")
 const number = 7
 

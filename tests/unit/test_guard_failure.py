@@ -1,0 +1,126 @@
+"""What the guard does to a process when the processes differ."""
+
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+import pyreactant as pr
+from pyreactant._core import progress
+from pyreactant._runtimes.guard.failure import Failure
+from pyreactant._runtimes.guard.guard import Guard
+from tests.unit.guards import one_error, ran, together
+
+
+def test_after_a_mismatch_every_operation_raises() -> None:
+    def body(guard: Guard, index: int) -> int:
+        guard.ran(ran(f"f{index}"))
+        while guard.error is None:
+            time.sleep(0.01)
+        raised = 0
+        for call in (guard.ran, guard.announce, lambda _: guard.end()):
+            with pytest.raises(pr.MismatchError, match="operation 1: run of f0 at"):
+                call(ran("g"))
+            raised += 1
+        other = threading.Thread(target=lambda: others.append(_raises(guard)), name="prefetch")
+        other.start()
+        other.join(20)
+        return raised
+
+    others: list[bool] = []
+    assert together(2, body) == [3, 3]
+    assert others == [True, True]
+
+
+def _raises(guard: Guard) -> bool:
+    with pytest.raises(pr.MismatchError):
+        guard.ran(ran("h"))
+    return True
+
+
+def test_fail_is_called_once_in_every_process() -> None:
+    called: list[str] = []
+
+    def body(guard: Guard, index: int) -> None:
+        guard.ran(ran(f"f{index}"))
+        guard.end(20)
+
+    found = together(3, body, fail=lambda error: called.append(str(error)))
+    assert called == [one_error(found)] * 3
+
+
+def test_failure_ends_a_process_that_waits(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ended: list[int] = []
+    monkeypatch.setattr("pyreactant._runtimes.guard.failure.end_at_once", ended.append)
+    failure = Failure()
+    watcher = threading.Thread(target=failure, args=(pr.MismatchError("they differ"),))
+    watcher.start()
+    time.sleep(0.8)
+    assert watcher.is_alive()  # it waits in no collective
+    monkeypatch.setattr(progress, "waiting", 1)
+    watcher.join(20)
+    failure.close()
+    assert ended == [5]
+    assert capsys.readouterr().err == "pyreactant: MismatchError: they differ\n"
+
+
+def test_failure_lets_a_closed_guard_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended: list[int] = []
+    monkeypatch.setattr("pyreactant._runtimes.guard.failure.end_at_once", ended.append)
+    failure = Failure()
+    watcher = threading.Thread(target=failure, args=(pr.MismatchError("they differ"),))
+    watcher.start()
+    failure.close()
+    monkeypatch.setattr(progress, "waiting", 1)
+    watcher.join(20)
+    assert ended == []
+
+
+def test_error_that_another_process_caused() -> None:
+    """The collective of a process fails because another one found the difference and ended."""
+
+    def body(guard: Guard, index: int) -> str:
+        guard.ran(ran("f" if index else "g"))
+        guard.settle()
+        return "equal"
+
+    assert "run of g" in one_error(together(2, body, tick=10))
+
+
+@pytest.mark.parametrize("alone", [False, True])
+def test_error_of_processes_that_do_not_differ(alone: bool) -> None:
+    def body(guard: Guard, index: int) -> str:
+        guard.ran(ran("f"))
+        if not (alone and index):
+            guard.settle(1.0)
+        return "equal"
+
+    assert together(2, body, tick=0.1) == ["equal"] * 2
+
+
+ABORTS = """
+import ctypes, sys, threading, time
+from pyreactant._runtimes.guard.failure import Failure
+failure = Failure()
+if sys.argv[1] == "closed":
+    failure.close()
+threading.Thread(target=ctypes.CDLL(None).abort, daemon=True).start()
+time.sleep(1)
+print("goes on", flush=True)
+failure.close()
+sys.stdout.flush()
+import os
+os._exit(5)
+"""
+
+
+@pytest.mark.parametrize(("state", "code", "text"), [("open", 5, "goes on\n"), ("closed", -6, "")])
+def test_abort_waits_for_the_guard(state: str, code: int, text: str) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", ABORTS, state], capture_output=True, text=True, timeout=60
+    )
+    assert (ran.returncode, ran.stdout) == (code, text), ran.stderr
