@@ -49,7 +49,9 @@ def numbers_of(text: str) -> list[list[float]]:
 def ours(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Results of `pyreactant run --processes 2 --devices-per-process 4` of every main.py."""
     folder = tmp_path_factory.mktemp("ours")
-    run = run_local(folder, *OPTIONS, "--", DRIVER, "main.py", str(folder), settings=QUICK)
+    run = run_local(
+        folder, *OPTIONS, "--", DRIVER, "main.py", str(folder), settings=QUICK, timeout=140
+    )
     assert run.code == 0, f"{run}\n{run.log(0).decode()}"
     return folder
 
@@ -60,7 +62,7 @@ def theirs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("theirs")
     argv = [sys.executable, DRIVER, "plain_jax.py", str(folder), f"127.0.0.1:{free_port()}"]
     settings = environment(JAX_PLATFORMS="cpu", JAX_NUM_CPU_DEVICES="4", **QUICK)
-    finished = spawn([[*argv, "0"], [*argv, "1"]], [settings] * 2, folder, timeout=90)
+    finished = spawn([[*argv, "0"], [*argv, "1"]], [settings] * 2, folder, timeout=140)
     assert [process.code for process in finished] == [0, 0], logs(finished)
     return folder
 
