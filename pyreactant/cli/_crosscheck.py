@@ -1,6 +1,7 @@
 """`pyreactant crosscheck` and `pyreactant compare`: check and compare runtimes."""
 
 import importlib.util
+import sys
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -107,6 +108,8 @@ def crosscheck(
     from ..crosscheck._request import Request, write_request
     from ..programs import find_case
 
+    # A program's module may lie in the current folder; the runs inherit the import path.
+    sys.path.append(str(Path.cwd()))
     selection = "all" if every else programs or "matmul"
     if request is not None:
         written = Request(
