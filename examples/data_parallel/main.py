@@ -59,9 +59,8 @@ def main():
     step, params, momentum, batch = start()
     for number in range(STEPS):
         params, momentum, value = step(params, momentum, batch)
-        value = value.gather()
         if pr.process_index() == 0:
-            print(f"step {number}: loss {value:.9g}")
+            print(f"step {number}: loss {float(value):.9g}")
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ VOCABULARY, WIDTH, HEADS, LENGTH, BATCH, STEPS = 64, 32, 4, 16, 16, 8
 OPTIMIZER = optax.adamw(3e-3)
 
 
-def init():
+def init(key):
     """Weights of a transformer block between an embedding and its inverse, and adamw's state."""
     shapes = {
         "embed": (VOCABULARY, WIDTH),
@@ -21,7 +21,7 @@ def init():
         "up": (WIDTH, 4 * WIDTH),
         "down": (4 * WIDTH, WIDTH),
     }
-    keys = jax.random.split(jax.random.key(0), len(shapes))
+    keys = jax.random.split(key, len(shapes))
     params = {
         name: jax.random.normal(k, shape) / jnp.sqrt(WIDTH)
         for k, (name, shape) in zip(keys, shapes.items(), strict=True)
@@ -68,8 +68,10 @@ def start():
     """The compiled step and its arguments; every device holds an eighth of the weights."""
     mesh = pr.Mesh((-1,), ("fsdp",))
     rows, copied = pr.NamedSharding(mesh, ("fsdp",)), pr.NamedSharding(mesh, ())
-    shardings = jax.tree.map(lambda a: rows if a.ndim == 2 else copied, jax.eval_shape(init))
-    params, state = pr.compile(init, out_sharding=shardings)()
+    key = pr.device_put(jax.random.key(0), copied)
+    described = jax.eval_shape(init, key)
+    shardings = jax.tree.map(lambda a: rows if a.ndim == 2 else copied, described)
+    params, state = pr.compile(init, key, out_sharding=shardings)(key)
     tokens = pr.from_process_local(read(pr.process_index(), pr.num_processes()), rows)
     outs = (*shardings, copied)
     compiled = pr.compile(step, params, state, tokens, out_sharding=outs, donate=(0, 1))
@@ -81,9 +83,8 @@ def main():
     step, params, state, tokens = start()
     for number in range(STEPS):
         params, state, value = step(params, state, tokens)
-        value = value.gather()
         if pr.process_index() == 0:
-            print(f"step {number}: loss {value:.9g}")
+            print(f"step {number}: loss {float(value):.9g}")
 
 
 if __name__ == "__main__":

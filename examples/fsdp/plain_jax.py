@@ -11,7 +11,7 @@ VOCABULARY, WIDTH, HEADS, LENGTH, BATCH, STEPS = 64, 32, 4, 16, 16, 8
 OPTIMIZER = optax.adamw(3e-3)
 
 
-def init():
+def init(key):
     """Weights of a transformer block between an embedding and its inverse, and adamw's state."""
     shapes = {
         "embed": (VOCABULARY, WIDTH),
@@ -21,7 +21,7 @@ def init():
         "up": (WIDTH, 4 * WIDTH),
         "down": (4 * WIDTH, WIDTH),
     }
-    keys = jax.random.split(jax.random.key(0), len(shapes))
+    keys = jax.random.split(key, len(shapes))
     params = {
         name: jax.random.normal(k, shape) / jnp.sqrt(WIDTH)
         for k, (name, shape) in zip(keys, shapes.items(), strict=True)
@@ -68,8 +68,10 @@ def start():
     """The compiled step and its arguments; every device holds an eighth of the weights."""
     mesh = jax.make_mesh((jax.device_count(),), ("fsdp",), (AxisType.Auto,))
     rows, copied = NamedSharding(mesh, P("fsdp")), NamedSharding(mesh, P())
-    shardings = jax.tree.map(lambda a: rows if a.ndim == 2 else copied, jax.eval_shape(init))
-    params, state = jax.jit(init, out_shardings=shardings)()
+    key = jax.random.key(0)
+    described = jax.eval_shape(init, key)
+    shardings = jax.tree.map(lambda a: rows if a.ndim == 2 else copied, described)
+    params, state = jax.jit(init, out_shardings=shardings)(key)
     local = read(jax.process_index(), jax.process_count())
     tokens = jax.make_array_from_process_local_data(rows, local)
     jitted = jax.jit(step, out_shardings=(*shardings, copied), donate_argnums=(0, 1))

@@ -60,9 +60,8 @@ def main():
     compiled, params, x, y = start()
     for number in range(STEPS):
         params, value = compiled(params, x, y)
-        value = value.gather()
         if pr.process_index() == 0:
-            print(f"step {number}: loss {value:.9g}")
+            print(f"step {number}: loss {float(value):.9g}")
 
 
 if __name__ == "__main__":

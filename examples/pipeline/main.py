@@ -69,9 +69,8 @@ def main():
     step, weights, batch = start()
     for number in range(STEPS):
         weights, value = step(weights, batch)
-        value = value.gather()
         if pr.process_index() == 0:
-            print(f"step {number}: loss {value:.9g}")
+            print(f"step {number}: loss {float(value):.9g}")
 
 
 if __name__ == "__main__":

@@ -65,9 +65,8 @@ def main():
     step, params, batch = start()
     for number in range(STEPS):
         params, value = step(params, batch)
-        value = value.gather()
         if pr.process_index() == 0:
-            print(f"step {number}: loss {value:.9g}")
+            print(f"step {number}: loss {float(value):.9g}")
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ import pytest
 import pyreactant as pr
 from tests.examples import in_a_row
 from tests.harness import QUICK_COMPILING, environment, free_port, logs, spawn
+from tests.julia import place
 from tests.launch.runs import run_local
 
 pytestmark = pytest.mark.only("jax")
@@ -30,19 +31,27 @@ ROUNDING = 1e-5
 mean of 1000 numbers moves by about sqrt(1000) * 6e-8 = 2e-6 then, and some steps add up."""
 
 
+OPTIONS = ("--processes", "2", "--devices-per-process", "4", "--platform", "cpu")
+
+
 def numbers(folder: Path, name: str) -> list[list[float]]:
     """What an example printed: the numbers of each line of process 0."""
     assert (folder / f"{name}-1.txt").read_text() == "", "one process prints for all"
-    lines = (folder / f"{name}-0.txt").read_text().splitlines()
-    return [[float(x) for x in re.findall(r"-?\d+(?:\.\d+)?(?:e[-+]\d+)?", line)] for line in lines]
+    return numbers_of((folder / f"{name}-0.txt").read_text())
+
+
+def numbers_of(text: str) -> list[list[float]]:
+    number = re.compile(r"-?\d+(?:\.\d+)?(?:e[-+]\d+)?")
+    return [[float(x) for x in number.findall(line)] for line in text.splitlines()]
 
 
 @pytest.fixture(scope="module")
 def ours(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Results of `pyreactant run --processes 2 --devices-per-process 4` of every main.py."""
     folder = tmp_path_factory.mktemp("ours")
-    options = ("--processes", "2", "--devices-per-process", "4", "--platform", "cpu")
-    run = run_local(folder, *options, "--", DRIVER, "main.py", str(folder), settings=QUICK)
+    run = run_local(
+        folder, *OPTIONS, "--", DRIVER, "main.py", str(folder), settings=QUICK, timeout=140
+    )
     assert run.code == 0, f"{run}\n{run.log(0).decode()}"
     return folder
 
@@ -53,7 +62,7 @@ def theirs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("theirs")
     argv = [sys.executable, DRIVER, "plain_jax.py", str(folder), f"127.0.0.1:{free_port()}"]
     settings = environment(JAX_PLATFORMS="cpu", JAX_NUM_CPU_DEVICES="4", **QUICK)
-    finished = spawn([[*argv, "0"], [*argv, "1"]], [settings] * 2, folder, timeout=90)
+    finished = spawn([[*argv, "0"], [*argv, "1"]], [settings] * 2, folder, timeout=140)
     assert [process.code for process in finished] == [0, 0], logs(finished)
     return folder
 
@@ -68,6 +77,26 @@ def test_results_are_those_of_plain_jax(name: str, ours: Path, theirs: Path) -> 
         losses = [line[-1] for line in found]
         assert len(losses) == 8
         assert losses[-1] < 0.9 * losses[0], "it learns"
+
+
+@pytest.mark.julia
+def test_the_julia_model_in_julia(theirs: Path, tmp_path: Path) -> None:
+    """On the stand-in for Reactant; the JAX body that runs elsewhere is another program."""
+    model, settings = EXAMPLES / "julia_model", place.stand_in()
+    run = run_local(
+        tmp_path,
+        *OPTIONS,
+        "--",
+        str(model / "main.py"),
+        settings={"PYREACTANT_BACKEND": "reactant", **settings},
+        timeout=200,
+    )
+    assert run.code == 0, f"{run}\n{run.log(0).decode()}"
+    lines = [line for line in run.log(0).decode().splitlines() if line.startswith("step ")]
+    found, expected = numbers_of("\n".join(lines)), numbers(theirs, "julia_model")
+    assert len(found) == len(expected)
+    for line, wanted in zip(found, expected, strict=True):
+        assert line == pytest.approx(wanted, rel=ROUNDING, abs=0)
 
 
 def test_programs_with_an_oracle_are_cross_checked() -> None:
@@ -149,5 +178,4 @@ def test_both_files_are_the_same_program(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_readme_has_the_command(name: str) -> None:
     text = (EXAMPLES / name / "README.md").read_text()
-    options = "--processes 2 --devices-per-process 4 --platform cpu"
-    assert f"pyreactant run {options} -- examples/{name}/main.py" in text
+    assert f"pyreactant run {' '.join(OPTIONS)} -- examples/{name}/main.py" in text
