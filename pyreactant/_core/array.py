@@ -80,10 +80,11 @@ class ShardedArray:
         aval: Shape, dtype and sharding.
     """
 
-    __slots__ = ("__weakref__", "_backend", "_value", "aval")
+    __slots__ = ("__weakref__", "_backend", "_number", "_value", "aval")
 
-    def __init__(self, value: Any, aval: Aval, backend: ArrayReader) -> None:
+    def __init__(self, value: Any, aval: Aval, backend: ArrayReader, number: int = 0) -> None:
         self._value = value
+        self._number = number  # the guard's, equal for the same array of every process
         self.aval = aval
         self._backend = backend
 
@@ -149,7 +150,7 @@ class ShardedArray:
         if self.is_fully_addressable or self.is_fully_replicated:
             return self._assemble()
         if progress.gathered is not None:
-            progress.gathered(str(self.aval))
+            progress.gathered(str(self.aval), self._number)
         with progress.collective():
             return self._backend.gather(self._value, self.sharding)
 
@@ -223,6 +224,12 @@ class ShardedArray:
 
     def __bool__(self) -> bool:
         _no_operator("bool()")
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "a ShardedArray cannot be pickled or copied, because its blocks lie on devices; save "
+            "the NumPy array that gather() returns, or compute a copy in a program"
+        )
 
     def __repr__(self) -> str:
         return (

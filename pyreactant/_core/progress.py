@@ -14,8 +14,8 @@ waiting = 0
 """Operations in progress that may wait for other processes."""
 
 
-gathered: Callable[[str], None] | None = None
-"""The guard's: takes the description of each array that is gathered."""
+gathered: Callable[[str, int], object] | None = None
+"""The guard's: takes the description and number of each array that is gathered."""
 
 
 failed: Callable[[], None] | None = None

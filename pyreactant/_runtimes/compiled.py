@@ -23,6 +23,7 @@ class Compiled:
     """
 
     __slots__ = (
+        "__weakref__",
         "_avals",
         "_backend",
         "_calls",
@@ -46,7 +47,7 @@ class Compiled:
         self.executable = executable
         self.operation: Operation | None = None
         self._calls: Calls | None = None
-        self._ran: Callable[[Operation], None] = _ignore
+        self._ran: Callable[[Operation, tuple[int, ...], int], int] = _ignore
         self._backend = backend
         # Whether each argument is one array, so that nothing need be flattened.
         positions = trees.unflatten(call.structure, range(len(call.avals)))
@@ -67,8 +68,6 @@ class Compiled:
                 differ from those it was compiled for.
             StateError: An argument was donated before.
         """
-        if self._calls is not None:
-            self._ran(self._calls.here())
         leaves = args if self._flat and len(args) == len(self._avals) else self._leaves(args)
         avals, executable, backend = self._avals, self.executable, self._backend
         values = []
@@ -80,6 +79,10 @@ class Compiled:
             values.append(leaf._value)
         if self._donated:
             self._check_donated(leaves)
+        first = 0
+        if self._calls is not None:
+            arrays = tuple([leaf._number for leaf in leaves])
+            first = self._ran(self._calls.here(), arrays, len(self._outputs))
         # `with progress.collective()` would take longer than starting a small program.
         progress.collectives += 1
         progress.waiting += 1
@@ -95,15 +98,18 @@ class Compiled:
         for number in self._donated:
             mark_donated(leaves[number], self.program.name)
         if self._single:
-            return ShardedArray(out[0], self._outputs[0], backend)
-        results = list(map(ShardedArray, out, self._outputs, [backend] * len(out)))
+            return ShardedArray(out[0], self._outputs[0], backend, first)
+        numbers = range(first, first + len(out))
+        results = list(map(ShardedArray, out, self._outputs, [backend] * len(out), numbers))
         return backend.trees.unflatten(executable.structure, results)
 
-    def guard(self, ran: Callable[[Operation], None], operation: Operation) -> None:
+    def guard(
+        self, ran: Callable[[Operation, tuple[int, ...], int], int], operation: Operation
+    ) -> None:
         """Enter every call into the order that the guard compares.
 
         Args:
-            ran: Takes the operation of a call.
+            ran: `Guard.ran`.
             operation: The compilation.
         """
         self.operation, self._calls, self._ran = operation, Calls(operation), ran
@@ -199,5 +205,6 @@ def describe(leaf: object) -> str:
     return f"a {type(leaf).__name__}; place it with pyreactant.device_put first"
 
 
-def _ignore(operation: Operation) -> None:
+def _ignore(operation: Operation, arrays: tuple[int, ...], made: int) -> int:
     """Without a guard."""
+    return 0

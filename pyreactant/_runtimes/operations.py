@@ -75,12 +75,13 @@ def _put_key(x: Any, sharding: NamedSharding) -> ShardedArray:
     running = current()
     check_mesh(sharding.mesh)
     sharding.shard_shape(x.shape)
+    number = 0
     if running.guarded is not None:
         described = Aval(x.shape, x.dtype, sharding)
         operation = placing("device_put", described, running.backend.key_data(x))
-        running.guarded.guard.announce(operation)
+        number = running.guarded.guard.announce(operation, made=1)
     value, aval = running.backend.put_key(x, sharding)
-    return ShardedArray(value, aval, running.backend)
+    return ShardedArray(value, aval, running.backend, number)
 
 
 def _is_key(x: Any) -> bool:
@@ -150,11 +151,18 @@ def _place(
         return block
 
     aval = shared(Aval(shape, dtype, sharding))
+    number = 0
     if running.guarded is not None:
-        running.guarded.guard.announce(placing(kind, aval, values))
-    return ShardedArray(
-        running.backend.from_blocks(shape, dtype, sharding, read), aval, running.backend
-    )
+        if values is None and _is_replicated(aval):
+            values = read(tuple(slice(0, n) for n in shape))  # every process gives it whole
+        number = running.guarded.guard.announce(placing(kind, aval, values), made=1)
+    blocks = read if values is None else values.__getitem__
+    value = running.backend.from_blocks(shape, dtype, sharding, blocks)
+    return ShardedArray(value, aval, running.backend, number)
+
+
+def _is_replicated(aval: Aval) -> bool:
+    return all(cut == 1 for cut in aval.sharding.cuts(len(aval.shape)))
 
 
 def from_process_local(local: Any, sharding: Any, global_shape: Any = None) -> Any:
@@ -237,13 +245,16 @@ def from_jax(array: Any) -> Any:
     """
     running = current()
     leaves, structure = running.backend.trees.flatten(array)
-    taken = [
-        leaf
-        if isinstance(leaf, ShardedArray)
-        else ShardedArray(*running.backend.from_jax(leaf), running.backend)
-        for leaf in leaves
-    ]
+    taken = [x if isinstance(x, ShardedArray) else _take(running, x) for x in leaves]
     return running.backend.trees.unflatten(structure, taken)
+
+
+def _take(running: Running, array: Any) -> ShardedArray:
+    value, aval = running.backend.from_jax(array)
+    number = 0
+    if running.guarded is not None:
+        number = running.guarded.guard.announce(placing("from_jax", aval), made=1)
+    return ShardedArray(value, shared(aval), running.backend, number)
 
 
 def gather(tree: Any) -> Any:

@@ -104,6 +104,25 @@ def missing_placement(run: Run) -> None:
     run.put(np.ones((24, 24), np.float32))
 
 
+def another_array(run: Run) -> None:
+    """The same program on another array of the same shape and sharding."""
+    other, f = run.put(np.zeros((16, 16), np.float32)), run.sums()
+    f(other if run.odd else run.x)
+    run.put(np.ones((40, 40), np.float32))
+
+
+def gathered(run: Run) -> None:
+    other = run.put(np.zeros((16, 16), np.float32))
+    (other if run.odd else run.x).gather()
+    run.put(np.ones((40, 40), np.float32))
+
+
+def replicated(run: Run) -> None:
+    """Every device holds the whole array, but the callbacks of the processes differ."""
+    whole = np.full((16, 16), run.odd, np.float32)
+    pr.from_callback((16, 16), np.float32, run.whole, whole.__getitem__)
+
+
 def thread(run: Run) -> None:
     """A thread places one array fewer; its last operation is compared at the end."""
 
@@ -164,6 +183,9 @@ KINDS: dict[str, Callable[[Run], None]] = {
         version,
         precision,
         missing_placement,
+        another_array,
+        gathered,
+        replicated,
         thread,
         order,
         one_more,
@@ -187,7 +209,7 @@ def guard_anew(name: str) -> Guard:
         store, group.process_index, group.num_processes, namespace=f"guard/{name}", fail=failure
     )
     running.guarded = Guarded(guard, failure)
-    progress.gathered = lambda what: guard.ran(gathering(what))
+    progress.gathered = lambda what, array: guard.ran(gathering(what), (array,))
     progress.failed = guard.settle
     return guard
 

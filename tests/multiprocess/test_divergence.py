@@ -21,6 +21,9 @@ SAID = {
     "version": "StableHLO line ",
     "precision": "precision default on {0}; highest on 1. ",
     "missing placement": "shape (8, 8) on {0}; (24, 24) on 1. ",
+    "another array": "takes array 1 on {0}; array 2 on 1. ",
+    "gathered": "takes array 1 on {0}; array 2 on 1. ",
+    "replicated": "digest of the values ",
     "thread": "operation 4 of thread 'prefetch': device_put at diverging.py:",
 }
 """Kinds that are found while the processes are in Python, and what is said."""

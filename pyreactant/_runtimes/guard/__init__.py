@@ -48,7 +48,7 @@ def start(store: Store, process_index: int, num_processes: int) -> Guarded:
     failure = Failure()
     guard = Guard(store, process_index, num_processes, fail=failure)
     guarded = Guarded(guard, failure)
-    progress.gathered = lambda what: guard.ran(gathering(what))
+    progress.gathered = lambda what, array: guard.ran(gathering(what), (array,))
     progress.failed = guard.settle
     # A supervised program compares its end before it is known to have ended well.
     _supervised.at_end = guarded.end

@@ -50,7 +50,7 @@ class Guard:
         self._failed = threading.Event()
         self._streams: dict[str, Stream] = {}
         self._lock = threading.Lock()  # of the streams
-        self._local: Any = threading.local()  # `stream`, and `append` of its history
+        self._local: Any = threading.local()  # `stream`
         self._pid = os.getpid()
         self._tree = partial(Tree, store, process_index, num_processes)
         self._watch = Watch(
@@ -71,8 +71,16 @@ class Guard:
         """The error that every operation raises since the processes differ."""
         return self._error if isinstance(self._error, MismatchError) else None
 
-    def ran(self, operation: Operation) -> None:
+    def ran(self, operation: Operation, arrays: tuple[int, ...] = (), made: int = 0) -> int:
         """Enter an operation that is about to run; waits for nobody.
+
+        Args:
+            operation: The operation.
+            arrays: The numbers of the arrays that it takes.
+            made: How many arrays it makes.
+
+        Returns:
+            The number of the first array that it makes.
 
         Raises:
             MismatchError: The processes differ, here or earlier.
@@ -80,14 +88,25 @@ class Guard:
         if self._error is not None:
             self._raise_failure()
         try:
-            self._local.append(operation)
+            stream: Stream = self._local.stream
         except AttributeError:
-            self._stream().history.append(operation)
+            stream = self._stream()
+        stream.history.append((operation, arrays) if arrays else operation)
+        first = stream.made
+        stream.made = first + made
+        return first
 
-    def announce(self, operation: Operation) -> None:
+    def announce(self, operation: Operation, made: int = 0) -> int:
         """Enter an operation; wait until every process has announced it. Collective.
 
         It waits for nobody if this thread has announced an operation with this `key` before.
+
+        Args:
+            operation: The operation.
+            made: How many arrays it makes.
+
+        Returns:
+            The number of the first array that it makes.
 
         Raises:
             MismatchError: The processes differ, here or earlier.
@@ -108,6 +127,7 @@ class Guard:
                 stream.agreed.add(operation.key)
         finally:
             stream.turn.release()
+        return stream.make(made)
 
     def agreed(self, key: int) -> bool:
         """Whether an operation with this `key` in this thread would wait for nobody."""
@@ -190,7 +210,6 @@ class Guard:
             found: Stream = self._local.stream
         except AttributeError:
             found = self._local.stream = self._named(threading.current_thread().name)
-            self._local.append = found.history.append
         return found
 
     def _named(self, name: str) -> Stream:

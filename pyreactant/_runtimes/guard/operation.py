@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-PLACEMENTS = ("device_put", "from_callback", "from_process_local")
+PLACEMENTS = ("device_put", "from_callback", "from_process_local", "from_jax")
 """Kinds of operations that place arrays. The caller's line is part of them."""
 
 VALUES = "digest of the values"

@@ -4,8 +4,11 @@ import hashlib
 import re
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 
-from .operation import Operation
+from .operation import Operation, digest_of
+
+Entry = Operation | tuple[Operation, tuple[int, ...]]
 
 _ODD = 0x9E3779B97F4A7C15  # odd, so that no operation is lost from the digest
 _MASK = (1 << 64) - 1
@@ -21,11 +24,13 @@ class Stream:
     Attributes:
         name: The thread's name.
         id: The name in keys and messages.
-        history: The operations from number `base` on.
+        history: The operations from number `base` on, each with the numbers of the arrays that it
+            takes, if it takes any.
         base: Number of operations that all processes agree about, which are no longer held.
         turn: Held by the thread that announces an operation.
         agreed: Keys of the operations that all processes have announced.
         exchanged: Number of the operation that was announced last, if any.
+        made: Number of the next array that this thread makes; the thread's name is part of it.
     """
 
     __slots__ = (
@@ -37,6 +42,7 @@ class Stream:
         "exchanged",
         "history",
         "id",
+        "made",
         "name",
         "turn",
     )
@@ -44,7 +50,8 @@ class Stream:
     def __init__(self, name: str) -> None:
         self.name = name
         self.id = stream_id(name)
-        self.history: list[Operation] = []
+        self.history: list[Entry] = []
+        self.made = digest_of([name]) >> 32 << 32  # of the low half, one for each array
         self.base = 0
         self.turn = threading.Lock()
         self.agreed: set[int] = set()
@@ -69,8 +76,8 @@ class Stream:
         """Digest of the first `count` operations, of at least `base`."""
         with self._lock:
             start, digest = self._mark if self._mark[0] <= count else (self.base, self._base_digest)
-            for operation in self.history[start - self.base : count - self.base]:
-                digest = (digest * _ODD ^ operation.digest) & _MASK
+            for entry in self.history[start - self.base : count - self.base]:
+                digest = (digest * _ODD ^ _digest(entry)) & _MASK
             self._mark = max(self._mark, (count, digest))
             return digest
 
@@ -80,8 +87,8 @@ class Stream:
             start, digest = self.base, self._base_digest
             found = []
             for count in counts:
-                for operation in self.history[start - self.base : count - self.base]:
-                    digest = (digest * _ODD ^ operation.digest) & _MASK
+                for entry in self.history[start - self.base : count - self.base]:
+                    digest = (digest * _ODD ^ _digest(entry)) & _MASK
                 start = count
                 found.append(digest)
             return found
@@ -90,7 +97,25 @@ class Stream:
         """The operation of this number, of at least `base`; None if it is yet to come."""
         with self._lock:
             index = number - self.base
-            return self.history[index] if index < len(self.history) else None
+            return self._described(self.history[index]) if index < len(self.history) else None
+
+    def _described(self, entry: Entry) -> Operation:
+        """An operation, with the arrays that it takes among its fields."""
+        if isinstance(entry, Operation):
+            return entry
+        operation, arrays = entry
+        names = ", ".join(
+            f"array {(array & 0xFFFFFFFF) + 1}"
+            + ("" if array >> 32 == self.made >> 32 else f" of thread {array >> 32:08x}")
+            for array in arrays
+        )
+        return replace(operation, fields=(*operation.fields, ("takes", names)))
+
+    def make(self, count: int) -> int:
+        """Number of the first of `count` arrays that an operation of this thread makes."""
+        first = self.made
+        self.made = first + count
+        return first
 
     def trim(self, count: int) -> None:
         """Note that all processes agree about the first `count` operations."""
@@ -98,6 +123,16 @@ class Stream:
         with self._lock:
             del self.history[: count - self.base]
             self.base, self._base_digest = count, digest
+
+
+def _digest(entry: Entry) -> int:
+    if isinstance(entry, Operation):
+        return entry.digest
+    operation, arrays = entry
+    digest = operation.digest
+    for array in arrays:
+        digest = (digest * _ODD ^ array) & _MASK
+    return digest
 
 
 def stream_id(name: str) -> str:
