@@ -188,6 +188,14 @@ class AbstractBackend(abc.ABC):
     def body_of(self, program: Program) -> Any:
         """What a program's name leads to now; another value after a redefinition."""
 
+    def settings(self) -> Any:
+        """The runtime's own settings that change what a program computes, as part of a key."""
+        return None
+
+    def number(self, value: bool | int | float | complex) -> np.ndarray:
+        """A number of Python as an array of the dtype that the runtime's users expect."""
+        return np.asarray(value)
+
     @abc.abstractmethod
     def lower(self, call: Call) -> Lowered:
         """Lower a program for the arguments' shapes, dtypes and shardings; runs nothing.

@@ -66,8 +66,9 @@ def compile(
     key: Any = None
     if running.backend.is_built_in(call_.program):
         key = _key(running, call_)
-        if key in running.cache:
-            return _known(running, running.cache[key])
+        known = running.cache.find(key)
+        if known is not None:
+            return _known(running, known)
     lowered = running.backend.lower(call_)
     operation = None
     if running.guarded is not None:
@@ -76,7 +77,7 @@ def compile(
         running.guarded.guard.announce(operation)
     if key is None:
         key = (_digest(lowered.text), lowered.structure, _key(running, call_, named=False))
-    found = running.cache.get(key) if lowered.reusable else None
+    found = running.cache.find(key) if lowered.reusable else None
     if found is not None and found.program == call_.program:
         return found
     executable = lowered.compile() if found is None else found.executable
@@ -84,7 +85,7 @@ def compile(
     if running.guarded is not None and operation is not None:
         compiled.guard(running.guarded.guard.ran, operation)
     if lowered.reusable:
-        running.cache.setdefault(key, compiled)
+        running.cache.keep(key, compiled)
     return compiled
 
 
@@ -104,13 +105,14 @@ def call(program: Program, args: tuple[Any, ...], static: Mapping[str, Any]) -> 
     _check_hashable(program, options)
     body = running.backend.body_of(program)
     try:
-        key = (program, body, structure, avals, _exact_key(tuple(options.items())))
-        compiled = running.calls.get(key)
+        settings = running.backend.settings()
+        key = (program, body, settings, structure, avals, _exact_key(tuple(options.items())))
+        compiled = running.calls.find(key)
     except TypeError:  # an argument that cannot be hashed is none; `compile` says so
         compiled = None
     if compiled is None:
         compiled = compile(program, *args, static=static)
-        running.calls[key] = compiled
+        running.calls.keep(key, compiled)
     return compiled(*args)
 
 
@@ -264,6 +266,7 @@ def _key(running: Running, call_: Call, named: bool = True) -> tuple[Any, ...]:
         _exact_key(tuple(call_.static.items())) if named else None,
         call_.donate,
         call_.x64,
+        running.backend.settings(),
     )
 
 

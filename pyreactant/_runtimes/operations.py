@@ -34,6 +34,7 @@ def device_put(x: Any, sharding: Any, *, check: bool = False) -> Any:
 
     Args:
         x: The global array, the same on every process, in any memory order; or a tree of arrays.
+            A number of Python gets the runtime's default type (float32 and int32 on JAX).
         sharding: Mesh and partition spec; for a tree one for all, or a tree of them that has the
             structure of `x` or is a prefix of it.
         check: First compare a digest of `x` between the processes. Collective.
@@ -52,6 +53,10 @@ def device_put(x: Any, sharding: Any, *, check: bool = False) -> Any:
     return _each(_put_checked if check else _put, x, sharding, "device_put")
 
 
+_NUMBERS = (bool, int, float, complex)
+"""Python's types of numbers, which have no element type of their own."""
+
+
 def _put_checked(x: Any, sharding: Any) -> ShardedArray:
     running = current()
     equal_everywhere(running.backend, running.group, "device_put", as_array(x))
@@ -66,7 +71,7 @@ def _put(x: Any, sharding: Any) -> ShardedArray:
         )
     if _is_key(x):
         return _put_key(x, _our_sharding(sharding))
-    array = as_array(x)
+    array = current().backend.number(x) if type(x) in _NUMBERS else as_array(x)
     read = array.__getitem__
     return _place("device_put", array.shape, array.dtype, sharding, read, values=array)
 

@@ -36,6 +36,31 @@ BACKENDS = {
 PLATFORMS = ("cpu", "gpu", "tpu")
 
 
+class Recent(dict[Any, Compiled]):
+    """The programs that were used last; older ones are dropped, and their memory is freed.
+
+    Args:
+        most: How many are kept.
+    """
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self._most = most
+
+    def find(self, key: Any) -> Compiled | None:
+        """The program of a key, which is now the last used; None if there is none."""
+        found = self.pop(key, None)
+        if found is not None:
+            self[key] = found
+        return found
+
+    def keep(self, key: Any, compiled: Compiled) -> None:
+        """Keep a program, unless there is one of this key."""
+        self.setdefault(key, compiled)
+        while len(self) > self._most:
+            del self[next(iter(self))]
+
+
 @dataclass(slots=True)
 class Running:
     """The runtime of this process and the arguments of its start.
@@ -44,7 +69,7 @@ class Running:
         backend: The runtime.
         group: The processes.
         options: The other arguments of `initialize`.
-        cache: Compiled programs, by name or by their StableHLO.
+        cache: Compiled programs, by name or by their StableHLO; the last used ones.
         calls: Compiled programs of called `Program` objects.
         meshes: Meshes that fit the devices of the run.
         guarded: What compares the operations of the processes.
@@ -53,8 +78,8 @@ class Running:
     backend: AbstractBackend
     group: ProcessGroup
     options: StartOptions
-    cache: dict[Any, Compiled] = field(default_factory=dict)
-    calls: dict[Any, Compiled] = field(default_factory=dict)
+    cache: Recent = field(default_factory=lambda: Recent(256))
+    calls: Recent = field(default_factory=lambda: Recent(256))
     meshes: set[Mesh] = field(default_factory=set)
     guarded: "Guarded | None" = None
 

@@ -1,12 +1,15 @@
 """Programs that are functions, and arrays of JAX in and out: the JAX runtime alone."""
 
+import copy
 import dataclasses
 import functools
+import gc
 import importlib
 import sys
 import textwrap
 import threading
 import warnings
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -130,6 +133,67 @@ def test_equal_programs_are_compiled_once(ones: pr.ShardedArray) -> None:
     assert first.executable is second.executable
     assert (first.program.name, second.program.name) == ("body", "same")
     assert pr.compile(body, ones) is first
+
+
+def test_programs_that_were_not_used_lately_are_dropped(ones: pr.ShardedArray) -> None:
+    from pyreactant._runtimes.runtime import current
+
+    def body(x: Any, *, number: int) -> Any:
+        return x + number
+
+    first = weakref.ref(pr.compile(body, ones, static={"number": 0}))
+    for number in range(1, 270):
+        current().cache.keep(number, first() or pr.compile(body, ones))
+    gc.collect()
+    assert len(current().cache) == 256
+    current().cache.clear()
+    gc.collect()
+    assert first() is None
+
+
+def test_what_a_tracer_is_told(ones: pr.ShardedArray) -> None:
+    import jax
+
+    f = pr.compile(lambda x: x * 2, ones)
+    with pytest.raises(pr.InvalidArgumentError, match="call the Python function itself"):
+        jax.jit(lambda x: f(x))(np.ones((8, 8), np.float32))
+    with pytest.raises(TypeError, match="that takes the array as an argument"):
+        pr.compile(lambda x: x * ones, ones)
+    with pytest.raises(TypeError, match="cannot be pickled or copied"):
+        copy.deepcopy(ones)
+    alias = pr.from_jax(ones.value)
+    donor = pr.compile(lambda x, y: x + y, ones, ones, donate=0)
+    with pytest.raises(pr.InvalidArgumentError, match="donated and also given as array 1"):
+        donor(ones, alias)
+
+
+def test_static_values_that_are_dataclasses(ones: pr.ShardedArray) -> None:
+    @dataclasses.dataclass(frozen=True)
+    class Options:
+        factor: Any
+
+    program = pr.Program("p", jax=lambda x, *, options: x.astype("int32") * options.factor)
+    for factor, dtype in ((1, "int32"), (1.0, "float32"), (True, "int32")):
+        assert program(ones, options=Options(factor)).dtype == dtype
+
+
+def test_a_dataclass_stays_the_users(ones: pr.ShardedArray) -> None:
+    import jax
+
+    @dataclasses.dataclass
+    class Late:
+        x: Any
+
+    assert float(pr.compile(lambda s: Late(s.x), Late(ones))(Late(ones)).x.gather()[0, 0]) == 1
+    jax.tree_util.register_dataclass(Late)
+    assert float(pr.compile(lambda s: Late(s.x), Late(ones))(Late(ones)).x.gather()[0, 0]) == 1
+
+
+def test_meshes_in_different_orders(ones: pr.ShardedArray) -> None:
+    other = pr.NamedSharding(pr.Mesh((8,), ("i",), range(7, -1, -1)), ("i",))
+    y = pr.device_put(np.ones((8, 8), np.float32), other)
+    with pytest.raises(pr.ShardingError, match="in one order, but its arguments lie on"):
+        pr.compile(lambda x, y: x + y, ones, y)
 
 
 def test_callbacks_are_not_taken_for_each_other(ones: pr.ShardedArray) -> None:

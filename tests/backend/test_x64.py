@@ -169,3 +169,25 @@ def test_an_error_names_the_argument_that_switched_64_bits_on() -> None:
     with pytest.raises(ValueError, match="of the user") as caught:
         pr.compile(body, a, a)
     assert "64-bit" not in "".join(getattr(caught.value, "__notes__", []))
+
+
+def test_numbers_of_python_have_the_default_type() -> None:
+    import jax
+
+    kinds = [str(pr.device_put(n, WHOLE).dtype) for n in (True, 3, 0.1, 1j, 2**40, np.float64(3))]
+    assert kinds == ["bool", "int32", "float32", "complex64", "int64", "float64"]
+    assert int(pr.device_put(2**40, WHOLE)) == 2**40
+    with jax.enable_x64(True):
+        assert pr.device_put(0.1, WHOLE).dtype == np.float64
+
+
+def test_a_called_program_follows_the_settings_of_jax() -> None:
+    import jax
+    import jax.numpy as jnp
+
+    program = pr.Program("p", jax=lambda x: x + jnp.ones(8))
+    a = pr.device_put(numbers((8, 8)), XY)
+    assert program(a).dtype == np.float32
+    with jax.enable_x64(True):
+        assert program(a).dtype == np.float64
+    assert program(a).dtype == np.float32

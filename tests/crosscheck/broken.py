@@ -17,7 +17,7 @@ from pyreactant._core.program import Program
 from pyreactant._core.sharding import Index, NamedSharding
 from pyreactant._core.tree import Trees
 from pyreactant._errors import ShardingError
-from pyreactant._runtimes.runtime import current
+from pyreactant._runtimes.runtime import Recent, current
 from pyreactant.crosscheck._records.verdict import Kind
 from pyreactant.process_group import ProcessGroup
 from pyreactant.programs._case import Case
@@ -277,7 +277,7 @@ def broken(case: Case, mutant: Mutant) -> Iterator[None]:
     """Replace the process's runtime by a broken one within the block."""
     running = current()
     real, cache = running.backend, running.cache
-    running.backend, running.cache = Broken(real, case, mutant), {}
+    running.backend, running.cache = Broken(real, case, mutant), Recent(256)
     try:
         yield
     except ShardingError as error:

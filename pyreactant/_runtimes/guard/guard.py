@@ -91,6 +91,8 @@ class Guard:
             stream: Stream = self._local.stream
         except AttributeError:
             stream = self._stream()
+        if not stream.compared:
+            return 0
         stream.history.append((operation, arrays) if arrays else operation)
         first = stream.made
         stream.made = first + made
@@ -114,6 +116,8 @@ class Guard:
         """
         self._raise_failure()
         stream = self._stream()
+        if not stream.compared:
+            return 0
         if not stream.turn.acquire(blocking=False):
             raise StateError(
                 f"two threads named {stream.name!r} do operations at the same time, but operations "
@@ -218,7 +222,7 @@ class Guard:
 
     def _all_streams(self) -> list[Stream]:
         with self._lock:
-            return list(self._streams.values())
+            return [stream for stream in self._streams.values() if stream.compared]
 
     def _take_error(self, error: PyReactantError) -> None:
         self._error = error

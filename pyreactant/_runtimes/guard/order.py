@@ -12,6 +12,7 @@ Entry = Operation | tuple[Operation, tuple[int, ...]]
 
 _ODD = 0x9E3779B97F4A7C15  # odd, so that no operation is lost from the digest
 _MASK = (1 << 64) - 1
+_POOL = re.compile(r"ThreadPoolExecutor-\d+_\d+")
 _PLAIN = re.compile(r"[\w .()\-]{1,40}", re.ASCII)
 
 
@@ -30,6 +31,7 @@ class Stream:
         turn: Held by the thread that announces an operation.
         agreed: Keys of the operations that all processes have announced.
         exchanged: Number of the operation that was announced last, if any.
+        compared: Whether the order is the same on every process; not in a pool's threads.
         made: Number of the next array that this thread makes; the thread's name is part of it.
     """
 
@@ -39,6 +41,7 @@ class Stream:
         "_mark",
         "agreed",
         "base",
+        "compared",
         "exchanged",
         "history",
         "id",
@@ -50,6 +53,7 @@ class Stream:
     def __init__(self, name: str) -> None:
         self.name = name
         self.id = stream_id(name)
+        self.compared = not is_of_a_pool(name)
         self.history: list[Entry] = []
         self.made = digest_of([name]) >> 32 << 32  # of the low half, one for each array
         self.base = 0
@@ -133,6 +137,11 @@ def _digest(entry: Entry) -> int:
     for array in arrays:
         digest = (digest * _ODD ^ array) & _MASK
     return digest
+
+
+def is_of_a_pool(name: str) -> bool:
+    """Whether a thread is one of a `ThreadPoolExecutor`, which may give a task to any of them."""
+    return _POOL.fullmatch(name) is not None
 
 
 def stream_id(name: str) -> str:

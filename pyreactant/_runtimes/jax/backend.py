@@ -33,6 +33,16 @@ from .setup import (
 )
 from .store import JaxStore
 
+_SETTINGS = (
+    "jax_default_matmul_precision",
+    "jax_default_prng_impl",
+    "jax_threefry_partitionable",
+    "jax_numpy_dtype_promotion",
+    "jax_numpy_rank_promotion",
+    "jax_debug_nans",
+)
+"""Settings of JAX that change what is traced; its own jit traces again after a change."""
+
 
 @final
 class JaxBackend(AbstractBackend):
@@ -136,6 +146,12 @@ class JaxBackend(AbstractBackend):
 
     def body_of(self, program: Program) -> Any:
         return load(program, "jax")
+
+    def settings(self) -> Any:
+        return x64.is_on(), *(getattr(jax.config, name) for name in _SETTINGS)
+
+    def number(self, value: bool | int | float | complex) -> np.ndarray:
+        return x64.number(value)
 
     def lower(self, call: Call) -> Lowered:
         return lower(call, self._jax, self._one_in_flight)

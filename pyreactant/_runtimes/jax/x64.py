@@ -62,6 +62,17 @@ def is_wide(dtype: Any) -> bool:
     return getattr(dtype, "name", "") in WIDE
 
 
+def number(value: bool | int | float | complex) -> np.ndarray:
+    """A number of Python in JAX's default type: of 32 bits while x64 is off, if it fits."""
+    array = np.asarray(value)
+    if is_on() or not is_wide(array.dtype):
+        return array
+    if array.dtype.kind in "iu":
+        short = np.iinfo(np.int32).min <= value <= np.iinfo(np.int32).max  # type: ignore[operator]
+        return array.astype(np.int32) if short else array
+    return array.astype(np.float32 if array.dtype.kind == "f" else np.complex64)
+
+
 def needed(call: Call) -> bool:
     """Whether a program must be traced with 64-bit types.
 
