@@ -150,7 +150,7 @@ def data_fields(kind: Any) -> tuple[list[str], list[str]]:
 
 def rebuilt(kind: type, values: Iterable[tuple[str, Any]]) -> Any:
     """A dataclass with these fields, without a call of its constructor, which may check them."""
-    made = object.__new__(kind)
+    made: Any = object.__new__(kind)
     for name, value in values:
         object.__setattr__(made, name, value)  # it may be frozen
     return made
