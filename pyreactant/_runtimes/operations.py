@@ -256,6 +256,8 @@ def from_jax(array: Any) -> Any:
 
 def _take(running: Running, array: Any) -> ShardedArray:
     value, aval = running.backend.from_jax(array)
+    if not _is_key(array):
+        _check_dtype(running, aval.dtype)
     number = 0
     if running.guarded is not None:
         number = running.guarded.guard.announce(placing("from_jax", aval), made=1)
@@ -349,6 +351,10 @@ def _check_placement(
 ) -> None:
     check_mesh(sharding.mesh)
     sharding.shard_shape(shape)
+    _check_dtype(running, dtype)
+
+
+def _check_dtype(running: Running, dtype: np.dtype[Any]) -> None:
     held = running.backend.capabilities().dtypes
     if dtype.name not in held:
         raise DTypeError(

@@ -153,6 +153,8 @@ def test_the_users_own_context() -> None:
         f = pr.compile(lambda x: x + jnp.ones(8), a)
         assert f(a).dtype == np.float64
         assert f(a).value.dtype == np.float64
+        labels = pr.device_put(np.arange(8), ROWS)
+        assert pr.compile(lambda n, x: x * (n + jnp.zeros(8)), labels, a)(labels, a).dtype == np.float64
     assert pr.compile(lambda x: x + jnp.ones(8), a)(a).dtype == np.float32
     np.testing.assert_array_equal(f(a).gather(), numbers((8, 8)) + 1.0)
 
@@ -191,3 +193,10 @@ def test_a_called_program_follows_the_settings_of_jax() -> None:
     with jax.enable_x64(True):
         assert program(a).dtype == np.float64
     assert program(a).dtype == np.float32
+
+
+def test_a_type_that_no_runtime_holds() -> None:
+    import jax.numpy as jnp
+
+    with pytest.raises(pr.DTypeError, match="does not hold int4 unchanged"):
+        pr.from_jax(jnp.ones(8, "int4"))

@@ -79,6 +79,8 @@ def needed(call: Call) -> bool:
     An argument has one, or a static value is a NumPy number of one. Python's numbers do not
     count, `numpy.float64` does although it is a `float`.
     """
+    if not held():
+        return False
     static = (value for item in call.static.values() for value in _flat(item))
     return (
         call.x64
@@ -121,7 +123,7 @@ def check_widths(call: Call, outputs: Iterable[Any]) -> None:
     """
     wide = [i for i, aval in enumerate(call.avals) if is_wide(aval.dtype)]
     floating = [a.dtype for a in call.avals if _is_floating(a.dtype)]
-    if call.x64 or not wide or not floating:
+    if call.x64 or is_on() or not wide or not floating:  # asked for, or the user's own setting
         return
     if any(call.avals[i].dtype.kind not in "iu" for i in wide):
         return
