@@ -63,6 +63,7 @@ LONG = (
     "tests/setup/test_kill.py",
     "tests/slurm/test_cluster.py",
     "tests/gcloud/",
+    "tests/examples/",
     "tests/unit/test_reactant_meeting.py",
     "tests/multiprocess/",
     "tests/launch/",

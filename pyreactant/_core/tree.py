@@ -6,7 +6,7 @@ does, which knows the same containers and needs no jax.
 
 import dataclasses
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 from .._errors import InvalidArgumentError
@@ -148,6 +148,14 @@ def data_fields(kind: Any) -> tuple[list[str], list[str]]:
     return data, static
 
 
+def rebuilt(kind: type, values: Iterable[tuple[str, Any]]) -> Any:
+    """A dataclass with these fields, without a call of its constructor, which may check them."""
+    made: Any = object.__new__(kind)
+    for name, value in values:
+        object.__setattr__(made, name, value)  # it may be frozen
+    return made
+
+
 def _register(kind: type) -> None:
     import optree
 
@@ -158,9 +166,7 @@ def _register(kind: type) -> None:
         return [getattr(value, name) for name in data], fixed, tuple(data)
 
     def unflatten(fixed: Any, children: Any) -> Any:
-        return kind(
-            **dict(zip(data, children, strict=True)), **dict(zip(static, fixed, strict=True))
-        )
+        return rebuilt(kind, zip((*data, *static), (*children, *fixed), strict=True))
 
     optree.register_pytree_node(kind, flatten, unflatten, namespace=NAMESPACE)
     _registered.add(kind)

@@ -216,7 +216,7 @@ def _check_one_set_of_devices(
     if other is not None:
         raise ShardingError(
             f"program {program.name!r}: all arrays of a program must lie on the same devices, got "
-            f"{meshes[0]!r} and {other!r}"
+            f"{meshes[0]!r} and {other!r}; place one of them anew with device_put"
         )
 
 

@@ -177,6 +177,19 @@ def test_static_values_that_are_dataclasses(ones: pr.ShardedArray) -> None:
         assert program(ones, options=Options(factor)).dtype == dtype
 
 
+def test_dataclasses_whose_constructor_does_not_take_the_fields(ones: pr.ShardedArray) -> None:
+    @dataclasses.dataclass(frozen=True)
+    class Made:
+        x: Any
+        doubled: Any = dataclasses.field(init=False)
+
+        def __post_init__(self) -> None:
+            object.__setattr__(self, "doubled", self.x)
+
+    found = pr.compile(lambda m: Made(m.x + m.doubled), Made(ones))(Made(ones))
+    assert (float(found.x.gather()[0, 0]), float(found.doubled.gather()[0, 0])) == (2, 2)
+
+
 def test_a_dataclass_stays_the_users(ones: pr.ShardedArray) -> None:
     import jax
 

@@ -13,7 +13,7 @@ def test_keys_do_not_grow() -> None:
             guard.announce(placed(number))
             if index == 0 and number in (100, 299):
                 sizes.append(len(store.values))
-        for number in range(100_000 // 2):
+        for number in range(10_000):
             guard.ran(ran("f"))
             guard.announce(placed(number % 300, values=str(number)))
         guard.end(60)
@@ -49,16 +49,16 @@ def test_1024_processes() -> None:
     assert store.largest <= 4096
 
 
-def test_1024_processes_of_which_some_differ() -> None:
+def test_216_processes_of_which_some_differ() -> None:
     store = MemoryStore()
-    views = [Counted(store) for _ in range(1024)]
+    views = [Counted(store) for _ in range(216)]
 
     def body(guard: Guard, index: int) -> None:
         guard.announce(placed(1, (8, 8) if index % 2 else (8, 9 + index % 3)))
 
-    text = one_error(together(1024, body, store=views.__getitem__, tick=30))
-    assert "shape (8, 8) on 1, 3, 5, 7, 9, 11, 13, 15 and 504 more; (8, 9) on 0, 6, 12, 18" in text
-    assert "and 163 more" in text
+    text = one_error(together(216, body, store=views.__getitem__, tick=30))
+    assert "shape (8, 8) on 1, 3, 5, 7, 9, 11, 13, 15 and 100 more; (8, 9) on 0, 6, 12, 18" in text
+    assert "and 28 more" in text
     assert store.largest <= 4096
     assert (
         max(sum(n for key, n in view.messages.items() if "/thread/" in key) for view in views) == 8

@@ -2,6 +2,7 @@
 
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -98,3 +99,23 @@ def test_two_threads_of_one_name_are_an_error() -> None:
 
     (text,), _ = together(2, body)
     assert "two threads named 'MainThread' do operations at the same time" in text
+
+
+def test_threads_that_python_named_are_not_compared() -> None:
+    """Their numbers depend on the threads that were started before them."""
+
+    def body(guard: Guard, index: int) -> None:
+        def place() -> None:
+            guard.announce(placed(index))
+            guard.ran(ran(f"f{index}"))
+
+        for name in (f"Thread-{index} (load)", f"Thread-{index}", "asyncio_0"):
+            thread = threading.Thread(target=place, name=name)
+            thread.start()
+            thread.join(20)
+        with ThreadPoolExecutor(2) as pool:
+            list(pool.map(lambda _: place(), range(4)))
+        guard.announce(placed(7))
+        guard.end(60)
+
+    assert together(3, body) == [None] * 3

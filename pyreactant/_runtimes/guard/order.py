@@ -12,7 +12,7 @@ Entry = Operation | tuple[Operation, tuple[int, ...]]
 
 _ODD = 0x9E3779B97F4A7C15  # odd, so that no operation is lost from the digest
 _MASK = (1 << 64) - 1
-_POOL = re.compile(r"ThreadPoolExecutor-\d+_\d+")
+_AUTOMATIC = re.compile(r"ThreadPoolExecutor-\d+_\d+|asyncio_\d+|Dummy-\d+|Thread-\d+( \(.*\))?")
 _PLAIN = re.compile(r"[\w .()\-]{1,40}", re.ASCII)
 
 
@@ -31,7 +31,8 @@ class Stream:
         turn: Held by the thread that announces an operation.
         agreed: Keys of the operations that all processes have announced.
         exchanged: Number of the operation that was announced last, if any.
-        compared: Whether the order is the same on every process; not in a pool's threads.
+        compared: Whether the order is the same on every process; not in threads without a name of
+            their own.
         made: Number of the next array that this thread makes; the thread's name is part of it.
     """
 
@@ -53,7 +54,7 @@ class Stream:
     def __init__(self, name: str) -> None:
         self.name = name
         self.id = stream_id(name)
-        self.compared = not is_of_a_pool(name)
+        self.compared = not is_automatic(name)
         self.history: list[Entry] = []
         self.made = digest_of([name]) >> 32 << 32  # of the low half, one for each array
         self.base = 0
@@ -139,9 +140,13 @@ def _digest(entry: Entry) -> int:
     return digest
 
 
-def is_of_a_pool(name: str) -> bool:
-    """Whether a thread is one of a `ThreadPoolExecutor`, which may give a task to any of them."""
-    return _POOL.fullmatch(name) is not None
+def is_automatic(name: str) -> bool:
+    """Whether Python made up a thread's name.
+
+    Its number depends on the threads that were started before, and a pool gives a task to any of
+    its threads, so threads of such names do not match between processes.
+    """
+    return _AUTOMATIC.fullmatch(name) is not None
 
 
 def stream_id(name: str) -> str:

@@ -1,6 +1,7 @@
 """Trace, lower and compile a program with JAX."""
 
 import contextlib
+import inspect
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -19,6 +20,7 @@ from .convert import Devices, jax_mesh, jax_sharding, our_sharding, plain_dtype
 from .trees import JaxTrees, wrapped
 
 TREES = JaxTrees()
+_LEAVES = inspect.Signature([inspect.Parameter("leaves", inspect.Parameter.VAR_POSITIONAL)])
 
 
 def lower(call: Call, devices: Devices, one_in_flight: bool) -> Lowered:
@@ -72,6 +74,9 @@ class _Body:
             return wrapped(results)
 
         traced.__name__ = traced.__qualname__ = function_name(function)
+        # JAX's errors name the user's function then; the arguments stay a flat list.
+        body: Any = traced
+        body.__wrapped__, body.__signature__ = function, _LEAVES
         self.traced = traced
 
     @property

@@ -6,7 +6,7 @@ from typing import Any
 
 import jax
 
-from ..._core.tree import IsLeaf, data_fields, is_user_dataclass
+from ..._core.tree import IsLeaf, data_fields, is_user_dataclass, rebuilt
 
 
 class DataclassNode:
@@ -31,8 +31,8 @@ class DataclassNode:
     def restored(self) -> Any:
         """The dataclass."""
         data, static = data_fields(self.kind)
-        children = dict(zip(data, map(_restored, self.children), strict=True))
-        return self.kind(**children, **dict(zip(static, self.fixed, strict=True)))
+        values = (*map(_restored, self.children), *self.fixed)
+        return rebuilt(self.kind, zip((*data, *static), values, strict=True))
 
 
 def _flatten_with_keys(node: DataclassNode) -> Any:
