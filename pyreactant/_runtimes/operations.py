@@ -4,6 +4,7 @@ Every function takes a single array or a tree of them (see `pyreactant.compile`)
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -161,9 +162,15 @@ def _place(
         if values is None and _is_replicated(aval):
             values = read(tuple(slice(0, n) for n in shape))  # every process gives it whole
         number = running.guarded.guard.announce(placing(kind, aval, values), made=1)
-    blocks = read if values is None else values.__getitem__
+    blocks = read if values is None else partial(_block, values)
     value = running.backend.from_blocks(shape, dtype, sharding, blocks)
     return ShardedArray(value, aval, running.backend, number)
+
+
+def _block(values: np.ndarray, index: Index) -> np.ndarray:
+    place: Any = (*index, ...)  # the ellipsis gives an array of 0 dimensions, not a number
+    block: np.ndarray = values[place]
+    return block
 
 
 def _is_replicated(aval: Aval) -> bool:

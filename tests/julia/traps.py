@@ -182,8 +182,8 @@ MUTANTS = [
     Mutant(
         "10 a second runtime in the process",
         "pyreactant/_runtimes/runtime.py",
-        "    if differ:\n",
-        "    if False:\n",
+        "    if differ:\n        asked_text",
+        "    if False:\n        asked_text",
         "tests/backend/test_laws.py::test_bad_input",
         "DID NOT RAISE",
     ),

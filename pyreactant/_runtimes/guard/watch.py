@@ -5,6 +5,7 @@ at the smallest of these counts. So a slow process is no mismatch, and a process
 collective of the runtime is found too. The rounds need neither a supervisor nor devices.
 """
 
+import contextlib
 import json
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +15,7 @@ from ..._core.store import Store
 from ..._errors import MismatchError, PyReactantError
 from .explain import describe, explain
 from .order import Stream, stream_id
-from .tree import Tree
+from .tree import Tree, equal
 
 _STREAMS = 24  # threads in one message; others wait for another round
 _PROBES = 64  # digests in one message
@@ -121,6 +122,7 @@ class Watch:
             for thread, count in plan["counts"].items():
                 streams[thread].trim(count)
             if plan["final"]:
+                self._leave(f"{name}/left")
                 self.finished.set()
             return not plan["final"]
         thread, number = verdict
@@ -129,6 +131,14 @@ class Watch:
         mine = describe(streams.get(thread), thread, number, closed=_is_closed(thread, plan))
         self._take_error(MismatchError(explain(self._tree, f"{name}/explain", mine)))
         return False
+
+    def _leave(self, name: str) -> None:
+        """Stay until all processes know the verdict; to them, one that ends looks lost.
+
+        Who still waits here when another ends knows the verdict too, so that is no error.
+        """
+        with contextlib.suppress(PyReactantError):
+            self._tree.exchange(name, "", equal)
 
     def _plan(self, merged: str) -> str:
         """What to compare: the smallest counts of the threads that go on in all processes."""
