@@ -154,7 +154,10 @@ def test_the_users_own_context() -> None:
         assert f(a).dtype == np.float64
         assert f(a).value.dtype == np.float64
         labels = pr.device_put(np.arange(8), ROWS)
-        assert pr.compile(lambda n, x: x * (n + jnp.zeros(8)), labels, a)(labels, a).dtype == np.float64
+        assert (
+            pr.compile(lambda n, x: x * (n + jnp.zeros(8)), labels, a)(labels, a).dtype
+            == np.float64
+        )
     assert pr.compile(lambda x: x + jnp.ones(8), a)(a).dtype == np.float32
     np.testing.assert_array_equal(f(a).gather(), numbers((8, 8)) + 1.0)
 
