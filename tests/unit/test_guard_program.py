@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from jax.experimental import io_callback
 
+from pyreactant._runtimes.guard.announce import values_digest
 from pyreactant._runtimes.guard.operation import VALUES, Operation, caller_line, digest_of
 from pyreactant._runtimes.guard.program import canonical, program_digest
 
@@ -98,3 +99,16 @@ def test_digests() -> None:
     assert digest_of(["ab", "c"]) != digest_of(["a", "bc"])
     # Equal on every process and machine, unlike Python's hash.
     assert one.digest == 16420532894864067074
+
+
+def test_digest_of_values() -> None:
+    """Equal arrays have one digest, in any memory order; of a large array a sample is read."""
+    small, large = np.arange(64.0).reshape(8, 8), np.zeros((1024, 1024))
+    for array in (small, large):
+        copy = np.asfortranarray(array)
+        assert values_digest(copy) == values_digest(array)
+        copy[0, 0] = 7
+        assert values_digest(copy) != values_digest(array)
+    one, two = (np.broadcast_to(np.float32(1), (10_000, 10_000)) for _ in range(2))  # 400 MB each
+    assert values_digest(one) == values_digest(two)
+    assert values_digest(np.zeros((0, 4))) == values_digest(np.zeros((0, 4)))
