@@ -168,19 +168,19 @@ if "pyreactant" in " ".join(sys.orig_argv) and os.environ.get("PYREACTANT_BACKEN
         ids = np.array(mesh.device_ids).reshape(mesh.shape, order="F")
         return NamedSharding(Mesh(mesh.shape, mesh.axis_names, ids), sharding.spec)
 
-    placed, from_blocks = _reactant._placed, _reactant.ReactantBackend.from_blocks
+    placed, from_blocks = _reactant.julia_sharding, _reactant.ReactantBackend.from_blocks
 
     def placed_otherwise(backend, sharding):
         return placed(backend, turned(sharding))
 
     def from_other_blocks(self, shape, dtype, sharding, read):
-        _reactant._placed = placed
+        _reactant.julia_sharding = placed
         try:
             return from_blocks(self, shape, dtype, turned(sharding), read)
         finally:
-            _reactant._placed = placed_otherwise
+            _reactant.julia_sharding = placed_otherwise
 
-    _reactant._placed = placed_otherwise
+    _reactant.julia_sharding = placed_otherwise
     _reactant.ReactantBackend.from_blocks = from_other_blocks
 """
 
