@@ -24,12 +24,13 @@ _WIDTH, _LAYERS, _HEADS = 256, 12, 8
 
 
 def call(repetitions: int) -> Pair:
-    """Time that the guard adds to a call of a compiled program."""
+    """Time that the guard adds to a call of a compiled program with two arguments."""
     guard = Guard(MemoryStore(), 0, 1, fail=lambda error: None)
     calls = Calls(placed(1))
+    numbers = [1, 2]
 
     def enter() -> None:
-        guard.ran(calls.here())
+        guard.ran(calls.here(), tuple([number for number in numbers]), 1)  # noqa: C416
 
     def nothing() -> None:
         """What is called without a guard."""
@@ -84,8 +85,9 @@ def many(count: int, repetitions: int) -> Pair:
 
     def run() -> None:
         found = together(count, lambda guard, _: guard.announce(placed(1)), tick=0)
-        if any(found):
-            raise RuntimeError(f"a process failed: {found}")
+        failed = [one for one in found if not isinstance(one, int)]
+        if failed:
+            raise RuntimeError(f"a process failed: {failed[0]}")
 
     seconds = [timed(run) for _ in range(repetitions + 1)][1:]
     return Pair(f"guard: exchange of {count} processes", seconds, None, 2.0)
