@@ -93,7 +93,8 @@ class Guard:
             stream = self._stream()
         if not stream.compared:
             return 0
-        stream.history.append((operation, arrays) if arrays else operation)
+        stream.takes.append(arrays)
+        stream.history.append(operation)
         first = stream.made
         stream.made = first + made
         return first

@@ -8,8 +8,6 @@ from dataclasses import replace
 
 from .operation import Operation, digest_of
 
-Entry = Operation | tuple[Operation, tuple[int, ...]]
-
 _ODD = 0x9E3779B97F4A7C15  # odd, so that no operation is lost from the digest
 _MASK = (1 << 64) - 1
 _AUTOMATIC = re.compile(r"ThreadPoolExecutor-\d+_\d+|asyncio_\d+|Dummy-\d+|Thread-\d+( \(.*\))?")
@@ -25,8 +23,9 @@ class Stream:
     Attributes:
         name: The thread's name.
         id: The name in keys and messages.
-        history: The operations from number `base` on, each with the numbers of the arrays that it
-            takes, if it takes any.
+        history: The operations from number `base` on.
+        takes: For each of them the numbers of the arrays that it takes; appended to first. Not one
+            list of pairs, which Python's garbage collector would have to look at.
         base: Number of operations that all processes agree about, which are no longer held.
         turn: Held by the thread that announces an operation.
         agreed: Keys of the operations that all processes have announced.
@@ -48,6 +47,7 @@ class Stream:
         "id",
         "made",
         "name",
+        "takes",
         "turn",
     )
 
@@ -55,7 +55,8 @@ class Stream:
         self.name = name
         self.id = stream_id(name)
         self.compared = not is_automatic(name)
-        self.history: list[Entry] = []
+        self.history: list[Operation] = []
+        self.takes: list[tuple[int, ...]] = []
         self.made = digest_of([name]) >> 32 << 32  # of the low half, one for each array
         self.base = 0
         self.turn = threading.Lock()
@@ -74,6 +75,7 @@ class Stream:
     def enter(self, operation: Operation) -> int:
         """Append an operation; its number, from 0."""
         with self._lock:
+            self.takes.append(())
             self.history.append(operation)
             return self.base + len(self.history) - 1
 
@@ -81,8 +83,7 @@ class Stream:
         """Digest of the first `count` operations, of at least `base`."""
         with self._lock:
             start, digest = self._mark if self._mark[0] <= count else (self.base, self._base_digest)
-            for entry in self.history[start - self.base : count - self.base]:
-                digest = (digest * _ODD ^ _digest(entry)) & _MASK
+            digest = self._mixed(digest, start, count)
             self._mark = max(self._mark, (count, digest))
             return digest
 
@@ -92,8 +93,7 @@ class Stream:
             start, digest = self.base, self._base_digest
             found = []
             for count in counts:
-                for entry in self.history[start - self.base : count - self.base]:
-                    digest = (digest * _ODD ^ _digest(entry)) & _MASK
+                digest = self._mixed(digest, start, count)
                 start = count
                 found.append(digest)
             return found
@@ -102,13 +102,24 @@ class Stream:
         """The operation of this number, of at least `base`; None if it is yet to come."""
         with self._lock:
             index = number - self.base
-            return self._described(self.history[index]) if index < len(self.history) else None
+            if index >= len(self.history):
+                return None
+            return self._described(self.history[index], self.takes[index])
 
-    def _described(self, entry: Entry) -> Operation:
+    def _mixed(self, digest: int, start: int, stop: int) -> int:
+        """A digest, and the operations of these numbers."""
+        part = slice(start - self.base, stop - self.base)
+        for operation, arrays in zip(self.history[part], self.takes[part], strict=True):
+            taken = operation.digest
+            for array in arrays:
+                taken = (taken * _ODD ^ array) & _MASK
+            digest = (digest * _ODD ^ taken) & _MASK
+        return digest
+
+    def _described(self, operation: Operation, arrays: tuple[int, ...]) -> Operation:
         """An operation, with the arrays that it takes among its fields."""
-        if isinstance(entry, Operation):
-            return entry
-        operation, arrays = entry
+        if not arrays:
+            return operation
         names = ", ".join(
             f"array {(array & 0xFFFFFFFF) + 1}"
             + ("" if array >> 32 == self.made >> 32 else f" of thread {array >> 32:08x}")
@@ -126,18 +137,8 @@ class Stream:
         """Note that all processes agree about the first `count` operations."""
         digest = self.digest_at(count)
         with self._lock:
-            del self.history[: count - self.base]
+            del self.history[: count - self.base], self.takes[: count - self.base]
             self.base, self._base_digest = count, digest
-
-
-def _digest(entry: Entry) -> int:
-    if isinstance(entry, Operation):
-        return entry.digest
-    operation, arrays = entry
-    digest = operation.digest
-    for array in arrays:
-        digest = (digest * _ODD ^ array) & _MASK
-    return digest
 
 
 def is_automatic(name: str) -> bool:
