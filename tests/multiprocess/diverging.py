@@ -199,8 +199,8 @@ def guard_anew(name: str) -> Guard:
     running = runtime.current()
     assert running.guarded is not None
     running.backend.barrier(name, 60)
-    running.guarded.guard.close()
     running.guarded.failure.close()
+    running.guarded.guard.close()
     running.cache.clear()
     running.calls.clear()
     store, group, failure = running.backend.store(), running.group, Failure()

@@ -33,8 +33,8 @@ class Guarded:
         atexit.unregister(self._at_exit)
         if code == 0:
             self.guard.end()
+        self.failure.close()  # first: after a mismatch the guard's thread is in there
         self.guard.close()
-        self.failure.close()
 
     def _at_exit(self) -> None:
         try:
