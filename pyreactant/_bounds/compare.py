@@ -254,6 +254,7 @@ def _right_pattern(
     same = ~np.isfinite(held) & ~np.isfinite(value)
     if held.dtype.kind == "f":
         same &= (np.isnan(held) & np.isnan(value)) | (held == value)
+        same |= np.isinf(value) & np.isinf(np.asarray(expected.bound))  # not certainly infinite
     beyond = np.abs(value) + allowed >= float(finfo(got.dtype).max)
     if expected.may_overflow is not None:
         beyond |= expected.may_overflow

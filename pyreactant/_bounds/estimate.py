@@ -12,7 +12,7 @@ import numpy as np
 
 from .._core.dtypes import EXTENDED
 from .model import Model
-from .tracked import Estimated
+from .tracked import Estimated, bounded
 
 _RUNS = 4
 
@@ -45,11 +45,16 @@ def outputs(result: Any) -> tuple[np.ndarray, ...]:
 def _estimated(value: np.ndarray, others: list[np.ndarray], longest: int, model: Model) -> Any:
     with np.errstate(all="ignore"):
         moved = np.max([np.abs(one - value) for one in others], axis=0, initial=0.0)
+        # All runs have the same infinity, or all have NaN.
+        same = [(one == value) | (np.isnan(one) & np.isnan(value)) for one in others]
+        moved = np.where(np.all(same, axis=0), 0.0, moved)
         finite = moved[np.isfinite(moved)]
         usual = math.sqrt(np.square(finite).mean()) if finite.size else 0.0
-        bound = 8 * math.sqrt(longest) * (np.nan_to_num(moved, nan=0.0, posinf=0.0) + usual)
-        bound += 64 * model.roundoff * np.nan_to_num(np.abs(value), nan=0.0, posinf=0.0)
-    return Estimated(value, bound + longest * model.tiny, model)
+        bound = 8 * math.sqrt(longest) * (moved + usual)
+        bound += 64 * model.roundoff * np.abs(value)
+        bound += longest * model.tiny
+        found = bounded(value, bound, model, lambda: moved == 0)
+    return Estimated(value, found.bound, model)
 
 
 def _perturbed(parts: tuple[Any, ...], model: Model, run: int) -> list[Any]:

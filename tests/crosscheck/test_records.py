@@ -1,6 +1,7 @@
 """Folders of finished runs that are damaged, incomplete or inconsistent."""
 
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 
 from pyreactant import FileError, InvalidArgumentError, __version__
-from pyreactant.crosscheck._records.records import ShardWriter, read_run
+from pyreactant.crosscheck._records.records import RAN, ProgramRecord, ShardWriter, read_run
 from pyreactant.crosscheck._run import compare
 from tests.crosscheck.runs import change_blocks, change_record, copy
 
@@ -24,6 +25,11 @@ def test_a_whole_run(runs: Path) -> None:
     assert run.block("matmul", block).shape == (8, 8)
     assert record.problem["size"] == 16
     assert set(record.inputs) == {"input 0", "input 1"}
+
+
+def test_numbers_that_are_not_finite_are_text() -> None:
+    record = ProgramRecord("any", RAN, problem={"seed": math.nan}, seconds={"call": math.inf})
+    assert json.loads(json.dumps(record.to_dict(), allow_nan=False))["problem"] == {"seed": "nan"}
 
 
 def _cut(run: Path) -> None:

@@ -13,7 +13,7 @@ from ..._core.dtypes import EXTENDED, as_dtype
 from ..._errors import FileError, PyReactantError
 from ..._system.files import read_json, replacing
 from ..._version import __version__
-from .verdict import ArrayPlan, BlockVerdict
+from .verdict import ArrayPlan, BlockVerdict, plain
 
 
 class ShardWriter:
@@ -108,12 +108,8 @@ class ProgramRecord:
     keys: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for `json.dumps`."""
-        plain = {name: getattr(self, name) for name in self.__slots__}
-        return plain | {
-            "plans": {name: plan.to_dict() for name, plan in self.plans.items()},
-            "blocks": [block.to_dict() for block in self.blocks],
-        }
+        """Plain data for `json.dumps`; numbers that are not finite become strings."""
+        return {name: plain(getattr(self, name)) for name in self.__slots__}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> "ProgramRecord":
@@ -160,13 +156,9 @@ class ProcessRecord:
     finished: bool = False
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for `json.dumps`."""
-        plain = {name: getattr(self, name) for name in self.__slots__}
-        return (
-            {"schema": SCHEMA, "pyreactant": __version__}
-            | plain
-            | {"programs": [program.to_dict() for program in self.programs]}
-        )
+        """Plain data for `json.dumps`; numbers that are not finite become strings."""
+        own = {name: plain(getattr(self, name)) for name in self.__slots__}
+        return {"schema": SCHEMA, "pyreactant": __version__} | own
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> "ProcessRecord":
