@@ -131,6 +131,10 @@ class Tracked(NDArrayOperatorsMixin):
         """As `numpy.ndarray.cumsum`."""
         return _numpy.cumsum(self, axis=axis)
 
+    def copy(self) -> "Tracked":
+        """As `numpy.ndarray.copy`."""
+        return type(self)(self.value.copy(), self.bound, self.model)
+
     def conj(self) -> "Tracked":
         """As `numpy.ndarray.conj`."""
         return _numpy.conjugate(self)

@@ -66,7 +66,7 @@ def case_of(program: Program) -> Case:
 
 
 class _Oracle:
-    """A user's oracle on NumPy arrays; its errors are raised with its name.
+    """A user's oracle on copies of NumPy arrays; its errors are raised with its name.
 
     Attributes:
         function: The user's function.
@@ -78,7 +78,8 @@ class _Oracle:
 
     def __call__(self, *arrays: np.ndarray) -> Any:
         try:
-            return self.function(*arrays)
+            # An oracle may change its arguments, which later runs and the devices still need.
+            return self.function(*(array.copy() for array in arrays))
         except Exception as error:
             place = traceback.extract_tb(error.__traceback__)[-1]
             got = ", ".join(f"{array.dtype}{list(array.shape)}" for array in arrays)
@@ -142,7 +143,7 @@ class _Whole:
         from .._bounds.tracked import as_tracked
 
         try:
-            results = self._oracle.function(*parts)
+            results = self._oracle.function(*(part.copy() for part in parts))
             several = results if isinstance(results, (tuple, list)) else (results,)
             return tuple(as_tracked(one, model) for one in several)
         except MemoryError:

@@ -105,6 +105,36 @@ def test_an_oracle_for_plain_arrays_alone_has_an_estimated_bound(program: pr.Pro
     assert check_block(x.sum(axis=1)[2:9], block) <= 1
 
 
+@pytest.mark.parametrize("program", [own.CHANGING, own.WRITING])
+@pytest.mark.parametrize("dtype", ["float32", "int32"])
+def test_an_oracle_may_change_its_arguments(program: pr.Program, dtype: str) -> None:
+    case = find_case(program)
+    x = np.ascontiguousarray(sources(case.inputs(16, dtype), 0)[0].read(whole((16, 16))))
+    kept = x.copy()
+    inputs = (Held(x),)
+    model = MODEL if dtype == "float32" else None
+    wanted = np.cbrt(x + 1.0) if program is own.CHANGING else (x + 1) * 2
+    for rows in (slice(2, 9), slice(0, 16)):
+        block = case.expected(0, (rows, slice(0, 16)), inputs, model)
+        value = block.value if isinstance(block, Tracked) else block
+        np.testing.assert_allclose(value, wanted[rows], rtol=1e-6)
+        if isinstance(block, Tracked):
+            assert block.bound.max() < 1e-3
+    np.testing.assert_array_equal(x, kept)
+
+
+class Held:
+    """A source that gives out its own array, as one that reads from devices does."""
+
+    random = True
+
+    def __init__(self, array: np.ndarray) -> None:
+        self._array, self.shape, self.dtype = array, array.shape, array.dtype
+
+    def read(self, index: tuple[slice, ...]) -> np.ndarray:
+        return self._array[index]
+
+
 @pytest.mark.parametrize(
     ("program", "cause", "message"),
     [
