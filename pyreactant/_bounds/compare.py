@@ -28,6 +28,7 @@ class Expected:
         usual: Usual size of the rounding error; None if unknown.
         may_overflow: Where infinity is right because a partial sum may overflow although
             `value` is finite; None if nowhere.
+        estimated: Why `bound` is estimated; "" if it is derived.
     """
 
     value: np.ndarray
@@ -35,6 +36,7 @@ class Expected:
     last_rounding: bool = False
     usual: np.ndarray | None = None
     may_overflow: np.ndarray | None = None
+    estimated: str = ""
 
     def part(self, inside: Index) -> "Expected":
         """A part of the tile."""
@@ -78,6 +80,7 @@ class Verdict:
         non_finite: Number of elements that are rightly NaN or infinite.
         usual: Largest error over the usual rounding error.
         note: Remark for the report.
+        estimated: Why the tolerance is estimated; "" if it is derived.
         worst: The element where error over tolerance is largest: {"element": position, "got",
             "expected", "allowed"}; None if nothing was compared or all bits are equal. Callers
             may replace it with their own facts about the place.
@@ -96,6 +99,7 @@ class Verdict:
     non_finite: int = 0
     usual: float = 0.0
     note: str = ""
+    estimated: str = ""
     worst: dict[str, Any] | None = None
 
     @property
@@ -132,6 +136,7 @@ def join(parts: Iterable[Verdict]) -> Verdict:
         wrong_patterns=sum(v.wrong_patterns for v in verdicts),
         non_finite=sum(v.non_finite for v in verdicts),
         usual=max(v.usual for v in verdicts),
+        estimated=next((v.estimated for v in verdicts if v.estimated), ""),
     )
 
 
@@ -242,6 +247,7 @@ def _compare_rounded(got: np.ndarray, expected: Expected, start: tuple[int, ...]
         wrong_patterns=int(np.count_nonzero(~finite & ~right)),
         non_finite=int(np.count_nonzero(~finite & right)),
         usual=usual,
+        estimated=expected.estimated,
         worst=_worst(worst, start, got, value, float(allowed[worst])),
     )
 

@@ -17,13 +17,16 @@ from .tracked import Estimated, bounded
 _RUNS = 4
 
 
-def estimate(oracle: Callable[..., Any], parts: tuple[Any, ...], model: Model) -> tuple[Any, ...]:
+def estimate(
+    oracle: Callable[..., Any], parts: tuple[Any, ...], model: Model, reason: str = ""
+) -> tuple[Any, ...]:
     """The oracle's results with estimated bounds, always as a tuple.
 
     Args:
         oracle: A plain NumPy function.
         parts: Its arguments in float64 or complex128; integers and booleans are unchanged.
         model: Rounding model of the runtime.
+        reason: Why no bound could be derived; the results carry it.
     """
     exact = outputs(oracle(*parts))
     others = [outputs(oracle(*_perturbed(parts, model, run))) for run in range(_RUNS)]
@@ -31,7 +34,7 @@ def estimate(oracle: Callable[..., Any], parts: tuple[Any, ...], model: Model) -
         others.append(outputs(oracle(*(_as(part, model.dtype) for part in parts))))
     longest = max((n for part in parts for n in np.shape(part)), default=1)
     return tuple(
-        _estimated(value, [run[i] for run in others], longest, model)
+        Estimated(value, _bound(value, [run[i] for run in others], longest, model), model, reason)
         for i, value in enumerate(exact)
     )
 
@@ -42,7 +45,7 @@ def outputs(result: Any) -> tuple[np.ndarray, ...]:
     return tuple(np.asarray(one) for one in (result if several else (result,)))
 
 
-def _estimated(value: np.ndarray, others: list[np.ndarray], longest: int, model: Model) -> Any:
+def _bound(value: np.ndarray, others: list[np.ndarray], longest: int, model: Model) -> Any:
     with np.errstate(all="ignore"):
         moved = np.max([np.abs(one - value) for one in others], axis=0, initial=0.0)
         # All runs have the same infinity, or all have NaN.
@@ -53,8 +56,7 @@ def _estimated(value: np.ndarray, others: list[np.ndarray], longest: int, model:
         bound = 8 * math.sqrt(longest) * (moved + usual)
         bound += 64 * model.roundoff * np.abs(value)
         bound += longest * model.tiny
-        found = bounded(value, bound, model, lambda: moved == 0)
-    return Estimated(value, found.bound, model)
+        return bounded(value, bound, model, lambda: moved == 0).bound
 
 
 def _perturbed(parts: tuple[Any, ...], model: Model, run: int) -> list[Any]:

@@ -152,9 +152,20 @@ class Tracked(NDArrayOperatorsMixin):
 
 
 class Estimated(Tracked):
-    """A Tracked array whose bound is estimated, not derived (see `estimate`)."""
+    """A Tracked array whose bound is estimated, not derived (see `estimate`).
 
-    __slots__ = ()
+    Attributes:
+        reason: Why no bound could be derived.
+    """
+
+    __slots__ = ("reason",)
+
+    def __init__(self, value: Any, bound: Any, model: Model, reason: str = "") -> None:
+        super().__init__(value, bound, model)
+        self.reason = reason
+
+    def __getitem__(self, key: Any) -> "Estimated":
+        return Estimated(self.value[key], self.bound[key], self.model, self.reason)
 
 
 _REDUCTIONS = {np.add: np.sum, np.maximum: np.max, np.minimum: np.min}

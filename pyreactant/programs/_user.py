@@ -132,15 +132,15 @@ class _Whole:
             return outputs(self._oracle(*parts))
         model = tracked[0].model
         derived = self._derive(parts, model)
-        if derived is not None:
+        if not isinstance(derived, str):
             return derived
         plain = tuple(p.value if isinstance(p, Tracked) else p for p in parts)
         with np.errstate(all="ignore"):
-            return estimate(self._oracle, plain, model)
+            return estimate(self._oracle, plain, model, derived)
 
-    def _derive(self, parts: tuple[Any, ...], model: "Model") -> tuple[Any, ...] | None:
-        """The results with derived bounds; None if the oracle cannot run on Tracked arrays."""
-        from .._bounds.tracked import as_tracked
+    def _derive(self, parts: tuple[Any, ...], model: "Model") -> tuple[Any, ...] | str:
+        """The results with derived bounds, or why the oracle cannot run on Tracked arrays."""
+        from .._bounds.tracked import UnknownOperationError, as_tracked
 
         try:
             results = self._oracle.function(*(part.copy() for part in parts))
@@ -148,11 +148,13 @@ class _Whole:
             return tuple(as_tracked(one, model) for one in several)
         except MemoryError:
             raise
-        except Exception:
-            # UnknownOperationError, or another exception: Tracked arrays lack methods such as
-            # astype, and an oracle may require NumPy arrays. If the oracle itself is wrong, the
-            # estimate, which runs it on NumPy arrays, raises its error.
-            return None
+        except UnknownOperationError as error:
+            return str(error)
+        except Exception as error:
+            # Tracked arrays lack methods such as astype, and an oracle may require NumPy arrays.
+            # If the oracle itself is wrong, the estimate, which runs it on NumPy arrays, raises
+            # its error.
+            return f"the oracle needs NumPy arrays ({type(error).__name__}: {error})"
 
 
 def _everything(output: int, index: Index, shapes: tuple[Shape, ...]) -> tuple[Index, ...]:

@@ -1,5 +1,6 @@
 """Cross-checks as a user runs them: processes, user programs, failures."""
 
+import json
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -25,12 +26,24 @@ def results(report: Report) -> dict[str, Result]:
 
 def test_users_programs(tmp_path: Path) -> None:
     """User programs by name and as objects; one that raises on every process fails alone."""
-    names = ["wrong", "raises_on_all", "fewer_results", "two_results"]
+    names = ["wrong", "raises_on_all", "fewer_results", "two_results", "estimated"]
     report = small([right, *(f"{HERE}:{name}" for name in names)], size=8, out=tmp_path / "out")
     found = {name.rpartition(":")[2]: result for name, result in results(report).items()}
     assert found["right"].outcome == "right"
     assert found["two_results"].outcome == "right"
     assert {b.array for b in found["two_results"].blocks} == {"output 0", "output 1"}
+    assert found["right"].estimated == ""
+    assert found["estimated"].estimated == "no error bound is known for numpy.linalg.norm"
+    text = report.to_text(200)
+    assert "of the estimate" in text
+    assert "is estimated, not derived, because no error bound is known for numpy.lin" in text
+    assert text.count("estimated, not derived") == 1
+    read = json.loads(report.to_json())["rows"]
+    assert [row["results"][0]["estimated"] for row in read if "estimated" in row["program"]] == [
+        "no error bound is known for numpy.linalg.norm"
+    ]
+    page = report.to_html()
+    assert "the tolerance is estimated, not derived, because no error bound" in page
     assert found["wrong"].outcome == "wrong"
     assert "wrong on jax: output 0" in found["wrong"].text
     assert "process" in found["wrong"].text

@@ -51,6 +51,16 @@ def row(x: Any) -> Any:
     return x[0]
 
 
+def norms(x: Any) -> Any:
+    import jax.numpy as jnp
+
+    return jnp.linalg.norm(x, axis=1)
+
+
+def numpy_norms(x: np.ndarray) -> Any:
+    return np.linalg.norm(x, axis=1)
+
+
 def _second() -> bool:
     """Whether this is the second runtime, for bodies that differ as one in Julia might."""
     return os.environ["PYREACTANT_BACKEND"] != "jax"
@@ -85,6 +95,7 @@ def program(name: str, jax: str, oracle: str | None, **more: Any) -> pr.Program:
 right = program("right", "double", "double")
 blind = program("blind", "double", None)
 wrong = program("wrong", "double", "same_shape")
+estimated = program("estimated", "norms", "numpy_norms")
 two_results = program("two_results", "two", "two")
 raises_on_one = program("raises_on_one", "raises_here", "same_shape")
 raises_on_all = program("raises_on_all", "raises", "double")

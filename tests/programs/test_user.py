@@ -91,6 +91,7 @@ def test_what_has_no_derived_bound_is_estimated() -> None:
     inputs = sources(case.inputs(16, "float32"), 0)
     block = case.expected(0, (slice(2, 9),), inputs, MODEL)
     assert isinstance(block, Estimated)
+    assert block.reason == "no error bound is known for numpy.linalg.norm"
     x = inputs[0].read(whole((16, 16)))
     assert check_block(np.linalg.norm(x, axis=1)[2:9], block) <= 1
 
@@ -101,6 +102,7 @@ def test_an_oracle_for_plain_arrays_alone_has_an_estimated_bound(program: pr.Pro
     inputs = sources(case.inputs(16, "float32"), 0)
     block = case.expected(0, (slice(2, 9),), inputs, MODEL)
     assert isinstance(block, Estimated)
+    assert block.reason.startswith("the oracle needs NumPy arrays (")
     x = inputs[0].read(whole((16, 16)))
     assert check_block(x.sum(axis=1)[2:9], block) <= 1
 

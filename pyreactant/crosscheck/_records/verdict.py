@@ -67,6 +67,7 @@ class BlockVerdict:
         passed: Whether placement and values are right.
         method: How values were checked: "oracle", "exact oracle", "Freivalds", "digest" or
             "none" (no oracle, or no block).
+        estimated: Why the tolerance is estimated, not derived; "" if it is derived.
         error: Largest absolute error against the oracle.
         allowed: Tolerance of the element where error over tolerance is largest.
         ratio: Largest error over tolerance; at most 1 if all values are right, infinite if the
@@ -90,6 +91,7 @@ class BlockVerdict:
     expected_index: list[list[int]] | None
     passed: bool = True
     method: str = "none"
+    estimated: str = ""
     error: float = 0.0
     allowed: float = 0.0
     ratio: float = 0.0

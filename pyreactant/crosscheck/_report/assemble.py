@@ -106,6 +106,7 @@ def _result(run: Run, name: str, program: str) -> Result:
         kind=str(found.kind or ""),
         text=text,
         method=_method(outputs),
+        estimated=next((b.estimated for b in outputs if b.estimated), ""),
         error=max((b.error for b in outputs), default=0.0),
         allowed=worst.allowed if worst else 0.0,
         ratio=worst.ratio if worst else 0.0,

@@ -21,6 +21,7 @@ class Result:
             or of the exception with its process; "" if there is none.
         exit_code: Exit code of the exception or of the failed run.
         method: How values were checked.
+        estimated: Why the tolerance is estimated, not derived; "" if it is derived.
         error: Largest absolute error against the oracle.
         allowed: Tolerance of the element where error over tolerance is largest.
         ratio: Largest error over tolerance.
@@ -36,6 +37,7 @@ class Result:
     text: str = ""
     exit_code: int = 0
     method: str = ""
+    estimated: str = ""
     error: float = 0.0
     allowed: float = 0.0
     ratio: float = 0.0

@@ -16,6 +16,7 @@ from .text import (
     outcome_text,
     pair_text,
     problem_text,
+    remarks,
     result_text,
     verdict,
 )
@@ -126,7 +127,7 @@ def program_part(number: int, row: Row, pictures: Sequence[Picture]) -> str:
     facts = [
         ("arrays", _arrays(row)),
         ("requested precision", row.precision or "-"),
-        ("tolerance", "none: results are exact" if row.exact else "derived from rounding"),
+        ("tolerance", _tolerance(row)),
     ]
     facts += [(r.runtime, _method_and_times(r)) for r in row.results]
     facts += [(f"{p.first} and {p.second}", p.text) for p in row.pairs]
@@ -134,6 +135,12 @@ def program_part(number: int, row: Row, pictures: Sequence[Picture]) -> str:
     drawn = f'<div class="figures">{"".join(map(picture, pictures))}</div>' if pictures else ""
     content = wrong + table(["fact", "value"], facts, f"About {row.program}") + drawn
     return folded(title, content, shown=not row.passed, name=f"program-{number}")
+
+
+def _tolerance(row: Row) -> str:
+    if row.exact:
+        return "none: results are exact"
+    return "; ".join(remarks(row)).removeprefix(f"{row.program}: ") or "derived from rounding"
 
 
 def _arrays(row: Row) -> str:
