@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from .._core.dtypes import EXTENDED
+from .._core.dtypes import EXTENDED, wide
+from .leaves import leaves
 from .model import Model
 from .tracked import Estimated, bounded
 
@@ -34,18 +35,23 @@ def estimate(
         others.append(outputs(oracle(*(_as(part, model.dtype) for part in parts))))
     longest = max((n for part in parts for n in np.shape(part)), default=1)
     return tuple(
-        Estimated(value, _bound(value, [run[i] for run in others], longest, model), model, reason)
+        Estimated(
+            wide(value), _bound(value, [run[i] for run in others], longest, model), model, reason
+        )
         for i, value in enumerate(exact)
     )
 
 
 def outputs(result: Any) -> tuple[np.ndarray, ...]:
-    """The results of an oracle as a tuple of arrays."""
-    several = isinstance(result, (tuple, list))
-    return tuple(np.asarray(one) for one in (result if several else (result,)))
+    """The results of an oracle, which may be a tree, as a tuple of arrays."""
+    return tuple(map(np.asarray, leaves(result)))
 
 
 def _bound(value: np.ndarray, others: list[np.ndarray], longest: int, model: Model) -> Any:
+    if value.dtype.kind in "biu":
+        # Indices and comparisons: exact where nothing moves them.
+        apart = [np.abs(wide(one) - wide(value)) for one in others]
+        return 8 * math.sqrt(longest) * np.max(apart, axis=0, initial=0.0)
     with np.errstate(all="ignore"):
         moved = np.max([np.abs(one - value) for one in others], axis=0, initial=0.0)
         # All runs have the same infinity, or all have NaN.

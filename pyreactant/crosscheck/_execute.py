@@ -1,5 +1,6 @@
 """Run one case on this process's runtime and keep what the check needs."""
 
+import functools
 import statistics
 import time
 import zlib
@@ -19,7 +20,7 @@ from .._matmul.matmul import default_mesh
 from .._runtimes.compile import compile
 from .._runtimes.compiled import Compiled
 from .._runtimes.operations import from_callback
-from .._runtimes.runtime import backend_name, devices
+from .._runtimes.runtime import backend_name, current, devices
 from ..programs._case import Case, Input, Layout, default_spec
 from ._records.verdict import ArrayPlan
 
@@ -211,31 +212,37 @@ def _place(
 def _compile(
     case: Case, size: int, args: Sequence[ShardedArray], mesh: Mesh, layout: Layout, precision: str
 ) -> Compiled:
-    static = case.static(size)
+    how = functools.partial(
+        compile, case.program, *args, precision=precision, static=case.static(size)
+    )
     specs = layout.out_specs
     if not specs:
         # Only the runtime knows the number and shapes of the outputs: compile once to get them.
-        free = compile(case.program, *args, precision=precision, static=static)
-        specs = tuple(default_spec(mesh, shape) for shape in _shapes(free(*args)))
+        specs = tuple(default_spec(mesh, aval.shape) for aval in _listed(how().outputs))
     out = tuple(NamedSharding(mesh, spec) for spec in specs)
-    chosen = out[0] if len(out) == 1 else out
+    if len(out) == 1:
+        return how(out_sharding=out[0])
     try:
-        return compile(case.program, *args, out_sharding=chosen, precision=precision, static=static)
-    except ValueError as error:
-        if len(out) == 1:
-            raise
+        return how(out_sharding=out)
+    except ValueError:
+        # The results may be another tree than a tuple, or of another number.
+        return how(out_sharding=_as_results(case, how(), out))
+
+
+def _as_results(case: Case, free: Compiled, out: Sequence[NamedSharding]) -> Any:
+    """The shardings in the structure of a program's results."""
+    got = len(_listed(free.outputs))
+    if got != len(out):
         raise MismatchError(
-            f"program {case.name!r} must return {len(out)} outputs, as its oracle does, but does "
-            f"not compile: {error}; make the body return as many outputs as the oracle"
-        ) from error
+            f"program {case.name!r} must return {len(out)} outputs, as its oracle does, got {got}; "
+            "make the body return as many outputs as the oracle"
+        )
+    return current().backend.trees.unflatten(free.executable.structure, out)
 
 
-def _shapes(outputs: ShardedArray | tuple[ShardedArray, ...]) -> list[tuple[int, ...]]:
-    return [one.shape for one in _listed(outputs)]
-
-
-def _listed(outputs: ShardedArray | tuple[ShardedArray, ...]) -> list[ShardedArray]:
-    return [outputs] if isinstance(outputs, ShardedArray) else list(outputs)
+def _listed(outputs: Any) -> list[Any]:
+    """The arrays of a result, which may be a tree."""
+    return current().backend.trees.flatten(outputs)[0]
 
 
 def _call(compiled: Compiled, args: Sequence[ShardedArray]) -> tuple[list[ShardedArray], float]:

@@ -140,12 +140,12 @@ class _Whole:
 
     def _derive(self, parts: tuple[Any, ...], model: "Model") -> tuple[Any, ...] | str:
         """The results with derived bounds, or why the oracle cannot run on Tracked arrays."""
+        from .._bounds.leaves import leaves
         from .._bounds.tracked import UnknownOperationError, as_tracked
 
         try:
             results = self._oracle.function(*(part.copy() for part in parts))
-            several = results if isinstance(results, (tuple, list)) else (results,)
-            return tuple(as_tracked(one, model) for one in several)
+            return tuple(as_tracked(one, model) for one in leaves(results))
         except MemoryError:
             raise
         except UnknownOperationError as error:

@@ -58,6 +58,22 @@ def test_users_programs(tmp_path: Path) -> None:
     assert "raises_on_all raised on jax" in report.verdict
 
 
+def test_results_of_other_types_and_in_trees() -> None:
+    names = ["of_kinds", "above_zero", "top_three", "wrong_signs", "wrong_places"]
+    report = small([f"{HERE}:{name}" for name in names], size=8)
+    found = {name.rpartition(":")[2]: result for name, result in results(report).items()}
+    for name in names[:3]:
+        assert found[name].outcome == "right", found[name].text
+    plans = report.rows[0].plans
+    assert [plans[f"output {n}"].dtype for n in range(4)] == ["float32", "int32", "bool", "float32"]
+    assert [report.rows[2].plans[f"output {n}"].dtype for n in range(2)] == ["float32", "int32"]
+    assert found["above_zero"].estimated == ""
+    assert found["top_three"].estimated == "no error bound is known for numpy.argsort"
+    for name, array in (("wrong_signs", "output 0"), ("wrong_places", "output 1")):
+        assert found[name].outcome == "wrong"
+        assert {b.array for b in found[name].blocks if not b.passed} == {array}
+
+
 def test_raising_on_one_process_ends_the_run_and_names_it() -> None:
     began = time.monotonic()
     report = small(["matmul", f"{HERE}:raises_on_one", "row_sum"], size=8)

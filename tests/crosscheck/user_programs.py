@@ -2,6 +2,7 @@
 
 import os
 import time
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -61,6 +62,51 @@ def numpy_norms(x: np.ndarray) -> Any:
     return np.linalg.norm(x, axis=1)
 
 
+@dataclass
+class Both:
+    """A result of two arrays, in a dataclass."""
+
+    largest: Any
+    places: Any
+
+
+def kinds(x: Any) -> Any:
+    """Results of other types than the program's, in a tree."""
+    import jax.numpy as jnp
+
+    y = x @ x
+    return {"z": [y > 0, x.sum()], "a": Both(jnp.max(y, axis=1), jnp.argmax(y, axis=1)), "b": None}
+
+
+def numpy_kinds(x: Any) -> Any:
+    y = x @ x
+    return {"z": [y > 0, x.sum()], "a": Both(np.max(y, axis=1), np.argmax(y, axis=1)), "b": None}
+
+
+def positive(x: Any) -> Any:
+    return x > 0
+
+
+def not_negative_sum(x: Any) -> Any:
+    return x + x.sum() > 0
+
+
+def top(x: Any) -> Any:
+    import jax
+
+    return jax.lax.top_k(x, 3)
+
+
+def numpy_top(x: np.ndarray) -> Any:
+    order = np.argsort(-x, axis=1, kind="stable")[:, :3]
+    return [np.take_along_axis(x, order, axis=1), order]
+
+
+def last_top(x: np.ndarray) -> Any:
+    values, order = numpy_top(x)
+    return [values, order + (order == 2)]
+
+
 def _second() -> bool:
     """Whether this is the second runtime, for bodies that differ as one in Julia might."""
     return os.environ["PYREACTANT_BACKEND"] != "jax"
@@ -96,6 +142,11 @@ right = program("right", "double", "double")
 blind = program("blind", "double", None)
 wrong = program("wrong", "double", "same_shape")
 estimated = program("estimated", "norms", "numpy_norms")
+of_kinds = program("of_kinds", "kinds", "numpy_kinds")
+above_zero = program("above_zero", "positive", "positive")
+wrong_signs = program("wrong_signs", "positive", "not_negative_sum")
+top_three = program("top_three", "top", "numpy_top")
+wrong_places = program("wrong_places", "top", "last_top")
 two_results = program("two_results", "two", "two")
 raises_on_one = program("raises_on_one", "raises_here", "same_shape")
 raises_on_all = program("raises_on_all", "raises", "double")

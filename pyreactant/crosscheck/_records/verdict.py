@@ -67,7 +67,6 @@ class BlockVerdict:
         passed: Whether placement and values are right.
         method: How values were checked: "oracle", "exact oracle", "Freivalds", "digest" or
             "none" (no oracle, or no block).
-        estimated: Why the tolerance is estimated, not derived; "" if it is derived.
         error: Largest absolute error against the oracle.
         allowed: Tolerance of the element where error over tolerance is largest.
         ratio: Largest error over tolerance; at most 1 if all values are right, infinite if the
@@ -82,6 +81,7 @@ class BlockVerdict:
         matches: Other blocks of the array with these values, as [start, stop] per dimension;
             None if they were not searched.
         text: One sentence that describes the fault; "" if passed.
+        estimated: Why the tolerance is estimated, not derived; "" if it is derived.
     """
 
     array: str
@@ -91,7 +91,6 @@ class BlockVerdict:
     expected_index: list[list[int]] | None
     passed: bool = True
     method: str = "none"
-    estimated: str = ""
     error: float = 0.0
     allowed: float = 0.0
     ratio: float = 0.0
@@ -103,6 +102,7 @@ class BlockVerdict:
     kinds: tuple[Kind, ...] = ()
     matches: list[list[list[int]]] | None = None
     text: str = ""
+    estimated: str = ""
 
     @property
     def kind(self) -> Kind | None:
