@@ -2,6 +2,7 @@
 
 import json
 import math
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -94,6 +95,46 @@ def test_damage(damage: Callable[[Path], object], message: str, runs: Path, tmp_
     with pytest.raises(FileError) as caught:
         compare(folder / "jax", folder / "standin")
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"), [d for d in DAMAGES if "shards" in d[1]], ids=lambda d: str(d)[:40]
+)
+def test_damaged_blocks_of_a_single_run(
+    damage: Callable[[Path], object], message: str, runs: Path, tmp_path: Path
+) -> None:
+    folder = copy(runs, tmp_path)
+    assert compare(folder / "standin").passed
+    damage(folder / "standin")
+    with pytest.raises(FileError) as caught:
+        compare(folder / "standin")
+    assert message in str(caught.value)
+
+
+def _huge_mesh(record: dict[str, Any]) -> None:
+    record["programs"][0]["plans"]["output 0"]["sharding"]["mesh"]["shape"] = [10**9, 2]
+
+
+def test_absurd_records_take_no_memory(runs: Path, tmp_path: Path) -> None:
+    changes: list[tuple[Callable[[dict[str, Any]], object], str]] = [
+        (
+            lambda r: r.update(num_processes=10**9),
+            r"10, 11 and 999999988 more of 1000000000 is mis",
+        ),
+        (lambda r: r.update(num_processes=0), "process 0 of 0"),
+        (lambda r: r.update(num_processes="2"), "process 0 of '2'"),
+        (_huge_mesh, r"a mesh of shape \[1000000000, 2\] on 4 devices"),
+    ]
+    for number, (change, message) in enumerate(changes):
+        folder = copy(runs, tmp_path / str(number))
+        change_record(folder / "jax", 0, change)
+        tracemalloc.start()
+        try:
+            with pytest.raises(FileError, match=message):
+                compare(folder / "jax")
+            assert tracemalloc.get_traced_memory()[1] < 2**26
+        finally:
+            tracemalloc.stop()
 
 
 def test_the_last_start_of_a_job_that_was_requeued(runs: Path, tmp_path: Path) -> None:

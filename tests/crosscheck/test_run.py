@@ -213,6 +213,9 @@ BAD = [
     ({"size": 0}, pr.InvalidArgumentError, "size must be 1 or more, got 0"),
     ({"size": 7}, pr.ShardingError, "program 'matmul' at size 7: dimension 0 of shape (7, 7) has"),
     ({"seed": -1}, pr.InvalidArgumentError, "seed must be 0 or more, got -1"),
+    ({"processes": 0}, pr.InvalidArgumentError, "processes must be 1 or more, got 0"),
+    ({"processes": -1}, pr.InvalidArgumentError, "processes must be 1 or more, got -1"),
+    ({"devices_per_process": 0}, pr.InvalidArgumentError, "devices_per_process must be 1 or more"),
     ({"repeat": 0}, pr.InvalidArgumentError, "repeat must be 1 or more, got 0"),
     ({"mesh": "4", "size": 9}, pr.ShardingError, "at size 9: dimension 0 of shape (9, 9) has size"),
     (
