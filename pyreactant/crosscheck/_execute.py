@@ -264,20 +264,28 @@ def _plans(args: Sequence[ShardedArray], outputs: Sequence[ShardedArray]) -> dic
 def _check_outputs(
     case: Case, size: int, dtype: str, runtime: str, outputs: Sequence[ShardedArray]
 ) -> None:
-    if case.outputs is None:
+    got = [f"{one.dtype.name}{list(one.shape)}" for one in outputs]
+    if case.outputs is not None:
+        planned = case.outputs(size, dtype)
+        right = [[f"{name}{list(one.shape)}" for name in one.dtypes] for one in planned]
+        names = [f"{_names(one.dtypes)}{list(one.shape)}" for one in planned]
+    elif case.program.out_dtypes:
+        got = [one.dtype.name for one in outputs]
+        right = [[name] for name in case.program.out_dtypes]
+        names = list(case.program.out_dtypes)
+    else:
         return
-    planned = case.outputs(size, dtype)
-    # The runtime chooses the dtype if the plan has None.
-    wanted = [f"{one.dtype or ''}{list(one.shape)}" for one in planned]
-    got = [
-        f"{one.dtype.name if n >= len(planned) or planned[n].dtype else ''}{list(one.shape)}"
-        for n, one in enumerate(outputs)
-    ]
-    if got != wanted:
+    if len(got) != len(right) or any(g not in r for g, r in zip(got, right, strict=True)):
         raise MismatchError(
-            f"program {case.name!r} on {runtime}: outputs must be {', '.join(wanted)}, as from "
-            f"its oracle, got {', '.join(got)}; make the bodies return the same"
+            f"program {case.name!r} on {runtime}: outputs must be {', '.join(names)}, as from "
+            f"its oracle or out_dtypes=, got {', '.join(got)}; make the bodies return the same, or "
+            "give Program(..., out_dtypes=) with one element type for each result"
         )
+
+
+def _names(dtypes: tuple[str, ...]) -> str:
+    """Element types for a message."""
+    return "integers" if len(dtypes) > 2 else " or ".join(dtypes)
 
 
 def _by_name(what: str, items: Sequence[Any]) -> dict[str, Any]:

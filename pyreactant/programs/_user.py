@@ -15,6 +15,7 @@ from .._core.sharding import Index, as_entry
 from .._core.source import RandomSource
 from .._errors import InvalidArgumentError
 from ._case import Case, Input, Layout, Output, Shape, default_spec
+from ._out_dtypes import out_dtypes
 
 if TYPE_CHECKING:
     from .._bounds.model import Model
@@ -41,7 +42,7 @@ def case_of(program: Program) -> Case:
             for i, shape in enumerate(program.inputs)
         )
 
-    outputs = None if oracle is None else functools.lru_cache(_Shapes(oracle, inputs))
+    outputs = None if oracle is None else functools.lru_cache(_Outputs(program, oracle, inputs))
 
     def candidates(mesh: Mesh, n: int) -> Iterable[Layout]:
         shapes = [one.shape for one in inputs(n, DTYPES[0])]
@@ -90,11 +91,16 @@ class _Oracle:
             ) from error
 
 
-class _Shapes:
-    """Shapes of the results, found by running the oracle once."""
+class _Outputs:
+    """Shapes and element types of the results, found by running the oracle once."""
 
-    def __init__(self, oracle: _Oracle, inputs: Callable[[int, str], tuple[Input, ...]]) -> None:
-        self._oracle, self._inputs = oracle, inputs
+    def __init__(
+        self,
+        program: Program,
+        oracle: _Oracle,
+        inputs: Callable[[int, str], tuple[Input, ...]],
+    ) -> None:
+        self._program, self._oracle, self._inputs = program, oracle, inputs
 
     def __call__(self, n: int, dtype: str) -> tuple[Output, ...]:
         from .._bounds.estimate import outputs
@@ -105,7 +111,16 @@ class _Shapes:
         ]
         with np.errstate(all="ignore"):
             results = outputs(self._oracle(*map(_in_full, arrays)))
-        return tuple(Output(one.shape, None) for one in results)
+        given, wanted = _in_full(arrays[0]).dtype, self._program.out_dtypes
+        if wanted and len(wanted) != len(results):
+            raise InvalidArgumentError(
+                f"Program {self._program.name!r}: out_dtypes= must have one element type for each "
+                f"of the oracle's {len(results)} results, got {len(wanted)}"
+            )
+        return tuple(
+            Output(one.shape, wanted[i] if wanted else out_dtypes(dtype, given, one.dtype))
+            for i, one in enumerate(results)
+        )
 
 
 class _Whole:

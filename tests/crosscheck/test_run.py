@@ -59,16 +59,20 @@ def test_users_programs(tmp_path: Path) -> None:
 
 
 def test_results_of_other_types_and_in_trees() -> None:
-    names = ["of_kinds", "above_zero", "top_three", "wrong_signs", "wrong_places"]
+    names = ["of_kinds", "above_zero", "top_three", "short_as_said"]
+    names += ["wrong_signs", "wrong_places", "too_short"]
     report = small([f"{HERE}:{name}" for name in names], size=8)
     found = {name.rpartition(":")[2]: result for name, result in results(report).items()}
-    for name in names[:3]:
+    for name in names[:4]:
         assert found[name].outcome == "right", found[name].text
     plans = report.rows[0].plans
     assert [plans[f"output {n}"].dtype for n in range(4)] == ["float32", "int32", "bool", "float32"]
     assert [report.rows[2].plans[f"output {n}"].dtype for n in range(2)] == ["float32", "int32"]
     assert found["above_zero"].estimated == ""
     assert found["top_three"].estimated == "no error bound is known for numpy.argsort"
+    assert found["too_short"].outcome == "wrong"
+    assert found["too_short"].kind == "wrong shape or dtype"
+    assert "must be float32[8, 8], as from its oracle or out_dtypes=" in found["too_short"].text
     for name, array in (("wrong_signs", "output 0"), ("wrong_places", "output 1")):
         assert found[name].outcome == "wrong"
         assert {b.array for b in found[name].blocks if not b.passed} == {array}

@@ -83,6 +83,14 @@ def numpy_kinds(x: Any) -> Any:
     return {"z": [y > 0, x.sum()], "a": Both(np.max(y, axis=1), np.argmax(y, axis=1)), "b": None}
 
 
+def copied(x: Any) -> Any:
+    return x
+
+
+def shortened(x: Any) -> Any:
+    return x.astype("bfloat16")
+
+
 def positive(x: Any) -> Any:
     return x > 0
 
@@ -143,6 +151,8 @@ blind = program("blind", "double", None)
 wrong = program("wrong", "double", "same_shape")
 estimated = program("estimated", "norms", "numpy_norms")
 of_kinds = program("of_kinds", "kinds", "numpy_kinds")
+too_short = program("too_short", "shortened", "copied")
+short_as_said = program("short_as_said", "shortened", "copied", out_dtypes=("bfloat16",))
 above_zero = program("above_zero", "positive", "positive")
 wrong_signs = program("wrong_signs", "positive", "not_negative_sum")
 top_three = program("top_three", "top", "numpy_top")
