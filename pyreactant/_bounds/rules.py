@@ -305,7 +305,7 @@ def _extreme(function: Any) -> Any:
     return rule
 
 
-def _sort(x: Tracked, axis: int = -1) -> Tracked:
+def _sort(x: Tracked, axis: int = -1, *, kind: str | None = None) -> Tracked:
     def largest(bound: np.ndarray) -> np.ndarray:
         return np.broadcast_to(np.max(bound, axis=axis, keepdims=True), x.shape)
 
