@@ -10,10 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from .accuracy import Accuracy
 from .model import Model
 from .tracked import (
     FUNCTIONS,
     UFUNCS,
+    Certain,
     Tracked,
     UnknownOperationError,
     _numpy,
@@ -35,6 +37,16 @@ def _rule(*ufuncs: np.ufunc) -> Callable[[Callable[..., Any]], Callable[..., Any
 def _real_only(name: str, x: Tracked) -> None:
     if np.iscomplexobj(x.value):
         raise UnknownOperationError(f"no error bound is known for {name} of complex numbers")
+
+
+def _computed(
+    value: Any, error: Any, accuracy: Accuracy, m: Model, certain: Certain | None = None
+) -> Tracked:
+    """The result of a function of this accuracy; `error` is inherited from its operands."""
+    result = rounded(value, error, accuracy.relative, m, certain)
+    if not accuracy.absolute:
+        return result
+    return Tracked(result.value, result.bound + accuracy.absolute * np.isfinite(value), m)
 
 
 @_rule(np.add)
@@ -100,7 +112,7 @@ def _divide(m: Model, x: Tracked, y: Tracked) -> Tracked:
         e = e * (y.bound * scale) + x.narrow * scale
     else:
         e = np.where(left > 0, (x.bound + np.abs(z) * y.bound) / left, np.inf)
-    return rounded(z, e, m.function("divide", np.iscomplexobj(z)), m, _infinite_quotient(x, y))
+    return _computed(z, e, m.function("divide", np.iscomplexobj(z)), m, _infinite_quotient(x, y))
 
 
 @_rule(np.reciprocal)
@@ -142,7 +154,7 @@ def _conjugate(m: Model, x: Tracked) -> Tracked:
 def _absolute(m: Model, x: Tracked) -> Tracked:
     z = np.abs(x.value)
     if x.value.dtype.kind == "c":
-        return rounded(z, x.bound, m.function("hypot"), m)
+        return _computed(z, x.bound, m.function("hypot"), m)
     return Tracked(z, x.bound, m)
 
 
@@ -181,8 +193,8 @@ def _extreme_of(function: Any, operands: tuple[Tracked, ...], largest: Any, m: M
 @_rule(np.exp)
 def _exp(m: Model, x: Tracked) -> Tracked:
     z = np.exp(x.value)
-    relative = m.function("exp", np.iscomplexobj(z))
-    return rounded(z, _exp_error(x, np.abs(z)), relative, m, _overflow(x))
+    accuracy = m.function("exp", np.iscomplexobj(z))
+    return _computed(z, _exp_error(x, np.abs(z)), accuracy, m, _overflow(x))
 
 
 def _exp_error(x: Tracked, size: np.ndarray) -> np.ndarray:
@@ -203,21 +215,21 @@ def _overflow(x: Tracked) -> Callable[[], Any]:
 def _expm1(m: Model, x: Tracked) -> Tracked:
     _real_only("expm1", x)
     e = _exp_error(x, np.exp(x.value))
-    return rounded(np.expm1(x.value), e, m.function("expm1"), m, _overflow(x))
+    return _computed(np.expm1(x.value), e, m.function("expm1"), m, _overflow(x))
 
 
 @_rule(np.log)
 def _log(m: Model, x: Tracked) -> Tracked:
     _real_only("log", x)
     e = _log_error(x.bound, np.abs(x.value))
-    return rounded(np.log(x.value), e, m.function("log"), m, lambda: x.bound == 0)
+    return _computed(np.log(x.value), e, m.function("log"), m, lambda: x.bound == 0)
 
 
 @_rule(np.log1p)
 def _log1p(m: Model, x: Tracked) -> Tracked:
     _real_only("log1p", x)
     e = _log_error(x.bound, np.abs(1 + x.value))
-    return rounded(np.log1p(x.value), e, m.function("log1p"), m, lambda: x.bound == 0)
+    return _computed(np.log1p(x.value), e, m.function("log1p"), m, lambda: x.bound == 0)
 
 
 def _log_error(bound: np.ndarray, size: np.ndarray) -> np.ndarray:
@@ -232,7 +244,7 @@ def _sqrt(m: Model, x: Tracked) -> Tracked:
     # |sqrt(x') - sqrt(x)| = |x' - x| / (sqrt(x') + sqrt(x)), and at most sqrt(|x' - x|).
     least = np.sqrt(np.maximum(x.value - x.bound, 0)) + z
     e = np.minimum(np.where(least > 0, x.bound / least, np.inf), np.sqrt(x.bound))
-    return rounded(z, e, m.function("sqrt"), m, lambda: x.bound == 0)
+    return _computed(z, e, m.function("sqrt"), m, lambda: x.bound == 0)
 
 
 def _of_slope_one(name: str, ufunc: np.ufunc) -> None:
@@ -241,7 +253,7 @@ def _of_slope_one(name: str, ufunc: np.ufunc) -> None:
     @_rule(ufunc)
     def rule(m: Model, x: Tracked) -> Tracked:
         _real_only(name, x)
-        return rounded(ufunc(x.value), x.narrow, m.function(name), m)
+        return _computed(ufunc(x.value), x.narrow, m.function(name), m)
 
 
 for _name in ("tanh", "sin", "cos", "arctan"):
@@ -250,7 +262,7 @@ for _name in ("tanh", "sin", "cos", "arctan"):
 
 @_rule(np.hypot)
 def _hypot(m: Model, x: Tracked, y: Tracked) -> Tracked:
-    return rounded(np.hypot(x.value, y.value), x.bound + y.bound, m.function("hypot"), m)
+    return _computed(np.hypot(x.value, y.value), x.bound + y.bound, m.function("hypot"), m)
 
 
 def _comparison(ufunc: np.ufunc) -> None:

@@ -140,6 +140,7 @@ def _output(run: CaseRun, number: int, name: str, sources: tuple[Source, ...]) -
         model = Model.of(
             run.dtype,
             platform=devices()[0].platform,
+            kind=devices()[0].kind,
             precision=run.precision,
             partials=_cut_over(run, number),
             random=run.case.random,
