@@ -78,6 +78,19 @@ def test_results_of_other_types_and_in_trees() -> None:
         assert {b.array for b in found[name].blocks if not b.passed} == {array}
 
 
+def test_copies_that_differ() -> None:
+    report = small([f"{HERE}:partial_sums", f"{HERE}:nudged", "full_sum"], size=8)
+    found = {name.rpartition(":")[2]: result for name, result in results(report).items()}
+    assert found["full_sum"].outcome == "right"
+    for name in ("partial_sums", "nudged"):
+        assert found[name].outcome == "wrong"
+        assert found[name].kind == "copies differ"
+        assert "of output 0 has other bits on device" in found[name].text
+    assert "on device 2 than on other devices" in found["nudged"].text
+    assert "each is within its tolerance" in found["nudged"].text
+    assert "nudged wrong on jax (copies differ)" in report.verdict
+
+
 def test_raising_on_one_process_ends_the_run_and_names_it() -> None:
     began = time.monotonic()
     report = small(["matmul", f"{HERE}:raises_on_one", "row_sum"], size=8)

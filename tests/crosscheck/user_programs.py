@@ -115,6 +115,30 @@ def last_top(x: np.ndarray) -> Any:
     return [values, order + (order == 2)]
 
 
+def _each(function: Any, x: Any, cut: bool) -> Any:
+    """A function of each device's block and number; the results are taken for copies."""
+    import jax
+    from jax.sharding import PartitionSpec as P
+
+    def body(block: Any) -> Any:
+        return function(block, jax.lax.axis_index(("x", "y")))
+
+    spec = P("x", "y") if cut else P()
+    return jax.shard_map(body, in_specs=spec, out_specs=P(), check_vma=False)(x)
+
+
+def forgotten_psum(x: Any) -> Any:
+    return _each(lambda block, _: block.sum(), x, True)
+
+
+def nudged_copy(x: Any) -> Any:
+    return _each(lambda total, device: total * (1 + 2e-7 * (device == 2)), x.sum(), False)
+
+
+def total(x: Any) -> Any:
+    return x.sum()
+
+
 def _second() -> bool:
     """Whether this is the second runtime, for bodies that differ as one in Julia might."""
     return os.environ["PYREACTANT_BACKEND"] != "jax"
@@ -157,6 +181,8 @@ above_zero = program("above_zero", "positive", "positive")
 wrong_signs = program("wrong_signs", "positive", "not_negative_sum")
 top_three = program("top_three", "top", "numpy_top")
 wrong_places = program("wrong_places", "top", "last_top")
+partial_sums = program("partial_sums", "forgotten_psum", "total")
+nudged = program("nudged", "nudged_copy", "total")
 two_results = program("two_results", "two", "two")
 raises_on_one = program("raises_on_one", "raises_here", "same_shape")
 raises_on_all = program("raises_on_all", "raises", "double")

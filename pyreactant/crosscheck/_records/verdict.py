@@ -29,6 +29,7 @@ class Kind(StrEnum):
     LOWER_PRECISION = "lower precision"
     ROUNDING = "off by rounding only"
     NON_FINITE = "NaN or infinity in the wrong places"
+    COPIES = "copies differ"
     ONE_PROCESS = "differs on one process only"
     WRONG = "wrong"
 
@@ -82,6 +83,7 @@ class BlockVerdict:
             None if they were not searched.
         text: One sentence that describes the fault; "" if passed.
         estimated: Why the tolerance is estimated, not derived; "" if it is derived.
+        digest: Checksum of the bits if other devices hold copies of the block; "" if not.
     """
 
     array: str
@@ -103,6 +105,7 @@ class BlockVerdict:
     matches: list[list[list[int]]] | None = None
     text: str = ""
     estimated: str = ""
+    digest: str = ""
 
     @property
     def kind(self) -> Kind | None:

@@ -27,6 +27,7 @@ class Result:
         ratio: Largest error over tolerance.
         ulps: Largest error in units in the last place.
         relative_norm: Largest relative norm of the error of a block.
+        note: Remark that makes nothing wrong: copies that may differ, and do.
         seconds: Seconds for placing, compiling, calls and checking, of the slowest process.
         blocks: The verdicts on all blocks of the outputs and on wrong blocks of inputs.
     """
@@ -43,6 +44,7 @@ class Result:
     ratio: float = 0.0
     ulps: float = 0.0
     relative_norm: float = 0.0
+    note: str = ""
     seconds: Mapping[str, Any] = field(default_factory=dict)
     blocks: tuple[BlockVerdict, ...] = ()
 

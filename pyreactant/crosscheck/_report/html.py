@@ -13,10 +13,10 @@ from .text import (
     EXPLAINED,
     complaints,
     detail_text,
+    estimates,
     outcome_text,
     pair_text,
     problem_text,
-    remarks,
     result_text,
     verdict,
 )
@@ -130,6 +130,7 @@ def program_part(number: int, row: Row, pictures: Sequence[Picture]) -> str:
         ("tolerance", _tolerance(row)),
     ]
     facts += [(r.runtime, _method_and_times(r)) for r in row.results]
+    facts += [(f"note on {r.runtime}", r.note) for r in row.results if r.note]
     facts += [(f"{p.first} and {p.second}", p.text) for p in row.pairs]
     wrong = "".join(f'<p class="is-bad">{escape(text)}</p>' for text in complaints(row))
     drawn = f'<div class="figures">{"".join(map(picture, pictures))}</div>' if pictures else ""
@@ -140,7 +141,7 @@ def program_part(number: int, row: Row, pictures: Sequence[Picture]) -> str:
 def _tolerance(row: Row) -> str:
     if row.exact:
         return "none: results are exact"
-    return "; ".join(remarks(row)).removeprefix(f"{row.program}: ") or "derived from rounding"
+    return "; ".join(estimates(row)) or "derived from rounding"
 
 
 def _arrays(row: Row) -> str:

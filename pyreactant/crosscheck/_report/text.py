@@ -31,7 +31,7 @@ def verdict(report: ReportData) -> str:
     text = f"{several}: right on {_and(runtimes)}"
     if any(row.oracle for row in report.rows):
         text += ", against an independent NumPy reference"
-    estimated = [row.program for row in report.rows if remarks(row)]
+    estimated = [row.program for row in report.rows if estimates(row)]
     if estimated and len(report.rows) > 1:
         text += f", with estimated tolerances for {_and(estimated)}"
     elif estimated:
@@ -169,9 +169,15 @@ def complaints(row: Row) -> list[str]:
 
 
 def remarks(row: Row) -> list[str]:
-    """One sentence for each reason why a tolerance of a program is estimated."""
+    """One sentence for each note, and for each reason why a tolerance is estimated."""
+    noted = [f"{row.program} on {r.runtime}: {r.note}" for r in row.results if r.note]
+    return noted + [f"{row.program}: {text}" for text in estimates(row)]
+
+
+def estimates(row: Row) -> list[str]:
+    """Why tolerances of a program are estimated."""
     reasons = dict.fromkeys(r.estimated for r in row.results if r.estimated)
-    return [f"{row.program}: the tolerance is estimated, not derived, because {r}" for r in reasons]
+    return [f"the tolerance is estimated, not derived, because {r}" for r in reasons]
 
 
 def _accepted(row: Row) -> tuple[str, ...]:
