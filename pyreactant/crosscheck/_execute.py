@@ -90,6 +90,8 @@ class CaseRun:
         digests: Digests of the generated input blocks, by array name and block.
         seconds: {"place", "compile", "call" (median), "calls" (list)}. The last call is the
             checked one.
+        repeats: Blocks with other bits in a later call than in the first one with the same inputs:
+            {"array", "device", "process", "call", "first"}; calls count from 1.
         verified: Names of the inputs that passed `check_inputs` on this process's devices.
     """
 
@@ -103,6 +105,7 @@ class CaseRun:
     arrays: Mapping[str, ShardedArray]
     digests: Mapping[str, Mapping[str, str]]
     seconds: Mapping[str, Any]
+    repeats: Sequence[Mapping[str, Any]] = ()
     verified: set[str] = field(default_factory=set)
 
     def sources(self, *, before: bool = False) -> tuple[Source, ...]:
@@ -131,7 +134,8 @@ def run_case(
 ) -> CaseRun:
     """Place seeded inputs, compile and call the program. Collective.
 
-    The calls before the checked one get other inputs, so that a stale result is detected.
+    The calls before the checked one get other inputs, so that a stale result is detected. Calls
+    with the same inputs are compared with each other; the checked one is repeated for that.
 
     Args:
         case: The program to run.
@@ -158,10 +162,17 @@ def run_case(
     placed = time.perf_counter()
     compiled = _compile(case, size, args, mesh, layout, precision)
     seconds: dict[str, Any] = {"place": placed - start, "compile": time.perf_counter() - placed}
-    times = [_call(compiled, args)[1] for _ in range(max(2, calls))]
-    del args  # one set of arrays is held at a time
+    before, times = Repeats(1), []
+    for _ in range(max(2, calls)):
+        outputs, last = _call(compiled, args)
+        times.append(last)
+        before.add(outputs)
+    del args, outputs  # one set of arrays is held at a time
     args, digests = _place(_sources(case, size, dtype, seed, 0), shardings)
     outputs, last = _call(compiled, args)
+    checked = Repeats(len(times) + 1)
+    checked.add(outputs)
+    checked.add(_call(compiled, args)[0])
     times = [*times[1:], last][-calls:]  # the very first call warms up
     _check_outputs(case, size, dtype, backend_name(), outputs)
     return CaseRun(
@@ -175,7 +186,42 @@ def run_case(
         arrays=_by_name("input", args) | _by_name("output", outputs),
         digests=_by_name("input", digests),
         seconds=seconds | {"call": statistics.median(times), "calls": times},
+        repeats=(*before.found, *checked.found),
     )
+
+
+class Repeats:
+    """Compares calls that had the same inputs by the digests of this process's blocks.
+
+    Args:
+        first: Number of the first of these calls.
+
+    Attributes:
+        found: See `CaseRun.repeats`.
+    """
+
+    def __init__(self, first: int) -> None:
+        self.found: list[dict[str, Any]] = []
+        self._first = self._call = first
+        self._digests: dict[tuple[str, int], str] = {}
+
+    def add(self, outputs: Sequence[ShardedArray]) -> None:
+        """Compare the results of the next call with those of the first one."""
+        for name, array in _by_name("output", outputs).items():
+            for shard in array.addressable_shards:
+                device, found = shard.device, digest(shard.data)
+                if self._digests.setdefault((name, device.position), found) == found:
+                    continue
+                self.found.append(
+                    {
+                        "array": name,
+                        "device": device.position,
+                        "process": device.process_index,
+                        "call": self._call,
+                        "first": self._first,
+                    }
+                )
+        self._call += 1
 
 
 def digest(block: np.ndarray) -> str:

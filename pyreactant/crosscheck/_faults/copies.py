@@ -1,6 +1,7 @@
-"""Copies of one block on several devices, compared with each other by the digests of their bits."""
+"""Copies of a block, and repeated calls, compared with each other by digests of their bits."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from ..._core.text import block_text
 from .._records.records import ProcessRecord
@@ -55,4 +56,14 @@ def copies_text(found: Sequence[Differing]) -> str:
     return (
         f"block {block_text(first[0].index)} of {first[0].array} has other bits on device{plural} "
         f"{devices}{more} than on other devices with a copy of it{others}"
+    )
+
+
+def repeats_text(repeats: Sequence[Mapping[str, Any]]) -> str:
+    """Which call on which device differed, in a few words."""
+    one = repeats[0]
+    more = f", and {len(repeats) - 1} more blocks differ" if len(repeats) > 1 else ""
+    return (
+        f"call {one['call']} gave other bits than call {one['first']} with the same inputs: "
+        f"{one['array']} on device {one['device']} (process {one['process']}){more}"
     )

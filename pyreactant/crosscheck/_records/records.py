@@ -92,6 +92,7 @@ class ProgramRecord:
         communicated: Bytes that each device receives by the closed form; None without one.
         plans: Shape, dtype and sharding by array name.
         blocks: Verdicts on this process's blocks of inputs and outputs.
+        repeats: Blocks whose bits differ between calls with the same inputs (`CaseRun.repeats`).
         keys: Keys of the output blocks in the shards file, by array and device.
     """
 
@@ -108,6 +109,7 @@ class ProgramRecord:
     communicated: int | None = None
     plans: Mapping[str, ArrayPlan] = field(default_factory=dict)
     blocks: tuple[BlockVerdict, ...] = ()
+    repeats: Sequence[Mapping[str, Any]] = ()
     keys: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:

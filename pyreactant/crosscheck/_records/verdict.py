@@ -30,6 +30,7 @@ class Kind(StrEnum):
     ROUNDING = "off by rounding only"
     NON_FINITE = "NaN or infinity in the wrong places"
     COPIES = "copies differ"
+    CALLS = "calls differ"
     ONE_PROCESS = "differs on one process only"
     WRONG = "wrong"
 
