@@ -28,6 +28,7 @@ class Expected:
         usual: Usual size of the rounding error; None if unknown.
         may_overflow: Where infinity is right because a partial sum may overflow although
             `value` is finite; None if nowhere.
+        estimated: Why `bound` is estimated; "" if it is derived.
     """
 
     value: np.ndarray
@@ -35,6 +36,7 @@ class Expected:
     last_rounding: bool = False
     usual: np.ndarray | None = None
     may_overflow: np.ndarray | None = None
+    estimated: str = ""
 
     def part(self, inside: Index) -> "Expected":
         """A part of the tile."""
@@ -49,7 +51,7 @@ class Expected:
     def allowed(self, dtype: np.dtype[Any]) -> np.ndarray:
         """The tolerance of each element for results of this dtype."""
         assert self.bound is not None
-        if self.last_rounding:
+        if self.last_rounding or dtype.kind in "biu":
             return self.bound
         with np.errstate(all="ignore"):
             # One unit in the last place, so that a neighbouring number passes too; two for
@@ -78,6 +80,7 @@ class Verdict:
         non_finite: Number of elements that are rightly NaN or infinite.
         usual: Largest error over the usual rounding error.
         note: Remark for the report.
+        estimated: Why the tolerance is estimated; "" if it is derived.
         worst: The element where error over tolerance is largest: {"element": position, "got",
             "expected", "allowed"}; None if nothing was compared or all bits are equal. Callers
             may replace it with their own facts about the place.
@@ -96,6 +99,7 @@ class Verdict:
     non_finite: int = 0
     usual: float = 0.0
     note: str = ""
+    estimated: str = ""
     worst: dict[str, Any] | None = None
 
     @property
@@ -132,6 +136,7 @@ def join(parts: Iterable[Verdict]) -> Verdict:
         wrong_patterns=sum(v.wrong_patterns for v in verdicts),
         non_finite=sum(v.non_finite for v in verdicts),
         usual=max(v.usual for v in verdicts),
+        estimated=next((v.estimated for v in verdicts if v.estimated), ""),
     )
 
 
@@ -227,7 +232,7 @@ def _compare_rounded(got: np.ndarray, expected: Expected, start: tuple[int, ...]
             at = int(np.argmax(ratio))
         if expected.usual is not None:
             usual = float(np.max(error / expected.usual, initial=0.0, where=finite))
-        ulps = float((error / ulp(sizes, got.dtype)).max())
+        ulps = 0.0 if got.dtype.kind in "biu" else float((error / ulp(sizes, got.dtype)).max())
         error_squares, value_squares = (float(np.vdot(x, x)) for x in (error, sizes))
     worst = np.unravel_index(at, got.shape)
     return Verdict(
@@ -242,6 +247,7 @@ def _compare_rounded(got: np.ndarray, expected: Expected, start: tuple[int, ...]
         wrong_patterns=int(np.count_nonzero(~finite & ~right)),
         non_finite=int(np.count_nonzero(~finite & right)),
         usual=usual,
+        estimated=expected.estimated,
         worst=_worst(worst, start, got, value, float(allowed[worst])),
     )
 
@@ -251,9 +257,12 @@ def _right_pattern(
 ) -> np.ndarray:
     """Where an element is rightly NaN or infinite, possibly because of overflow."""
     value = expected.value
+    if got.dtype.kind in "biu":
+        return np.isinf(np.asarray(expected.bound))
     same = ~np.isfinite(held) & ~np.isfinite(value)
     if held.dtype.kind == "f":
         same &= (np.isnan(held) & np.isnan(value)) | (held == value)
+        same |= np.isinf(value) & np.isinf(np.asarray(expected.bound))  # not certainly infinite
     beyond = np.abs(value) + allowed >= float(finfo(got.dtype).max)
     if expected.may_overflow is not None:
         beyond |= expected.may_overflow

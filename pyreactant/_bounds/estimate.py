@@ -10,20 +10,24 @@ from typing import Any
 
 import numpy as np
 
-from .._core.dtypes import EXTENDED
+from .._core.dtypes import EXTENDED, wide
+from .leaves import leaves
 from .model import Model
-from .tracked import Estimated
+from .tracked import Estimated, bounded
 
 _RUNS = 4
 
 
-def estimate(oracle: Callable[..., Any], parts: tuple[Any, ...], model: Model) -> tuple[Any, ...]:
+def estimate(
+    oracle: Callable[..., Any], parts: tuple[Any, ...], model: Model, reason: str = ""
+) -> tuple[Any, ...]:
     """The oracle's results with estimated bounds, always as a tuple.
 
     Args:
         oracle: A plain NumPy function.
         parts: Its arguments in float64 or complex128; integers and booleans are unchanged.
         model: Rounding model of the runtime.
+        reason: Why no bound could be derived; the results carry it.
     """
     exact = outputs(oracle(*parts))
     others = [outputs(oracle(*_perturbed(parts, model, run))) for run in range(_RUNS)]
@@ -31,25 +35,34 @@ def estimate(oracle: Callable[..., Any], parts: tuple[Any, ...], model: Model) -
         others.append(outputs(oracle(*(_as(part, model.dtype) for part in parts))))
     longest = max((n for part in parts for n in np.shape(part)), default=1)
     return tuple(
-        _estimated(value, [run[i] for run in others], longest, model)
+        Estimated(
+            wide(value), _bound(value, [run[i] for run in others], longest, model), model, reason
+        )
         for i, value in enumerate(exact)
     )
 
 
 def outputs(result: Any) -> tuple[np.ndarray, ...]:
-    """The results of an oracle as a tuple of arrays."""
-    several = isinstance(result, (tuple, list))
-    return tuple(np.asarray(one) for one in (result if several else (result,)))
+    """The results of an oracle, which may be a tree, as a tuple of arrays."""
+    return tuple(map(np.asarray, leaves(result)))
 
 
-def _estimated(value: np.ndarray, others: list[np.ndarray], longest: int, model: Model) -> Any:
+def _bound(value: np.ndarray, others: list[np.ndarray], longest: int, model: Model) -> Any:
+    if value.dtype.kind in "biu":
+        # Indices and comparisons: exact where nothing moves them.
+        apart = [np.abs(wide(one) - wide(value)) for one in others]
+        return 8 * math.sqrt(longest) * np.max(apart, axis=0, initial=0.0)
     with np.errstate(all="ignore"):
         moved = np.max([np.abs(one - value) for one in others], axis=0, initial=0.0)
+        # All runs have the same infinity, or all have NaN.
+        same = [(one == value) | (np.isnan(one) & np.isnan(value)) for one in others]
+        moved = np.where(np.all(same, axis=0), 0.0, moved)
         finite = moved[np.isfinite(moved)]
         usual = math.sqrt(np.square(finite).mean()) if finite.size else 0.0
-        bound = 8 * math.sqrt(longest) * (np.nan_to_num(moved, nan=0.0, posinf=0.0) + usual)
-        bound += 64 * model.roundoff * np.nan_to_num(np.abs(value), nan=0.0, posinf=0.0)
-    return Estimated(value, bound + longest * model.tiny, model)
+        bound = 8 * math.sqrt(longest) * (moved + usual)
+        bound += 64 * model.roundoff * np.abs(value)
+        bound += longest * model.tiny
+        return bounded(value, bound, model, lambda: moved == 0).bound
 
 
 def _perturbed(parts: tuple[Any, ...], model: Model, run: int) -> list[Any]:

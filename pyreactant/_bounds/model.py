@@ -9,30 +9,11 @@ from typing import Any
 import numpy as np
 
 from .._core.dtypes import as_dtype, finfo
+from .accuracy import Accuracy, accuracies
 from .product import INPUT_ROUNDOFF, SHORT
 
 _ORACLE = 2.0**-53
 """Unit roundoff of the oracle, added because float64 results are as exact as the oracle."""
-
-# Errors of functions in unit roundoffs (half units in the last place): the tolerances of XLA's
-# exhaustive tests of its CPU and GPU compilers (xla/tests/exhaustive); see docs/checks.md.
-_FUNCTIONS = {
-    "divide": 4.0,
-    "sqrt": 4.0,
-    "rsqrt": 4.0,
-    "sin": 4.0,
-    "cos": 4.0,
-    "arctan": 40.0,
-    "exp": 40.0,
-    "expm1": 40.0,
-    "log": 40.0,
-    "log1p": 40.0,
-    "tanh": 40.0,
-    "sinh": 40.0,
-    "cosh": 40.0,
-    "arctan2": 40.0,
-    "hypot": 8.0,
-}
 
 _SHORT_FUNCTION, _ON_CPU = 4.0, 1.0
 """The same for types shorter than float32, in addition to the error of float32. XLA's CPU compiler
@@ -57,6 +38,8 @@ class Model:
         short_function: Error of functions in roundoffs if the type is short: see `function`.
         random: Whether sums run over data without structure, so that their rounding errors
             have random signs. Never assumed for a user's program.
+        platform: "cpu", "gpu" or "tpu".
+        kind: The vendor's name of the device, which tells TPU generations apart.
     """
 
     dtype: np.dtype[Any]
@@ -66,6 +49,8 @@ class Model:
     partials: int = 1
     random: bool = False
     short_function: float = _SHORT_FUNCTION
+    platform: str = "cpu"
+    kind: str = ""
 
     @classmethod
     def of(
@@ -73,6 +58,7 @@ class Model:
         dtype: Any,
         *,
         platform: str = "cpu",
+        kind: str = "",
         precision: str | None = "highest",
         partials: int = 1,
         random: bool = False,
@@ -82,6 +68,7 @@ class Model:
         Args:
             dtype: Element type; its name or anything NumPy takes.
             platform: "cpu", "gpu" or "tpu".
+            kind: The vendor's name of the device, such as "TPU v6 lite".
             precision: Requested precision of products; None means "default".
             partials: Most devices that share a sum.
             random: Whether sums run over data without structure.
@@ -94,7 +81,17 @@ class Model:
         if found.name in ("float32", "complex64"):
             operand = INPUT_ROUNDOFF.get((platform, precision or "default"), 0.0)
         functions = _ON_CPU if platform == "cpu" else _SHORT_FUNCTION
-        return cls(found, own, sums, operand, partials, random, functions)
+        return cls(
+            dtype=found,
+            roundoff=own,
+            sum_roundoff=sums,
+            operand_roundoff=operand,
+            partials=partials,
+            random=random,
+            short_function=functions,
+            platform=platform,
+            kind=kind,
+        )
 
     @property
     def tiny(self) -> float:
@@ -106,12 +103,13 @@ class Model:
         """Largest finite number; beyond it infinity is right."""
         return float(finfo(self.dtype).max)
 
-    def function(self, name: str, is_complex: bool = False) -> float:
-        """Relative error of an elementary function; raises KeyError if it is unknown."""
-        ulps, parts = _FUNCTIONS[name], 2 if is_complex else 1
+    def function(self, name: str, is_complex: bool = False) -> Accuracy:
+        """Relative and absolute error of an elementary function; KeyError if it is unknown."""
+        known, parts = accuracies(self.platform, self.kind)[name], 2 if is_complex else 1
+        relative = known.relative * self.sum_roundoff
         if self.sum_roundoff != self.roundoff:
-            return (ulps * self.sum_roundoff + self.short_function * self.roundoff) * parts
-        return ulps * self.roundoff * parts
+            relative += self.short_function * self.roundoff
+        return Accuracy(relative * parts, known.absolute * parts)
 
     def multiply(self, is_complex: bool) -> float:
         """Relative error of one product of two elements."""

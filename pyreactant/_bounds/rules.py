@@ -4,13 +4,25 @@
 |x' - x| up to the bound of x. `rounded` adds the operation's own rounding.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from .accuracy import Accuracy
 from .model import Model
-from .tracked import FUNCTIONS, UFUNCS, Tracked, UnknownOperationError, _numpy, as_tracked, rounded
+from .tracked import (
+    FUNCTIONS,
+    UFUNCS,
+    Certain,
+    Tracked,
+    UnknownOperationError,
+    _numpy,
+    as_tracked,
+    is_finite,
+    rounded,
+)
 
 
 def _rule(*ufuncs: np.ufunc) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -27,14 +39,47 @@ def _real_only(name: str, x: Tracked) -> None:
         raise UnknownOperationError(f"no error bound is known for {name} of complex numbers")
 
 
+def _computed(
+    value: Any, error: Any, accuracy: Accuracy, m: Model, certain: Certain | None = None
+) -> Tracked:
+    """The result of a function of this accuracy; `error` is inherited from its operands."""
+    result = rounded(value, error, accuracy.relative, m, certain)
+    if not accuracy.absolute:
+        return result
+    return Tracked(result.value, result.bound + accuracy.absolute * np.isfinite(value), m)
+
+
 @_rule(np.add)
 def _add(m: Model, x: Tracked, y: Tracked) -> Tracked:
-    return rounded(x.value + y.value, x.narrow + y.narrow, m.roundoff, m)
+    return rounded(x.value + y.value, x.narrow + y.narrow, m.roundoff, m, _infinite_term(x, y))
 
 
 @_rule(np.subtract)
 def _subtract(m: Model, x: Tracked, y: Tracked) -> Tracked:
-    return rounded(x.value - y.value, x.narrow + y.narrow, m.roundoff, m)
+    return rounded(x.value - y.value, x.narrow + y.narrow, m.roundoff, m, _infinite_term(x, y))
+
+
+def _infinite_term(x: Tracked, y: Tracked) -> Callable[[], Any]:
+    """Where an infinite sum is so because of an operand that is certainly infinite."""
+    return lambda: (np.isinf(x.value) | np.isinf(y.value)) & is_finite(x) & is_finite(y)
+
+
+def _infinite_factor(x: Tracked, y: Tracked) -> Callable[[], Any]:
+    """The same for a product, whose other factor has a certain sign."""
+    return lambda: (
+        _infinite_term(x, y)() & (np.abs(x.value) > x.bound) & (np.abs(y.value) > y.bound)
+    )
+
+
+def _infinite_quotient(x: Tracked, y: Tracked) -> Callable[[], Any]:
+    """The same for an infinite dividend, or a divisor that is exactly zero."""
+
+    def certain() -> Any:
+        zero = (y.value == 0) & (y.bound == 0)
+        signed = (np.abs(x.value) > x.bound) & ((np.abs(y.value) > y.bound) | zero)
+        return (np.isinf(x.value) | zero) & is_finite(x) & is_finite(y) & signed
+
+    return certain
 
 
 @_rule(np.multiply)
@@ -44,7 +89,7 @@ def _multiply(m: Model, x: Tracked, y: Tracked) -> Tracked:
         e = _share(x, 2 * x.narrow) + np.square(x.narrow)
     else:
         e = _share(x, y.narrow) + x.narrow * y.narrow + _share(y, x.narrow)
-    return rounded(z, e, m.multiply(np.iscomplexobj(z)), m)
+    return rounded(z, e, m.multiply(np.iscomplexobj(z)), m, _infinite_factor(x, y))
 
 
 def _share(x: Tracked, error: np.ndarray) -> np.ndarray:
@@ -67,7 +112,7 @@ def _divide(m: Model, x: Tracked, y: Tracked) -> Tracked:
         e = e * (y.bound * scale) + x.narrow * scale
     else:
         e = np.where(left > 0, (x.bound + np.abs(z) * y.bound) / left, np.inf)
-    return rounded(z, e, m.function("divide", np.iscomplexobj(z)), m)
+    return _computed(z, e, m.function("divide", np.iscomplexobj(z)), m, _infinite_quotient(x, y))
 
 
 @_rule(np.reciprocal)
@@ -109,52 +154,82 @@ def _conjugate(m: Model, x: Tracked) -> Tracked:
 def _absolute(m: Model, x: Tracked) -> Tracked:
     z = np.abs(x.value)
     if x.value.dtype.kind == "c":
-        return rounded(z, x.bound, m.function("hypot"), m)
+        return _computed(z, x.bound, m.function("hypot"), m)
     return Tracked(z, x.bound, m)
 
 
 @_rule(np.maximum)
 def _maximum(m: Model, x: Tracked, y: Tracked) -> Tracked:
-    return Tracked(np.maximum(x.value, y.value), np.maximum(x.bound, y.bound), m)
+    return _extreme_of(np.maximum, (x, y), np.maximum, m)
 
 
 @_rule(np.minimum)
 def _minimum(m: Model, x: Tracked, y: Tracked) -> Tracked:
-    return Tracked(np.minimum(x.value, y.value), np.maximum(x.bound, y.bound), m)
+    return _extreme_of(np.minimum, (x, y), np.maximum, m)
+
+
+def _extreme_of(function: Any, operands: tuple[Tracked, ...], largest: Any, m: Model) -> Tracked:
+    """A result that grows with each operand: it lies between those of their ends.
+
+    Args:
+        function: The function of the operands' values.
+        operands: Its operands.
+        largest: The largest bound of the operands of each element, by the bounds: no error of the
+            result is larger.
+        m: Rounding model of the runtime.
+    """
+    z = function(*(x.value for x in operands))
+    most = largest(*(x.bound for x in operands))
+    if not any(x.narrow.any() for x in operands):
+        return Tracked(z, most, m)
+    high = function(*(x.value + x.bound for x in operands))
+    low = function(*(x.value - x.bound for x in operands))
+    # The oracle rounds the ends and their differences.
+    error = np.maximum(high - z, z - low) + 2.0**-50 * np.abs(z)
+    bound = np.minimum(most, np.where(np.isnan(error), np.inf, error))
+    return Tracked(z, np.where((high == low) & np.isinf(z), 0.0, bound), m)
 
 
 @_rule(np.exp)
 def _exp(m: Model, x: Tracked) -> Tracked:
     z = np.exp(x.value)
-    return rounded(z, np.abs(z) * _expm1_of(x.narrow), m.function("exp", np.iscomplexobj(z)), m)
+    accuracy = m.function("exp", np.iscomplexobj(z))
+    return _computed(z, _exp_error(x, np.abs(z)), accuracy, m, _overflow(x))
 
 
-def _expm1_of(bound: np.ndarray) -> np.ndarray:
-    """At least exp(b) - 1; the polynomial costs a tenth of the function."""
-    if bound.max(initial=0.0) <= 1:
-        return bound * (1 + bound)
-    return np.expm1(bound)
+def _exp_error(x: Tracked, size: np.ndarray) -> np.ndarray:
+    """At least exp(x + b) - exp(x); the polynomial costs a tenth of the function."""
+    if x.narrow.max(initial=0.0) <= 1:
+        return size * (x.narrow * (1 + x.narrow))
+    # Of a masked element the bound is large and the exponential 0, as it is at x + b.
+    grown = np.exp(x.value.real + x.bound) - size
+    return np.where(x.bound <= 1, size * (x.bound * (1 + x.bound)), grown)
+
+
+def _overflow(x: Tracked) -> Callable[[], Any]:
+    """Where an exponential overflows for every value that its operand may have."""
+    return lambda: np.isinf(np.exp(x.value - x.bound))
 
 
 @_rule(np.expm1)
 def _expm1(m: Model, x: Tracked) -> Tracked:
     _real_only("expm1", x)
-    e = np.exp(x.value) * _expm1_of(x.narrow)
-    return rounded(np.expm1(x.value), e, m.function("expm1"), m)
+    e = _exp_error(x, np.exp(x.value))
+    return _computed(np.expm1(x.value), e, m.function("expm1"), m, _overflow(x))
 
 
 @_rule(np.log)
 def _log(m: Model, x: Tracked) -> Tracked:
     _real_only("log", x)
     e = _log_error(x.bound, np.abs(x.value))
-    return rounded(np.log(x.value), e, m.function("log"), m)
+    return _computed(np.log(x.value), e, m.function("log"), m, lambda: x.bound == 0)
 
 
 @_rule(np.log1p)
 def _log1p(m: Model, x: Tracked) -> Tracked:
     _real_only("log1p", x)
     e = _log_error(x.bound, np.abs(1 + x.value))
-    return rounded(np.log1p(x.value), e, m.function("log1p"), m)
+    return _computed(np.log1p(x.value), e, m.function("log1p"), m, lambda: x.bound == 0)
 
 
 def _log_error(bound: np.ndarray, size: np.ndarray) -> np.ndarray:
@@ -169,7 +244,7 @@ def _sqrt(m: Model, x: Tracked) -> Tracked:
     # |sqrt(x') - sqrt(x)| = |x' - x| / (sqrt(x') + sqrt(x)), and at most sqrt(|x' - x|).
     least = np.sqrt(np.maximum(x.value - x.bound, 0)) + z
     e = np.minimum(np.where(least > 0, x.bound / least, np.inf), np.sqrt(x.bound))
-    return rounded(z, e, m.function("sqrt"), m)
+    return _computed(z, e, m.function("sqrt"), m, lambda: x.bound == 0)
 
 
 def _of_slope_one(name: str, ufunc: np.ufunc) -> None:
@@ -178,7 +253,7 @@ def _of_slope_one(name: str, ufunc: np.ufunc) -> None:
     @_rule(ufunc)
     def rule(m: Model, x: Tracked) -> Tracked:
         _real_only(name, x)
-        return rounded(ufunc(x.value), x.narrow, m.function(name), m)
+        return _computed(ufunc(x.value), x.narrow, m.function(name), m)
 
 
 for _name in ("tanh", "sin", "cos", "arctan"):
@@ -187,7 +262,7 @@ for _name in ("tanh", "sin", "cos", "arctan"):
 
 @_rule(np.hypot)
 def _hypot(m: Model, x: Tracked, y: Tracked) -> Tracked:
-    return rounded(np.hypot(x.value, y.value), x.bound + y.bound, m.function("hypot"), m)
+    return _computed(np.hypot(x.value, y.value), x.bound + y.bound, m.function("hypot"), m)
 
 
 def _comparison(ufunc: np.ufunc) -> None:
@@ -197,7 +272,7 @@ def _comparison(ufunc: np.ufunc) -> None:
     def rule(m: Model, x: Tracked, y: Tracked) -> Tracked:
         # With a bound of zero the result is certain, even for equal numbers.
         slack = x.bound + y.bound
-        is_open = (np.abs(x.value - y.value) <= slack) & (slack > 0)
+        is_open = ~(np.abs(x.value - y.value) > slack) & (slack > 0)
         return Tracked(ufunc(x.value, y.value).astype(np.float64), is_open.astype(np.float64), m)
 
 
@@ -232,18 +307,21 @@ def _joined(function: Any) -> Any:
 
 
 def _extreme(function: Any) -> Any:
-    """The rule of a maximum or minimum: its error is at most the largest of its operands'."""
+    """The rule of a maximum or minimum along dimensions."""
 
     def rule(x: Tracked, axis: Any = None, *, keepdims: bool = False) -> Tracked:
-        value = function(x.value, axis=axis, keepdims=keepdims)
-        return Tracked(value, _numpy.max(x.bound, axis=axis, keepdims=keepdims), x.model)
+        how = {"axis": axis, "keepdims": keepdims}
+        largest = functools.partial(_numpy.max, **how)
+        return _extreme_of(functools.partial(function, **how), (x,), largest, x.model)
 
     return rule
 
 
-def _sort(x: Tracked, axis: int = -1) -> Tracked:
-    bound = np.broadcast_to(np.max(x.bound, axis=axis, keepdims=True), x.shape)
-    return Tracked(np.sort(x.value, axis=axis), bound, x.model)
+def _sort(x: Tracked, axis: int = -1, *, kind: str | None = None) -> Tracked:
+    def largest(bound: np.ndarray) -> np.ndarray:
+        return np.broadcast_to(np.max(bound, axis=axis, keepdims=True), x.shape)
+
+    return _extreme_of(functools.partial(np.sort, axis=axis), (x,), largest, x.model)
 
 
 def _where(condition: Any, x: Any, y: Any) -> Tracked:
@@ -255,8 +333,10 @@ def _where(condition: Any, x: Any, y: Any) -> Tracked:
         )
     truth = condition.value != 0
     # Where the comparison is undecided, the result may be the other operand.
-    other = np.abs(x.value - y.value) + np.maximum(x.bound, y.bound)
+    apart = np.where(x.value == y.value, 0.0, np.abs(x.value - y.value))
+    other = apart + np.maximum(x.bound, y.bound)
     bound = np.where(condition.bound > 0, other, np.where(truth, x.bound, y.bound))
+    bound = np.where(np.isnan(bound), np.inf, bound)
     return Tracked(np.where(truth, x.value, y.value), bound, model)
 
 

@@ -1,5 +1,6 @@
 """Error bounds of sums, matrix products and Fourier transforms, for any order of summation."""
 
+import functools
 import math
 from collections.abc import Iterable
 from typing import Any
@@ -7,12 +8,25 @@ from typing import Any
 import numpy as np
 
 from .model import Model
-from .tracked import FUNCTIONS, UFUNCS, Tracked, UnknownOperationError, as_tracked
+from .tracked import FUNCTIONS, UFUNCS, Tracked, UnknownOperationError, as_tracked, bounded
 
 
 def _sum(x: Tracked, axis: Any = None, *, keepdims: bool = False) -> Tracked:
     how = {"axis": axis, "keepdims": keepdims}
-    return _from_sums(x.model, _length(x, axis), *_sums(x, how))
+    found = _from_sums(x.model, _length(x, axis), *_sums(x, how))
+    return _with_infinities(found, functools.partial(np.sum, **how), (x,))
+
+
+def _with_infinities(found: Tracked, function: Any, operands: tuple[Tracked, ...]) -> Tracked:
+    """The result of sums; infinities of exact operands are certain if nothing else overflows."""
+
+    def certain() -> Any:
+        if any(x.bound.any() for x in operands):
+            return np.False_
+        rest = function(*(np.where(np.isfinite(x.value), np.abs(x.value), 0.0) for x in operands))
+        return rest < found.model.largest
+
+    return bounded(found.value, found.bound, found.model, certain)
 
 
 def sum_of(parts: Iterable[Any]) -> Any:
@@ -26,7 +40,10 @@ def sum_of(parts: Iterable[Any]) -> Any:
             total = found if total is None else [a + b for a, b in zip(total, found, strict=True)]
         else:
             total = part.sum() + (0 if total is None else total)
-    return np.asarray(total) if model is None else _from_sums(model, *total)
+    if model is None:
+        return np.asarray(total)
+    found = _from_sums(model, *total)
+    return bounded(found.value, found.bound, model)
 
 
 def _sums(x: Tracked, how: dict[str, Any]) -> tuple[Any, Any, Any, Any]:
@@ -41,6 +58,8 @@ def _sums(x: Tracked, how: dict[str, Any]) -> tuple[Any, Any, Any, Any]:
 
 def _from_sums(model: Model, n: int, z: Any, error: Any, absolute: Any, squares: Any) -> Tracked:
     rounding = model.sum_error(n, absolute, np.abs(z) + error, np.sqrt(squares))
+    # Partial sums may overflow where the whole does not.
+    error = np.where(absolute > model.largest, np.inf, error)
     return Tracked(z, error + rounding + n * model.tiny, model)
 
 
@@ -71,7 +90,8 @@ def _cumsum(x: Tracked, axis: Any = None) -> Tracked:
         np.abs(z) + error,
         np.sqrt(np.cumsum(np.square(size), axis=axis)),
     )
-    return Tracked(z, error + rounding + n * x.model.tiny, x.model)
+    found = Tracked(z, error + rounding + n * x.model.tiny, x.model)
+    return _with_infinities(found, functools.partial(np.cumsum, axis=axis), (x,))
 
 
 def _matmul(model: Model, x: Tracked, y: Tracked) -> Tracked:
@@ -91,7 +111,8 @@ def _matmul(model: Model, x: Tracked, y: Tracked) -> Tracked:
     rounding = model.product_error(
         n, size, np.abs(z) + error, size / math.sqrt(max(n, 1)), np.iscomplexobj(z)
     )
-    return Tracked(z, error + rounding + n * model.tiny, model)
+    found = Tracked(z, error + rounding + n * model.tiny, model)
+    return _with_infinities(found, np.matmul, (x, y))
 
 
 def _norms(x: Tracked, axis: int) -> tuple[np.ndarray, np.ndarray]:
@@ -137,7 +158,8 @@ def _einsum(subscripts: str, *operands: Any) -> Tracked:
     sums = (n, size, np.abs(z) + error, np.sqrt(squares))
     parts = np.iscomplexobj(z)
     rounding = model.product_error(*sums, parts) if len(tracked) == 2 else model.sum_error(*sums)
-    return Tracked(z, error + rounding + n * model.tiny, model)
+    found = Tracked(z, error + rounding + n * model.tiny, model)
+    return _with_infinities(found, functools.partial(np.einsum, subscripts), tuple(tracked))
 
 
 def _value(x: Tracked) -> np.ndarray:
@@ -172,7 +194,8 @@ def _fourier(transform: Any, inverse: bool) -> Any:
         grown = np.expand_dims(np.sqrt(_squares(x.bound, axis)), axis)
         grown = grown / math.sqrt(n) if inverse else grown * math.sqrt(n)
         u = x.model.roundoff + x.model.operand_roundoff
-        return Tracked(z, grown + 16 * steps * u * (norm + grown) + n * x.model.tiny, x.model)
+        bound = grown + 16 * steps * u * (norm + grown) + n * x.model.tiny
+        return bounded(z, bound, x.model)
 
     return rule
 

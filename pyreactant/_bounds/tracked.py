@@ -131,6 +131,10 @@ class Tracked(NDArrayOperatorsMixin):
         """As `numpy.ndarray.cumsum`."""
         return _numpy.cumsum(self, axis=axis)
 
+    def copy(self) -> "Tracked":
+        """As `numpy.ndarray.copy`."""
+        return type(self)(self.value.copy(), self.bound, self.model)
+
     def conj(self) -> "Tracked":
         """As `numpy.ndarray.conj`."""
         return _numpy.conjugate(self)
@@ -148,9 +152,20 @@ class Tracked(NDArrayOperatorsMixin):
 
 
 class Estimated(Tracked):
-    """A Tracked array whose bound is estimated, not derived (see `estimate`)."""
+    """A Tracked array whose bound is estimated, not derived (see `estimate`).
 
-    __slots__ = ()
+    Attributes:
+        reason: Why no bound could be derived.
+    """
+
+    __slots__ = ("reason",)
+
+    def __init__(self, value: Any, bound: Any, model: Model, reason: str = "") -> None:
+        super().__init__(value, bound, model)
+        self.reason = reason
+
+    def __getitem__(self, key: Any) -> "Estimated":
+        return Estimated(self.value[key], self.bound[key], self.model, self.reason)
 
 
 _REDUCTIONS = {np.add: np.sum, np.maximum: np.max, np.minimum: np.min}
@@ -174,10 +189,21 @@ def as_tracked(x: Any, model: Model) -> Tracked:
     bound = model.constant(value)
     # In float64, as the class promises: squares of small float32 numbers would underflow to 0.
     wide = {"f": np.float64, "c": np.complex128}.get(value.dtype.kind, value.dtype)
-    return Tracked(value.astype(wide, copy=False), bound, model)
+    value = value.astype(wide, copy=False)
+    if np.isinf(bound).any():
+        # A constant beyond the largest number, such as -1e30 in float16, is infinite there.
+        value = np.where(np.isinf(bound), np.sign(value) * np.inf, value)
+        bound = np.where(np.isinf(bound), 0.0, bound)
+    return Tracked(value, bound, model)
 
 
-def rounded(value: Any, error: Any, relative: float, model: Model) -> Tracked:
+Certain = Callable[[], Any]
+"""Where an infinite value is the only one that the operands' errors allow."""
+
+
+def rounded(
+    value: Any, error: Any, relative: float, model: Model, certain: Certain | None = None
+) -> Tracked:
     """A result with the error inherited from its operands and one rounding of its own."""
     # relative * (|value| + error) + error + tiny; `error` may be narrow.
     bound = np.asarray(np.abs(value))
@@ -185,7 +211,35 @@ def rounded(value: Any, error: Any, relative: float, model: Model) -> Tracked:
     grown = error * (1 + relative)
     grown += model.tiny
     bound += grown
+    # Then |value| + bound is below the largest number, and nothing is NaN or infinite.
+    if bound.max(initial=0.0) < relative * model.largest / 2:
+        return Tracked(value, bound, model)
+    return bounded(value, bound, model, certain)
+
+
+def bounded(value: Any, bound: Any, model: Model, certain: Certain | None = None) -> Tracked:
+    """A result whose bound is infinite where it cannot be computed or the runtime may overflow.
+
+    Args:
+        value: Exact values.
+        bound: Their bounds; NaN where the computation of a bound failed.
+        model: Rounding model of the runtime.
+        certain: Where an infinite value cannot be another; its bound is 0 there. None: nowhere.
+    """
+    value = np.asarray(value)
+    reach = np.abs(value) + bound
+    known = reach <= model.largest  # False for NaN
+    if np.all(known):
+        return Tracked(value, bound, model)
+    bound = np.where(known, bound, np.inf)
+    if certain is not None and value.dtype.kind == "f":
+        bound = np.where(np.isinf(value) & certain(), 0.0, bound)
     return Tracked(value, bound, model)
+
+
+def is_finite(x: Tracked) -> Any:
+    """Where the bound of an operand is finite."""
+    return np.isfinite(x.bound)
 
 
 def _unknown(name: str, method: str, options: dict[str, Any]) -> str:

@@ -13,6 +13,7 @@ from typing import Any, overload
 
 from .._errors import InvalidArgumentError
 from . import above
+from .dtypes import as_dtype
 
 Body = str | Callable[..., Any]
 
@@ -40,9 +41,12 @@ class Program:
             Julia's standard libraries and pyreactant's own programs.
         inputs: Shape of each argument in a cross-check, in whole numbers and in "n" or multiples
             such as "4n", where n is the size of the run.
+        out_dtypes: Element type of each result in a cross-check; () expects what the oracle's
+            results imply (docs/crosscheck.md).
 
     Raises:
         InvalidArgumentError: A name or a shape has another form.
+        DTypeError: `out_dtypes` has something else than element types.
 
     Example:
         >>> double = pr.Program("double", jax=lambda x: 2 * x)
@@ -55,6 +59,7 @@ class Program:
     oracle: Body | None = None
     julia_project: str | None = None
     inputs: tuple[tuple[str | int, ...], ...] = ()
+    out_dtypes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:
@@ -81,6 +86,13 @@ class Program:
                 f"{project!r}"
             )
         object.__setattr__(self, "inputs", _shapes(self.name, self.inputs))
+        if isinstance(self.out_dtypes, str) or not isinstance(self.out_dtypes, (tuple, list)):
+            raise InvalidArgumentError(
+                f"Program {self.name!r}: out_dtypes= must be one element type per result, such as "
+                f"('float32', 'int32'), got {self.out_dtypes!r}"
+            )
+        names = tuple(as_dtype(dtype).name for dtype in self.out_dtypes)
+        object.__setattr__(self, "out_dtypes", names)
 
     def __call__(self, *args: Any, **static: Any) -> Any:
         """Run the program on placed arrays; see `pyreactant.compile`. Collective.
@@ -126,6 +138,7 @@ def program(
     oracle: Body | None = None,
     julia_project: str | None = None,
     inputs: tuple[tuple[str | int, ...], ...] = (),
+    out_dtypes: tuple[str, ...] = (),
 ) -> Callable[[Callable[..., Any]], Program]: ...
 
 
@@ -137,6 +150,7 @@ def program(
     oracle: Body | None = None,
     julia_project: str | None = None,
     inputs: tuple[tuple[str | int, ...], ...] = (),
+    out_dtypes: tuple[str, ...] = (),
 ) -> Any:
     """Make a Program of a Python function; a decorator, with or without arguments.
 
@@ -147,6 +161,7 @@ def program(
         oracle: See `Program`.
         julia_project: See `Program`.
         inputs: See `Program`.
+        out_dtypes: See `Program`.
 
     Example:
         >>> @pr.program(julia="Models.step", oracle=numpy_step)
@@ -161,8 +176,17 @@ def program(
             oracle=oracle,
             julia_project=julia_project,
             inputs=inputs,
+            out_dtypes=out_dtypes,
         )
-    return Program(name or function_name(function), function, julia, oracle, julia_project, inputs)
+    return Program(
+        name or function_name(function),
+        jax=function,
+        julia=julia,
+        oracle=oracle,
+        julia_project=julia_project,
+        inputs=inputs,
+        out_dtypes=out_dtypes,
+    )
 
 
 def function_name(function: Any) -> str:

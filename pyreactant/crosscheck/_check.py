@@ -140,6 +140,7 @@ def _output(run: CaseRun, number: int, name: str, sources: tuple[Source, ...]) -
         model = Model.of(
             run.dtype,
             platform=devices()[0].platform,
+            kind=devices()[0].kind,
             precision=run.precision,
             partials=_cut_over(run, number),
             random=run.case.random,
@@ -208,6 +209,8 @@ def _verdicts(
         expected = wanted.get(shard.device.position)
         if id(shard) in measured:
             found = block_verdict(subject, name, shard, expected, measured[id(shard)], hints)
+            if name.startswith("output") and list(wanted.values()).count(shard.index) > 1:
+                found = replace(found, digest=digest(shard.data))
             verdicts.append(found)
             hints = hints or found.kinds
         else:

@@ -1,5 +1,6 @@
 """Run one case on this process's runtime and keep what the check needs."""
 
+import functools
 import statistics
 import time
 import zlib
@@ -19,7 +20,7 @@ from .._matmul.matmul import default_mesh
 from .._runtimes.compile import compile
 from .._runtimes.compiled import Compiled
 from .._runtimes.operations import from_callback
-from .._runtimes.runtime import backend_name, devices
+from .._runtimes.runtime import backend_name, current, devices
 from ..programs._case import Case, Input, Layout, default_spec
 from ._records.verdict import ArrayPlan
 
@@ -89,6 +90,8 @@ class CaseRun:
         digests: Digests of the generated input blocks, by array name and block.
         seconds: {"place", "compile", "call" (median), "calls" (list)}. The last call is the
             checked one.
+        repeats: Blocks with other bits in a later call than in the first one with the same inputs:
+            {"array", "device", "process", "call", "first"}; calls count from 1.
         verified: Names of the inputs that passed `check_inputs` on this process's devices.
     """
 
@@ -102,6 +105,7 @@ class CaseRun:
     arrays: Mapping[str, ShardedArray]
     digests: Mapping[str, Mapping[str, str]]
     seconds: Mapping[str, Any]
+    repeats: Sequence[Mapping[str, Any]] = ()
     verified: set[str] = field(default_factory=set)
 
     def sources(self, *, before: bool = False) -> tuple[Source, ...]:
@@ -130,7 +134,8 @@ def run_case(
 ) -> CaseRun:
     """Place seeded inputs, compile and call the program. Collective.
 
-    The calls before the checked one get other inputs, so that a stale result is detected.
+    The calls before the checked one get other inputs, so that a stale result is detected. Calls
+    with the same inputs are compared with each other; the checked one is repeated for that.
 
     Args:
         case: The program to run.
@@ -157,10 +162,17 @@ def run_case(
     placed = time.perf_counter()
     compiled = _compile(case, size, args, mesh, layout, precision)
     seconds: dict[str, Any] = {"place": placed - start, "compile": time.perf_counter() - placed}
-    times = [_call(compiled, args)[1] for _ in range(max(2, calls))]
-    del args  # one set of arrays is held at a time
+    before, times = Repeats(1), []
+    for _ in range(max(2, calls)):
+        outputs, last = _call(compiled, args)
+        times.append(last)
+        before.add(outputs)
+    del args, outputs  # one set of arrays is held at a time
     args, digests = _place(_sources(case, size, dtype, seed, 0), shardings)
     outputs, last = _call(compiled, args)
+    checked = Repeats(len(times) + 1)
+    checked.add(outputs)
+    checked.add(_call(compiled, args)[0])
     times = [*times[1:], last][-calls:]  # the very first call warms up
     _check_outputs(case, size, dtype, backend_name(), outputs)
     return CaseRun(
@@ -174,7 +186,42 @@ def run_case(
         arrays=_by_name("input", args) | _by_name("output", outputs),
         digests=_by_name("input", digests),
         seconds=seconds | {"call": statistics.median(times), "calls": times},
+        repeats=(*before.found, *checked.found),
     )
+
+
+class Repeats:
+    """Compares calls that had the same inputs by the digests of this process's blocks.
+
+    Args:
+        first: Number of the first of these calls.
+
+    Attributes:
+        found: See `CaseRun.repeats`.
+    """
+
+    def __init__(self, first: int) -> None:
+        self.found: list[dict[str, Any]] = []
+        self._first = self._call = first
+        self._digests: dict[tuple[str, int], str] = {}
+
+    def add(self, outputs: Sequence[ShardedArray]) -> None:
+        """Compare the results of the next call with those of the first one."""
+        for name, array in _by_name("output", outputs).items():
+            for shard in array.addressable_shards:
+                device, found = shard.device, digest(shard.data)
+                if self._digests.setdefault((name, device.position), found) == found:
+                    continue
+                self.found.append(
+                    {
+                        "array": name,
+                        "device": device.position,
+                        "process": device.process_index,
+                        "call": self._call,
+                        "first": self._first,
+                    }
+                )
+        self._call += 1
 
 
 def digest(block: np.ndarray) -> str:
@@ -211,31 +258,37 @@ def _place(
 def _compile(
     case: Case, size: int, args: Sequence[ShardedArray], mesh: Mesh, layout: Layout, precision: str
 ) -> Compiled:
-    static = case.static(size)
+    how = functools.partial(
+        compile, case.program, *args, precision=precision, static=case.static(size)
+    )
     specs = layout.out_specs
     if not specs:
         # Only the runtime knows the number and shapes of the outputs: compile once to get them.
-        free = compile(case.program, *args, precision=precision, static=static)
-        specs = tuple(default_spec(mesh, shape) for shape in _shapes(free(*args)))
+        specs = tuple(default_spec(mesh, aval.shape) for aval in _listed(how().outputs))
     out = tuple(NamedSharding(mesh, spec) for spec in specs)
-    chosen = out[0] if len(out) == 1 else out
+    if len(out) == 1:
+        return how(out_sharding=out[0])
     try:
-        return compile(case.program, *args, out_sharding=chosen, precision=precision, static=static)
-    except ValueError as error:
-        if len(out) == 1:
-            raise
+        return how(out_sharding=out)
+    except ValueError:
+        # The results may be another tree than a tuple, or of another number.
+        return how(out_sharding=_as_results(case, how(), out))
+
+
+def _as_results(case: Case, free: Compiled, out: Sequence[NamedSharding]) -> Any:
+    """The shardings in the structure of a program's results."""
+    got = len(_listed(free.outputs))
+    if got != len(out):
         raise MismatchError(
-            f"program {case.name!r} must return {len(out)} outputs, as its oracle does, but does "
-            f"not compile: {error}; make the body return as many outputs as the oracle"
-        ) from error
+            f"program {case.name!r} must return {len(out)} outputs, as its oracle does, got {got}; "
+            "make the body return as many outputs as the oracle"
+        )
+    return current().backend.trees.unflatten(free.executable.structure, out)
 
 
-def _shapes(outputs: ShardedArray | tuple[ShardedArray, ...]) -> list[tuple[int, ...]]:
-    return [one.shape for one in _listed(outputs)]
-
-
-def _listed(outputs: ShardedArray | tuple[ShardedArray, ...]) -> list[ShardedArray]:
-    return [outputs] if isinstance(outputs, ShardedArray) else list(outputs)
+def _listed(outputs: Any) -> list[Any]:
+    """The arrays of a result, which may be a tree."""
+    return current().backend.trees.flatten(outputs)[0]
 
 
 def _call(compiled: Compiled, args: Sequence[ShardedArray]) -> tuple[list[ShardedArray], float]:
@@ -257,20 +310,28 @@ def _plans(args: Sequence[ShardedArray], outputs: Sequence[ShardedArray]) -> dic
 def _check_outputs(
     case: Case, size: int, dtype: str, runtime: str, outputs: Sequence[ShardedArray]
 ) -> None:
-    if case.outputs is None:
+    got = [f"{one.dtype.name}{list(one.shape)}" for one in outputs]
+    if case.outputs is not None:
+        planned = case.outputs(size, dtype)
+        right = [[f"{name}{list(one.shape)}" for name in one.dtypes] for one in planned]
+        names = [f"{_names(one.dtypes)}{list(one.shape)}" for one in planned]
+    elif case.program.out_dtypes:
+        got = [one.dtype.name for one in outputs]
+        right = [[name] for name in case.program.out_dtypes]
+        names = list(case.program.out_dtypes)
+    else:
         return
-    planned = case.outputs(size, dtype)
-    # The runtime chooses the dtype if the plan has None.
-    wanted = [f"{one.dtype or ''}{list(one.shape)}" for one in planned]
-    got = [
-        f"{one.dtype.name if n >= len(planned) or planned[n].dtype else ''}{list(one.shape)}"
-        for n, one in enumerate(outputs)
-    ]
-    if got != wanted:
+    if len(got) != len(right) or any(g not in r for g, r in zip(got, right, strict=True)):
         raise MismatchError(
-            f"program {case.name!r} on {runtime}: outputs must be {', '.join(wanted)}, as from "
-            f"its oracle, got {', '.join(got)}; make the bodies return the same"
+            f"program {case.name!r} on {runtime}: outputs must be {', '.join(names)}, as from "
+            f"its oracle or out_dtypes=, got {', '.join(got)}; make the bodies return the same, or "
+            "give Program(..., out_dtypes=) with one element type for each result"
         )
+
+
+def _names(dtypes: tuple[str, ...]) -> str:
+    """Element types for a message."""
+    return "integers" if len(dtypes) > 2 else " or ".join(dtypes)
 
 
 def _by_name(what: str, items: Sequence[Any]) -> dict[str, Any]:

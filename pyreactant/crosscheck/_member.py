@@ -145,6 +145,7 @@ def _run(request: Request, program: str | Program, name: str, shards: ShardWrite
         communicated=case.communicated(mesh, layout, run.size, run.dtype),
         plans=run.plans,
         blocks=tuple(blocks),
+        repeats=run.repeats,
         keys=_write(shards, name, run.arrays),
     )
 

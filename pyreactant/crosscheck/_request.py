@@ -258,6 +258,9 @@ def device_options(
     processes: int | None, devices_per_process: int | None, platform: str | None
 ) -> list[str]:
     """Options of `pyreactant run` for processes and devices."""
+    for name, count in (("processes", processes), ("devices_per_process", devices_per_process)):
+        if count is not None and count < 1:
+            raise InvalidArgumentError(f"{name} must be 1 or more, got {count}")
     platform = platform or os.environ.get("PYREACTANT_PLATFORM") or None
     if platform is not None and platform not in PLATFORMS:
         raise InvalidArgumentError(

@@ -17,7 +17,7 @@ from .._errors import FileError, InvalidArgumentError, RendezvousError, Requirem
 from .._system.environment import import_path, without
 from ..process_group._environment import COORDINATOR, COUNT, INDEX, LOCAL_DEVICES
 from ._member import PROGRESS_PREFIX
-from ._records.records import read_run
+from ._records.records import check_shards, read_run
 from ._report.assemble import build_report
 from ._report.report import Report
 from ._request import Request, Spec, check_request, choose_backends, device_options, write_request
@@ -120,7 +120,10 @@ def compare(*folders: str | Path) -> Report:
         raise InvalidArgumentError("name the folders of finished runs, such as OUT/jax")
     if len({path.resolve() for path in paths}) < len(paths):
         raise InvalidArgumentError("name each folder only once, got one twice")
-    return build_report([read_run(path) for path in paths], {})
+    runs = [read_run(path) for path in paths]
+    for run in runs:
+        check_shards(run)
+    return build_report(runs, {})
 
 
 def selected(program: str | Program | Sequence[str | Program]) -> tuple[str | Program, ...]:

@@ -48,11 +48,16 @@ class Output:
 
     Attributes:
         shape: Global shape.
-        dtype: Name of the element type; None if NumPy and the runtimes may differ in it.
+        dtype: Name of the element type, or the names of those that it may have.
     """
 
     shape: Shape
-    dtype: str | None
+    dtype: str | tuple[str, ...]
+
+    @property
+    def dtypes(self) -> tuple[str, ...]:
+        """The element types that it may have."""
+        return (self.dtype,) if isinstance(self.dtype, str) else self.dtype
 
 
 @dataclass(frozen=True, slots=True)

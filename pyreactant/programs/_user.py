@@ -15,6 +15,7 @@ from .._core.sharding import Index, as_entry
 from .._core.source import RandomSource
 from .._errors import InvalidArgumentError
 from ._case import Case, Input, Layout, Output, Shape, default_spec
+from ._out_dtypes import out_dtypes
 
 if TYPE_CHECKING:
     from .._bounds.model import Model
@@ -41,7 +42,7 @@ def case_of(program: Program) -> Case:
             for i, shape in enumerate(program.inputs)
         )
 
-    outputs = None if oracle is None else functools.lru_cache(_Shapes(oracle, inputs))
+    outputs = None if oracle is None else functools.lru_cache(_Outputs(program, oracle, inputs))
 
     def candidates(mesh: Mesh, n: int) -> Iterable[Layout]:
         shapes = [one.shape for one in inputs(n, DTYPES[0])]
@@ -66,7 +67,7 @@ def case_of(program: Program) -> Case:
 
 
 class _Oracle:
-    """A user's oracle on NumPy arrays; its errors are raised with its name.
+    """A user's oracle on copies of NumPy arrays; its errors are raised with its name.
 
     Attributes:
         function: The user's function.
@@ -78,7 +79,8 @@ class _Oracle:
 
     def __call__(self, *arrays: np.ndarray) -> Any:
         try:
-            return self.function(*arrays)
+            # An oracle may change its arguments, which later runs and the devices still need.
+            return self.function(*(array.copy() for array in arrays))
         except Exception as error:
             place = traceback.extract_tb(error.__traceback__)[-1]
             got = ", ".join(f"{array.dtype}{list(array.shape)}" for array in arrays)
@@ -89,11 +91,16 @@ class _Oracle:
             ) from error
 
 
-class _Shapes:
-    """Shapes of the results, found by running the oracle once."""
+class _Outputs:
+    """Shapes and element types of the results, found by running the oracle once."""
 
-    def __init__(self, oracle: _Oracle, inputs: Callable[[int, str], tuple[Input, ...]]) -> None:
-        self._oracle, self._inputs = oracle, inputs
+    def __init__(
+        self,
+        program: Program,
+        oracle: _Oracle,
+        inputs: Callable[[int, str], tuple[Input, ...]],
+    ) -> None:
+        self._program, self._oracle, self._inputs = program, oracle, inputs
 
     def __call__(self, n: int, dtype: str) -> tuple[Output, ...]:
         from .._bounds.estimate import outputs
@@ -104,7 +111,16 @@ class _Shapes:
         ]
         with np.errstate(all="ignore"):
             results = outputs(self._oracle(*map(_in_full, arrays)))
-        return tuple(Output(one.shape, None) for one in results)
+        given, wanted = _in_full(arrays[0]).dtype, self._program.out_dtypes
+        if wanted and len(wanted) != len(results):
+            raise InvalidArgumentError(
+                f"Program {self._program.name!r}: out_dtypes= must have one element type for each "
+                f"of the oracle's {len(results)} results, got {len(wanted)}"
+            )
+        return tuple(
+            Output(one.shape, wanted[i] if wanted else out_dtypes(dtype, given, one.dtype))
+            for i, one in enumerate(results)
+        )
 
 
 class _Whole:
@@ -131,27 +147,29 @@ class _Whole:
             return outputs(self._oracle(*parts))
         model = tracked[0].model
         derived = self._derive(parts, model)
-        if derived is not None:
+        if not isinstance(derived, str):
             return derived
         plain = tuple(p.value if isinstance(p, Tracked) else p for p in parts)
         with np.errstate(all="ignore"):
-            return estimate(self._oracle, plain, model)
+            return estimate(self._oracle, plain, model, derived)
 
-    def _derive(self, parts: tuple[Any, ...], model: "Model") -> tuple[Any, ...] | None:
-        """The results with derived bounds; None if the oracle cannot run on Tracked arrays."""
-        from .._bounds.tracked import as_tracked
+    def _derive(self, parts: tuple[Any, ...], model: "Model") -> tuple[Any, ...] | str:
+        """The results with derived bounds, or why the oracle cannot run on Tracked arrays."""
+        from .._bounds.leaves import leaves
+        from .._bounds.tracked import UnknownOperationError, as_tracked
 
         try:
-            results = self._oracle.function(*parts)
-            several = results if isinstance(results, (tuple, list)) else (results,)
-            return tuple(as_tracked(one, model) for one in several)
+            results = self._oracle.function(*(part.copy() for part in parts))
+            return tuple(as_tracked(one, model) for one in leaves(results))
         except MemoryError:
             raise
-        except Exception:
-            # UnknownOperationError, or another exception: Tracked arrays lack methods such as
-            # astype, and an oracle may require NumPy arrays. If the oracle itself is wrong, the
-            # estimate, which runs it on NumPy arrays, raises its error.
-            return None
+        except UnknownOperationError as error:
+            return str(error)
+        except Exception as error:
+            # Tracked arrays lack methods such as astype, and an oracle may require NumPy arrays.
+            # If the oracle itself is wrong, the estimate, which runs it on NumPy arrays, raises
+            # its error.
+            return f"the oracle needs NumPy arrays ({type(error).__name__}: {error})"
 
 
 def _everything(output: int, index: Index, shapes: tuple[Shape, ...]) -> tuple[Index, ...]:

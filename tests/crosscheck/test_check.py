@@ -383,8 +383,8 @@ def test_results_are_checked_after_a_call_with_other_inputs(
 
     monkeypatch.setattr(_execute, "_call", call)
     run_case(find_case("row_sum"), size=16, mesh=MESH, calls=3)
-    assert len(seen) == 4  # one warm-up call
-    assert seen[0] == seen[1] == seen[2] != seen[3]
+    assert len(seen) == 5  # with one warm-up call, and the checked call twice
+    assert seen[0] == seen[1] == seen[2] != seen[3] == seen[4]
 
 
 def _expected(value: Any) -> Expected:

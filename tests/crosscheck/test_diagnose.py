@@ -9,9 +9,11 @@ import pytest
 
 import pyreactant as pr
 from pyreactant._core.sharding import as_index, plain_index
+from pyreactant.crosscheck._faults.copies import differing, must_be_equal
 from pyreactant.crosscheck._faults.diagnose import diagnose
 from pyreactant.crosscheck._faults.orders import blocks_of, orders
 from pyreactant.crosscheck._faults.subject import positions_along
+from pyreactant.crosscheck._records.records import ProcessRecord
 from pyreactant.crosscheck._records.verdict import ArrayPlan, BlockVerdict, Diagnosis, Kind
 
 MESH = pr.Mesh((2, 4), ("x", "y"))
@@ -52,6 +54,47 @@ def test_right_blocks_pass() -> None:
     found = diagnosis_of(right)
     assert found.passed
     assert found.kind is None
+
+
+def copied(digests: str, host: str, platform: str) -> tuple[list[Any], list[Any]]:
+    """Verdicts on copies of one block with these digests, on two processes; their records."""
+    index = [[0, 8], [0, 8]]
+    blocks = [
+        BlockVerdict("output 0", device, device // 4, index, index, digest=digest)
+        for device, digest in enumerate(digests)
+    ]
+    facts: dict[str, Any] = {"num_processes": 2, "backend": "jax", "devices": [], "request": {}}
+    records = [
+        ProcessRecord(process=p, host=host[p], platform=platform, facts={}, **facts)
+        for p in range(2)
+    ]
+    return blocks, records
+
+
+@pytest.mark.parametrize(
+    ("digests", "host", "platform", "devices"),
+    [
+        ("aaaaaaaa", "hh", "cpu", ()),
+        ("aaabaaaa", "hh", "cpu", (3,)),
+        ("aaabaaba", "tt", "tpu", (3, 6)),
+        ("aaabaaba", "tu", "tpu", (3, 6)),
+        ("aaaabbbb", "hi", "cpu", ()),  # unlike hosts
+        ("aaaabbcb", "hi", "cpu", (6,)),
+        ("aaabaaaa", "hh", "gpu", ()),
+    ],
+)
+def test_copies_that_differ(
+    digests: str, host: str, platform: str, devices: tuple[int, ...]
+) -> None:
+    blocks, records = copied(digests, host, platform)
+    copies = differing(blocks, must_be_equal(records))
+    found = diagnose(blocks, PLANS, program="p", runtime="jax", num_processes=2, copies=copies)
+    assert found.passed == (not devices)
+    assert found.devices == devices
+    if devices:
+        assert found.kind == Kind.COPIES
+        assert "block [0:8, 0:8] of output 0 has other bits on device" in found.text
+    assert bool(differing(blocks)) == (len(set(digests)) > 1)
 
 
 def test_a_wrong_input_is_to_blame_before_the_outputs() -> None:

@@ -1,6 +1,8 @@
 """Folders of finished runs that are damaged, incomplete or inconsistent."""
 
 import json
+import math
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,7 +11,7 @@ import numpy as np
 import pytest
 
 from pyreactant import FileError, InvalidArgumentError, __version__
-from pyreactant.crosscheck._records.records import ShardWriter, read_run
+from pyreactant.crosscheck._records.records import RAN, ProgramRecord, ShardWriter, read_run
 from pyreactant.crosscheck._run import compare
 from tests.crosscheck.runs import change_blocks, change_record, copy
 
@@ -24,6 +26,11 @@ def test_a_whole_run(runs: Path) -> None:
     assert run.block("matmul", block).shape == (8, 8)
     assert record.problem["size"] == 16
     assert set(record.inputs) == {"input 0", "input 1"}
+
+
+def test_numbers_that_are_not_finite_are_text() -> None:
+    record = ProgramRecord("any", RAN, problem={"seed": math.nan}, seconds={"call": math.inf})
+    assert json.loads(json.dumps(record.to_dict(), allow_nan=False))["problem"] == {"seed": "nan"}
 
 
 def _cut(run: Path) -> None:
@@ -88,6 +95,46 @@ def test_damage(damage: Callable[[Path], object], message: str, runs: Path, tmp_
     with pytest.raises(FileError) as caught:
         compare(folder / "jax", folder / "standin")
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"), [d for d in DAMAGES if "shards" in d[1]], ids=lambda d: str(d)[:40]
+)
+def test_damaged_blocks_of_a_single_run(
+    damage: Callable[[Path], object], message: str, runs: Path, tmp_path: Path
+) -> None:
+    folder = copy(runs, tmp_path)
+    assert compare(folder / "standin").passed
+    damage(folder / "standin")
+    with pytest.raises(FileError) as caught:
+        compare(folder / "standin")
+    assert message in str(caught.value)
+
+
+def _huge_mesh(record: dict[str, Any]) -> None:
+    record["programs"][0]["plans"]["output 0"]["sharding"]["mesh"]["shape"] = [10**9, 2]
+
+
+def test_absurd_records_take_no_memory(runs: Path, tmp_path: Path) -> None:
+    changes: list[tuple[Callable[[dict[str, Any]], object], str]] = [
+        (
+            lambda r: r.update(num_processes=10**9),
+            r"10, 11 and 999999988 more of 1000000000 is mis",
+        ),
+        (lambda r: r.update(num_processes=0), "process 0 of 0"),
+        (lambda r: r.update(num_processes="2"), "process 0 of '2'"),
+        (_huge_mesh, r"a mesh of shape \[1000000000, 2\] on 4 devices"),
+    ]
+    for number, (change, message) in enumerate(changes):
+        folder = copy(runs, tmp_path / str(number))
+        change_record(folder / "jax", 0, change)
+        tracemalloc.start()
+        try:
+            with pytest.raises(FileError, match=message):
+                compare(folder / "jax")
+            assert tracemalloc.get_traced_memory()[1] < 2**26
+        finally:
+            tracemalloc.stop()
 
 
 def test_the_last_start_of_a_job_that_was_requeued(runs: Path, tmp_path: Path) -> None:

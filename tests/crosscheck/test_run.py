@@ -1,5 +1,6 @@
 """Cross-checks as a user runs them: processes, user programs, failures."""
 
+import json
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -25,12 +26,24 @@ def results(report: Report) -> dict[str, Result]:
 
 def test_users_programs(tmp_path: Path) -> None:
     """User programs by name and as objects; one that raises on every process fails alone."""
-    names = ["wrong", "raises_on_all", "fewer_results", "two_results"]
+    names = ["wrong", "raises_on_all", "fewer_results", "two_results", "estimated"]
     report = small([right, *(f"{HERE}:{name}" for name in names)], size=8, out=tmp_path / "out")
     found = {name.rpartition(":")[2]: result for name, result in results(report).items()}
     assert found["right"].outcome == "right"
     assert found["two_results"].outcome == "right"
     assert {b.array for b in found["two_results"].blocks} == {"output 0", "output 1"}
+    assert found["right"].estimated == ""
+    assert found["estimated"].estimated == "no error bound is known for numpy.linalg.norm"
+    text = report.to_text(200)
+    assert "of the estimate" in text
+    assert "is estimated, not derived, because no error bound is known for numpy.lin" in text
+    assert text.count("estimated, not derived") == 1
+    read = json.loads(report.to_json())["rows"]
+    assert [row["results"][0]["estimated"] for row in read if "estimated" in row["program"]] == [
+        "no error bound is known for numpy.linalg.norm"
+    ]
+    page = report.to_html()
+    assert "the tolerance is estimated, not derived, because no error bound" in page
     assert found["wrong"].outcome == "wrong"
     assert "wrong on jax: output 0" in found["wrong"].text
     assert "process" in found["wrong"].text
@@ -43,6 +56,39 @@ def test_users_programs(tmp_path: Path) -> None:
     assert report.exit_code == 5
     assert (tmp_path / "out" / "jax" / "process-1.json").exists()
     assert "raises_on_all raised on jax" in report.verdict
+
+
+def test_results_of_other_types_and_in_trees() -> None:
+    names = ["of_kinds", "above_zero", "top_three", "short_as_said"]
+    names += ["wrong_signs", "wrong_places", "too_short"]
+    report = small([f"{HERE}:{name}" for name in names], size=8)
+    found = {name.rpartition(":")[2]: result for name, result in results(report).items()}
+    for name in names[:4]:
+        assert found[name].outcome == "right", found[name].text
+    plans = report.rows[0].plans
+    assert [plans[f"output {n}"].dtype for n in range(4)] == ["float32", "int32", "bool", "float32"]
+    assert [report.rows[2].plans[f"output {n}"].dtype for n in range(2)] == ["float32", "int32"]
+    assert found["above_zero"].estimated == ""
+    assert found["top_three"].estimated == "no error bound is known for numpy.argsort"
+    assert found["too_short"].outcome == "wrong"
+    assert found["too_short"].kind == "wrong shape or dtype"
+    assert "must be float32[8, 8], as from its oracle or out_dtypes=" in found["too_short"].text
+    for name, array in (("wrong_signs", "output 0"), ("wrong_places", "output 1")):
+        assert found[name].outcome == "wrong"
+        assert {b.array for b in found[name].blocks if not b.passed} == {array}
+
+
+def test_copies_that_differ() -> None:
+    report = small([f"{HERE}:partial_sums", f"{HERE}:nudged", "full_sum"], size=8)
+    found = {name.rpartition(":")[2]: result for name, result in results(report).items()}
+    assert found["full_sum"].outcome == "right"
+    for name in ("partial_sums", "nudged"):
+        assert found[name].outcome == "wrong"
+        assert found[name].kind == "copies differ"
+        assert "of output 0 has other bits on device" in found[name].text
+    assert "on device 2 than on other devices" in found["nudged"].text
+    assert "each is within its tolerance" in found["nudged"].text
+    assert "nudged wrong on jax (copies differ)" in report.verdict
 
 
 def test_raising_on_one_process_ends_the_run_and_names_it() -> None:
@@ -184,6 +230,9 @@ BAD = [
     ({"size": 0}, pr.InvalidArgumentError, "size must be 1 or more, got 0"),
     ({"size": 7}, pr.ShardingError, "program 'matmul' at size 7: dimension 0 of shape (7, 7) has"),
     ({"seed": -1}, pr.InvalidArgumentError, "seed must be 0 or more, got -1"),
+    ({"processes": 0}, pr.InvalidArgumentError, "processes must be 1 or more, got 0"),
+    ({"processes": -1}, pr.InvalidArgumentError, "processes must be 1 or more, got -1"),
+    ({"devices_per_process": 0}, pr.InvalidArgumentError, "devices_per_process must be 1 or more"),
     ({"repeat": 0}, pr.InvalidArgumentError, "repeat must be 1 or more, got 0"),
     ({"mesh": "4", "size": 9}, pr.ShardingError, "at size 9: dimension 0 of shape (9, 9) has size"),
     (

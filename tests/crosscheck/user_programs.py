@@ -2,6 +2,7 @@
 
 import os
 import time
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -51,6 +52,93 @@ def row(x: Any) -> Any:
     return x[0]
 
 
+def norms(x: Any) -> Any:
+    import jax.numpy as jnp
+
+    return jnp.linalg.norm(x, axis=1)
+
+
+def numpy_norms(x: np.ndarray) -> Any:
+    return np.linalg.norm(x, axis=1)
+
+
+@dataclass
+class Both:
+    """A result of two arrays, in a dataclass."""
+
+    largest: Any
+    places: Any
+
+
+def kinds(x: Any) -> Any:
+    """Results of other types than the program's, in a tree."""
+    import jax.numpy as jnp
+
+    y = x @ x
+    return {"z": [y > 0, x.sum()], "a": Both(jnp.max(y, axis=1), jnp.argmax(y, axis=1)), "b": None}
+
+
+def numpy_kinds(x: Any) -> Any:
+    y = x @ x
+    return {"z": [y > 0, x.sum()], "a": Both(np.max(y, axis=1), np.argmax(y, axis=1)), "b": None}
+
+
+def copied(x: Any) -> Any:
+    return x
+
+
+def shortened(x: Any) -> Any:
+    return x.astype("bfloat16")
+
+
+def positive(x: Any) -> Any:
+    return x > 0
+
+
+def not_negative_sum(x: Any) -> Any:
+    return x + x.sum() > 0
+
+
+def top(x: Any) -> Any:
+    import jax
+
+    return jax.lax.top_k(x, 3)
+
+
+def numpy_top(x: np.ndarray) -> Any:
+    order = np.argsort(-x, axis=1, kind="stable")[:, :3]
+    return [np.take_along_axis(x, order, axis=1), order]
+
+
+def last_top(x: np.ndarray) -> Any:
+    values, order = numpy_top(x)
+    return [values, order + (order == 2)]
+
+
+def _each(function: Any, x: Any, cut: bool) -> Any:
+    """A function of each device's block and number; the results are taken for copies."""
+    import jax
+    from jax.sharding import PartitionSpec as P
+
+    def body(block: Any) -> Any:
+        return function(block, jax.lax.axis_index(("x", "y")))
+
+    spec = P("x", "y") if cut else P()
+    return jax.shard_map(body, in_specs=spec, out_specs=P(), check_vma=False)(x)
+
+
+def forgotten_psum(x: Any) -> Any:
+    return _each(lambda block, _: block.sum(), x, True)
+
+
+def nudged_copy(x: Any) -> Any:
+    return _each(lambda total, device: total * (1 + 2e-7 * (device == 2)), x.sum(), False)
+
+
+def total(x: Any) -> Any:
+    return x.sum()
+
+
 def _second() -> bool:
     """Whether this is the second runtime, for bodies that differ as one in Julia might."""
     return os.environ["PYREACTANT_BACKEND"] != "jax"
@@ -85,6 +173,16 @@ def program(name: str, jax: str, oracle: str | None, **more: Any) -> pr.Program:
 right = program("right", "double", "double")
 blind = program("blind", "double", None)
 wrong = program("wrong", "double", "same_shape")
+estimated = program("estimated", "norms", "numpy_norms")
+of_kinds = program("of_kinds", "kinds", "numpy_kinds")
+too_short = program("too_short", "shortened", "copied")
+short_as_said = program("short_as_said", "shortened", "copied", out_dtypes=("bfloat16",))
+above_zero = program("above_zero", "positive", "positive")
+wrong_signs = program("wrong_signs", "positive", "not_negative_sum")
+top_three = program("top_three", "top", "numpy_top")
+wrong_places = program("wrong_places", "top", "last_top")
+partial_sums = program("partial_sums", "forgotten_psum", "total")
+nudged = program("nudged", "nudged_copy", "total")
 two_results = program("two_results", "two", "two")
 raises_on_one = program("raises_on_one", "raises_here", "same_shape")
 raises_on_all = program("raises_on_all", "raises", "double")

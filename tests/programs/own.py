@@ -32,6 +32,18 @@ def insisting_oracle(x: Any) -> Any:
     return x.sum(axis=1)
 
 
+def changing_oracle(x: Any) -> Any:
+    """Changes its argument; the cube root has no known bound."""
+    x += 1
+    return np.cbrt(x)
+
+
+def writing_oracle(x: Any) -> Any:
+    """Changes the elements of arrays of any kind."""
+    np.asarray(getattr(x, "value", x))[...] += 1
+    return x * 2
+
+
 def misspelt_oracle(x: Any) -> Any:
     return x.summ(axis=1)
 
@@ -68,9 +80,9 @@ NO_INPUTS = pr.Program("none", jax=HERE + "norms", oracle=HERE + "eigenvalue_ora
 BROKEN = pr.Program(
     "broken", jax=HERE + "norms", oracle=HERE + "broken_oracle", inputs=(("n", "n"),)
 )
-CONVERTING, INSISTING, MISSPELT, LATE = (
+CONVERTING, INSISTING, MISSPELT, LATE, CHANGING, WRITING = (
     pr.Program(name, jax=HERE + "norms", oracle=f"{HERE}{name}_oracle", inputs=(("n", "n"),))
-    for name in ("converting", "insisting", "misspelt", "late")
+    for name in ("converting", "insisting", "misspelt", "late", "changing", "writing")
 )
 A_CASE = CASES["row_sum"]
 NUMBER = 3

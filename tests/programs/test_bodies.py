@@ -12,6 +12,7 @@ import pytest
 
 import pyreactant as pr
 from pyreactant._bounds.tracked import Tracked
+from pyreactant._core.dtypes import as_dtype
 from pyreactant.programs import CASES, Layout
 from pyreactant.programs._build import fetched
 from pyreactant.tpu._hlo.collective import sent_bytes
@@ -148,3 +149,15 @@ def test_by_hand() -> None:
     # A device inside a row has two horizontal neighbours and one vertical neighbour.
     assert counted("heat", GRID, Layout((spec,), (spec,))) == 4 * (2 * 32 + 1 * 16) * 4
     assert counted("fft", GRID, Layout((("x",),), (("y",),))) is None  # in two different ways
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_signed_zeros_keep_their_order(dtype: str) -> None:
+    case = CASES["sort"]
+    numbers = np.random.default_rng(0).choice([0.0, -0.0, 1.0, -1.0], (8, 64))
+    x = numbers.astype(as_dtype(dtype))
+    sharding = pr.NamedSharding(GRID, ("x", "y"))
+    got = pr.compile(case.program, pr.device_put(x, sharding))(pr.device_put(x, sharding)).gather()
+    assert case.oracle is not None
+    wanted = case.oracle(0, whole(x.shape), (x,), (x.shape,))
+    assert np.asarray(got).tobytes() == np.ascontiguousarray(wanted).tobytes()

@@ -2,7 +2,9 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ from pyreactant._bounds.tracked import Estimated, Tracked
 from pyreactant.crosscheck._execute import sources
 from pyreactant.programs import CASES, find_case
 from pyreactant.programs._case import default_spec
+from pyreactant.programs._out_dtypes import INTEGERS
 from tests.harness import environment
 from tests.programs import own
 from tests.programs.common import GRID, LINE, check_block, run, whole
@@ -63,12 +66,53 @@ def test_shapes_come_from_the_program_and_its_oracle() -> None:
     assert [one.shape for one in case.inputs(16, "float32")] == [(32, 16), (16, 8)]
     assert case.outputs is not None
     assert [one.shape for one in case.outputs(16, "float32")] == [(32, 8), (32,)]
-    assert {one.dtype for one in case.outputs(16, "float32")} == {None}
+    assert {one.dtypes for one in case.outputs(16, "float32")} == {("float32",)}
     layouts = case.layouts(GRID, 16)
     assert layouts[0].in_specs == (("x", "y"), ("x", "y"))
     assert layouts[0].out_specs == (("x", "y"), ("x",))
     assert len(layouts) == 3
     assert default_spec(GRID, (3, 4)) == (None, "x")
+
+
+@pytest.mark.parametrize(
+    ("oracle", "dtype", "expected"),
+    [
+        (np.negative, "float32", "float32"),
+        (np.negative, "bfloat16", "bfloat16"),
+        (lambda x: x / np.sqrt(np.float64(8)), "float32", "float32 float64"),
+        (lambda x: x.astype(np.float16), "float32", "float16"),
+        (lambda x: x.astype(np.float32), "bfloat16", "bfloat16 float32"),
+        (lambda x: np.fft.fft(x), "float32", "complex64"),
+        (lambda x: np.fft.fft(x), "float64", "complex128"),
+        (lambda x: np.fft.fft(x), "bfloat16", "complex64"),
+        (np.abs, "complex64", "float32"),
+        (np.abs, "complex128", "float64"),
+        (lambda x: x > 0, "float16", "bool"),
+        (lambda x: x.argmax(axis=1), "float32", " ".join(INTEGERS)),
+        (lambda x: x.sum(axis=1), "int32", " ".join(INTEGERS)),
+        (lambda x: x / 2, "int32", "float32 float64"),
+        (lambda x: x * 1j, "int32", "complex64 complex128"),
+    ],
+)
+def test_element_types_of_results(oracle: Any, dtype: str, expected: str) -> None:
+    outputs = find_case(pr.Program("p", jax=abs, oracle=oracle, inputs=(("n", "n"),))).outputs
+    assert outputs is not None
+    assert outputs(8, dtype)[0].dtypes == tuple(expected.split())
+
+
+def test_given_element_types_of_results() -> None:
+    given = pr.Program("p", jax=abs, oracle=np.negative, inputs=(("n",),), out_dtypes=("bfloat16",))
+    outputs = find_case(given).outputs
+    assert outputs is not None
+    assert outputs(8, "float32")[0].dtypes == ("bfloat16",)
+    outputs = find_case(replace(given, out_dtypes=("int32", "bool"))).outputs
+    assert outputs is not None
+    with pytest.raises(pr.InvalidArgumentError, match=r"for each of the oracle's 1 results, got 2"):
+        outputs(8, "float32")
+    with pytest.raises(pr.InvalidArgumentError, match=r"one element type per result, such as"):
+        replace(given, out_dtypes="int32")
+    with pytest.raises(pr.DTypeError, match="unknown dtype 'float13'"):
+        replace(given, out_dtypes=("float13",))
 
 
 def test_blocks_of_a_user_s_oracle_have_a_derived_bound() -> None:
@@ -91,6 +135,7 @@ def test_what_has_no_derived_bound_is_estimated() -> None:
     inputs = sources(case.inputs(16, "float32"), 0)
     block = case.expected(0, (slice(2, 9),), inputs, MODEL)
     assert isinstance(block, Estimated)
+    assert block.reason == "no error bound is known for numpy.linalg.norm"
     x = inputs[0].read(whole((16, 16)))
     assert check_block(np.linalg.norm(x, axis=1)[2:9], block) <= 1
 
@@ -101,8 +146,39 @@ def test_an_oracle_for_plain_arrays_alone_has_an_estimated_bound(program: pr.Pro
     inputs = sources(case.inputs(16, "float32"), 0)
     block = case.expected(0, (slice(2, 9),), inputs, MODEL)
     assert isinstance(block, Estimated)
+    assert block.reason.startswith("the oracle needs NumPy arrays (")
     x = inputs[0].read(whole((16, 16)))
     assert check_block(x.sum(axis=1)[2:9], block) <= 1
+
+
+@pytest.mark.parametrize("program", [own.CHANGING, own.WRITING])
+@pytest.mark.parametrize("dtype", ["float32", "int32"])
+def test_an_oracle_may_change_its_arguments(program: pr.Program, dtype: str) -> None:
+    case = find_case(program)
+    x = np.ascontiguousarray(sources(case.inputs(16, dtype), 0)[0].read(whole((16, 16))))
+    kept = x.copy()
+    inputs = (Held(x),)
+    model = MODEL if dtype == "float32" else None
+    wanted = np.cbrt(x + 1.0) if program is own.CHANGING else (x + 1) * 2
+    for rows in (slice(2, 9), slice(0, 16)):
+        block = case.expected(0, (rows, slice(0, 16)), inputs, model)
+        value = block.value if isinstance(block, Tracked) else block
+        np.testing.assert_allclose(value, wanted[rows], rtol=1e-6)
+        if isinstance(block, Tracked):
+            assert block.bound.max() < 1e-3
+    np.testing.assert_array_equal(x, kept)
+
+
+class Held:
+    """A source that gives out its own array, as one that reads from devices does."""
+
+    random = True
+
+    def __init__(self, array: np.ndarray) -> None:
+        self._array, self.shape, self.dtype = array, array.shape, array.dtype
+
+    def read(self, index: tuple[slice, ...]) -> np.ndarray:
+        return self._array[index]
 
 
 @pytest.mark.parametrize(

@@ -302,3 +302,80 @@ def test_estimates_hold_and_are_useful() -> None:
             short = np.asarray(one).astype(as_dtype("bfloat16")).astype(np.float64)
             if short.size > 1:
                 assert np.max(np.abs(short - expected.value) / expected.bound) > 1
+
+
+def attention(x: Any, fill: float) -> Any:
+    """Causal attention of rows with themselves, for arrays with and without bounds."""
+    n = x.shape[0]
+    scores = np.where(np.tril(np.ones((n, n), bool)), x @ x.T / np.float32(2), fill)
+    e = np.exp(scores - scores.max(axis=1, keepdims=True))
+    return (e / e.sum(axis=1, keepdims=True)) @ x
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16", "float16"])
+@pytest.mark.parametrize("fill", [-np.inf, -1e30])
+def test_masked_elements_leave_the_others_their_bounds(fill: float, dtype: str) -> None:
+    x = np.random.default_rng(0).uniform(-1, 1, (16, 8)).astype(np.float32)
+    model = Model.of(dtype)
+    expected = attention(track(x, model), fill)
+    assert np.max(expected.bound) < 2000 * model.roundoff
+    if dtype == "float32":
+        assert within(attention(x, np.float32(fill)), expected)
+
+
+def test_a_bound_that_cannot_be_computed_is_infinite() -> None:
+    x = track(np.array([[-np.inf, -np.inf], [np.inf, 1], [200, 100]], np.float32), MODEL)
+    rounded = 0.1 * track(np.array([[1, 3], [1, 3], [1, 3]], np.float32), MODEL)
+    y, e = rounded, np.exp(x)
+    results: list[Any] = [
+        (x - x.max(axis=1, keepdims=True))[0],  # a fully masked row
+        np.exp(x - x.max(axis=1, keepdims=True))[0],
+        (e / e.sum(axis=1, keepdims=True))[1:, 0],  # overflows, in both
+        (x - rounded * np.inf)[1, :1],
+        1 / (rounded - rounded),
+        (x * (rounded - rounded))[1, :1],
+        np.sum(0 * y + 3e38),  # the sum of three overflows
+    ]
+    for uncertain in results:
+        assert np.all(np.isinf(uncertain.bound)), uncertain
+
+
+def test_an_infinity_is_certain_if_the_operands_allow_no_other_value() -> None:
+    x = track(np.array([-np.inf, np.inf, np.inf, np.inf], np.float32), MODEL)
+    y = 0.1 * track(np.array([1, 2, 3, 4], np.float32), MODEL)
+    results: list[Any] = [
+        x + y,
+        x - y,
+        x * y,
+        x / y,
+        y - x,
+        np.exp(x)[1:],
+        np.exp(1e4 * y),
+        np.log(track(np.zeros(2), MODEL)),
+        np.sqrt(x[1:]),
+        x[1:] + x[1:],
+        np.max(x),
+        np.sort(x, kind="stable")[1:],
+        np.minimum(x, y)[:1],
+        np.sum(x[1:]),
+        np.cumsum(x[1:]),
+        x[1:] @ np.ones(3),
+    ]
+    for certain in results:
+        assert np.all(np.isinf(certain.value)), certain
+        assert not np.any(certain.bound), certain
+
+
+@settings(max_examples=50)
+@given(numbers(9), st.integers(0, 2**32), st.floats(0, 50))
+def test_extremes_of_uncertain_numbers(x: np.ndarray, seed: int, width: float) -> None:
+    """The bounds of unequal width are covered, and are at most the largest."""
+    rng = np.random.default_rng(seed)
+    bound = rng.uniform(0, width, 9) * (rng.random(9) < 0.5)
+    exact = Tracked(x.astype(np.float64), bound, MODEL)
+    moved = exact.value + bound * rng.uniform(-1, 1, 9)
+    functions: list[Any] = [np.max, np.min, np.sort, lambda a: np.maximum(a, a[::-1])]
+    for function in functions:
+        found = function(exact)
+        assert np.all(np.abs(function(moved) - found.value) <= found.bound)
+        assert np.all(found.bound <= bound.max())

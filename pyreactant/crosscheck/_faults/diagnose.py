@@ -1,10 +1,12 @@
 """One diagnosis from the block verdicts of all processes."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from ..._core.sharding import Index, plain_index
 from ..._core.text import block_text
 from .._records.verdict import ArrayPlan, BlockVerdict, Diagnosis, Kind
+from .copies import Differing, copies_text, repeats_text
 from .orders import orders
 
 _OF_ORDERS = (Kind.PERMUTED, Kind.WRONG_DEVICES, Kind.STRUCTURE)
@@ -20,6 +22,8 @@ def diagnose(
     program: str,
     runtime: str,
     num_processes: int,
+    copies: Sequence[Differing] = (),
+    repeats: Sequence[Mapping[str, Any]] = (),
 ) -> Diagnosis:
     """One diagnosis from the verdicts of all processes about one program on one runtime.
 
@@ -31,11 +35,17 @@ def diagnose(
         program: Name of the program, for the text.
         runtime: Name of the runtime, for the text.
         num_processes: Number of processes of the run.
+        copies: Copies of blocks that differ and must not.
+        repeats: Blocks whose bits differ between calls with the same inputs, and must not.
     """
     by_array: dict[str, list[BlockVerdict]] = {name: [] for name in plans}
     for verdict in verdicts:
         by_array[verdict.array].append(verdict)
     name = next((n for n, found in by_array.items() if any(not v.passed for v in found)), None)
+    if name is None and copies:
+        return _only_copies(copies, f"{program} on {runtime}")
+    if name is None and repeats:
+        return _only_repeats(repeats, f"{program} on {runtime}")
     if name is None:
         return Diagnosis(True, text=f"{program} on {runtime}: right")
     blocks = sorted(by_array[name], key=lambda verdict: verdict.device)
@@ -45,6 +55,9 @@ def diagnose(
     alone = num_processes > 1 and len(processes) == 1
     if alone and reasons[0][0] == Kind.WRONG:
         reasons = [(Kind.ONE_PROCESS, f"only process {processes[0]} has wrong blocks")]
+    apart = [found for found in copies if found[0].array == name]
+    if apart and reasons[0][0] == Kind.WRONG:
+        reasons = [(Kind.COPIES, copies_text(apart))]
     kinds = list(dict.fromkeys(kind for kind, _ in reasons))
     devices = tuple(sorted({verdict.device for verdict in wrong}))
     parts = [
@@ -53,6 +66,7 @@ def diagnose(
         f"{_named('device', devices)}",
         *(["no other process has wrong blocks"] if alone else []),
         f"the worst block: {_worst(wrong).text}",
+        *([repeats_text(repeats)] if repeats else []),
     ]
     if kinds[1:]:
         parts.append(f"the values fit {' or '.join(kinds[1:])} as well")
@@ -67,10 +81,35 @@ def diagnose(
     )
 
 
+def _only_copies(copies: Sequence[Differing], what: str) -> Diagnosis:
+    """The diagnosis if each block is right by itself."""
+    blocks = [block for found in copies for block in found]
+    return Diagnosis(
+        passed=False,
+        kind=Kind.COPIES,
+        array=blocks[0].array,
+        processes=tuple(sorted({block.process for block in blocks})),
+        devices=tuple(sorted({block.device for block in blocks})),
+        text=f"{what}: {Kind.COPIES}: {copies_text(copies)}; each is within its tolerance",
+    )
+
+
+def _only_repeats(repeats: Sequence[Mapping[str, Any]], what: str) -> Diagnosis:
+    """The diagnosis if each block of the checked call is right."""
+    return Diagnosis(
+        passed=False,
+        kind=Kind.CALLS,
+        array=repeats[0]["array"],
+        processes=tuple(sorted({one["process"] for one in repeats})),
+        devices=tuple(sorted({one["device"] for one in repeats})),
+        text=f"{what}: {Kind.CALLS}: {repeats_text(repeats)}; the checked call is right",
+    )
+
+
 def _finding(kind: Kind, reason: str) -> str:
     if kind == Kind.WRONG:
         return "is wrong, and its values match no known kind of fault"
-    if kind == Kind.ONE_PROCESS:
+    if kind in (Kind.ONE_PROCESS, Kind.COPIES):
         return f"{kind}: {reason}"
     return f"looks like {kind}: {reason}"
 

@@ -125,6 +125,7 @@ def block_verdict(
         expected_index=None if expected is None else plain_index(expected),
         passed=not kinds,
         method=verdict.method,
+        estimated=verdict.estimated,
         error=verdict.error,
         allowed=verdict.allowed,
         ratio=verdict.ratio,

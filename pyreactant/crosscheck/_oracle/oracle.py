@@ -8,7 +8,7 @@ import numpy as np
 
 from ..._bounds.compare import Expected
 from ..._bounds.model import Model
-from ..._bounds.tracked import Tracked
+from ..._bounds.tracked import Estimated, Tracked
 from ..._core.sharding import Index
 from ..._core.source import Source
 from ...programs._case import Case
@@ -82,7 +82,8 @@ class OutputOracle:
             self.number, index, self.sources, self.model, streamed=self.streamed
         )
         if isinstance(found, Tracked):
-            return Expected(found.value, found.bound)
+            estimated = found.reason if isinstance(found, Estimated) else ""
+            return Expected(found.value, found.bound, estimated=estimated)
         return Expected(np.asarray(found), None)
 
     @property

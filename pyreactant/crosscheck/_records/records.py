@@ -1,7 +1,10 @@
 """Records of a run's processes: written by each process, read back and validated."""
 
 import contextlib
+import itertools
+import math
 import zipfile
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -13,7 +16,7 @@ from ..._core.dtypes import EXTENDED, as_dtype
 from ..._errors import FileError, PyReactantError
 from ..._system.files import read_json, replacing
 from ..._version import __version__
-from .verdict import ArrayPlan, BlockVerdict
+from .verdict import ArrayPlan, BlockVerdict, plain
 
 
 class ShardWriter:
@@ -58,7 +61,7 @@ def read_block(path: Path, key: str, dtype: str) -> np.ndarray:
         raise FileError(f"{path}: missing; copy shards-*.npz of all processes") from None
     except KeyError:
         raise FileError(f"{path}: has no block {key!r}; copy it again") from None
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+    except _DAMAGED as error:
         raise FileError(f"{path}: truncated or damaged ({error}); copy it again") from None
     if block.dtype.kind == "V":
         wanted = as_dtype(dtype)
@@ -89,6 +92,7 @@ class ProgramRecord:
         communicated: Bytes that each device receives by the closed form; None without one.
         plans: Shape, dtype and sharding by array name.
         blocks: Verdicts on this process's blocks of inputs and outputs.
+        repeats: Blocks whose bits differ between calls with the same inputs (`CaseRun.repeats`).
         keys: Keys of the output blocks in the shards file, by array and device.
     """
 
@@ -105,15 +109,12 @@ class ProgramRecord:
     communicated: int | None = None
     plans: Mapping[str, ArrayPlan] = field(default_factory=dict)
     blocks: tuple[BlockVerdict, ...] = ()
+    repeats: Sequence[Mapping[str, Any]] = ()
     keys: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for `json.dumps`."""
-        plain = {name: getattr(self, name) for name in self.__slots__}
-        return plain | {
-            "plans": {name: plan.to_dict() for name, plan in self.plans.items()},
-            "blocks": [block.to_dict() for block in self.blocks],
-        }
+        """Plain data for `json.dumps`; numbers that are not finite become strings."""
+        return {name: plain(getattr(self, name)) for name in self.__slots__}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> "ProgramRecord":
@@ -160,13 +161,9 @@ class ProcessRecord:
     finished: bool = False
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for `json.dumps`."""
-        plain = {name: getattr(self, name) for name in self.__slots__}
-        return (
-            {"schema": SCHEMA, "pyreactant": __version__}
-            | plain
-            | {"programs": [program.to_dict() for program in self.programs]}
-        )
+        """Plain data for `json.dumps`; numbers that are not finite become strings."""
+        own = {name: plain(getattr(self, name)) for name in self.__slots__}
+        return {"schema": SCHEMA, "pyreactant": __version__} | own
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> "ProcessRecord":
@@ -260,14 +257,53 @@ def read_run(folder: Path) -> Run:
                 "end of the run, or copy the folder again"
             )
     if records and not broke:
-        missing = set(range(records[0].num_processes)) - {r.process for r in records}
-        if missing:
-            raise FileError(
-                f"{folder}: process {', '.join(map(str, sorted(missing)))} of "
-                f"{records[0].num_processes} is missing; copy process-*.json and shards-*.npz "
-                "of all of them"
-            )
+        _check_all_there(folder, records)
     return Run(folder, records, ended, logs)
+
+
+def _check_all_there(folder: Path, records: Sequence[ProcessRecord]) -> None:
+    count = records[0].num_processes
+    # A damaged record may name any number, so no list of that length is made.
+    absent = (p for p in range(count) if p not in {r.process for r in records})
+    missing = list(itertools.islice(absent, 10))
+    if missing:
+        more = count - len(records) - len(missing)
+        rest = f" and {more} more" if more > 0 else ""
+        raise FileError(
+            f"{folder}: process {', '.join(map(str, missing))}{rest} of {count} is missing; copy "
+            "process-*.json and shards-*.npz of all of them"
+        )
+
+
+def check_shards(run: Run) -> None:
+    """Check that the files of a run's blocks are whole, also of blocks that nothing compares.
+
+    Raises:
+        FileError: A file or a block is missing or damaged.
+    """
+    for record in run.records if not run.exit_code else ():
+        path = run.folder / shards_name(record.process)
+        keys = {
+            key
+            for program in record.programs
+            for devices in program.keys.values()
+            for key in devices.values()
+        }
+        try:
+            with zipfile.ZipFile(path) as file:
+                damaged = file.testzip()
+                absent = sorted(keys - {name.removesuffix(".npy") for name in file.namelist()})
+        except FileNotFoundError:
+            raise FileError(f"{path}: missing; copy shards-*.npz of all processes") from None
+        except _DAMAGED as error:
+            raise FileError(f"{path}: truncated or damaged ({error}); copy it again") from None
+        if damaged:
+            raise FileError(f"{path}: truncated or damaged (in {damaged}); copy it again")
+        if absent:
+            raise FileError(f"{path}: has no block {absent[0]!r}; copy it again")
+
+
+_DAMAGED = (OSError, ValueError, EOFError, NotImplementedError, zipfile.BadZipFile, zlib.error)
 
 
 def _last_start(folder: Path) -> Path:
@@ -290,6 +326,7 @@ def _read_record(path: Path) -> ProcessRecord:
     data = read_json(path, _WHAT)
     check_version(data, path)
     try:
+        _check_sizes(data)
         record = ProcessRecord.from_dict(data)
     except PyReactantError as error:
         raise FileError(f"{path}: not {_WHAT} ({error})") from None
@@ -301,6 +338,18 @@ def _read_record(path: Path) -> ProcessRecord:
             f"{record_name(record.process)}"
         )
     return record
+
+
+def _check_sizes(data: Mapping[str, Any]) -> None:
+    """Check numbers that a reader allocates memory for; ValueError if they are absurd."""
+    process, count, devices = data["process"], data["num_processes"], len(data["devices"])
+    if type(process) is not int or type(count) is not int or not 0 <= process < count:
+        raise ValueError(f"process {process!r} of {count!r}")
+    for program in data["programs"]:
+        for plan in program["plans"].values():
+            shape = plan["sharding"]["mesh"]["shape"]
+            if math.prod(shape) > devices:
+                raise ValueError(f"a mesh of shape {shape} on {devices} devices")
 
 
 def error_facts(error: BaseException) -> dict[str, Any]:

@@ -29,6 +29,8 @@ class Kind(StrEnum):
     LOWER_PRECISION = "lower precision"
     ROUNDING = "off by rounding only"
     NON_FINITE = "NaN or infinity in the wrong places"
+    COPIES = "copies differ"
+    CALLS = "calls differ"
     ONE_PROCESS = "differs on one process only"
     WRONG = "wrong"
 
@@ -81,6 +83,8 @@ class BlockVerdict:
         matches: Other blocks of the array with these values, as [start, stop] per dimension;
             None if they were not searched.
         text: One sentence that describes the fault; "" if passed.
+        estimated: Why the tolerance is estimated, not derived; "" if it is derived.
+        digest: Checksum of the bits if other devices hold copies of the block; "" if not.
     """
 
     array: str
@@ -101,6 +105,8 @@ class BlockVerdict:
     kinds: tuple[Kind, ...] = ()
     matches: list[list[list[int]]] | None = None
     text: str = ""
+    estimated: str = ""
+    digest: str = ""
 
     @property
     def kind(self) -> Kind | None:

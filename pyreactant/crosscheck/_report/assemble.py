@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from .._compare import compare_program
+from .._faults.copies import Differing, copies_text, differing, must_be_equal, repeats_text
 from .._faults.diagnose import diagnose
 from .._records.records import RAISED as RECORD_RAISED
 from .._records.records import ProcessRecord, ProgramRecord, Run
@@ -86,12 +87,17 @@ def _result(run: Run, name: str, program: str) -> Result:
     if not records or len(records) < run.records[0].num_processes:
         return _not_run(run, name, program)
     blocks = [block for record in records for block in record.blocks]
+    equal = must_be_equal(run.records)
+    copies = differing(blocks, equal)
+    repeats = [one for record in records for one in record.repeats]
     found = diagnose(
         blocks,
         records[0].plans,
         program=program,
         runtime=name,
         num_processes=run.records[0].num_processes,
+        copies=copies,
+        repeats=repeats if equal else (),
     )
     outcome = WRONG if not found.passed else RIGHT if records[0].oracle else UNCHECKED
     shown = [b for b in blocks if b.array.startswith("output") or not b.passed]
@@ -106,6 +112,8 @@ def _result(run: Run, name: str, program: str) -> Result:
         kind=str(found.kind or ""),
         text=text,
         method=_method(outputs),
+        note=_note([] if copies else differing(blocks), [] if equal else repeats),
+        estimated=next((b.estimated for b in outputs if b.estimated), ""),
         error=max((b.error for b in outputs), default=0.0),
         allowed=worst.allowed if worst else 0.0,
         ratio=worst.ratio if worst else 0.0,
@@ -114,6 +122,12 @@ def _result(run: Run, name: str, program: str) -> Result:
         seconds=_slowest(records),
         blocks=tuple(sorted(shown, key=lambda b: (b.array, b.device))),
     )
+
+
+def _note(copies: Sequence[Differing], repeats: Sequence[Mapping[str, Any]]) -> str:
+    """What differs and may, in one sentence; "" if nothing does."""
+    found = [f"copies differ: {copies_text(copies)}"] if copies else []
+    return "; ".join(found + ([repeats_text(repeats)] if repeats else []))
 
 
 def _method(blocks: Iterable[BlockVerdict]) -> str:

@@ -21,11 +21,13 @@ class Result:
             or of the exception with its process; "" if there is none.
         exit_code: Exit code of the exception or of the failed run.
         method: How values were checked.
+        estimated: Why the tolerance is estimated, not derived; "" if it is derived.
         error: Largest absolute error against the oracle.
         allowed: Tolerance of the element where error over tolerance is largest.
         ratio: Largest error over tolerance.
         ulps: Largest error in units in the last place.
         relative_norm: Largest relative norm of the error of a block.
+        note: Remark that makes nothing wrong: copies that may differ, and do.
         seconds: Seconds for placing, compiling, calls and checking, of the slowest process.
         blocks: The verdicts on all blocks of the outputs and on wrong blocks of inputs.
     """
@@ -36,11 +38,13 @@ class Result:
     text: str = ""
     exit_code: int = 0
     method: str = ""
+    estimated: str = ""
     error: float = 0.0
     allowed: float = 0.0
     ratio: float = 0.0
     ulps: float = 0.0
     relative_norm: float = 0.0
+    note: str = ""
     seconds: Mapping[str, Any] = field(default_factory=dict)
     blocks: tuple[BlockVerdict, ...] = ()
 

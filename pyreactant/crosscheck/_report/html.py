@@ -13,6 +13,7 @@ from .text import (
     EXPLAINED,
     complaints,
     detail_text,
+    estimates,
     outcome_text,
     pair_text,
     problem_text,
@@ -126,14 +127,21 @@ def program_part(number: int, row: Row, pictures: Sequence[Picture]) -> str:
     facts = [
         ("arrays", _arrays(row)),
         ("requested precision", row.precision or "-"),
-        ("tolerance", "none: results are exact" if row.exact else "derived from rounding"),
+        ("tolerance", _tolerance(row)),
     ]
     facts += [(r.runtime, _method_and_times(r)) for r in row.results]
+    facts += [(f"note on {r.runtime}", r.note) for r in row.results if r.note]
     facts += [(f"{p.first} and {p.second}", p.text) for p in row.pairs]
     wrong = "".join(f'<p class="is-bad">{escape(text)}</p>' for text in complaints(row))
     drawn = f'<div class="figures">{"".join(map(picture, pictures))}</div>' if pictures else ""
     content = wrong + table(["fact", "value"], facts, f"About {row.program}") + drawn
     return folded(title, content, shown=not row.passed, name=f"program-{number}")
+
+
+def _tolerance(row: Row) -> str:
+    if row.exact:
+        return "none: results are exact"
+    return "; ".join(estimates(row)) or "derived from rounding"
 
 
 def _arrays(row: Row) -> str:

@@ -31,6 +31,11 @@ def verdict(report: ReportData) -> str:
     text = f"{several}: right on {_and(runtimes)}"
     if any(row.oracle for row in report.rows):
         text += ", against an independent NumPy reference"
+    estimated = [row.program for row in report.rows if estimates(row)]
+    if estimated and len(report.rows) > 1:
+        text += f", with estimated tolerances for {_and(estimated)}"
+    elif estimated:
+        text += ", with an estimated tolerance"
     if len(runtimes) > 1:
         text += ", and they agree with each other"
     text += "."
@@ -79,6 +84,7 @@ def renderable(report: ReportData) -> Any:
     parts: list[Any] = [_table(report)]
     for row in report.rows:
         parts += [Text(f"  {text}", "red") for text in complaints(row)]
+        parts += [Text(f"  {text}", "yellow") for text in remarks(row)]
     for name, why in report.absent.items():
         parts.append(Text(f"{name} did not run: {why}", "yellow"))
     parts.append(Text(verdict(report), "bold green" if report.passed else "bold red"))
@@ -130,7 +136,8 @@ def detail_text(result: Result) -> str:
     """Accuracy and the time of a call."""
     parts = []
     if result.outcome == RIGHT and result.blocks:
-        close = f"{result.relative_norm:.0e}, {ratio_text(result.ratio)} of allowed"
+        limit = "of the estimate" if result.estimated else "of allowed"
+        close = f"{result.relative_norm:.0e}, {ratio_text(result.ratio)} {limit}"
         parts.append("exactly" if result.error == 0 else close)
     if "call" in result.seconds:
         parts.append(seconds_text(result.seconds["call"]))
@@ -159,6 +166,18 @@ def complaints(row: Row) -> list[str]:
         for p in row.pairs
         if not p.passed and p.compared
     ]
+
+
+def remarks(row: Row) -> list[str]:
+    """One sentence for each note, and for each reason why a tolerance is estimated."""
+    noted = [f"{row.program} on {r.runtime}: {r.note}" for r in row.results if r.note]
+    return noted + [f"{row.program}: {text}" for text in estimates(row)]
+
+
+def estimates(row: Row) -> list[str]:
+    """Why tolerances of a program are estimated."""
+    reasons = dict.fromkeys(r.estimated for r in row.results if r.estimated)
+    return [f"the tolerance is estimated, not derived, because {r}" for r in reasons]
 
 
 def _accepted(row: Row) -> tuple[str, ...]:
