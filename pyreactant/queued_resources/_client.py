@@ -1,20 +1,23 @@
 """The TPU API through Google's client, with this package's errors, deadlines and retries.
 
 Google's client has no default timeout and no default retry. Transient errors (429, 500, 503, 504,
-a broken connection) are retried with growing pauses; every other error is raised at once.
+a broken connection, an answer that is not JSON) are retried with growing pauses; every other error
+is raised at once.
 """
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import requests
 from google.api_core import exceptions, retry
 from google.api_core.client_options import ClientOptions
 from google.auth.credentials import AnonymousCredentials
-from google.auth.exceptions import DefaultCredentialsError, RefreshError, TransportError
+from google.auth.exceptions import DefaultCredentialsError, GoogleAuthError, TransportError
 from google.cloud import tpu_v2
+from google.protobuf.json_format import ParseError
 
 from .._errors import InvalidArgumentError, RequirementError
 from ._request import Request
@@ -26,6 +29,7 @@ from ._resource import (
     Resource,
     Worker,
     from_api,
+    state_name,
 )
 
 _TRANSIENT = (
@@ -36,7 +40,11 @@ _TRANSIENT = (
     TransportError,
     requests.ConnectionError,
     requests.Timeout,
+    ParseError,
+    UnicodeDecodeError,
 )
+_UNREADABLE = (ParseError, ValueError, AttributeError, TypeError)
+"""What Google's client raises for answers that the API does not give, such as a login page."""
 _CALL_TIMEOUT = 30.0  # seconds
 _SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 Answer = TypeVar("Answer")
@@ -85,8 +93,11 @@ class Client:
         try:
             name = {"name": path}
             found = self._call(self._client.get_queued_resource, name, exceptions.NotFound)
-        except exceptions.NotFound:
+        except exceptions.NotFound as error:
+            _check_origin(error)
             return None
+        if found.name.rpartition("/locations/")[2] != path.rpartition("/locations/")[2]:
+            raise _unreadable(f"it is about {found.name!r} in place of {path!r}")
         return from_api(found)
 
     def resources(self, parent: str) -> list[Resource]:
@@ -141,13 +152,16 @@ class Client:
         body = tpu_v2.DeleteQueuedResourceRequest(name=path, force=True)
         try:
             self._call(self._client.delete_queued_resource, body, exceptions.NotFound)
-        except exceptions.NotFound:
+        except exceptions.NotFound as error:
+            _check_origin(error)
             return False
         return True
 
     def operation_error(self, operation: Any) -> str | None:
         """The error of a failed operation; None if it has not failed so far."""
-        if operation is None or not operation.done():
+        with _errors():
+            done = operation is not None and operation.done()
+        if not done:
             return None
         error = operation.operation.error
         return f"{error.message} (code {error.code})" if error.code else None
@@ -161,7 +175,7 @@ class Client:
                 node = self._call(self._client.get_node, name, exceptions.NotFound)
             except exceptions.NotFound:
                 continue
-            if node.state.name != "READY":
+            if state_name(node) != "READY":
                 continue
             for index, endpoint in enumerate(node.network_endpoints):
                 found.append(
@@ -186,20 +200,29 @@ class Client:
             multiplier=2.0,
             timeout=self.patience,
         )
-        try:
+        with _errors(expected):
             return method(request=request, retry=retries, timeout=_CALL_TIMEOUT)
-        except exceptions.RetryError as error:
-            cause = error.cause or error
-            busy = isinstance(cause, exceptions.TooManyRequests)
-            raise (_refusal(cause) if busy else _unreachable(cause)) from error
-        except (DefaultCredentialsError, RefreshError, exceptions.Unauthorized) as error:
-            raise _no_credentials(error) from error
-        except exceptions.GoogleAPICallError as error:
-            if expected is not None and isinstance(error, expected):
-                raise
-            raise _refusal(error) from error
-        except OSError as error:  # such as every error of the requests library
-            raise _unreachable(error) from error
+
+
+@contextmanager
+def _errors(expected: type[Exception] | None = None) -> Iterator[None]:
+    """Raise this package's error for every error of Google's client but the `expected` one."""
+    try:
+        yield
+    except exceptions.RetryError as error:
+        raise _passing(error.cause or error) from error
+    except TransportError as error:
+        raise _unreachable(error) from error
+    except (GoogleAuthError, exceptions.Unauthorized) as error:
+        raise _no_credentials(error) from error
+    except exceptions.GoogleAPICallError as error:
+        if expected is not None and isinstance(error, expected):
+            raise
+        raise _refusal(error) from error
+    except OSError as error:  # such as every error of the requests library
+        raise _unreachable(error) from error
+    except _UNREADABLE as error:
+        raise _unreadable(_text(error)) from error
 
 
 def _unencrypted(endpoint: str) -> Any:
@@ -248,6 +271,29 @@ def _text(error: BaseException) -> str:
     return str(message).partition("enum-encoding%3Dint: ")[2] or str(message)
 
 
+def _check_origin(error: Any) -> None:
+    """Raise unless the API itself said that a resource does not exist; a proxy knows nothing of it.
+
+    Raises:
+        CloudError: The answer is not the API's.
+    """
+    if not isinstance(error.response, requests.Response):
+        return
+    try:
+        code = error.response.json()["error"]["code"]
+    except (ValueError, KeyError, TypeError):
+        code = None
+    if code != exceptions.NotFound.code:
+        raise _unreadable("HTTP status 404 without the text of the API")
+
+
+def _passing(error: Any) -> Exception:
+    """The error for a transient one that lasted."""
+    if isinstance(error, exceptions.TooManyRequests):
+        return _refusal(error)
+    return _unreadable(_text(error)) if isinstance(error, _UNREADABLE) else _unreachable(error)
+
+
 def _refusal(error: Any) -> Exception:
     code = getattr(error.code, "value", error.code)
     advice = {
@@ -261,6 +307,13 @@ def _refusal(error: Any) -> Exception:
 
 def _unreachable(error: BaseException) -> Exception:
     return CloudError(f"Cloud TPU is unreachable or busy: {_text(error)}", later=True)
+
+
+def _unreadable(text: str) -> Exception:
+    return CloudError(
+        f"the answer is not Cloud TPU's ({text}); check whether a proxy or a login page answers",
+        later=True,
+    )
 
 
 def _no_credentials(error: BaseException) -> Exception:

@@ -5,8 +5,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ._deletion import Outcome, delete_and_wait, deletion_command
 from ._journal import Entry, Journal
-from ._lifecycle import CLOCK_TOLERANCE, delete_and_wait
+from ._lifecycle import CLOCK_TOLERANCE
 from ._resource import CloudError, NotOursError, Resource
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ class _Collector:
 
     def recorded(self, noted: Entry, journal: Journal) -> Finding:
         """Handle a resource that this machine requested."""
-        age = time.time() - noted.asked
+        age = _age(noted)
         over = age > noted.lifetime + _MARGIN
         launcher = noted.launcher()
         if not over and noted.kept:
@@ -95,13 +96,21 @@ class _Collector:
         reason = "its lifetime is over" if over else "its launcher is dead"
         if self.dry_run:
             return Finding(noted.path, "left", f"{reason}; it would be deleted")
+        in_flight = age < _IN_FLIGHT
         try:
-            exists = self.client.get(noted.path) is not None
-            self._delete(noted.path, noted.run, self.unseen if age < _IN_FLIGHT else 0.0)
+            found = self.client.get(noted.path)
+            if found is not None and found.run is None:
+                return Finding(noted.path, "left", _unlabelled(noted.path))
+            outcome = self._delete(noted.path, noted.run, self.unseen if in_flight else 0.0)
         except CloudError as error:
             return Finding(noted.path, "failed", str(error))
+        if outcome == "gone" and found is None and in_flight:
+            reason = (
+                f"its request may still arrive; run this again in {_IN_FLIGHT / 60:.0f} minutes"
+            )
+            return Finding(noted.path, "left", reason)
         journal.forget(noted.run)
-        return Finding(noted.path, "deleted" if exists else "gone", reason)
+        return Finding(noted.path, "deleted" if outcome == "deleted" else "gone", reason)
 
     def labelled(self, resource: Resource, run: str) -> Finding:
         """Handle a resource that another machine requested."""
@@ -117,8 +126,8 @@ class _Collector:
             return Finding(path, "failed", str(error))
         return Finding(path, "deleted", "its lifetime is over")
 
-    def _delete(self, path: str, run: str, unseen: float) -> None:
-        delete_and_wait(
+    def _delete(self, path: str, run: str, unseen: float) -> Outcome:
+        return delete_and_wait(
             self.client,
             path,
             run,
@@ -127,6 +136,17 @@ class _Collector:
             timeout=self.timeout,
             pause=self.pause,
         )
+
+
+def _age(noted: Entry) -> float:
+    return time.time() - noted.asked
+
+
+def _unlabelled(path: str) -> str:
+    return (
+        "it has no labels, so another user may have created it; if it is yours, run: "
+        f"{deletion_command(path)}"
+    )
 
 
 def delete_ours(
@@ -147,5 +167,7 @@ def delete_ours(
     else:
         delete_and_wait(client, path, found.run, tell=tell, timeout=timeout, pause=1.0)
     for noted in journal.entries():
-        if isinstance(noted, Entry) and noted.path == path and noted.launcher() != "alive":
+        if not isinstance(noted, Entry) or noted.path != path or noted.launcher() == "alive":
+            continue
+        if (found is not None and noted.run == found.run) or _age(noted) > _IN_FLIGHT:
             journal.forget(noted.run)

@@ -2,15 +2,26 @@
 
 import shlex
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .._errors import DeadlineError, FileError
+from .._errors import DeadlineError, FileError, RequirementError
+from ._deletion import delete_and_wait
 from ._journal import Journal, entry
 from ._request import Request
-from ._resource import PREEMPTED, READY, WAITING, CloudError, PreemptedError, Resource, Worker
+from ._resource import (
+    ENDED,
+    PREEMPTED,
+    READY,
+    CloudError,
+    NotOursError,
+    PreemptedError,
+    Resource,
+    Worker,
+)
 
 if TYPE_CHECKING:
     from ._client import Client
@@ -68,6 +79,7 @@ class Lease:
     deletion: float = 900.0
     _asked: float | None = field(default=None, init=False)
     _seen: bool = field(default=False, init=False)
+    _refused: bool = field(default=False, init=False)
     _operation: Any = field(default=None, init=False)
 
     def create(self) -> None:
@@ -76,12 +88,25 @@ class Lease:
         Raises:
             CloudError: The API refuses, or the name is taken.
             FileError: The journal cannot be written.
+            RequirementError: There are no usable credentials; nothing was requested.
         """
         request = self.request
+        self.client.get(request.path)  # credentials that expired must show before the request
         asked = time.time()
         self._record(asked, kept=self.kept)
         self._asked = asked
-        self._operation = self.client.create(request, self.run, startup_script(request))
+        try:
+            with _after_the_request():
+                self._operation = self.client.create(request, self.run, startup_script(request))
+        except NotOursError:
+            self._refused = True
+            if self.client.get(request.path) is not None:
+                self._asked = None  # another's resource: there is nothing to delete
+                self.journal.forget(self.run)
+            raise
+        except CloudError as error:
+            self._refused = not error.later
+            raise
 
     def _record(self, asked: float, *, kept: bool) -> None:
         self.journal.write(
@@ -102,6 +127,10 @@ class Lease:
             PreemptedError: The service took the nodes away.
             CloudError: The request failed, or the resource was deleted.
         """
+        with _after_the_request():
+            return self._wait(timeout)
+
+    def _wait(self, timeout: float) -> list[Worker]:
         deadline = time.monotonic() + timeout
         pause, state, since, printed = self.pause, "", time.monotonic(), 0.0
         while True:
@@ -140,7 +169,8 @@ class Lease:
 
     def check(self) -> None:
         """Raise PreemptedError or CloudError if the resource is no longer ACTIVE."""
-        found = self._poll()
+        with _after_the_request():
+            found = self._poll()
         if found is None or found.state != READY:
             raise CloudError(f"{self.request.name} is no longer ACTIVE")
 
@@ -151,6 +181,7 @@ class Lease:
         if found is None:
             failed = self.client.operation_error(self._operation)
             if failed is not None:
+                self._refused = True
                 raise CloudError(f"Cloud TPU did not create {name}: {failed}")
             if self._seen:
                 raise CloudError(f"{name} was deleted by somebody else")
@@ -170,10 +201,12 @@ class Lease:
             raise CloudError(f"Cloud TPU could not provide {name}: {reason}")
         if found.state == "DELETING":
             raise CloudError(f"{name} is being deleted by somebody else")
-        return found if found.state in (*WAITING, READY) else None
+        return found  # a state that is not known may be one that ends
 
     def close(self) -> None:
         """Delete the resource and wait until it is gone, unless it is kept.
+
+        Its note is removed if the resource was there and is gone, or if the API refused it.
 
         Raises:
             CloudError: It could not be deleted; the message has the command that deletes it.
@@ -182,7 +215,7 @@ class Lease:
             return
         if self.kept and self._seen:
             return
-        delete_and_wait(
+        outcome = delete_and_wait(
             self.client,
             self.request.path,
             self.run,
@@ -191,58 +224,25 @@ class Lease:
             timeout=self.deletion,
             pause=self.pause,
         )
-        self.journal.forget(self.run)
+        if outcome != "gone" or self._seen or self._refused:
+            self.journal.forget(self.run)
+            return
+        self.tell(
+            f"{self.request.name} did not appear, and whether the request arrived is not known; "
+            "run in some minutes: pyreactant tpu gc"
+        )
 
 
-def delete_and_wait(
-    client: "Client",
-    path: str,
-    run: str,
-    *,
-    tell: Callable[[str], None],
-    unseen: float = 0.0,
-    timeout: float,
-    pause: float,
-) -> None:
-    """Delete the resource of one run, and wait until the API no longer lists it.
+@contextmanager
+def _after_the_request() -> Iterator[None]:
+    """A missing requirement is an error of the cloud once the resource was requested.
 
-    A resource with the same name but another run's label, or without a label, is left unchanged.
-
-    Args:
-        client: Client of the API.
-        path: Full name of the resource.
-        run: Label of the run that must own it.
-        tell: Prints a message for the user.
-        unseen: Seconds within which a resource that is not visible yet may still appear.
-        timeout: Seconds for the whole deletion.
-        pause: Seconds between two polls.
-
-    Raises:
-        CloudError: The resource still exists after `timeout` seconds.
+    The exit code of a missing requirement promises that nothing was requested.
     """
-    name, start = path.rpartition("/")[2], time.monotonic()
-    requested, announced, trouble = False, False, ""
-    while (elapsed := time.monotonic() - start) < timeout:
-        try:
-            found = client.get(path)
-            if found is not None and found.run != run:
-                return  # another run has the name now
-            if found is None and (requested or elapsed >= unseen):
-                if requested:
-                    tell(f"{name} is deleted")
-                return
-            if found is not None and not (requested and found.state == "DELETING"):
-                if not announced:
-                    announced = True
-                    tell(f"deleting {name}, which is {found.state}")
-                client.delete(path)
-                requested = True
-        except CloudError as error:
-            if str(error) != trouble:
-                trouble = str(error)
-                tell(f"deletion has not succeeded yet: {trouble}")
-        time.sleep(pause)
-    raise CloudError(_not_deleted(path, trouble))
+    try:
+        yield
+    except RequirementError as error:
+        raise CloudError(str(error)) from error
 
 
 def clock_error(created: float, asked: float, now: float) -> str | None:
@@ -283,18 +283,8 @@ def wait_for(client: "Client", path: str, timeout: float, tell: Callable[[str], 
             return
         if state in PREEMPTED:
             raise PreemptedError(f"{name} is {state}; its VMs are gone")
-        if state not in WAITING:
+        if state in ENDED:
             raise CloudError(f"{name} is {state} and cannot become ACTIVE: {found.reason}")
         if time.monotonic() > deadline:
             raise DeadlineError(f"{name} is {state} and not ACTIVE after {timeout:.0f} s")
         time.sleep(min(5.0, timeout / 10))
-
-
-def _not_deleted(path: str, trouble: str) -> str:
-    """The error for a resource that still exists, with the command that deletes it."""
-    _, project, _, zone, _, name = path.split("/")
-    return (
-        f"{name} could NOT be deleted{f' ({trouble})' if trouble else ''} and still costs "
-        f"money; run: gcloud compute tpus queued-resources delete {name} --project={project} "
-        f"--zone={zone} --force --quiet   (or pyreactant tpu gc)"
-    )

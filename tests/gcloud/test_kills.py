@@ -50,8 +50,8 @@ def end_at(made: Cloud, point: int, moment: str, number: int, arguments: list[st
 @pytest.mark.parametrize(
     ("point", "moment", "number"),
     [
-        *itertools.product((1, 2, 4), ("before", "after"), SIGNALS[:3]),
-        *itertools.product((1, 4), ("after",), SIGNALS[3:]),  # gc searches for it for 10 s
+        *itertools.product((1, 2, 3, 5), ("before", "after"), SIGNALS[:3]),
+        *itertools.product((2, 5), ("after",), SIGNALS[3:]),  # gc searches for it for 10 s
     ],
 )
 def test_nothing_is_left(point: int, moment: str, number: int, tmp_path: Path) -> None:

@@ -57,6 +57,7 @@ class Fault:
         call: Regular expression for "METHOD path".
         code: HTTP status of the answer; None to answer normally.
         message: Text of the error.
+        text: Body of the answer, with the status `code` or 200; None for the API's own.
         lost: Whether the call succeeds but the connection closes without an answer.
         delay: Seconds before the call is executed.
         count: Number of calls that fail.
@@ -65,6 +66,7 @@ class Fault:
     call: str
     code: int | None = None
     message: str = "injected"
+    text: str | None = None
     lost: bool = False
     delay: float = 0.0
     count: int = 1
