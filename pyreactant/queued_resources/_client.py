@@ -189,6 +189,23 @@ class Client:
                 )
         return found
 
+    def born(self, resource: Resource) -> float | None:
+        """Time at which the first node of a resource was created; None if there is no node yet.
+
+        In seconds since the epoch, by Google's clock.
+        """
+        parent, times = resource.path.partition("/queuedResources/")[0], []
+        for short in resource.node_ids:
+            try:
+                name = {"name": f"{parent}/nodes/{short}"}
+                node = self._call(self._client.get_node, name, exceptions.NotFound)
+            except exceptions.NotFound as error:
+                _check_origin(error)
+                continue
+            if node.create_time is not None:
+                times.append(node.create_time.timestamp())
+        return min(times, default=None)
+
     def _call(
         self, method: Callable[..., Answer], request: Any, expected: type[Exception] | None = None
     ) -> Answer:

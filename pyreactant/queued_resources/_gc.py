@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ._deletion import Outcome, delete_and_wait, deletion_command
 from ._journal import Entry, Journal
 from ._lifecycle import CLOCK_TOLERANCE
-from ._resource import CloudError, NotOursError, Resource
+from ._resource import QUEUED, CloudError, NotOursError, Resource
 
 if TYPE_CHECKING:
     from ._client import Client
@@ -39,11 +39,14 @@ def collect(
     *,
     parents: Iterable[str] = (),
     dry_run: bool = False,
+    force: bool = False,
     pause: float = 1.0,
     unseen: float = 10.0,
     timeout: float = 900.0,
 ) -> list[Finding]:
     """Delete pyreactant's resources whose launcher is dead or whose lifetime is over.
+
+    A launcher that holds the lock of its entry is alive, and its resource is left.
 
     Args:
         client: Client of the API.
@@ -52,11 +55,15 @@ def collect(
         parents: Projects and zones ("projects/P/locations/Z") in which resources of other
             machines are deleted too, once their lifetime is over.
         dry_run: Whether to report only, and delete nothing.
+        force: Whether to delete also what is not ACTIVE yet, or is in the journal, if it is not
+            known whether its launcher is alive.
         pause: Seconds between two polls.
         unseen: Seconds within which a resource that was just requested may still appear.
         timeout: Seconds for the deletion of one resource.
     """
-    collector = _Collector(client, tell, dry_run, pause=pause, unseen=unseen, timeout=timeout)
+    collector = _Collector(
+        client, tell, dry_run, force=force, pause=pause, unseen=unseen, timeout=timeout
+    )
     findings = []
     for noted in journal.entries():
         if isinstance(noted, Entry):
@@ -79,31 +86,42 @@ class _Collector:
     client: "Client"
     tell: Callable[[str], None]
     dry_run: bool
+    force: bool
     pause: float
     unseen: float
     timeout: float
 
     def recorded(self, noted: Entry, journal: Journal) -> Finding:
         """Handle a resource that this machine requested."""
-        age = _age(noted)
-        over = age > noted.lifetime + _MARGIN
-        launcher = noted.launcher()
-        if not over and noted.kept:
-            return Finding(noted.path, "left", "its user asked to keep it")
-        if not over and launcher != "dead":
-            process = f"process {noted.pid} on {noted.host}"
-            return Finding(noted.path, "left", f"its launcher ({process}) is {launcher}")
-        reason = "its lifetime is over" if over else "its launcher is dead"
+        path, process = noted.path, f"process {noted.pid} on {noted.host}"
+        launcher = journal.launcher(noted)
+        if launcher == "alive":
+            return Finding(path, "left", f"its launcher ({process}) is alive")
+        try:
+            found = self.client.get(path)
+            if found is not None and found.run is None:
+                return Finding(path, "left", _unlabelled(path))
+            reason = "its launcher is dead"
+            if found is not None and found.run == noted.run:
+                over = self._is_over(found, noted.lifetime)
+                if noted.kept and not over:
+                    return Finding(path, "left", "its user asked to keep it")
+                if launcher == "unknown" and not (over or self.force):
+                    return Finding(
+                        path, "left", f"whether its launcher ({process}) is alive is unknown"
+                    )
+                reason = "its lifetime is over" if over else reason
+                reason = "--force" if launcher == "unknown" and not over else reason
+            return self._end(noted, journal, found, reason)
+        except CloudError as error:
+            return Finding(path, "failed", str(error))
+
+    def _end(self, noted: Entry, journal: Journal, found: Resource | None, reason: str) -> Finding:
+        """Delete what an entry is about, and forget the entry when it is gone."""
         if self.dry_run:
             return Finding(noted.path, "left", f"{reason}; it would be deleted")
-        in_flight = age < _IN_FLIGHT
-        try:
-            found = self.client.get(noted.path)
-            if found is not None and found.run is None:
-                return Finding(noted.path, "left", _unlabelled(noted.path))
-            outcome = self._delete(noted.path, noted.run, self.unseen if in_flight else 0.0)
-        except CloudError as error:
-            return Finding(noted.path, "failed", str(error))
+        in_flight = _age(noted) < _IN_FLIGHT
+        outcome = self._delete(noted.path, noted.run, self.unseen if in_flight else 0.0)
         if outcome == "gone" and found is None and in_flight:
             reason = (
                 f"its request may still arrive; run this again in {_IN_FLIGHT / 60:.0f} minutes"
@@ -114,17 +132,25 @@ class _Collector:
 
     def labelled(self, resource: Resource, run: str) -> Finding:
         """Handle a resource that another machine requested."""
-        path, created, lifetime = resource.path, resource.created, resource.lifetime
-        age = None if created is None else time.time() - created.timestamp()
-        if age is None or lifetime is None or age < lifetime + _MARGIN:
-            return Finding(path, "left", "another machine created it; its lifetime is not over")
-        if self.dry_run:
-            return Finding(path, "left", "its lifetime is over; it would be deleted")
+        path, lifetime = resource.path, resource.lifetime
         try:
+            over = lifetime is not None and self._is_over(resource, lifetime)
+            forced = self.force and resource.state in QUEUED
+            if not (over or forced):
+                reason = "another machine created it; its lifetime is not over"
+                return Finding(path, "left", reason)
+            reason = "its lifetime is over" if over else f"--force, and it is {resource.state}"
+            if self.dry_run:
+                return Finding(path, "left", f"{reason}; it would be deleted")
             self._delete(path, run, 0.0)
         except CloudError as error:
             return Finding(path, "failed", str(error))
-        return Finding(path, "deleted", "its lifetime is over")
+        return Finding(path, "deleted", reason)
+
+    def _is_over(self, resource: Resource, lifetime: float) -> bool:
+        """Whether a lifetime is over; it begins with the nodes, and not in the queue."""
+        born = self.client.born(resource)
+        return born is not None and time.time() - born > lifetime + _MARGIN
 
     def _delete(self, path: str, run: str, unseen: float) -> Outcome:
         return delete_and_wait(
@@ -167,7 +193,7 @@ def delete_ours(
     else:
         delete_and_wait(client, path, found.run, tell=tell, timeout=timeout, pause=1.0)
     for noted in journal.entries():
-        if not isinstance(noted, Entry) or noted.path != path or noted.launcher() == "alive":
+        if not isinstance(noted, Entry) or noted.path != path or journal.launcher(noted) == "alive":
             continue
         if (found is not None and noted.run == found.run) or _age(noted) > _IN_FLIGHT:
             journal.forget(noted.run)

@@ -7,6 +7,9 @@ from typing import Any, ClassVar
 
 from .._errors import PyReactantError
 
+QUEUED = ("CREATING", "ACCEPTED", "WAITING_FOR_RESOURCES")
+"""No node exists yet, and nothing costs money."""
+
 READY = "ACTIVE"
 ENDED = ("FAILED", "DELETING")
 """The resource can no longer become ACTIVE."""
