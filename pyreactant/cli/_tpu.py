@@ -51,6 +51,7 @@ def create(slices: NewSlices, wait_for: Wait = 3600.0, transport: Transport = "r
         run=os.urandom(8).hex(),
         journal=Journal(),
         tell=tell,
+        to_keep=True,
     )
     try:
         with cleaned_up(lease.close, tell):
@@ -131,8 +132,8 @@ def gc(
         bool,
         typer.Option(
             "--force",
-            help="Delete also what waits in the queue, or is in this machine's journal, if it is "
-            "not known whether its launcher is alive.",
+            help="Delete also what waits in the queue, if it is not known whether its launcher "
+            "is alive.",
         ),
     ] = False,
     as_json: AsJson = False,
@@ -141,8 +142,8 @@ def gc(
     """Delete what killed launchers of this machine left behind.
 
     What a live launcher of this machine uses is left, even with --force. With a project and a
-    zone, resources there that other machines created are deleted too, once their lifetime is over.
-    The lifetime begins when the VMs are created.
+    zone, resources there that other machines created are deleted too, once their launcher is silent
+    for 10 minutes or their lifetime is over. The lifetime begins when the VMs are created.
     """
     from ..queued_resources._gc import collect
     from ..queued_resources._journal import Journal

@@ -22,9 +22,12 @@ from google.protobuf.json_format import ParseError
 from .._errors import InvalidArgumentError, RequirementError
 from ._request import Request
 from ._resource import (
+    HEARTBEAT_LABEL,
+    KEPT_LABEL,
     LIFETIME_LABEL,
     RUN_LABEL,
     CloudError,
+    Node,
     NotOursError,
     Resource,
     Worker,
@@ -105,11 +108,11 @@ class Client:
         found = self._call(self._client.list_queued_resources, {"parent": parent})
         return [from_api(resource) for resource in found]
 
-    def create(self, request: Request, run: str, startup_script: str) -> Any:
+    def create(self, request: Request, run: str, startup_script: str, *, kept: bool = False) -> Any:
         """Request a queued resource that carries this run's label.
 
         A retry is safe: if the answer to the first call was lost, the name is taken, and the
-        label shows whether this run took it.
+        label shows whether this run took it. Another label shows whether its user keeps it.
 
         Returns:
             The long-running operation; None if this run's resource already exists.
@@ -120,7 +123,7 @@ class Client:
         body = tpu_v2.CreateQueuedResourceRequest(
             parent=request.parent,
             queued_resource_id=request.name,
-            queued_resource=_body(request, run, startup_script),
+            queued_resource=_body(request, run, startup_script, kept=kept),
         )
         try:
             return self._call(self._client.create_queued_resource, body, exceptions.Conflict)
@@ -189,12 +192,9 @@ class Client:
                 )
         return found
 
-    def born(self, resource: Resource) -> float | None:
-        """Time at which the first node of a resource was created; None if there is no node yet.
-
-        In seconds since the epoch, by Google's clock.
-        """
-        parent, times = resource.path.partition("/queuedResources/")[0], []
+    def nodes(self, resource: Resource) -> list[Node]:
+        """The nodes of a resource that exist."""
+        parent, found = resource.path.partition("/queuedResources/")[0], []
         for short in resource.node_ids:
             try:
                 name = {"name": f"{parent}/nodes/{short}"}
@@ -202,9 +202,20 @@ class Client:
             except exceptions.NotFound as error:
                 _check_origin(error)
                 continue
-            if node.create_time is not None:
-                times.append(node.create_time.timestamp())
-        return min(times, default=None)
+            made = node.create_time
+            found.append(Node(None if made is None else made.timestamp(), dict(node.labels)))
+        return found
+
+    def renew(self, request: Request) -> None:
+        """Write to every node that its launcher is alive now."""
+        for short in request.nodes:
+            name = f"{request.parent}/nodes/{short}"
+            labels = dict(self._call(self._client.get_node, {"name": name}).labels)
+            labels[HEARTBEAT_LABEL] = str(int(time.time()))
+            body = tpu_v2.UpdateNodeRequest(
+                node=tpu_v2.Node(name=name, labels=labels), update_mask={"paths": ["labels"]}
+            )
+            self._call(self._client.update_node, body)
 
     def _call(
         self, method: Callable[..., Answer], request: Any, expected: type[Exception] | None = None
@@ -249,7 +260,7 @@ def _unencrypted(endpoint: str) -> Any:
     return TpuGrpcTransport(channel=grpc.insecure_channel(endpoint.partition("//")[2]))
 
 
-def _body(request: Request, run: str, startup_script: str) -> Any:
+def _body(request: Request, run: str, startup_script: str, *, kept: bool) -> Any:
     network = tpu_v2.NetworkConfig(
         network=request.network or "",
         subnetwork=request.subnetwork or "",
@@ -259,7 +270,11 @@ def _body(request: Request, run: str, startup_script: str) -> Any:
         accelerator_type=request.accelerator_type,
         runtime_version=request.runtime_version,
         network_config=network,
-        labels={RUN_LABEL: run, LIFETIME_LABEL: str(int(request.lifetime))},
+        labels={
+            RUN_LABEL: run,
+            LIFETIME_LABEL: str(int(request.lifetime)),
+            **({KEPT_LABEL: "true"} if kept else {}),
+        },
         metadata={"startup-script": startup_script},
         # The VM needs it to delete its own queued resource when the lifetime is over.
         service_account=tpu_v2.ServiceAccount(scope=[_SCOPE]),

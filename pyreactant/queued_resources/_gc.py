@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ._deletion import Outcome, delete_and_wait, deletion_command
+from ._heartbeat import signs
 from ._journal import Entry, Journal
 from ._lifecycle import CLOCK_TOLERANCE
 from ._resource import QUEUED, CloudError, NotOursError, Resource
@@ -55,8 +56,8 @@ def collect(
         parents: Projects and zones ("projects/P/locations/Z") in which resources of other
             machines are deleted too, once their lifetime is over.
         dry_run: Whether to report only, and delete nothing.
-        force: Whether to delete also what is not ACTIVE yet, or is in the journal, if it is not
-            known whether its launcher is alive.
+        force: Whether to delete also what waits in the queue, if it is not known whether its
+            launcher is alive.
         pause: Seconds between two polls.
         unseen: Seconds within which a resource that was just requested may still appear.
         timeout: Seconds for the deletion of one resource.
@@ -103,15 +104,12 @@ class _Collector:
                 return Finding(path, "left", _unlabelled(path))
             reason = "its launcher is dead"
             if found is not None and found.run == noted.run:
-                over = self._is_over(found, noted.lifetime)
-                if noted.kept and not over:
-                    return Finding(path, "left", "its user asked to keep it")
-                if launcher == "unknown" and not (over or self.force):
-                    return Finding(
-                        path, "left", f"whether its launcher ({process}) is alive is unknown"
-                    )
-                reason = "its lifetime is over" if over else reason
-                reason = "--force" if launcher == "unknown" and not over else reason
+                why, delete = self._judge(
+                    found, noted.lifetime, kept=noted.kept, dead=launcher == "dead"
+                )
+                if not delete:
+                    return Finding(path, "left", f"{why} ({process})")
+                reason = why
             return self._end(noted, journal, found, reason)
         except CloudError as error:
             return Finding(path, "failed", str(error))
@@ -134,12 +132,9 @@ class _Collector:
         """Handle a resource that another machine requested."""
         path, lifetime = resource.path, resource.lifetime
         try:
-            over = lifetime is not None and self._is_over(resource, lifetime)
-            forced = self.force and resource.state in QUEUED
-            if not (over or forced):
-                reason = "another machine created it; its lifetime is not over"
-                return Finding(path, "left", reason)
-            reason = "its lifetime is over" if over else f"--force, and it is {resource.state}"
+            reason, delete = self._judge(resource, lifetime, kept=False, dead=False)
+            if not delete:
+                return Finding(path, "left", f"another machine created it; {reason}")
             if self.dry_run:
                 return Finding(path, "left", f"{reason}; it would be deleted")
             self._delete(path, run, 0.0)
@@ -147,10 +142,33 @@ class _Collector:
             return Finding(path, "failed", str(error))
         return Finding(path, "deleted", reason)
 
-    def _is_over(self, resource: Resource, lifetime: float) -> bool:
-        """Whether a lifetime is over; it begins with the nodes, and not in the queue."""
-        born = self.client.born(resource)
-        return born is not None and time.time() - born > lifetime + _MARGIN
+    def _judge(
+        self, resource: Resource, lifetime: float | None, *, kept: bool, dead: bool
+    ) -> tuple[str, bool]:
+        """Whether to delete a resource whose launcher may be dead, and why.
+
+        The lifetime begins with the nodes, and not in the queue.
+
+        Args:
+            resource: The resource.
+            lifetime: Seconds for which its nodes may exist; None if that is unknown.
+            kept: Whether its user is known to keep it.
+            dead: Whether its launcher is known to be dead.
+        """
+        seen = signs(self.client.nodes(resource))
+        if seen.alive and not dead:
+            return f"its launcher was alive {max(seen.silent or 0.0, 0.0):.0f} s ago", False
+        if seen.age is not None and lifetime is not None and seen.age > lifetime + _MARGIN:
+            return "its lifetime is over", True
+        if kept or (seen.kept and not dead):
+            return "its user asked to keep it", False
+        if dead:
+            return "its launcher is dead", True
+        if seen.dead:
+            return f"its launcher is silent for {(seen.silent or 0.0) / 60:.0f} minutes", True
+        if self.force and resource.state in QUEUED:
+            return f"--force, and it is {resource.state}", True
+        return "whether its launcher is alive is unknown, and its lifetime is not over", False
 
     def _delete(self, path: str, run: str, unseen: float) -> Outcome:
         return delete_and_wait(

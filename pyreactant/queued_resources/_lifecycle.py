@@ -5,11 +5,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .._errors import DeadlineError, FileError, RequirementError
 from ._deletion import delete_and_wait
+from ._heartbeat import Heartbeat
 from ._journal import Journal, entry
 from ._request import Request
 from ._resource import (
@@ -63,9 +65,11 @@ class Lease:
         journal: Journal that records the resource.
         tell: Prints a message for the user.
         kept: Whether the resource outlives this process.
+        to_keep: Whether `keep` will be called once the resource is ACTIVE.
         pause: Seconds between two polls at first; grows to ten times that.
         unseen: Seconds after a request within which the resource may not be visible yet.
         deletion: Seconds that a deletion may take, including broken connections.
+        heartbeat: Seconds between two signs of life on the nodes.
     """
 
     client: "Client"
@@ -74,11 +78,14 @@ class Lease:
     journal: Journal
     tell: Callable[[str], None]
     kept: bool = False
+    to_keep: bool = False
     pause: float = 1.0
     unseen: float = 10.0
     deletion: float = 900.0
+    heartbeat: float = 120.0
     _asked: float | None = field(default=None, init=False)
     _seen: bool = field(default=False, init=False)
+    _heart: Heartbeat | None = field(default=None, init=False)
     _refused: bool = field(default=False, init=False)
     _operation: Any = field(default=None, init=False)
 
@@ -97,7 +104,12 @@ class Lease:
         self._asked = asked
         try:
             with _after_the_request():
-                self._operation = self.client.create(request, self.run, startup_script(request))
+                self._operation = self.client.create(
+                    request,
+                    self.run,
+                    startup_script(request),
+                    kept=self.kept or self.to_keep,
+                )
         except NotOursError:
             self._refused = True
             if self.client.get(request.path) is not None:
@@ -128,7 +140,12 @@ class Lease:
             CloudError: The request failed, or the resource was deleted.
         """
         with _after_the_request():
-            return self._wait(timeout)
+            workers = self._wait(timeout)
+        if not (self.kept or self.to_keep):
+            renew = partial(self.client.renew, self.request)
+            self._heart = Heartbeat(renew, self.tell, self.heartbeat)
+            self._heart.start()
+        return workers
 
     def _wait(self, timeout: float) -> list[Worker]:
         deadline = time.monotonic() + timeout
@@ -211,6 +228,8 @@ class Lease:
         Raises:
             CloudError: It could not be deleted; the message has the command that deletes it.
         """
+        if self._heart is not None:
+            self._heart.stop()
         if self._asked is None:
             return
         if self.kept and self._seen:

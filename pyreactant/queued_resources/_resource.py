@@ -20,6 +20,11 @@ RUN_LABEL = "pyreactant-run"
 LIFETIME_LABEL = "pyreactant-lifetime"
 """Labels of a node: the run that created it, and its lifetime in seconds."""
 
+HEARTBEAT_LABEL = "pyreactant-heartbeat"
+KEPT_LABEL = "pyreactant-kept"
+"""Labels of a node: when its launcher was last alive, in seconds since the epoch; present if its
+user keeps it."""
+
 _BY_USER = 1  # QueuedResourceState.StateInitiator.USER; importing the client takes a second
 
 
@@ -43,6 +48,19 @@ class Worker:
 
     def __str__(self) -> str:
         return f"{self.node} worker {self.index}"
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A node, which is one slice.
+
+    Attributes:
+        created: Time of creation in seconds since the epoch, by the service's clock.
+        labels: Its present labels.
+    """
+
+    created: float | None
+    labels: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)

@@ -301,8 +301,12 @@ def _nodes(api: TpuApi, parent: str, *, query: dict[str, str], body: Json) -> Js
 
 def _patch(api: TpuApi, name: str, *, query: dict[str, str], body: Json) -> Json:
     node = _node(api, name, query=query, body=body)
-    node.setdefault("metadata", {}).update(body.get("metadata", {}))
-    api.on_patch(node)
+    mask = query.get("updateMask", "").split(",")
+    if "labels" in mask:
+        node["labels"] = dict(body.get("labels", {}))
+    if "metadata" in body:
+        node.setdefault("metadata", {}).update(body["metadata"])
+        api.on_patch(node)
     kind = {"@type": "type.googleapis.com/google.cloud.tpu.v2.Node"}
     return api.operation(name.rpartition("/nodes/")[0], name, "update", {**kind, **node})
 
