@@ -1,6 +1,6 @@
 """The TPU API through Google's client, with this package's errors, deadlines and retries.
 
-Google's client has no default timeout and no default retry. Transient errors (429, 500, 503, 504,
+Google's client has no default timeout and no default retry. Transient errors (429, 500, 502 to 504,
 a broken connection, an answer that is not JSON) are retried with growing pauses; every other error
 is raised at once.
 """
@@ -37,6 +37,7 @@ from ._resource import (
 
 _TRANSIENT = (
     exceptions.TooManyRequests,
+    exceptions.BadGateway,
     exceptions.ServiceUnavailable,
     exceptions.GatewayTimeout,
     exceptions.InternalServerError,
@@ -91,11 +92,20 @@ class Client:
         except DefaultCredentialsError as error:
             raise _no_credentials(error) from error
 
-    def get(self, path: str) -> Resource | None:
-        """The queued resource with this full name; None if it does not exist."""
+    def get(self, path: str, *, patience: float | None = None) -> Resource | None:
+        """The queued resource with this full name; None if it does not exist.
+
+        Args:
+            path: The name.
+            patience: Seconds for which the call is retried, if less than the client's.
+        """
         try:
-            name = {"name": path}
-            found = self._call(self._client.get_queued_resource, name, exceptions.NotFound)
+            found = self._call(
+                self._client.get_queued_resource,
+                {"name": path},
+                exceptions.NotFound,
+                patience=patience,
+            )
         except exceptions.NotFound as error:
             _check_origin(error)
             return None
@@ -105,8 +115,11 @@ class Client:
 
     def resources(self, parent: str) -> list[Resource]:
         """All queued resources of a project and zone."""
-        found = self._call(self._client.list_queued_resources, {"parent": parent})
-        return [from_api(resource) for resource in found]
+
+        def pages(**given: Any) -> list[Any]:
+            return list(self._client.list_queued_resources(**given))  # it asks for more pages
+
+        return [from_api(resource) for resource in self._call(pages, {"parent": parent})]
 
     def create(self, request: Request, run: str, startup_script: str, *, kept: bool = False) -> Any:
         """Request a queued resource that carries this run's label.
@@ -150,11 +163,17 @@ class Client:
                 return found
         return None
 
-    def delete(self, path: str) -> bool:
-        """Request the deletion of a resource and its nodes; False if it does not exist."""
+    def delete(self, path: str, *, patience: float | None = None) -> bool:
+        """Request the deletion of a resource and its nodes; False if it does not exist.
+
+        Args:
+            path: The resource's full name.
+            patience: Seconds for which the call is retried, if less than the client's.
+        """
         body = tpu_v2.DeleteQueuedResourceRequest(name=path, force=True)
+        method = self._client.delete_queued_resource
         try:
-            self._call(self._client.delete_queued_resource, body, exceptions.NotFound)
+            self._call(method, body, exceptions.NotFound, patience=patience)
         except exceptions.NotFound as error:
             _check_origin(error)
             return False
@@ -218,18 +237,26 @@ class Client:
             self._call(self._client.update_node, body)
 
     def _call(
-        self, method: Callable[..., Answer], request: Any, expected: type[Exception] | None = None
+        self,
+        method: Callable[..., Answer],
+        request: Any,
+        expected: type[Exception] | None = None,
+        *,
+        patience: float | None = None,
     ) -> Answer:
         """The answer to a request; an error of the `expected` type is raised unchanged."""
+        patience = self.patience if patience is None else min(patience, self.patience)
         retries = retry.Retry(
             predicate=retry.if_exception_type(*_TRANSIENT),
             initial=0.5,
             maximum=20.0,
             multiplier=2.0,
-            timeout=self.patience,
+            timeout=patience,
         )
         with _errors(expected):
-            return method(request=request, retry=retries, timeout=_CALL_TIMEOUT)
+            return method(
+                request=request, retry=retries, timeout=min(_CALL_TIMEOUT, max(patience, 1.0))
+            )
 
 
 @contextmanager

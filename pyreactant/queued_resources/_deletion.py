@@ -51,7 +51,7 @@ def delete_and_wait(
     say = _never_raising(tell)
     while (elapsed := time.monotonic() - start) < timeout:
         try:
-            found = client.get(path)
+            found = client.get(path, patience=timeout - elapsed)
             if found is None and (seen or elapsed >= unseen):
                 if seen:
                     say(f"{name} is deleted")
@@ -64,7 +64,7 @@ def delete_and_wait(
                 if not seen:
                     say(f"deleting {name}, which is {found.state}")
                 seen = True
-                client.delete(path)
+                client.delete(path, patience=timeout - elapsed)
                 requested = True
         except Exception as error:  # whatever it was, the resource may still cost money
             if str(error) != trouble:

@@ -202,7 +202,9 @@ def delete_ours(
         NotOursError: pyreactant did not create it.
         CloudError: It still exists after `timeout` seconds.
     """
-    found = client.get(path)
+    start = time.monotonic()
+    found = client.get(path, patience=timeout)
+    timeout -= time.monotonic() - start
     name = path.rpartition("/")[2]
     if found is None:
         tell(f"there is no queued resource {name}")

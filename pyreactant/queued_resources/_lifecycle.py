@@ -70,6 +70,7 @@ class Lease:
         unseen: Seconds after a request within which the resource may not be visible yet.
         deletion: Seconds that a deletion may take, including broken connections.
         heartbeat: Seconds between two signs of life on the nodes.
+        bare: Seconds for which the resource may be ACTIVE, and cost money, without all of its VMs.
     """
 
     client: "Client"
@@ -83,6 +84,7 @@ class Lease:
     unseen: float = 10.0
     deletion: float = 900.0
     heartbeat: float = 120.0
+    bare: float = 600.0
     _asked: float | None = field(default=None, init=False)
     _seen: bool = field(default=False, init=False)
     _heart: Heartbeat | None = field(default=None, init=False)
@@ -137,7 +139,7 @@ class Lease:
         Raises:
             DeadlineError: It is not ACTIVE within `timeout` seconds.
             PreemptedError: The service took the nodes away.
-            CloudError: The request failed, or the resource was deleted.
+            CloudError: The request failed, the resource was deleted, or it is ACTIVE without VMs.
         """
         with _after_the_request():
             workers = self._wait(timeout)
@@ -155,17 +157,23 @@ class Lease:
             now = time.monotonic()
             if found is not None and found.state != state:
                 state, since, printed = found.state, now, 0.0
-            if now - printed > 60 or not printed:
-                printed = now
-                reason = f": {found.reason}" if found is not None and found.reason else ""
-                self.tell(
-                    f"{self.request.name} is {state or 'not visible yet'} "
-                    f"(for {now - since:.0f} s){reason}"
-                )
+            reason = f": {found.reason}" if found is not None and found.reason else ""
             if found is not None and found.state == READY:
                 workers = self.client.workers(self.request)
                 if len(workers) == self.request.topology.hosts:
                     return workers
+                reason = f", with {len(workers)} of {self.request.topology.hosts} VMs{reason}"
+                if now - since > self.bare:
+                    raise CloudError(
+                        f"{self.request.name} is ACTIVE for {now - since:.0f} s{reason}; Cloud TPU "
+                        "must list all VMs by then; request it again, or in another zone"
+                    )
+            if now - printed > 60 or not printed:
+                printed = now
+                self.tell(
+                    f"{self.request.name} is {state or 'not visible yet'} "
+                    f"(for {now - since:.0f} s){reason}"
+                )
             if now > deadline:
                 raise DeadlineError(
                     f"{self.request.name} is {state or 'not visible'} and not ACTIVE after "

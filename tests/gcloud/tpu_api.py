@@ -25,6 +25,7 @@ STATUS = {
     412: "FAILED_PRECONDITION",
     429: "RESOURCE_EXHAUSTED",
     500: "INTERNAL",
+    502: "UNKNOWN",
     503: "UNAVAILABLE",
     504: "DEADLINE_EXCEEDED",
 }
@@ -127,6 +128,7 @@ class TpuApi:
         self.faults: list[Fault] = []
         self.calls: list[str] = []
         self.operation_error: Json | None = None
+        self.page = 1000  # resources on a page of a list
         self.ahead = 0.0  # offset of its clock in seconds
         self.on_call: Callable[[str, str], None] = lambda moment, call: None
         self.on_patch: Callable[[Json], None] = lambda node: None
@@ -275,7 +277,12 @@ def _get(api: TpuApi, name: str, *, query: dict[str, str], body: Json) -> Json:
 
 def _list(api: TpuApi, parent: str, *, query: dict[str, str], body: Json) -> Json:
     found = [_shown(r) for n, r in api.resources.items() if n.startswith(f"{parent}/")]
-    return {"queuedResources": found}
+    start = int(query.get("pageToken") or 0)
+    end = start + api.page
+    return {
+        "queuedResources": found[start:end],
+        **({"nextPageToken": str(end)} if end < len(found) else {}),
+    }
 
 
 def _delete(api: TpuApi, name: str, *, query: dict[str, str], body: Json) -> Json:
