@@ -20,7 +20,7 @@ app = typer.Typer(
 )
 
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the command instead of running it.")]
-Job = Annotated[int, typer.Argument(help="Job id.")]
+Job = Annotated[str, typer.Argument(help="Job id, or ARRAY_TASK for one task of an array.")]
 
 
 @app.command(
@@ -117,11 +117,13 @@ def status(
 ) -> None:
     """Print the state of a job, and how its runs ended."""
     from ..launch import _sbatch
+    from ..launch._slurm_job import job_id, show_command
 
+    wanted = job_id(job)
     if dry_run:
-        print(_sbatch.show_command(job))
+        print(show_command(wanted))
         return
-    found = _sbatch.status(job)
+    found = _sbatch.status(wanted)
     if as_json:
         print(json.dumps(found, indent=2))
         return
@@ -129,7 +131,7 @@ def status(
     print(f"job {job}: {found['state']}{where}, restarted {found['restarts']} times")
     for name, run in found["runs"].items():
         print(f"  {name}: {run['cause']} (exit code {run['exit_code']}): {run['summary']}")
-    print(f"  folder: {found['folder']}")
+    print(f"  folder: {found['folder'] or 'known when the job starts'}")
 
 
 @app.command(
@@ -154,25 +156,32 @@ def logs(
 ) -> None:
     """Print the output of a job, or the log of one of its processes."""
     from ..launch import _sbatch
+    from ..launch._slurm_job import job_id, show_command
 
+    wanted = job_id(job)
     if dry_run:
-        print(_sbatch.tail_command(Path(f"pyreactant-{job}.out"), follow))
+        if wanted.task is not None:
+            print(show_command(wanted))  # the answer has the number that names the file
+            return
+        print(_sbatch.tail_command(Path(f"pyreactant-{wanted}.out"), follow))
         return
-    command = _sbatch.logs_command(job, run, process, follow)
+    command = _sbatch.logs_command(wanted, run, process, follow)
     os.execvp(command.argv[0], list(command.argv))  # noqa: S606 - without a shell
 
 
-@app.command(epilog=examples("pyreactant slurm cancel 4711"))
+@app.command(epilog=examples("pyreactant slurm cancel 4711", "pyreactant slurm cancel 4711_2"))
 def cancel(job: Job, dry_run: DryRun = False) -> None:
-    """Cancel a job; its programs get SIGTERM first, and can save."""
-    from ..launch import _sbatch
+    """Cancel a job; its programs get SIGTERM first, and can save.
 
-    command = _sbatch.cancel_command(job)
+    The id of an array cancels all of its tasks.
+    """
+    from ..launch import _slurm_job
+
+    wanted = _slurm_job.job_id(job)
     if dry_run:
-        print(command)
+        print(_slurm_job.cancel_command(wanted))
         return
-    command.run()
-    print(f"cancelled job {job}")
+    print(_slurm_job.cancel(wanted))
 
 
 def _texts(values: Mapping[str, object]) -> dict[str, str | None]:

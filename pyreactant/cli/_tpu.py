@@ -51,6 +51,7 @@ def create(slices: NewSlices, wait_for: Wait = 3600.0, transport: Transport = "r
         run=os.urandom(8).hex(),
         journal=Journal(),
         tell=tell,
+        to_keep=True,
     )
     try:
         with cleaned_up(lease.close, tell):
@@ -127,13 +128,22 @@ def gc(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print what would be deleted; delete nothing.")
     ] = False,
+    force: Annotated[
+        bool,
+        typer.Option(
+            "--force",
+            help="Delete also what waits in the queue, if it is not known whether its launcher "
+            "is alive.",
+        ),
+    ] = False,
     as_json: AsJson = False,
     transport: Transport = "rest",
 ) -> None:
     """Delete what killed launchers of this machine left behind.
 
-    With a project and a zone, resources there that other machines created are deleted too, once
-    their lifetime is over.
+    What a live launcher of this machine uses is left, even with --force. With a project and a
+    zone, resources there that other machines created are deleted too, once their launcher is silent
+    for 10 minutes or their lifetime is over. The lifetime begins when the VMs are created.
     """
     from ..queued_resources._gc import collect
     from ..queued_resources._journal import Journal
@@ -142,7 +152,9 @@ def gc(
         (location.project or os.environ.get("PROJECT"), location.zone or os.environ.get("ZONE"))
     )
     parents = [location.parent()] if located else []
-    found = collect(connect(transport), Journal(), tell, parents=parents, dry_run=dry_run)
+    found = collect(
+        connect(transport), Journal(), tell, parents=parents, dry_run=dry_run, force=force
+    )
     if as_json:
         print(json.dumps([{"name": f.name, "action": f.action, "text": f.text} for f in found]))
     else:

@@ -1,55 +1,14 @@
 """Slurm jobs of slurm/main.sbatch: build and run the commands that a user would type."""
 
 import json
-import os
-import shlex
-import shutil
-import subprocess
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from .._errors import FileError, InvalidArgumentError, RequirementError
+from .._errors import FileError, InvalidArgumentError
+from ._slurm_job import Command, JobId, job_fields, raw_id
 
 _COMMENT = "pyreactant:"
-
-
-@dataclass(frozen=True, slots=True)
-class Command:
-    """An argument list, and the variables to add to the environment."""
-
-    argv: Sequence[str]
-    settings: Mapping[str, str] = field(default_factory=dict)
-
-    def __str__(self) -> str:
-        """The command as a line for a shell."""
-        settings = [f"{key}={shlex.quote(value)}" for key, value in self.settings.items()]
-        return " ".join([*settings, shlex.join(self.argv)])
-
-    def run(self) -> str:
-        """Run the command and return its standard output.
-
-        Raises:
-            RequirementError: The program is not installed.
-            InvalidArgumentError: Slurm refuses the command; its own message is included.
-        """
-        if shutil.which(self.argv[0]) is None:
-            raise RequirementError(
-                f"{self.argv[0]} is not installed on this machine; run this command on a login "
-                "node of the cluster"
-            )
-        done = subprocess.run(
-            self.argv,
-            env={**os.environ, **self.settings},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if done.returncode:
-            raise InvalidArgumentError(f"{self}\nfailed: {(done.stderr or done.stdout).strip()}")
-        return done.stdout
 
 
 def batch_folder() -> Path:
@@ -105,41 +64,12 @@ def submit(command: Command) -> int:
     return int(command.run().strip().split(";")[0])
 
 
-def show_command(job: int) -> Command:
-    """The command that prints a job's fields."""
-    return Command(["scontrol", "--oneliner", "show", "job", str(job)])
-
-
-def cancel_command(job: int) -> Command:
-    """The command that ends a job: SIGTERM first, so that programs can save."""
-    return Command(["scancel", str(job)])
-
-
-def job_fields(job: int) -> dict[str, str]:
-    """The fields of a job in Slurm; empty once Slurm has forgotten the job (MinJobAge)."""
-    try:
-        text = show_command(job).run()
-    except InvalidArgumentError as error:
-        if "Invalid job id" in str(error):
-            return {}
-        raise
-    fields: dict[str, str] = {}
-    key = ""
-    for word in text.split(" "):
-        name, equals, value = word.partition("=")
-        if equals and name and name[0].isupper():
-            key, fields[name] = name, value
-        elif key:
-            fields[key] += f" {word}"  # the value has a space, as a path may
-    return {name: value.strip() for name, value in fields.items()}
-
-
-def output_folder(job: int, fields: Mapping[str, str]) -> Path:
-    """The output folder of a job."""
+def output_folder(number: int, fields: Mapping[str, str]) -> Path:
+    """The output folder of the job with this raw id."""
     comment = fields.get("Comment", "")
     if comment.startswith(_COMMENT):
         return Path(comment.removeprefix(_COMMENT))
-    return Path(fields.get("WorkDir", "."), f"pyreactant-job-{job}")
+    return Path(fields.get("WorkDir", "."), f"pyreactant-job-{number}")
 
 
 def reports(folder: Path) -> dict[str, dict[str, Any]]:
@@ -153,45 +83,50 @@ def reports(folder: Path) -> dict[str, dict[str, Any]]:
     return found
 
 
-def status(job: int) -> dict[str, Any]:
+def status(job: JobId) -> dict[str, Any]:
     """State of a job, and how its runs ended.
 
     Raises:
         FileError: Slurm does not know the job, and its output folder does not exist.
     """
     fields = job_fields(job)
-    folder = output_folder(job, fields)
-    if not fields and not folder.exists():
+    number = raw_id(job, fields)
+    folder = None if number is None else output_folder(number, fields)
+    if not fields and folder is not None and not folder.exists():
         raise FileError(
             f"Slurm does not know job {job} (any more), and the folder {folder} does not exist; "
             "run this in the folder from which the job was submitted"
         )
     runs = {
         name: {key: report.get(key) for key in ("cause", "exit_code", "summary", "seconds")}
-        for name, report in reports(folder).items()
+        for name, report in (reports(folder) if folder else {}).items()
     }
     return {
-        "job": job,
+        "job": str(job),
+        "raw_id": number,
         "state": fields.get("JobState", "unknown to Slurm"),
         "reason": fields.get("Reason"),
         "nodes": fields.get("NodeList"),
         "restarts": int(fields.get("Restarts") or 0),
-        "folder": str(folder),
+        "folder": None if folder is None else str(folder),
         "runs": runs,
     }
 
 
-def logs_command(job: int, run: str | None, process: int | None, follow: bool) -> Command:
+def logs_command(job: JobId, run: str | None, process: int | None, follow: bool) -> Command:
     """The ``tail`` command for a job's output, or for the log of one process.
 
     Raises:
         FileError: The log does not exist, or several match; the message lists the logs.
     """
     fields = job_fields(job)
+    number = raw_id(job, fields)
+    if number is None:
+        raise FileError(f"job {job} has not started, and has no logs yet")
     if process is None:
-        path = Path(fields.get("StdOut") or f"pyreactant-{job}.out")
+        path = Path(fields.get("StdOut") or f"pyreactant-{number}.out")
     else:
-        folder = output_folder(job, fields)
+        folder = output_folder(number, fields)
         found = sorted(folder.glob(f"**/process-{process}.log"))
         chosen = [p for p in found if run is None or str(p.parent.relative_to(folder)) == run]
         if len(chosen) != 1:

@@ -1,42 +1,54 @@
 """The TPU API through Google's client, with this package's errors, deadlines and retries.
 
-Google's client has no default timeout and no default retry. Transient errors (429, 500, 503, 504,
-a broken connection) are retried with growing pauses; every other error is raised at once.
+Google's client has no default timeout and no default retry. Transient errors (429, 500, 502 to 504,
+a broken connection, an answer that is not JSON) are retried with growing pauses; every other error
+is raised at once.
 """
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import requests
 from google.api_core import exceptions, retry
 from google.api_core.client_options import ClientOptions
 from google.auth.credentials import AnonymousCredentials
-from google.auth.exceptions import DefaultCredentialsError, RefreshError, TransportError
+from google.auth.exceptions import DefaultCredentialsError, GoogleAuthError, TransportError
 from google.cloud import tpu_v2
+from google.protobuf.json_format import ParseError
 
 from .._errors import InvalidArgumentError, RequirementError
 from ._request import Request
 from ._resource import (
+    HEARTBEAT_LABEL,
+    KEPT_LABEL,
     LIFETIME_LABEL,
     RUN_LABEL,
     CloudError,
+    Node,
     NotOursError,
     Resource,
     Worker,
     from_api,
+    state_name,
 )
 
 _TRANSIENT = (
     exceptions.TooManyRequests,
+    exceptions.BadGateway,
     exceptions.ServiceUnavailable,
     exceptions.GatewayTimeout,
     exceptions.InternalServerError,
     TransportError,
     requests.ConnectionError,
     requests.Timeout,
+    ParseError,
+    UnicodeDecodeError,
 )
+_UNREADABLE = (ParseError, ValueError, AttributeError, TypeError)
+"""What Google's client raises for answers that the API does not give, such as a login page."""
 _CALL_TIMEOUT = 30.0  # seconds
 _SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 Answer = TypeVar("Answer")
@@ -80,25 +92,40 @@ class Client:
         except DefaultCredentialsError as error:
             raise _no_credentials(error) from error
 
-    def get(self, path: str) -> Resource | None:
-        """The queued resource with this full name; None if it does not exist."""
+    def get(self, path: str, *, patience: float | None = None) -> Resource | None:
+        """The queued resource with this full name; None if it does not exist.
+
+        Args:
+            path: The name.
+            patience: Seconds for which the call is retried, if less than the client's.
+        """
         try:
-            name = {"name": path}
-            found = self._call(self._client.get_queued_resource, name, exceptions.NotFound)
-        except exceptions.NotFound:
+            found = self._call(
+                self._client.get_queued_resource,
+                {"name": path},
+                exceptions.NotFound,
+                patience=patience,
+            )
+        except exceptions.NotFound as error:
+            _check_origin(error)
             return None
+        if found.name.rpartition("/locations/")[2] != path.rpartition("/locations/")[2]:
+            raise _unreadable(f"it is about {found.name!r} in place of {path!r}")
         return from_api(found)
 
     def resources(self, parent: str) -> list[Resource]:
         """All queued resources of a project and zone."""
-        found = self._call(self._client.list_queued_resources, {"parent": parent})
-        return [from_api(resource) for resource in found]
 
-    def create(self, request: Request, run: str, startup_script: str) -> Any:
+        def pages(**given: Any) -> list[Any]:
+            return list(self._client.list_queued_resources(**given))  # it asks for more pages
+
+        return [from_api(resource) for resource in self._call(pages, {"parent": parent})]
+
+    def create(self, request: Request, run: str, startup_script: str, *, kept: bool = False) -> Any:
         """Request a queued resource that carries this run's label.
 
         A retry is safe: if the answer to the first call was lost, the name is taken, and the
-        label shows whether this run took it.
+        label shows whether this run took it. Another label shows whether its user keeps it.
 
         Returns:
             The long-running operation; None if this run's resource already exists.
@@ -109,7 +136,7 @@ class Client:
         body = tpu_v2.CreateQueuedResourceRequest(
             parent=request.parent,
             queued_resource_id=request.name,
-            queued_resource=_body(request, run, startup_script),
+            queued_resource=_body(request, run, startup_script, kept=kept),
         )
         try:
             return self._call(self._client.create_queued_resource, body, exceptions.Conflict)
@@ -136,18 +163,27 @@ class Client:
                 return found
         return None
 
-    def delete(self, path: str) -> bool:
-        """Request the deletion of a resource and its nodes; False if it does not exist."""
+    def delete(self, path: str, *, patience: float | None = None) -> bool:
+        """Request the deletion of a resource and its nodes; False if it does not exist.
+
+        Args:
+            path: The resource's full name.
+            patience: Seconds for which the call is retried, if less than the client's.
+        """
         body = tpu_v2.DeleteQueuedResourceRequest(name=path, force=True)
+        method = self._client.delete_queued_resource
         try:
-            self._call(self._client.delete_queued_resource, body, exceptions.NotFound)
-        except exceptions.NotFound:
+            self._call(method, body, exceptions.NotFound, patience=patience)
+        except exceptions.NotFound as error:
+            _check_origin(error)
             return False
         return True
 
     def operation_error(self, operation: Any) -> str | None:
         """The error of a failed operation; None if it has not failed so far."""
-        if operation is None or not operation.done():
+        with _errors():
+            done = operation is not None and operation.done()
+        if not done:
             return None
         error = operation.operation.error
         return f"{error.message} (code {error.code})" if error.code else None
@@ -161,7 +197,7 @@ class Client:
                 node = self._call(self._client.get_node, name, exceptions.NotFound)
             except exceptions.NotFound:
                 continue
-            if node.state.name != "READY":
+            if state_name(node) != "READY":
                 continue
             for index, endpoint in enumerate(node.network_endpoints):
                 found.append(
@@ -175,31 +211,73 @@ class Client:
                 )
         return found
 
+    def nodes(self, resource: Resource) -> list[Node]:
+        """The nodes of a resource that exist."""
+        parent, found = resource.path.partition("/queuedResources/")[0], []
+        for short in resource.node_ids:
+            try:
+                name = {"name": f"{parent}/nodes/{short}"}
+                node = self._call(self._client.get_node, name, exceptions.NotFound)
+            except exceptions.NotFound as error:
+                _check_origin(error)
+                continue
+            made = node.create_time
+            found.append(Node(None if made is None else made.timestamp(), dict(node.labels)))
+        return found
+
+    def renew(self, request: Request) -> None:
+        """Write to every node that its launcher is alive now."""
+        for short in request.nodes:
+            name = f"{request.parent}/nodes/{short}"
+            labels = dict(self._call(self._client.get_node, {"name": name}).labels)
+            labels[HEARTBEAT_LABEL] = str(int(time.time()))
+            body = tpu_v2.UpdateNodeRequest(
+                node=tpu_v2.Node(name=name, labels=labels), update_mask={"paths": ["labels"]}
+            )
+            self._call(self._client.update_node, body)
+
     def _call(
-        self, method: Callable[..., Answer], request: Any, expected: type[Exception] | None = None
+        self,
+        method: Callable[..., Answer],
+        request: Any,
+        expected: type[Exception] | None = None,
+        *,
+        patience: float | None = None,
     ) -> Answer:
         """The answer to a request; an error of the `expected` type is raised unchanged."""
+        patience = self.patience if patience is None else min(patience, self.patience)
         retries = retry.Retry(
             predicate=retry.if_exception_type(*_TRANSIENT),
             initial=0.5,
             maximum=20.0,
             multiplier=2.0,
-            timeout=self.patience,
+            timeout=patience,
         )
-        try:
-            return method(request=request, retry=retries, timeout=_CALL_TIMEOUT)
-        except exceptions.RetryError as error:
-            cause = error.cause or error
-            busy = isinstance(cause, exceptions.TooManyRequests)
-            raise (_refusal(cause) if busy else _unreachable(cause)) from error
-        except (DefaultCredentialsError, RefreshError, exceptions.Unauthorized) as error:
-            raise _no_credentials(error) from error
-        except exceptions.GoogleAPICallError as error:
-            if expected is not None and isinstance(error, expected):
-                raise
-            raise _refusal(error) from error
-        except OSError as error:  # such as every error of the requests library
-            raise _unreachable(error) from error
+        with _errors(expected):
+            return method(
+                request=request, retry=retries, timeout=min(_CALL_TIMEOUT, max(patience, 1.0))
+            )
+
+
+@contextmanager
+def _errors(expected: type[Exception] | None = None) -> Iterator[None]:
+    """Raise this package's error for every error of Google's client but the `expected` one."""
+    try:
+        yield
+    except exceptions.RetryError as error:
+        raise _passing(error.cause or error) from error
+    except TransportError as error:
+        raise _unreachable(error) from error
+    except (GoogleAuthError, exceptions.Unauthorized) as error:
+        raise _no_credentials(error) from error
+    except exceptions.GoogleAPICallError as error:
+        if expected is not None and isinstance(error, expected):
+            raise
+        raise _refusal(error) from error
+    except OSError as error:  # such as every error of the requests library
+        raise _unreachable(error) from error
+    except _UNREADABLE as error:
+        raise _unreadable(_text(error)) from error
 
 
 def _unencrypted(endpoint: str) -> Any:
@@ -209,7 +287,7 @@ def _unencrypted(endpoint: str) -> Any:
     return TpuGrpcTransport(channel=grpc.insecure_channel(endpoint.partition("//")[2]))
 
 
-def _body(request: Request, run: str, startup_script: str) -> Any:
+def _body(request: Request, run: str, startup_script: str, *, kept: bool) -> Any:
     network = tpu_v2.NetworkConfig(
         network=request.network or "",
         subnetwork=request.subnetwork or "",
@@ -219,7 +297,11 @@ def _body(request: Request, run: str, startup_script: str) -> Any:
         accelerator_type=request.accelerator_type,
         runtime_version=request.runtime_version,
         network_config=network,
-        labels={RUN_LABEL: run, LIFETIME_LABEL: str(int(request.lifetime))},
+        labels={
+            RUN_LABEL: run,
+            LIFETIME_LABEL: str(int(request.lifetime)),
+            **({KEPT_LABEL: "true"} if kept else {}),
+        },
         metadata={"startup-script": startup_script},
         # The VM needs it to delete its own queued resource when the lifetime is over.
         service_account=tpu_v2.ServiceAccount(scope=[_SCOPE]),
@@ -248,6 +330,29 @@ def _text(error: BaseException) -> str:
     return str(message).partition("enum-encoding%3Dint: ")[2] or str(message)
 
 
+def _check_origin(error: Any) -> None:
+    """Raise unless the API itself said that a resource does not exist; a proxy knows nothing of it.
+
+    Raises:
+        CloudError: The answer is not the API's.
+    """
+    if not isinstance(error.response, requests.Response):
+        return
+    try:
+        code = error.response.json()["error"]["code"]
+    except (ValueError, KeyError, TypeError):
+        code = None
+    if code != exceptions.NotFound.code:
+        raise _unreadable("HTTP status 404 without the text of the API")
+
+
+def _passing(error: Any) -> Exception:
+    """The error for a transient one that lasted."""
+    if isinstance(error, exceptions.TooManyRequests):
+        return _refusal(error)
+    return _unreadable(_text(error)) if isinstance(error, _UNREADABLE) else _unreachable(error)
+
+
 def _refusal(error: Any) -> Exception:
     code = getattr(error.code, "value", error.code)
     advice = {
@@ -261,6 +366,13 @@ def _refusal(error: Any) -> Exception:
 
 def _unreachable(error: BaseException) -> Exception:
     return CloudError(f"Cloud TPU is unreachable or busy: {_text(error)}", later=True)
+
+
+def _unreadable(text: str) -> Exception:
+    return CloudError(
+        f"the answer is not Cloud TPU's ({text}); check whether a proxy or a login page answers",
+        later=True,
+    )
 
 
 def _no_credentials(error: BaseException) -> Exception:

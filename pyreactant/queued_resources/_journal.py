@@ -1,15 +1,18 @@
 """Journal of this machine's queued resources, so that `gc` finds those of killed launchers.
 
-An entry is written before the resource is requested, and removed once it is deleted.
+An entry is written before the resource is requested, and removed once it is deleted. Its launcher
+holds a lock beside it, which the kernel releases when the launcher ends, however it ends.
 """
 
 import contextlib
+import fcntl
 import json
 import os
 import socket
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import IO
 
 from .._errors import FileError
 from .._system.files import replacing
@@ -27,11 +30,9 @@ class Entry:
         path: Full name of the resource.
         run: Label of the run on the resource.
         host: Name of the launcher's machine.
-        pid: Process id of the launcher.
-        started: Start time of that process in clock ticks since boot, which tells it from a
-            later process with the same pid.
+        pid: Process id of the launcher, for messages.
         asked: Time of the request, in seconds since the epoch.
-        lifetime: Seconds after which the resource may be deleted, kept or not.
+        lifetime: Seconds for which the nodes may exist, kept or not.
         kept: Whether the user asked to keep the resource.
     """
 
@@ -39,27 +40,18 @@ class Entry:
     run: str
     host: str
     pid: int
-    started: str
     asked: float
     lifetime: float
     kept: bool = False
 
-    def launcher(self) -> str:
-        """State of the launcher: "alive", "dead", or "unknown" if it ran on another machine."""
-        if self.host != socket.gethostname():
-            return "unknown"
-        return "alive" if self.started and _started(self.pid) == self.started else "dead"
-
 
 def entry(path: str, run: str, *, asked: float, lifetime: float, kept: bool) -> Entry:
     """The entry of a resource for which this process is responsible."""
-    pid = os.getpid()
     return Entry(
         path=path,
         run=run,
         host=socket.gethostname(),
-        pid=pid,
-        started=_started(pid),
+        pid=os.getpid(),
         asked=asked,
         lifetime=lifetime,
         kept=kept,
@@ -77,29 +69,59 @@ class Journal:
         self.folder = (state or state_folder()) / _NAME
         earlier = earlier_state_folder() if state is None else None
         self._folders = (self.folder,) if earlier is None else (self.folder, earlier / _NAME)
+        self._held: dict[str, IO[bytes]] = {}  # open locks, by run
 
     def write(self, made: Entry) -> None:
-        """Write an entry to disk; call this before requesting the resource.
+        """Write an entry to disk, and lock it until this process ends or forgets it.
+
+        Call this before requesting the resource.
 
         Raises:
-            FileError: The entry cannot be written; then the resource must not be requested.
+            FileError: The entry cannot be written or locked; then the resource must not be
+                requested.
         """
         text = json.dumps({"schema": _SCHEMA, **asdict(made)}, indent=1)
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if made.run not in self._held:
+                lock = (self.folder / f"{made.run}.lock").open("wb")
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                self._held[made.run] = lock
             with replacing(self.folder / f"{made.run}.json", durable=True) as partial:
                 partial.write_text(text, encoding="utf-8")
         except OSError as error:
             raise FileError(
-                f"the journal folder {self.folder} cannot be written ({error.strerror}); set "
-                "XDG_STATE_HOME to a writable folder"
+                f"the journal folder {self.folder} cannot be written and locked "
+                f"({error.strerror}); set XDG_STATE_HOME to a folder on this machine"
             ) from None
 
     def forget(self, run: str) -> None:
         """Remove the entry of a deleted resource."""
         for folder in self._folders:
-            with contextlib.suppress(FileNotFoundError):
-                (folder / f"{run}.json").unlink()
+            for end in ("json", "lock"):
+                with contextlib.suppress(FileNotFoundError):
+                    (folder / f"{run}.{end}").unlink()
+        if run in self._held:
+            self._held.pop(run).close()
+
+    def launcher(self, noted: Entry) -> str:
+        """State of an entry's launcher: "alive", "dead", or "unknown".
+
+        It is alive if it holds its lock, be it in another container. A lock that is free says
+        nothing about a launcher on another machine: not every network file system shares locks.
+        """
+        for folder in self._folders:
+            try:
+                with (folder / f"{noted.run}.lock").open("r+b") as lock:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except FileNotFoundError:
+                continue
+            except BlockingIOError:
+                return "alive"
+            except OSError:
+                return "unknown"
+            return "dead" if noted.host == socket.gethostname() else "unknown"
+        return "unknown"
 
     def entries(self) -> Iterator[Entry | Path]:
         """All entries; the path of each file that is damaged."""
@@ -108,18 +130,9 @@ class Journal:
                 data = json.loads(file.read_text(encoding="utf-8"))
                 if data.pop("schema") != _SCHEMA:
                     raise ValueError
+                data.pop("started", None)  # earlier versions wrote it
                 yield Entry(**data)
             except FileNotFoundError:
                 continue  # the run removed it since glob listed it
             except (OSError, ValueError, TypeError, KeyError, AttributeError):
                 yield file
-
-
-def _started(pid: int) -> str:
-    """Field 22 of /proc/PID/stat (proc(5)); "" if the process or /proc does not exist."""
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
-    except OSError:
-        return ""
-    fields = text.rpartition(")")[2].split()  # skip the name, which may contain spaces
-    return "" if fields[0] in ("Z", "X") else fields[19]

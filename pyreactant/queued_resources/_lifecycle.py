@@ -2,15 +2,28 @@
 
 import shlex
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .._errors import DeadlineError, FileError
+from .._errors import DeadlineError, FileError, RequirementError
+from ._deletion import delete_and_wait
+from ._heartbeat import Heartbeat
 from ._journal import Journal, entry
 from ._request import Request
-from ._resource import PREEMPTED, READY, WAITING, CloudError, PreemptedError, Resource, Worker
+from ._resource import (
+    ENDED,
+    PREEMPTED,
+    READY,
+    CloudError,
+    NotOursError,
+    PreemptedError,
+    Resource,
+    Worker,
+)
 
 if TYPE_CHECKING:
     from ._client import Client
@@ -52,9 +65,12 @@ class Lease:
         journal: Journal that records the resource.
         tell: Prints a message for the user.
         kept: Whether the resource outlives this process.
+        to_keep: Whether `keep` will be called once the resource is ACTIVE.
         pause: Seconds between two polls at first; grows to ten times that.
         unseen: Seconds after a request within which the resource may not be visible yet.
         deletion: Seconds that a deletion may take, including broken connections.
+        heartbeat: Seconds between two signs of life on the nodes.
+        bare: Seconds for which the resource may be ACTIVE, and cost money, without all of its VMs.
     """
 
     client: "Client"
@@ -63,11 +79,16 @@ class Lease:
     journal: Journal
     tell: Callable[[str], None]
     kept: bool = False
+    to_keep: bool = False
     pause: float = 1.0
     unseen: float = 10.0
     deletion: float = 900.0
+    heartbeat: float = 120.0
+    bare: float = 600.0
     _asked: float | None = field(default=None, init=False)
     _seen: bool = field(default=False, init=False)
+    _heart: Heartbeat | None = field(default=None, init=False)
+    _refused: bool = field(default=False, init=False)
     _operation: Any = field(default=None, init=False)
 
     def create(self) -> None:
@@ -76,12 +97,30 @@ class Lease:
         Raises:
             CloudError: The API refuses, or the name is taken.
             FileError: The journal cannot be written.
+            RequirementError: There are no usable credentials; nothing was requested.
         """
         request = self.request
+        self.client.get(request.path)  # credentials that expired must show before the request
         asked = time.time()
         self._record(asked, kept=self.kept)
         self._asked = asked
-        self._operation = self.client.create(request, self.run, startup_script(request))
+        try:
+            with _after_the_request():
+                self._operation = self.client.create(
+                    request,
+                    self.run,
+                    startup_script(request),
+                    kept=self.kept or self.to_keep,
+                )
+        except NotOursError:
+            self._refused = True
+            if self.client.get(request.path) is not None:
+                self._asked = None  # another's resource: there is nothing to delete
+                self.journal.forget(self.run)
+            raise
+        except CloudError as error:
+            self._refused = not error.later
+            raise
 
     def _record(self, asked: float, *, kept: bool) -> None:
         self.journal.write(
@@ -100,8 +139,17 @@ class Lease:
         Raises:
             DeadlineError: It is not ACTIVE within `timeout` seconds.
             PreemptedError: The service took the nodes away.
-            CloudError: The request failed, or the resource was deleted.
+            CloudError: The request failed, the resource was deleted, or it is ACTIVE without VMs.
         """
+        with _after_the_request():
+            workers = self._wait(timeout)
+        if not (self.kept or self.to_keep):
+            renew = partial(self.client.renew, self.request)
+            self._heart = Heartbeat(renew, self.tell, self.heartbeat)
+            self._heart.start()
+        return workers
+
+    def _wait(self, timeout: float) -> list[Worker]:
         deadline = time.monotonic() + timeout
         pause, state, since, printed = self.pause, "", time.monotonic(), 0.0
         while True:
@@ -109,17 +157,23 @@ class Lease:
             now = time.monotonic()
             if found is not None and found.state != state:
                 state, since, printed = found.state, now, 0.0
-            if now - printed > 60 or not printed:
-                printed = now
-                reason = f": {found.reason}" if found is not None and found.reason else ""
-                self.tell(
-                    f"{self.request.name} is {state or 'not visible yet'} "
-                    f"(for {now - since:.0f} s){reason}"
-                )
+            reason = f": {found.reason}" if found is not None and found.reason else ""
             if found is not None and found.state == READY:
                 workers = self.client.workers(self.request)
                 if len(workers) == self.request.topology.hosts:
                     return workers
+                reason = f", with {len(workers)} of {self.request.topology.hosts} VMs{reason}"
+                if now - since > self.bare:
+                    raise CloudError(
+                        f"{self.request.name} is ACTIVE for {now - since:.0f} s{reason}; Cloud TPU "
+                        "must list all VMs by then; request it again, or in another zone"
+                    )
+            if now - printed > 60 or not printed:
+                printed = now
+                self.tell(
+                    f"{self.request.name} is {state or 'not visible yet'} "
+                    f"(for {now - since:.0f} s){reason}"
+                )
             if now > deadline:
                 raise DeadlineError(
                     f"{self.request.name} is {state or 'not visible'} and not ACTIVE after "
@@ -140,7 +194,8 @@ class Lease:
 
     def check(self) -> None:
         """Raise PreemptedError or CloudError if the resource is no longer ACTIVE."""
-        found = self._poll()
+        with _after_the_request():
+            found = self._poll()
         if found is None or found.state != READY:
             raise CloudError(f"{self.request.name} is no longer ACTIVE")
 
@@ -151,6 +206,7 @@ class Lease:
         if found is None:
             failed = self.client.operation_error(self._operation)
             if failed is not None:
+                self._refused = True
                 raise CloudError(f"Cloud TPU did not create {name}: {failed}")
             if self._seen:
                 raise CloudError(f"{name} was deleted by somebody else")
@@ -170,19 +226,23 @@ class Lease:
             raise CloudError(f"Cloud TPU could not provide {name}: {reason}")
         if found.state == "DELETING":
             raise CloudError(f"{name} is being deleted by somebody else")
-        return found if found.state in (*WAITING, READY) else None
+        return found  # a state that is not known may be one that ends
 
     def close(self) -> None:
         """Delete the resource and wait until it is gone, unless it is kept.
 
+        Its note is removed if the resource was there and is gone, or if the API refused it.
+
         Raises:
             CloudError: It could not be deleted; the message has the command that deletes it.
         """
+        if self._heart is not None:
+            self._heart.stop()
         if self._asked is None:
             return
         if self.kept and self._seen:
             return
-        delete_and_wait(
+        outcome = delete_and_wait(
             self.client,
             self.request.path,
             self.run,
@@ -191,58 +251,25 @@ class Lease:
             timeout=self.deletion,
             pause=self.pause,
         )
-        self.journal.forget(self.run)
+        if outcome != "gone" or self._seen or self._refused:
+            self.journal.forget(self.run)
+            return
+        self.tell(
+            f"{self.request.name} did not appear, and whether the request arrived is not known; "
+            "run in some minutes: pyreactant tpu gc"
+        )
 
 
-def delete_and_wait(
-    client: "Client",
-    path: str,
-    run: str,
-    *,
-    tell: Callable[[str], None],
-    unseen: float = 0.0,
-    timeout: float,
-    pause: float,
-) -> None:
-    """Delete the resource of one run, and wait until the API no longer lists it.
+@contextmanager
+def _after_the_request() -> Iterator[None]:
+    """A missing requirement is an error of the cloud once the resource was requested.
 
-    A resource with the same name but another run's label, or without a label, is left unchanged.
-
-    Args:
-        client: Client of the API.
-        path: Full name of the resource.
-        run: Label of the run that must own it.
-        tell: Prints a message for the user.
-        unseen: Seconds within which a resource that is not visible yet may still appear.
-        timeout: Seconds for the whole deletion.
-        pause: Seconds between two polls.
-
-    Raises:
-        CloudError: The resource still exists after `timeout` seconds.
+    The exit code of a missing requirement promises that nothing was requested.
     """
-    name, start = path.rpartition("/")[2], time.monotonic()
-    requested, announced, trouble = False, False, ""
-    while (elapsed := time.monotonic() - start) < timeout:
-        try:
-            found = client.get(path)
-            if found is not None and found.run != run:
-                return  # another run has the name now
-            if found is None and (requested or elapsed >= unseen):
-                if requested:
-                    tell(f"{name} is deleted")
-                return
-            if found is not None and not (requested and found.state == "DELETING"):
-                if not announced:
-                    announced = True
-                    tell(f"deleting {name}, which is {found.state}")
-                client.delete(path)
-                requested = True
-        except CloudError as error:
-            if str(error) != trouble:
-                trouble = str(error)
-                tell(f"deletion has not succeeded yet: {trouble}")
-        time.sleep(pause)
-    raise CloudError(_not_deleted(path, trouble))
+    try:
+        yield
+    except RequirementError as error:
+        raise CloudError(str(error)) from error
 
 
 def clock_error(created: float, asked: float, now: float) -> str | None:
@@ -283,18 +310,8 @@ def wait_for(client: "Client", path: str, timeout: float, tell: Callable[[str], 
             return
         if state in PREEMPTED:
             raise PreemptedError(f"{name} is {state}; its VMs are gone")
-        if state not in WAITING:
+        if state in ENDED:
             raise CloudError(f"{name} is {state} and cannot become ACTIVE: {found.reason}")
         if time.monotonic() > deadline:
             raise DeadlineError(f"{name} is {state} and not ACTIVE after {timeout:.0f} s")
         time.sleep(min(5.0, timeout / 10))
-
-
-def _not_deleted(path: str, trouble: str) -> str:
-    """The error for a resource that still exists, with the command that deletes it."""
-    _, project, _, zone, _, name = path.split("/")
-    return (
-        f"{name} could NOT be deleted{f' ({trouble})' if trouble else ''} and still costs "
-        f"money; run: gcloud compute tpus queued-resources delete {name} --project={project} "
-        f"--zone={zone} --force --quiet   (or pyreactant tpu gc)"
-    )

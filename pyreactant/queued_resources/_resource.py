@@ -7,14 +7,25 @@ from typing import Any, ClassVar
 
 from .._errors import PyReactantError
 
-WAITING = ("CREATING", "ACCEPTED", "WAITING_FOR_RESOURCES", "PROVISIONING")
+QUEUED = ("CREATING", "ACCEPTED", "WAITING_FOR_RESOURCES")
+"""No node exists yet, and nothing costs money."""
+
 READY = "ACTIVE"
+ENDED = ("FAILED", "DELETING")
+"""The resource can no longer become ACTIVE."""
 PREEMPTED = ("SUSPENDING", "SUSPENDED")
 """The service, or a user, took the nodes away."""
 
 RUN_LABEL = "pyreactant-run"
 LIFETIME_LABEL = "pyreactant-lifetime"
 """Labels of a node: the run that created it, and its lifetime in seconds."""
+
+HEARTBEAT_LABEL = "pyreactant-heartbeat"
+KEPT_LABEL = "pyreactant-kept"
+"""Labels of a node: when its launcher was last alive, in seconds since the epoch; present if its
+user keeps it."""
+
+_BY_USER = 1  # QueuedResourceState.StateInitiator.USER; importing the client takes a second
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +51,26 @@ class Worker:
 
 
 @dataclass(frozen=True, slots=True)
+class Node:
+    """A node, which is one slice.
+
+    Attributes:
+        created: Time of creation in seconds since the epoch, by the service's clock.
+        labels: Its present labels.
+    """
+
+    created: float | None
+    labels: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
 class Resource:
     """The current state of a queued resource.
 
     Attributes:
         path: Its full name.
-        state: The API's name for it, such as "WAITING_FOR_RESOURCES".
+        state: The API's name for it, such as "WAITING_FOR_RESOURCES"; "STATE_99" if Google's client
+            knows the number only.
         reason: The service's reason for a failure; "" without one.
         created: Time of creation by the service's clock; None if the service does not report it.
         labels: Labels of its nodes.
@@ -87,13 +112,20 @@ def from_api(found: Any) -> Resource:
     name = found.name.rpartition("/")[2]
     return Resource(
         path=found.name,
-        state=state.state.name,
+        state=state_name(state),
         reason=reason,
         created=found.create_time,
         labels=dict(specs[0].node.labels) if specs else {},
         node_ids=tuple(node for spec in specs for node in _node_ids(spec, name)),
-        by_service=state.state_initiator.name != "USER",
+        by_service=type(state).pb(state).state_initiator != _BY_USER,
     )
+
+
+def state_name(message: Any) -> str:
+    """The name of a message's state; its number if Google's client does not know it."""
+    number = type(message).pb(message).state
+    known = type(message).State
+    return known(number).name if number in known.__members__.values() else f"STATE_{number}"
 
 
 def _node_ids(spec: Any, name: str) -> list[str]:

@@ -138,6 +138,7 @@ def test_states_that_end_it(tmp_path: Path, script: Any, code: int, message: str
             "refused the request: revoked",
         ),
         (Fault("GET .*nodes", code=500), None, None),
+        (Fault("GET .*queuedResources", code=502, count=2), None, None),
         (Fault("DELETE", lost=True), None, None),
         (Fault("DELETE", code=503, count=2), None, None),
         (Fault("DELETE", code=403, message="for now"), None, None),
@@ -193,6 +194,63 @@ def test_clock_skew_is_said(hours: int, tmp_path: Path) -> None:
     assert len(wrong) == abs(hours)
     if hours:
         assert ("behind" if hours > 0 else "ahead of") in wrong[0]
+
+
+@pytest.mark.parametrize("code", [502, 403])
+def test_every_page_of_a_list(code: int, tmp_path: Path) -> None:
+    """An error on a later page is retried, or raised, like one on the first."""
+    api = TpuApi(workers=hosts_of)
+    api.page = 1
+    with cloud(tmp_path, api) as made:
+        from pyreactant.queued_resources import Client, CloudError, from_environment
+
+        client = Client(environ=made.settings, patience=5.0)
+        for name in ("one", "two", "three"):
+            client.create(from_environment({**REQUEST, "QR_ID": name}), "run1", "")
+
+        def see(moment: str, call: str) -> None:
+            if moment == "after" and call.endswith("/queuedResources") and not api.faults:
+                api.faults.append(Fault("GET .*queuedResources$", code=code))
+
+        api.on_call = see
+        parent = "projects/my-project/locations/asia-northeast1-b"
+        if code == 502:
+            assert sorted(r.name for r in client.resources(parent)) == ["one", "three", "two"]
+        else:
+            with pytest.raises(CloudError, match="refused the request: injected"):
+                client.resources(parent)
+
+
+def test_active_without_its_vms(tmp_path: Path) -> None:
+    """It costs money, so it is said and ends at a limit."""
+    api = TpuApi(workers=lambda _: 3)
+    lines: list[str] = []
+    found = None
+    try:
+        with leased(tmp_path, api, bare=0.3) as (lease, _, lines):
+            lease.create()
+            lease.wait(20)
+    except PyReactantError as error:
+        found = error
+    assert "test is ACTIVE for" in str(found)
+    assert "with 3 of 4 VMs" in str(found)
+    assert any("is ACTIVE (for 0 s), with 3 of 4 VMs" in line for line in lines)
+    assert api.left() == []
+
+
+def test_the_timeout_of_a_deletion_is_kept(tmp_path: Path) -> None:
+    """No call is retried beyond it, whatever the client's own patience is."""
+    api = TpuApi(workers=hosts_of)
+    with cloud(tmp_path, api) as made:
+        from pyreactant.queued_resources import Client, CloudError, from_environment
+        from pyreactant.queued_resources._deletion import delete_and_wait
+
+        client = Client(environ=made.settings, patience=10_000.0)
+        request = from_environment(REQUEST)
+        client.create(request, "run1", "")
+        api.faults.append(Fault("GET .*queuedResources", code=503, count=10**6))
+        with pytest.raises(CloudError, match="could NOT be deleted"):
+            delete_and_wait(client, request.path, "run1", tell=print, timeout=1.0, pause=0.1)
 
 
 def test_operation_that_fails(tmp_path: Path) -> None:

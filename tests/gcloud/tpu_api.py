@@ -25,6 +25,7 @@ STATUS = {
     412: "FAILED_PRECONDITION",
     429: "RESOURCE_EXHAUSTED",
     500: "INTERNAL",
+    502: "UNKNOWN",
     503: "UNAVAILABLE",
     504: "DEADLINE_EXCEEDED",
 }
@@ -57,6 +58,7 @@ class Fault:
         call: Regular expression for "METHOD path".
         code: HTTP status of the answer; None to answer normally.
         message: Text of the error.
+        text: Body of the answer, with the status `code` or 200; None for the API's own.
         lost: Whether the call succeeds but the connection closes without an answer.
         delay: Seconds before the call is executed.
         count: Number of calls that fail.
@@ -65,6 +67,7 @@ class Fault:
     call: str
     code: int | None = None
     message: str = "injected"
+    text: str | None = None
     lost: bool = False
     delay: float = 0.0
     count: int = 1
@@ -125,6 +128,7 @@ class TpuApi:
         self.faults: list[Fault] = []
         self.calls: list[str] = []
         self.operation_error: Json | None = None
+        self.page = 1000  # resources on a page of a list
         self.ahead = 0.0  # offset of its clock in seconds
         self.on_call: Callable[[str, str], None] = lambda moment, call: None
         self.on_patch: Callable[[Json], None] = lambda node: None
@@ -273,7 +277,12 @@ def _get(api: TpuApi, name: str, *, query: dict[str, str], body: Json) -> Json:
 
 def _list(api: TpuApi, parent: str, *, query: dict[str, str], body: Json) -> Json:
     found = [_shown(r) for n, r in api.resources.items() if n.startswith(f"{parent}/")]
-    return {"queuedResources": found}
+    start = int(query.get("pageToken") or 0)
+    end = start + api.page
+    return {
+        "queuedResources": found[start:end],
+        **({"nextPageToken": str(end)} if end < len(found) else {}),
+    }
 
 
 def _delete(api: TpuApi, name: str, *, query: dict[str, str], body: Json) -> Json:
@@ -299,8 +308,12 @@ def _nodes(api: TpuApi, parent: str, *, query: dict[str, str], body: Json) -> Js
 
 def _patch(api: TpuApi, name: str, *, query: dict[str, str], body: Json) -> Json:
     node = _node(api, name, query=query, body=body)
-    node.setdefault("metadata", {}).update(body.get("metadata", {}))
-    api.on_patch(node)
+    mask = query.get("updateMask", "").split(",")
+    if "labels" in mask:
+        node["labels"] = dict(body.get("labels", {}))
+    if "metadata" in body:
+        node.setdefault("metadata", {}).update(body["metadata"])
+        api.on_patch(node)
     kind = {"@type": "type.googleapis.com/google.cloud.tpu.v2.Node"}
     return api.operation(name.rpartition("/nodes/")[0], name, "update", {**kind, **node})
 

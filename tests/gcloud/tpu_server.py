@@ -31,9 +31,11 @@ class _Handler(BaseHTTPRequestHandler):
         if fault is not None and fault.delay:
             time.sleep(fault.delay)
         try:
-            if fault is not None and fault.code is not None:
+            if fault is not None and fault.code is not None and fault.text is None:
                 raise ApiError(fault.code, fault.message)
-            code, answer = 200, self.api.answer(self.command, parts.path, query, body)
+            code, answer = 200, {}
+            if fault is None or fault.text is None:
+                answer = self.api.answer(self.command, parts.path, query, body)
         except ApiError as error:
             status = STATUS.get(error.code, "UNKNOWN")
             code = error.code
@@ -43,6 +45,8 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
             return
         data = json.dumps(answer).encode()
+        if fault is not None and fault.text is not None:
+            code, data = fault.code or 200, fault.text.encode()
         self.send_response(code)
         self.send_header("Content-Type", "application/json; charset=UTF-8")
         self.send_header("Content-Length", str(len(data)))

@@ -1,0 +1,171 @@
+"""A deletion goes on until the API shows that the resource is gone, whatever it answers before."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pyreactant import PyReactantError
+from tests.gcloud.cloud import cloud, hosts_of
+from tests.gcloud.test_lifecycle import leased, life, outcome
+from tests.gcloud.tpu_api import QUICK, Fault, TpuApi
+
+PORTAL = "<html>Please log in</html>"
+WRONG = (
+    {"code": 401, "message": "expired"},
+    {"text": PORTAL},
+    {"text": ""},
+    {"text": "null"},
+    {"text": "[]"},
+    {"text": "{}"},
+    {"text": '{"error": "x"}', "code": 403},
+    {"text": PORTAL, "code": 404},  # no proof that the resource is gone
+)
+ANY = ".*queuedResources/test"
+
+
+def notes(folder: Path) -> list[Path]:
+    return list((folder / "home" / "state").rglob("*.json"))
+
+
+def failure(
+    folder: Path, api: TpuApi, act: Callable[[Any], None], **options: Any
+) -> tuple[PyReactantError, list[str]]:
+    """The error that ends a life, and the lines that the user saw."""
+    lines: list[str] = []
+    try:
+        with leased(folder, api, patience=0.2, **options) as (lease, _, lines):
+            act(lease)
+    except PyReactantError as error:
+        return error, lines
+    raise AssertionError(lines)
+
+
+@pytest.mark.parametrize("method", ["GET", "DELETE"])
+@pytest.mark.parametrize("wrong", WRONG, ids=str)
+def test_wrong_answers_mean_not_yet(tmp_path: Path, wrong: dict[str, Any], method: str) -> None:
+    """Answers that Google's client does not understand; the resource is ACTIVE meanwhile."""
+
+    def act(lease: Any, api: TpuApi) -> None:
+        life(lease, api)
+        api.faults.append(Fault(method + ANY, count=2, **wrong))
+
+    assert outcome(tmp_path, TpuApi(workers=hosts_of), act, patience=0.2) is None
+
+
+@pytest.mark.parametrize("wrong", [*WRONG[:2], {"text": PORTAL, "code": 404}], ids=str)
+def test_wrong_answers_that_last(tmp_path: Path, wrong: dict[str, Any]) -> None:
+    """The error has the command for the deletion, the code of the cloud, and the note stays."""
+    api = TpuApi(workers=hosts_of)
+
+    def act(lease: Any) -> None:
+        life(lease, api)
+        api.faults.append(Fault(ANY, count=10**6, **wrong))
+
+    error, _ = failure(tmp_path, api, act, deletion=0.6)
+    assert error.exit_code == 8
+    assert "test could NOT be deleted (" in str(error)
+    assert "still costs money; run: gcloud compute tpus queued-resources delete test" in str(error)
+    assert "--project=my-project --zone=asia-northeast1-b --force" in str(error)
+    assert len(notes(tmp_path)) == 1
+
+
+@pytest.mark.parametrize("wrong", WRONG[:3], ids=str)
+def test_wrong_answers_while_it_waits(tmp_path: Path, wrong: dict[str, Any]) -> None:
+    """They end the run with the code of the cloud: 3 would mean that nothing was requested."""
+
+    def act(lease: Any, api: TpuApi) -> None:
+        lease.create()
+        api.faults.append(Fault("GET" + ANY, count=3, **wrong))
+        lease.wait(5)
+
+    error = outcome(tmp_path, TpuApi(workers=hosts_of), act, patience=0.2)
+    assert error.exit_code == 8
+
+
+def test_credentials_that_expired_before(tmp_path: Path) -> None:
+    """Nothing was requested, so nothing is deleted, and the error comes at once."""
+    with cloud(tmp_path, TpuApi(workers=hosts_of)) as made:
+        made.api.faults.append(Fault("", code=401, count=10**6))
+        code, output = made.run("create", "--wait", "9")
+        assert code == 3
+        assert "no usable Google credentials" in output
+        assert not [call for call in made.api.calls if not call.startswith("GET")]
+        assert notes(tmp_path) == []
+
+
+def test_a_note_without_labels_stays(tmp_path: Path) -> None:
+    """Labels that are absent for a while delay the deletion; a note is not forgotten for them."""
+    api = TpuApi(workers=hosts_of)
+    labels: dict[str, str] = {}
+
+    def act(lease: Any) -> None:
+        life(lease, api)
+        labels.update(node().pop("labels"))
+
+    def node() -> dict[str, Any]:
+        (resource,) = api.resources.values()
+        found: dict[str, Any] = resource.body["tpu"]["nodeSpec"][0]["node"]
+        return found
+
+    error, _ = failure(tmp_path, api, act, deletion=0.3)
+    assert "could NOT be deleted (test has no labels" in str(error)
+    assert len(notes(tmp_path)) == 1
+    assert not [call for call in api.calls if call.startswith("DELETE")]
+
+    with cloud(tmp_path / "later", api) as made:
+        from pyreactant.queued_resources import Client, Journal, collect
+
+        def gc() -> list[str]:
+            client, journal = Client(environ=made.settings), Journal(note.parent.parent)
+            return [f.action for f in collect(client, journal, print, pause=0.01, unseen=0.1)]
+
+        (note,) = notes(tmp_path)
+        lock = note.with_suffix(".lock")
+        lock.unlink()
+        lock.touch()  # nobody holds this one
+        assert gc() == ["left"]
+        assert note.exists()
+        node()["labels"] = labels
+        assert gc() == ["deleted"]
+        assert (api.left(), note.exists()) == ([], False)
+
+
+def test_a_request_that_may_still_arrive(tmp_path: Path) -> None:
+    """A request without an answer, and no resource: the note stays for gc."""
+    api = TpuApi(workers=hosts_of)
+    api.faults.append(Fault("POST", code=503, count=10**6))
+    error, lines = failure(tmp_path, api, lambda lease: lease.create())
+    assert "unreachable or busy" in str(error)
+    assert "whether the request arrived is not known" in lines[-1]
+    assert len(notes(tmp_path)) == 1
+
+
+def test_a_terminal_that_is_gone(tmp_path: Path) -> None:
+    """Messages that nobody can read do not end the deletion."""
+    api = TpuApi(workers=hosts_of)
+
+    def gone(text: str) -> None:
+        raise OSError(5, "Input/output error")
+
+    with leased(tmp_path, api) as (lease, _, _):
+        life(lease, api)
+        lease.tell = gone
+    assert (api.left(), notes(tmp_path)) == ([], [])
+
+
+def test_states_that_the_client_does_not_know(tmp_path: Path) -> None:
+    """A number without a name is text; the launcher waits on, and every command goes on."""
+    unknown: Any = 99
+    script = [*QUICK[:3], (unknown, 0.1), *QUICK[3:]]
+    api = TpuApi(script=script, workers=hosts_of)
+    with leased(tmp_path, api) as (lease, _, lines):
+        assert lease.create() is None
+        assert len(lease.wait(5)) == 4
+        assert any("test is STATE_99 (for" in line for line in lines)
+        (resource,) = api.resources.values()
+        resource.script = [(unknown, None)]
+        api.nodes[next(iter(api.nodes))]["state"] = unknown
+        assert lease.client.workers(lease.request) == []
+    assert (api.left(), notes(tmp_path)) == ([], [])

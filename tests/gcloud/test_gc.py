@@ -1,0 +1,170 @@
+"""gc deletes what no launcher uses any more, and nothing that a launcher may still use."""
+
+import json
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from pyreactant.queued_resources._resource import HEARTBEAT_LABEL, KEPT_LABEL
+from tests.gcloud.cloud import Cloud, cloud, hosts_of, until
+from tests.gcloud.test_kills import STUCK
+from tests.gcloud.test_lifecycle import leased
+from tests.gcloud.tpu_api import Fault, TpuApi
+
+PLACE = ("--project", "my-project", "--zone", "asia-northeast1-b")
+LONG_AGO = "2026-01-01T00:00:00Z"
+
+
+@contextmanager
+def waiting(folder: Path) -> Iterator[tuple[Cloud, Path, subprocess.Popen[str]]]:
+    """A launcher whose resource waits in the queue, and its note."""
+    with cloud(folder, TpuApi(script=STUCK, workers=hosts_of)) as made:
+        launcher = made.start("create", "--wait", "60", "--lifetime", "1")
+        try:
+            until(lambda: made.api.left())
+            (note,) = (folder / "home" / "state").rglob("*.json")
+            yield made, note, launcher
+        finally:
+            launcher.send_signal(signal.SIGKILL)
+            launcher.wait(30)
+
+
+def change(note: Path, **fields: Any) -> None:
+    note.write_text(json.dumps({**json.loads(note.read_text()), **fields}))
+
+
+def test_a_live_launcher_is_left_alone(tmp_path: Path) -> None:
+    """Its lock counts: no process id of this machine, no /proc, and no time in the queue."""
+    with waiting(tmp_path) as (made, note, launcher):
+        change(note, pid=2**22 + 1)  # as if it ran in a container with this machine's name
+        for options in ([], ["--force"], [*PLACE, "--force"]):
+            code, output = made.run("gc", *options)
+            assert code == 0
+            assert "is alive" in output
+        change(note, asked=0.0)  # longer in the queue than its lifetime
+        (resource,) = made.api.resources.values()
+        resource.body["createTime"] = LONG_AGO
+        assert "is alive" in made.run("gc", *PLACE)[1]
+        assert "is alive" in made.run("gc", "--dry-run")[1]
+        assert len(made.api.left()) == 1
+        launcher.send_signal(signal.SIGKILL)
+        launcher.wait(30)
+        assert "its launcher is dead" in made.run("gc")[1]
+        assert made.api.left() == []
+        assert list(note.parent.iterdir()) == []
+
+
+def test_a_launcher_of_another_machine(tmp_path: Path) -> None:
+    """Before there are nodes, only --force deletes: nothing costs money, nothing can be known."""
+    with waiting(tmp_path) as (made, note, launcher):
+        launcher.send_signal(signal.SIGKILL)
+        launcher.wait(30)
+        change(note, host="elsewhere", asked=0.0)
+        assert "is alive is unknown" in made.run("gc")[1]
+        assert len(made.api.left()) == 1
+        assert "left: " in made.run("gc", "--force", "--dry-run")[1]
+        assert "deleted: " in made.run("gc", "--force")[1]
+        assert made.api.left() == []
+        assert list(note.parent.iterdir()) == []
+
+
+def test_a_note_without_its_lock(tmp_path: Path) -> None:
+    with waiting(tmp_path) as (made, note, _):
+        note.with_suffix(".lock").unlink()
+        assert "is alive is unknown" in made.run("gc")[1]
+        assert len(made.api.left()) == 1
+
+
+def test_resources_without_a_note(tmp_path: Path) -> None:
+    """Another machine's: deleted once its launcher is silent or the nodes' lifetime is over."""
+    with waiting(tmp_path) as (made, note, launcher):
+        launcher.send_signal(signal.SIGKILL)
+        launcher.wait(30)
+        for file in note.parent.iterdir():
+            file.unlink()
+        (resource,) = made.api.resources.values()
+        resource.body["createTime"] = LONG_AGO
+        assert "its lifetime is not over" in made.run("gc", *PLACE)[1]
+        resource.script = [("ACTIVE", None)]
+        assert len(made.api.left()) == 2
+        (node,) = made.api.nodes.values()
+        ours = {key: text for key, text in node["labels"].items() if key != KEPT_LABEL}
+        node["labels"] = ours
+        assert "its lifetime is not over" in made.run("gc", *PLACE, "--force")[1]
+        node["labels"] = {**ours, HEARTBEAT_LABEL: str(int(time.time()) - 590)}
+        assert "its launcher was alive 59" in made.run("gc", *PLACE, "--force")[1]
+        node["labels"][HEARTBEAT_LABEL] = str(int(time.time()) - 660)
+        node["labels"][KEPT_LABEL] = "true"
+        assert "its user asked to keep it" in made.run("gc", *PLACE, "--force")[1]
+        del node["labels"][KEPT_LABEL]
+        assert "is silent for 11 minutes; it would" in made.run("gc", *PLACE, "--dry-run")[1]
+        node["labels"] = ours
+        node["createTime"] = LONG_AGO
+        assert "its lifetime is over; it would" in made.run("gc", *PLACE, "--dry-run")[1]
+        assert len(made.api.left()) == 2
+        assert "deleted: " in made.run("gc", *PLACE)[1]
+        assert made.api.left() == []
+
+
+def test_force_deletes_what_waits_without_a_note(tmp_path: Path) -> None:
+    with waiting(tmp_path) as (made, note, launcher):
+        launcher.send_signal(signal.SIGKILL)
+        launcher.wait(30)
+        for file in note.parent.iterdir():
+            file.unlink()
+        output = made.run("gc", *PLACE, "--force")[1]
+        assert "--force, and it is WAITING_FOR_RESOURCES" in output
+        assert made.api.left() == []
+
+
+def test_kept_resources_last_for_their_lifetime(tmp_path: Path) -> None:
+    """It begins with the nodes; what somebody deleted elsewhere is forgotten."""
+    with cloud(tmp_path, TpuApi(workers=hosts_of)) as made:
+        assert made.run("create", "--lifetime", "1")[0] == 0
+        (note,) = (tmp_path / "home" / "state").rglob("*.json")
+        change(note, asked=0.0)
+        assert "its user asked to keep it" in made.run("gc", "--force")[1]
+        (node,) = made.api.nodes.values()
+        node["createTime"] = LONG_AGO
+        assert "deleted: " in made.run("gc")[1]
+        assert (made.api.left(), list(note.parent.iterdir())) == ([], [])
+        assert made.run("create", "--name", "again")[0] == 0
+        (note,) = (tmp_path / "home" / "state").rglob("*.json")
+        change(note, asked=0.0)
+        made.api.resources.clear()
+        assert "gone: " in made.run("gc")[1]
+        assert list(note.parent.iterdir()) == []
+
+
+def test_a_launcher_shows_that_it_lives(tmp_path: Path) -> None:
+    """On every node, again and again, and beside labels of others; refusals end nothing."""
+    api = TpuApi(workers=hosts_of)
+    with leased(tmp_path, api, slices=2, heartbeat=0.05) as (lease, _, lines):
+        lease.create()
+        lease.wait(5)
+        assert all(HEARTBEAT_LABEL in node["labels"] for node in api.nodes.values())
+        for node in api.nodes.values():
+            node["labels"] = {**node["labels"], HEARTBEAT_LABEL: "1", "mine": "2"}
+        until(lambda: all(node["labels"][HEARTBEAT_LABEL] != "1" for node in api.nodes.values()))
+        assert all(node["labels"]["mine"] == "2" for node in api.nodes.values())
+        api.faults.append(Fault("PATCH", code=403, message="no update", count=3))
+        until(lambda: any("was not written" in line and "no update" in line for line in lines))
+    assert api.left() == []
+    assert len([line for line in lines if "no update" in line]) == 1
+
+
+def test_kept_resources_carry_a_label(tmp_path: Path) -> None:
+    api = TpuApi(workers=hosts_of)
+    with cloud(tmp_path, api) as made:
+        assert made.run("create")[0] == 0
+        (node,) = api.nodes.values()
+        assert node["labels"][KEPT_LABEL] == "true"
+        assert HEARTBEAT_LABEL not in node["labels"]
+        (note,) = (tmp_path / "home" / "state").rglob("*.json")
+        note.unlink()
+        assert "its user asked to keep it" in made.run("gc", *PLACE)[1]
+        assert len(api.left()) == 2
