@@ -44,7 +44,7 @@ def create(slices: NewSlices, wait_for: Wait = 3600.0, transport: Transport = "r
     from ..queued_resources._request import cost_of_forgetting
     from ..queued_resources._signals import Interrupted, cleaned_up
 
-    request = slices.request()
+    request = slices.new_request(wait_for)
     lease = Lease(
         client=connect(transport),
         request=request,

@@ -99,7 +99,10 @@ class NewSlices(Slices):
 
     provisioning: Annotated[str, typer.Option(help="on-demand, spot or reserved.")] = "on-demand"
     valid_for: Annotated[
-        float | None, typer.Option(help="Hours that the request may wait in the queue.")
+        float | None,
+        typer.Option(
+            help="Hours that the request may wait in the queue.", show_default="as long as --wait"
+        ),
     ] = None
     lifetime: Annotated[
         float, typer.Option(help="Hours after which the VMs delete the slices.")
@@ -107,11 +110,20 @@ class NewSlices(Slices):
     network: Annotated[str | None, typer.Option(help="Network of the VMs.")] = None
     subnetwork: Annotated[str | None, typer.Option(help="Subnetwork of the VMs.")] = None
 
-    def request(self) -> "Request":
-        """The validated request."""
+    def new_request(self, wait: float) -> "Request":
+        """The validated request.
+
+        It leaves the queue by itself, even if this machine is lost, when nobody waits for it.
+
+        Args:
+            wait: Seconds for which the command waits for ACTIVE.
+        """
+        from ..queued_resources._request import LONGEST, SHORTEST
+
+        valid_for = min(max(wait, SHORTEST), LONGEST)
         return self._request(
             provisioning=self.provisioning,
-            valid_for=self.valid_for and self.valid_for * 3600,
+            valid_for=valid_for if self.valid_for is None else self.valid_for * 3600,
             lifetime=self.lifetime * 3600,
             network=self.network,
             subnetwork=self.subnetwork,

@@ -115,7 +115,7 @@ def run(
     from ..queued_resources._journal import Journal
     from ..queued_resources._run import run_job
 
-    job = runs.job(slices.request(), access.options(), program or ())
+    job = runs.job(slices.new_request(runs.wait_for), access.options(), program or ())
     if dry_run:
         print(plan_text(job))
         return

@@ -13,7 +13,7 @@ from .._errors import DeadlineError, FileError, RequirementError
 from ._deletion import delete_and_wait
 from ._heartbeat import Heartbeat
 from ._journal import Journal, entry
-from ._request import Request
+from ._request import Request, cost_of_forgetting
 from ._resource import (
     ENDED,
     PREEMPTED,
@@ -101,6 +101,8 @@ class Lease:
         """
         request = self.request
         self.client.get(request.path)  # credentials that expired must show before the request
+        cost = cost_of_forgetting(request.topology, request.lifetime)
+        self.tell(f"requesting {request.name}; if nothing deletes it before: {cost}")
         asked = time.time()
         self._record(asked, kept=self.kept)
         self._asked = asked

@@ -24,6 +24,8 @@ _FORMS = {
     "NETWORK": (_NETWORK, "a network's name"),
     "SUBNETWORK": (_NETWORK, "a subnetwork's name"),
 }
+SHORTEST, LONGEST = 60.0, 7 * 24 * HOUR
+"""Limits of a request's time in the queue and of a lifetime, in seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +84,7 @@ class Request:
                 f"provisioning must be one of {', '.join(PROVISIONING)}, got {self.provisioning!r}"
             )
         for label, seconds in (("valid_for", self.valid_for), ("lifetime", self.lifetime)):
-            if seconds is not None and not 60 <= seconds <= 7 * 24 * HOUR:
+            if seconds is not None and not SHORTEST <= seconds <= LONGEST:
                 raise InvalidArgumentError(
                     f"{label} must be from 60 seconds to 7 days, got {seconds:g} seconds"
                 )

@@ -140,6 +140,18 @@ def test_kept_resources_last_for_their_lifetime(tmp_path: Path) -> None:
         assert list(note.parent.iterdir()) == []
 
 
+def test_a_lost_laptop_leaves_the_queue(tmp_path: Path) -> None:
+    """The request is valid for as long as its launcher waits, and the cost is shown before it."""
+    with waiting(tmp_path) as (made, _, launcher):
+        (resource,) = made.api.resources.values()
+        assert resource.body["queueingPolicy"]["validUntilDuration"] == "60s"
+        launcher.terminate()
+        launcher.wait(30)
+        first, *_ = made.folder.joinpath("launcher.log").read_text().splitlines()
+        assert "requesting test; if nothing deletes it before: 16 chips for 1 h are 16" in first
+        assert "USD" in first
+
+
 def test_a_launcher_shows_that_it_lives(tmp_path: Path) -> None:
     """On every node, again and again, and beside labels of others; refusals end nothing."""
     api = TpuApi(workers=hosts_of)
