@@ -97,9 +97,10 @@ def test_damage(damage: Callable[[Path], object], message: str, runs: Path, tmp_
     assert message in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("damage", "message"), [d for d in DAMAGES if "shards" in d[1]], ids=lambda d: str(d)[:40]
-)
+OF_BLOCKS = [(damage, message) for damage, message in DAMAGES if "shards" in message]
+
+
+@pytest.mark.parametrize(("damage", "message"), OF_BLOCKS, ids=[m for _, m in OF_BLOCKS])
 def test_damaged_blocks_of_a_single_run(
     damage: Callable[[Path], object], message: str, runs: Path, tmp_path: Path
 ) -> None:
