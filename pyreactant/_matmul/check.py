@@ -165,9 +165,10 @@ def _float_block(x: _Tiles, y: _Tiles, index: Index, tolerance: Tolerance) -> Ex
             x_squares += a_squares.sum(axis=1)
             y_squares += b_squares.sum(axis=0)
         scale = np.sqrt(np.outer(x_squares, y_squares))  # norm(x_i) * norm(y_j)
+        bound = tolerance.relative * scale + tolerance.absolute
         return Expected(
             value,
-            tolerance.relative * scale + tolerance.absolute,
+            np.where(np.isfinite(value), bound, 0.0),  # infinite operands make it certainly so
             last_rounding=True,
             usual=tolerance.usual * scale + tolerance.absolute,
             may_overflow=scale >= tolerance.largest,
