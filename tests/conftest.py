@@ -150,6 +150,13 @@ def backend(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     return name
 
 
+@pytest.fixture
+def python_callbacks(request: pytest.FixtureRequest) -> None:
+    """A plugin's XLA has no handler for the Python callbacks of jaxlib."""
+    if request.config.getoption("--plugin") is not None:
+        pytest.skip("Python callbacks are jaxlib's; --plugin runs on another XLA")
+
+
 @pytest.fixture(scope="module")
 def named_julia() -> Iterator[None]:
     """Processes that are started find the Julia of the tests, and the stand-in for Reactant."""

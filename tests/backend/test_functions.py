@@ -209,6 +209,7 @@ def test_meshes_in_different_orders(ones: pr.ShardedArray) -> None:
         pr.compile(lambda x, y: x + y, ones, y)
 
 
+@pytest.mark.usefixtures("python_callbacks")
 def test_callbacks_are_not_taken_for_each_other(ones: pr.ShardedArray) -> None:
     """Their Python functions are not in the StableHLO."""
     import jax

@@ -117,6 +117,7 @@ def test_integers_do_not_make_floats_wider() -> None:
     assert pr.compile(loss, double, weights)(double, weights).dtype == np.float64
 
 
+@pytest.mark.usefixtures("python_callbacks")
 def test_callbacks_see_64_bits() -> None:
     import jax
 
