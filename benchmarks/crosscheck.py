@@ -157,20 +157,30 @@ def _trials(names: Sequence[str], args: argparse.Namespace) -> Iterator[Trial]:
 
 
 def _draws(seed: int, count: int) -> dict[str, Any]:
+    """Count the alarms of programs without a fault, on each set of inputs that they define."""
     start, alarms = time.perf_counter(), []
     per_program: collections.Counter[str] = collections.Counter()
+    per_set: collections.Counter[str] = collections.Counter()
     for draw in itertools.islice(draws(seed, 8), count):
-        found = draw.run()
         per_program[draw.case.name] += 1
-        if not found.passed:
-            alarms.append(f"{draw}: {found.text}")
-            print(f"FALSE ALARM {alarms[-1]}", flush=True)
+        for name, found in draw.run_all():
+            per_set[name] += 1
+            if not found.passed:
+                alarms.append(f"{draw}, {name} inputs: {found.text}")
+                print(f"FALSE ALARM {alarms[-1]}", flush=True)
     seconds = time.perf_counter() - start
+    sets = ", ".join(f"{number} {name}" for name, number in per_set.items())
     print(
-        f"\n{count} healthy draws of {len(per_program)} programs: {len(alarms)} false alarms "
-        f"in {seconds:.0f} s"
+        f"\n{count} healthy draws of {len(per_program)} programs, on {sets} inputs: {len(alarms)} "
+        f"false alarms in {seconds:.0f} s"
     )
-    return {"draws": count, "alarms": alarms, "programs": per_program, "seconds": seconds}
+    return {
+        "draws": count,
+        "alarms": alarms,
+        "programs": per_program,
+        "sets": per_set,
+        "seconds": seconds,
+    }
 
 
 def _measured(name: str, quick: bool) -> dict[str, Any]:

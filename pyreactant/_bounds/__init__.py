@@ -3,5 +3,6 @@
 Importing this package registers the rules for all supported NumPy functions.
 """
 
-from . import rules as rules
-from . import sums as sums
+from . import rules as rules  # isort: split
+
+from . import constants as constants

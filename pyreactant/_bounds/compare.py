@@ -6,13 +6,15 @@ piece, so that the comparison needs little extra memory.
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from .._core.dtypes import finfo, wide
 from .._core.sharding import Index
+from . import fused
+from .sight import Sight, combined, counts, exact, stride
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +31,8 @@ class Expected:
         may_overflow: Where infinity is right because a partial sum may overflow although
             `value` is finite; None if nowhere.
         estimated: Why `bound` is estimated; "" if it is derived.
+        absolute: The oracle's values for the absolute values of its inputs, if all values are
+            zero: their size, before they cancel.
     """
 
     value: np.ndarray
@@ -37,15 +41,21 @@ class Expected:
     usual: np.ndarray | None = None
     may_overflow: np.ndarray | None = None
     estimated: str = ""
+    absolute: np.ndarray | None = None
 
     def part(self, inside: Index) -> "Expected":
         """A part of the tile."""
-        bound, usual, may_overflow = (
+        bound, usual, may_overflow, absolute = (
             None if array is None else array[inside]
-            for array in (self.bound, self.usual, self.may_overflow)
+            for array in (self.bound, self.usual, self.may_overflow, self.absolute)
         )
         return replace(
-            self, value=self.value[inside], bound=bound, usual=usual, may_overflow=may_overflow
+            self,
+            value=self.value[inside],
+            bound=bound,
+            usual=usual,
+            may_overflow=may_overflow,
+            absolute=absolute,
         )
 
     def allowed(self, dtype: np.dtype[Any]) -> np.ndarray:
@@ -84,6 +94,7 @@ class Verdict:
         worst: The element where error over tolerance is largest: {"element": position, "got",
             "expected", "allowed"}; None if nothing was compared or all bits are equal. Callers
             may replace it with their own facts about the place.
+        sight: What the comparison can see.
     """
 
     method: str = ""
@@ -101,6 +112,7 @@ class Verdict:
     note: str = ""
     estimated: str = ""
     worst: dict[str, Any] | None = None
+    sight: Sight = field(default_factory=Sight)
 
     @property
     def passed(self) -> bool:
@@ -137,6 +149,7 @@ def join(parts: Iterable[Verdict]) -> Verdict:
         non_finite=sum(v.non_finite for v in verdicts),
         usual=max(v.usual for v in verdicts),
         estimated=next((v.estimated for v in verdicts if v.estimated), ""),
+        sight=combined(v.sight for v in verdicts),
     )
 
 
@@ -185,12 +198,23 @@ def fits(got: np.ndarray, expected: Expected) -> bool:
     return compare(got, expected).wrong == 0
 
 
+def wrong_elements(got: np.ndarray, expected: Expected) -> np.ndarray:
+    """Which elements of a tile are wrong."""
+    if expected.bound is None:
+        return _differ(got, expected.value.astype(got.dtype, copy=False))
+    with np.errstate(all="ignore"):
+        held, allowed = got.astype(expected.value.dtype), expected.allowed(got.dtype)
+        finite = np.isfinite(held) & np.isfinite(expected.value)
+        right = np.abs(held - expected.value) <= allowed
+        return ~np.where(finite, right, _right_pattern(got, held, expected, allowed))
+
+
 def _compare_exact(got: np.ndarray, expected: np.ndarray, start: tuple[int, ...]) -> Verdict:
     wanted = expected.astype(got.dtype, copy=False)
     wrong = _differ(got, wanted)
     count = int(np.count_nonzero(wrong))
     if not count:
-        return Verdict(elements=got.size)
+        return Verdict(elements=got.size, sight=exact(got.size))
     with np.errstate(all="ignore"):
         value = wide(wanted)
         error = np.abs(wide(got) - value)
@@ -210,10 +234,14 @@ def _compare_exact(got: np.ndarray, expected: np.ndarray, start: tuple[int, ...]
         wrong=count,
         wrong_patterns=int((wrong & ~finite).sum()),
         worst=_worst(at, start, got, wanted, 0.0),
+        sight=exact(got.size),
     )
 
 
 def _compare_rounded(got: np.ndarray, expected: Expected, start: tuple[int, ...]) -> Verdict:
+    found = _compared_in_one_pass(got, expected, start)
+    if found is not None:
+        return found
     value, usual = expected.value, 0.0
     with np.errstate(all="ignore"):
         held = got.astype(value.dtype)
@@ -235,6 +263,7 @@ def _compare_rounded(got: np.ndarray, expected: Expected, start: tuple[int, ...]
         ulps = 0.0 if got.dtype.kind in "biu" else float((error / ulp(sizes, got.dtype)).max())
         error_squares, value_squares = (float(np.vdot(x, x)) for x in (error, sizes))
     worst = np.unravel_index(at, got.shape)
+    non_finite = int(np.count_nonzero(~finite & right))
     return Verdict(
         elements=got.size,
         error=float(error.max()),
@@ -245,11 +274,66 @@ def _compare_rounded(got: np.ndarray, expected: Expected, start: tuple[int, ...]
         value_squares=value_squares,
         wrong=int(np.count_nonzero(~right)),
         wrong_patterns=int(np.count_nonzero(~finite & ~right)),
-        non_finite=int(np.count_nonzero(~finite & right)),
+        non_finite=non_finite,
         usual=usual,
         estimated=expected.estimated,
         worst=_worst(worst, start, got, value, float(allowed[worst])),
+        sight=_sight(got, expected, value_squares, got.size - non_finite),
     )
+
+
+def _compared_in_one_pass(
+    got: np.ndarray, expected: Expected, start: tuple[int, ...]
+) -> Verdict | None:
+    """The verdict by a loop; None if an element is not right or a loop does not help."""
+    if got.dtype.name not in ("float32", "float64") or expected.last_rounding:
+        return None
+    if expected.usual is not None or not fused.worthwhile(expected.value):
+        return None
+    info = finfo(got.dtype)
+    flat = (a if a.ndim == 2 else a.reshape(len(a), -1) for a in (got, *_pair(expected)))
+    ratio, row, column, error, ulps, error_squares, value_squares = fused.compared(
+        *flat, float(info.eps), float(info.tiny), np.int64(_EXPONENT)
+    )
+    if not ratio <= 1:
+        return None
+    at = (row, *map(int, np.unravel_index(column, got.shape[1:])))
+    allowed = float(expected.part(tuple(slice(i, i + 1) for i in at)).allowed(got.dtype).item())
+    return Verdict(
+        elements=got.size,
+        error=error,
+        allowed=allowed,
+        ratio=ratio,
+        ulps=ulps,
+        error_squares=error_squares,
+        value_squares=value_squares,
+        estimated=expected.estimated,
+        worst=_worst(at, start, got, expected.value, allowed),
+        sight=_sight(got, expected, value_squares, got.size),
+    )
+
+
+def _pair(expected: Expected) -> tuple[np.ndarray, np.ndarray]:
+    assert expected.bound is not None
+    return expected.value, np.broadcast_to(expected.bound, expected.value.shape)
+
+
+def _sight(got: np.ndarray, expected: Expected, squares: float, finite: int) -> Sight:
+    """What the comparison of a tile can see; its tolerances are computed again, of a sample."""
+    each = stride(got.size)
+    value, bound = (a.flat[::each] for a in _pair(expected))
+    some = Expected(value, bound, last_rounding=expected.last_rounding)
+    with np.errstate(all="ignore"):
+        tolerances = counts(some.allowed(got.dtype), value, bound, each)
+    return Sight(tolerances, squares, finite, _squares(expected.absolute))
+
+
+def _squares(array: np.ndarray | None) -> float:
+    """Sum of the squares of the finite elements."""
+    if array is None:
+        return 0.0
+    sizes = np.where(np.isfinite(array), np.abs(array), 0.0)
+    return float(np.vdot(sizes, sizes))
 
 
 def _right_pattern(
@@ -281,14 +365,18 @@ _EXPONENT = np.uint64(0x7FF0_0000_0000_0000)
 
 
 def _differ(got: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    """Where two blocks differ in any bit: NaN equals itself, 0.0 differs from -0.0."""
+    """Where two blocks differ in any bit: all NaN are equal, 0.0 differs from -0.0."""
     if got.dtype.kind in "biu":
         return np.asarray(got != wanted)
     if got.dtype.kind == "c":
         return _differ(got.real, wanted.real) | _differ(got.imag, wanted.imag)
     bits = f"u{got.itemsize}"
     words = [np.asarray(block, order="C").view(bits) for block in (got, wanted)]
-    return np.asarray(words[0] != words[1])
+    differ = np.asarray(words[0] != words[1])
+    if differ.any():
+        # Additions of zeros, as in a gather over devices, may change the sign of a NaN.
+        differ &= ~(np.isnan(got) & np.isnan(wanted))
+    return differ
 
 
 def _worst(

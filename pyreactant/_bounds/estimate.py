@@ -4,6 +4,7 @@ The oracle runs again with inputs that are perturbed by one rounding, and once i
 own dtype. docs/checks.md describes what this detects.
 """
 
+import contextlib
 import math
 from collections.abc import Callable
 from typing import Any
@@ -13,13 +14,18 @@ import numpy as np
 from .._core.dtypes import EXTENDED, wide
 from .leaves import leaves
 from .model import Model
-from .tracked import Estimated, bounded
+from .rounding import bounded
+from .tracked import Estimated
 
 _RUNS = 4
 
 
 def estimate(
-    oracle: Callable[..., Any], parts: tuple[Any, ...], model: Model, reason: str = ""
+    oracle: Callable[..., Any],
+    parts: tuple[Any, ...],
+    model: Model,
+    reason: str = "",
+    other: Callable[..., Any] | None = None,
 ) -> tuple[Any, ...]:
     """The oracle's results with estimated bounds, always as a tuple.
 
@@ -28,11 +34,16 @@ def estimate(
         parts: Its arguments in float64 or complex128; integers and booleans are unchanged.
         model: Rounding model of the runtime.
         reason: Why no bound could be derived; the results carry it.
+        other: The same oracle with other roundings, such as those of the constants that it
+            computes; it is left out if it fails.
     """
     exact = outputs(oracle(*parts))
     others = [outputs(oracle(*_perturbed(parts, model, run))) for run in range(_RUNS)]
     if model.dtype.name not in EXTENDED:
         others.append(outputs(oracle(*(_as(part, model.dtype) for part in parts))))
+    if other is not None:
+        with contextlib.suppress(Exception):
+            others.append(outputs(other(*parts)))
     longest = max((n for part in parts for n in np.shape(part)), default=1)
     return tuple(
         Estimated(

@@ -3,6 +3,7 @@
 docs/checks.md has the source of each number.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,8 +22,14 @@ computes functions of such types in float32 and rounds once; other compilers may
 is accurate to 2 ulp.
 """
 
-_OF_SUM, _OF_NORM, _STRAY = 4.2, 30.5, 6.0
+_OF_SUM, _OF_NORM = 4.2, 17.5
 """Factors for random walks, see `Model.sum_error`; docs/checks.md derives them."""
+
+_LOG_CHANCE = 23.7
+"""Minus the logarithm of 5e-11, the probability of a larger deviation of a random walk."""
+
+_OF_WALK = 2.5
+"""Largest root mean square of a random walk that returns to its start, over its length's root."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +100,22 @@ class Model:
             kind=kind,
         )
 
+    def cast(self, dtype: np.dtype[Any]) -> "Model":
+        """The model of an array that the oracle converts to another float or complex type.
+
+        It is that of the type if this is shorter. A longer type changes nothing, because the
+        program may well compute in its own type what the oracle computes in a longer one.
+        """
+        if finfo(dtype).eps <= finfo(self.dtype).eps:
+            return self
+        return Model.of(
+            dtype,
+            platform=self.platform,
+            kind=self.kind,
+            partials=self.partials,
+            random=self.random,
+        )
+
     @property
     def tiny(self) -> float:
         """Largest error of a result from underflow or flushing to zero."""
@@ -120,8 +143,8 @@ class Model:
 
         The bound is ``gamma_n`` times the sums of absolute values (Higham, eq. 4.4), for any
         numbers. With `random`, partial sums are random walks: the sum of m of the n numbers is
-        m/n of the result with up to six standard deviations, and the rounding errors of all
-        partial sums add up to at most seven.
+        m/n of the result plus a deviation, and the rounding errors of all partial sums add up to
+        at most seven standard deviations.
 
         Args:
             n: Number of summands; an array if it differs between sums.
@@ -130,23 +153,47 @@ class Model:
             norm: Euclidean norm of the summands.
         """
         u = self.sum_roundoff
-        worst = self._rounded_parts(_gamma(n, u) * absolute, absolute)
+        worst = self._rounded_parts(_gamma(n, u) * absolute, self.partials * absolute)
         if not self.random:
             return worst
         walk = np.sqrt(n) * u * (_OF_SUM * result + _OF_NORM * norm)
-        return np.minimum(worst, self._rounded_parts(walk, result + _STRAY * norm))
+        return np.minimum(
+            worst, self._rounded_parts(walk, _size_of_parts(self.partials, result, norm))
+        )
 
-    def _rounded_parts(self, error: Any, size: Any) -> Any:
-        """Add the rounding of short results on each device and in each sum of two parts."""
+    def _rounded_parts(self, error: Any, sizes: Any) -> Any:
+        """Add the rounding of short results on each device and in each sum of two parts.
+
+        Args:
+            error: Error of the sums in the type of the running sums.
+            sizes: Sum of the absolute values of all that is rounded.
+        """
         if self.sum_roundoff == self.roundoff:
             return error
-        return error + self.partials * self.roundoff * (size + error)
+        return error + self.roundoff * (sizes + self.partials * error)
 
     def product_error(self, n: Any, absolute: Any, result: Any, norm: Any, parts: bool) -> Any:
         """Error of sums of n products; `parts` is whether they are complex."""
         error = self.sum_error(n, absolute, result, norm)
         operands = self.operand_roundoff * (2 + self.operand_roundoff)
         return (error + operands * (absolute + error)) * (4 if parts else 1)
+
+    def product_factors(self, n: int) -> tuple[float, float, float, float] | None:
+        """`product_error` of real products as ``s + d (a + s)``, s = min(w a, r |z| + m a).
+
+        Here a is the product of norms that bounds the sum of absolute values, and z the sum.
+
+        Returns:
+            w, r, m and d; None for short types, whose partial sums are rounded too.
+        """
+        if self.sum_roundoff != self.roundoff:
+            return None
+        worst, d = float(_gamma(n, self.sum_roundoff)), self.operand_roundoff
+        operands = d * (2 + d)
+        if not self.random:
+            return worst, 0.0, worst, operands
+        u = self.sum_roundoff
+        return worst, math.sqrt(n) * u * _OF_SUM, u * _OF_NORM, operands
 
     def constant(self, value: np.ndarray) -> np.ndarray:
         """Rounding error of an oracle's constants in the runtime's dtype."""
@@ -157,6 +204,18 @@ class Model:
             kind = np.result_type(self.dtype, np.complex64) if complex_too else self.dtype
             held = value.astype(kind).astype(value.dtype)
             return np.where(np.isfinite(value), np.abs(held - value), 0.0)
+
+
+def _size_of_parts(p: int, result: Any, norm: Any) -> Any:
+    """Sum of the absolute values of p devices' sums of random numbers, and of their partial sums.
+
+    A single device rounds only the result. docs/checks.md derives the numbers.
+    """
+    if p == 1:
+        return result
+    apart = math.sqrt(p + 2 * math.sqrt(p * _LOG_CHANCE) + 2 * _LOG_CHANCE)
+    together = _OF_WALK * math.sqrt(p * (p - 2))
+    return (p + 3) / 2 * result + (apart + together) * norm
 
 
 def _gamma(n: Any, roundoff: float) -> Any:

@@ -7,12 +7,15 @@ summation and any sharding. An oracle is a plain NumPy function; with Tracked ar
 Tracked results. docs/checks.md derives the bounds.
 """
 
-from collections.abc import Callable
-from typing import Any
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
+from .._core.dtypes import EXTENDED, wide
 from .model import Model
 
 Rule = Callable[..., Any]
@@ -21,23 +24,29 @@ _numpy: Any = np
 """NumPy without types, because NumPy's annotations do not accept Tracked arrays."""
 
 UFUNCS: dict[np.ufunc, Rule] = {}
-"""Rules of NumPy ufuncs for Tracked operands; registered by `rules` and `sums`."""
+"""Rules of NumPy ufuncs for Tracked operands; registered by `rules`."""
 
 FUNCTIONS: dict[Any, Rule] = {}
-"""Rules of other NumPy functions; registered by `rules` and `sums`."""
+"""Rules of other NumPy functions; registered by `rules`."""
 
 
 class UnknownOperationError(NotImplementedError):
     """An operation without a known error bound."""
 
 
+class UnknownMethodError(UnknownOperationError, AttributeError):
+    """A method of NumPy arrays without a known error bound."""
+
+
 class Tracked(NDArrayOperatorsMixin):
     """An array with an elementwise bound on the error of a right result.
 
+    It has the methods of NumPy arrays whose NumPy functions have a rule.
+
     Args:
-        value: Exact values, float64 or complex128.
+        value: Exact values, float64 or complex128; integers and booleans are not rounded.
         bound: Error bounds, float64, broadcastable to the shape of `value`, not negative;
-            infinite where unknown.
+            infinite where unknown. Views of `value` have the same views of `bound`.
         model: Rounding model of the runtime.
     """
 
@@ -53,10 +62,20 @@ class Tracked(NDArrayOperatorsMixin):
     shape = property(lambda self: self.value.shape)
     ndim = property(lambda self: self.value.ndim)
     size = property(lambda self: self.value.size)
-    dtype = property(lambda self: self.value.dtype)
-    T = property(lambda self: np.transpose(self))
-    real = property(lambda self: np.real(self))
-    imag = property(lambda self: np.imag(self))
+    T = property(lambda self: _numpy.transpose(self))
+    mT = property(lambda self: _numpy.matrix_transpose(self))
+    real = property(lambda self: _numpy.real(self))
+    imag = property(lambda self: _numpy.imag(self))
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The element type in the runtime; float64 for those that NumPy lacks."""
+        kind = self.value.dtype.kind
+        if kind in "biu" or self.model.dtype.name in EXTENDED:
+            return self.value.dtype
+        if kind == "c":
+            return np.result_type(self.model.dtype, np.complex64)
+        return np.empty(0, self.model.dtype).real.dtype
 
     @property
     def narrow(self) -> np.ndarray:
@@ -72,7 +91,32 @@ class Tracked(NDArrayOperatorsMixin):
         return len(self.value)
 
     def __getitem__(self, key: Any) -> "Tracked":
-        return type(self)(self.value[key], self.bound[key], self.model)
+        known = certain_index(key)
+        return type(self)(self.value[known], self.bound[known], self.model)
+
+    def __setitem__(self, key: Any, new: Any) -> None:
+        if isinstance(key, Tracked) and key.bound.any() and np.ndim(new) == 0:
+            key, new = ..., _numpy.where(key, new, self)
+        known, new = certain_index(key), as_tracked(new, self.model)
+        if not (self.value.flags.writeable and self.bound.flags.writeable):
+            raise UnknownOperationError(
+                "an oracle changes an array whose error bound is shared; change a copy, such as "
+                "x.copy()"
+            )
+        if not np.can_cast(new.value.dtype, self.value.dtype, "same_kind"):
+            raise UnknownOperationError(
+                f"no error bound is known for {new.dtype} numbers stored in {self.dtype}"
+            )
+        if new.model.roundoff < self.model.roundoff:
+            new = new.astype(self.dtype)
+        self.value[known], self.bound[known] = new.value, new.bound
+
+    def __getattr__(self, name: str) -> Any:
+        if name in _METHODS:
+            return _Method(getattr(_numpy, name), self)
+        if not name.startswith("__") and hasattr(np.ndarray, name):
+            raise UnknownMethodError(f"no error bound is known for numpy.ndarray.{name}")
+        raise AttributeError(f"a NumPy array has no attribute {name!r}")
 
     def __array__(self, *_: Any, **__: Any) -> np.ndarray:
         raise UnknownOperationError(
@@ -85,59 +129,66 @@ class Tracked(NDArrayOperatorsMixin):
             "an oracle's result decides a branch, which has no error bound; use numpy.where"
         )
 
+    def _number(self) -> NoReturn:
+        raise UnknownOperationError(
+            "an oracle's result became a Python number, which has no error bound; compute with "
+            "arrays"
+        )
+
+    __float__ = __int__ = __index__ = __complex__ = _number
+
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
+        name, given = f"numpy.{ufunc.__name__}", options
+        out, options = _taken(options, "out")
         if method == "reduce" and ufunc in _REDUCTIONS:
-            return self.__array_function__(_REDUCTIONS[ufunc], (), inputs, options)
-        rule = UFUNCS.get(ufunc) if method == "__call__" and not options else None
+            found = _numpy_call(_REDUCTIONS[ufunc], inputs, {"axis": 0} | options)
+            return _stored(found, out, name)
+        if method == "accumulate" and ufunc in _ACCUMULATIONS:
+            found = _numpy_call(_ACCUMULATIONS[ufunc], inputs, {"axis": 0} | options)
+            return _stored(found, out, name)
+        rule = UFUNCS.get(ufunc) if method in ("__call__", "outer") and not options else None
         if rule is None:
-            raise UnknownOperationError(_unknown(f"numpy.{ufunc.__name__}", method, options))
+            raise UnknownOperationError(_unknown(name, method, given))
+        models = [x.model for x in inputs if isinstance(x, Tracked)] or [self.model]
+        model = min(models, key=lambda one: one.roundoff)
+        operands = [as_tracked(x, model) for x in inputs]
+        if method == "outer":
+            x, y = operands
+            operands = [x[(..., *[None] * y.ndim)], y]
         with np.errstate(all="ignore"):
-            return rule(self.model, *(as_tracked(x, self.model) for x in inputs))
+            return _stored(rule(model, *operands), out, name)
 
     def __array_function__(
         self, function: Any, types: Any, args: tuple[Any, ...], options: dict[str, Any]
     ) -> Any:
-        rule = FUNCTIONS.get(function)
-        name = f"{function.__module__}.{function.__name__}"
-        if rule is None:
-            raise UnknownOperationError(_unknown(name, "__call__", {}))
-        try:
-            with np.errstate(all="ignore"):
-                return rule(*args, **options)
-        except TypeError as error:
-            raise UnknownOperationError(_unknown(name, "__call__", options)) from error
+        out, options = _taken(options, "out")
+        return _stored(_numpy_call(function, args, options), out, _name(function))
 
-    def sum(self, axis: Any = None, keepdims: bool = False) -> "Tracked":
-        """As `numpy.ndarray.sum`."""
-        return _numpy.sum(self, axis=axis, keepdims=keepdims)
+    def astype(self, dtype: Any, *_: Any, **__: Any) -> "Tracked":
+        """As `numpy.ndarray.astype`; see `Model.cast` for the roundings that follow."""
+        return _numpy.astype(self, dtype)
 
-    def mean(self, axis: Any = None, keepdims: bool = False) -> "Tracked":
-        """As `numpy.ndarray.mean`."""
-        return _numpy.mean(self, axis=axis, keepdims=keepdims)
-
-    def var(self, axis: Any = None, keepdims: bool = False) -> "Tracked":
-        """As `numpy.ndarray.var`."""
-        return _numpy.var(self, axis=axis, keepdims=keepdims)
-
-    def max(self, axis: Any = None, keepdims: bool = False) -> "Tracked":
-        """As `numpy.ndarray.max`."""
-        return _numpy.max(self, axis=axis, keepdims=keepdims)
-
-    def min(self, axis: Any = None, keepdims: bool = False) -> "Tracked":
-        """As `numpy.ndarray.min`."""
-        return _numpy.min(self, axis=axis, keepdims=keepdims)
-
-    def cumsum(self, axis: Any = None) -> "Tracked":
-        """As `numpy.ndarray.cumsum`."""
-        return _numpy.cumsum(self, axis=axis)
-
-    def copy(self) -> "Tracked":
+    def copy(self, *_: Any) -> "Tracked":
         """As `numpy.ndarray.copy`."""
-        return type(self)(self.value.copy(), self.bound, self.model)
+        return type(self)(self.value.copy(), self.bound.copy(), self.model)
+
+    def flatten(self) -> "Tracked":
+        """As `numpy.ndarray.flatten`."""
+        return _numpy.ravel(self).copy()
+
+    def sort(self, axis: int = -1, kind: str | None = None) -> None:
+        """As `numpy.ndarray.sort`."""
+        self[...] = _numpy.sort(self, axis=axis)
+
+    def fill(self, value: Any) -> None:
+        """As `numpy.ndarray.fill`."""
+        self[...] = value
 
     def conj(self) -> "Tracked":
         """As `numpy.ndarray.conj`."""
         return _numpy.conjugate(self)
+
+    conjugate = conj
 
     def reshape(self, *shape: Any) -> "Tracked":
         """As `numpy.ndarray.reshape`."""
@@ -145,6 +196,8 @@ class Tracked(NDArrayOperatorsMixin):
 
     def transpose(self, *axes: Any) -> "Tracked":
         """As `numpy.ndarray.transpose`."""
+        if len(axes) == 1 and not isinstance(axes[0], int):
+            axes = axes[0] or ()
         return _numpy.transpose(self, axes or None)
 
     def __repr__(self) -> str:
@@ -168,7 +221,32 @@ class Estimated(Tracked):
         return Estimated(self.value[key], self.bound[key], self.model, self.reason)
 
 
-_REDUCTIONS = {np.add: np.sum, np.maximum: np.max, np.minimum: np.min}
+_METHODS = (
+    *("all", "any", "argmax", "argmin", "argsort", "clip", "cumprod", "cumsum", "diagonal", "dot"),
+    *("max", "mean", "min", "prod", "ravel", "repeat", "round", "squeeze", "std", "sum"),
+    *("swapaxes", "take", "trace", "var"),
+)
+"""Methods of NumPy arrays with the arguments of the NumPy function of the same name."""
+
+_REDUCTIONS = {
+    np.add: np.sum,
+    np.multiply: np.prod,
+    np.maximum: np.max,
+    np.minimum: np.min,
+    np.logical_and: np.all,
+    np.logical_or: np.any,
+}
+_ACCUMULATIONS = {np.add: np.cumsum, np.multiply: np.cumprod}
+
+
+class _Method:
+    """A NumPy function with its first argument."""
+
+    def __init__(self, function: Any, array: Tracked) -> None:
+        self._function, self._array = function, array
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        return self._function(self._array, *args, **options)
 
 
 def track(array: np.ndarray, model: Model) -> Tracked:
@@ -188,8 +266,8 @@ def as_tracked(x: Any, model: Model) -> Tracked:
         )
     bound = model.constant(value)
     # In float64, as the class promises: squares of small float32 numbers would underflow to 0.
-    wide = {"f": np.float64, "c": np.complex128}.get(value.dtype.kind, value.dtype)
-    value = value.astype(wide, copy=False)
+    if value.dtype.kind in "fc":
+        value = wide(value)
     if np.isinf(bound).any():
         # A constant beyond the largest number, such as -1e30 in float16, is infinite there.
         value = np.where(np.isinf(bound), np.sign(value) * np.inf, value)
@@ -197,52 +275,71 @@ def as_tracked(x: Any, model: Model) -> Tracked:
     return Tracked(value, bound, model)
 
 
-Certain = Callable[[], Any]
-"""Where an infinite value is the only one that the operands' errors allow."""
+def in_float(x: Tracked) -> Tracked:
+    """The same array; integers and booleans as floats, which comparisons with results take."""
+    return Tracked(wide(x.value), x.bound, x.model) if x.value.dtype.kind in "biu" else x
 
 
-def rounded(
-    value: Any, error: Any, relative: float, model: Model, certain: Certain | None = None
-) -> Tracked:
-    """A result with the error inherited from its operands and one rounding of its own."""
-    # relative * (|value| + error) + error + tiny; `error` may be narrow.
-    bound = np.asarray(np.abs(value))
-    bound *= relative
-    grown = error * (1 + relative)
-    grown += model.tiny
-    bound += grown
-    # Then |value| + bound is below the largest number, and nothing is NaN or infinite.
-    if bound.max(initial=0.0) < relative * model.largest / 2:
-        return Tracked(value, bound, model)
-    return bounded(value, bound, model, certain)
+def certain_index(key: Any) -> Any:
+    """An index without Tracked arrays.
 
-
-def bounded(value: Any, bound: Any, model: Model, certain: Certain | None = None) -> Tracked:
-    """A result whose bound is infinite where it cannot be computed or the runtime may overflow.
-
-    Args:
-        value: Exact values.
-        bound: Their bounds; NaN where the computation of a bound failed.
-        model: Rounding model of the runtime.
-        certain: Where an infinite value cannot be another; its bound is 0 there. None: nowhere.
+    Raises:
+        UnknownOperationError: Errors may change the index.
     """
-    value = np.asarray(value)
-    reach = np.abs(value) + bound
-    known = reach <= model.largest  # False for NaN
-    if np.all(known):
-        return Tracked(value, bound, model)
-    bound = np.where(known, bound, np.inf)
-    if certain is not None and value.dtype.kind == "f":
-        bound = np.where(np.isinf(value) & certain(), 0.0, bound)
-    return Tracked(value, bound, model)
+    if isinstance(key, tuple):
+        return tuple(map(certain_index, key))
+    if not isinstance(key, Tracked):
+        return key
+    if key.bound.any():
+        raise UnknownOperationError(
+            "no error bound is known for an index that rounding errors may change; use numpy.where"
+        )
+    return key.value
 
 
-def is_finite(x: Tracked) -> Any:
-    """Where the bound of an operand is finite."""
-    return np.isfinite(x.bound)
+def _numpy_call(function: Any, args: tuple[Any, ...], options: Mapping[str, Any]) -> Any:
+    """Call the rule of a NumPy function."""
+    rule, name = FUNCTIONS.get(function), _name(function)
+    if rule is None:
+        raise UnknownOperationError(_unknown(name, "__call__", {}))
+    place = _place_of_out(rule)
+    if place is not None and len(args) > place and args[place] is not None:
+        raise UnknownOperationError(_unknown(name, "__call__", {"out, given by position": None}))
+    try:
+        with np.errstate(all="ignore"):
+            return rule(*args, **options)
+    except TypeError as error:
+        raise UnknownOperationError(_unknown(name, "__call__", options)) from error
 
 
-def _unknown(name: str, method: str, options: dict[str, Any]) -> str:
+@functools.cache
+def _place_of_out(rule: Rule) -> int | None:
+    names = [*inspect.signature(rule).parameters]
+    return names.index("out") if "out" in names else None
+
+
+def _name(function: Any) -> str:
+    return f"{function.__module__}.{function.__name__}"
+
+
+def _taken(options: Mapping[str, Any], name: str) -> tuple[Any, dict[str, Any]]:
+    """An option, and the others; an option that is None is not given."""
+    out = options.get(name)
+    left = {key: value for key, value in options.items() if key != name}
+    return (out[0] if isinstance(out, tuple) and len(out) == 1 else out), left
+
+
+def _stored(found: Any, out: Any, name: str) -> Any:
+    """The result, stored in the array that the caller gave."""
+    if out is None:
+        return found
+    if not isinstance(out, Tracked) or not isinstance(found, Tracked):
+        raise UnknownOperationError(_unknown(name, "__call__", {"out": out}))
+    out[...] = found
+    return out
+
+
+def _unknown(name: str, method: str, options: Mapping[str, Any]) -> str:
     how = name if method == "__call__" else f"{name}.{method}"
     given = f" with {', '.join(options)}" if options else ""
     return f"no error bound is known for {how}{given}"

@@ -105,17 +105,19 @@ def check_blocks(run: CaseRun) -> list[list[BlockVerdict]]:
         devices without a block.
     """
     found: list[list[BlockVerdict]] = []
+    sources = _sources(run)  # the same for all outputs, which may share work
     for number, name in enumerate(run.named("output")):
         if run.case.oracle is None:
             found.append(_verdicts(run, name, None, _unchecked, "none"))
             continue
-        sources = _sources(run)
         subject = _output(run, number, name, sources)
         method = "oracle"
         measure: Measure = partial(_by_oracle, subject.oracle)
         if run.case.is_exact(run.dtype):
             method = "exact oracle"
-        if is_large_product(run):
+        elif run.data.whole:
+            method = "whole numbers"
+        if is_large_product(run) and not run.data.whole:
             product = check_by_freivalds(run, sources)
             if product is not None and product.passed:
                 method = "Freivalds"
@@ -136,14 +138,14 @@ def _sources(run: CaseRun) -> tuple[Source, ...]:
 def _output(run: CaseRun, number: int, name: str, sources: tuple[Source, ...]) -> Subject:
     plan = run.plans[name]
     model = None
-    if not run.case.is_exact(run.dtype):
+    if not run.case.is_exact(run.dtype) and not run.data.whole:
         model = Model.of(
             run.dtype,
             platform=devices()[0].platform,
             kind=devices()[0].kind,
             precision=run.precision,
             partials=_cut_over(run, number),
-            random=run.case.random,
+            random=run.random,
         )
     oracle = OutputOracle(
         case=run.case,
@@ -151,12 +153,19 @@ def _output(run: CaseRun, number: int, name: str, sources: tuple[Source, ...]) -
         shape=plan.shape,
         sources=sources,
         model=model,
+        whole=run.data.whole,
         stream_bytes=stream_bytes(_local_bytes(run)),
     )
     before = replace(oracle, sources=run.sources(before=True))
     inputs = tuple(InputOracle(source) for source in sources)
     return Subject(
-        name, plan, oracle, before, inputs=inputs, partial_sums=partial_sums(run, number)
+        name,
+        plan,
+        oracle,
+        before,
+        inputs=inputs,
+        input_plans=tuple(run.plans[one] for one in run.named("input")),
+        partial_sums=partial_sums(run, number),
     )
 
 

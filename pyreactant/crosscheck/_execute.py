@@ -5,7 +5,7 @@ import statistics
 import time
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ import numpy as np
 from .._core.array import ShardedArray
 from .._core.mesh import Mesh
 from .._core.sharding import Index, NamedSharding
-from .._core.source import RandomSource, Source
+from .._core.source import Source
 from .._core.text import block_text
 from .._errors import MismatchError
 from .._matmul.matmul import default_mesh
@@ -21,53 +21,9 @@ from .._runtimes.compile import compile
 from .._runtimes.compiled import Compiled
 from .._runtimes.operations import from_callback
 from .._runtimes.runtime import backend_name, current, devices
-from ..programs._case import Case, Input, Layout, default_spec
+from ..programs._case import Case, Layout, default_spec
+from ._inputs import ORDINARY_SET, InputSet
 from ._records.verdict import ArrayPlan
-
-
-def source(what: Input, seed: int, stream: int) -> Source:
-    """The source of one input of a program; no process holds the whole input.
-
-    Args:
-        what: Shape, dtype and distribution of the input.
-        seed: Seed of the run.
-        stream: Index of the input among the program's inputs.
-    """
-    if what.kind == "indices":
-        return _Below(what, seed, stream)
-    if what.scale != 1:
-        return _Scaled(what, seed, stream)
-    return RandomSource(what.shape, what.dtype, seed, stream)
-
-
-def sources(inputs: tuple[Input, ...], seed: int) -> tuple[Source, ...]:
-    """One source for each input of a program."""
-    return tuple(source(what, seed, stream) for stream, what in enumerate(inputs))
-
-
-class _Scaled(RandomSource):
-    """Random numbers times a power of two, so that they stay exact."""
-
-    def __init__(self, what: Input, seed: int, stream: int) -> None:
-        super().__init__(what.shape, what.dtype, seed, stream)
-        self._scale = what.scale
-
-    def _numbers(self, bits: np.ndarray) -> np.ndarray:
-        return super()._numbers(bits) * self._scale
-
-
-class _Below(RandomSource):
-    """Random integers from 0 up to, but not including, a limit."""
-
-    random = False
-
-    def __init__(self, what: Input, seed: int, stream: int) -> None:
-        super().__init__(what.shape, what.dtype, seed, stream)
-        self._high = np.uint64(what.high)
-
-    def _numbers(self, bits: np.ndarray) -> np.ndarray:
-        return (bits * self._high) >> np.uint64(32)
-
 
 _BEFORE = 1 << 32
 """Added to the stream number for the inputs of the calls before the checked one."""
@@ -90,6 +46,9 @@ class CaseRun:
         digests: Digests of the generated input blocks, by array name and block.
         seconds: {"place", "compile", "call" (median), "calls" (list)}. The last call is the
             checked one.
+        compiled: The compiled program.
+        data: The set of inputs of the checked call.
+        before: The set of inputs of the calls before it; None if it is the same with other numbers.
         repeats: Blocks with other bits in a later call than in the first one with the same inputs:
             {"array", "device", "process", "call", "first"}; calls count from 1.
         verified: Names of the inputs that passed `check_inputs` on this process's devices.
@@ -105,6 +64,9 @@ class CaseRun:
     arrays: Mapping[str, ShardedArray]
     digests: Mapping[str, Mapping[str, str]]
     seconds: Mapping[str, Any]
+    compiled: Compiled
+    data: InputSet = ORDINARY_SET
+    before: InputSet | None = None
     repeats: Sequence[Mapping[str, Any]] = ()
     verified: set[str] = field(default_factory=set)
 
@@ -114,7 +76,17 @@ class CaseRun:
         Args:
             before: Whether to return those of the calls before the checked one.
         """
-        return _sources(self.case, self.size, self.dtype, self.seed, _BEFORE if before else 0)
+        own = self.data, self.case, self.size, self.dtype, self.seed
+        if not before:
+            return _sources(*own)
+        if self.before is None:
+            return _sources(*own, first=_BEFORE)
+        return _sources(self.before, *own[1:])
+
+    @property
+    def random(self) -> bool:
+        """Whether all sums run over data without structure, so that errors have random signs."""
+        return self.case.random and self.data.random
 
     def named(self, what: str) -> list[str]:
         """The names of the inputs ("input") or outputs ("output"), in order."""
@@ -158,7 +130,7 @@ def run_case(
     layout = case.layouts(mesh, size)[0] if layout is None else layout
     shardings = [NamedSharding(mesh, spec) for spec in layout.in_specs]
     start = time.perf_counter()
-    args, _ = _place(_sources(case, size, dtype, seed, _BEFORE), shardings)
+    args, _ = _place(_sources(ORDINARY_SET, case, size, dtype, seed, first=_BEFORE), shardings)
     placed = time.perf_counter()
     compiled = _compile(case, size, args, mesh, layout, precision)
     seconds: dict[str, Any] = {"place": placed - start, "compile": time.perf_counter() - placed}
@@ -168,7 +140,7 @@ def run_case(
         times.append(last)
         before.add(outputs)
     del args, outputs  # one set of arrays is held at a time
-    args, digests = _place(_sources(case, size, dtype, seed, 0), shardings)
+    args, digests = _place(_sources(ORDINARY_SET, case, size, dtype, seed), shardings)
     outputs, last = _call(compiled, args)
     checked = Repeats(len(times) + 1)
     checked.add(outputs)
@@ -186,7 +158,35 @@ def run_case(
         arrays=_by_name("input", args) | _by_name("output", outputs),
         digests=_by_name("input", digests),
         seconds=seconds | {"call": statistics.median(times), "calls": times},
+        compiled=compiled,
         repeats=(*before.found, *checked.found),
+    )
+
+
+def run_again(run: CaseRun, data: InputSet) -> CaseRun:
+    """Call the compiled program of a run twice with another set of inputs. Collective.
+
+    The arrays of `run` can be dropped before; nothing here needs them.
+
+    Args:
+        run: A finished run of the case.
+        data: The set of inputs.
+    """
+    sources = _sources(data, run.case, run.size, run.dtype, run.seed)
+    args, digests = _place(sources, [run.plans[name].sharding for name in run.named("input")])
+    outputs, _ = _call(run.compiled, args)
+    repeats = Repeats(1)
+    repeats.add(outputs)
+    repeats.add(_call(run.compiled, args)[0])
+    return replace(
+        run,
+        plans=_plans(args, outputs),
+        arrays=_by_name("input", args) | _by_name("output", outputs),
+        digests=_by_name("input", digests),
+        data=data,
+        before=run.data,
+        repeats=tuple(repeats.found),
+        verified=set(),
     )
 
 
@@ -232,10 +232,11 @@ def digest(block: np.ndarray) -> str:
     return f"{zlib.crc32(data.data):08x}"
 
 
-def _sources(case: Case, size: int, dtype: str, seed: int, first: int) -> tuple[Source, ...]:
-    return tuple(
-        source(what, seed, first + number) for number, what in enumerate(case.inputs(size, dtype))
-    )
+def _sources(
+    data: InputSet, case: Case, size: int, dtype: str, seed: int, *, first: int = 0
+) -> tuple[Source, ...]:
+    inputs = case.inputs(size, dtype)
+    return tuple(data.make(what, seed, number + first) for number, what in enumerate(inputs))
 
 
 def _place(

@@ -51,9 +51,7 @@ def check_by_freivalds(run: CaseRun, sources: Sequence[Source]) -> Verdict | Non
         axes = sharding.axes(2)
         shardings.append(NamedSharding(sharding.mesh, axes[::-1] if transposed else axes))
     left, right = shardings
-    tolerance = tolerance_of(
-        product, x.shape[1], (left, right), run.precision, random=run.case.random
-    )
+    tolerance = tolerance_of(product, x.shape[1], (left, right), run.precision, random=run.random)
     return freivalds(x, y, product, (left, right), tolerance)
 
 

@@ -18,24 +18,25 @@ from .._core.array import ShardedArray
 from .._core.program import Program
 from .._errors import DeadlineError, FileError, InvalidArgumentError
 from .._matmul.matmul import default_mesh
+from .._runtimes.collective import exchange
 from .._runtimes.runtime import barrier, current, devices, initialize
 from .._system.facts import facts
 from .._system.files import write_json
 from ..programs import find_case
-from ._check import check_blocks, check_inputs
 from ._execute import run_case
 from ._records.records import (
     RAISED,
     RAN,
     ProcessRecord,
     ProgramRecord,
-    ShardWriter,
     error_facts,
     plain_devices,
     record_name,
-    shards_name,
 )
+from ._records.shards import ShardWriter, shards_name
 from ._request import Request, choose_layout, read_request
+from ._sets import check_all, further_sets
+from ._variants import Variant, variants
 
 AGREE_SECONDS = 20.0
 """How long a process that raised waits for the others to raise before it ends the run."""
@@ -92,12 +93,15 @@ def run_member(request: Request, folder: Path) -> None:
             write_json(record.to_dict(), target)
             if not _all_raised(name):
                 raise
+            wrong: list[int] = []
         else:
             record = replace(record, programs=(*record.programs, found))
+            wrong = _wrong_processes(found)
         if process == 0:
-            _print_progress(found)
+            _print_progress(found, wrong)
     shards.close()
-    write_json(replace(record, running=None, finished=True).to_dict(), target)
+    record = replace(record, running=None, finished=True, checksums=shards.checksums)
+    write_json(record.to_dict(), target)
 
 
 def _all_raised(name: str) -> bool:
@@ -114,18 +118,33 @@ def _run(request: Request, program: str | Program, name: str, shards: ShardWrite
     mesh = request.mesh or default_mesh(len(devices()))
     size = request.size or case.size_for(mesh)
     layout = choose_layout(case, mesh, size, request.specs)
+    first = Variant(request.dtype or case.dtypes[0], layout)
+    chosen = variants(
+        case,
+        mesh,
+        size,
+        request.extent,
+        first,
+        specs=request.specs is not None,
+        dtype=request.dtype is not None,
+    )
     run = run_case(
         case,
         size=size,
-        dtype=request.dtype,
+        dtype=first.dtype,
         seed=request.seed,
         mesh=mesh,
         layout=layout,
         calls=request.repeat,
     )
     start = time.perf_counter()
-    blocks = [block for array in (*check_inputs(run), *check_blocks(run)) for block in array]
+    blocks = check_all(run)
     checked = time.perf_counter() - start
+    keys = _write(shards, name, run.arrays)
+    run = replace(run, arrays={})  # one set of arrays is held at a time
+    start = time.perf_counter()
+    sets = tuple(further_sets(request, run, blocks, mesh, chosen))
+    more = time.perf_counter() - start
     return ProgramRecord(
         name,
         RAN,
@@ -141,12 +160,13 @@ def _run(request: Request, program: str | Program, name: str, shards: ShardWrite
         oracle=case.oracle is not None,
         exact=case.is_exact(run.dtype),
         precision=run.precision,
-        seconds={**run.seconds, "check": checked},
+        seconds={**run.seconds, "check": checked, "further sets": more},
         communicated=case.communicated(mesh, layout, run.size, run.dtype),
         plans=run.plans,
         blocks=tuple(blocks),
         repeats=run.repeats,
-        keys=_write(shards, name, run.arrays),
+        keys=keys,
+        sets=sets,
     )
 
 
@@ -180,13 +200,25 @@ def _same_bits(one: np.ndarray, two: np.ndarray) -> bool:
     return bool(np.array_equal(a, b))
 
 
-def _print_progress(found: ProgramRecord) -> None:
+def _wrong_processes(found: ProgramRecord) -> list[int]:
+    """The processes with a wrong block. Collective."""
+    running = current()
+    blocks = [*found.blocks, *(block for one in found.sets for block in one.blocks)]
+    here = np.array([any(not block.passed for block in blocks)])
+    everywhere = exchange(running.backend, running.group, here)
+    return [int(process) for process in np.flatnonzero(everywhere)]
+
+
+def _print_progress(found: ProgramRecord, wrong: list[int]) -> None:
     if found.outcome == RAISED and found.error is not None:
         text = f"raised {found.error['exception']}: {found.error['message'].partition(chr(10))[0]}"
     else:
         seconds = found.seconds
         text = f"compiled in {seconds['compile']:.2f} s, checked in {seconds['check']:.2f} s"
-        if any(not block.passed for block in found.blocks):
-            text += ", WRONG"
+        if found.sets:
+            text += f", {len(found.sets)} further sets in {seconds['further sets']:.2f} s"
+        if wrong:
+            plural = "es" if len(wrong) > 1 else ""
+            text += f", WRONG on process{plural} {', '.join(map(str, wrong))}"
     sys.stdout.write(f"{PROGRESS_PREFIX}{found.program}: {text}\n")
     sys.stdout.flush()

@@ -21,12 +21,15 @@ from .._errors import (
     ShardingError,
 )
 from .._matmul.matmul import default_mesh
-from .._runtimes.runtime import BACKENDS, PLATFORMS, usable_backends
+from .._runtimes.known import BACKENDS
+from .._runtimes.runtime import PLATFORMS, usable_backends
 from .._system.files import read_json, write_json
 from .._system.hardware import has_accelerator
 from .._version import __version__
 from ..programs import Case, Layout, find_case
+from ._inputs import SETS
 from ._records.records import SCHEMA, check_version
+from ._variants import ALL, EXTENTS, ONE, SOME
 
 Spec = tuple[Axes, ...]
 
@@ -110,6 +113,9 @@ class Request:
         specs: Partition specs of the first inputs, which select one of a program's layouts;
             None selects the first layout.
         repeat: Number of timed calls, 1 or more.
+        sets: Sets of inputs, some of `SETS`; a program gets those that it defines.
+        extent: Whether each program runs in one layout and element type, in some, or in all: one
+            of `EXTENTS`.
         id: Random identifier, which tells this cross-check's files from those of others.
     """
 
@@ -120,6 +126,8 @@ class Request:
     mesh: Mesh | None = None
     specs: tuple[Spec, ...] | None = None
     repeat: int = 3
+    sets: tuple[str, ...] = SETS
+    extent: str = ONE
     id: str = field(default_factory=lambda: secrets.token_hex(8))
 
     def __post_init__(self) -> None:
@@ -138,6 +146,12 @@ class Request:
                 raise InvalidArgumentError(f"{name} must be {least} or more, got {value}")
         if self.dtype is not None:
             as_dtype(self.dtype)
+        for what, given, known in (("inputs", self.sets, SETS), ("extent", [self.extent], EXTENTS)):
+            for name in given:
+                if name not in known:
+                    raise InvalidArgumentError(
+                        f"unknown {what} {name!r}; known are: {', '.join(known)}"
+                    )
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -157,6 +171,8 @@ class Request:
             "mesh": self.mesh and self.mesh.to_dict(),
             "specs": self.specs and list(map(plain_spec, self.specs)),
             "repeat": self.repeat,
+            "sets": list(self.sets),
+            "extent": self.extent,
         }
 
     @classmethod
@@ -174,8 +190,35 @@ class Request:
             mesh=data["mesh"] and Mesh.from_dict(data["mesh"]),
             specs=data["specs"] and tuple(map(as_spec, data["specs"])),
             repeat=data["repeat"],
+            sets=tuple(data["sets"]),
+            extent=data["extent"],
             id=data["id"],
         )
+
+
+QUICK, USUAL, THOROUGH = "quick", "usual", "thorough"
+
+
+def coverage(name: str, every: bool) -> tuple[tuple[str, ...], str]:
+    """The sets of inputs and the extent of a request.
+
+    Args:
+        name: "quick": ordinary inputs in one layout and type; "usual"; "thorough": all layouts and
+            types.
+        every: Whether all built-in programs run, which is a small matrix of layouts and types
+            unless `name` says otherwise.
+
+    Raises:
+        InvalidArgumentError: There is no such coverage.
+    """
+    known = {
+        QUICK: (SETS[:1], ONE),
+        USUAL: (SETS, SOME if every else ONE),
+        THOROUGH: (SETS, ALL),
+    }
+    if name not in known:
+        raise InvalidArgumentError(f"unknown coverage {name!r}; known are: {', '.join(known)}")
+    return known[name]
 
 
 def write_request(request: Request, path: Path) -> None:

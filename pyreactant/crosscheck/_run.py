@@ -20,7 +20,16 @@ from ._member import PROGRESS_PREFIX
 from ._records.records import check_shards, read_run
 from ._report.assemble import build_report
 from ._report.report import Report
-from ._request import Request, Spec, check_request, choose_backends, device_options, write_request
+from ._request import (
+    USUAL,
+    Request,
+    Spec,
+    check_request,
+    choose_backends,
+    device_options,
+    write_request,
+)
+from ._request import coverage as choose_coverage
 
 ALL = "all"
 _PROCESS = (COORDINATOR, COUNT, INDEX, LOCAL_DEVICES, "PYREACTANT_NUM_CPU_DEVICES")
@@ -39,6 +48,7 @@ def crosscheck(
     seed: int = 0,
     platform: str | None = None,
     repeat: int = 3,
+    coverage: str = USUAL,
     out: str | Path | None = None,
     timeout: float | None = None,
     progress: bool = False,
@@ -67,6 +77,9 @@ def crosscheck(
         seed: Seed of the inputs, 0 or more.
         platform: "cpu", "gpu" or "tpu"; None means the best available one.
         repeat: Number of timed calls.
+        coverage: "quick": ordinary inputs in one layout and element type. "usual": all sets of
+            inputs that a program defines; if `program` is "all", in a small matrix of layouts and
+            types. "thorough": in all layouts and types.
         out: Folder for records, blocks and logs of the runs. None keeps nothing.
         timeout: Time limit of each run in seconds.
         progress: Whether to print progress on standard error.
@@ -79,6 +92,7 @@ def crosscheck(
         RequirementError: A requested runtime is not available.
         FileError: `out` cannot be used.
     """
+    sets, extent = choose_coverage(coverage, program == ALL)
     request = Request(
         programs=selected(program),
         size=size,
@@ -87,6 +101,8 @@ def crosscheck(
         mesh=parse_mesh(mesh) if isinstance(mesh, str) else mesh,
         specs=_specs(spec),
         repeat=repeat,
+        sets=sets,
+        extent=extent,
     )
     names, absent = choose_backends(backends)
     options = device_options(processes, devices_per_process, platform)

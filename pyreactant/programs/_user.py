@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .._core import stablehlo
+from .._core.dtypes import as_dtype, is_float
 from .._core.mesh import Mesh
 from .._core.program import Program, body_name, load
 from .._core.sharding import Index, as_entry
 from .._core.source import RandomSource
 from .._errors import InvalidArgumentError
 from ._case import Case, Input, Layout, Output, Shape, default_spec
+from ._domain import ASSUMED
 from ._out_dtypes import out_dtypes
 
 if TYPE_CHECKING:
@@ -29,12 +32,13 @@ def case_of(program: Program) -> Case:
     Raises:
         InvalidArgumentError: The program lacks the shapes of its inputs.
     """
+    if program.stablehlo is not None:
+        return _of_a_file(program)
     if not program.inputs:
         raise InvalidArgumentError(
             f"Program {program.name!r}: a cross-check must know the shapes of its arguments; give "
             "them, for instance as Program(..., inputs=(('n', 'n'), ('n',)))"
         )
-    oracle = None if program.oracle is None else _Oracle(program)
 
     def inputs(n: int, dtype: str) -> tuple[Input, ...]:
         return tuple(
@@ -42,11 +46,46 @@ def case_of(program: Program) -> Case:
             for i, shape in enumerate(program.inputs)
         )
 
+    summary = f"user's program {body_name(program.jax or program.julia)}"
+    return _case(program, summary, DTYPES, inputs)
+
+
+def _of_a_file(program: Program) -> Case:
+    """A StableHLO file as a case: its arguments have the shapes and types that the file says."""
+    data = stablehlo.read(program)
+    found = stablehlo.arguments(program, data)
+    if not found:
+        raise InvalidArgumentError(
+            f"{stablehlo.described(program)} has no arguments, so there is nothing to shard and "
+            "check; export a function of arrays"
+        )
+    if program.inputs not in ((), shapes := tuple(shape for shape, _ in found)):
+        raise InvalidArgumentError(
+            f"{stablehlo.described(program)} takes arguments of the shapes {shapes}, got inputs="
+            f"{program.inputs}; leave inputs= away"
+        )
+    types = [as_dtype(name).name for _, name in found]
+    dtype = next((name for name in types if is_float(as_dtype(name))), types[0])
+
+    def inputs(n: int, dtype: str) -> tuple[Input, ...]:
+        return tuple(Input(f"argument {i}", shape, types[i]) for i, (shape, _) in enumerate(found))
+
+    summary = f"StableHLO file {program.stablehlo} (blake2b {stablehlo.digest(data)})"
+    return _case(program, summary, (dtype,), inputs)
+
+
+def _case(
+    program: Program,
+    summary: str,
+    dtypes: tuple[str, ...],
+    inputs: Callable[[int, str], tuple[Input, ...]],
+) -> Case:
+    oracle = None if program.oracle is None else _Oracle(program)
     outputs = None if oracle is None else functools.lru_cache(_Outputs(program, oracle, inputs))
 
     def candidates(mesh: Mesh, n: int) -> Iterable[Layout]:
-        shapes = [one.shape for one in inputs(n, DTYPES[0])]
-        results = [] if outputs is None else [one.shape for one in outputs(n, DTYPES[0])]
+        shapes = [one.shape for one in inputs(n, dtypes[0])]
+        results = [] if outputs is None else [one.shape for one in outputs(n, dtypes[0])]
         default = tuple(default_spec(mesh, shape) for shape in results)
         rows = (as_entry(mesh.axis_names),)
         yield Layout(tuple(default_spec(mesh, shape) for shape in shapes), default)
@@ -55,13 +94,14 @@ def case_of(program: Program) -> Case:
 
     return Case(
         program=program,
-        summary=f"user's program {body_name(program.jax or program.julia)}",
-        dtypes=DTYPES,
+        summary=summary,
+        dtypes=dtypes,
         default_size=64,
         inputs=inputs,
         outputs=outputs,
         candidates=candidates,
         needs=_everything,
+        domain=ASSUMED,
         oracle=None if oracle is None else _Whole(oracle),
     )
 
@@ -151,25 +191,58 @@ class _Whole:
             return derived
         plain = tuple(p.value if isinstance(p, Tracked) else p for p in parts)
         with np.errstate(all="ignore"):
-            return estimate(self._oracle, plain, model, derived)
+            return estimate(self._oracle, plain, model, derived, self._rounded_constants(model))
 
     def _derive(self, parts: tuple[Any, ...], model: "Model") -> tuple[Any, ...] | str:
-        """The results with derived bounds, or why the oracle cannot run on Tracked arrays."""
-        from .._bounds.leaves import leaves
-        from .._bounds.tracked import UnknownOperationError, as_tracked
+        """The results with bounds, or why the oracle cannot run on Tracked arrays.
 
-        try:
-            results = self._oracle.function(*(part.copy() for part in parts))
-            return tuple(as_tracked(one, model) for one in leaves(results))
-        except MemoryError:
-            raise
-        except UnknownOperationError as error:
-            return str(error)
-        except Exception as error:
-            # Tracked arrays lack methods such as astype, and an oracle may require NumPy arrays.
-            # If the oracle itself is wrong, the estimate, which runs it on NumPy arrays, raises
-            # its error.
-            return f"the oracle needs NumPy arrays ({type(error).__name__}: {error})"
+        Bounds cover how the program computes constants from ranges. Shorter types than float32
+        have their constants computed in float32 and rounded, which the bound of a constant covers.
+        """
+        from .._bounds.constants import moved_by_constants, tracked_ranges, with_ranges
+
+        function = self._oracle.function
+        if model.roundoff != model.sum_roundoff:
+            return _tracked(function, parts, model)
+        ranged = with_ranges(function, tracked_ranges(model))
+        found = "" if ranged is None else _tracked(ranged, parts, model)
+        if not isinstance(found, str):
+            return found
+        plain, other = _tracked(function, parts, model), self._rounded_constants(model)
+        if isinstance(plain, str) or other is None:
+            return plain
+        moved = _tracked(other, parts, model)
+        return plain if isinstance(moved, str) else moved_by_constants(plain, moved, found)
+
+    def _rounded_constants(self, model: "Model") -> Callable[..., Any] | None:
+        """The oracle on copies, with its constants computed in the runtime's type."""
+        from .._bounds.constants import rounded_ranges, with_ranges
+
+        if model.roundoff != model.sum_roundoff:
+            return None
+        function = with_ranges(self._oracle.function, rounded_ranges(model))
+        return None if function is None else lambda *parts: function(*(p.copy() for p in parts))
+
+
+def _tracked(
+    function: Callable[..., Any], parts: tuple[Any, ...], model: "Model"
+) -> tuple[Any, ...] | str:
+    """The results of an oracle on Tracked arrays, or why it has none."""
+    from .._bounds.leaves import leaves
+    from .._bounds.tracked import UnknownOperationError, as_tracked, in_float
+
+    try:
+        results = function(*(part.copy() for part in parts))
+        return tuple(in_float(as_tracked(one, model)) for one in leaves(results))
+    except MemoryError:
+        raise
+    except UnknownOperationError as error:
+        return str(error)
+    except Exception as error:
+        # Tracked arrays lack methods such as astype, and an oracle may require NumPy arrays.
+        # If the oracle itself is wrong, the estimate, which runs it on NumPy arrays, raises
+        # its error.
+        return f"the oracle needs NumPy arrays ({type(error).__name__}: {error})"
 
 
 def _everything(output: int, index: Index, shapes: tuple[Shape, ...]) -> tuple[Index, ...]:

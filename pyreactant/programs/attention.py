@@ -15,6 +15,7 @@ from .._core.mesh import Mesh
 from .._core.sharding import as_entry
 from ._build import all_reduce, fetched, subscript_case
 from ._case import Layout
+from ._domain import Domain
 from ._subscripts import Subscripts
 
 
@@ -31,6 +32,13 @@ def oracle(q: Any, k: Any, v: Any) -> Any:
     scores = q @ np.swapaxes(k, 1, 2) * q.shape[2] ** -0.5
     weights = np.exp(scores - scores.max(axis=2, keepdims=True))
     return weights / weights.sum(axis=2, keepdims=True) @ v
+
+
+def _passes(q: Any, k: Any, v: Any) -> Any:
+    from .._bounds.passes import softmax_of_scores
+
+    weights = softmax_of_scores(q @ np.swapaxes(k, 1, 2), q.shape[2] ** -0.5)
+    return None if weights is None else weights @ v
 
 
 SUBSCRIPTS = Subscripts(
@@ -61,8 +69,10 @@ CASE = subscript_case(
     "multi-head attention",
     SUBSCRIPTS,
     oracle,
+    domain=Domain((-4, 4), degree=2, special={0: ("nan",)}),
     dtypes=("float32", "float64"),
     default_size=32,
     extra=_sequence_parallel,
     communicated=_communicated,
+    passes=_passes,
 )

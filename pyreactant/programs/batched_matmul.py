@@ -7,6 +7,7 @@ sharded; a sharded batch needs no communication.
 from typing import Any
 
 from ._build import NUMBERS, reduced, subscript_case
+from ._domain import PRODUCT
 from ._subscripts import Subscripts
 
 
@@ -27,6 +28,7 @@ CASE = subscript_case(
     "a batch of matrix products",
     SUBSCRIPTS,
     oracle,
+    domain=PRODUCT,
     dtypes=NUMBERS,
     default_size=32,
     communicated=reduced(SUBSCRIPTS),

@@ -14,6 +14,7 @@ from .._core.mesh import Mesh
 from .._core.sharding import Index
 from ._build import subscript_case
 from ._case import Layout, Shape
+from ._domain import ALL_EXPONENTS, Domain
 from ._subscripts import Subscripts
 
 
@@ -48,6 +49,7 @@ CASE = replace(
         "cumulative sum along each row",
         SUBSCRIPTS,
         oracle,
+        domain=Domain(ALL_EXPONENTS, special={0: ("nan",)}, linear=True),
         dtypes=("float32", "float64", "int32"),
         communicated=_communicated,
     ),

@@ -12,6 +12,7 @@ from .._core.dtypes import as_dtype
 from .._core.mesh import Mesh
 from ._build import all_to_all, subscript_case
 from ._case import Layout
+from ._domain import ALL_EXPONENTS, Domain
 from ._subscripts import Subscripts
 
 
@@ -43,6 +44,7 @@ CASE = subscript_case(
     "Fourier transform of each row",
     SUBSCRIPTS,
     oracle,
+    domain=Domain(ALL_EXPONENTS),
     dtypes=("complex64", "complex128"),
     communicated=_communicated,
 )

@@ -8,6 +8,7 @@ from typing import Any
 from .._core.sharding import Index
 from ._build import NUMBERS, reduced, subscript_case
 from ._case import Read, Shape, Stream, pieces
+from ._domain import ALL_EXPONENTS, Domain
 from ._subscripts import Subscripts
 from .row_sum import kept
 
@@ -28,7 +29,7 @@ _ROWS = 64  # rows summed at a time
 
 
 def _by_rows(output: int, index: Index, read: Read, shapes: tuple[Shape, ...]) -> Any:
-    from .._bounds.sums import sum_of
+    from .._bounds.rules.reductions import sum_of
 
     rows, columns = shapes[0]
     return sum_of(read(0, (some, slice(0, columns))) for some in pieces(rows, _ROWS))
@@ -43,6 +44,7 @@ CASE = subscript_case(
     "sum of all elements",
     SUBSCRIPTS,
     oracle,
+    domain=Domain(ALL_EXPONENTS, linear=True),
     dtypes=NUMBERS,
     default_size=32,
     communicated=reduced(SUBSCRIPTS),

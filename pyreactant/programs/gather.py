@@ -9,6 +9,7 @@ from typing import Any
 
 from ._build import reduced, subscript_case
 from ._case import Input
+from ._domain import ALL_EXPONENTS, Domain
 from ._subscripts import Subscripts
 
 
@@ -37,6 +38,7 @@ CASE = replace(
         "rows of a table, by indices",
         SUBSCRIPTS,
         oracle,
+        domain=Domain(ALL_EXPONENTS, special={0: ("nan", "inf")}, moves=True),
         dtypes=("float32", "float64", "bfloat16", "float16", "complex64", "int8", "int32"),
         communicated=reduced(SUBSCRIPTS),
         exact=True,

@@ -14,6 +14,7 @@ from .._core.mesh import Mesh
 from .._core.sharding import Index
 from ._build import NUMBERS, all_reduce, subscript_case
 from ._case import Layout, Shape
+from ._domain import PRODUCT
 from ._subscripts import Subscripts, assignments, spec
 
 
@@ -63,7 +64,14 @@ def _communicated(mesh: Mesh, layout: Layout, size: int, dtype: str) -> int | No
 
 
 CASE = replace(
-    subscript_case("gram", "products of all pairs of columns", SUBSCRIPTS, oracle, dtypes=NUMBERS),
+    subscript_case(
+        "gram",
+        "products of all pairs of columns",
+        SUBSCRIPTS,
+        oracle,
+        dtypes=NUMBERS,
+        domain=PRODUCT,
+    ),
     candidates=_candidates,
     needs=_needs,
     oracle=_block,

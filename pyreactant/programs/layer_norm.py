@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ._build import reduced, subscript_case
+from ._domain import Domain
 from ._subscripts import Subscripts
 
 EPSILON = 2.0**-10
@@ -31,6 +32,12 @@ def oracle(x: Any, gain: Any, shift: Any) -> Any:
     return centred / np.sqrt(variance + EPSILON) * gain + shift
 
 
+def _passes(x: Any, gain: Any, shift: Any) -> Any:
+    from .._bounds.passes import layer_norm
+
+    return layer_norm(x, gain, shift, EPSILON)
+
+
 SUBSCRIPTS = Subscripts("ij,j,j->ij", whole="j")
 
 CASE = subscript_case(
@@ -38,5 +45,7 @@ CASE = subscript_case(
     "layer normalisation of each row",
     SUBSCRIPTS,
     oracle,
+    domain=Domain((-10, 10), degree=2, special={0: ("nan",)}),
     communicated=reduced(SUBSCRIPTS, passes=2),
+    passes=_passes,
 )

@@ -11,6 +11,7 @@ from typing import Any
 from .._core.mesh import Mesh
 from ._build import NUMBERS, fetched, reduced, subscript_case
 from ._case import Layout, default_spec
+from ._domain import PRODUCT
 from ._subscripts import Subscripts
 
 
@@ -44,6 +45,7 @@ CASE = subscript_case(
     "matrix product",
     SUBSCRIPTS,
     oracle,
+    domain=PRODUCT,
     dtypes=NUMBERS,
     extra=_reference,
     factors=((0, False), (1, False)),

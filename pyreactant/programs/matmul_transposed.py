@@ -7,6 +7,7 @@ Communicated bytes: if the columns of both are sharded alike, partial products a
 from typing import Any
 
 from ._build import NUMBERS, reduced, subscript_case
+from ._domain import PRODUCT
 from ._subscripts import Subscripts
 
 
@@ -27,6 +28,7 @@ CASE = subscript_case(
     "product with a transposed matrix",
     SUBSCRIPTS,
     oracle,
+    domain=PRODUCT,
     dtypes=NUMBERS,
     factors=((0, False), (1, True)),
     communicated=reduced(SUBSCRIPTS),

@@ -6,6 +6,7 @@ Communicated bytes: each device multiplies its own parts, then these are summed 
 from typing import Any
 
 from ._build import NUMBERS, reduced, subscript_case
+from ._domain import PRODUCT
 from ._subscripts import Subscripts
 
 
@@ -26,6 +27,7 @@ CASE = subscript_case(
     "matrix times vector",
     SUBSCRIPTS,
     oracle,
+    domain=PRODUCT,
     dtypes=NUMBERS,
     communicated=reduced(SUBSCRIPTS),
 )

@@ -13,6 +13,7 @@ from .._core.mesh import Mesh
 from .._core.sharding import Index
 from ._build import all_reduce, subscript_case
 from ._case import Layout, Read, Shape, Stream, pieces
+from ._domain import Domain
 from ._subscripts import Subscripts
 
 
@@ -78,6 +79,7 @@ CASE = subscript_case(
     "two-layer perceptron with tanh",
     SUBSCRIPTS,
     oracle,
+    domain=Domain((-4, 4), degree=2, special={0: ("nan",)}),
     dtypes=("float32", "float64"),
     scales={1: weight_scale, 3: weight_scale},
     communicated=_communicated,

@@ -13,9 +13,9 @@ import numpy as np
 
 from .._core.dtypes import as_dtype
 from .._core.mesh import Mesh
-from .._core.sharding import Index
 from ._build import all_reduce, subscript_case
-from ._case import Layout, Shape
+from ._case import Layout
+from ._domain import Domain
 from ._subscripts import Subscripts
 from .perceptron import forward, weight_scale
 
@@ -33,20 +33,33 @@ def body(x: Any, w: Any, c: Any, v: Any, d: Any, t: Any) -> Any:
 
 
 def oracle(x: Any, w: Any, c: Any, v: Any, d: Any, t: Any) -> Any:
-    """NumPy."""
-    return tuple(gradient(output, x, w, c, v, d, t) for output in range(4))
-
-
-def gradient(output: int, x: Any, w: Any, c: Any, v: Any, d: Any, t: Any) -> Any:
-    """One of the gradients, computed with only the products that it needs."""
+    """NumPy; five products, each of which two gradients need or one needs alone."""
     hidden = np.tanh(x @ w + c)
     residual = (hidden @ v + d - t) / x.shape[0]
-    if output == 2:
-        return hidden.T @ residual
-    if output == 3:
-        return residual.sum(axis=0)
-    back = residual @ v.T * (1 - hidden * hidden)
-    return x.T @ back if output == 0 else back.sum(axis=0)
+    by_v, by_d = hidden.T @ residual, residual.sum(axis=0)
+    spread = residual @ v.T
+    back = spread * (1 - hidden * hidden)
+    if isinstance(x, np.ndarray):
+        del spread, hidden  # each needs as much memory as an input, several times
+        return x.T @ back, back.sum(axis=0), by_v, by_d
+    from .._bounds.batch import over_batch
+
+    alike = _of_functions(hidden, residual, v, spread)
+    return over_batch(x, back, alike), over_batch(None, back, alike), by_v, by_d
+
+
+def _of_functions(hidden: Any, residual: Any, v: Any, spread: Any) -> np.ndarray:
+    """The part of the error of the backpropagated values that tanh and the division cause."""
+    model, batch = hidden.model, len(hidden)
+    tanh, divide = model.function("tanh"), model.function("divide")
+    size = np.abs(hidden.value)
+    of_hidden = tanh.relative * size + tanh.absolute
+    of_residual = np.linalg.norm(of_hidden, axis=1) * np.linalg.norm(
+        v.value
+    ) / batch + divide.relative * np.linalg.norm(residual.value, axis=1)
+    of_spread = np.outer(of_residual, np.linalg.norm(v.value, axis=1))
+    slope: np.ndarray = of_spread + 2 * np.abs(spread.value) * size * of_hidden
+    return slope
 
 
 SUBSCRIPTS = Subscripts("bi,ih,h,ho,o,bo->ih,h,ho,o", whole="iho", cut="bh")
@@ -64,19 +77,16 @@ def communicated(mesh: Mesh, layout: Layout, size: int, dtype: str) -> int | Non
     )
 
 
-def _block(output: int, index: Index, parts: tuple[Any, ...], shapes: tuple[Shape, ...]) -> Any:
-    return SUBSCRIPTS.block(output, index, gradient(output, *parts))
-
-
 CASE = replace(
     subscript_case(
         "perceptron_gradient",
         "gradient of the perceptron's loss",
         SUBSCRIPTS,
         oracle,
+        domain=Domain((-4, 2), degree=2),
         dtypes=("float32", "float64"),
         scales={1: weight_scale, 3: weight_scale},
         communicated=communicated,
     ),
-    oracle=_block,
+    at_once=oracle,
 )

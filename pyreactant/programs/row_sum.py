@@ -6,6 +6,7 @@ Communicated bytes: each device sums its parts of rows, then these are summed (a
 from typing import Any
 
 from ._build import NUMBERS, reduced, subscript_case
+from ._domain import ALL_EXPONENTS, Domain
 from ._subscripts import Subscripts
 
 
@@ -35,6 +36,7 @@ CASE = subscript_case(
     "sum of each row",
     SUBSCRIPTS,
     oracle,
+    domain=Domain(ALL_EXPONENTS, special={0: ("nan", "inf")}, linear=True),
     dtypes=NUMBERS,
     communicated=reduced(SUBSCRIPTS),
 )

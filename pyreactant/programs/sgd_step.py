@@ -6,10 +6,9 @@ Communicated bytes: those of the gradient; the step itself is local.
 from dataclasses import replace
 from typing import Any
 
-from .._core.sharding import Index
 from . import perceptron_gradient
 from ._build import subscript_case
-from ._case import Shape
+from ._domain import Domain
 from .perceptron import weight_scale
 
 RATE = 0.25
@@ -30,20 +29,16 @@ def oracle(x: Any, w: Any, c: Any, v: Any, d: Any, t: Any) -> Any:
 SUBSCRIPTS = perceptron_gradient.SUBSCRIPTS
 
 
-def _block(output: int, index: Index, parts: tuple[Any, ...], shapes: tuple[Shape, ...]) -> Any:
-    weights, gradient = parts[1 + output], perceptron_gradient.gradient(output, *parts)
-    return SUBSCRIPTS.block(output, index, weights - RATE * gradient)
-
-
 CASE = replace(
     subscript_case(
         "sgd_step",
         "one step of gradient descent",
         SUBSCRIPTS,
         oracle,
+        domain=Domain((-4, 2), degree=2),
         dtypes=("float32", "float64"),
         scales={1: weight_scale, 3: weight_scale},
         communicated=perceptron_gradient.communicated,
     ),
-    oracle=_block,
+    at_once=oracle,
 )

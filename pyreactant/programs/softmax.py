@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ._build import REALS, reduced, subscript_case
+from ._domain import Domain
 from ._subscripts import Subscripts
 
 
@@ -25,6 +26,12 @@ def oracle(x: Any) -> Any:
     return e / e.sum(axis=1, keepdims=True)
 
 
+def _passes(x: Any) -> Any:
+    from .._bounds.passes import softmax
+
+    return softmax(x)
+
+
 SUBSCRIPTS = Subscripts("ij->ij", whole="j")
 
 CASE = subscript_case(
@@ -32,6 +39,8 @@ CASE = subscript_case(
     "softmax of each row",
     SUBSCRIPTS,
     oracle,
+    domain=Domain((-10, 10), special={0: ("nan", "-inf")}),
     dtypes=REALS,
     communicated=reduced(SUBSCRIPTS, passes=2),
+    passes=_passes,
 )

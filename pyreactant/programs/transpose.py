@@ -10,6 +10,7 @@ from .._core.mesh import Mesh
 from .._core.sharding import as_entry
 from ._build import fetched, subscript_case
 from ._case import Layout, default_spec
+from ._domain import ALL_EXPONENTS, SPECIAL, Domain
 from ._subscripts import Subscripts
 
 
@@ -43,6 +44,7 @@ CASE = subscript_case(
     "transpose and reshard",
     SUBSCRIPTS,
     oracle,
+    domain=Domain(ALL_EXPONENTS, special={0: SPECIAL}, moves=True),
     dtypes=("float32", "float64", "bfloat16", "float16", "complex64", "int8", "int32", "bool"),
     extra=_resharded,
     communicated=_communicated,

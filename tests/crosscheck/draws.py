@@ -6,7 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 
 import pyreactant as pr
-from pyreactant.crosscheck._execute import run_case
+from pyreactant.crosscheck._execute import run_again, run_case
+from pyreactant.crosscheck._inputs import input_sets
 from pyreactant.crosscheck._records.verdict import Diagnosis
 from pyreactant.programs import CASES, find_case
 from pyreactant.programs._case import Case, Layout
@@ -28,18 +29,24 @@ class Draw:
     seed: int
 
     def run(self) -> Diagnosis:
-        """Run it, and check it."""
-        return diagnosis_of(
-            run_case(
-                self.case,
-                size=self.size,
-                dtype=self.dtype,
-                seed=self.seed,
-                mesh=self.mesh,
-                layout=self.layout,
-                calls=1,
-            )
+        """Run it on ordinary inputs, and check it."""
+        return next(iter(self.run_all()))[1]
+
+    def run_all(self) -> Iterator[tuple[str, Diagnosis]]:
+        """Run it on each set of inputs that it defines, and check it: name and diagnosis."""
+        run = run_case(
+            self.case,
+            size=self.size,
+            dtype=self.dtype,
+            seed=self.seed,
+            mesh=self.mesh,
+            layout=self.layout,
+            calls=1,
         )
+        yield run.data.name, diagnosis_of(run)
+        for data in input_sets(self.case, self.size, self.dtype):
+            run = run_again(run, data)
+            yield data.name, diagnosis_of(run)
 
     def __str__(self) -> str:
         return (

@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 
 from pyreactant._runtimes import runtime
+from pyreactant.crosscheck._records.records import sealed
+from pyreactant.crosscheck._records.shards import ShardWriter
 from pyreactant.crosscheck._report.report import Report
 from pyreactant.crosscheck._run import crosscheck
 from tests import harness
@@ -54,15 +56,19 @@ def change_record(run: Path, process: int, change: Callable[[dict[str, Any]], ob
     path = run / f"process-{process}.json"
     record = json.loads(path.read_text())
     change(record)
-    path.write_text(json.dumps(record))
+    path.write_text(json.dumps(sealed(record)))
 
 
 def change_blocks(
     run: Path, process: int, change: Callable[[dict[str, np.ndarray]], object]
 ) -> None:
-    """Edit the blocks that a process has written."""
+    """Edit the blocks that a process has written, and their checksums."""
     path = run / f"shards-{process}.npz"
     with np.load(path) as found:
         blocks = dict(found)
     change(blocks)
-    np.savez(path, **blocks)
+    shards = ShardWriter(path)
+    for key, block in blocks.items():
+        shards.add(key, block)
+    shards.close()
+    change_record(run, process, lambda record: record.update(checksums=shards.checksums))

@@ -12,7 +12,7 @@ import pytest
 
 from tests import processes
 from tests.crosscheck.runs import change_blocks, copy
-from tests.harness import QUICK_COMPILING, environment
+from tests.harness import environment
 
 SMALL = ["-n", "1", "--devices-per-process", "2", "--platform", "cpu", "--backends", "jax"]
 
@@ -21,7 +21,6 @@ def run(
     *arguments: str, folder: Path | None = None, **settings: str
 ) -> subprocess.CompletedProcess[str]:
     argv = [sys.executable, "-m", "pyreactant", *arguments]
-    settings["XLA_FLAGS"] = QUICK_COMPILING
     return processes.run(argv, env=environment(**settings), cwd=folder, timeout=200)
 
 
@@ -126,6 +125,7 @@ def test_compare(runs: Path, tmp_path: Path) -> None:
 
 BAD = [
     ([], "--all", "matmul", 2, "give programs or --all, not both"),
+    (["--quick"], "--thorough", "", 2, "give --quick or --thorough, not both"),
     ([], "--mesh", "two", 2, "cannot read mesh 'two'"),
     ([], "--spec", "x;;", 2, "cannot read partition spec"),
     ([], "--html", "no/page.html", 2, "--html no/page.html: its folder does not exist"),
@@ -144,7 +144,7 @@ def test_bad_input(
     (tmp_path / "taken").mkdir()
     (tmp_path / "taken" / "file").touch()
     before = sorted(tmp_path.rglob("*"))
-    ran = run("crosscheck", *programs, option, value, folder=tmp_path)
+    ran = run("crosscheck", *programs, option, *filter(None, [value]), folder=tmp_path)
     assert ran.returncode == code, ran.stderr
     assert message in ran.stderr
     assert "Traceback" not in ran.stderr

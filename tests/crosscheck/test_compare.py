@@ -92,7 +92,7 @@ CHANGED_BLOCKS = [
         "DIFFER (different values): device 3 (process 1), block [8:16, 8:16] of output 0, element "
         "[13, 15]: ",
     ),
-    (_two_blocks_swapped, "matmul", "permuted blocks", " this block of jax on device 3; largest"),
+    (_two_blocks_swapped, "matmul", "permuted blocks", " has this block of jax on device "),
     (_a_transposed_block, "matmul", "transposed block", "device 2 (process 1), block [8:16, 0:8]"),
     (_nan, "matmul", "different values", "element [8, 0]: "),
     (

@@ -156,7 +156,7 @@ def test_fewer_devices_are_counted() -> None:
 
 def test_one_process_that_differs_is_named() -> None:
     def odd(device: int, block: list[list[int]]) -> dict[str, Any]:
-        return wrong(Kind.WRONG) if device > 3 else {}
+        return wrong(Kind.UNKNOWN) if device > 3 else {}
 
     def short(device: int, block: list[list[int]]) -> dict[str, Any]:
         return wrong(Kind.LOWER_PRECISION) if device > 3 else {}
@@ -167,6 +167,24 @@ def test_one_process_that_differs_is_named() -> None:
     found = diagnosis_of(short)
     assert (found.kind, found.processes) == (Kind.LOWER_PRECISION, (1,))
     assert "no other process has wrong blocks" in found.text
+
+
+def test_lower_precision_of_one_process_shows_in_all_its_blocks() -> None:
+    def short(device: int, block: list[list[int]]) -> dict[str, Any]:
+        return wrong(Kind.LOWER_PRECISION) if device > 3 else {}
+
+    def one(device: int, block: list[list[int]]) -> dict[str, Any]:
+        return wrong(Kind.LOWER_PRECISION) if device == 5 else {}
+
+    given: dict[str, Any] = {"program": "p", "runtime": "jax", "hosts": {0: "a", 1: "node-b"}}
+    found = diagnose(verdicts("output 0", short), PLANS, num_processes=2, **given)
+    assert found.kind == Kind.LOWER_PRECISION
+    assert "all blocks of process 1 on node-b, and of no other" in found.text
+    found = diagnose(verdicts("output 0", one), PLANS, num_processes=2, **given)
+    assert found.kind == Kind.ONE_PROCESS
+    assert "only process 1 on node-b has wrong blocks" in found.text
+    found = diagnose(verdicts("output 0", one), PLANS, num_processes=1, **given)
+    assert found.kind == Kind.LOWER_PRECISION
 
 
 def test_what_all_wrong_blocks_share_comes_first_and_the_rest_is_told() -> None:
@@ -187,11 +205,11 @@ def test_what_all_wrong_blocks_share_comes_first_and_the_rest_is_told() -> None:
 
 def test_blocks_that_differ_in_kind_give_the_commonest() -> None:
     def change(device: int, block: list[list[int]]) -> dict[str, Any]:
-        return wrong(Kind.WRONG if device else Kind.UNINITIALISED)
+        return wrong(Kind.UNKNOWN if device else Kind.UNINITIALISED)
 
     found = diagnosis_of(change)
-    assert (found.kind, found.also) == (Kind.WRONG, (Kind.UNINITIALISED,))
-    assert "output 0 is wrong, and its values match no known kind of fault" in found.text
+    assert (found.kind, found.also) == (Kind.UNKNOWN, (Kind.UNINITIALISED,))
+    assert "output 0 is wrong; the kind of fault is unknown" in found.text
 
 
 def test_a_diagnosis_names_everything_and_survives_json() -> None:

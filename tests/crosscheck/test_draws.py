@@ -13,8 +13,8 @@ from .draws import Draw, draws
 @pytest.mark.usefixtures("backend")
 def test_random_healthy_draws_pass() -> None:
     for draw in itertools.islice(draws(seed=5, devices=8), 40):
-        found = draw.run()
-        assert found.passed, f"{draw}\n{found.text}"
+        for name, found in draw.run_all():
+            assert found.passed, f"{draw}, {name} inputs\n{found.text}"
 
 
 @pytest.mark.usefixtures("backend")

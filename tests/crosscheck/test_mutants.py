@@ -90,7 +90,7 @@ def test_mutants_of_two_processes(tmp_path: Path) -> None:
     """Two real processes; their verdicts are combined as in a cross-check."""
     asked = {"programs": ["matmul", "softmax"], "size": 32, "mutants": ACROSS}
     argv = [sys.executable, "-m", "tests.crosscheck.members", str(tmp_path), json.dumps(asked)]
-    environments = harness.run_environments(2, 4, {"XLA_FLAGS": harness.QUICK_COMPILING})
+    environments = harness.run_environments(2, 4)
     finished = harness.spawn([argv] * 2, environments, tmp_path, timeout=200)
     harness.check_all_passed(finished)
     members = [json.loads((tmp_path / f"verdicts-{p}.json").read_text()) for p in range(2)]

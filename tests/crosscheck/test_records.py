@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from pyreactant import FileError, InvalidArgumentError, __version__
-from pyreactant.crosscheck._records.records import RAN, ProgramRecord, ShardWriter, read_run
+from pyreactant.crosscheck._records.records import RAN, ProgramRecord, read_run
+from pyreactant.crosscheck._records.shards import ShardWriter
 from pyreactant.crosscheck._run import compare
 from tests.crosscheck.runs import change_blocks, change_record, copy
 
@@ -50,10 +51,45 @@ def _flip_a_bit(run: Path) -> None:
     path.write_bytes(data)
 
 
+def _flip_a_bit_of_the_record(run: Path) -> None:
+    path = run / "process-1.json"
+    text = path.read_text()
+    assert '"passed": true' in text
+    path.write_text(text.replace('"ulps": 0.0', '"ulps": 0.5', 1))
+
+
+def _blocks_of_another_run(run: Path) -> None:
+    path = run / "shards-1.npz"
+    with np.load(path) as found:
+        blocks = dict(found)
+    writer = ShardWriter(path)
+    for key, block in blocks.items():
+        writer.add(key, block + 1)
+    writer.close()
+
+
+def _swap_blocks(run: Path) -> None:
+    one, two = run / "shards-0.npz", run / "shards-1.npz"
+    one.rename(run / "kept")
+    two.rename(one)
+    (run / "kept").rename(two)
+
+
+def _swap_records(run: Path) -> None:
+    one, two = run / "process-0.json", run / "process-1.json"
+    one.rename(run / "kept")
+    two.rename(one)
+    (run / "kept").rename(two)
+
+
 DAMAGES: list[tuple[Callable[[Path], object], str]] = [
     (_cut, "process-1.json: truncated or damaged, so not a record of pyreactant crosscheck"),
     (_cut_blocks, "shards-1.npz: truncated or damaged"),
     (_flip_a_bit, "shards-1.npz: truncated or damaged"),
+    (_flip_a_bit_of_the_record, "process-1.json: damaged or edited, because its contents do not"),
+    (_blocks_of_another_run, "is not the one that was checked; copy this file and the process's"),
+    (_swap_blocks, "shards-0.npz: has no block 'full_sum/output 0/0'; copy it again"),
+    (_swap_records, "is the record of process 1; rename it to process-1.json"),
     (lambda run: (run / "shards-0.npz").unlink(), "shards-0.npz: missing; copy shards-*.npz of"),
     (lambda run: (run / "process-1.json").unlink(), "process 1 of 2 is missing; copy process-*.js"),
     (lambda run: (run / "process-0.json").unlink(), "process 0 of 2 is missing"),
@@ -116,6 +152,11 @@ def _huge_mesh(record: dict[str, Any]) -> None:
     record["programs"][0]["plans"]["output 0"]["sharding"]["mesh"]["shape"] = [10**9, 2]
 
 
+def _huge_mesh_of_a_set(record: dict[str, Any]) -> None:
+    plans = record["programs"][0]["sets"][0]["plans"]
+    plans["output 0"]["sharding"]["mesh"]["shape"] = [10**9, 2]
+
+
 def test_absurd_records_take_no_memory(runs: Path, tmp_path: Path) -> None:
     changes: list[tuple[Callable[[dict[str, Any]], object], str]] = [
         (
@@ -125,6 +166,7 @@ def test_absurd_records_take_no_memory(runs: Path, tmp_path: Path) -> None:
         (lambda r: r.update(num_processes=0), "process 0 of 0"),
         (lambda r: r.update(num_processes="2"), "process 0 of '2'"),
         (_huge_mesh, r"a mesh of shape \[1000000000, 2\] on 4 devices"),
+        (_huge_mesh_of_a_set, r"a mesh of shape \[1000000000, 2\] on 4 devices"),
     ]
     for number, (change, message) in enumerate(changes):
         folder = copy(runs, tmp_path / str(number))

@@ -27,20 +27,29 @@ def results(report: Report) -> dict[str, Result]:
 def test_users_programs(tmp_path: Path) -> None:
     """User programs by name and as objects; one that raises on every process fails alone."""
     names = ["wrong", "raises_on_all", "fewer_results", "two_results", "estimated"]
+    names += ["one_pass", "all_nan"]
     report = small([right, *(f"{HERE}:{name}" for name in names)], size=8, out=tmp_path / "out")
     found = {name.rpartition(":")[2]: result for name, result in results(report).items()}
     assert found["right"].outcome == "right"
     assert found["two_results"].outcome == "right"
     assert {b.array for b in found["two_results"].blocks} == {"output 0", "output 1"}
     assert found["right"].estimated == ""
-    assert found["estimated"].estimated == "no error bound is known for numpy.linalg.norm"
+    assert [one.inputs for one in found["right"].sets] == ["wide"]
+    assert found["estimated"].sets == ()  # an estimated tolerance is no bound
+    assert "one_pass (wide inputs, float32 x,y) on jax: output 0" in found["one_pass"].text
+    assert all(block.passed for block in found["one_pass"].blocks)
+    assert found["all_nan"].outcome == "unchecked"
+    assert "output 0 must be NaN or infinite in every element, so no" in found["all_nan"].text
+    assert (
+        found["estimated"].estimated == "no error bound is known for numpy.linalg.norm with ord=2"
+    )
     text = report.to_text(200)
     assert "of the estimate" in text
     assert "is estimated, not derived, because no error bound is known for numpy.lin" in text
     assert text.count("estimated, not derived") == 1
     read = json.loads(report.to_json())["rows"]
     assert [row["results"][0]["estimated"] for row in read if "estimated" in row["program"]] == [
-        "no error bound is known for numpy.linalg.norm"
+        "no error bound is known for numpy.linalg.norm with ord=2"
     ]
     page = report.to_html()
     assert "the tolerance is estimated, not derived, because no error bound" in page
@@ -69,7 +78,7 @@ def test_results_of_other_types_and_in_trees() -> None:
     assert [plans[f"output {n}"].dtype for n in range(4)] == ["float32", "int32", "bool", "float32"]
     assert [report.rows[2].plans[f"output {n}"].dtype for n in range(2)] == ["float32", "int32"]
     assert found["above_zero"].estimated == ""
-    assert found["top_three"].estimated == "no error bound is known for numpy.argsort"
+    assert found["top_three"].estimated == ""
     assert found["too_short"].outcome == "wrong"
     assert found["too_short"].kind == "wrong shape or dtype"
     assert "must be float32[8, 8], as from its oracle or out_dtypes=" in found["too_short"].text

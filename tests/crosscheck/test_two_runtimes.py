@@ -27,7 +27,8 @@ EXACT = ("transpose", "sort", "gather", "random_fill")
 
 def both(program: Any, **options: Any) -> Report:
     usual = {"processes": 2, "devices_per_process": 2, "platform": "cpu", "repeat": 1}
-    return crosscheck(program, backends="jax,reactant", **{**usual, **options})
+    quick = {"backends": "jax,reactant", "coverage": "quick"}
+    return crosscheck(program, **{**usual, **quick, **options})
 
 
 @pytest.fixture(scope="module")

@@ -59,7 +59,7 @@ def norms(x: Any) -> Any:
 
 
 def numpy_norms(x: np.ndarray) -> Any:
-    return np.linalg.norm(x, axis=1)
+    return np.linalg.norm(x[:, None], 2, axis=(1, 2))  # the singular value of a row
 
 
 @dataclass
@@ -139,6 +139,54 @@ def total(x: Any) -> Any:
     return x.sum()
 
 
+def columns(x: Any) -> Any:
+    return x.sum(axis=0)
+
+
+def affine(x: Any, w: Any, c: Any) -> Any:
+    return x @ w + c
+
+
+def stencil(x: Any) -> Any:
+    import jax.numpy as jnp
+
+    padded = jnp.pad(x, ((0, 0), (1, 1)))
+    return padded[:, :-2] - 3 * x + 2 * padded[:, 2:]
+
+
+def numpy_stencil(x: np.ndarray) -> Any:
+    padded = np.pad(x, ((0, 0), (1, 1)))
+    return padded[:, :-2] - 3 * x + 2 * padded[:, 2:]
+
+
+def deep(x: Any, w: Any) -> Any:
+    import jax.numpy as jnp
+
+    for _ in range(16):
+        x = jnp.tanh(x @ w)
+    return 0.9 * x  # wrong, but no bound of so long a chain shows it
+
+
+def numpy_deep(x: np.ndarray, w: np.ndarray) -> Any:
+    for _ in range(16):
+        x = np.tanh(x @ w)
+    return x
+
+
+def vanishing(x: Any) -> Any:
+    return x.sum(axis=1) - x.sum(axis=1)
+
+
+def more_on_process_1(x: Any) -> Any:
+    import jax
+    from jax.sharding import PartitionSpec as P
+
+    def body(block: Any) -> Any:
+        return block * (1 + 0.3 * (jax.lax.axis_index(("x", "y")) >= 2))
+
+    return jax.shard_map(body, in_specs=P("x", "y"), out_specs=P("x", "y"))(x)
+
+
 def _second() -> bool:
     """Whether this is the second runtime, for bodies that differ as one in Julia might."""
     return os.environ["PYREACTANT_BACKEND"] != "jax"
@@ -170,6 +218,16 @@ def program(name: str, jax: str, oracle: str | None, **more: Any) -> pr.Program:
     )
 
 
+sums_of_columns = program("sums_of_columns", "columns", "columns")
+of_stencil = program("stencil", "stencil", "numpy_stencil")
+of_affine = pr.Program(
+    "affine", jax=f"{HERE}:affine", oracle=f"{HERE}:affine", inputs=(("n", "n"), ("n", "n"), ("n",))
+)
+of_layers = pr.Program(
+    "deep", jax=f"{HERE}:deep", oracle=f"{HERE}:numpy_deep", inputs=(("n", "n"), ("n", "n"))
+)
+of_nothing = program("of_nothing", "vanishing", "vanishing")
+wrong_on_one = program("wrong_on_one", "more_on_process_1", "copied")
 right = program("right", "double", "double")
 blind = program("blind", "double", None)
 wrong = program("wrong", "double", "same_shape")
@@ -194,3 +252,75 @@ other_count = program("other_count", "one_or_two", None)
 slow = program("slow", "sleeps", "double")
 fewer_results = program("fewer_results", "double", "two")
 another_shape = program("another_shape", "row", "double")
+
+
+def rotate(x: Any, angle: Any, numpy: Any) -> Any:
+    """Pairs of columns turned by an angle."""
+    c, s = numpy.cos(angle), numpy.sin(angle)
+    a, b = x[:, ::2], x[:, 1::2]
+    return numpy.concatenate([a * c - b * s, a * s + b * c], axis=1)
+
+
+def embedded(x: Any) -> Any:
+    import jax.numpy as jnp
+
+    n, d = x.shape
+    frequency = 10000.0 ** (-jnp.arange(0, d, 2) / d)
+    return rotate(x, jnp.arange(n)[:, None] * frequency, jnp)
+
+
+def embedded_in_short(x: Any) -> Any:
+    import jax.numpy as jnp
+
+    return embedded(x.astype(jnp.bfloat16)).astype(x.dtype)
+
+
+def embedded_oracle(x: Any) -> Any:
+    n, d = x.shape
+    return rotate(x, np.arange(n)[:, None] * 10000.0 ** (-np.arange(0, d, 2) / d), np)
+
+
+def embedded_oracle_without_rule(x: Any) -> Any:
+    n, d = x.shape
+    angle = np.kron(np.arange(n), 10000.0 ** (-np.arange(0, d, 2) / d)).reshape(n, d // 2)
+    return rotate(x, angle, np)
+
+
+def waved(x: Any) -> Any:
+    import jax.numpy as jnp
+
+    return x + jnp.sin(jnp.linspace(0.0, 50.0, x.shape[0]))[:, None]
+
+
+def waved_oracle(x: Any) -> Any:
+    return x + np.sin(np.linspace(0.0, 50.0, x.shape[0]))[:, None]
+
+
+def variance_in_one_pass(x: Any) -> Any:
+    return (x * x).mean(axis=1) - x.mean(axis=1) ** 2
+
+
+def variance(x: Any) -> Any:
+    return x.var(axis=1)
+
+
+def no_number(x: Any) -> Any:
+    import jax.numpy as jnp
+
+    return jnp.log(-1 - jnp.abs(x))
+
+
+def no_number_oracle(x: Any) -> Any:
+    return np.log(-1 - np.abs(x))
+
+
+rotary = pr.Program("rotary", jax=embedded, oracle=embedded_oracle, inputs=SQUARE)
+rotary_without_rule = pr.Program(
+    "rotary_without_rule", jax=embedded, oracle=embedded_oracle_without_rule, inputs=SQUARE
+)
+wave = pr.Program("wave", jax=waved, oracle=waved_oracle, inputs=SQUARE)
+short_rotary = pr.Program(
+    "short_rotary", jax=embedded_in_short, oracle=embedded_oracle, inputs=SQUARE
+)
+one_pass = pr.Program("one_pass", jax=variance_in_one_pass, oracle=variance, inputs=SQUARE)
+all_nan = pr.Program("all_nan", jax=no_number, oracle=no_number_oracle, inputs=SQUARE)

@@ -24,6 +24,7 @@ def diagnose(
     num_processes: int,
     copies: Sequence[Differing] = (),
     repeats: Sequence[Mapping[str, Any]] = (),
+    hosts: Mapping[int, str] | None = None,
 ) -> Diagnosis:
     """One diagnosis from the verdicts of all processes about one program on one runtime.
 
@@ -37,6 +38,7 @@ def diagnose(
         num_processes: Number of processes of the run.
         copies: Copies of blocks that differ and must not.
         repeats: Blocks whose bits differ between calls with the same inputs, and must not.
+        hosts: Name of the machine of each process, for the text.
     """
     by_array: dict[str, list[BlockVerdict]] = {name: [] for name in plans}
     for verdict in verdicts:
@@ -53,10 +55,11 @@ def diagnose(
     processes = tuple(sorted({verdict.process for verdict in wrong}))
     reasons = _reasons(plans[name], blocks, wrong)
     alone = num_processes > 1 and len(processes) == 1
-    if alone and reasons[0][0] == Kind.WRONG:
-        reasons = [(Kind.ONE_PROCESS, f"only process {processes[0]} has wrong blocks")]
+    if alone:
+        host = (hosts or {}).get(processes[0], "")
+        reasons = _of_one_process(reasons, blocks, processes[0], host)
     apart = [found for found in copies if found[0].array == name]
-    if apart and reasons[0][0] == Kind.WRONG:
+    if apart and reasons[0][0] == Kind.UNKNOWN:
         reasons = [(Kind.COPIES, copies_text(apart))]
     kinds = list(dict.fromkeys(kind for kind, _ in reasons))
     devices = tuple(sorted({verdict.device for verdict in wrong}))
@@ -107,8 +110,8 @@ def _only_repeats(repeats: Sequence[Mapping[str, Any]], what: str) -> Diagnosis:
 
 
 def _finding(kind: Kind, reason: str) -> str:
-    if kind == Kind.WRONG:
-        return "is wrong, and its values match no known kind of fault"
+    if kind == Kind.UNKNOWN:
+        return "is wrong; the kind of fault is unknown"
     if kind in (Kind.ONE_PROCESS, Kind.COPIES):
         return f"{kind}: {reason}"
     return f"looks like {kind}: {reason}"
@@ -131,9 +134,27 @@ def _reasons(
         # No kind fits all wrong blocks: take those that fit most of them.
         kinds = [kind for verdict in wrong for kind in verdict.kinds]
         common = sorted(dict.fromkeys(kinds), key=lambda kind: -kinds.count(kind))
+        common = [kind for kind in common if kind != Kind.UNKNOWN or kind == common[0]]
     if found:
         common = [kind for kind in common if kind not in _OF_ORDERS]
     return found + [(kind, _description(kind, wrong)) for kind in common]
+
+
+def _of_one_process(
+    reasons: list[tuple[Kind, str]], blocks: Sequence[BlockVerdict], process: int, host: str
+) -> list[tuple[Kind, str]]:
+    """The reasons if only one of several processes has wrong blocks.
+
+    A machine that multiplies in lower precision shows it in all of its blocks, not in some.
+    """
+    named = f"process {process}{f' on {host}' if host else ''}"
+    every = all(Kind.LOWER_PRECISION in block.kinds for block in blocks if block.process == process)
+    found: list[tuple[Kind, str]] = [
+        (kind, f"all blocks of {named}, and of no other" if kind == Kind.LOWER_PRECISION else text)
+        for kind, text in reasons
+        if kind != Kind.UNKNOWN and (every or kind != Kind.LOWER_PRECISION)
+    ]
+    return found or [(Kind.ONE_PROCESS, f"only {named} has wrong blocks")]
 
 
 def _may_hold(verdict: BlockVerdict, block: Index | None) -> bool:

@@ -16,9 +16,9 @@ from ..._core.sharding import Index, plain_index
 from ..._core.text import block_text
 from .._oracle.tiles import around, moved
 from .._records.verdict import BlockVerdict, Kind
-from .hypotheses import LAST_REASONS, REASONS, Reason, Test
+from .hypotheses import LAST_REASONS, REASONS, Test
 from .orders import blocks_of
-from .subject import TILE, Subject, Wrong
+from .subject import TILE, Reason, Subject, Wrong
 
 _RUN = 8  # elements of another block that are compared first
 
@@ -31,7 +31,11 @@ def explain(wrong: Wrong, hints: Sequence[Kind] = ()) -> tuple[list[Reason], lis
         hints: Kinds found for other blocks of the array. If one of these fits, no other kind
             is tried.
     """
-    matches = matching(wrong.subject, wrong.got, wrong.block)
+    matches = [
+        block
+        for block in matching(wrong.subject, wrong.got, wrong.block)
+        if wrong.holds(wrong.oracle.block(moved(wrong.tile, wrong.block, block)))
+    ]
     permuted = [(Kind.PERMUTED, f"it holds block {block_text(one)}") for one in matches[:1]]
     for kinds in (hints, None):
         reasons = [
@@ -48,7 +52,7 @@ def explain(wrong: Wrong, hints: Sequence[Kind] = ()) -> tuple[list[Reason], lis
         reasons = _fitting(test, wrong)
         if reasons:
             return reasons, matches
-    return [(Kind.WRONG, "its values match no known kind of fault")], matches
+    return [(Kind.UNKNOWN, "the kind of fault is unknown")], matches
 
 
 _ORDER = [Kind.UNINITIALISED, Kind.PERMUTED, *(kind for kind in Kind)]
@@ -133,6 +137,7 @@ def block_verdict(
         relative_norm=verdict.relative_norm,
         wrong=verdict.wrong,
         non_finite=verdict.non_finite,
+        sight=verdict.sight if subject is not None and name.startswith("output") else None,
         worst=None if verdict.passed else verdict.worst,
         kinds=tuple(kinds),
         matches=matches,

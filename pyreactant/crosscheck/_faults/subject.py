@@ -1,18 +1,24 @@
 """A wrong block, and everything it may be compared with."""
 
+import functools
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from ..._bounds.compare import Expected, Verdict, fits
+from ..._bounds.compare import Expected, Verdict, ulp, wrong_elements
+from ..._core.dtypes import is_float, wide
 from ..._core.sharding import Index, NamedSharding
 from .._execute import CaseRun
 from .._oracle.oracle import InputOracle, OutputOracle
 from .._oracle.tiles import around, within
-from .._records.verdict import ArrayPlan
+from .._records.verdict import ArrayPlan, Kind
+
+Reason = tuple[Kind, str]
+"""A kind of fault, and how it explains a block."""
 
 Mask = tuple[int, int, np.ndarray]
 """Number of an input, one of its dimensions, and which positions along it are summed."""
@@ -102,6 +108,7 @@ class Subject:
         oracle: The right values.
         before: The values of the previous calls; None for inputs.
         inputs: The program's inputs; a block may hold one of them by mistake.
+        input_plans: Their shapes and shardings.
         partial_sums: Sums that its blocks may hold if a reduction is missing.
     """
 
@@ -110,10 +117,11 @@ class Subject:
     oracle: Oracle
     before: Oracle | None = None
     inputs: tuple[InputOracle, ...] = ()
+    input_plans: tuple[ArrayPlan, ...] = ()
     partial_sums: Sequence[PartialSum] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Wrong:
     """A wrong block.
 
@@ -141,17 +149,70 @@ class Wrong:
         """Global shape of the array."""
         return self.subject.plan.shape
 
-    @property
+    @functools.cached_property
     def tile(self) -> Index:
         """Global index of a tile around the worst element."""
         at = self.verdict.worst["element"] if self.verdict.worst else [s.start for s in self.block]
         length = max(2, math.floor(TILE ** (1 / max(1, len(self.block)))))
         return around(self.block, at, length)
 
+    @functools.cached_property
+    def values(self) -> np.ndarray:
+        """The device's values of the tile."""
+        return self.seen(self.tile)
+
+    @functools.cached_property
+    def right(self) -> Expected:
+        """The right values of the tile."""
+        return self.oracle.block(self.tile)
+
+    @functools.cached_property
+    def wrong(self) -> np.ndarray:
+        """Which elements of the tile are wrong."""
+        return wrong_elements(self.values, self.right)
+
     def seen(self, tile: Index) -> np.ndarray:
         """The device's values of a tile."""
         return self.got[within(tile, self.block)]
 
-    def holds(self, expected: Expected) -> bool:
-        """Whether the tile around the worst element holds these values."""
-        return fits(self.seen(self.tile), expected)
+    def holds(self, expected: Expected, free: int = 0) -> bool:
+        """Whether the wrong elements of the tile have these values, and not by chance.
+
+        Args:
+            expected: Values of the tile under a fault.
+            free: Number of elements that the values were fitted to.
+        """
+        return explains(self.values, self.right, expected, self.wrong, free)
+
+
+_CHANCE = math.log(0.02)
+"""A match that is likelier than this, for values without a relation, shows nothing."""
+
+
+def explains(
+    got: np.ndarray, right: Expected, faulty: Expected, wrong: np.ndarray, free: int = 0
+) -> bool:
+    """Whether all wrong elements have the values of a fault, and not by chance.
+
+    An unrelated value that is off by d comes within a of another one with a probability of about
+    a / d; few elements with wide tolerances fit anything.
+
+    Args:
+        got: Values of a tile.
+        right: The right ones.
+        faulty: Those under the fault.
+        wrong: Which elements are wrong.
+        free: Number of elements that `faulty` was fitted to.
+    """
+    if not wrong.any() or faulty.value.shape != got.shape:
+        return False
+    if wrong_elements(got, faulty)[wrong].any():
+        return False
+    with np.errstate(all="ignore"):
+        away = np.abs(wide(got[wrong]) - wide(np.asarray(right.value)[wrong]))
+        near: Any = 0.5 if faulty.bound is None else faulty.allowed(got.dtype)[wrong]
+        if faulty.bound is None and is_float(got.dtype):
+            near = ulp(np.abs(wide(got[wrong])), got.dtype)
+        chances = np.where(np.isfinite(away), np.minimum(near / away, 1.0), 0.5)
+    logs = np.sort(np.log(np.maximum(chances, 1e-300)))
+    return bool(logs[free:].sum() < _CHANCE)

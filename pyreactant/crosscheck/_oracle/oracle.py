@@ -2,16 +2,17 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
 from ..._bounds.compare import Expected
+from ..._bounds.fused import available
 from ..._bounds.model import Model
 from ..._bounds.tracked import Estimated, Tracked
 from ..._core.sharding import Index
 from ..._core.source import Source
 from ...programs._case import Case
+from .altered import Absolute, Beside, Exchanged, Masked, Only, Own, Stale, Widened
 from .tiles import size
 
 TILE_BYTES = 8 * 2**20
@@ -67,6 +68,8 @@ class OutputOracle:
         sources: Sources of the inputs.
         model: Rounding model of the runtime; None if results must be exact.
         stream_bytes: Bytes that a tile which reads all inputs may need.
+        whole: Whether the inputs are whole numbers for which float64 and every right runtime have
+            the same results, without rounding; they are compared as numbers, not by bits.
     """
 
     case: Case
@@ -75,16 +78,25 @@ class OutputOracle:
     sources: tuple[Source, ...]
     model: Model | None
     stream_bytes: int = STREAM_BYTES
+    whole: bool = False
 
     def block(self, index: Index) -> Expected:
         """The expected values of a part of the array."""
-        found = self.case.expected(
-            self.number, index, self.sources, self.model, streamed=self.streamed
-        )
+        sources = tuple(map(Widened, self.sources)) if self.whole else self.sources
+        found = self.case.expected(self.number, index, sources, self.model, streamed=self.streamed)
+        if self.whole:
+            return Expected(np.asarray(found), np.zeros(np.shape(found)), last_rounding=True)
         if isinstance(found, Tracked):
             estimated = found.reason if isinstance(found, Estimated) else ""
-            return Expected(found.value, found.bound, estimated=estimated)
+            absolute = None if found.value.any() else self._absolute(index)
+            return Expected(found.value, found.bound, estimated=estimated, absolute=absolute)
         return Expected(np.asarray(found), None)
+
+    def _absolute(self, index: Index) -> np.ndarray:
+        """Values for the absolute values of the inputs: those of sums before they cancel."""
+        sources = tuple(Absolute(source) for source in self.sources)
+        found = self.case.expected(self.number, index, sources, self.model, streamed=self.streamed)
+        return np.abs(found.value if isinstance(found, Tracked) else np.asarray(found))
 
     @property
     def streamed(self) -> bool:
@@ -97,7 +109,10 @@ class OutputOracle:
     @property
     def limit(self) -> int:
         """Bytes that a tile may need; more if each tile reads all inputs, so tiles are few."""
-        return self.stream_bytes if self.streamed else TILE_BYTES
+        if self.streamed:
+            return self.stream_bytes
+        # Loops need a third of the memory, and small tiles cost them more than they compute.
+        return TILE_BYTES * (3 if self.model is not None and available() else 1)
 
     def cost(self, index: Index) -> int:
         """Bytes that `block` needs: values, bounds and temporaries of the same size."""
@@ -108,7 +123,7 @@ class OutputOracle:
 
     @property
     def _each(self) -> int:
-        return 16 if self.model is None else 48
+        return 48 if self.model is not None or self.whole else 16
 
     def _needs(self, index: Index) -> tuple[Index, ...]:
         return self.case.needs(self.number, index, tuple(s.shape for s in self.sources))
@@ -122,8 +137,50 @@ class OutputOracle:
         """
         sources = list(self.sources)
         for number, dimension, mask in masks:
-            sources[number] = _Masked(sources[number], dimension, mask)
+            sources[number] = Masked(sources[number], dimension, mask)
         return replace(self, sources=tuple(sources)).block(index)
+
+    def only(self, index: Index, number: int, block: Index | None) -> Expected:
+        """Values of a tile if an input is zero outside a block, or everywhere if it is None."""
+        sources = list(self.sources)
+        sources[number] = Only(sources[number], block)
+        return replace(self, sources=tuple(sources)).block(index)
+
+    def exchanged_halos(self, index: Index, block: Index, dimension: int, width: int) -> Expected:
+        """Values of a tile if the elements on both sides of the device's block are exchanged.
+
+        Args:
+            index: Index of the tile in the output, within `block`.
+            block: Index of the device's block.
+            dimension: Dimension along which the block has neighbours.
+            width: Number of exchanged elements on each side.
+        """
+        sources = tuple(
+            Exchanged(source, block[dimension], dimension, width)
+            if source.shape == self.shape
+            else source
+            for source in self.sources
+        )
+        return replace(self, sources=sources).block(index)
+
+    def stale_halo(
+        self, index: Index, block: Index, dimension: int, before: "OutputOracle"
+    ) -> Expected:
+        """Values of a tile if elements outside the device's block are those of other inputs.
+
+        Args:
+            index: Index of the tile in the output, within `block`.
+            block: Index of the device's block.
+            dimension: Dimension along which the block has neighbours.
+            before: The oracle of the other inputs.
+        """
+        sources = tuple(
+            Stale(source, block[dimension], dimension, old)
+            if source.shape == self.shape
+            else source
+            for source, old in zip(self.sources, before.sources, strict=True)
+        )
+        return replace(self, sources=sources).block(index)
 
     def shifted_halo(self, index: Index, block: Index, dimension: int, by: int) -> Expected:
         """Values of a tile if elements outside the device's block are read `by` positions off.
@@ -135,7 +192,7 @@ class OutputOracle:
             by: 1 or -1.
         """
         sources = tuple(
-            _Beside(source, block[dimension], dimension, by)
+            Beside(source, block[dimension], dimension, by)
             if source.shape == self.shape
             else source
             for source in self.sources
@@ -152,7 +209,7 @@ class OutputOracle:
         """
         own = block[dimension]
         sources = tuple(
-            _Own(source, own, dimension) if source.shape == self.shape else source
+            Own(source, own, dimension) if source.shape == self.shape else source
             for source in self.sources
         )
         moved = list(index)
@@ -161,73 +218,14 @@ class OutputOracle:
         )
         return replace(self, sources=sources).block(tuple(moved))
 
-    def has_halo(self, block: Index, dimension: int) -> bool:
-        """Whether a block depends on elements outside it, in inputs of the output's shape."""
-        return any(
-            source.shape == self.shape and need[dimension] != block[dimension]
-            for need, source in zip(self._needs(block), self.sources, strict=True)
+    def halo(self, block: Index, dimension: int) -> int:
+        """How far beyond a block it needs elements of inputs of the output's shape."""
+        own = block[dimension]
+        return max(
+            (
+                max(own.start - need[dimension].start, need[dimension].stop - own.stop)
+                for need, source in zip(self._needs(block), self.sources, strict=True)
+                if source.shape == self.shape
+            ),
+            default=0,
         )
-
-
-class _Altered:
-    """Base class of sources that change the blocks of another source."""
-
-    def __init__(self, source: Source) -> None:
-        self._source = source
-        self.shape = source.shape
-        self.dtype = source.dtype
-        self.random = source.random
-
-
-class _Masked(_Altered):
-    """A source with zeros except at some positions along a dimension."""
-
-    def __init__(self, source: Source, dimension: int, mask: np.ndarray) -> None:
-        super().__init__(source)
-        self._mask = mask.reshape([-1 if d == dimension else 1 for d in range(len(self.shape))])
-        self._dimension = dimension
-
-    def read(self, index: Index) -> np.ndarray:
-        everything = [slice(None)] * len(index)
-        everything[self._dimension] = index[self._dimension]
-        zero: Any = np.zeros((), self.dtype)
-        return np.where(self._mask[tuple(everything)], self._source.read(index), zero)
-
-
-class _Beside(_Altered):
-    """A source whose elements outside a range of a dimension are shifted by one position."""
-
-    def __init__(self, source: Source, inside: slice, dimension: int, by: int) -> None:
-        super().__init__(source)
-        self._inside = inside
-        self._dimension = dimension
-        self._by = by
-
-    def read(self, index: Index) -> np.ndarray:
-        wanted = index[self._dimension]
-        positions = np.arange(wanted.start, wanted.stop)
-        outside = (positions < self._inside.start) | (positions >= self._inside.stop)
-        last = self.shape[self._dimension] - 1
-        taken = np.clip(positions + np.where(outside, self._by, 0), 0, last)
-        first, end = int(np.min(taken)), int(np.max(taken)) + 1
-        wide = list(index)
-        wide[self._dimension] = slice(first, end)
-        block = self._source.read(tuple(wide))
-        return np.take(block, taken - first, axis=self._dimension)
-
-
-class _Own(_Altered):
-    """A source restricted to a range of a dimension."""
-
-    def __init__(self, source: Source, own: slice, dimension: int) -> None:
-        super().__init__(source)
-        self._start = own.start
-        self._dimension = dimension
-        length = own.stop - own.start
-        self.shape = tuple(length if d == dimension else n for d, n in enumerate(source.shape))
-
-    def read(self, index: Index) -> np.ndarray:
-        wanted = list(index)
-        part = wanted[self._dimension]
-        wanted[self._dimension] = slice(part.start + self._start, part.stop + self._start)
-        return self._source.read(tuple(wanted))

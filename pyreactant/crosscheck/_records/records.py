@@ -1,10 +1,9 @@
 """Records of a run's processes: written by each process, read back and validated."""
 
-import contextlib
+import hashlib
 import itertools
+import json
 import math
-import zipfile
-import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -12,63 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from ..._core.dtypes import EXTENDED, as_dtype
 from ..._errors import FileError, PyReactantError
-from ..._system.files import read_json, replacing
+from ..._system.files import read_json
 from ..._version import __version__
+from .sets import SetRecord
+from .shards import check_file, read_block, shards_name
 from .verdict import ArrayPlan, BlockVerdict, plain
-
-
-class ShardWriter:
-    """Writes blocks into an .npz file one by one, so that none is kept in memory.
-
-    Args:
-        path: Name of the file; it appears when the file is complete.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self._renaming = contextlib.ExitStack()
-        partial = self._renaming.enter_context(replacing(path))
-        self._zip = zipfile.ZipFile(partial, "w", allowZip64=True)
-
-    def add(self, key: str, block: np.ndarray) -> None:
-        """Write one block; types that NumPy lacks are stored as raw bytes."""
-        stored = block.view(f"V{block.dtype.itemsize}") if block.dtype.name in EXTENDED else block
-        with self._zip.open(f"{key}.npy", "w", force_zip64=True) as file:
-            np.lib.format.write_array(file, np.asarray(stored, order="C"), allow_pickle=False)
-
-    def close(self) -> None:
-        """Finish the file and give it its final name."""
-        self._zip.close()
-        self._renaming.close()
-
-
-def read_block(path: Path, key: str, dtype: str) -> np.ndarray:
-    """Read one block of a process.
-
-    Args:
-        path: The process's file.
-        key: Name of the block in the file.
-        dtype: Element type of blocks that are stored as raw bytes.
-
-    Raises:
-        FileError: The file or the block is missing or damaged.
-    """
-    try:
-        with np.load(path, allow_pickle=False) as blocks:
-            block: np.ndarray = blocks[key]
-    except FileNotFoundError:
-        raise FileError(f"{path}: missing; copy shards-*.npz of all processes") from None
-    except KeyError:
-        raise FileError(f"{path}: has no block {key!r}; copy it again") from None
-    except _DAMAGED as error:
-        raise FileError(f"{path}: truncated or damaged ({error}); copy it again") from None
-    if block.dtype.kind == "V":
-        wanted = as_dtype(dtype)
-        if wanted.itemsize == block.dtype.itemsize:
-            return block.view(wanted)
-    return block
-
 
 RAN, RAISED = "ran", "raised"
 _WHAT = "a record of pyreactant crosscheck"
@@ -94,6 +42,7 @@ class ProgramRecord:
         blocks: Verdicts on this process's blocks of inputs and outputs.
         repeats: Blocks whose bits differ between calls with the same inputs (`CaseRun.repeats`).
         keys: Keys of the output blocks in the shards file, by array and device.
+        sets: Further sets of inputs, and the same in further layouts and element types.
     """
 
     program: str
@@ -111,6 +60,7 @@ class ProgramRecord:
     blocks: tuple[BlockVerdict, ...] = ()
     repeats: Sequence[Mapping[str, Any]] = ()
     keys: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    sets: tuple[SetRecord, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for `json.dumps`; numbers that are not finite become strings."""
@@ -122,6 +72,7 @@ class ProgramRecord:
         given = {name: data[name] for name in cls.__slots__}
         given["plans"] = {name: ArrayPlan.from_dict(plan) for name, plan in data["plans"].items()}
         given["blocks"] = tuple(BlockVerdict.from_dict(block) for block in data["blocks"])
+        given["sets"] = tuple(map(SetRecord.from_dict, data["sets"]))
         return cls(**given)
 
     @property
@@ -146,6 +97,7 @@ class ProcessRecord:
         programs: Records of the programs, in the order of the request.
         running: The program that has started and not ended; None between programs.
         finished: Whether the process ran all programs.
+        checksums: CRC-32 of each block in the shards file, by its key.
     """
 
     process: int
@@ -159,11 +111,12 @@ class ProcessRecord:
     programs: tuple[ProgramRecord, ...] = ()
     running: str | None = None
     finished: bool = False
+    checksums: Mapping[str, int] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for `json.dumps`; numbers that are not finite become strings."""
         own = {name: plain(getattr(self, name)) for name in self.__slots__}
-        return {"schema": SCHEMA, "pyreactant": __version__} | own
+        return sealed({"schema": SCHEMA, "pyreactant": __version__} | own)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> "ProcessRecord":
@@ -279,31 +232,17 @@ def check_shards(run: Run) -> None:
     """Check that the files of a run's blocks are whole, also of blocks that nothing compares.
 
     Raises:
-        FileError: A file or a block is missing or damaged.
+        FileError: A file or a block is missing, damaged, or another than the recorded one.
     """
     for record in run.records if not run.exit_code else ():
-        path = run.folder / shards_name(record.process)
         keys = {
             key
             for program in record.programs
             for devices in program.keys.values()
             for key in devices.values()
         }
-        try:
-            with zipfile.ZipFile(path) as file:
-                damaged = file.testzip()
-                absent = sorted(keys - {name.removesuffix(".npy") for name in file.namelist()})
-        except FileNotFoundError:
-            raise FileError(f"{path}: missing; copy shards-*.npz of all processes") from None
-        except _DAMAGED as error:
-            raise FileError(f"{path}: truncated or damaged ({error}); copy it again") from None
-        if damaged:
-            raise FileError(f"{path}: truncated or damaged (in {damaged}); copy it again")
-        if absent:
-            raise FileError(f"{path}: has no block {absent[0]!r}; copy it again")
-
-
-_DAMAGED = (OSError, ValueError, EOFError, NotImplementedError, zipfile.BadZipFile, zlib.error)
+        path = run.folder / shards_name(record.process)
+        check_file(path, {key: record.checksums.get(key) for key in keys})
 
 
 def _last_start(folder: Path) -> Path:
@@ -317,14 +256,14 @@ def record_name(process: int) -> str:
     return f"process-{process}.json"
 
 
-def shards_name(process: int) -> str:
-    """The file of a process's blocks in the run's folder."""
-    return f"shards-{process}.npz"
-
-
 def _read_record(path: Path) -> ProcessRecord:
     data = read_json(path, _WHAT)
     check_version(data, path)
+    if data.get("seal") != sealed(data)["seal"]:
+        raise FileError(
+            f"{path}: damaged or edited, because its contents do not match its checksum; copy it "
+            "again"
+        )
     try:
         _check_sizes(data)
         record = ProcessRecord.from_dict(data)
@@ -346,10 +285,16 @@ def _check_sizes(data: Mapping[str, Any]) -> None:
     if type(process) is not int or type(count) is not int or not 0 <= process < count:
         raise ValueError(f"process {process!r} of {count!r}")
     for program in data["programs"]:
-        for plan in program["plans"].values():
+        plans = [*program["plans"].values()]
+        plans += [plan for one in program["sets"] for plan in one["plans"].values()]
+        for plan in plans:
             shape = plan["sharding"]["mesh"]["shape"]
             if math.prod(shape) > devices:
                 raise ValueError(f"a mesh of shape {shape} on {devices} devices")
+
+
+WHERE = "where: "
+"""Begins a note of an exception that says in which layout or on which inputs it was raised."""
 
 
 def error_facts(error: BaseException) -> dict[str, Any]:
@@ -358,9 +303,11 @@ def error_facts(error: BaseException) -> dict[str, Any]:
 
     code = error.exit_code if isinstance(error, PyReactantError) else 1
     text = "".join(traceback.format_exception(error))
+    notes = (note for note in getattr(error, "__notes__", ()) if note.startswith(WHERE))
+    message = "; ".join([str(error), *(note.removeprefix(WHERE) for note in notes)])
     return {
         "exception": type(error).__name__,
-        "message": str(error)[:2000],
+        "message": message[:2000],
         "exit_code": code,
         "traceback": text[-8000:],
     }
@@ -373,6 +320,13 @@ def plain_devices(devices: Sequence[Any]) -> list[dict[str, Any]]:
 
 SCHEMA = 1
 """Format version of a cross-check's files; files of other versions are rejected."""
+
+
+def sealed(data: Mapping[str, Any]) -> dict[str, Any]:
+    """A record with the checksum of its contents, which shows a damaged one. No protection."""
+    content = {key: value for key, value in data.items() if key != "seal"}
+    text = json.dumps(content, sort_keys=True).encode()
+    return content | {"seal": hashlib.blake2b(text, digest_size=8).hexdigest()}
 
 
 def check_version(data: Mapping[str, Any], path: Path) -> None:

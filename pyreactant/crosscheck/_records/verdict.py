@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ..._bounds.sight import Sight
 from ..._core.dtypes import as_dtype
 from ..._core.sharding import NamedSharding
 
@@ -23,16 +24,20 @@ class Kind(StrEnum):
     PERMUTED = "permuted blocks"
     TRANSPOSED = "transposed block"
     MISSING_REDUCTION = "missing reduction"
+    PARTS = "lost or repeated part of a reduction"
     UNINITIALISED = "stale or uninitialised block"
-    HALO = "shifted halo"
+    HALO = "wrong halo"
     SHIFTED = "shifted block"
+    VARIANCE = "unbiased variance"
+    EPSILON = "wrong epsilon"
+    FACTOR = "wrong factor"
     LOWER_PRECISION = "lower precision"
     ROUNDING = "off by rounding only"
     NON_FINITE = "NaN or infinity in the wrong places"
     COPIES = "copies differ"
     CALLS = "calls differ"
     ONE_PROCESS = "differs on one process only"
-    WRONG = "wrong"
+    UNKNOWN = "unknown kind of fault"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +90,7 @@ class BlockVerdict:
         text: One sentence that describes the fault; "" if passed.
         estimated: Why the tolerance is estimated, not derived; "" if it is derived.
         digest: Checksum of the bits if other devices hold copies of the block; "" if not.
+        sight: What the comparison with the oracle can see; None without one, and for inputs.
     """
 
     array: str
@@ -107,6 +113,7 @@ class BlockVerdict:
     text: str = ""
     estimated: str = ""
     digest: str = ""
+    sight: Sight | None = None
 
     @property
     def kind(self) -> Kind | None:
@@ -130,6 +137,8 @@ class BlockVerdict:
         given = {name: value for name, value in data.items() if name in known}
         for name in _NUMBERS:
             given[name] = float(given[name])
+        if given.get("sight") is not None:
+            given["sight"] = Sight.from_dict(given["sight"])
         return cls(**{**given, "kinds": tuple(Kind(kind) for kind in given["kinds"])})
 
 

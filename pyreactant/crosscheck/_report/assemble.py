@@ -12,9 +12,11 @@ from .._faults.copies import Differing, copies_text, differing, must_be_equal, r
 from .._faults.diagnose import diagnose
 from .._records.records import RAISED as RECORD_RAISED
 from .._records.records import ProcessRecord, ProgramRecord, Run
-from .._records.verdict import BlockVerdict, Kind
+from .._records.verdict import BlockVerdict, Diagnosis, Kind
 from .data import NOT_RUN, RAISED, RIGHT, UNCHECKED, WRONG, Result, Row, RunFacts
 from .report import Report
+from .sensitivity import Seen, outliers, seen
+from .sets import probed, unless_empty, with_sets
 
 _LOG_LINES, _LOG_BYTES = 60, 12_000
 _ENDED = ("cause", "exit_code", "summary", "seconds", "started", "git", "command")
@@ -55,7 +57,10 @@ def _names(runs: Sequence[Run]) -> list[str]:
 
 
 def _row(runs: Sequence[Run], names: Sequence[str], program: str) -> Row:
-    results = tuple(_result(r, n, program) for r, n in zip(runs, names, strict=True))
+    results = tuple(
+        with_sets(unless_empty(_result(run, name, program), program), run, program)
+        for run, name in zip(runs, names, strict=True)
+    )
     pairs = tuple(
         compare_program(one, two, program, (a, b))
         for (one, a), (two, b) in combinations(zip(runs, names, strict=True), 2)
@@ -98,21 +103,24 @@ def _result(run: Run, name: str, program: str) -> Result:
         num_processes=run.records[0].num_processes,
         copies=copies,
         repeats=repeats if equal else (),
+        hosts={record.process: record.host for record in run.records},
     )
-    outcome = WRONG if not found.passed else RIGHT if records[0].oracle else UNCHECKED
     shown = [b for b in blocks if b.array.startswith("output") or not b.passed]
     outputs = [b for b in shown if b.array.startswith("output")]
     worst = max(outputs, key=lambda b: (not b.passed, b.ratio), default=None)
-    text = found.text if outcome == WRONG else ""
-    if outcome == UNCHECKED:
-        text = f"{program} on {name} has no oracle: only the placement was checked, not the values"
+    sight = seen(outputs, records[0].plans, probed=probed(records))
+    outcome, text = _outcome(f"{program} on {name}", found, records[0].oracle, sight)
+    differences = _note([] if copies else differing(blocks), [] if equal else repeats)
+    more = [sight.note, outliers(outputs)] if outcome != WRONG else []
     return Result(
         name,
         outcome,
         kind=str(found.kind or ""),
         text=text,
         method=_method(outputs),
-        note=_note([] if copies else differing(blocks), [] if equal else repeats),
+        note="; ".join(filter(None, [differences, *more])),
+        sensitivity=sight.sensitivity,
+        coarse=outcome == RIGHT and sight.coarse,
         estimated=next((b.estimated for b in outputs if b.estimated), ""),
         error=max((b.error for b in outputs), default=0.0),
         allowed=worst.allowed if worst else 0.0,
@@ -122,6 +130,18 @@ def _result(run: Run, name: str, program: str) -> Result:
         seconds=_slowest(records),
         blocks=tuple(sorted(shown, key=lambda b: (b.array, b.device))),
     )
+
+
+def _outcome(what: str, found: Diagnosis, oracle: bool, sight: Seen) -> tuple[str, str]:
+    """The outcome of a program that ran, and the text about it."""
+    if not found.passed:
+        return WRONG, found.text
+    if not oracle:
+        text = f"{what} has no oracle: only the placement was checked, not the values"
+        return UNCHECKED, text
+    if sight.unchecked:
+        return UNCHECKED, f"{what} is unchecked: {sight.unchecked}"
+    return RIGHT, ""
 
 
 def _note(copies: Sequence[Differing], repeats: Sequence[Mapping[str, Any]]) -> str:

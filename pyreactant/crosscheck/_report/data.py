@@ -10,12 +10,50 @@ RIGHT, WRONG, RAISED, NOT_RUN, UNCHECKED = "right", "wrong", "raised", "not run"
 
 
 @dataclass(frozen=True, slots=True)
+class SetResult:
+    """A further set of inputs of one program on one runtime, or another layout or element type.
+
+    Attributes:
+        inputs: Name of the set: "ordinary", "wide", "special" or "exact".
+        text: What its elements are; "" for ordinary ones.
+        dtype: Element type.
+        specs: Partition specs of the inputs.
+        outcome: "right" or "wrong".
+        kind: Kind of fault; "" if there is none.
+        complaint: Description of the fault; "" if there is none.
+        method: How values were checked.
+        estimated: Why the tolerance is estimated, not derived; "" if it is derived.
+        error: Largest absolute error against the oracle.
+        ratio: Largest error over tolerance.
+        relative_norm: Largest relative norm of the error of a block.
+        non_finite: Number of elements that are NaN or infinite, as in the oracle.
+        sensitivity: See `Result`; that of further sets changes no outcome.
+    """
+
+    inputs: str
+    text: str
+    dtype: str
+    specs: str
+    outcome: str
+    kind: str = ""
+    complaint: str = ""
+    method: str = ""
+    estimated: str = ""
+    error: float = 0.0
+    ratio: float = 0.0
+    relative_norm: float = 0.0
+    non_finite: int = 0
+    sensitivity: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class Result:
     """One program on one runtime.
 
     Attributes:
         runtime: Name of the runtime or folder.
-        outcome: "right", "wrong", "raised", "not run", or "unchecked" (no oracle).
+        outcome: "right", "wrong", "raised", "not run", or "unchecked" (no oracle, or one whose
+            tolerances are so wide that they show nothing).
         kind: Kind of fault; "" if there is none.
         text: Description of the fault with program, runtime, process, device, block and element,
             or of the exception with its process; "" if there is none.
@@ -27,9 +65,14 @@ class Result:
         ratio: Largest error over tolerance.
         ulps: Largest error in units in the last place.
         relative_norm: Largest relative norm of the error of a block.
-        note: Remark that makes nothing wrong: copies that may differ, and do.
+        note: Remark that makes nothing wrong: copies that may differ, and do; a block with much
+            larger errors than the others; elements without a bound.
+        sensitivity: The median tolerance over the root mean square of the result, in the output
+            where it is worst: the relative size of the smallest errors that are seen.
+        coarse: Whether the result is right with the remark that smaller errors are not seen.
         seconds: Seconds for placing, compiling, calls and checking, of the slowest process.
         blocks: The verdicts on all blocks of the outputs and on wrong blocks of inputs.
+        sets: Further sets of inputs, and further layouts and element types.
     """
 
     runtime: str
@@ -45,8 +88,11 @@ class Result:
     ulps: float = 0.0
     relative_norm: float = 0.0
     note: str = ""
+    sensitivity: float = 0.0
+    coarse: bool = False
     seconds: Mapping[str, Any] = field(default_factory=dict)
     blocks: tuple[BlockVerdict, ...] = ()
+    sets: tuple[SetResult, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +126,14 @@ class Row:
     @property
     def passed(self) -> bool:
         """Whether the program is right on each runtime and the runtimes agree."""
-        wanted = (RIGHT, UNCHECKED) if self.pairs else (RIGHT,)
-        return all(r.outcome in wanted for r in self.results) and all(p.passed for p in self.pairs)
+        return all(r.outcome in self.accepted for r in self.results) and all(
+            p.passed for p in self.pairs
+        )
+
+    @property
+    def accepted(self) -> tuple[str, ...]:
+        """Outcomes that pass; only a program without an oracle is compared between runtimes."""
+        return (RIGHT, UNCHECKED) if self.pairs and not self.oracle else (RIGHT,)
 
 
 @dataclass(frozen=True, slots=True)

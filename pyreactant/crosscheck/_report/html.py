@@ -8,6 +8,8 @@ from ..._version import __version__
 from .._records.verdict import Pair
 from .data import NOT_RUN, RAISED, RIGHT, UNCHECKED, WRONG, ReportData, Result, Row, RunFacts
 from .figures import accuracy, communicated, placement, times
+from .sensitivity import percent
+from .sets import rows_of
 from .svg import Picture, check_matplotlib
 from .text import (
     EXPLAINED,
@@ -134,6 +136,10 @@ def program_part(number: int, row: Row, pictures: Sequence[Picture]) -> str:
     facts += [(f"{p.first} and {p.second}", p.text) for p in row.pairs]
     wrong = "".join(f'<p class="is-bad">{escape(text)}</p>' for text in complaints(row))
     drawn = f'<div class="figures">{"".join(map(picture, pictures))}</div>' if pictures else ""
+    further = rows_of(row)
+    if further:
+        heads = ["runtime", "inputs", "type and cut", "elements", "checked"]
+        drawn = table(heads, further, f"Further inputs of {row.program}") + drawn
     content = wrong + table(["fact", "value"], facts, f"About {row.program}") + drawn
     return folded(title, content, shown=not row.passed, name=f"program-{number}")
 
@@ -155,7 +161,8 @@ def _arrays(row: Row) -> str:
 def _method_and_times(result: Result) -> str:
     """How the values were checked, and the times of all steps."""
     times = [f"{key} {seconds_text(value)}" for key, value in result.seconds.items()]
-    return ", ".join([f"checked by {result.method or 'nothing'}", *times])
+    sees = [f"sees errors above {percent(result.sensitivity)}"] if result.sensitivity else []
+    return ", ".join([f"checked by {result.method or 'nothing'}", *sees, *times])
 
 
 def provenance(report: ReportData) -> str:

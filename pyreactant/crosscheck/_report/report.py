@@ -11,7 +11,7 @@ from ..._system.files import read_json, write_text
 from ..._version import __version__
 from .._records.records import SCHEMA, check_version
 from .._records.verdict import ArrayPlan, BlockVerdict, Pair, plain
-from .data import ReportData, Result, Row, RunFacts
+from .data import ReportData, Result, Row, RunFacts, SetResult
 from .html import fragment, page
 from .text import renderable, verdict
 
@@ -108,7 +108,13 @@ class Report(ReportData):
 
 def _row(data: Mapping[str, Any]) -> Row:
     results = (
-        Result(**_floats(r) | {"blocks": tuple(map(BlockVerdict.from_dict, r["blocks"]))})
+        Result(
+            **_floats(r)
+            | {
+                "blocks": tuple(map(BlockVerdict.from_dict, r["blocks"])),
+                "sets": tuple(SetResult(**_floats(one)) for one in r["sets"]),
+            }
+        )
         for r in data["results"]
     )
     return Row(
@@ -123,5 +129,5 @@ def _row(data: Mapping[str, Any]) -> Row:
 
 def _floats(data: Mapping[str, Any]) -> dict[str, Any]:
     """Convert numbers back, including those that were not finite and became strings."""
-    names = {"error", "allowed", "ratio", "ulps", "relative_norm", "difference"}
+    names = {"error", "allowed", "ratio", "ulps", "relative_norm", "difference", "sensitivity"}
     return {key: float(value) if key in names else value for key, value in data.items()}

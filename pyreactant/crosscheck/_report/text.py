@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 from ..._core.text import seconds_text, spec_text
 from .data import NOT_RUN, RAISED, RIGHT, UNCHECKED, WRONG, ReportData, Result, Row
+from .sensitivity import percent
+from .sets import summary
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -36,6 +38,7 @@ def verdict(report: ReportData) -> str:
         text += f", with estimated tolerances for {_and(estimated)}"
     elif estimated:
         text += ", with an estimated tolerance"
+    text += _coarsely(report)
     if len(runtimes) > 1:
         text += ", and they agree with each other"
     text += "."
@@ -48,6 +51,18 @@ def verdict(report: ReportData) -> str:
     return text
 
 
+def _coarsely(report: ReportData) -> str:
+    """How many right results have tolerances so wide that the reader must know."""
+    found = [(r.sensitivity, row.program) for row in report.rows for r in row.results if r.coarse]
+    programs = list(dict.fromkeys(program for _, program in found))
+    if not programs:
+        return ""
+    size = percent(max(found)[0])
+    if len(report.rows) == 1:
+        return f", with errors below {size} not seen"
+    return f", {len(programs)} of them with errors below {size} not seen ({_and(programs)})"
+
+
 def _failed(report: ReportData) -> str:
     broken = [row for row in report.rows if not row.passed]
     if not broken:
@@ -57,7 +72,7 @@ def _failed(report: ReportData) -> str:
         reasons = [
             f"{result.outcome} on {result.runtime}{f' ({result.kind})' if result.kind else ''}"
             for result in row.results
-            if result.outcome not in _accepted(row)
+            if result.outcome not in row.accepted
         ]
         reasons = reasons or [
             f"{pair.first} and {pair.second} differ ({pair.kind})"
@@ -81,7 +96,8 @@ def renderable(report: ReportData) -> Any:
     from rich.console import Group
     from rich.text import Text
 
-    parts: list[Any] = [_table(report)]
+    sets = summary(report)
+    parts: list[Any] = [_table(report), *([] if sets is None else [sets])]
     for row in report.rows:
         parts += [Text(f"  {text}", "red") for text in complaints(row)]
         parts += [Text(f"  {text}", "yellow") for text in remarks(row)]
@@ -123,11 +139,14 @@ def problem_text(row: Row) -> str:
 
 def result_text(result: Result) -> str:
     """A result in a few words: outcome, accuracy and time."""
-    return " ".join(part for part in (outcome_text(result), detail_text(result)) if part)
+    parts = [part for part in (outcome_text(result), detail_text(result)) if part]
+    return (", " if result.coarse else " ").join(parts)
 
 
 def outcome_text(result: Result) -> str:
-    """The outcome, with the kind of fault if it is wrong."""
+    """The outcome, with the kind of fault if it is wrong, and what is not seen if it is right."""
+    if result.coarse:
+        return f"{result.outcome}, errors below {percent(result.sensitivity)} not seen"
     wrong = result.outcome == WRONG and result.kind
     return f"{result.outcome}: {result.kind}" if wrong else result.outcome
 
@@ -160,7 +179,7 @@ def pair_text(pair: "Pair") -> str:
 
 def complaints(row: Row) -> list[str]:
     """One sentence for each problem with a program."""
-    found = [r.text for r in row.results if r.outcome not in _accepted(row)]
+    found = [r.text for r in row.results if r.outcome not in row.accepted]
     return found + [
         f"{row.program}, {p.first} and {p.second}: {p.text}"
         for p in row.pairs
@@ -178,11 +197,6 @@ def estimates(row: Row) -> list[str]:
     """Why tolerances of a program are estimated."""
     reasons = dict.fromkeys(r.estimated for r in row.results if r.estimated)
     return [f"the tolerance is estimated, not derived, because {r}" for r in reasons]
-
-
-def _accepted(row: Row) -> tuple[str, ...]:
-    """Outcomes that pass; a program without an oracle is compared between runtimes."""
-    return (RIGHT, UNCHECKED) if row.pairs else (RIGHT,)
 
 
 def _and(words: Sequence[str]) -> str:

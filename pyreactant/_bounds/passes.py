@@ -1,0 +1,107 @@
+"""Chains of rules in a few passes over the data, by the loops of `fused`.
+
+Each function returns None if a loop does not help or a case is beyond it: numba is absent, the
+arrays are small, complex or not exact where they must be, or something may overflow. The caller
+then uses the rules, which give the same values and bounds up to the order of sums.
+"""
+
+import math
+
+import numpy as np
+
+from . import fused
+from .model import Model
+from .rules.reductions import from_sums
+from .tracked import Tracked, _numpy
+
+_FAR = 2.0**-20
+"""Largest part of the type's largest number that the loops take, so that nothing overflows."""
+
+
+def softmax(x: Tracked) -> Tracked | None:
+    """``e / e.sum(keepdims)`` with ``e = exp(x - x.max(keepdims))``, along the last dimension.
+
+    `x` is exact.
+    """
+    if not fused.worthwhile(x.value) or x.narrow.any() or not _near(x.value, x.narrow, x.model):
+        return None
+    value = _rows(x.value)
+    most = np.max(value, axis=1)
+    bounds = np.zeros((len(value), 1)), np.zeros(len(value))
+    return _softmax(x.model, x.shape, value, bounds[0], most, bounds[1])
+
+
+def softmax_of_scores(x: Tracked, factor: float) -> Tracked | None:
+    """The same of ``x * factor`` for the rows of a product, which no other array shares."""
+    model = x.model
+    if not fused.worthwhile(x.value) or not _near(x.value, x.narrow, model):
+        return None
+    value, bound = _rows(x.value), _rows(x.bound)
+    constant = float(model.constant(np.asarray(factor)))
+    most, high, low, widest = fused.scaled(
+        value, bound, factor, constant, model.roundoff, model.tiny
+    )
+    apart = np.maximum(high - most, most - low) + 2.0**-50 * np.abs(most)
+    return _softmax(model, x.shape, value, bound, most, np.minimum(widest, apart))
+
+
+def _softmax(
+    model: Model,
+    shape: tuple[int, ...],
+    value: np.ndarray,
+    bound: np.ndarray,
+    most: np.ndarray,
+    most_bound: np.ndarray,
+) -> Tracked | None:
+    of_exp, of_quotient = model.function("exp"), model.function("divide")
+    u, tiny = model.roundoff, model.tiny
+    z, b = fused.differences(value, bound, most, most_bound, u, tiny)
+    np.exp(z, out=z)
+    *sums, widest = fused.exponentials(z, b, of_exp.relative, tiny)
+    total = from_sums(model, shape[-1], *sums)
+    if of_exp.absolute or not (np.max(widest) <= 1 and np.all(total.bound < total.value)):
+        return None
+    fused.quotients(z, b, total.value, total.bound, of_quotient.relative, tiny)
+    return Tracked(z.reshape(shape), b.reshape(shape), model)
+
+
+def layer_norm(x: Tracked, gain: Tracked, shift: Tracked, epsilon: float) -> Tracked | None:
+    """Rows minus their mean, over their standard deviation, times `gain` plus `shift`."""
+    model, n = x.model, x.shape[-1]
+    of_quotient = model.function("divide").relative
+    if not fused.worthwhile(x.value) or any(one.narrow.any() for one in (x, gain, shift)):
+        return None
+    if not all(_near(one.value, one.narrow, model) for one in (x, gain, shift)):
+        return None
+    u, tiny, value = model.roundoff, model.tiny, _rows(x.value)
+    sums = fused.row_sums(value)
+    mean = from_sums(model, n, sums[0], np.zeros(()), sums[1], sums[2]) / n
+    squares = fused.centred_squares(value, mean.value, mean.bound, u, tiny)
+    deviation = _numpy.sqrt(from_sums(model, n, *squares) / n + epsilon)
+    if not np.all(deviation.bound < deviation.value):
+        return None
+    ends = (mean.value, mean.bound, deviation.value, deviation.bound, gain.value, shift.value)
+    found, bound = fused.normalized(value, *ends, u, of_quotient, tiny)
+    return Tracked(found, bound, model)
+
+
+def heat(x: Tracked, rate: float, steps: int) -> Tracked | None:
+    """Steps ``x + rate (neighbours - 4 x)`` on a plate with zeros around; `rate` is exact."""
+    if not fused.worthwhile(x.value) or not _near(x.value, x.narrow, x.model):
+        return None
+    value, bound = np.pad(x.value, 1), np.pad(x.bound, 1)
+    for _ in range(steps):
+        value, bound = fused.stencil(value, bound, rate, x.model.roundoff, x.model.tiny)
+    return Tracked(value[1:-1, 1:-1], bound[1:-1, 1:-1], x.model)
+
+
+def _near(value: np.ndarray, bound: np.ndarray, model: Model) -> bool:
+    """Whether numbers, and powers of them, are far from the largest number, and none is NaN."""
+    limit = min(_FAR * model.largest, math.sqrt(model.largest) * _FAR)
+    low, high = value.min(initial=0.0), value.max(initial=0.0)
+    return bool(max(-low, high) + bound.max(initial=0.0) < limit)
+
+
+def _rows(x: np.ndarray) -> np.ndarray:
+    """A matrix with the same rows, in C order."""
+    return np.ascontiguousarray(x.reshape(-1, x.shape[-1]))

@@ -1,0 +1,168 @@
+"""Functions that move, join and repeat elements. Nothing is rounded: bounds move with values."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ..rounding import all_tracked, model_of
+from ..tracked import FUNCTIONS, Tracked, UnknownOperationError, _numpy
+from ._register import function
+
+
+def _moved(move: Callable[..., Any]) -> Any:
+    """The rule of a function of one array, or of a function that returns a list of its parts."""
+
+    def found(x: Tracked, *args: Any, **options: Any) -> Any:
+        value, bound = (move(part, *args, **options) for part in (x.value, x.bound))
+        if isinstance(value, (list, tuple)):
+            pairs = zip(value, bound, strict=True)
+            return type(value)(Tracked(*pair, x.model) for pair in pairs)
+        return Tracked(value, bound, x.model)
+
+    return found
+
+
+def _joined(join: Callable[..., Any]) -> Any:
+    """The rule of a function that joins a sequence of arrays."""
+
+    def found(arrays: Any, *args: Any, **options: Any) -> Tracked:
+        parts = all_tracked(*arrays)
+        values, bounds = [x.value for x in parts], [x.bound for x in parts]
+        return Tracked(
+            join(values, *args, **options), join(bounds, *args, **options), model_of(*parts)
+        )
+
+    return found
+
+
+FUNCTIONS |= {
+    f: _moved(f)
+    for f in (
+        np.array_split,
+        np.atleast_1d,
+        np.atleast_2d,
+        np.atleast_3d,
+        np.broadcast_to,
+        np.delete,
+        np.diag,
+        np.diagflat,
+        np.diagonal,
+        np.dsplit,
+        np.expand_dims,
+        np.flip,
+        np.fliplr,
+        np.flipud,
+        np.hsplit,
+        np.linalg.diagonal,
+        np.linalg.matrix_transpose,
+        np.matrix_transpose,
+        np.moveaxis,
+        np.permute_dims,
+        np.ravel,
+        np.repeat,
+        np.reshape,
+        np.resize,
+        np.roll,
+        np.rollaxis,
+        np.rot90,
+        np.split,
+        np.squeeze,
+        np.swapaxes,
+        np.tile,
+        np.transpose,
+        np.tril,
+        np.triu,
+        np.unstack,
+        np.vsplit,
+        np.fft.fftshift,
+        np.fft.ifftshift,
+    )
+    if f is not None
+}
+FUNCTIONS |= {
+    f: _joined(f)
+    for f in (np.concatenate, np.stack, np.vstack, np.hstack, np.dstack, np.column_stack)
+}
+FUNCTIONS |= {f: lambda a, f=f: f(a.value) for f in (np.shape, np.ndim, np.size)}
+FUNCTIONS |= {f: lambda a, f=f: f(a.value) for f in (np.iscomplexobj, np.isrealobj)}
+
+
+@function(np.append)
+def _append(arr: Any, values: Any, axis: int | None = None) -> Tracked:
+    parts = all_tracked(arr, values)
+    if axis is None:
+        parts, axis = tuple(_numpy.ravel(x) for x in parts), 0
+    return _numpy.concatenate(parts, axis=axis)
+
+
+@function(np.broadcast_arrays)
+def _broadcast_arrays(*args: Any, subok: bool = False) -> tuple[Tracked, ...]:
+    parts = all_tracked(*args)
+    shape = np.broadcast_shapes(*(x.shape for x in parts))
+    return tuple(_numpy.broadcast_to(x, shape) for x in parts)
+
+
+@function(np.meshgrid)
+def _meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = "xy") -> Any:
+    parts = all_tracked(*xi)
+    how: dict[str, Any] = {"sparse": sparse, "indexing": indexing}
+    values = np.meshgrid(*(x.value for x in parts), **how)
+    bounds = np.meshgrid(*(x.bound for x in parts), **how)
+    return tuple(Tracked(v, b, parts[0].model) for v, b in zip(values, bounds, strict=True))
+
+
+@function(np.take)
+def _take(
+    a: Any, indices: Any, axis: int | None = None, out: Any = None, mode: str = "raise"
+) -> Any:
+    return _picked(np.take, a, indices, axis, mode=mode)
+
+
+@function(np.take_along_axis)
+def _take_along_axis(arr: Any, indices: Any, axis: int | None = -1) -> Any:
+    return _picked(np.take_along_axis, arr, indices, axis)
+
+
+def _picked(pick: Any, a: Any, indices: Any, axis: int | None, **how: Any) -> Tracked:
+    """Elements by index; an index that is open may pick any element."""
+    model = model_of(a, indices)
+    a, indices = all_tracked(a, indices)
+    if axis is None:
+        a, axis = _numpy.ravel(a), 0
+    value, bound = (pick(part, indices.value, axis, **how) for part in (a.value, a.bound))
+    if indices.bound.any():
+        low, high = np.min(a.value - a.bound), np.max(a.value + a.bound)
+        is_open = pick(np.zeros(a.shape), indices.value, axis, **how)
+        wide = [1] * axis + [*indices.shape] + [1] * (is_open.ndim - axis - indices.ndim)
+        is_open = indices.bound if is_open.shape == indices.shape else indices.bound.reshape(wide)
+        bound = np.where(is_open > 0, high - low, bound)
+    return Tracked(value, bound, model)
+
+
+@function(np.compress)
+def _compress(condition: Any, a: Any, axis: int | None = None) -> Tracked:
+    if isinstance(condition, Tracked):
+        raise UnknownOperationError(
+            "no error bound is known for numpy.compress by an inexact array"
+        )
+    value, bound = (np.compress(condition, part, axis) for part in (a.value, a.bound))
+    return Tracked(value, bound, a.model)
+
+
+_MOVING = ("edge", "reflect", "symmetric", "wrap")
+
+
+@function(np.pad)
+def _pad(array: Tracked, pad_width: Any, mode: str = "constant", **options: Any) -> Tracked:
+    if mode in _MOVING:
+        return _moved(np.pad)(array, pad_width, mode=mode, **options)
+    if mode != "constant" or not options.keys() <= {"constant_values"}:
+        raise UnknownOperationError(f"no error bound is known for numpy.pad with mode={mode!r}")
+    value = np.pad(array.value, pad_width, **options)
+    bound = np.pad(array.bound, pad_width)
+    if options:
+        given = array.model.constant(np.asarray(options["constant_values"], np.float64))
+        inside = np.pad(np.zeros(array.shape), pad_width, constant_values=1.0)
+        bound = np.where(inside > 0, np.max(given), bound)
+    return Tracked(value, bound, array.model)

@@ -1,0 +1,307 @@
+"""Matrix products and other sums of products."""
+
+import functools
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from .. import fused
+from ..model import Model
+from ..rounding import all_tracked, model_of
+from ..tracked import Tracked, UnknownOperationError, _numpy
+from ._register import function, rule
+from .reductions import with_infinities
+
+
+@rule(np.matmul)
+def _matmul(model: Model, x: Tracked, y: Tracked) -> Tracked:
+    """The bound by Cauchy-Schwarz, ``(|x| |y|)_ij <= norm(x_i) norm(y_j)``: no second product.
+
+    To avoid it, the norm of the products is also estimated, as that of independent numbers.
+    """
+    n, z = x.shape[-1], np.matmul(x.value, y.value)
+    (rows, row_errors), (columns, column_errors) = _norms(x, -1), _norms(y, -2 if y.ndim > 1 else 0)
+    bound = _in_one_pass(model, z, (rows, row_errors, columns, column_errors), n)
+    if bound is not None:
+        return Tracked(z, bound, model)
+    if y.ndim > 1:
+        columns, column_errors = columns[..., None, :], column_errors[..., None, :]
+        if x.ndim > 1:
+            rows, row_errors = rows[..., :, None], row_errors[..., :, None]
+    error = rows * column_errors + row_errors * (columns + column_errors)
+    size = (rows + row_errors) * (columns + column_errors)
+    size, error = size.reshape(z.shape), error.reshape(z.shape)
+    rounding = model.product_error(
+        n, size, np.abs(z) + error, size / math.sqrt(max(n, 1)), np.iscomplexobj(z)
+    )
+    found = Tracked(z, error + rounding + n * model.tiny, model)
+    return with_infinities(found, np.matmul, (x, y))
+
+
+def _in_one_pass(model: Model, z: np.ndarray, norms: Any, n: int) -> np.ndarray | None:
+    """The bounds of a product, or of a batch of them, by a loop.
+
+    None if a loop does not help, or something may overflow.
+
+    Args:
+        model: Rounding model of the runtime.
+        z: The products.
+        norms: Norms of the rows and of their bounds, of the columns and of their bounds.
+        n: Length of the sums.
+    """
+    factors = model.product_factors(n)
+    if factors is None or z.dtype != np.float64 or not fused.worthwhile(z):
+        return None
+    if not norms[0].ndim == norms[2].ndim == z.ndim - 1 or z.ndim not in (2, 3):
+        return None
+    given = (*factors, n * model.tiny, model.largest)
+    several = [(z, *norms)] if z.ndim == 2 else [*zip(z, *norms, strict=False)]
+    if z.ndim == 3 and not z.shape[0] == norms[0].shape[0] == norms[2].shape[0]:
+        return None
+    found = [fused.product_bounds(*one, given) for one in several]
+    if not all(near for _, near in found):
+        return None
+    return found[0][0] if z.ndim == 2 else np.stack([bound for bound, _ in found])
+
+
+def _norms(x: Tracked, axis: int) -> tuple[np.ndarray, np.ndarray]:
+    """Euclidean norms of the values and of the bounds along one dimension."""
+    # Covers the rounding of the sums of squares.
+    slack = 1 + x.shape[axis] * 2.0**-52
+    value = np.sqrt(squares(x.value, axis)) * slack
+    if not x.narrow.any():
+        return value, np.zeros(value.shape)
+    return value, np.sqrt(squares(x.bound, axis)) * slack
+
+
+def squares(x: np.ndarray, axis: int) -> Any:
+    """Sums of squared absolute values along a dimension, without a temporary array."""
+    if np.iscomplexobj(x):
+        return squares(x.real, axis) + squares(x.imag, axis)
+    if axis % x.ndim == x.ndim - 1:
+        return np.einsum("...i,...i->...", x, x)
+    moved = np.moveaxis(x, axis, -2)
+    return np.einsum("...ij,...ij->...j", moved, moved)
+
+
+@function(np.einsum)
+def _einsum(subscripts: Any, *operands: Any, optimize: Any = False) -> Tracked:
+    if not isinstance(subscripts, str):
+        raise UnknownOperationError("the error bound of numpy.einsum is known only for text")
+    tracked = all_tracked(*operands)
+    text = _explicit(subscripts, [x.ndim for x in tracked])
+    terms, _, out = text.partition("->")
+    sizes = {
+        label: n
+        for term, x in zip(terms.split(","), tracked, strict=True)
+        for label, n in zip(term, x.shape, strict=True)
+    }
+    n = math.prod(size for label, size in sizes.items() if label not in out)
+    return sums_of_products(functools.partial(np.einsum, text), tracked, n)
+
+
+def _explicit(subscripts: str, dimensions: list[int]) -> str:
+    """Subscripts with the result's and with labels in place of an ellipsis."""
+    terms, arrow, out = subscripts.replace(" ", "").partition("->")
+    parts = terms.split(",")
+    free = [one for one in "ABCDEFGHIJKLMNOPQRSTUVWXYZ" if one not in subscripts]
+    counts = [n - len(p.replace("...", "")) for p, n in zip(parts, dimensions, strict=True)]
+    most = max((n for n, p in zip(counts, parts, strict=True) if "..." in p), default=0)
+    dots = "".join(free[:most])
+    if not arrow:
+        labels = terms.replace(",", "").replace("...", "")
+        out = "..." * ("..." in terms) + "".join(
+            sorted(label for label in set(labels) if labels.count(label) == 1)
+        )
+    named = [
+        p.replace("...", dots[most - n :] if n else "") for p, n in zip(parts, counts, strict=True)
+    ]
+    return ",".join(named) + "->" + out.replace("...", dots)
+
+
+def sums_of_products(function: Any, operands: tuple[Tracked, ...], n: int) -> Tracked:
+    """Sums of n products of an element of each operand, in any order.
+
+    Args:
+        function: Computes them from the operands' values; linear in each.
+        operands: The operands.
+        n: Most products of a sum.
+    """
+    model = model_of(*operands)
+    z, exact, size, norms = (
+        function(*map(part, operands)) for part in (_value, _size, _reach, _square)
+    )
+    # The subtraction cancels, so add the rounding of both sums.
+    error = np.maximum(size - exact, 0) + n * 2.0**-50 * size
+    sums = (n, size, np.abs(z) + error, np.sqrt(norms))
+    parts = np.iscomplexobj(z)
+    if len(operands) < 3:
+        rounding = (
+            model.product_error(*sums, parts) if len(operands) == 2 else model.sum_error(*sums)
+        )
+    else:
+        # Products of sums have structure. Their lengths add up to at most n.
+        steps = len(operands) - 1
+        worst = replace(model, random=False)
+        sums = (n + steps, size, size + error, np.sqrt(norms))
+        rounding = steps * 1.01 * worst.product_error(*sums, parts)
+    found = Tracked(z, error + rounding + n * len(operands) * model.tiny, model)
+    return with_infinities(found, function, operands)
+
+
+def _value(x: Tracked) -> np.ndarray:
+    return x.value
+
+
+def _size(x: Tracked) -> np.ndarray:
+    return np.abs(x.value)
+
+
+def _reach(x: Tracked) -> np.ndarray:
+    return np.abs(x.value) + x.bound
+
+
+def _square(x: Tracked) -> np.ndarray:
+    return np.square(_reach(x))
+
+
+@function(np.dot)
+def _dot(a: Any, b: Any) -> Any:
+    x, y = all_tracked(a, b)
+    if not x.ndim or not y.ndim:
+        return x * y
+    return x @ y if y.ndim <= 2 and x.ndim <= 2 else _numpy.tensordot(x, y, (-1, -2))
+
+
+@function(np.vdot)
+def _vdot(a: Any, b: Any) -> Any:
+    x, y = map(_numpy.ravel, all_tracked(a, b))
+    return _numpy.conjugate(x) @ y
+
+
+@function(np.inner)
+def _inner(a: Any, b: Any) -> Any:
+    x, y = all_tracked(a, b)
+    return x * y if not x.ndim or not y.ndim else _numpy.tensordot(x, y, (-1, -1))
+
+
+@function(np.outer)
+def _outer(a: Any, b: Any) -> Any:
+    x, y = map(_numpy.ravel, all_tracked(a, b))
+    return x[:, None] * y[None, :]
+
+
+@function(np.linalg.outer)
+def _linalg_outer(x1: Any, x2: Any, /) -> Any:
+    return _outer(x1, x2)
+
+
+@function(np.kron)
+def _kron(a: Any, b: Any) -> Any:
+    x, y = all_tracked(a, b)
+    dimensions = max(x.ndim, y.ndim)
+    x, y = (one.reshape((1,) * (dimensions - one.ndim) + one.shape) for one in (x, y))
+    spread = [(slice(None), None) * dimensions, (None, slice(None)) * dimensions]
+    shape = tuple(m * n for m, n in zip(x.shape, y.shape, strict=True))
+    return (x[spread[0]] * y[spread[1]]).reshape(shape)
+
+
+@function(np.tensordot)
+def _tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
+    x, y = all_tracked(a, b)
+    if isinstance(axes, int):
+        axes = (range(-axes, 0), range(axes))
+    summed = [
+        [d % one.ndim for d in ((of,) if isinstance(of, int) else of)]
+        for one, of in zip((x, y), axes, strict=True)
+    ]
+    kept = [
+        [d for d in range(one.ndim) if d not in of] for one, of in zip((x, y), summed, strict=True)
+    ]
+    n = math.prod(x.shape[d] for d in summed[0])
+    shape = [x.shape[d] for d in kept[0]] + [y.shape[d] for d in kept[1]]
+    rows = _numpy.transpose(x, kept[0] + summed[0]).reshape(-1, n)
+    columns = _numpy.transpose(y, summed[1] + kept[1]).reshape(n, -1)
+    return (rows @ columns).reshape(shape)
+
+
+@rule(np.vecdot)
+def _vecdot(m: Model, x: Tracked, y: Tracked) -> Any:
+    return _numpy.matmul(_numpy.conjugate(x)[..., None, :], y[..., :, None])[..., 0, 0]
+
+
+@rule(np.matvec)
+def _matvec(m: Model, x: Tracked, y: Tracked) -> Any:
+    return _numpy.matmul(x, y[..., :, None])[..., 0]
+
+
+@rule(np.vecmat)
+def _vecmat(m: Model, x: Tracked, y: Tracked) -> Any:
+    return _numpy.matmul(_numpy.conjugate(x)[..., None, :], y)[..., 0, :]
+
+
+@function(np.convolve)
+def _convolve(a: Any, v: Any, mode: str = "full") -> Tracked:
+    operands = all_tracked(a, v)
+    n = min(map(len, operands))
+    return sums_of_products(functools.partial(np.convolve, mode=mode), operands, n)
+
+
+@function(np.correlate)
+def _correlate(a: Any, v: Any, mode: str = "valid") -> Tracked:
+    operands = all_tracked(a, v)
+    n = min(map(len, operands))
+    return sums_of_products(functools.partial(np.correlate, mode=mode), operands, n)
+
+
+@function(np.linalg.multi_dot)
+def _multi_dot(arrays: Any) -> Any:
+    """Any order of the products: the bound is that of a sum over all their lengths."""
+    labels = "abcdefghijklmnopqrstuvwxyz"
+    operands = all_tracked(*arrays)
+    terms, at = [], 0
+    for i, x in enumerate(operands):
+        terms.append(labels[at] if x.ndim == 1 and i == 0 else labels[at : at + x.ndim])
+        at += x.ndim - 1
+    out = terms[0][: operands[0].ndim - 1] + terms[-1][1:]
+    return _einsum(",".join(terms) + "->" + out, *operands)
+
+
+@function(np.linalg.matrix_power)
+def _matrix_power(a: Tracked, n: int) -> Any:
+    if n < 1:
+        raise UnknownOperationError("the error bound of matrix_power is known only from n=1 on")
+    return a if n == 1 else _multi_dot([a] * n)
+
+
+@function(np.polyval)
+def _polyval(p: Any, x: Any) -> Any:
+    p, x = all_tracked(p, x)
+    found = p[0] + 0 * x
+    for i in range(1, len(p)):
+        found = found * x + p[i]
+    return found
+
+
+@function(np.vander)
+def _vander(x: Tracked, N: Any = None, increasing: bool = False) -> Any:
+    n = len(x) if N is None else N
+    found = _numpy.stack([x**i for i in range(n)], axis=-1)
+    return found if increasing else found[..., ::-1]
+
+
+@function(np.linalg.matmul)
+def _linalg_matmul(x1: Any, x2: Any, /) -> Any:
+    return _numpy.matmul(x1, x2)
+
+
+@function(np.linalg.tensordot)
+def _linalg_tensordot(x1: Any, x2: Any, /, *, axes: Any = 2) -> Any:
+    return _tensordot(x1, x2, axes)
+
+
+@function(np.linalg.vecdot)
+def _linalg_vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Any:
+    return _numpy.vecdot(_numpy.moveaxis(x1, axis, -1), _numpy.moveaxis(x2, axis, -1))

@@ -1,0 +1,297 @@
+"""Sums, means, variances, products and norms along dimensions, in any order."""
+
+import functools
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from .. import fused
+from ..model import Model
+from ..rounding import bounded
+from ..tracked import FUNCTIONS, Tracked, UnknownOperationError, _numpy, as_tracked
+from ._register import function
+
+
+@function(np.sum)
+def _sum(
+    a: Tracked, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False
+) -> Tracked:
+    if dtype is not None:
+        a = a.astype(dtype)
+    how = {"axis": axis, "keepdims": keepdims}
+    if a.value.dtype.kind in "biu":
+        return Tracked(a.value.sum(**how), a.bound.sum(**how), a.model)
+    found = from_sums(a.model, _length(a, axis), *_sums(a, how))
+    return with_infinities(found, functools.partial(np.sum, **how), (a,))
+
+
+def with_infinities(found: Tracked, function: Any, operands: tuple[Tracked, ...]) -> Tracked:
+    """The result of sums; infinities of exact operands are certain if nothing else overflows."""
+
+    def certain() -> Any:
+        if any(x.bound.any() for x in operands):
+            return np.False_
+        rest = function(*(np.where(np.isfinite(x.value), np.abs(x.value), 0.0) for x in operands))
+        return rest < found.model.largest
+
+    return bounded(found.value, found.bound, found.model, certain)
+
+
+def sum_of(parts: Iterable[Any]) -> Any:
+    """The sum of all elements of an iterable of arrays, Tracked or not."""
+    total: Any = None
+    model: Model | None = None
+    for part in parts:
+        if isinstance(part, Tracked):
+            model = part.model
+            found: Any = (part.size, *_sums(part, {}))
+            total = found if total is None else [a + b for a, b in zip(total, found, strict=True)]
+        else:
+            total = part.sum() + (0 if total is None else total)
+    if model is None:
+        return np.asarray(total)
+    found = from_sums(model, *total)
+    return bounded(found.value, found.bound, model)
+
+
+def _sums(x: Tracked, how: dict[str, Any]) -> tuple[Any, Any, Any, Any]:
+    """Sums of the values, of the bounds, of |value| + bound, and of its square."""
+    found = _in_one_pass(x, how)
+    if found is not None:
+        return found
+    size, error = np.abs(x.value), np.zeros(())
+    if x.narrow.any():
+        size += x.bound
+        error = x.bound.sum(**how)
+    absolute = size.sum(**how)
+    return x.value.sum(**how), error, absolute, np.square(size, out=np.asarray(size)).sum(**how)
+
+
+def _in_one_pass(x: Tracked, how: dict[str, Any]) -> tuple[Any, Any, Any, Any] | None:
+    axis, keepdims = how.get("axis"), how.get("keepdims", False)
+    if axis not in (None, 1, -1) or x.ndim != 2 or x.narrow.any():
+        return None
+    if x.value.dtype != np.float64 or not fused.worthwhile(x.value):
+        return None
+    value, absolute, squares = fused.row_sums(np.ascontiguousarray(x.value))
+    if axis is None:
+        value, absolute, squares = (one.sum(keepdims=False) for one in (value, absolute, squares))
+    if keepdims:
+        shape = (1, 1) if axis is None else (-1, 1)
+        value, absolute, squares = (np.reshape(one, shape) for one in (value, absolute, squares))
+    return value, np.zeros(()), absolute, squares
+
+
+def from_sums(model: Model, n: int, z: Any, error: Any, absolute: Any, squares: Any) -> Tracked:
+    """Sums of n numbers, from the sums of values, bounds, |value| + bound, and its squares."""
+    rounding = model.sum_error(n, absolute, np.abs(z) + error, np.sqrt(squares))
+    # Partial sums may overflow where the whole does not.
+    error = np.where(absolute > model.largest, np.inf, error)
+    return Tracked(z, error + rounding + n * model.tiny, model)
+
+
+@function(np.mean)
+def _mean(
+    a: Tracked, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False
+) -> Tracked:
+    a = a if a.value.dtype.kind not in "biu" else a.astype(np.float64)
+    return _sum(a, axis, dtype, keepdims=keepdims) / _length(a, axis)
+
+
+@function(np.var)
+def _var(
+    a: Tracked,
+    axis: Any = None,
+    dtype: Any = None,
+    out: Any = None,
+    ddof: float = 0,
+    keepdims: bool = False,
+    *,
+    correction: float = 0,
+) -> Tracked:
+    """The variance in two passes, as both runtimes compute it."""
+    a = a if dtype is None else a.astype(dtype)
+    centred = a - _mean(a, axis, keepdims=True)
+    total = _sum(_numpy.square(_numpy.abs(centred)), axis, keepdims=keepdims)
+    return total / (_length(a, axis) - max(ddof, correction))
+
+
+@function(np.std)
+def _std(
+    a: Tracked,
+    axis: Any = None,
+    dtype: Any = None,
+    out: Any = None,
+    ddof: float = 0,
+    keepdims: bool = False,
+    *,
+    correction: float = 0,
+) -> Tracked:
+    return _numpy.sqrt(_var(a, axis, dtype, None, ddof, keepdims, correction=correction))
+
+
+@function(np.average)
+def _average(a: Any, axis: Any = None, weights: Any = None, returned: bool = False) -> Any:
+    if returned or (weights is not None and np.shape(weights) != np.shape(a) and axis is None):
+        raise UnknownOperationError("no error bound is known for numpy.average with returned")
+    if weights is None:
+        return _mean(a, axis)
+    if np.ndim(weights) == 1 and a.ndim > 1:
+        shape = [1] * a.ndim
+        shape[axis] = -1
+        weights = _numpy.reshape(weights, shape)
+    weights = _numpy.broadcast_to(as_tracked(weights, a.model), a.shape)
+    return _sum(a * weights, axis) / _sum(weights, axis)
+
+
+def _length(x: Tracked, axis: Any) -> int:
+    axes = range(x.ndim) if axis is None else (axis,) if isinstance(axis, int) else axis
+    return math.prod(x.shape[a] for a in axes)
+
+
+@function(np.nansum)
+def _nansum(
+    a: Tracked, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False
+) -> Tracked:
+    return _sum(_numpy.where(_numpy.isnan(a), 0.0, a), axis, dtype, keepdims=keepdims)
+
+
+@function(np.nanmean)
+def _nanmean(
+    a: Tracked, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False
+) -> Tracked:
+    counted = _sum(~_numpy.isnan(a), axis, keepdims=keepdims)
+    return _nansum(a, axis, dtype, keepdims=keepdims) / counted
+
+
+@function(np.trace)
+def _trace(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Tracked:
+    return _sum(_numpy.diagonal(a, offset, axis1, axis2), -1)
+
+
+@function(np.cumsum)
+def _cumsum(a: Tracked, axis: Any = None, dtype: Any = None) -> Tracked:
+    x = a if dtype is None else a.astype(dtype)
+    if axis is None:
+        x, axis = x.reshape(-1), 0
+    if x.value.dtype.kind in "biu":
+        return Tracked(np.cumsum(x.value, axis), np.cumsum(x.bound, axis), x.model)
+    size = np.abs(x.value) + x.bound
+    n = np.arange(1, x.shape[axis] + 1).reshape(-1, *[1] * ((x.ndim - 1 - axis) % x.ndim))
+    z, error = np.cumsum(x.value, axis=axis), np.cumsum(x.bound, axis=axis)
+    rounding = x.model.sum_error(
+        n,
+        np.cumsum(size, axis=axis),
+        np.abs(z) + error,
+        np.sqrt(np.cumsum(np.square(size), axis=axis)),
+    )
+    found = Tracked(z, error + rounding + n * x.model.tiny, x.model)
+    return with_infinities(found, functools.partial(np.cumsum, axis=axis), (x,))
+
+
+@function(np.prod)
+def _prod(
+    a: Tracked, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False
+) -> Tracked:
+    how = {"axis": axis, "keepdims": keepdims}
+    return _products(a, dtype, _length(a, axis), functools.partial(np.prod, **how))
+
+
+@function(np.cumprod)
+def _cumprod(a: Tracked, axis: Any = None, dtype: Any = None) -> Tracked:
+    if axis is None:
+        a, axis = a.reshape(-1), 0
+    return _products(a, dtype, a.shape[axis], functools.partial(np.cumprod, axis=axis))
+
+
+def _products(a: Tracked, dtype: Any, n: int, multiply: Any) -> Tracked:
+    """Products of n numbers in any order: n - 1 roundings of prod(|x| + b).
+
+    Parts of a product are at most the product of the numbers beyond 1, which may overflow or
+    make an underflow larger.
+    """
+    x = a if dtype is None else a.astype(dtype)
+    if x.value.dtype.kind in "biu":
+        return Tracked(multiply(x.value), np.where(multiply(x.bound + 1) > 1, np.inf, 0), x.model)
+    z, model = multiply(x.value), x.model
+    exact, size = multiply(np.abs(x.value)), multiply(np.abs(x.value) + x.bound)
+    parts = multiply(np.maximum(np.abs(x.value) + x.bound, 1.0))
+    relative = n * model.multiply(np.iscomplexobj(z))
+    error = np.maximum(size - exact, 0) + (relative * 1.01 + n * 2.0**-51) * size
+    error = error + n * model.tiny * parts
+    error = np.where((parts > model.largest) | (relative > 0.01), np.inf, error)
+    return bounded(z, error, model)
+
+
+@function(np.linalg.norm)
+def _norm(x: Tracked, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Any:
+    axes = range(x.ndim) if axis is None else (axis,) if isinstance(axis, int) else tuple(axis)
+    how: dict[str, Any] = {"axis": tuple(axes), "keepdims": keepdims}
+    if axis is None and ord is not None and x.ndim > 2:
+        raise ValueError("numpy.linalg.norm with ord takes vectors and matrices")
+    size = _numpy.abs(x)
+    if ord is None or ord == "fro" or (len(axes) == 1 and ord == 2):
+        return _numpy.sqrt(_sum(_numpy.square(size), **how))
+    if len(axes) == 2:
+        return _matrix_norm(size, ord, axes, keepdims)
+    if ord in (np.inf, -np.inf):
+        return _numpy.max(size, **how) if ord > 0 else _numpy.min(size, **how)
+    if ord == 0:
+        return _sum((size != 0) * 1.0, **how)
+    return _sum(size, **how) if ord == 1 else _sum(size**ord, **how) ** (1 / ord)
+
+
+def _matrix_norm(size: Any, ord: Any, axes: Any, keepdims: bool) -> Any:
+    if ord not in (1, -1, np.inf, -np.inf):
+        raise UnknownOperationError(f"no error bound is known for numpy.linalg.norm with ord={ord}")
+    summed, kept = axes if abs(ord) == 1 else axes[::-1]
+    sums = _sum(size, summed, keepdims=True)
+    extreme = _numpy.max if ord > 0 else _numpy.min
+    found = extreme(sums, axis=kept, keepdims=True)
+    return found if keepdims else _numpy.squeeze(found, tuple(axes))
+
+
+@function(np.linalg.vector_norm)
+def _vector_norm(x: Tracked, /, *, axis: Any = None, keepdims: bool = False, ord: Any = 2) -> Any:
+    if axis is None and not keepdims:
+        return _norm(_numpy.ravel(x), ord, 0)
+    return _norm(x, ord, axis, keepdims)
+
+
+@function(np.trapezoid)
+def _trapezoid(y: Any, x: Any = None, dx: float = 1.0, axis: int = -1) -> Any:
+    if x is not None:
+        raise UnknownOperationError("no error bound is known for numpy.trapezoid with x")
+    moved = _numpy.moveaxis(y, axis, -1)
+    return _sum((moved[..., 1:] + moved[..., :-1]) * (dx / 2), -1)
+
+
+@function(np.cov)
+def _cov(m: Any, y: Any = None, rowvar: bool = True, bias: bool = False, ddof: Any = None) -> Any:
+    if y is not None or m.ndim > 2:
+        raise UnknownOperationError("the error bound of numpy.cov is known only for one matrix")
+    x = _numpy.atleast_2d(m)
+    x = x if rowvar or m.ndim == 1 else x.T
+    centred = x - _mean(x, 1, keepdims=True)
+    free = x.shape[1] - ((0 if bias else 1) if ddof is None else ddof)
+    return _numpy.squeeze(centred @ _numpy.conjugate(centred).T / free)
+
+
+@function(np.corrcoef)
+def _corrcoef(x: Any, y: Any = None, rowvar: bool = True) -> Any:
+    c = _cov(x, y, rowvar)
+    size = _numpy.sqrt(_numpy.diagonal(c))
+    return _numpy.clip(c / size[:, None] / size[None, :], -1, 1)
+
+
+# Names of the array API for the same functions.
+FUNCTIONS |= {
+    np.cumulative_sum: lambda x, /, *, axis=None: _cumsum(x, axis),
+    np.cumulative_prod: lambda x, /, *, axis=None: _cumprod(x, axis),
+    np.linalg.matrix_norm: lambda x, /, *, keepdims=False, ord="fro": _norm(
+        x, ord, (-2, -1), keepdims
+    ),
+    np.linalg.trace: lambda x, /, *, offset=0: _trace(x, offset, -2, -1),
+}

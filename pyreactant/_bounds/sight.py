@@ -1,0 +1,144 @@
+"""Sight: what a comparison can see, from the sizes of its tolerances and of the right values.
+
+The sight of a block is a small histogram, so that those of all processes can be combined.
+"""
+
+import math
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+FINE, FINE_SHORT = 1e-2, 0.25
+"""Up to this sensitivity a result is right; the second for types of two bytes or fewer."""
+
+COARSE = 0.5
+"""Up to this sensitivity a result is right with a remark; above it is unchecked."""
+
+_DROPPED = np.uint64(49)
+"""Bits of a float64 that a bin ignores: it keeps the exponent and three bits, 12 %."""
+
+_SAMPLE = 2**13
+"""Tolerances counted of one tile; more are thinned out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """What the comparison of some elements can see.
+
+    Attributes:
+        tolerances: Number of elements by the bin of their tolerance; bin 0 is a tolerance of zero.
+        squares: Sum of the squares of the right values that are finite.
+        finite: Number of these values.
+        absolute: The same as `squares` for the sums of absolute values, if all values are zero.
+    """
+
+    tolerances: Mapping[int, int] = field(default_factory=dict)
+    squares: float = 0.0
+    finite: int = 0
+    absolute: float = 0.0
+
+    @property
+    def median(self) -> float:
+        """The median tolerance, within 6 %; infinite without any, or if half have no bound."""
+        half, seen = sum(self.tolerances.values()) / 2, 0
+        for number, count in sorted(self.tolerances.items()):
+            seen += count
+            if seen >= half:
+                return _middle(number)
+        return math.inf
+
+    @property
+    def unbounded(self) -> int:
+        """Number of elements without a bound: any value of them passes."""
+        return sum(count for number, count in self.tolerances.items() if number >= _INFINITE)
+
+    @property
+    def sensitivity(self) -> float:
+        """The median tolerance over the root mean square of the right values.
+
+        For a zero result it is over that of the sums of absolute values, or over 1, the size of
+        the inputs, if these are zero as well.
+        """
+        median = self.median
+        if median in (0.0, math.inf):
+            return median
+        squares = self.squares or self.absolute or float(self.finite)
+        if not squares or not self.finite:
+            return math.inf
+        # Squares of very large numbers overflow; then this is an upper limit.
+        return median / math.sqrt(min(squares, sys.float_info.max) / self.finite)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for `json.dumps`; `from_dict` reads it back."""
+        return {
+            "tolerances": {str(number): count for number, count in self.tolerances.items()},
+            "squares": self.squares,
+            "finite": self.finite,
+            "absolute": self.absolute,
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> "Sight":
+        """The sight that `to_dict` described; ValueError for numbers that none has."""
+        tolerances = {int(number): int(count) for number, count in data["tolerances"].items()}
+        sums = float(data["squares"]), float(data["absolute"])
+        numbers = (*tolerances, *tolerances.values(), int(data["finite"]), *sums)
+        if not all(number >= 0 for number in numbers):
+            raise ValueError(f"numbers of a sight must not be negative, got {dict(data)}")
+        return cls(tolerances, sums[0], int(data["finite"]), sums[1])
+
+
+def exact(elements: int) -> Sight:
+    """The sight of a comparison of bits."""
+    return Sight({0: elements})
+
+
+def stride(elements: int) -> int:
+    """The distance of the elements whose tolerances are counted; 1 for small tiles."""
+    return max(1, elements // _SAMPLE) | 1  # odd, so that it falls on all columns of most arrays
+
+
+def counts(allowed: np.ndarray, value: np.ndarray, bound: np.ndarray, each: int) -> dict[int, int]:
+    """The number of elements by the bin of their tolerance.
+
+    Args:
+        allowed: Tolerances, float64.
+        value: Right values of the same shape.
+        bound: Bounds on their errors, of the same shape.
+        each: Number of elements that one of these stands for.
+    """
+    finite = np.isfinite(value)
+    if not finite.all():
+        # NaN and certain infinities are compared exactly.
+        open_ones = np.isinf(value) & np.isinf(bound)
+        allowed = np.where(finite, allowed, np.where(open_ones, np.inf, 0.0))
+    allowed = np.where(np.isnan(allowed), np.inf, allowed)
+    bits = np.ascontiguousarray(allowed).view(np.uint64) >> _DROPPED
+    bins, found = np.unique(bits, return_counts=True)
+    return {int(b): int(c) * each for b, c in zip(bins, found, strict=True)}
+
+
+def combined(sights: Iterable[Sight]) -> Sight:
+    """The sight of several comparisons together."""
+    tolerances: dict[int, int] = {}
+    squares = absolute = 0.0
+    finite = 0
+    for one in sights:
+        for number, count in one.tolerances.items():
+            tolerances[number] = tolerances.get(number, 0) + count
+        squares, absolute = squares + one.squares, absolute + one.absolute
+        finite += one.finite
+    return Sight(tolerances, squares, finite, absolute)
+
+
+def _middle(number: int) -> float:
+    if number == 0 or number >= _INFINITE:
+        return 0.0 if number == 0 else math.inf
+    ends = np.array([number, number + 1], np.uint64) << _DROPPED
+    return float(ends.view(np.float64).mean())
+
+
+_INFINITE = int(np.array(np.inf).view(np.uint64) >> _DROPPED)

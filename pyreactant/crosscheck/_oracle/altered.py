@@ -1,0 +1,159 @@
+"""Sources that change what another source reads, for instance as a faulty program would."""
+
+from typing import Any
+
+import numpy as np
+
+from ..._core.sharding import Index
+from ..._core.source import Source
+from .tiles import common, within
+
+
+class Altered:
+    """Base class of sources that change the blocks of another source.
+
+    Args:
+        source: The other source.
+    """
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self.shape = source.shape
+        self.dtype = source.dtype
+        self.random = source.random
+
+
+class Absolute(Altered):
+    """A source with the absolute values of another one."""
+
+    def read(self, index: Index) -> np.ndarray:
+        block = self._source.read(index)
+        return block if block.dtype.kind in "bu" else np.abs(block).astype(self.dtype)
+
+
+class Widened(Altered):
+    """A source in float64 or complex128, but indices as they are."""
+
+    def __init__(self, source: Source) -> None:
+        super().__init__(source)
+        if self.dtype.kind not in "biu":
+            self.dtype = np.dtype(np.complex128 if self.dtype.kind == "c" else np.float64)
+
+    def read(self, index: Index) -> np.ndarray:
+        return self._source.read(index).astype(self.dtype)
+
+
+class Masked(Altered):
+    """A source with zeros except at some positions along a dimension."""
+
+    def __init__(self, source: Source, dimension: int, mask: np.ndarray) -> None:
+        super().__init__(source)
+        self._mask = mask.reshape([-1 if d == dimension else 1 for d in range(len(self.shape))])
+        self._dimension = dimension
+
+    def read(self, index: Index) -> np.ndarray:
+        everything = [slice(None)] * len(index)
+        everything[self._dimension] = index[self._dimension]
+        zero: Any = np.zeros((), self.dtype)
+        return np.where(self._mask[tuple(everything)], self._source.read(index), zero)
+
+
+class Beside(Altered):
+    """A source whose elements outside a range of a dimension are shifted by one position."""
+
+    def __init__(self, source: Source, inside: slice, dimension: int, by: int) -> None:
+        super().__init__(source)
+        self._inside = inside
+        self._dimension = dimension
+        self._by = by
+
+    def read(self, index: Index) -> np.ndarray:
+        wanted = index[self._dimension]
+        positions = np.arange(wanted.start, wanted.stop)
+        outside = (positions < self._inside.start) | (positions >= self._inside.stop)
+        last = self.shape[self._dimension] - 1
+        taken = np.clip(positions + np.where(outside, self._by, 0), 0, last)
+        first, end = int(np.min(taken)), int(np.max(taken)) + 1
+        wide = list(index)
+        wide[self._dimension] = slice(first, end)
+        block = self._source.read(tuple(wide))
+        return np.take(block, taken - first, axis=self._dimension)
+
+
+class Own(Altered):
+    """A source restricted to a range of a dimension."""
+
+    def __init__(self, source: Source, own: slice, dimension: int) -> None:
+        super().__init__(source)
+        self._start = own.start
+        self._dimension = dimension
+        length = own.stop - own.start
+        self.shape = tuple(length if d == dimension else n for d, n in enumerate(source.shape))
+
+    def read(self, index: Index) -> np.ndarray:
+        wanted = list(index)
+        part = wanted[self._dimension]
+        wanted[self._dimension] = slice(part.start + self._start, part.stop + self._start)
+        return self._source.read(tuple(wanted))
+
+
+class Only(Altered):
+    """A source that is zero outside a block, or everywhere if the block is None."""
+
+    def __init__(self, source: Source, block: Index | None) -> None:
+        super().__init__(source)
+        self._block = block
+
+    def read(self, index: Index) -> np.ndarray:
+        found: np.ndarray = np.zeros([s.stop - s.start for s in index], self.dtype)
+        both = None if self._block is None else common(index, self._block)
+        if both is not None:
+            found[within(both, index)] = self._source.read(both)
+        return found
+
+
+class Exchanged(Altered):
+    """A source whose elements on both sides of a range are exchanged; zero beyond its ends."""
+
+    def __init__(self, source: Source, inside: slice, dimension: int, width: int) -> None:
+        super().__init__(source)
+        self._inside = inside
+        self._dimension = dimension
+        self._width = width
+
+    def read(self, index: Index) -> np.ndarray:
+        wanted = index[self._dimension]
+        at = np.arange(wanted.start, wanted.stop)
+        low, high, width = self._inside.start, self._inside.stop, self._width
+        apart = high - low + width
+        left, right = (at >= low - width) & (at < low), (at >= high) & (at < high + width)
+        taken = at + np.where(left, apart, 0) - np.where(right, apart, 0)
+        size = self.shape[self._dimension]
+        inside = (taken >= 0) & (taken < size)
+        taken = np.clip(taken, 0, size - 1)
+        whole = list(index)
+        whole[self._dimension] = slice(int(taken.min()), int(taken.max()) + 1)
+        block = self._source.read(tuple(whole))
+        found = np.take(block, taken - int(taken.min()), axis=self._dimension)
+        shape = [-1 if d == self._dimension else 1 for d in range(len(index))]
+        zero: Any = np.zeros((), self.dtype)
+        return np.where(inside.reshape(shape), found, zero)
+
+
+class Stale(Altered):
+    """A source whose elements outside a range of a dimension are those of an older source."""
+
+    def __init__(self, source: Source, inside: slice, dimension: int, old: Source) -> None:
+        super().__init__(source)
+        self._inside = inside
+        self._dimension = dimension
+        self._old = old
+
+    def read(self, index: Index) -> np.ndarray:
+        found = self._old.read(index).copy()
+        own = list(index)
+        own[self._dimension] = self._inside
+        both = common(index, tuple(own))
+        if both is not None:
+            found[within(both, index)] = self._source.read(both)
+        return found

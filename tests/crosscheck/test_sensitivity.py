@@ -1,0 +1,192 @@
+"""What a check can see decides whether a result is right, right with a remark, or unchecked."""
+
+import json
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import pyreactant as pr
+from pyreactant._bounds.compare import Expected, compare
+from pyreactant._bounds.sight import Sight, combined
+from pyreactant.crosscheck._check import check_blocks
+from pyreactant.crosscheck._records.verdict import ArrayPlan, BlockVerdict
+from pyreactant.crosscheck._report.sensitivity import Seen, outliers, percent, seen
+from tests.crosscheck.samples import report
+
+from . import user_programs
+from .faults import MESH, Scene
+from .runs import small
+from .trials import diagnosis_of
+
+
+def sight(values: np.ndarray, bound: float | np.ndarray) -> Sight:
+    """The sight of float32 results that are right."""
+    with np.errstate(all="ignore"):
+        held = values.astype(np.float32)
+    bounds = np.broadcast_to(np.asarray(bound, float), values.shape)
+    found = compare(held, Expected(values.astype(np.float64), bounds, last_rounding=True))
+    assert found.wrong == 0
+    return found.sight
+
+
+def test_sensitivity_is_the_median_tolerance_over_the_size_of_the_result() -> None:
+    values = np.full((8, 8), 2.0)
+    assert sight(values, 0.02).sensitivity == pytest.approx(0.01, rel=0.07)
+    assert sight(values, 0.0).sensitivity == 0
+    assert Sight.from_dict(json.loads(json.dumps(sight(values, 0.02).to_dict()))) == sight(
+        values, 0.02
+    )
+    few = np.where(np.arange(64).reshape(8, 8) < 20, np.inf, 0.02)
+    assert sight(values, few).sensitivity == pytest.approx(0.01, rel=0.07)
+    assert sight(values, few).unbounded == 20
+    assert sight(values, np.inf).sensitivity == math.inf
+    large = sight(np.full((400, 400), 2.0), 0.02)  # thinned out
+    assert large.sensitivity == pytest.approx(0.01, rel=0.07)
+    assert sum(large.tolerances.values()) == pytest.approx(160000, rel=0.02)
+
+
+def test_non_finite_elements_do_not_count() -> None:
+    values = np.array([np.inf, np.nan, 3.0, 3.0])
+    bounds = np.array([0.0, np.inf, 0.03, 0.03])
+    found = sight(values, bounds)
+    assert (found.finite, found.unbounded) == (2, 0)
+    assert found.squares == 18
+    loose = sight(np.array([np.inf, 3.0]), np.array([np.inf, 0.03]))
+    assert loose.unbounded == 1  # whatever stands there passes
+
+
+def test_sights_are_combined_over_the_whole_array() -> None:
+    """A block of small values has a large sensitivity alone; the array does not."""
+    small_ones, large = sight(np.full(10, 1e-3), 1e-3), sight(np.full(30, 1.0), 1e-3)
+    assert small_ones.sensitivity > 0.9
+    both = combined([small_ones, large])
+    assert both.sensitivity < 2e-3
+    assert combined([]).sensitivity == math.inf  # nothing was compared
+
+
+def test_a_zero_result_is_measured_by_what_cancels() -> None:
+    zero = Sight({sight_bin(1e-6): 4}, squares=0.0, finite=4)
+    assert zero.sensitivity == pytest.approx(1e-6, rel=0.07)
+    assert replace(zero, absolute=4e-4).sensitivity == pytest.approx(1e-4, rel=0.07)
+
+
+def test_sights_of_huge_numbers_and_damaged_ones() -> None:
+    huge = Sight({sight_bin(1e150): 4}, squares=math.inf, finite=4)
+    assert 0 < huge.sensitivity < 1e-3
+    assert Sight({sight_bin(1.0): 4}).sensitivity == math.inf
+    for damage in ({"finite": -1}, {"squares": "nan"}, {"tolerances": {"-3": 1}}):
+        with pytest.raises(ValueError, match="must not be negative"):
+            Sight.from_dict(huge.to_dict() | damage)
+
+
+def sight_bin(tolerance: float) -> int:
+    return next(iter(sight(np.ones(1), tolerance).tolerances))
+
+
+def judged(sensitivity: float, dtype: str, *, probed: bool = False) -> Seen:
+    values = sight(np.ones(16), sensitivity)
+    block = BlockVerdict("output 0", 0, 0, [[0, 16]], [[0, 16]], sight=values)
+    plan = ArrayPlan((16,), dtype, pr.NamedSharding(MESH, ()))
+    return seen([block], {"output 0": plan}, probed=probed)
+
+
+def test_limits_of_what_is_right() -> None:
+    for value, dtype, coarse, unchecked in (
+        (8e-3, "float32", False, False),
+        (3e-2, "float32", True, False),
+        (0.2, "complex64", True, False),
+        (0.2, "bfloat16", False, False),
+        (0.4, "float16", True, False),
+        (0.7, "bfloat16", False, True),
+        (math.inf, "float64", False, True),
+    ):
+        found = judged(value, dtype)
+        assert (found.coarse, bool(found.unchecked)) == (coarse, unchecked), (value, dtype)
+        probed = judged(value, dtype, probed=True)
+        assert (probed.coarse, probed.unchecked) == (False, "")
+    assert "--dtype float64" in judged(0.7, "bfloat16").unchecked
+    assert "no error bound" in judged(math.inf, "float64").unchecked
+    assert "--dtype" not in judged(math.inf, "float64").unchecked
+    assert judged(math.inf, "float32").note.startswith("16 of 16 elements of output 0 have no")
+    assert "by 1e+09 times its root mean square" in judged(1e9, "float32").unchecked
+    assert [percent(x) for x in (0.031, 0.0004, 2.0)] == ["3.1 %", "0.04 %", "200 %"]
+
+
+def test_outliers_are_noted() -> None:
+    def block(device: int, index: int, ratio: float) -> BlockVerdict:
+        place = [[index, index + 1]]
+        return BlockVerdict(
+            "output 0", device, device // 2, place, place, ratio=ratio, sight=Sight({}, 1.0, 1)
+        )
+
+    usual = [block(0, 0, 0.1), block(1, 1, 0.11), block(2, 2, 0.09)]
+    assert outliers([*usual, block(3, 3, 0.4)]) == ""
+    found = outliers([*usual, block(3, 3, 0.5)])
+    assert found.startswith("block [3:4] of output 0 on device 3 (process 1) is suspicious")
+    assert outliers([block(0, 0, 0.1), block(1, 0, 0.5)]) == ""  # copies of one block
+    assert outliers([]) == ""
+
+
+def test_coarse_and_unchecked_results_in_the_report() -> None:
+    made = report(["heat", "fft"], ["jax"])
+    first, second = made.rows
+    (result,) = first.results
+    coarse = replace(
+        made,
+        rows=(replace(first, results=(replace(result, sensitivity=0.031, coarse=True),)), second),
+    )
+    assert coarse.passed
+    assert "1 of them with errors below 3.1 % not seen (heat)" in coarse.verdict
+    assert "right, errors below 3.1 % not seen" in " ".join(coarse.to_text(200).split())
+    both = report(["heat"], ["jax", "standin"])
+    (row,) = both.rows
+    blind = tuple(replace(one, outcome="unchecked", text="why") for one in row.results)
+    alike = replace(both, rows=(replace(row, results=blind),))
+    assert not alike.passed  # although the runtimes agree
+    assert alike.exit_code == 3
+    assert "heat unchecked on jax" in alike.verdict
+    without = replace(both, rows=(replace(row, results=blind, oracle=False),))
+    assert without.passed
+
+
+@pytest.mark.usefixtures("backend")
+def test_a_short_sum_that_is_zero_is_never_right() -> None:
+    outcomes = set()
+    for seed in (0, 5, 6):
+        scene = Scene.of("full_sum", 32, dtype="bfloat16", seed=seed)
+        run = scene.with_blocks({device: np.zeros_like(b) for device, b in scene.right.items()})
+        found = diagnosis_of(run)
+        blocks = [block for array in check_blocks(run) for block in array]
+        unchecked = seen(blocks, run.plans).unchecked
+        assert not found.passed or unchecked
+        outcomes.add(found.passed)
+    assert False in outcomes
+
+
+@pytest.mark.usefixtures("backend")
+def test_a_result_that_is_zero_is_checked() -> None:
+    scene = Scene.of(user_programs.of_nothing, 32)
+    blocks = [block for array in check_blocks(scene.run) for block in array]
+    found = seen(blocks, scene.run.plans)
+    assert 0 < found.sensitivity < 1e-3
+    assert not found.unchecked
+
+
+def test_a_run_says_what_it_cannot_see(capfd: pytest.CaptureFixture[str]) -> None:
+    """A long chain whose bound allows anything; and a fault of process 1 alone."""
+    made = small([user_programs.of_layers, user_programs.wrong_on_one], size=64, progress=True)
+    chain, one = (row.results[0] for row in made.rows)
+    assert chain.outcome == "unchecked"
+    assert chain.sensitivity > 0.5
+    assert "is unchecked: rounding in float32 may change output 0 by" in chain.text
+    assert (
+        "run it with a longer element type (--dtype float64), with a smaller --size" in chain.text
+    )
+    assert made.exit_code == 5
+    assert one.outcome == "wrong"
+    assert one.kind == "wrong factor"
+    assert "no other process has wrong blocks" in one.text
+    (line,) = [one for one in capfd.readouterr().err.splitlines() if "wrong_on_one" in one]
+    assert line.endswith(", WRONG on process 1")

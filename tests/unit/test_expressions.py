@@ -1,0 +1,96 @@
+"""Ordinary NumPy expressions have a derived bound, which float32 and 80-bit numbers keep."""
+
+import inspect
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pyreactant._bounds.model import Model
+from pyreactant._bounds.tracked import FUNCTIONS, Tracked, UnknownOperationError, track
+from tests.unit.expressions import FAMILIES, STATEMENTS, WITHOUT_RULE, arrays, expressions
+
+MODEL = Model.of("float32")
+
+
+def tracked(values: dict[str, Any], model: Model) -> dict[str, Any]:
+    return {
+        name: track(array, model).copy() if array.dtype.kind == "f" else array
+        for name, array in values.items()
+    }
+
+
+def evaluate(text: str, values: dict[str, Any]) -> Any:
+    with np.errstate(all="ignore"):
+        return eval(text, {"np": np}, values)
+
+
+def beyond(got: Any, expected: Any) -> bool:
+    assert isinstance(expected, Tracked), type(expected)
+    got = np.asarray(got)
+    assert got.shape == expected.shape, (got.shape, expected.shape)
+    assert (got.dtype.kind == "c") == (expected.value.dtype.kind == "c")
+    assert not np.isnan(expected.bound).any()
+    wide = np.clongdouble if got.dtype.kind == "c" else np.longdouble
+    with np.errstate(all="ignore"):
+        error = np.abs(got.astype(wide) - expected.value)
+        last = 2 * expected.model.roundoff * np.abs(expected.value)
+        return not np.all((error <= expected.bound + last) | (got == expected.value))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_float32_results_are_within_the_bound(family: str) -> None:
+    for seed in range(4):
+        values = arrays(seed)
+        for text in expressions(family):
+            expected = evaluate(text, tracked(values, MODEL))
+            assert not beyond(evaluate(text, values), expected), text
+            # The bound is of use, too.
+            size = np.median(np.abs(expected.value)) + 1e-3
+            assert np.median(expected.bound) < 1e-2 * size, text
+
+
+@pytest.mark.parametrize("family", [name for name in FAMILIES if name != "transforms"])
+def test_extended_precision_is_within_the_bound_of_float64(family: str) -> None:
+    """The oracle's own error is part of the bound."""
+    values, model = arrays(9, np.longdouble), Model.of("float64")
+    for text in expressions(family):
+        if "linalg" in text or "float16" in text or "quantile" in text:
+            continue  # computed in float64 at most
+        narrow = {n: a.astype(np.float64) if a.dtype.kind == "f" else a for n, a in values.items()}
+        expected = evaluate(text, tracked(narrow, model))
+        assert not beyond(evaluate(text, values), expected), text
+
+
+@pytest.mark.parametrize("statements", STATEMENTS)
+def test_changes_in_place(statements: Any) -> None:
+    for seed in range(10):
+        values = arrays(seed)
+        expected = statements(*(tracked(values, MODEL)[name] for name in "xy"))
+        assert not beyond(statements(values["x"], values["y"]), expected)
+
+
+def test_how_many_are_tracked() -> None:
+    every = [text for family in FAMILIES for text in expressions(family)]
+    assert len(every) == len(set(every)) >= 215
+    values = tracked(arrays(0), MODEL)
+    for text in WITHOUT_RULE.replace("\n", ";").split(";"):
+        if text.strip():
+            name = text.strip().split("(")[0].removeprefix("np.")
+            with pytest.raises(UnknownOperationError, match=name.rpartition(".")[2]):
+                evaluate(text.strip(), values)
+
+
+def test_rules_have_the_parameters_of_numpy_in_the_same_order() -> None:
+    """An argument by position is then the right one."""
+    kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.POSITIONAL_ONLY)
+    for function, rule in FUNCTIONS.items():
+        theirs = [
+            p.name for p in inspect.signature(function).parameters.values() if p.kind in kinds
+        ]
+        ours = inspect.signature(rule).parameters.values()
+        if any(p.kind is inspect.Parameter.VAR_POSITIONAL for p in ours):
+            continue
+        mine = [p.name for p in ours if p.kind in kinds and p.name != "f"]
+        if len(mine) > 1:
+            assert mine == theirs[: len(mine)], function

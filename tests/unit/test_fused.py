@@ -1,0 +1,179 @@
+"""Loops compiled by numba give what the rules give, one pass for each operation."""
+
+import importlib.util
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pyreactant._bounds import fused
+from pyreactant._bounds.compare import Expected, Verdict, compare
+from pyreactant._bounds.model import Model
+from pyreactant._bounds.sight import exact
+from pyreactant._bounds.tracked import Tracked, track
+from pyreactant.crosscheck._inputs import sources
+from pyreactant.programs import CASES
+from tests.harness import require
+from tests.programs.common import model_of, outputs_of, whole
+
+LOOPS = {name: one for name, one in vars(fused).items() if isinstance(one, fused.Loop)}
+
+
+@pytest.fixture
+def used(monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """The loops run on arrays of 500 elements, not compiled; the names of those that ran."""
+    names: set[str] = set()
+
+    def noted(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def run(*args: Any) -> Any:
+            names.add(name)
+            with np.errstate(all="ignore"):
+                return function(*args)
+
+        return run
+
+    monkeypatch.setattr(fused, "LARGE", 500)
+    monkeypatch.setattr(fused, "available", lambda: True)
+    for name, loop in LOOPS.items():
+        monkeypatch.setattr(fused, name, noted(name, loop.function))
+    return names
+
+
+USES = {
+    "layer_norm": {"row_sums", "centred_squares", "normalized"},
+    "softmax": {"differences", "exponentials", "quotients"},
+    "attention": {"scaled", "differences", "exponentials", "quotients", "product_bounds"},
+    "heat": {"stencil"},
+    "row_sum": {"row_sums"},
+    "full_sum": {"row_sums"},
+    "batched_matmul": {"product_bounds"},
+    "matmul": {"product_bounds"},
+    "perceptron": {"product_bounds"},
+    "perceptron_gradient": {"product_bounds"},
+}
+
+
+@pytest.mark.parametrize("random", [True, False])
+@pytest.mark.parametrize("name", sorted(USES))
+def test_both_paths_give_the_same_values_and_bounds(
+    name: str, random: bool, used: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case, size = CASES[name], 24 if name in ("attention", "batched_matmul") else 36
+    for dtype in ("float32", "float64"):
+        inputs = sources(case.inputs(size, dtype), 0)
+        found = model_of(case, dtype)
+        assert found is not None
+        model = replace(found, random=random)
+        for number, output in enumerate(outputs_of(case, size, dtype)):
+            index = whole(output.shape)
+            one: Any = case.expected(number, index, inputs, model)
+            with monkeypatch.context() as patch:
+                patch.setattr(fused, "available", lambda: False)
+                inputs_again = sources(case.inputs(size, dtype), 0)
+                other: Any = case.expected(number, index, inputs_again, model)
+            np.testing.assert_allclose(one.value, other.value, rtol=1e-11, atol=1e-14)
+            np.testing.assert_allclose(
+                one.bound, other.bound, rtol=1e-6 if dtype == "float64" else 1e-9
+            )
+    assert used >= USES[name]
+
+
+def verdicts(got: np.ndarray, expected: Expected) -> tuple[Verdict, Verdict]:
+    found = compare(got, expected, (5, 7))
+    large, fused.LARGE = fused.LARGE, 10**9
+    try:
+        return found, compare(got, expected, (5, 7))
+    finally:
+        fused.LARGE = large
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_both_paths_give_the_same_verdict(dtype: str, used: set[str]) -> None:
+    rng = np.random.default_rng(0)
+    value = rng.normal(size=(30, 40))
+    value[3, 4] = 0
+    bound = np.abs(rng.normal(size=(30, 40))) * 1e-6
+    got = (value + bound * rng.uniform(-0.9, 0.9, bound.shape)).astype(dtype)
+    for change in (None, np.nan, np.inf, 7.0):
+        if change is not None:
+            got[11, 13] = change
+        for expected in (Expected(value, bound), Expected(value, np.broadcast_to(1e-5, (30, 40)))):
+            one, other = verdicts(got, expected)
+            assert one.error_squares == pytest.approx(other.error_squares)
+            assert one.value_squares == pytest.approx(other.value_squares)
+            assert one.sight.tolerances == other.sight.tolerances
+            summed = {"error_squares": 0.0, "value_squares": 0.0, "sight": exact(0)}
+            assert replace(one, **summed) == replace(other, **summed)
+            assert one.passed is (change is None)
+    assert used == {"compared"}
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.full((30, 30), np.inf),
+        np.full((30, 30), np.nan),
+        np.full((30, 30), 3e38),
+        np.zeros((30, 30)),
+        np.full((30, 30), 1e-44),
+        np.linspace(-3e4, 3e4, 900).reshape(30, 30),
+    ],
+)
+@pytest.mark.parametrize("name", ["softmax", "heat", "layer_norm", "row_sum"])
+def test_odd_numbers_give_the_same_on_both_paths(
+    array: np.ndarray, name: str, used: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = CASES[name]
+    with np.errstate(all="ignore"):
+        parts: list[Any] = [track(array.astype(np.float32), Model.of("float32"))]
+        if name == "layer_norm":
+            parts += [track(np.ones(30, np.float32), Model.of("float32"))] * 2
+        shapes, index = (
+            tuple(one.shape for one in parts),
+            whole(outputs_of(case, 30, "float32")[0].shape),
+        )
+        assert case.oracle is not None
+        one = case.oracle(0, index, tuple(parts), shapes)
+        monkeypatch.setattr(fused, "available", lambda: False)
+        other = case.oracle(0, index, tuple(parts), shapes)
+    np.testing.assert_allclose(one.value, other.value, rtol=1e-11, atol=1e-14)
+    np.testing.assert_allclose(one.bound, other.bound, rtol=1e-9)
+
+
+def test_compiled_loops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """numba compiles for the types that the check passes, and keeps the result."""
+    require(importlib.util.find_spec("numba"), "numba")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(20, 30))
+    args: dict[str, tuple[Any, ...]] = {
+        "compared": (x.astype(np.float32), x, x * x, 2.0**-23, 1e-38, np.int64(0x7FF << 52)),
+        "stencil": (np.pad(x, 1), np.pad(x * x, 1), 0.125, 1e-7, 1e-38),
+    }
+    fresh = {name: fused.Loop(LOOPS[name].function) for name in args}
+    monkeypatch.chdir(tmp_path)
+    with ThreadPoolExecutor(2) as pool:  # several threads compile, as they check tiles
+        found = dict(zip(args, pool.map(lambda name: fresh[name](*args[name]), args), strict=True))
+    for name, given in args.items():
+        with np.errstate(all="ignore"):
+            plain = LOOPS[name].function(*given)
+        for one, other in zip(found[name], plain, strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-12)
+    assert [path.name for path in tmp_path.iterdir()] == ["pyreactant"]
+    assert len(list((tmp_path / "pyreactant" / "numba").rglob("*.nbi"))) == 2
+
+
+def test_without_numba_nothing_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    fused.available.cache_clear()
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    try:
+        assert not fused.worthwhile(np.zeros(fused.LARGE))
+    finally:
+        fused.available.cache_clear()
+    assert not fused.worthwhile(np.zeros(fused.LARGE - 1))
+    assert not fused.worthwhile(np.zeros(fused.LARGE, np.complex128))
+    assert isinstance(track(np.ones(3), Model.of("float64")) + 1, Tracked)
