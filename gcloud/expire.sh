@@ -11,19 +11,34 @@ born=${PYREACTANT_STATE_FOLDER:-/var/lib/pyreactant}/born
 mkdir -p "${born%/*}"
 [[ -s $born ]] || date +%s >"$born"
 
+# One call to the API about a resource: prints the status of the answer, 000 without one.
+delete() {
+  local token
+  token=$(curl -sf -H 'Metadata-Flavor: Google' \
+    "$metadata/computeMetadata/v1/instance/service-accounts/default/token" |
+    sed -n 's/.*"access_token" *: *"\([^"]*\)".*/\1/p')
+  # The token goes through standard input, because every user can read command lines.
+  printf 'header = "Authorization: Bearer %s"\n' "$token" |
+    curl -s -K - -o /dev/null -w '%{http_code}' -X DELETE "$api/v2/$1?force=true"
+}
+
+# Whether this VM may delete its resource: it deletes one that does not exist, for which it needs the
+# same permission. 404 means yes, 403 no. worker.sh reads the answer during the installation.
+(delete "${RESOURCE%/*}/pyreactant-none-$RANDOM$RANDOM" >"${born%/*}/permission") </dev/null &>/dev/null &
+
 expire() {
-  local left token
+  local left status pause=${PYREACTANT_EXPIRE_PAUSE:-60} longest
+  longest=$((${pause%%.*} * 60 + 60))
   left=$(($(cat "$born") + LIFETIME - $(date +%s)))
   if ((left > 0)); then sleep "$left"; fi
-  while true; do
-    token=$(curl -sf -H 'Metadata-Flavor: Google' \
-      "$metadata/computeMetadata/v1/instance/service-accounts/default/token" |
-      sed -n 's/.*"access_token" *: *"\([^"]*\)".*/\1/p')
-    # The token goes through standard input, because every user can read command lines.
-    printf 'header = "Authorization: Bearer %s"\n' "$token" |
-      curl -s -K - -X DELETE "$api/v2/$RESOURCE?force=true" >/dev/null
-    sleep "${PYREACTANT_EXPIRE_PAUSE:-60}"
+  # Only 404 says that it is gone: an answer that promises a deletion may be followed by none.
+  until status=$(delete "$RESOURCE") && [[ $status == 404 ]]; do
+    if [[ $status == 403 ]]; then
+      echo "$(date -u +%FT%TZ) this VM may not delete $RESOURCE (403)" >>"${born%/*}/expire.log"
+    fi
+    sleep "$pause"
+    pause=$(awk -v p="$pause" -v most="$longest" 'BEGIN { p *= 1.5; print p > most ? most : p }')
   done
 }
 expire </dev/null >/dev/null 2>&1 &
-disown
+disown -a

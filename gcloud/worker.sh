@@ -1,9 +1,12 @@
 #!/bin/bash
 # Steps of a job on one TPU VM; `pyreactant tpu run` copies this file there and calls it:
 #
-#   worker.sh FOLDER install BACKENDS [PYTHON]    install Python, JAX and libtpu; Julia and Reactant
+#   worker.sh FOLDER install BACKENDS [PYTHON]    install Python, JAX and libtpu; Julia and Reactant;
+#                                                 Ray, if it is one of BACKENDS
 #   worker.sh FOLDER run BACKEND PLATFORM DEVICES STALL INDEX COUNT ADDRESS PROGRAM...
 #                                                 read the run's secret from the first line of input
+#   worker.sh FOLDER ray PORT INDEX HEAD          start this VM's node of a Ray cluster, which stays;
+#                                                 read the cluster's token from the first line of input
 #   worker.sh FOLDER results                      write an archive of logs and results to the output
 #
 # Each prints a last line "pyreactant-worker-done STATUS" (results: on standard error). A connection
@@ -31,6 +34,7 @@ python_of() {
 
 install() {
   local backends=$1 given=${2:-}
+  warn_of_permission
   if [[ $given ]]; then
     printf '%s\n' "$given" >"$folder/python"
   else
@@ -41,10 +45,29 @@ install() {
   fi
   PYTHONPATH=$folder/code "$(python_of)" -c 'import pyreactant; print(pyreactant.__version__)' ||
     return
+  local wanted=$folder/code/work/requirements.txt # of a job, see pyreactant/jobs
+  if [[ -s $wanted && $given ]]; then
+    "$given" -m pip install --quiet --target "$folder/requirements" -r "$wanted" || return
+  elif [[ -s $wanted ]]; then
+    "$folder/uv/bin/uv" pip install --quiet --python "$folder/venv" -r "$wanted" || return
+  fi
+  if [[ " $backends " == *" ray "* && ! $given ]]; then
+    "$folder/uv/bin/uv" pip install --quiet --python "$folder/venv" --require-hashes \
+      -r "$here/ray.txt" || return
+  fi
   if [[ " $backends " == *" reactant "* && ! -s $folder/python ]]; then
     install_julia || return
     PYTHONPATH=$folder/code LD_PRELOAD='' "$(python_of)" -m pyreactant setup --gpu none \
       --julia "$folder/julia/bin/julia" || return
+  fi
+}
+
+# expire.sh has asked at boot.
+warn_of_permission() {
+  local answer=${PYREACTANT_STATE_FOLDER:-/var/lib/pyreactant}/permission
+  if [[ $(cat "$answer" 2>/dev/null) == 403 ]]; then
+    echo "warning: this VM may not delete its queued resource (403), so nothing ends the cost if" \
+      "the machine that created it is lost; give the VM's service account roles/tpu.admin"
   fi
 }
 
@@ -66,10 +89,12 @@ run() {
   clean_environment
   cd "$folder/code" || return
   mkdir -p "$folder/runs" "$folder/results"
-  export PYREACTANT_SECRET=$secret PYREACTANT_BACKEND=$backend PYTHONPATH=$folder/code
+  export PYREACTANT_SECRET=$secret PYREACTANT_BACKEND=$backend
+  export PYTHONPATH=$folder/code:$folder/requirements
   export PYREACTANT_PROCESS_INDEX=$index PYREACTANT_NUM_PROCESSES=$count
   export PYREACTANT_COORDINATOR_ADDRESS=$address PYREACTANT_PLATFORM=$platform
   export TF_CPP_MIN_LOG_LEVEL=${TF_CPP_MIN_LOG_LEVEL:-1}
+  if [[ -d $folder/julia/bin ]]; then export PATH=$folder/julia/bin:$PATH; fi
   local options=(--folder "$folder/runs/$backend" --heartbeat-timeout 8 --stall-timeout "$stall")
   if [[ $devices != 0 ]]; then options+=(--devices-per-process "$devices"); fi
   "$(python_of)" -m pyreactant run "${options[@]}" -- "$@" </dev/null &
@@ -88,6 +113,22 @@ run() {
   return "$status"
 }
 
+# Worker 0 is the head. The token lies where Ray looks for it, so that shells on the VM have it too.
+start_ray() {
+  local port=$1 index=$2 head=$3 token
+  IFS= read -r token
+  clean_environment
+  (umask 077 && mkdir -p "$HOME/.ray" && printf '%s' "$token" >"$HOME/.ray/auth_token") || return
+  export RAY_AUTH_MODE=token PYTHONPATH=$folder/code:$folder/requirements
+  local options=(--disable-usage-stats)
+  if [[ $index == 0 ]]; then
+    options+=(--head --port="$port" --node-ip-address="$head" --include-dashboard=false)
+  else
+    options+=(--address="$head:$port")
+  fi
+  "$(python_of)" -m ray.scripts.scripts start "${options[@]}" </dev/null
+}
+
 results() {
   local parts=()
   for part in runs results; do
@@ -99,8 +140,9 @@ results() {
 case $action in
   install) install "$@" ;;
   run) run "$@" ;;
+  ray) start_ray "$@" ;;
   results) results ;;
-  *) echo "the action must be install, run or results, got $action" >&2 && exit 2 ;;
+  *) echo "the action must be install, run, ray or results, got $action" >&2 && exit 2 ;;
 esac
 status=$?
 # 255 means a failure of ssh itself, after which gcloud would run the command up to ten times.

@@ -1,12 +1,14 @@
 """Job: what to run on which slices, and its plan as text."""
 
+import math
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from .._errors import InvalidArgumentError
-from .._runtimes.runtime import BACKENDS
+from .._runtimes.known import BACKENDS
+from ..tpu._generations import GIB
 from ._reach import SshOptions
 from ._request import Request, cost_of_forgetting
 
@@ -33,6 +35,9 @@ class Job:
         stall_timeout: Limit between two heartbeats of a program.
         retries: Number of new attempts after a preemption.
         kept: Whether to keep the slices.
+
+    Raises:
+        InvalidArgumentError: A value is not allowed.
     """
 
     request: Request
@@ -61,6 +66,9 @@ class Job:
                 if unknown
                 else "name at least one backend"
             )
+        for name in self.backends:
+            if list(self.backends).count(name) > 1:
+                raise InvalidArgumentError(f"backend {name!r} is named twice; name it once")
         for name, least in (("retries", 0), ("size", 1), ("devices", 0)):
             number = getattr(self, name)
             if number < least:
@@ -69,8 +77,62 @@ class Job:
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise InvalidArgumentError(f"{name} must be positive seconds, got {value:g}")
+        self._check_platform()
+
+    def _check_platform(self) -> None:
+        if self.platform not in _PLATFORMS:
+            raise InvalidArgumentError(
+                f"platform must be {' or '.join(_PLATFORMS)}, which the VMs of slices have, got "
+                f"{self.platform!r}"
+            )
+        if self.platform == "tpu" and self.devices:
+            raise InvalidArgumentError(
+                f"{self.devices} devices per process were requested, but on TPU a process has all "
+                f"{self.request.topology.devices_per_process} devices of its VM; omit "
+                "--devices-per-process, or use --platform cpu"
+            )
 
 
+def check_size(job: Job) -> None:
+    """Check that the matmul fits the devices of all slices, as far as that is known here.
+
+    Raises:
+        InvalidArgumentError: Its blocks would not be equal, or would need more memory.
+    """
+    if job.program:
+        return
+    from .._matmul.matmul import default_mesh
+
+    slices, size = job.request.topology, job.size
+    on_tpu = job.platform == "tpu"
+    devices = slices.devices if on_tpu else slices.hosts * job.devices
+    if not devices:
+        return  # the runtime chooses their number
+    name = job.request.accelerator_type
+    where = name if slices.num_slices == 1 else f"{slices.num_slices} slices of {name}"
+    mesh = default_mesh(devices)
+    unit = math.lcm(*mesh.shape)
+    words = f"the matmul of size {size} does not fit the {devices} devices of {where}"
+    if size % unit:
+        below, above = size // unit * unit, -(-size // unit) * unit
+        nearest = f"{below} or {above}" if below else f"{above}"
+        raise InvalidArgumentError(
+            f"{words}: blocks must be equal on a mesh of {' x '.join(map(str, mesh.shape))}; "
+            f"use --size {nearest}"
+        )
+    need, have = _MATRICES * size**2, devices * slices.hbm_bytes
+    if on_tpu and need > have:
+        largest = math.isqrt(have // _MATRICES) // unit * unit
+        raise InvalidArgumentError(
+            f"{words}: its three matrices take {need / GIB:,.0f} GiB in float32, and the devices "
+            f"have {have / GIB:,.0f} GiB; use --size {largest} or less, or more chips"
+        )
+
+
+_MATRICES = 3 * 4
+"""Bytes of the matmul's matrices for each element of one."""
+
+_PLATFORMS = ("tpu", "cpu")
 _CHECK = "every block against the NumPy reference, and the runtimes against each other"
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, ClassVar
+from typing import Any
 
 from .._errors import PyReactantError
 
@@ -143,7 +143,7 @@ class CloudError(PyReactantError, RuntimeError):
         later: Whether the same request may succeed later.
     """
 
-    exit_code: ClassVar[int] = 8
+    exit_code: int = 8
 
     def __init__(self, message: str, *, later: bool = False) -> None:
         super().__init__(message)
@@ -157,4 +157,4 @@ class NotOursError(CloudError):
 class PreemptedError(CloudError):
     """The service took the nodes away; the same request may succeed again."""
 
-    exit_code: ClassVar[int] = 6
+    exit_code: int = 6

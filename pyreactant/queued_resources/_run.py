@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from .._errors import FileError, MismatchError, PyReactantError
 from ..launch import RunReport
 from ..launch._report import utc
-from ._job import Job
+from ._job import Job, check_size
 from ._journal import Journal
 from ._lifecycle import Lease
 from ._resource import CloudError, PreemptedError, Worker
@@ -46,6 +46,7 @@ def run_job(
         FileError, InvalidArgumentError, RequirementError: The job cannot start; nothing was
             requested.
     """
+    check_size(job)
     check_program(job.program, job.copies)
     job.ssh.check()
     try:

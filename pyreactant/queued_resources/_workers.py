@@ -7,18 +7,20 @@ import tarfile
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import ClassVar
 
 from .._errors import DeadlineError, FileError, InvalidArgumentError, PyReactantError
 from ..launch import RunReport
+from ..launch._program import find_program
 from ..process_group._group import join_address
 from ._job import Job
 from ._lifecycle import scripts_folder
 from ._resource import Worker
 from ._session import Session, Sessions
 
-_SCRIPTS = ("worker.sh", "requirements.txt", "uv.txt")
+_SCRIPTS = ("worker.sh", "requirements.txt", "uv.txt", "ray.txt")
 _EXCLUDED = ("__pycache__", ".git", ".venv", ".mypy_cache", ".ruff_cache", ".hypothesis")
+RAY_PORT, RAY_CLIENT_PORT = 6379, 10001
+"""Ports of a Ray cluster's head: for its nodes, and for drivers on other machines."""
 _PORTS = range(20000, 30000)
 """Ports for worker 0's roll-call; each run takes one at random."""
 _UNPACK = 'mkdir -p "$1" && tar -xzf - -C "$1" && echo pyreactant-worker-done $?'
@@ -44,7 +46,9 @@ def check_program(program: Sequence[str], copies: Iterable[Path]) -> None:
 
 
 def _script(program: Sequence[str]) -> list[Path]:
-    return [] if not program or program[0] == "-m" else [Path(program[0])]
+    """The script that the workers need; none for a module or a command."""
+    path = find_program(program).path if program else None
+    return [] if path is None else [path]
 
 
 def _write_archive(
@@ -55,14 +59,9 @@ def _write_archive(
     Raises:
         FileError: A file cannot be read, or the archive cannot be written.
     """
-    package = Path(__file__).resolve().parent.parent
     try:
         with tarfile.open(file, "w:gz", compresslevel=6) as archive:
-            _add(archive, package, f"code/{package.name}")
-            if (package.parent / "pyproject.toml").exists():  # a wheel has the folders inside
-                for folder in ("julia", "slurm", "gcloud"):
-                    if (package.parent / folder).is_dir():
-                        _add(archive, package.parent / folder, f"code/{folder}")
+            add_package(archive)
             for name in _SCRIPTS:
                 archive.add(scripts_folder() / name, name)
             if request is not None:
@@ -73,13 +72,25 @@ def _write_archive(
         raise FileError(f"{error.filename or file}: {error.strerror or error}") from None
 
 
-def _add(archive: tarfile.TarFile, path: Path, name: str) -> None:
-    def without_owner(info: tarfile.TarInfo) -> tarfile.TarInfo | None:
-        info.uid = info.gid = 0
-        info.uname = info.gname = ""
-        return None if Path(info.name).name in _EXCLUDED else info
+def add_package(archive: tarfile.TarFile) -> None:
+    """Add pyreactant to an archive, in its folder "code"."""
+    package = Path(__file__).resolve().parent.parent
+    _add(archive, package, f"code/{package.name}")
+    if (package.parent / "pyproject.toml").exists():  # a wheel has the folders inside
+        for folder in ("julia", "slurm", "gcloud"):
+            if (package.parent / folder).is_dir():
+                _add(archive, package.parent / folder, f"code/{folder}")
 
+
+def _add(archive: tarfile.TarFile, path: Path, name: str) -> None:
     archive.add(path, name, filter=without_owner)
+
+
+def without_owner(info: tarfile.TarInfo) -> tarfile.TarInfo | None:
+    """The entry of an archive without the names of this machine's user; None to leave it out."""
+    info.uid = info.gid = 0
+    info.uname = info.gname = ""
+    return None if Path(info.name).name in _EXCLUDED else info
 
 
 def _extract(file: Path, folder: Path) -> None:
@@ -98,7 +109,7 @@ def _extract(file: Path, folder: Path) -> None:
 class WorkerError(PyReactantError, RuntimeError):
     """A step failed on a worker, or the worker cannot be reached."""
 
-    exit_code: ClassVar[int] = 6
+    exit_code: int = 6
 
     def __init__(self, step: str, session: Session, process: int) -> None:
         super().__init__(f"{session.worker} ({step}) {session.failure()}")
@@ -137,14 +148,8 @@ def on_workers(
     commands = job.ssh.commands(job.request, workers)
     sessions = Sessions(commands, folder / "logs", lambda w, text: show(f"[{w}] {text}"))
     steps = _Steps(job, sessions, list(workers), remote=f"pyreactant-{run}", check=check, tell=tell)
-    steps.reach()
-    archive = folder / "code.tar.gz"
     request = None if job.program else _write_request(job, folder)
-    _write_archive(archive, job.program, job.copies, request)
-    steps.everywhere("copy", ["bash", "-c", _UNPACK, "_", steps.remote], 600, data=archive)
-    archive.unlink()
-    install = [" ".join(job.backends), *([job.python] if job.python else [])]
-    steps.everywhere("install", steps.script("install", *install), job.install_timeout)
+    steps.prepare(folder, job.backends, request)
     try:
         for backend in job.backends:
             report = steps.run(backend, folder)
@@ -155,6 +160,49 @@ def on_workers(
         raise
     steps.fetch(folder)
     return report
+
+
+def start_ray(
+    job: Job,
+    workers: Sequence[Worker],
+    folder: Path,
+    token: str,
+    *,
+    check: Callable[[], None],
+    tell: Callable[[str], None],
+) -> str:
+    """Install Ray on the VMs of slices and start a cluster, whose head is worker 0.
+
+    Args:
+        job: How the VMs are reached, and which Python they have; its program is not run.
+        workers: The VMs.
+        folder: Existing folder for logs.
+        token: What every process that uses the cluster must know.
+        check: Raises if the slices are gone.
+        tell: Prints a message for the user.
+
+    Returns:
+        Address of the head within the slices' network.
+
+    Raises:
+        WorkerError: A step failed on a worker.
+        CloudError, PreemptedError: The slices are gone.
+    """
+    commands = job.ssh.commands(job.request, workers)
+    sessions = Sessions(commands, folder, lambda *_: None)
+    steps = _Steps(job, sessions, list(workers), "pyreactant-ray", check, tell)
+    steps.prepare(folder, ["jax", "ray"], None)
+    head = workers[0].internal
+
+    def command(worker: Worker) -> list[str]:
+        return steps.script("ray", str(RAY_PORT), str(workers.index(worker)), head)
+
+    # The head first, because the others give up soon if it does not answer.
+    for some in (workers[:1], workers[1:]):
+        own = Sessions({w: commands[w] for w in some}, folder, lambda *_: None)
+        step = _Steps(job, own, list(some), steps.remote, check, tell)
+        step.everywhere("ray", command, 300, data=f"{token}\n".encode())
+    return join_address(head, RAY_PORT)
 
 
 @dataclasses.dataclass(slots=True)
@@ -182,8 +230,23 @@ class _Steps:
             self.check()
             time.sleep(1)
 
+    def prepare(self, folder: Path, wanted: Sequence[str], request: Path | None) -> None:
+        """Copy pyreactant and the program, and install what is wanted."""
+        self.reach()
+        job, archive = self.job, folder / "code.tar.gz"
+        _write_archive(archive, job.program, job.copies, request)
+        unpack = ["bash", "-c", _UNPACK, "_", self.remote]
+        self.everywhere("copy", lambda _: unpack, 600, data=archive)
+        archive.unlink()
+        install = self.script("install", " ".join(wanted), *([job.python] if job.python else []))
+        self.everywhere("install", lambda _: install, job.install_timeout)
+
     def everywhere(
-        self, name: str, command: list[str], timeout: float, data: Path | None = None
+        self,
+        name: str,
+        command: Callable[[Worker], list[str]],
+        timeout: float,
+        data: bytes | Path | None = None,
     ) -> None:
         """Run one step on every worker.
 
@@ -192,7 +255,7 @@ class _Steps:
             WorkerError: A worker failed.
         """
         self.tell(f"{name} on {len(self.workers)} VMs")
-        self.sessions.start(name, lambda _: command, data)
+        self.sessions.start(name, command, data)
         began = time.monotonic()
         failed = self.sessions.wait(timeout, check=self.check)
         if failed is not None:

@@ -146,7 +146,7 @@ def hosts_of(kind: str) -> int:
     return topology(kind).hosts
 
 
-def until(condition: Sequence[object] | object, seconds: float = 20) -> None:
+def until(condition: Sequence[object] | object, seconds: float = 60) -> None:
     """Wait until a callable is true."""
     assert callable(condition)
     deadline = time.monotonic() + seconds

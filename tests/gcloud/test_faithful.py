@@ -3,6 +3,7 @@
 Tests of our client on the stand-in prove something only if the stand-in is faithful.
 """
 
+import contextlib
 import json
 import os
 import re
@@ -204,6 +205,34 @@ class _Metadata(BaseHTTPRequestHandler):
         pass
 
 
+def in_session(session: int) -> list[int]:
+    """Processes of a session."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if int((entry / "stat").read_text().rpartition(")")[2].split()[3]) == session:
+                found.append(int(entry.name))
+    return found
+
+
+@pytest.mark.parametrize(("answer", "warns"), [("403", True), ("404", False), ("", False)])
+def test_a_vm_that_may_not_delete_itself_is_reported(
+    answer: str, warns: bool, tmp_path: Path
+) -> None:
+    (tmp_path / "permission").write_text(answer)
+    worker = [str(REPOSITORY / "gcloud" / "worker.sh"), str(tmp_path / "w")]
+    (tmp_path / "w").mkdir()
+    done = subprocess.run(
+        ["bash", *worker, "install", "jax", "/bin/true"],
+        env={**os.environ, "PYREACTANT_STATE_FOLDER": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert ("warning: this VM may not delete its queued resource (403)" in done.stdout) == warns
+
+
 def test_a_vm_deletes_its_resource_when_its_time_is_over(made: Cloud, tmp_path: Path) -> None:
     """Run the node's startup script as the VM would."""
     require(shutil.which("curl"), "curl")
@@ -214,7 +243,9 @@ def test_a_vm_deletes_its_resource_when_its_time_is_over(made: Cloud, tmp_path: 
     script = startup_script(request)
     Client(environ=made.settings).create(request, "run", script)
     until(lambda: len(made.api.left()) == 2)
-    made.api.faults.append(Fault("DELETE", code=503))
+    # The first call is about the permission; then come a failure and two refusals.
+    made.api.faults += [Fault("DELETE", code=403), Fault("DELETE", code=503)]
+    made.api.faults += [Fault("DELETE", code=403)] * 2
     assert body_of(made)["node"]["metadata"]["startup-script"] == script
     server = ThreadingHTTPServer(("127.0.0.1", 0), _Metadata)
     threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
@@ -237,7 +268,12 @@ def test_a_vm_deletes_its_resource_when_its_time_is_over(made: Cloud, tmp_path: 
             script, timeout=20
         )  # it returns immediately and continues in the background
         assert len(made.api.left()) == 2
-        until(lambda: made.api.left() == [], 20)
+        permission = state / "permission"
+        until(lambda: permission.exists() and permission.read_text() == "403")
+        until(lambda: made.api.left() == [])
+        # After the answer 404 it ends; a refusal is in its log.
+        until(lambda: not in_session(process.pid))
+        assert "may not delete" in (state / "expire.log").read_text()
     finally:
         subprocess.run(["pkill", "-KILL", "-s", str(process.pid)], check=False)
         server.shutdown()
@@ -270,4 +306,4 @@ def test_the_worker_s_script_checks_what_it_gets(tmp_path: Path) -> None:
         ["bash", script, tmp_path, "dance"], capture_output=True, text=True, timeout=60
     )
     assert done.returncode == 2
-    assert "the action must be install, run or results, got dance" in done.stderr
+    assert "the action must be install, run, ray or results, got dance" in done.stderr

@@ -16,8 +16,11 @@ GOLDENS = Path(__file__).with_name("goldens")
 SCRIPTS = sorted([*REPOSITORY.glob("gcloud/*.sh"), *REPOSITORY.glob("slurm/*.s[hb]*")])
 
 
-@pytest.mark.parametrize("example", ["single-slice", "multi-slice"])
-def test_the_plan(example: str) -> None:
+@pytest.mark.parametrize(
+    ("example", "program"),
+    [("single-slice", ""), ("multi-slice", ""), ("single-slice", "julia")],
+)
+def test_the_plan(example: str, program: str) -> None:
     """After an intended change, update the goldens with UPDATE_GOLDENS=1 in the environment."""
     argv = [
         "gcloud/run.sh",
@@ -26,7 +29,8 @@ def test_the_plan(example: str) -> None:
         "my-project",
         "--dry-run",
         "--backends",
-        "jax,reactant",
+        "jax" if program else "jax,reactant",
+        *(["--", program, "train.jl", "two words"] if program else []),
     ]
     done = subprocess.run(
         argv,
@@ -37,7 +41,7 @@ def test_the_plan(example: str) -> None:
         timeout=60,
     )
     assert done.returncode == 0, done.stderr
-    golden = GOLDENS / f"{example}.txt"
+    golden = GOLDENS / f"{example}{program and '-' + program}.txt"
     if os.environ.get("UPDATE_GOLDENS"):
         golden.write_text(done.stdout)
     assert done.stdout == golden.read_text(), f"see {__name__}.test_the_plan for how to update"

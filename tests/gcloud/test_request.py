@@ -1,7 +1,9 @@
 """Requests that are refused before anything is created."""
 
+import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyreactant import FileError, InvalidArgumentError
+from pyreactant.queued_resources._job import Job, check_size
 from pyreactant.queued_resources._reach import SshOptions
 from pyreactant.queued_resources._request import Request, from_environment
 from pyreactant.queued_resources._workers import check_program
 from tests.gcloud.cloud import REQUEST
-from tests.harness import environment
+from tests.harness import REPOSITORY, environment
 
 
 @pytest.mark.parametrize(
@@ -68,6 +71,55 @@ def test_good_environment() -> None:
 def test_bad_options(more: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidArgumentError, match=message):
         from_environment(REQUEST, **more)
+
+
+@pytest.mark.parametrize(
+    ("options", "slices", "message"),
+    [
+        ({"platform": "gpu"}, {}, "platform must be tpu or cpu, .* got 'gpu'"),
+        ({"platform": "TPU"}, {}, "platform must be tpu or cpu, .* got 'TPU'"),
+        ({"devices": 2}, {}, "has all 4 devices of its VM; omit --devices-per-process"),
+        (
+            {"size": 4095},
+            {},
+            "of size 4095 does not fit the 16 devices of v6e-16: blocks must be equal on a mesh of "
+            "4 x 4; use --size 4092 or 4096",
+        ),
+        ({"size": 1}, {"SLICE_COUNT": "2"}, "the 32 devices of 2 slices of v6e-16.*use --size 8$"),
+        (
+            {"size": 10**6},
+            {},
+            "take 11,176 GiB in float32, and the devices have .* GiB; use --size [0-9]+ or less",
+        ),
+        ({"size": 9, "platform": "cpu", "devices": 2}, {}, "the 8 devices .*; use --size 8 or 12"),
+        ({"backends": ["jax", "jax"]}, {}, "backend 'jax' is named twice; name it once"),
+    ],
+)
+def test_jobs_that_fail_before_anything_costs(
+    options: dict[str, Any], slices: dict[str, str], message: str
+) -> None:
+    with pytest.raises(InvalidArgumentError, match=message):
+        check_size(Job(request=from_environment(REQUEST | slices), out=Path("out"), **options))
+
+
+def test_sizes_that_fit() -> None:
+    request = from_environment(REQUEST)
+    for options in (
+        {"size": 4},
+        {"platform": "cpu", "size": 4095},
+        {"program": ["a.py"], "size": 1},
+    ):
+        check_size(Job(request=request, out=Path("out"), **options))
+
+
+def test_a_size_is_refused_before_vms_exist(tmp_path: Path) -> None:
+    argv = [sys.executable, "-m", "pyreactant", "tpu", "run", "--size", "4095"]
+    done = subprocess.run(
+        argv, env=environment(**REQUEST), cwd=tmp_path, capture_output=True, text=True
+    )
+    assert done.returncode == 2, done.stderr
+    assert "use --size 4092 or 4096" in done.stderr
+    assert not list(tmp_path.iterdir())
 
 
 @given(st.sampled_from(sorted(REQUEST)), st.text(max_size=30))
@@ -133,3 +185,11 @@ def test_without_googles_client(command: list[str], code: int, message: str) -> 
     )
     assert ran.returncode == code, ran.stderr
     assert message in ran.stdout + ran.stderr
+
+
+def test_every_dependency_is_installed_on_the_vms() -> None:
+    """gcloud/requirements.txt is made by hand from pyproject.toml."""
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
+    wanted = {re.split("[^a-z0-9-]", line)[0] for line in project["dependencies"]}
+    lines = (REPOSITORY / "gcloud" / "requirements.txt").read_text().splitlines()
+    assert wanted <= {line.partition("==")[0] for line in lines}

@@ -81,7 +81,7 @@ import sys, time
 import pyreactant as pr
 pr.initialize()
 how, index = sys.argv[1], pr.process_index()
-print("process", index, "is here", flush=True)
+print(f"process {index} is here", flush=True)
 if how == "fails" and index == 1:
     raise ValueError("the user's own mistake")
 if how == "255" and index == 1:
@@ -137,11 +137,18 @@ def here(made: Cloud) -> bool:
     return "process 0 is here" in (made.folder / "launcher.log").read_text()
 
 
+def wait_until_here(made: Cloud) -> None:
+    try:
+        until(lambda: here(made), 150)
+    except AssertionError:
+        raise AssertionError((made.folder / "launcher.log").read_text()) from None
+
+
 @pytest.mark.parametrize("again", [False, True])
 def test_a_vm_that_goes_away(made: Cloud, again: bool) -> None:
     """A VM disappears or reboots; in both cases its program is lost."""
     process = started(made, "sleeps")
-    until(lambda: here(made), 60)
+    wait_until_here(made)
     assert made.workers is not None
     address = worker(made, 1)
     made.workers.stop(address)
@@ -156,7 +163,7 @@ def test_a_vm_that_goes_away(made: Cloud, again: bool) -> None:
 
 def test_a_program_that_hangs(made: Cloud) -> None:
     process = started(made, "sleeps", "--stall-timeout", "3")
-    until(lambda: here(made), 60)
+    wait_until_here(made)
     os.kill(_program(1), signal.SIGSTOP)
     code, output = finished(made, process)
     assert code == 7, output
@@ -166,7 +173,7 @@ def test_a_program_that_hangs(made: Cloud) -> None:
 
 def test_preemption_and_another_attempt(made: Cloud) -> None:
     process = started(made, "sleeps", "--retries", "1")
-    until(lambda: here(made), 60)
+    wait_until_here(made)
     name = next(iter(made.api.resources))
     (made.folder / TRAIN).write_text(PROGRAM.replace("time.sleep(120)", "pass"))
     assert made.workers is not None
@@ -188,7 +195,7 @@ def test_preemption_while_copying(made: Cloud) -> None:
     made.workers.stop(address)
     made.workers.start(address, command=slow + 'exec bash -c "$SSH_ORIGINAL_COMMAND"')
     process = started(made, "sleeps")
-    until(lambda: "copy on 2 VMs" in (made.folder / "launcher.log").read_text(), 60)
+    until(lambda: "copy on 2 VMs" in (made.folder / "launcher.log").read_text(), 150)
     made.api.suspend(next(iter(made.api.resources)))
     made.workers.stop(address)
     code, output = finished(made, process)
@@ -201,7 +208,7 @@ def test_preemption_while_copying(made: Cloud) -> None:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_an_ended_launcher_ends_its_programs(made: Cloud, number: int) -> None:
     process = started(made, "sleeps")
-    until(lambda: here(made), 60)
+    wait_until_here(made)
     lines = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists()]
     assert any(b"worker.sh" in line for line in lines)
     assert not any(SECRET.search(line) for line in lines)
@@ -209,13 +216,13 @@ def test_an_ended_launcher_ends_its_programs(made: Cloud, number: int) -> None:
     code, output = finished(made, process)
     assert code == 128 + number, output
     assert report(made.folder / "out")["cause"] == "interrupted"
-    until(lambda: not _programs(), 30)
+    until(lambda: not _programs(), 60)
 
 
 def test_a_killed_launcher_ends_its_programs(made: Cloud) -> None:
     """Programs end when their input closes, and gc deletes the slices."""
     process = started(made, "sleeps")
-    until(lambda: here(made), 60)
+    wait_until_here(made)
     process.kill()
     process.wait()
     until(lambda: not _programs(), 60)
@@ -332,7 +339,7 @@ def test_a_key_with_a_passphrase_and_no_agent(made: Cloud) -> None:
 
 def test_ssh_and_logs_while_it_runs(made: Cloud) -> None:
     process = started(made, "sleeps")
-    until(lambda: here(made), 60)
+    wait_until_here(made)
     options = made.run_options()
     small = options[options.index("--accelerator-type") :]
     port = next(flag for flag in options if flag.startswith("--ssh-flag=-p"))

@@ -1,0 +1,246 @@
+"""`python -m benchmarks.jobs [--quick]`: start, value, list, killed submissions and faults of jobs.
+
+Local and a Slurm test cluster (where its tools are), against starting by hand and copying a file.
+The exit code is 1 if a killed submission leaves something, or a fault has the wrong cause.
+"""
+
+import argparse
+import contextlib
+import json
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from tests.harness import environment
+from tests.processes import REPOSITORY
+from tests.slurm.cluster import Cluster, missing, started
+
+TARGETS = {"local": "pr.targets.Local(processes=2, stall_timeout=3)"}
+TARGETS["slurm"] = "pr.targets.Slurm(nodes=2, stall_timeout=3)"
+BY_HAND = {
+    "local": ["run", "--processes", "2"],
+    "slurm": ["run"],
+}
+PROGRAM = """
+import os, pathlib, signal, sys, time
+
+def begin(path):
+    if os.environ["PYREACTANT_PROCESS_INDEX"] == "0":
+        pathlib.Path(path).write_text(repr(time.time()))
+
+def large():
+    import numpy as np
+    return np.random.default_rng(0).bytes(8) and np.ones(100 << 20, np.uint8)
+
+def fault(kind):
+    if os.environ["PYREACTANT_PROCESS_INDEX"] == "1":
+        if kind == "raise":
+            raise ValueError("broken here")
+        if kind == "memory":
+            raise MemoryError("no memory here")
+        os.kill(os.getpid(), {"kill": signal.SIGKILL, "hang": signal.SIGSTOP}[kind])
+    time.sleep(300)
+
+if __name__ == "__main__":
+    begin(sys.argv[1])
+"""
+START = """
+import sys, time
+import pyreactant as pr
+target = eval(sys.argv[1])
+began = time.time()
+pr.submit("program.py:begin", ["{at}"], on=target).result()
+print(float(open("{at}").read()) - began)
+"""
+VALUE = """
+import sys, time, shutil
+import numpy as np
+import pyreactant as pr
+job = pr.submit("program.py:large", on=eval(sys.argv[1]))
+job.wait()
+began = time.perf_counter()
+value = job.result()
+read = time.perf_counter() - began
+from pyreactant.jobs import _values
+from pathlib import Path
+here = Path.cwd()
+began = time.perf_counter()
+_values.write(here / "written", value, "the value")
+written = time.perf_counter() - began
+began = time.perf_counter()
+shutil.copyfile(here / "written" / "0.npy", here / "copied")
+copied = time.perf_counter() - began
+print(written + read, copied)
+"""
+FAULT = """
+import sys
+import pyreactant as pr
+try:
+    pr.submit("program.py:fault", [sys.argv[2]], on=eval(sys.argv[1])).result(timeout=120)
+except pr.RemoteError as error:
+    print(error.kind, error.process, bool(error.host), sep="|")
+"""
+KINDS = {"raise": "ValueError", "kill": "lost", "memory": "out of memory", "hang": "timeout"}
+
+
+class Place:
+    """Where jobs are submitted: this machine, or the login node of the cluster."""
+
+    def __init__(self, name: str, folder: Path, cluster: Cluster | None) -> None:
+        self.name, self.folder, self.cluster = name, folder, cluster
+        folder.mkdir()
+        (folder / "program.py").write_text(PROGRAM)
+        self.settings = environment(XDG_STATE_HOME=str(folder / "state"))
+
+    def run(self, *argv: str) -> str:
+        """The output of a command; fails with what it says."""
+        if self.cluster is not None:
+            ran = self.cluster.run(argv, env=self.settings, cwd=self.folder, timeout=300)
+        else:
+            ran = subprocess.run(
+                argv,
+                env=self.settings,
+                cwd=self.folder,
+                capture_output=True,
+                text=True,
+                timeout=300,
+                check=False,
+            )
+        assert ran.returncode == 0, (argv, ran.stdout, ran.stderr)
+        return ran.stdout
+
+    def python(self, code: str, *words: str) -> str:
+        return self.run(sys.executable, "-c", code, TARGETS[self.name], *words)
+
+
+def start(place: Place) -> tuple[float, float]:
+    """Seconds until the function begins: as a job, and by hand."""
+    at = place.folder / "begun"
+    ours = float(place.python(START.replace("{at}", str(at))))
+    command = [
+        sys.executable,
+        "-m",
+        "pyreactant",
+        *BY_HAND[place.name],
+        "--",
+        "program.py",
+        str(at),
+    ]
+    if place.name == "slurm":
+        command = ["srun", "--nodes=2", "--ntasks=2", *command]
+    began = time.time()
+    place.run(*command)
+    return ours, float(at.read_text()) - began
+
+
+def value(place: Place) -> tuple[float, float]:
+    """Seconds to write and read a value of 100 MiB, and to copy its file."""
+    ours, copied = map(float, place.python(VALUE).split())
+    for name in ("written", "copied"):
+        path = place.folder / name
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    return ours, copied
+
+
+def listing(folder: Path, count: int) -> list[float]:
+    """Seconds of `pyreactant jobs list` with so many jobs."""
+    code = (
+        "from pyreactant.jobs import _record as r\n"
+        f"for i in range({count}):\n"
+        "    one = r.create('train.py:main', 'local', {'processes': 2})\n"
+        "    one.write_status(r.Status('done', '', 0))\n"
+        "    r.release(one)\n"
+    )
+    settings = environment(XDG_STATE_HOME=str(folder / "many"))
+    subprocess.run([sys.executable, "-c", code], env=settings, check=True)
+    found = []
+    for _ in range(7):
+        began = time.perf_counter()
+        argv = [sys.executable, "-m", "pyreactant", "jobs", "list"]
+        ran = subprocess.run(argv, env=settings, capture_output=True, check=True)
+        found.append(time.perf_counter() - began)
+        assert len(ran.stdout.splitlines()) == count
+    return found
+
+
+def killed(place: Place, points: int) -> bool:
+    """Kill the submitting process at so many points; whether nothing was left."""
+    shutil.copy(REPOSITORY / "tests" / "jobs" / "program.py", place.folder)
+    parts = " ".join(f"{i / max(1, points - 1):.3f}" for i in range(points))
+    try:
+        argv = ["-m", "tests.jobs.laws", "killed", TARGETS[place.name], parts]
+        print(f"{place.name}: killed at", place.run(sys.executable, *argv).split()[0], "events")
+    except AssertionError as error:
+        print(f"{place.name}: a killed submission left something: {error}")
+        return False
+    return True
+
+
+def faults(place: Place, times: int) -> bool:
+    """Inject each fault; whether every cause was right."""
+    (place.folder / "program.py").write_text(PROGRAM)
+    right = True
+    for kind, expected in KINDS.items():
+        found = [place.python(FAULT, kind).strip().split("|") for _ in range(times)]
+        count = sum(words == [expected, "1", "True"] for words in found)
+        print(f"{place.name}: {kind}: {count} of {times} named right")
+        right &= count == times
+    return right
+
+
+@contextlib.contextmanager
+def places(folder: Path, names: Sequence[str]) -> Iterator[list[Place]]:
+    with contextlib.ExitStack() as stack:
+        found = []
+        for name in names:
+            cluster = None
+            if name == "slurm":
+                if lacks := missing():
+                    print(f"slurm: not measured: {lacks}")
+                    continue
+                (folder / "cluster").mkdir()
+                cluster = stack.enter_context(started(folder / "cluster"))
+            found.append(Place(name, folder / name, cluster))
+        yield found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="each once")
+    parser.add_argument("--only", default="start,value,list,killed,faults")
+    parser.add_argument("--on", default="local,slurm")
+    parser.add_argument("--times", type=int, help="times of each fault")
+    parser.add_argument("--points", type=int, default=20)
+    asked = parser.parse_args()
+    only, rounds = asked.only.split(","), 1 if asked.quick else 7
+    right = True
+    with tempfile.TemporaryDirectory() as base, places(Path(base), asked.on.split(",")) as found:
+        for place in found:
+            for name, measure in (("start", start), ("value", value)):
+                if name in only:
+                    pairs = [measure(place) for _ in range(rounds)]
+                    print(f"{place.name}: {name}: {_text(pairs)}", flush=True)
+            if "killed" in only:
+                right &= killed(place, 2 if asked.quick else asked.points)
+            if "faults" in only:
+                right &= faults(place, asked.times or (1 if asked.quick else 20))
+        if "list" in only:
+            seconds = listing(Path(base), 1000)
+            print(f"list of 1000: {statistics.median(seconds):.3f} s, {json.dumps(seconds)}")
+    return 0 if right else 1
+
+
+def _text(pairs: list[tuple[float, float]]) -> str:
+    columns: list[Any] = list(zip(*pairs, strict=True))
+    shown = [f"{statistics.median(c):.3f} s ({min(c):.3f} to {max(c):.3f})" for c in columns]
+    return f"ours {shown[0]}, by hand {shown[1]}, n={len(pairs)}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,313 @@
+"""`pyreactant jobs`: start jobs, and look at them from any shell."""
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from .._errors import InvalidArgumentError, RemoteError
+from ._examples import examples
+
+if TYPE_CHECKING:
+    from ..jobs._job import Job
+    from ..jobs._record import Record, Status
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Jobs on this machine, Slurm, TPU slices and Ray, which outlive the command.",
+    epilog=examples(
+        "pyreactant jobs submit --on slurm --nodes 2 -- train.py --steps 9",
+        "pyreactant jobs list",
+    ),
+)
+Id = Annotated[str, typer.Argument(metavar="ID", help="Id of a job, or the end of one.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+@app.command(
+    context_settings={"allow_interspersed_args": False},
+    epilog=examples(
+        "pyreactant jobs submit --processes 2 -- train.py --steps 9",
+        "pyreactant jobs submit --on slurm --nodes 2 --set account=proj01 -- train.py",
+        "pyreactant jobs submit --on tpu --set accelerator_type=v6e-16 --dry-run -- train.py",
+    ),
+)
+def submit(
+    program: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="-- SCRIPT [ARGUMENTS]",
+            help="Script and its arguments, -m MODULE, or a function as FILE.py:NAME.",
+        ),
+    ],
+    on: Annotated[str, typer.Option(help="Target: local, slurm, tpu or ray.")] = "local",
+    processes: Annotated[int | None, typer.Option(help="Processes, on local.")] = None,
+    nodes: Annotated[int | None, typer.Option(help="Nodes, on slurm.")] = None,
+    platform: Annotated[str | None, typer.Option(help="Platform, cpu, gpu or tpu.")] = None,
+    devices_per_process: Annotated[
+        int | None, typer.Option(help="CPU devices, or GPUs, of each process.")
+    ] = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="A setting of the target, such as account=proj01; repeatable."),
+    ] = None,
+    copy: Annotated[
+        list[Path] | None, typer.Option(help="A further file or folder to copy; repeatable.")
+    ] = None,
+    requirements: Annotated[
+        Path | None, typer.Option(help="A file for pip install -r, installed where the job runs.")
+    ] = None,
+    env: Annotated[
+        list[str] | None, typer.Option(help="A variable that the job gets from here; repeatable.")
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print what would be asked for; start nothing.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Start a program, or a function without arguments, as a job, and return at once."""
+    from ..jobs import _submit, targets
+
+    given = {
+        "processes": processes,
+        "nodes": nodes,
+        "platform": platform,
+        "devices_per_process": devices_per_process,
+    }
+    settings = {name: value for name, value in given.items() if value is not None}
+    target = targets.make(on, settings | targets.parse(on, set_ or []))
+    what: Any = program[0] if len(program) == 1 and ".py:" in program[0] else program
+    if dry_run:
+        print(_submit.plan(what, on=target, copies=copy or ()))
+        return
+    job = _submit.submit(
+        what, on=target, copies=copy or (), requirements=requirements, env=env or ()
+    )
+    if as_json:
+        print(json.dumps({"id": job.id, "folder": str(job.folder)}))
+    else:
+        print(f"submitted job {job.id}; follow it with: pyreactant jobs attach {job.id}")
+
+
+@app.command("list", epilog=examples("pyreactant jobs list", "pyreactant jobs list --json"))
+def list_jobs(as_json: AsJson = False) -> None:
+    """List all jobs, the latest last, with those of `run`, `slurm submit` and `tpu run`."""
+    from ..jobs import _list
+
+    found = list(_list.rows())
+    if as_json:
+        print(json.dumps([_list.as_json(*row) for row in found]))
+        return
+    if not found:
+        print("there are no jobs")
+        return
+    width = max(len(row[0]) for row in found)
+    for name, record, status in found:
+        what = f"{record.target:<6} {record.what}" if record else "?"
+        age = _ago(record.created) if record else ""
+        reason = f"  ({status.reason})" if status.reason and not status.ended else ""
+        print(f"{name:<{width}}  {status.state:<9}  {age:>8}  {what}{reason}")
+
+
+@app.command(epilog=examples("pyreactant jobs status 3f9a --json"))
+def status(job: Id, as_json: AsJson = False) -> None:
+    """Print how a job stands."""
+    from ..jobs import _list
+    from ..jobs._find import find
+
+    record = find(job)
+    found = _list.status_of(record)
+    if as_json:
+        print(json.dumps(_list.as_json(record.id, record, found), indent=2))
+    else:
+        _print_status(record, found)
+
+
+@app.command(epilog=examples("pyreactant jobs logs 3f9a --process 1 -f"))
+def logs(
+    job: Id,
+    process: Annotated[int, typer.Option(help="Index of the process.")] = 0,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Go on until the job has ended.")
+    ] = False,
+    metrics: Annotated[
+        bool, typer.Option("--metrics", help="Print the numbers that the program has logged.")
+    ] = False,
+) -> None:
+    """Print the output of one process, or what the program has logged with `pyreactant.log`."""
+    from ..jobs._job import Job
+
+    found = Job.find(job)
+    if metrics:
+        _print_metrics(found, follow)
+        return
+    for text in found.logs(process, follow=follow):
+        _write(text)
+
+
+@app.command(epilog=examples("pyreactant jobs result 3f9a --json"))
+def result(
+    job: Id,
+    timeout: Annotated[float | None, typer.Option(help="Seconds to wait at most.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Wait for the end, and print the value; ends with the run's exit code."""
+    from ..jobs._job import Job
+
+    found = Job.find(job)
+    try:
+        value = found.result(timeout)
+    except RemoteError as error:
+        _fail(error, as_json)
+    if as_json:
+        print(json.dumps({"state": "done", "exit_code": 0, "value": _tree(found)}))
+    elif value is not None:
+        print(repr(value))
+
+
+@app.command(epilog=examples("pyreactant jobs attach 3f9a"))
+def attach(job: Id) -> None:
+    """Show the output of process 0 until the end; ends with the run's exit code.
+
+    Ctrl-C leaves the job running.
+    """
+    from ..jobs._job import Job
+    from ..jobs._remote import show
+
+    found = Job.find(job)
+    try:
+        show(found)
+        found.check()
+    except RemoteError as error:
+        _fail(error, as_json=False)
+    except KeyboardInterrupt:
+        print(f"the job {found.id} goes on; end it with: pyreactant jobs cancel {found.id}")
+        raise typer.Exit(130) from None
+
+
+@app.command(epilog=examples("pyreactant jobs cancel 3f9a"))
+def cancel(job: Id, as_json: AsJson = False) -> None:
+    """End a job and wait until nothing of it runs or costs anything."""
+    from ..jobs import _list
+    from ..jobs._job import Job
+
+    found = Job.find(job)
+    ended = found.cancel()
+    if as_json:
+        print(json.dumps(_list.as_json(found.id, found.record, ended)))
+    else:
+        _print_status(found.record, ended)
+
+
+@app.command(epilog=examples("pyreactant jobs clean --older-than 30", "pyreactant jobs clean 3f9a"))
+def clean(
+    jobs: Annotated[
+        list[str] | None, typer.Argument(metavar="[ID]...", help="Ids of ended jobs.")
+    ] = None,
+    older_than: Annotated[float, typer.Option(help="Without ids: days since the end.")] = 7.0,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print what would be removed; remove nothing.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Remove the records of ended jobs, with their logs and values."""
+    from ..jobs import _list
+    from ..jobs._find import find
+
+    if older_than < 0:
+        raise InvalidArgumentError(f"--older-than must be 0 days or more, got {older_than:g}")
+    if jobs:
+        removed = [find(name) for name in jobs]
+        for record in removed:
+            if not dry_run:
+                _list.remove(record)
+    else:
+        removed = _list.clean(older_than * 86400, dry_run=dry_run)
+    if as_json:
+        print(json.dumps([record.id for record in removed]))
+        return
+    for record in removed:
+        print(f"{'would remove' if dry_run else 'removed'} {record.id}  {record.what}")
+    if not removed:
+        print("no job to remove")
+
+
+def _fail(error: RemoteError, as_json: bool) -> None:
+    """Print why a job failed, and end with its exit code."""
+    if as_json:
+        print(
+            json.dumps(
+                {
+                    "exit_code": error.exit_code,
+                    "kind": error.kind,
+                    "message": str(error),
+                    "process": error.process,
+                    "host": error.host,
+                    "traceback": error.traceback,
+                    "others": list(error.others),
+                }
+            )
+        )
+    else:
+        if error.traceback:
+            print(error.traceback.rstrip(), file=sys.stderr)
+        print(f"error: {error}", file=sys.stderr)
+    raise typer.Exit(error.exit_code)
+
+
+def _print_status(record: "Record", status: "Status") -> None:
+    code = "" if status.exit_code is None else f", exit code {status.exit_code}"
+    print(f"{record.id}: {status.state}{code}")
+    if status.reason:
+        print(f"  {status.reason}")
+    print(f"  {record.what} on {record.target}, submitted {_ago(record.created)} ago")
+    print(f"  logs and report: {record.run}")
+
+
+def _print_metrics(job: "Job", follow: bool) -> None:
+    """One line for each name and step, as they come."""
+    printed: set[tuple[int, str]] = set()
+    while True:
+        ended = not follow or job.status().ended
+        for metric in job.metrics():
+            if (metric.step, metric.name) not in printed:
+                printed.add((metric.step, metric.name))
+                print(f"step {metric.step}: {metric.name} = {metric.value:g}", flush=True)
+        if ended:
+            return
+        time.sleep(0.2)
+
+
+def _tree(job: "Job") -> Any:
+    """The value as JSON, in which an array is the path of its .npy file."""
+    folder = job.record.out / "value"
+    if not folder.exists():
+        return None
+    tree = json.loads((folder / "tree.json").read_bytes())["tree"]
+
+    def named(part: Any) -> Any:
+        if isinstance(part, list):
+            return [named(item) for item in part]
+        if not isinstance(part, dict):
+            return part
+        if "$array" in part:
+            return {**part, "$array": str(folder / f"{part['$array']}.npy")}
+        return {key: named(item) for key, item in part.items()}
+
+    return named(tree)
+
+
+def _ago(at: float) -> str:
+    seconds = max(0.0, time.time() - at)
+    for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.0f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+def _write(text: str) -> None:
+    sys.stdout.write(text)
+    sys.stdout.flush()

@@ -1,0 +1,153 @@
+"""What a job runs: a function that travels by its name, or a program with its arguments."""
+
+import importlib.util
+import inspect
+import os
+import shutil
+import sys
+import sysconfig
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .._errors import FileError, InvalidArgumentError
+
+What = Callable[..., Any] | str | Sequence[str]
+"""A function, its name as "FILE.py:NAME" or "MODULE:NAME", or a program as a list of words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A function by its name, or a program.
+
+    Attributes:
+        text: What runs, in a few words.
+        root: Folder that must be on the path to import it; None for an installed module.
+        file: The script that defines the function, or that is the program; None for a module.
+        module: Name under which the function's module is imported; "" for a program.
+        name: Name of the function in its module, such as "main"; "" for a program.
+        program: The program and its arguments, as for ``pyreactant run``; () for a function.
+    """
+
+    text: str
+    root: Path | None
+    file: Path | None
+    module: str = ""
+    name: str = ""
+    program: tuple[str, ...] = ()
+
+
+def resolve(what: What) -> Call:
+    """What runs, checked as far as that is possible here.
+
+    Raises:
+        InvalidArgumentError: The function cannot travel; the message says what to do.
+        FileError: The file does not exist.
+    """
+    if isinstance(what, str):
+        return _by_name(what)
+    if callable(what):
+        return _of_function(what)
+    if (
+        isinstance(what, Sequence)
+        and what
+        and what[0]
+        and all(isinstance(word, str) for word in what)
+    ):
+        return _of_program(tuple(what))
+    raise InvalidArgumentError(
+        'a job runs a function, its name such as "train.py:main", or a program as a list of words '
+        f'such as ["train.py", "--steps", "9"], got {what!r}'
+    )
+
+
+def _by_name(text: str) -> Call:
+    place, colon, name = text.rpartition(":")
+    if not colon or not place or not all(part.isidentifier() for part in name.split(".")):
+        raise InvalidArgumentError(
+            f'a function is named as "FILE.py:NAME" or "MODULE:NAME", got {text!r}; a program is a '
+            "list of words"
+        )
+    if place.endswith(".py"):
+        file = Path(place).absolute()
+        if not file.is_file():
+            raise FileError(f"there is no file {place!r} in {Path.cwd()}")
+        return Call(f"{file.name}:{name}", file.parent, file, file.stem, name)
+    return _in_module(place, name)
+
+
+def _of_function(function: Callable[..., Any]) -> Call:
+    function = function.local if is_remote(function) else function  # type: ignore[attr-defined]
+    name = getattr(function, "__qualname__", "")
+    module = getattr(function, "__module__", None) or ""
+    if not name or not module or inspect.ismethod(function):
+        raise InvalidArgumentError(
+            f"a {type(function).__name__} has no name by which it can travel; define a function "
+            "with def at the top level of a file"
+        )
+    if "<lambda>" in name or "<locals>" in name:
+        kind = "is a lambda" if "<lambda>" in name else "is defined inside another function"
+        raise InvalidArgumentError(
+            f"a function travels by its name, but {name} {kind}; define it with def at the top "
+            "level of a file"
+        )
+    if module != "__main__":
+        return _in_module(module, name)
+    main = sys.modules["__main__"]
+    spec = getattr(main, "__spec__", None)
+    file = getattr(main, "__file__", None)
+    if spec is not None and spec.name != "__main__" and spec.parent:  # python -m package.module
+        return _in_module(spec.name, name)
+    if file is None or not Path(file).is_file() or "get_ipython" in vars(main):
+        raise InvalidArgumentError(
+            f"{name} is defined in a notebook, at a prompt or with python -c, where no file has "
+            "it; write it to a file, for instance with %%writefile train.py, and import it or pass "
+            f'"train.py:{name}"'
+        )
+    path = Path(file).resolve()
+    return Call(f"{path.name}:{name}", path.parent, path, path.stem, name)
+
+
+def _in_module(module: str, name: str) -> Call:
+    try:
+        spec = importlib.util.find_spec(module)
+    except (ImportError, ValueError):
+        spec = None
+    origin = spec.origin if spec is not None else None
+    if origin is None or not Path(origin).is_file():
+        raise FileError(f"there is no module {module!r} here from which {name} could be imported")
+    file = Path(origin).resolve()
+    depth = module.count(".") + (file.name == "__init__.py")
+    root = file.parents[depth]
+    installed = {
+        Path(sysconfig.get_path(key)).resolve() for key in ("purelib", "platlib", "stdlib")
+    }
+    return Call(f"{module}:{name}", None if root in installed else root, None, module, name)
+
+
+def _of_program(words: tuple[str, ...]) -> Call:
+    from ..launch._program import find_program  # the supervisor's modules take time
+
+    found = find_program(words)
+    if found.kind == "julia" or words[0] == "-c":
+        raise InvalidArgumentError(
+            f"a job runs a function, a Python script or module, or a command, got {words[0]!r}; "
+            "send a Julia program with pyreactant run, slurm submit or tpu run"
+        )
+    if found.kind == "python":  # without "python" and its options
+        words = found.argv[found.argv.index("pyreactant._supervised") + 1 :]
+        if words[0] == "-m":
+            return Call(" ".join(words[:2]), Path.cwd(), None, program=words)
+    file = Path(words[0]).absolute()
+    text = Path(words[0]).name
+    if found.kind == "command" and shutil.which(words[0]) and os.sep not in words[0]:
+        return Call(text, Path.cwd(), None, program=words)  # of the PATH
+    if not file.exists():
+        raise FileError(f"there is no program {words[0]!r} in {Path.cwd()}")
+    return Call(text, file.parent, file, program=words)
+
+
+def is_remote(value: Any) -> bool:
+    """Whether a function was made remote; without an import of that module."""
+    return (type(value).__module__, type(value).__name__) == (f"{__package__}._remote", "Remote")

@@ -1,0 +1,157 @@
+"""The keeper of a job on this machine: a detached process that holds the lock until the end.
+
+``python -m pyreactant.jobs._keeper FOLDER`` inherits the descriptor of the lock, leaves the process
+that started it, and calls `keep` of the target's file. The file ``cancel`` in the folder asks it to
+end; it looks every tenth of a second, so that no signal can hit another process.
+"""
+
+import contextlib
+import importlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+from .._errors import PyReactantError, RequirementError
+from ._environment import JOB
+from ._record import Record, Status, load, private_file
+
+_TICK = 0.1
+VAGUE = ("preempted", "interrupted", "lost")
+"""Causes in a run's report of which the machine's own account may know more."""
+
+
+def detach(record: Record, lock: int, environment: Mapping[str, str]) -> None:
+    """Start the keeper of a job; once this returns it holds the lock.
+
+    Args:
+        record: The job.
+        lock: Descriptor that holds the record's lock.
+        environment: Environment of the keeper.
+
+    Raises:
+        RequirementError: The keeper did not start.
+    """
+    argv = [sys.executable, "-m", "pyreactant.jobs._keeper", str(record.folder)]
+    with private_file(record.folder / "keeper.log") as log:
+        ran = subprocess.run(
+            argv,
+            env={**environment, JOB: record.id},
+            cwd=record.folder,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            pass_fds=[lock],
+            start_new_session=True,
+            check=False,
+        )
+    if ran.returncode:
+        text = (record.folder / "keeper.log").read_text(errors="replace").strip()
+        raise RequirementError(
+            f"the keeper of the job {record.id} did not start: {text[-500:] or 'it said nothing'}"
+        )
+
+
+def main() -> None:
+    """Leave the process that started this one, and keep the job until its end."""
+    folder = Path(sys.argv[1])
+    if os.fork():
+        os._exit(0)  # the lock's descriptor lives on in the child
+    os.umask(0o077)
+    keep(load(folder))
+
+
+def keep(record: Record) -> Status:
+    """Keep a job until its end, and write its last state.
+
+    Returns:
+        How it ended.
+    """
+    module = importlib.import_module(f"._{record.target}", __package__)
+
+    def kept() -> Status:
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # it may be ignored here
+        with cancelled_by_file(record):
+            found: Status = module.keep(record)
+            return found
+
+    return finish(record, kept)
+
+
+def finish(record: Record, work: Callable[[], Status]) -> Status:
+    """Do the work of a keeper, and write how the job ended, whatever happens in it."""
+    try:
+        status = work()
+    except KeyboardInterrupt:
+        status = Status("cancelled", "cancelled before it ran", 130)
+    except PyReactantError as error:
+        status = Status("failed", str(error), error.exit_code)
+    except BaseException as error:
+        import traceback
+
+        traceback.print_exc()
+        status = Status("failed", f"the keeper failed: {type(error).__name__}: {error}", 1)
+    if record.cancelling and status.state != "done":
+        status = Status("cancelled", "cancelled by the user", 130)
+    with contextlib.suppress(OSError):
+        (record.work / "env.json").unlink(missing_ok=True)  # secrets are not needed any more
+    return record.write_status(status)
+
+
+def ended(record: Record, code: int) -> Status:
+    """How a job ended by its run's report and exit code."""
+    report = record.report()
+    if not report:
+        return Status("failed", f"the run ended with exit code {code} and left no report", code)
+    if report["exit_code"] == 0:
+        return Status("done", "", 0)
+    state = "preempted" if report["cause"] == "preempted" else "failed"
+    return Status(state, f"{report['cause']}: {report['summary']}", int(report["exit_code"]))
+
+
+@contextlib.contextmanager
+def running_once(record: Record, started: Callable[[], bool]) -> Iterator[None]:
+    """Write the state "running" as soon as `started()` is true, within the block."""
+    over = threading.Event()
+
+    def watch() -> None:
+        while not over.wait(0.05):
+            if started():
+                record.write_status(Status("running"))
+                return
+
+    thread = threading.Thread(target=watch, name="running", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+@contextlib.contextmanager
+def cancelled_by_file(record: Record) -> Iterator[None]:
+    """Send this process SIGINT once the record's file ``cancel`` appears."""
+    over = threading.Event()
+
+    def watch() -> None:
+        while not over.wait(_TICK):
+            if record.cancelling:
+                time.sleep(_TICK)  # a supervisor that has just begun has its handlers by then
+                if not over.is_set():
+                    os.kill(os.getpid(), signal.SIGINT)
+                return
+
+    threading.Thread(target=watch, name="cancel", daemon=True).start()
+    try:
+        yield
+    finally:
+        over.set()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,153 @@
+"""Processes of this machine; the keeper is the supervisor of the run."""
+
+import contextlib
+import os
+import shlex
+import signal
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from .._errors import DeadlineError
+from ..launch import RunOptions, supervise
+from ._environment import JOB, of_login
+from ._keeper import detach, ended, running_once
+from ._record import Record, Status, lock_of
+from ._requirements import install
+from ._target import Target, check_runtime
+
+
+@dataclass(frozen=True, kw_only=True)
+class Local(Target):
+    """Processes of this machine.
+
+    Attributes:
+        processes: Number of processes.
+        devices_per_process: CPU devices, or GPUs, of each process.
+        platform: "cpu", "gpu" or "tpu"; None for the best available.
+        backend: Runtime, "jax" or "reactant".
+        timeout: Limit of the run in seconds.
+        max_restarts: Maximum number of restarts after a failure.
+        stall_timeout: Seconds without a pulse after which a process counts as stalled.
+        grace: Seconds that a cancelled program has to end by itself.
+    """
+
+    kind: ClassVar[str] = "local"
+    processes: int = 1
+    devices_per_process: int | None = None
+    platform: str | None = None
+    backend: str | None = None
+    timeout: float | None = None
+    max_restarts: int = 0
+    stall_timeout: float = 300.0
+    grace: float = 10.0
+
+    def check(self) -> None:
+        """As `Target.check`."""
+        check_runtime(self)
+        _options(self, ["-m", "pyreactant.jobs._worker"], None)
+
+    def plan(self, record: Record) -> str:
+        """As `Target.plan`."""
+        named = ("processes", "grace")
+        given = {name: value for name, value in self.settings().items() if name not in named}
+        options = [f"--{name.replace('_', '-')}={value}" for name, value in given.items()]
+        run = ["pyreactant", "run", f"--processes={self.processes}", f"--grace={self.grace:g}"]
+        return shlex.join([*run, *options, f"--folder={record.run}", "--", *record.command()])
+
+    def start(self, record: Record) -> None:
+        """As `Target.start`."""
+        detach(record, lock_of(record), of_login())
+
+    def status(self, record: Record) -> Status:
+        """As `Target.status`."""
+        return kept_status(record)
+
+    def logs(self, record: Record, process: int) -> Path:
+        """As `Target.logs`."""
+        return record.log(process)
+
+    def fetch(self, record: Record) -> None:
+        """As `Target.fetch`: everything is here."""
+
+    def cancel(self, record: Record) -> Status:
+        """As `Target.cancel`."""
+        return cancel_kept(record, self.grace + 20)
+
+
+def keep(record: Record) -> Status:
+    """Supervise the run of a job until its end."""
+    target = Local(**record.settings)
+    record.write_status(Status("starting"))
+    install(record)
+    with running_once(record, lambda: (record.run / "process-0.log").exists()):
+        code = supervise(_options(target, record.command(), record.run))
+    return ended(record, code)
+
+
+def kept_status(record: Record) -> Status:
+    """How a job stands whose keeper is a process of the submitting machine."""
+    found = record.status()
+    if found.ended:
+        return found
+    if record.host != os.uname().nodename:
+        where = f"its keeper is on {record.host}; ask there"
+        return Status(found.state, where, found.exit_code, found.since)
+    if record.is_kept():
+        return found
+    found = record.status()  # it may have ended between the two
+    if found.ended:
+        return found
+    why = (
+        "the submitting process ended before the job was started"
+        if found.state == "requested"
+        else "its keeper was killed"
+    )
+    if record.cancelling:
+        return record.write_status(Status("cancelled", "cancelled by the user", 130))
+    return record.write_status(Status("lost", why, 6))
+
+
+def cancel_kept(record: Record, limit: float) -> Status:
+    """Ask the keeper of a job to end it, wait for that, and kill what a killed keeper left."""
+    if (found := kept_status(record)).ended:
+        kill_marked(record)
+        return found
+    record.ask_to_cancel()
+    if record.host != os.uname().nodename:
+        return found
+    deadline = time.monotonic() + limit
+    while record.is_kept():
+        if time.monotonic() > deadline:
+            raise DeadlineError(
+                f"the job {record.id} did not end within {limit:g} s; its keeper goes on ending it"
+            )
+        time.sleep(0.05)
+    kill_marked(record)
+    return kept_status(record)
+
+
+def kill_marked(record: Record) -> None:
+    """Kill processes of a job that outlived its keeper; all have its id in their environment."""
+    mark = f"{JOB}={record.id}".encode()
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError, ValueError):
+            if mark in (entry / "environ").read_bytes().split(b"\0"):
+                os.kill(int(entry.name), signal.SIGKILL)
+
+
+def _options(target: Local, program: list[str], folder: Path | None) -> RunOptions:
+    return RunOptions(
+        program=program,
+        processes=target.processes,
+        devices_per_process=target.devices_per_process,
+        platform=target.platform,
+        backend=target.backend,
+        timeout=target.timeout,
+        max_restarts=target.max_restarts,
+        stall_timeout=target.stall_timeout,
+        grace=target.grace,
+        folder=folder,
+        quiet=True,
+    )

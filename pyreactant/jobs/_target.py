@@ -1,0 +1,120 @@
+"""What a target must do: seven methods, whose laws tests/jobs/test_laws.py checks for each target.
+
+A target is a frozen dataclass of plain settings, so that a job's record can hold it and any shell
+can make it again. One file has one target. What a target knows about a job lies in the job's record
+(`_record.Record`), never in the target.
+"""
+
+import abc
+import dataclasses
+from pathlib import Path
+from typing import Any, ClassVar
+
+from .._errors import InvalidArgumentError
+from ._record import Record, Status
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Target(abc.ABC):
+    """A place that starts a command on processes.
+
+    Every job has a keeper: a process (or Slurm's batch script, or a detached actor) that goes on
+    when the submitting process ends. It writes the job's states, brings logs and value to the
+    record's folder, or keeps them until `fetch`, and deletes what costs money.
+    """
+
+    kind: ClassVar[str]
+    """The name in records and on the command line, such as "slurm"."""
+
+    def settings(self) -> dict[str, Any]:
+        """The settings as plain JSON, without defaults; `targets.make` makes the target again."""
+        return {
+            field.name: getattr(self, field.name)
+            for field in dataclasses.fields(self)
+            if getattr(self, field.name) != field.default
+        }
+
+    @abc.abstractmethod
+    def check(self) -> None:
+        """Check the settings and the tools that `start` needs, before a record exists.
+
+        Law: it changes nothing and asks for nothing that costs; it takes at most a second.
+
+        Raises:
+            RequirementError: A tool is absent; the message has the command that mends it.
+            InvalidArgumentError: A setting is wrong.
+        """
+
+    @abc.abstractmethod
+    def plan(self, record: Record) -> str:
+        """What `start` would ask for, as text: a batch script, requests.
+
+        Law: the same record gives the same text, without any tool, and nothing changes. No secret
+        is in it. `record.folder` need not exist.
+        """
+
+    @abc.abstractmethod
+    def start(self, record: Record) -> None:
+        """Ask for the resources and hand the job to its keeper.
+
+        The record, with everything in `record.work`, is on the disk before this call, and this
+        process holds the record's lock. Law: if this process is killed at any point in the call,
+        `status` says what became of the job and `cancel` ends it. So either the request has a name
+        that follows from `record.id`, or `record.write_handle` stands before it. Once this returns,
+        the job does not need this process.
+
+        Raises:
+            PyReactantError: Nothing was started, and nothing that costs is left.
+        """
+
+    @abc.abstractmethod
+    def status(self, record: Record) -> Status:
+        """How the job stands now.
+
+        Law: it never raises because a job has ended or is forgotten. A state in `ENDED` is final:
+        every later call returns the same. A job that no keeper holds any more is "lost". A call
+        asks a controller at most every two seconds for all jobs together.
+        """
+
+    @abc.abstractmethod
+    def logs(self, record: Record, process: int) -> Path:
+        """Bring what is new of one process's output, and name its file in the record's folder.
+
+        Law: the file only grows (a later file begins with an earlier one); it may not exist yet.
+        After the end it is whole.
+        """
+
+    @abc.abstractmethod
+    def fetch(self, record: Record) -> None:
+        """Bring the run's report to `record.run` and what the processes left to `record.out`.
+
+        Law: after the end of a job, and after this call, everything that there is lies in the
+        record's folder; a second call does nothing. A value that is cut short is not there.
+
+        Raises:
+            FileError: The value does not fit on the disk; it can be fetched again.
+            RequirementError: The place of the value is gone, or cannot be reached now.
+        """
+
+    @abc.abstractmethod
+    def cancel(self, record: Record) -> Status:
+        """End the job and wait until nothing of it runs or costs anything.
+
+        Law: the request to end goes out first, so that an interrupted call still ends the job. It
+        may be called in every state and again; an ended job keeps its state, and any other one is
+        "cancelled". It works without the submitting process, and also for a job that is lost or
+        whose `start` was killed.
+        """
+
+
+def check_runtime(target: Target) -> None:
+    """Check the settings ``platform`` and ``backend`` of a target that has them.
+
+    Raises:
+        InvalidArgumentError: One is unknown.
+    """
+    known = {"platform": ("cpu", "gpu", "tpu"), "backend": ("jax", "reactant")}
+    for name, values in known.items():
+        value = getattr(target, name, None)
+        if value is not None and value not in values:
+            raise InvalidArgumentError(f"{name} must be one of {', '.join(values)}, got {value!r}")

@@ -1,0 +1,275 @@
+"""Cloud TPU slices that exist for the job; the keeper is the launcher of `queued_resources`.
+
+Logs and value are fetched before the slices are deleted. If the submitting machine is off, the VMs
+delete the slices when their lifetime is over, and the value is lost.
+"""
+
+import dataclasses
+import importlib.util
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from .._errors import DeadlineError, InvalidArgumentError, RequirementError
+from ..launch._metrics import FILE
+from ._environment import of_login
+from ._keeper import detach, ended
+from ._local import cancel_kept, kept_status
+from ._record import Record, Status, draft, lock_of, private_folder
+from ._target import Target
+
+if TYPE_CHECKING:
+    from ..queued_resources._client import Client
+    from ..queued_resources._job import Job
+    from ..queued_resources._request import Request
+
+_ENVIRONMENT = ("CLOUDSDK_", "GOOGLE_", "SSH_AUTH_SOCK")
+"""Prefixes of the variables that gcloud, Google's client and ssh read."""
+_DELETION = 900.0
+"""Seconds within which a slice must be deleted."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TPU(Target):
+    """New slices of Cloud TPU, which are deleted when the job has ended, however it ends.
+
+    Attributes:
+        accelerator_type: Slice, such as "v6e-16".
+        project: GCP project that is billed; None for $PROJECT.
+        zone: Zone, such as "asia-northeast1-b"; None for $ZONE.
+        slice_count: Number of slices.
+        spot: Whether the slices may be preempted, at a lower price.
+        reserved: Whether the slices come from a reservation.
+        runtime_version: TPU VM image; None for the slice's own.
+        lifetime: Hours after which the VMs delete the slices.
+        wait: Seconds for the slices to become ACTIVE.
+        retries: New attempts after a preemption.
+        timeout: Limit of the run in seconds.
+        network: Network of the VMs.
+        subnetwork: Subnetwork of the VMs.
+        internal_ips: Whether the VMs have no public IP addresses.
+        reach: "gcloud" (its key and settings) or "ssh" (your own).
+        user: User on the VMs.
+        ssh_flags: Further flags of ssh.
+        python: Interpreter on the VMs that has every requirement; None installs one.
+        platform: "tpu", or "cpu" for a trial.
+        devices_per_process: CPU devices of each process, with platform "cpu".
+        backend: Runtime, "jax" or "reactant".
+        transport: Protocol of Google's client, "rest" or "grpc".
+    """
+
+    kind: ClassVar[str] = "tpu"
+    accelerator_type: str = dataclasses.field(kw_only=False)
+    project: str | None = None
+    zone: str | None = None
+    slice_count: int = 1
+    spot: bool = False
+    reserved: bool = False
+    runtime_version: str | None = None
+    lifetime: float = 6.0
+    wait: float = 3600.0
+    retries: int = 0
+    timeout: float | None = None
+    network: str | None = None
+    subnetwork: str | None = None
+    internal_ips: bool = False
+    reach: str = "gcloud"
+    user: str | None = None
+    ssh_flags: tuple[str, ...] = ()
+    python: str | None = None
+    platform: str = "tpu"
+    devices_per_process: int | None = None
+    backend: str = "jax"
+    transport: str = "rest"
+
+    def __post_init__(self) -> None:
+        # The job's keeper, and other shells, need not have these variables.
+        for name in ("project", "zone"):
+            object.__setattr__(self, name, getattr(self, name) or os.environ.get(name.upper()))
+        object.__setattr__(self, "ssh_flags", tuple(self.ssh_flags))  # JSON has lists
+
+    def check(self) -> None:
+        """As `Target.check`."""
+        _job(self, draft("", self.kind, {}))
+        if self.transport not in ("rest", "grpc"):
+            raise InvalidArgumentError(f"transport must be rest or grpc, got {self.transport!r}")
+        if importlib.util.find_spec("google.cloud.tpu_v2") is None:
+            raise RequirementError(
+                "Google's client for Cloud TPU is not installed; install it with: "
+                "python -m pip install 'pyreactant[tpu]'"
+            )
+        _job(self, draft("", self.kind, {})).ssh.check()
+
+    def plan(self, record: Record) -> str:
+        """As `Target.plan`."""
+        from ..queued_resources._job import plan_text
+
+        return plan_text(_job(self, record))
+
+    def start(self, record: Record) -> None:
+        """As `Target.start`: the queued resource's name follows from the record's id."""
+        detach(record, lock_of(record), of_login(*_ENVIRONMENT))
+
+    def status(self, record: Record) -> Status:
+        """As `Target.status`."""
+        found = kept_status(record)
+        if found.state != "lost":
+            return found
+        over = time.strftime("%H:%M UTC on %d %B", time.gmtime(self._over(record)))
+        return dataclasses.replace(
+            found,
+            reason=f"{found.reason}; the value is lost, and what it left deletes itself by {over}, "
+            f"or at once with: pyreactant jobs cancel {record.id}",
+        )
+
+    def logs(self, record: Record, process: int) -> Path:
+        """As `Target.logs`: those of process 0 come while it runs, the others at its end."""
+        return record.log(process)
+
+    def fetch(self, record: Record) -> None:
+        """As `Target.fetch`: the keeper fetches before it deletes."""
+
+    def cancel(self, record: Record) -> Status:
+        """As `Target.cancel`: the keeper deletes; if it is dead, this process does."""
+        try:
+            cancel_kept(record, _DELETION)
+        except DeadlineError:
+            if record.is_kept():
+                raise
+        if self.status(record).state in ("lost", "cancelled"):
+            from ..queued_resources._gc import delete_ours
+            from ..queued_resources._journal import Journal
+
+            path = _job(self, record).request.path
+            client = _client(self.transport)
+            delete_ours(client, Journal(), path, tell=lambda _: None, timeout=_DELETION)
+        return self.status(record)
+
+    def _over(self, record: Record) -> float:
+        """When the VMs have deleted the resource at the latest."""
+        return record.created + self.wait + self.lifetime * 3600
+
+
+def keep(record: Record) -> Status:
+    """Run a job on its slices, fetch logs and value, and delete the slices."""
+    from ..queued_resources._journal import Journal
+    from ..queued_resources._run import run_job
+
+    target = TPU(**record.settings)
+    os.chdir(record.folder)  # the job's copies are relative to it
+    private_folder(record.run)
+    job = _job(target, record)
+    with (record.run / "process-0.log").open("a") as log:
+
+        def show(line: str) -> None:
+            """Keep the lines of process 0, which its supervisor marks; the rest is in tpu/."""
+            text = line.partition("] ")[2]
+            if text.startswith("[0] "):
+                log.write(f"{text[4:]}\n")
+                log.flush()
+
+        report = run_job(
+            job,
+            _client(target.transport),
+            Journal(),
+            tell=lambda text: _note(record, text),
+            show=show,
+        )
+    _collect(record, job)
+    report = dataclasses.replace(report, folder=str(record.run))
+    report.write(record.run)
+    return ended(record, report.exit_code)
+
+
+def _note(record: Record, text: str) -> None:
+    """Keep what the launcher says, and derive the state from it."""
+    print(text, flush=True)  # noqa: T201 - into keeper.log
+    before = record.status().state
+    if " is ACTIVE with " in text:
+        record.write_status(Status("starting", text))
+    elif text.startswith("run "):
+        record.write_status(Status("running"))
+    elif before in ("requested", "queued") or "trying again" in text:
+        record.write_status(Status("queued", text))
+    elif before == "starting":
+        record.write_status(Status("starting", text))
+
+
+def _collect(record: Record, job: "Job") -> None:
+    """Move what was fetched from the VMs to the places that every target has."""
+    workers = [
+        folder / f"{node}-worker-{index}"
+        for folder in _attempts(job.out)
+        for node in job.request.nodes
+        for index in range(job.request.topology.hosts // job.request.slice_count)
+    ]
+    for worker in workers:
+        for log in sorted([*worker.glob("runs/*/process-*.log"), *worker.glob(f"runs/*/{FILE}")]):
+            shutil.copyfile(log, record.run / log.name)
+        value = worker / "results" / "out" / "value"
+        if value.is_dir() and not (record.out / "value").exists():
+            private_folder(record.out)
+            value.rename(record.out / "value")
+
+
+def _attempts(out: Path) -> Iterator[Path]:
+    """The folders of all attempts, the first one last."""
+    yield from sorted(out.glob("attempt-*"), key=lambda path: -int(path.name[8:]))
+    yield out
+
+
+def _job(target: TPU, record: Record) -> "Job":
+    from ..queued_resources._job import Job
+    from ..queued_resources._reach import SshOptions
+
+    return Job(
+        request=_request(target, record),
+        out=record.folder / "tpu",
+        program=record.command("work", "../results/out"),
+        backends=(target.backend,),
+        ssh=SshOptions(target.reach, target.user, target.ssh_flags),
+        copies=(Path("work"),),
+        python=target.python,
+        platform=target.platform,
+        devices=target.devices_per_process or 0,
+        wait=target.wait,
+        timeout=target.timeout,
+        retries=target.retries,
+    )
+
+
+def _request(target: TPU, record: Record) -> "Request":
+    from ..queued_resources._request import LONGEST, SHORTEST, from_environment
+
+    if target.spot and target.reserved:
+        raise InvalidArgumentError("a slice is spot or reserved, not both")
+    for name in ("project", "zone"):
+        if not getattr(target, name):
+            raise InvalidArgumentError(f"pass {name}= to TPU, or set {name.upper()}")
+    given: dict[str, Any] = {
+        "QR_ID": record.more.get("name") or f"job-{record.id.lower()}",
+        "PROJECT": target.project,
+        "ZONE": target.zone,
+        "ACCELERATOR_TYPE": target.accelerator_type,
+        "SLICE_COUNT": str(target.slice_count),
+        "RUNTIME_VERSION": target.runtime_version,
+    }
+    return from_environment(
+        {name: text for name, text in given.items() if text},
+        provisioning="spot" if target.spot else "reserved" if target.reserved else "on-demand",
+        valid_for=min(max(target.wait, SHORTEST), LONGEST),
+        lifetime=target.lifetime * 3600,
+        network=target.network,
+        subnetwork=target.subnetwork,
+        internal_ips=target.internal_ips,
+    )
+
+
+def _client(transport: str) -> "Client":
+    from ..queued_resources._client import Client
+
+    return Client(transport=transport)

@@ -1,0 +1,85 @@
+"""Where jobs run: `Local`, `Slurm`, `TPU` and `Ray`."""
+
+import dataclasses
+import importlib
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from .._errors import InvalidArgumentError
+from .._lazy import attach
+
+if TYPE_CHECKING:
+    from ._local import Local as Local
+    from ._ray import Ray as Ray
+    from ._slurm import Slurm as Slurm
+    from ._target import Target as Target
+    from ._tpu import TPU as TPU
+
+_KINDS = {"local": "Local", "slurm": "Slurm", "tpu": "TPU", "ray": "Ray"}
+"""The name of each target in records and on the command line, and its class in `_NAME.py`."""
+
+_MODULES = {"_target": "Target", **{f"_{kind}": name for kind, name in _KINDS.items()}}
+_MODULE_OF, __getattr__, __dir__ = attach({**globals(), "__name__": __package__}, _MODULES)
+__all__ = ["make", *_MODULE_OF]
+
+
+def make(kind: str, settings: Mapping[str, Any]) -> "Target":
+    """The target of that kind with these settings.
+
+    Raises:
+        InvalidArgumentError: There is no such target, or it has no such setting.
+    """
+    found = type_of(kind)
+    known = [field.name for field in _fields(kind)]
+    for name in settings:
+        if name not in known:
+            raise InvalidArgumentError(
+                f"the target {kind} has no setting {name!r}; it has {', '.join(known)}"
+            )
+    try:
+        return found(**settings)
+    except TypeError as error:  # a setting without default is absent
+        raise InvalidArgumentError(f"the target {kind}: {error}") from None
+
+
+def type_of(kind: str) -> "type[Target]":
+    """The class of a target.
+
+    Raises:
+        InvalidArgumentError: There is no such target.
+    """
+    if kind not in _KINDS:
+        raise InvalidArgumentError(f"a target must be one of {', '.join(_KINDS)}, got {kind!r}")
+    found: type[Target] = getattr(importlib.import_module(f"._{kind}", __package__), _KINDS[kind])
+    return found
+
+
+def _fields(kind: str) -> "tuple[dataclasses.Field[Any], ...]":
+    return dataclasses.fields(type_of(kind))
+
+
+def parse(kind: str, words: Sequence[str]) -> dict[str, Any]:
+    """Settings from words such as "account=proj01", with the types of the target's fields.
+
+    Raises:
+        InvalidArgumentError: A word is no setting, or has no value of its type.
+    """
+    types = {f.name: getattr(f.type, "__name__", str(f.type)) for f in _fields(kind)}
+    found: dict[str, Any] = {}
+    for word in words:
+        name, equals, text = word.partition("=")
+        if not equals:
+            raise InvalidArgumentError(f"a setting is NAME=VALUE, got {word!r}")
+        form = types.get(name, "str")
+        try:
+            if "tuple" in form:
+                found[name] = (*found.get(name, ()), text)
+            elif "bool" in form:
+                found[name] = {"true": True, "false": False}[text.lower()]
+            elif "int" in form:
+                found[name] = int(text)
+            else:
+                found[name] = float(text) if "float" in form else text
+        except (ValueError, KeyError):
+            raise InvalidArgumentError(f"{name} must be {form}, got {text!r}") from None
+    return found

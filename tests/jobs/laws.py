@@ -1,0 +1,264 @@
+"""The laws of a target, each a function that is run where jobs are submitted.
+
+``python -m tests.jobs.laws LAW TARGET`` in a folder with program.py; TARGET is an expression of
+`pr.targets` with two processes. It ends with 0 if the law holds.
+"""
+
+import dataclasses
+import importlib
+import io
+import json
+import math
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pyreactant as pr
+from pyreactant.jobs import _find, _list
+
+TREE: dict[Any, Any] = {
+    "none": None,
+    "pair": (1, (2.5, "x"), []),
+    "list": [True, False, {}],
+    "big": [2**53 + 1, -(2**70)],
+    "odd": [float("inf"), -0.0, 1 + 2j],
+    3: "whole number as key",
+    "$array": "a key that looks like a mark",
+}
+ARRAYS: dict[str, Any] = {
+    "f32": np.arange(6, dtype=np.float32).reshape(2, 3),
+    "by_columns": np.asfortranarray(np.arange(6.0).reshape(2, 3)),
+    "empty": np.zeros((0, 2), np.int8),
+    "big_endian": np.arange(3, dtype=">i4"),
+    "words": np.array(["a", "bcd"]),
+    "scalar": np.float16(1.5),
+}
+
+
+def until(condition: Any, seconds: float = 150) -> None:
+    """Wait until a callable is true."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not become true in time"
+        time.sleep(0.05)
+
+
+def left(job: str, seconds: float = 20) -> list[str]:
+    """Processes of a job that still run, after some time in which its keeper may end."""
+    deadline = time.monotonic() + seconds
+    while (found := _running(job)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return found
+
+
+def _running(job: str) -> list[str]:
+    mark = f"PYREACTANT_JOB={job}".encode()
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            if mark in (entry / "environ").read_bytes():
+                found.append((entry / "cmdline").read_bytes().replace(b"\0", b" ").decode())
+        except OSError:
+            continue
+    return found
+
+
+def pyreactant(*words: str, code: int = 0) -> str:
+    """The output of a command in another process."""
+    argv = [sys.executable, "-m", "pyreactant", "jobs", *words]
+    ran = subprocess.run(argv, capture_output=True, text=True, timeout=120)
+    assert ran.returncode == code, (words, ran)
+    return ran.stdout
+
+
+def failure(job: pr.Job) -> pr.RemoteError:
+    """The error with which a job ends."""
+    with pytest.raises(pr.RemoteError) as caught:
+        job.result(timeout=120)
+    return caught.value
+
+
+def value(target: pr.targets.Target) -> None:
+    """Arguments and value come back as they were; another shell sees the same."""
+    import ml_dtypes
+
+    half = np.arange(4, dtype=ml_dtypes.bfloat16)
+    list(_list.rows())  # what Slurm says now is remembered, and is older than the job
+    os.environ["LAW_SECRET"] = "of the user"
+    given = [TREE, half]
+    job = pr.submit("program.py:back", given, on=target, env=["LAW_SECRET"])
+    found = job.result(timeout=120)
+    (tree, half_back), named = found["args"], found["named"]
+    assert tree == TREE, tree
+    assert [type(x) for x in tree["pair"]] == [int, tuple, list]
+    assert math.copysign(1, tree["odd"][1]) == -1
+    assert half_back.dtype == half.dtype
+    assert (half_back == half).all()
+    assert (named, found["process"], found["count"]) == ({}, 0, "2")
+    assert found["module"] == "program"
+    assert found["variables"] == ["of the user", None]
+    status = job.status()
+    assert (status.state, status.exit_code) == ("done", 0)
+    for index in range(2):
+        text = "".join(job.logs(index))
+        assert f"process {index} is here\n" in text, text
+        assert pyreactant("logs", job.id, "--process", str(index)) == text
+    assert [(m.step, m.name, m.value) for m in job.metrics()] == [(3, "loss", 0.5)]
+    assert pyreactant("logs", job.id, "--metrics", "-f") == "step 3: loss = 0.5\n"
+    shown = json.loads(pyreactant("status", job.id, "--json"))
+    assert (shown["state"], shown["target"]) == ("done", target.kind)
+    assert shown["what"] == "program.py:back"
+    result = json.loads(pyreactant("result", job.id[-4:], "--json"))["value"]
+    assert Path(result["args"]["$tuple"][1]["$array"]).exists()
+    assert job.cancel() == status, "an ended job keeps its state"
+    assert not (job.folder / "work" / "env.json").exists(), "a secret outlives its job"
+    for path in (job.folder, *job.folder.iterdir()):
+        assert path.stat().st_mode & 0o077 == 0, path
+    assert b"of the user" not in b"".join(
+        p.read_bytes() for p in job.folder.rglob("*") if p.is_file() and "value" not in p.parts
+    )
+    assert not left(job.id)
+    # A second job, while what the controller said about the first is remembered.
+    again = pr.submit("program.py:back", on=target)
+    assert not again.status().ended
+    assert again.result(timeout=120)["process"] == 0
+
+
+def arrays(target: pr.targets.Target) -> None:
+    """Arrays keep dtype, order of bytes and shape; a blocking call shows process 0's lines."""
+    sys.path.insert(0, str(Path.cwd()))
+    program = importlib.import_module("program")
+    remote = pr.remote(on=target)(program.back)
+    shown = io.StringIO()
+    with redirect_stdout(shown):
+        found = remote(**ARRAYS)["named"]
+    assert "process 0 is here\n" in shown.getvalue()
+    assert "process 1 is here" not in shown.getvalue()
+    for name, array in ARRAYS.items():
+        assert found[name].dtype == array.dtype, name
+        assert found[name].shape == array.shape, name
+        assert (found[name] == array).all(), name
+    assert type(found["scalar"]) is np.float16
+
+
+def raises(target: pr.targets.Target) -> None:
+    """An exception on process 1 is raised here, with its process, host and traceback."""
+    job = pr.submit("program.py:fails", ["the user's own mistake"], on=target)
+    error = failure(job)
+    assert (error.kind, error.process, error.exit_code) == ("ValueError", 1, 1), error
+    assert error.host
+    assert "the user's own mistake" in str(error)
+    assert re.search(r"program\.py.*in fails", error.traceback), error.traceback
+    assert "_worker.py" not in error.traceback
+    assert job.status().state == "failed"
+    assert "the user's own mistake" in pyreactant("result", job.id, "--json", code=1)
+    assert not left(job.id)
+
+
+def faults(target: Any) -> None:
+    """A process that is killed, lacks memory or hangs is named, with the cause."""
+    target = dataclasses.replace(target, stall_timeout=8.0)
+    expected = {"dies": ("lost", 6), "lacks_memory": ("out of memory", 6), "hangs": ("timeout", 7)}
+    jobs = {name: pr.submit(f"program.py:{name}", on=target) for name in expected}
+    for name, (kind, code) in expected.items():
+        error = failure(jobs[name])
+        assert (error.kind, error.process, error.exit_code) == (kind, 1, code), error
+        assert error.host
+
+
+def cancelled(target: pr.targets.Target) -> None:
+    """A cancelled job leaves nothing; it can be cancelled again, and by another shell."""
+    job = pr.submit("program.py:waits", on=target)
+    until(lambda: "waiting" in "".join(job.logs()))
+    until(lambda: job.status().state == "running")
+    # Whoever follows the output gets it all, and then the end.
+    seen: list[str] = []
+    reader = threading.Thread(target=lambda: seen.extend(job.logs(follow=True)))
+    reader.start()
+    with pytest.raises(pr.DeadlineError, match="it goes on"):
+        job.result(timeout=0.2)
+    assert json.loads(pyreactant("cancel", job.id, "--json"))["state"] == "cancelled"
+    assert not left(job.id)
+    reader.join(30)
+    assert "waiting" in "".join(seen)
+    again = job.cancel()
+    assert (again.state, again.exit_code) == ("cancelled", 130)
+    pyreactant("result", job.id, code=130)
+    assert failure(job).kind == "cancelled"
+
+
+def script(target: pr.targets.Target) -> None:
+    """A whole script, from the copy that was made when it was submitted."""
+    job = pr.submit(["program.py", "3", "b c"], on=target)
+    Path("program.py").write_text("raise SystemExit('the copy was not used')\n")
+    assert failure(job).exit_code == 1
+    assert "arguments ['3', 'b c']" in "".join(job.logs())
+
+
+def killed(target: pr.targets.Target, points: str = "0.5 0.95") -> None:
+    """The submitting process is killed at points of `submit`: the job is found, and ends."""
+    expression = sys.argv[2]
+    count = int(_submitting(expression, -1).stdout.split()[-1])
+    for job in _list.rows():
+        assert job[1] is not None
+        pr.Job(job[1]).cancel()
+    before = set(_find.names())
+    for part in points.split():
+        point = round(float(part) * (count - 1))
+        ran = _submitting(expression, point)
+        # The number of events differs by the files that Python caches, so it may have ended.
+        assert ran.returncode in (-signal.SIGKILL, 0), (point, ran)
+        new = [name for name in _find.names() if name not in before]
+        before.update(new)
+        rows = {row["id"]: row for row in json.loads(pyreactant("list", "--json"))}
+        for name in set(new) & set(rows):  # before its record is whole there is no job
+            job_ = pr.Job.find(name)
+            if job_.status().state not in ("lost", "failed"):
+                until(lambda j=job_: j.status().state in ("running", "lost", "failed"))
+            ended = job_.cancel()
+            assert ended.ended, (point, ended)
+            assert not left(name), point
+    print(f"{count} points")
+
+
+_SUBMIT = """
+import os, signal, sys
+import pyreactant as pr
+point, seen, on = int(sys.argv[1]), 0, False
+
+def hook(event, arguments):
+    global seen
+    if on and event in ("open", "os.rename", "os.mkdir", "subprocess.Popen", "os.chmod"):
+        if seen == point:
+            os.kill(os.getpid(), signal.SIGKILL)
+        seen += 1
+
+sys.addaudithook(hook)
+target = eval(sys.argv[2])
+on = True
+pr.submit("program.py:waits", on=target)
+on = False
+print(seen)
+"""
+
+
+def _submitting(expression: str, point: int) -> subprocess.CompletedProcess[str]:
+    """A process that submits a job and is killed at the point: an event of Python's audit."""
+    argv = [sys.executable, "-c", _SUBMIT, str(point), expression]
+    return subprocess.run(argv, capture_output=True, text=True, timeout=120)
+
+
+if __name__ == "__main__":
+    made = eval(sys.argv[2])
+    globals()[sys.argv[1]](made, *sys.argv[3:])
+    print("the law holds")

@@ -1,0 +1,245 @@
+"""What cannot travel or is not there: a clear error, before anything is started."""
+
+import dataclasses
+import os
+import subprocess
+import sys
+from collections import namedtuple
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pyreactant as pr
+from pyreactant.jobs import _find, _record, targets
+from tests import processes
+from tests.harness import environment, require
+from tests.jobs import program
+
+FUNCTION = "def main(x=None):\n    return x\n"
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text(FUNCTION)
+    return tmp_path
+
+
+def refused(code: int, what: Any, *arguments: Any, **options: Any) -> str:
+    """The message; nothing was recorded."""
+    with pytest.raises(pr.PyReactantError) as caught:
+        pr.submit(what, *arguments, **options)
+    assert caught.value.exit_code == code, caught.value
+    assert _find.names() == []
+    return str(caught.value)
+
+
+class Callable:
+    def __call__(self) -> None: ...
+
+    def method(self) -> None: ...
+
+
+def test_functions_that_cannot_travel() -> None:
+    def inner() -> None: ...
+
+    assert "<lambda> is a lambda; define it with def" in refused(2, lambda: None)
+    assert "is defined inside another function; define it with def" in refused(2, inner)
+    assert "a Callable has no name by which it can travel" in refused(2, Callable())
+    assert "a method has no name" in refused(2, Callable().method)
+    assert "there is no file 'absent.py'" in refused(2, "absent.py:main")
+    assert 'named as "FILE.py:NAME"' in refused(2, "train.py")
+    assert 'named as "FILE.py:NAME"' in refused(2, "train.py:not a name")
+    assert "there is no module 'absent'" in refused(2, "absent:main")
+    assert "a job runs a function" in refused(2, 3)
+    assert "a job runs a function" in refused(2, [])
+    assert "there is no program 'absent.py'" in refused(2, ["absent.py", "1"])
+    assert "name a program" in refused(2, ["-m"])
+    assert "send a Julia program with pyreactant run" in refused(2, ["julia", "x.jl"])
+    assert "a job runs a function" in refused(2, ["-c", "print()"])
+
+
+def test_a_function_of_a_prompt() -> None:
+    code = "import pyreactant as pr\ndef f(): pass\npr.submit(f)"
+    ran = processes.run([sys.executable, "-c", code], env=environment())
+    assert "f is defined in a notebook, at a prompt or with python -c" in ran.stderr
+    assert "%%writefile" in ran.stderr
+
+
+@dataclasses.dataclass
+class Data:
+    x: int = 0
+
+
+Pair = namedtuple("Pair", "a b")
+LOOP: list[Any] = []
+LOOP.append(LOOP)
+
+
+@pytest.mark.parametrize(
+    ("argument", "words"),
+    [
+        ({"x": [object()]}, "the argument x[0] cannot travel: it is a object"),
+        ({"x": {1, 2}}, "pass sorted(x)"),
+        ({"x": b"bytes"}, "numpy.frombuffer"),
+        ({"x": Data()}, "dataclasses.asdict(x)"),
+        ({"x": Pair(1, 2)}, "x._asdict()"),
+        ({"x": LOOP}, "it contains itself"),
+        ({"x": len}, "a function travels by its name"),
+        ({"x": np.array([None])}, "an array of dtype object needs pickle"),
+        ({"x": np.ma.array([1])}, "x.filled(...)"),
+        ({"x": {b"key": 1}}, "a key is a bytes"),
+        ({"x": os.environ}, "pass dict, list"),
+        (3, "arguments must be a dict by name, or a list, got int"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else None,
+)
+def test_arguments_that_cannot_travel(argument: Any, words: str) -> None:
+    assert words in refused(2, "train.py:main", argument)
+
+
+def test_deep_nesting() -> None:
+    deep: Any = 1
+    for _ in range(1000):
+        deep = [deep]
+    assert "nested more than 200 deep" in refused(2, "train.py:main", [deep])
+
+
+def test_wrong_arguments_of_a_remote_function(folder: Path) -> None:
+    remote = pr.remote(program.fails)
+    with pytest.raises(pr.InvalidArgumentError, match="missing a required argument: 'text'"):
+        remote.submit()
+    assert remote.local is program.fails
+    assert _find.names() == []
+
+
+def test_targets(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    submit = "train.py:main"
+    assert "on= must be a target" in refused(2, submit, on="slurm")
+    assert "processes must be 1 or more" in refused(2, submit, on=targets.Local(processes=0))
+    assert "platform must be one of cpu" in refused(2, submit, on=targets.Local(platform="x"))
+    assert "nodes must be 1 or more" in refused(2, submit, on=targets.Slurm(nodes=0))
+    assert "must start with -" in refused(2, submit, on=targets.Slurm(options=["x"]))
+    place = {"project": "my-project", "zone": "us-east5-b"}
+    unknown = targets.TPU("v6e-17", **place)
+    assert "v6e-17" in refused(2, submit, on=unknown)
+    monkeypatch.delenv("PROJECT", raising=False)
+    assert "pass project= to TPU" in refused(2, submit, on=targets.TPU("v6e-16"))
+    both = targets.TPU("v6e-16", spot=True, reserved=True, **place)
+    assert "spot or reserved, not both" in refused(2, submit, on=both)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    message = refused(3, submit, on=targets.Slurm())
+    assert message.startswith("sbatch is not installed on this machine; submit from a login node")
+    assert "ssh LOGIN_NODE" in message
+    with pytest.raises(pr.InvalidArgumentError, match="must be one of local, "):
+        targets.make("moon", {})
+    with pytest.raises(pr.InvalidArgumentError, match="the target local has no setting 'nodes'"):
+        targets.make("local", {"nodes": 2})
+    with pytest.raises(pr.InvalidArgumentError, match="accelerator_type"):
+        targets.make("tpu", {})
+    with pytest.raises(pr.InvalidArgumentError, match=r"nodes must be int, got 'two'"):
+        targets.parse("slurm", ["nodes=two"])
+    with pytest.raises(pr.InvalidArgumentError, match="a setting is NAME=VALUE"):
+        targets.parse("slurm", ["nodes"])
+    assert targets.parse("tpu", ["spot=true", "ssh_flags=-a", "ssh_flags=-b", "lifetime=2"]) == {
+        "spot": True,
+        "ssh_flags": ("-a", "-b"),
+        "lifetime": 2.0,
+    }
+
+
+def test_gcloud_is_absent(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    require(__import__("importlib.util").util.find_spec("google.cloud.tpu_v2"), "google-cloud-tpu")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    target = targets.TPU("v6e-16", project="my-project", zone="us-east5-b")
+    assert "gcloud is not in PATH; install it" in refused(3, "train.py:main", on=target)
+
+
+def test_code_and_environment(folder: Path) -> None:
+    assert "there is no '" in refused(2, "train.py:main", copies=["absent"])
+    assert "must lie below" in refused(2, "train.py:main", copies=["/etc/hosts"])
+    assert "requirements 'absent' cannot be read" in refused(
+        2, "train.py:main", requirements="absent"
+    )
+    assert "env= names LAW_ABSENT, which is not set here" in refused(
+        2, "train.py:main", env=["LAW_ABSENT"]
+    )
+    assert "env= must be names, or a dict of text" in refused(2, "train.py:main", env={"A": 1})
+    with Path("large").open("wb") as file:
+        file.truncate(101 << 20)
+    message = refused(2, "train.py:main", copies=["large"])
+    assert "must be at most 100 MiB" in message
+    assert "large (101 MiB)" in message
+
+
+def test_unknown_moved_and_foreign_jobs(folder: Path) -> None:
+    assert "there is no job 4711" in missing("4711")
+    assert "a job id is like" in missing("../..")
+    record = _record.create("x", "local", {})
+    _record.release(record)
+    assert pr.Job.find(record.id[-4:]).id == record.id
+    moved = record.folder.with_name("20200101-000000-beef")
+    record.folder.rename(moved)
+    assert f"was moved from {record.folder} to {moved}; move it back" in missing(moved.name)
+    moved.rename(record.folder)
+    (record.folder / "job.json").write_text("{")
+    assert "is damaged" in missing(record.id)
+    (record.folder / "job.json").unlink()
+    assert "is not the folder of a job" in missing(record.id)
+    first, second = (_record.create("x", "local", {}) for _ in range(2))
+    assert "jobs have an id like 2" in missing("2")
+    if os.geteuid() == 0:
+        os.chown(first.folder, 12345, 12345)
+        assert "belongs to another user, not to you" in missing(first.id)
+    for one in (first, second):
+        _record.release(one)
+
+
+def missing(name: str) -> str:
+    with pytest.raises(pr.InvalidArgumentError) as caught:
+        pr.Job.find(name)
+    return str(caught.value)
+
+
+def test_a_job_whose_submission_was_killed(folder: Path) -> None:
+    record = _record.create("x", "local", {})
+    job = pr.Job(record)
+    assert job.status().state == "requested"
+    _record.release(record)
+    assert job.status().state == "lost"
+    assert "ended before the job was started" in job.status().reason
+    with pytest.raises(pr.RemoteError, match="before the job was started") as caught:
+        job.result()
+    assert (caught.value.kind, caught.value.exit_code) == ("lost", 6)
+
+
+def test_the_state_folder_cannot_be_written(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("file").write_text("")
+    monkeypatch.setenv("XDG_STATE_HOME", str(folder / "file"))
+    with pytest.raises(pr.RequirementError, match="set XDG_STATE_HOME to a folder"):
+        pr.submit("train.py:main")
+
+
+FULL = """
+import pyreactant as pr
+try:
+    pr.submit("train.py:main").result(timeout=60)
+except pr.RemoteError as error:
+    print(error.kind, error)
+"""
+
+
+def test_a_value_larger_than_the_disk(folder: Path) -> None:
+    require(os.geteuid() == 0, "root, to mount a small disk")
+    Path("train.py").write_text("import numpy as np\ndef main():\n    return np.zeros(1 << 20)\n")
+    Path("state").mkdir()
+    small = 'mount -t tmpfs -o size=1m tmpfs state && exec "$@"'
+    argv = ["unshare", "-m", "sh", "-c", small, "_", sys.executable, "-c", FULL]
+    ran = subprocess.run(argv, env=environment(), capture_output=True, text=True, timeout=100)
+    assert "RequirementError" in ran.stdout, ran
+    assert "No space left on device; free some space, remove old jobs with: pyreactant jobs" in (
+        ran.stdout
+    )

@@ -1,0 +1,220 @@
+"""`pyreactant jobs` from another shell, runs in the foreground, Ctrl-C, what a worker forbids."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import pyreactant as pr
+from pyreactant.jobs import _find, _record
+from tests import processes
+from tests.harness import environment
+from tests.jobs.laws import left, until
+from tests.processes import REPOSITORY
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(REPOSITORY / "tests" / "jobs" / "program.py", tmp_path)
+    yield tmp_path
+    assert not [name for name in _find.names() if left(name)]
+
+
+def command(*words: str) -> subprocess.CompletedProcess[str]:
+    """`pyreactant ...` in this folder."""
+    return processes.run([sys.executable, "-m", "pyreactant", *words], env=environment())
+
+
+def listed() -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(command("jobs", "list", "--json").stdout)
+    return found
+
+
+def test_runs_in_the_foreground_are_listed(folder: Path) -> None:
+    ran = command("run", "--processes", "1", "--folder", "out", "--", "program.py", "3")
+    assert ran.returncode == 1, ran.stderr
+    (row,) = listed()
+    assert (row["state"], row["exit_code"], row["origin"]) == ("failed", 1, "run")
+    assert (row["what"], row["run"]) == ("program.py 3", str(folder / "out"))
+    logs = command("jobs", "logs", row["id"])
+    assert logs.stdout == "arguments ['3']\n"
+    attached = command("jobs", "attach", row["id"][-4:])
+    assert attached.returncode == 1
+    assert attached.stdout == "arguments ['3']\n"
+    assert "program.py 3 on local" in command("jobs", "status", row["id"]).stdout
+    assert "failed" in command("jobs", "list").stdout
+    # Part of another job, it is no job of its own.
+    argv = [sys.executable, "-m", "pyreactant", "run", "--processes", "1", "--", "program.py", "0"]
+    ran = processes.run(argv, env=environment(PYREACTANT_JOB=row["id"]))
+    assert ran.returncode == 0, ran.stderr
+    assert len(listed()) == 1
+    Path("state").rename("moved")
+    Path("state").write_text("")
+    ran = command("run", "--processes", "1", "--", "program.py", "0")
+    assert ran.returncode == 0, "a record that cannot be written ends no run"
+    assert "`pyreactant jobs` will not list this run: cannot write" in ran.stderr
+    Path("state").unlink()
+    Path("moved").rename("state")
+
+
+def test_a_run_in_the_foreground_is_cancelled_from_another_shell(folder: Path) -> None:
+    Path("waits.py").write_text("import program\nprogram.waits()\n")
+    argv = [sys.executable, "-m", "pyreactant", "run", "--processes", "2", "--", "waits.py"]
+    with running(argv) as run:
+        until(lambda: [*folder.glob("pyreactant-runs/*/process-0.log")])
+        (row,) = listed()
+        assert row["state"] == "running"
+        assert json.loads(command("jobs", "cancel", row["id"], "--json").stdout)["exit_code"] == 130
+        assert run.wait(100) == 130
+
+
+BLOCKING = """
+import sys
+import pyreactant as pr
+import program
+print("submitting", flush=True)
+pr.remote(on=pr.targets.Local(grace=float(sys.argv[1])))(getattr(program, sys.argv[2]))()
+"""
+
+
+@contextmanager
+def running(argv: list[str]) -> Iterator[subprocess.Popen[str]]:
+    """A process that is gone at the end of the block, however that ends."""
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with processes.Popen(argv, env=environment(), text=True, **pipes) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+@contextmanager
+def blocking(grace: float, function: str) -> Iterator[subprocess.Popen[str]]:
+    """A process in a blocking call, whose job runs."""
+    Path("blocking.py").write_text(BLOCKING)
+    with running([sys.executable, "blocking.py", str(grace), function]) as caller:
+        assert caller.stdout is not None
+        while "waiting" not in (line := caller.stdout.readline()):
+            assert line, caller.communicate()
+        yield caller
+
+
+def test_ctrl_c_cancels_and_waits() -> None:
+    with blocking(30, "waits") as caller:
+        caller.send_signal(signal.SIGINT)
+        _, errors = caller.communicate(timeout=60)
+    assert "cancelling the job" in errors
+    assert "KeyboardInterrupt" in errors
+    (row,) = listed()
+    assert (row["state"], row["exit_code"]) == ("cancelled", 130)
+
+
+def test_a_second_ctrl_c_returns_at_once(folder: Path) -> None:
+    with Path("program.py").open("a") as file:
+        file.write("def deaf():\n    signal.signal(signal.SIGINT, signal.SIG_IGN)\n    waits()\n")
+    with blocking(4, "deaf") as caller:
+        caller.send_signal(signal.SIGINT)
+        assert caller.stderr is not None
+        while "cancelling the job" not in (line := caller.stderr.readline()):
+            assert line, "it ended"
+        time.sleep(0.2)
+        caller.send_signal(signal.SIGINT)
+        caller.wait(60)
+    job = pr.Job.find(_find.names()[0])
+    until(lambda: job.status().state == "cancelled")  # the keeper goes on
+
+
+def test_a_job_at_the_top_level_of_the_file() -> None:
+    Path("top.py").write_text(
+        "import pyreactant as pr\n@pr.remote\ndef main():\n    return 1\nmain()\n"
+    )
+    with pytest.raises(pr.RemoteError) as caught:
+        pr.submit("top.py:main").result(timeout=60)
+    assert caught.value.kind == "StateError"
+    assert 'below `if __name__ == "__main__":`' in str(caught.value)
+
+
+def test_values_that_cannot_travel_or_are_absent() -> None:
+    job = pr.submit("program.py:odd")
+    with pytest.raises(pr.RemoteError, match=r"the value of the function\['x'\] cannot travel"):
+        job.result(timeout=60)
+    with pytest.raises(pr.RemoteError, match="the file has no 'absent'"):
+        pr.submit("program.py:absent").result(timeout=60)
+
+
+def test_arrays_on_all_processes_are_gathered() -> None:
+    target = pr.targets.Local(processes=2, devices_per_process=2, platform="cpu")
+    found = pr.submit("program.py:sharded", on=target).result(timeout=120)
+    assert found["ours"].tolist() == found["jax"].tolist() == list(range(8))
+    assert found["local"].dtype.name == "bfloat16"
+
+
+def test_a_command_as_a_job(folder: Path) -> None:
+    Path("run.sh").write_text('#!/bin/sh\necho "$1 of $PYREACTANT_NUM_PROCESSES"\n')
+    Path("run.sh").chmod(0o755)
+    jobs = [pr.submit(["./run.sh", "a b"]), pr.submit(["sh", "-c", "exit 4"])]
+    jobs[0].check(timeout=60)
+    assert "".join(jobs[0].logs()) == "a b of 1\n"
+    with pytest.raises(pr.RemoteError, match="exit code 4"):
+        jobs[1].check(timeout=60)
+
+
+def test_old_jobs_are_removed() -> None:
+    ended, young, running = (_record.create("x", "local", {}) for _ in range(3))
+    ended.write_status(_record.Status("done", "", 0, time.time() - 8 * 86400))
+    young.write_status(_record.Status("failed", "why", 1))
+    shown = command("jobs", "clean", "--dry-run").stdout
+    assert shown == f"would remove {ended.id}  x\n"
+    assert command("jobs", "clean").stdout == f"removed {ended.id}  x\n"
+    refused = command("jobs", "clean", running.id)
+    assert refused.returncode == 2
+    assert "is requested; only an ended job can be removed" in refused.stderr
+    assert json.loads(command("jobs", "clean", young.id, "--json").stdout) == [young.id]
+    assert _find.names() == [running.id]
+    for record in (ended, young, running):
+        _record.release(record)
+    assert os.listdir(_record.jobs_folder()) == [running.id]
+    unborn = _record.jobs_folder() / "20200101-000000-beef"  # its submission was killed
+    unborn.mkdir()
+    os.utime(unborn, (0, 0))
+    assert command("jobs", "clean", running.id).returncode == 0
+    assert command("jobs", "list").stdout == "there are no jobs\n"
+    assert command("jobs", "clean").stdout == "no job to remove\n"
+    assert not unborn.exists()
+
+
+def test_a_damaged_record_does_not_hide_the_others() -> None:
+    damaged, good = (_record.create("x", "local", {}) for _ in range(2))
+    (damaged.folder / "job.json").write_text("[]")
+    rows = {row["id"]: row for row in listed()}
+    assert rows[good.id]["state"] == "requested"
+    assert "is damaged" in rows[damaged.id]["reason"]
+    for record in (damaged, good):
+        _record.release(record)
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (["status", "4711"], 2, "there is no job 4711"),
+        (["submit", "--on", "moon", "--", "program.py"], 2, "a target must be one of local"),
+        (["submit", "--nodes", "2", "--", "program.py"], 2, "local has no setting 'nodes'"),
+        (["submit", "--", "absent.py"], 2, "there is no program 'absent.py'"),
+        (["clean", "--older-than", "-1"], 2, "--older-than must be 0 days or more"),
+    ],
+    ids=["unknown", "target", "setting", "program", "age"],
+)
+def test_wrong_commands(words: list[str], code: int, message: str) -> None:
+    ran = command("jobs", *words)
+    assert (ran.returncode, message in ran.stderr) == (code, True), ran.stderr

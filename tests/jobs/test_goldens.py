@@ -1,0 +1,53 @@
+"""docs/jobs.md: its commands with --dry-run print what it shows, and its example is the file."""
+
+import re
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests import processes
+from tests.harness import environment
+from tests.processes import REPOSITORY
+
+DOCS = (REPOSITORY / "docs" / "jobs.md").read_text()
+EXAMPLE = REPOSITORY / "examples" / "remote" / "train.py"
+# Each recipe is a command with --dry-run, followed by a block with its output.
+RECIPES = re.findall(
+    r"```bash\n(pyreactant jobs [^`]*--dry-run[^`]*)\n```\n+```text\n(.*?)```", DOCS, re.DOTALL
+)
+TARGETS = ["local", "slurm", "tpu"]
+
+
+@pytest.mark.parametrize("number", range(len(TARGETS)), ids=TARGETS)
+def test_plan(number: int, tmp_path: Path) -> None:
+    command, printed = RECIPES[number]
+    (tmp_path / "train.py").write_text("\n")
+    done = processes.run(
+        [sys.executable, "-m", "pyreactant", *shlex.split(command)[1:]],
+        cwd=tmp_path,
+        env=environment(XDG_STATE_HOME="/home/me/.local/state"),
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == printed
+    assert not Path("/home/me").exists(), "a plan changes nothing"
+
+
+def test_there_are_recipes() -> None:
+    assert len(RECIPES) == len(TARGETS)
+
+
+def test_the_example(tmp_path: Path) -> None:
+    """A decorated function on all processes: its output, and its value with the whole array."""
+    assert f"```py\n{EXAMPLE.read_text()}```" in DOCS
+    (tmp_path / "train.py").write_text(EXAMPLE.read_text())
+    ran = processes.run(
+        [sys.executable, "train.py"],
+        cwd=tmp_path,
+        env=environment(XDG_STATE_HOME=str(tmp_path / "state")),
+        imported=processes.WITH_JAX,
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert "devices on all hosts: 8\nthis is process 0 of 2\n" in ran.stdout
+    assert ran.stdout.endswith("0.1 28.0\n")

@@ -1,0 +1,77 @@
+"""The laws of every target (`laws`), on processes of this machine and on a real Slurm cluster."""
+
+import json
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests import processes
+from tests.harness import environment, require
+from tests.processes import REPOSITORY
+from tests.slurm.cluster import Cluster, missing, started
+
+LAWS = {
+    "local": ("value", "arrays", "raises", "faults", "cancelled", "script", "killed"),
+    "slurm": ("value", "raises", "faults", "cancelled", "killed"),  # the others are no matter of it
+}
+CASES = [(target, law) for target, laws in sorted(LAWS.items()) for law in laws]
+TARGETS = {
+    "local": "pr.targets.Local(processes=2)",
+    "slurm": "pr.targets.Slurm(nodes=2)",
+}
+Hold = Callable[..., None]
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    lacks = missing()
+    require(not lacks, lacks)
+    with started(tmp_path_factory.mktemp("slurm")) as running:
+        yield running
+
+
+@pytest.fixture
+def hold(request: pytest.FixtureRequest, tmp_path: Path) -> Hold:
+    """Check that a law holds on the target of the test."""
+
+    def check(law: str, target: str, *more: str) -> None:
+        shutil.copy(REPOSITORY / "tests" / "jobs" / "program.py", tmp_path)
+        argv = [sys.executable, "-m", "tests.jobs.laws", law, TARGETS[target], *more]
+        settings = environment(XDG_STATE_HOME=str(tmp_path / "state"))
+        if target == "slurm":
+            cluster: Cluster = request.getfixturevalue("cluster")
+            ran = cluster.run(argv, env=settings, cwd=tmp_path, timeout=250)
+        else:
+            ran = processes.run(argv, env=settings, cwd=tmp_path, timeout=250)
+        logs = [p.read_text() for p in sorted(tmp_path.glob("state/**/*.log"))]
+        assert ran.returncode == 0, (ran.stdout, ran.stderr, *logs)
+        assert ran.stdout.endswith("the law holds\n")
+
+    return check
+
+
+@pytest.mark.parametrize(("target", "law"), CASES)
+def test_law(law: str, target: str, hold: Hold) -> None:
+    hold(law, target)
+
+
+def test_slurm_submit_is_listed(cluster: Cluster, tmp_path: Path) -> None:
+    """A job of slurm/main.sbatch that waits is queued, with Slurm's reason."""
+    settings = environment(XDG_STATE_HOME=str(tmp_path / "state"))
+
+    def pyreactant(*words: str) -> str:
+        argv = [sys.executable, "-m", "pyreactant", *words]
+        ran = cluster.run(argv, env=settings, cwd=tmp_path)
+        assert ran.returncode == 0, ran.stderr
+        return ran.stdout
+
+    later = ["--sbatch=--begin=now+1hour", "--cpus-per-task", "1"]
+    pyreactant("slurm", "submit", *later, "--", "train.py")
+    (row,) = json.loads(pyreactant("jobs", "list", "--json"))
+    assert (row["state"], row["reason"], row["what"]) == ("queued", "BeginTime", "train.py")
+    assert row["origin"] == "slurm submit"
+    assert json.loads(pyreactant("jobs", "cancel", row["id"], "--json"))["state"] == "cancelled"
+    assert not cluster.run(["squeue", "--noheader"]).stdout

@@ -1,0 +1,131 @@
+"""The Ray target without a cluster: wrong settings, the plan, a frozen head, a vanished cluster."""
+
+import importlib.util
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import pyreactant as pr
+from pyreactant.jobs import _list, _record, targets
+from tests.harness import free_port, require
+
+
+@pytest.fixture(autouse=True)
+def _state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"topology": "v6e-17"}, "no Cloud TPU slice is called 'v6e-17'; the nearest are v6e-16"),
+        ({"topology": "v6e-16", "hosts": 4}, "a slice has its own hosts and no GPUs"),
+        ({"topology": "v6e-16", "num_gpus": 1}, "a slice has its own hosts and no GPUs"),
+        ({"slices": 2}, "slices= needs topology="),
+        ({"hosts": 0}, "hosts must be 1 or more, got 0"),
+        ({"num_gpus": -1}, "num_gpus must be 0 or more, got -1"),
+        ({"hosts": True}, "hosts must be 1 or more, got True"),
+        ({"wait": float("nan")}, "wait must be a positive number, got nan"),
+        ({"keep": "a day"}, "keep must be a positive number, got 'a day'"),
+    ],
+)
+def test_wrong_settings(settings: dict[str, object], message: str) -> None:
+    with pytest.raises(pr.InvalidArgumentError, match="^" + message.replace("(", r"\(")):
+        targets.make("ray", settings).check()
+
+
+def test_ray_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(pr.RequirementError, match=r"pip install 'pyreactant\[ray\]'"):
+        pr.targets.Ray(topology="v6e-16").check()
+
+
+def test_plan() -> None:
+    target = pr.targets.Ray(topology="v6e-16", slices=2, address="10.0.0.2:6379", timeout=60.0)
+    assert target.plan(_record.draft("train.py:main", "ray", target.settings())) == (
+        "cluster    10.0.0.2:6379\n"
+        "keeper     detached actor pyreactant-job-ID on the head\n"
+        'reserve    SlicePlacementGroup(topology="4x4", accelerator_version="v6e", num_slices=2), '
+        "within 3600 s\n"
+        "run        8 processes, one on each host: pyreactant run --folder ../../runs --quiet "
+        "--grace 10 --start-timeout 300 --platform tpu --backend jax --timeout 60 -- "
+        "-m pyreactant.jobs._worker work ../out\n"
+        "keep       logs and value on the cluster until they are fetched, 24 h"
+    )
+
+
+def test_the_address_of_the_environment_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another shell finds the job without the variable."""
+    monkeypatch.setenv("RAY_ADDRESS", "10.0.0.2:6379")
+    settings = pr.targets.Ray(hosts=2).settings()
+    monkeypatch.delenv("RAY_ADDRESS")
+    made = targets.make("ray", settings)
+    assert isinstance(made, pr.targets.Ray)
+    assert made.address == "10.0.0.2:6379"
+
+
+def running(address: str) -> pr.Job:
+    """A job that ran on a cluster when it was asked last."""
+    record = _record.create("train.py:main", "ray", {"address": address})
+    record.write_handle({"address": address})
+    record.write_status(_record.Status("running"))
+    _record.release(record)
+    return pr.Job(record)
+
+
+def test_a_cluster_that_vanished() -> None:
+    """Its job stays as it was, until the user says that it is over; then it can be removed."""
+    address = f"127.0.0.1:{free_port()}"
+    job = running(address)
+    status = job.status()
+    assert status.state == "running"
+    assert status.reason == (
+        f"the Ray cluster at {address} cannot be reached: nothing listens there; see whether its "
+        "head runs"
+    )
+    assert "".join(job.logs()) == ""
+    with pytest.raises(pr.InvalidArgumentError, match="pyreactant jobs cancel"):
+        _list.remove(job.record)
+    assert (job.cancel().state, job.cancel().exit_code) == ("cancelled", 130)
+    assert "with the cluster its jobs have ended" in job.status().reason
+    with pytest.raises(pr.RemoteError, match="cancelled by the user"):
+        job.result(timeout=5)
+    _list.remove(job.record)
+    assert not job.folder.exists()
+
+
+@pytest.fixture
+def frozen() -> Iterator[str]:
+    """A head that accepts connections and says nothing."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield f"127.0.0.1:{server.getsockname()[1]}"
+
+
+def test_a_frozen_head(frozen: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is said within the limit; nothing is taken for ended."""
+    require(importlib.util.find_spec("ray"), "ray")
+    monkeypatch.setattr("pyreactant.jobs._ray_cluster._CONNECT", 3.0)
+    job = running(frozen)
+    status = job.status()
+    assert status.state == "running"
+    assert f"the Ray cluster at {frozen} does not answer within 3 s" in status.reason
+    with pytest.raises(pr.RequirementError, match="does not answer within 3 s"):
+        job.cancel()
+    assert job.record.cancelling, "the request is noted"
+    assert job.status().state == "running"
+
+
+def test_submitting_to_a_cluster_that_is_not_there(tmp_path: Path) -> None:
+    require(importlib.util.find_spec("ray"), "ray")
+    script = tmp_path / "train.py"
+    script.write_text("")
+    on = pr.targets.Ray(hosts=2, address=f"127.0.0.1:{free_port()}")
+    with pytest.raises(pr.RequirementError, match="nothing listens there"):
+        pr.submit([str(script)], on=on)
+    ((_, record, status),) = _list.rows()
+    assert record is not None
+    assert (status.state, status.exit_code) == ("failed", 3)
+    assert not list(record.folder.glob("*.tar*"))

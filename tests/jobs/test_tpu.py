@@ -1,0 +1,107 @@
+"""The laws of the TPU target: the stand-in API, Google's real client, real sshd, real processes."""
+
+import json
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests import processes
+from tests.gcloud.cloud import Cloud, cloud, hosts_of, until
+from tests.gcloud.tpu_api import TpuApi
+from tests.processes import REPOSITORY
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
+    with cloud(tmp_path_factory.mktemp("cloud"), TpuApi(workers=hosts_of), 2) as made:
+        yield made
+
+
+@pytest.fixture
+def made(shared: Cloud, tmp_path: Path) -> Iterator[Cloud]:
+    shared.folder = tmp_path
+    shared.settings["XDG_STATE_HOME"] = str(tmp_path / "state")
+    shutil.copy(REPOSITORY / "tests" / "jobs" / "program.py", tmp_path)
+    yield shared
+    assert shared.api.left() == [], "a test left slices behind"
+
+
+def target(made: Cloud) -> str:
+    """Two VMs, reached with the user's key, on CPUs."""
+    assert made.workers is not None
+    key = made.workers.folder / "user"
+    flags = (f"-p{made.workers.port}", f"-i{key}", f"-oUserKnownHostsFile={key}-hosts")
+    settings = {
+        "runtime_version": "v2-alpha-tpuv5",
+        "reach": "ssh",
+        "ssh_flags": flags,
+        "python": sys.executable,
+        "platform": "cpu",
+        "devices_per_process": 1,
+    }
+    return f"pr.targets.TPU('v5p-16', **{settings!r})"
+
+
+def hold(made: Cloud, law: str, *more: str) -> None:
+    argv = [sys.executable, "-m", "tests.jobs.laws", law, target(made), *more]
+    ran = processes.run(argv, env=made.settings, cwd=made.folder, timeout=250)
+    logs = [p.read_text() for p in sorted(made.folder.glob("state/**/keeper.log"))]
+    assert ran.returncode == 0, (ran.stdout, ran.stderr, *logs)
+
+
+@pytest.mark.parametrize("law", ["cancelled", "value"])
+def test_law(law: str, made: Cloud) -> None:
+    hold(made, law)
+
+
+def test_the_submitting_process_is_killed(made: Cloud) -> None:
+    hold(made, "killed", "0.9")
+
+
+def test_a_killed_keeper(made: Cloud) -> None:
+    """The value is lost, which `jobs status` says, and `jobs cancel` deletes the slices."""
+    jobs = [sys.executable, "-m", "pyreactant", "jobs"]
+    code = f"import pyreactant as pr; print(pr.submit('program.py:waits', on={target(made)}).id)"
+    ran = processes.run([sys.executable, "-c", code], env=made.settings, cwd=made.folder)
+    assert ran.returncode == 0, ran.stderr
+    job = ran.stdout.strip()
+    folder = made.folder / "state" / "pyreactant" / "jobs" / job
+    until(lambda: "ACTIVE" in (folder / "keeper.log").read_text(), 60)
+    mark = f"PYREACTANT_JOB={job}".encode()
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            if mark in (entry / "environ").read_bytes():
+                os.kill(int(entry.name), signal.SIGKILL)
+        except OSError:
+            continue
+    until(lambda: not _kept(folder), 20)
+    ran = processes.run([*jobs, "status", job, "--json"], env=made.settings, cwd=made.folder)
+    shown = json.loads(ran.stdout)
+    assert shown["state"] == "lost"
+    assert "the value is lost, and what it left deletes itself by" in shown["reason"]
+    assert made.api.left() != []
+    ran = processes.run([*jobs, "cancel", job], env=made.settings, cwd=made.folder)
+    assert ran.returncode == 0, ran.stderr
+    assert made.api.left() == []
+
+
+def test_tpu_run_is_listed(made: Cloud) -> None:
+    """A run in the foreground that does not get its slices in time."""
+    code, output = made.run(*made.run_options(), "--out", "out", "--wait", "0.01")
+    assert code == 7, output
+    argv = [sys.executable, "-m", "pyreactant", "jobs", "list", "--json"]
+    ran = processes.run(argv, env=made.settings, cwd=made.folder)
+    (row,) = json.loads(ran.stdout)
+    assert (row["state"], row["exit_code"], row["origin"]) == ("failed", 7, "tpu run")
+    assert row["run"] == str(made.folder / "out")
+
+
+def _kept(folder: Path) -> bool:
+    from pyreactant.jobs._record import load
+
+    return load(folder).is_kept()

@@ -1,0 +1,111 @@
+"""Trees of arrays and plain values come back as they were; what is cut short is not there."""
+
+import json
+import math
+import os
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import pyreactant as pr
+from pyreactant.jobs import _values
+
+plain = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.complex_numbers(allow_nan=False)
+    | st.text(),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.tuples(inner, inner)
+        | st.dictionaries(st.text(max_size=3) | st.integers() | st.none(), inner, max_size=3)
+    ),
+    max_leaves=12,
+)
+
+
+def same(a: Any, b: Any) -> bool:
+    """Equal with the same types, where NaN equals NaN and 0.0 differs from -0.0."""
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, float):
+        return math.isnan(a) == math.isnan(b) and (
+            math.isnan(a) or (a == b and math.copysign(1, a) == math.copysign(1, b))
+        )
+    if isinstance(a, (list, tuple)):
+        return len(a) == len(b) and all(map(same, a, b))
+    if isinstance(a, dict):
+        return list(a) == list(b) and all(same(a[key], b[key]) for key in a)
+    return bool(a == b)
+
+
+@settings(max_examples=60)
+@given(plain)
+def test_plain_values(value: Any) -> None:
+    text = json.dumps(_values.Encoder("the value").encode(value), allow_nan=False)
+    assert same(_values.decode(json.loads(text), []), value)
+
+
+ARRAYS = [
+    np.ones((2, 3), ml_dtypes.bfloat16),
+    np.ones(3, ml_dtypes.float8_e4m3fn),
+    np.ones(3, ml_dtypes.int4),
+    np.zeros((), ml_dtypes.bfloat16),
+    np.arange(6).reshape(2, 3).T,
+    np.arange(10)[::-2],
+    np.zeros((0, 4), np.float32),
+    np.array(5, np.uint64),
+    np.array(["2020-01-01"], "M8[D]"),
+    np.array([b"ab"]),
+    np.array([True, False]),
+    np.array([1 + 2j], np.complex64),
+    np.broadcast_to(np.float32(1), (3, 2)),
+    np.float64(2.0),
+    ml_dtypes.bfloat16(1.5),
+]
+
+
+def test_arrays(tmp_path: Path) -> None:
+    size = _values.write(tmp_path / "value", ARRAYS, "the value")
+    assert size == sum(np.asarray(array).nbytes for array in ARRAYS)
+    for array, found in zip(ARRAYS, _values.read(tmp_path / "value"), strict=True):
+        assert type(found) is type(array)
+        assert (found.dtype, found.shape) == (array.dtype, array.shape)
+        assert (found == array).all()
+
+
+def test_huge_whole_numbers(tmp_path: Path) -> None:
+    _values.write(tmp_path / "value", {"n": 10**5000}, "the value")
+    assert _values.read(tmp_path / "value")["n"] == 10**5000
+
+
+def test_a_value_appears_when_it_is_whole(tmp_path: Path) -> None:
+    folder = tmp_path / "value"
+    with pytest.raises(pr.FileError, match="absent or cut short"):
+        _values.read(folder)
+    _values.write(folder, [np.zeros(4)], "the value")
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert {path.stat().st_mode & 0o777 for path in folder.iterdir()} == {0o600}
+    os.truncate(folder / "0.npy", 140)
+    with pytest.raises(pr.FileError, match="is damaged"):
+        _values.read(folder)
+    (folder / "0.npy").unlink()
+    with pytest.raises(pr.FileError, match="absent or cut short"):
+        _values.read(folder)
+    (folder / "tree.json").write_text('{"arrays": 0, "tree": {"$what": 1}}')
+    with pytest.raises(pr.FileError, match="unknown mark"):
+        _values.read(folder)
+
+
+def test_nothing_is_unpickled(tmp_path: Path) -> None:
+    _values.write(tmp_path / "value", [np.zeros(4)], "the value")
+    np.save(tmp_path / "value" / "0.npy", np.array([print]), allow_pickle=True)
+    with pytest.raises(pr.FileError, match="damaged"):
+        _values.read(tmp_path / "value")

@@ -1,0 +1,57 @@
+"""A job on the slice whose Ray worker of process 2 is killed; prints what the caller learns."""
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import pyreactant as pr
+
+
+def wait() -> None:
+    """Runs until it is killed."""
+    pr.initialize()
+    print("waiting", flush=True)
+    time.sleep(300)
+
+
+def ray_worker(job: str, process: int) -> int:
+    """The Ray worker that runs the supervisor of a process: the parent of its shell."""
+    marks = {f"PYREACTANT_JOB={job}".encode(), f"PYREACTANT_PROCESS_INDEX={process}".encode()}
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            if not marks <= set((entry / "environ").read_bytes().split(b"\0")):
+                continue
+            parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+            if b"ray::" in Path(f"/proc/{parent}/cmdline").read_bytes():
+                return parent
+        except OSError:
+            continue
+    raise AssertionError("no Ray worker runs the process")
+
+
+if __name__ == "__main__":
+    on = pr.targets.Ray(topology="v6e-16", platform="cpu", devices_per_process=1)
+    job = pr.submit(wait, on=on)
+    while "waiting" not in "".join(job.logs()):
+        assert not job.status().ended, job.status()
+        time.sleep(0.2)
+    pid = ray_worker(job.id, 2)
+    began = time.monotonic()
+    os.kill(pid, signal.SIGKILL)
+    with pytest.raises(pr.RemoteError) as caught:
+        job.result(timeout=120)
+    error = caught.value
+    print("after", time.monotonic() - began, "s:", error, file=sys.stderr)
+    assert (error.kind, error.process, error.exit_code) == ("lost", 2, 6), vars(error)
+    assert f"process 2 on {error.host} (127.0.1.3) was lost" in str(error), error
+    assert f"its Ray worker (pid {pid}) ended" in str(error), error
+    print("lost was named")
+    queued = pr.submit(wait, on=pr.targets.Ray(num_gpus=1, platform="cpu"))
+    while queued.status().state != "queued" or not queued.status().reason:
+        time.sleep(0.2)
+    print("reason:", queued.status().reason)
+    print("cancelled:", queued.cancel().state, queued.cancel().exit_code)

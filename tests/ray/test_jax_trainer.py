@@ -1,0 +1,57 @@
+"""A train loop of Ray Train's JaxTrainer, on four workers of a pretended slice."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.harness import logs, spawn
+from tests.ray.cluster import Cluster
+
+pytestmark = pytest.mark.timeout(900)  # the first test also starts the cluster
+
+
+@pytest.fixture(scope="module")
+def trained(on_ray: Cluster, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """One fit: what the driver printed, and what each worker found."""
+    folder = tmp_path_factory.mktemp("train")
+    program = Path(__file__).with_name("train_jax.py")
+    argv = [sys.executable, str(program), str(folder / "storage"), str(folder)]
+    (finished,) = spawn([argv], [on_ray.settings], folder, 500, imported=())
+    assert finished.code == 0, logs([finished])
+    printed = [line for line in finished.log.splitlines() if line.startswith('{"metrics"')]
+    workers = [json.loads((folder / f"{i}.json").read_text()) for i in range(4)]
+    return {**json.loads(printed[-1]), "log": finished.log, "workers": workers}
+
+
+def test_initialize_takes_over_the_trainers_processes(trained: dict[str, Any]) -> None:
+    for index, worker in enumerate(trained["workers"]):
+        assert (worker["num_processes"], worker["process"], worker["rank"]) == (4, index, index)
+        assert worker["sum"] == 2016.0
+
+
+def test_metrics_and_checkpoint_come_back(trained: dict[str, Any]) -> None:
+    """The numbers are process 0's; the files are those of all processes."""
+    metrics, first = trained["metrics"], trained["workers"][0]
+    assert metrics == {"loss": pytest.approx(first["loss"]), "epoch": 4, "step": 6}
+    files = sorted(path.name for path in Path(trained["checkpoint"]).iterdir())
+    assert [name for name in files if name.startswith("params")] == [
+        f"params-{i}.json" for i in range(4)
+    ]
+    assert f"Training finished. Final loss: {metrics['loss']:.4f}" in trained["log"]
+
+
+def test_preemption_is_asked_of_ray(trained: dict[str, Any]) -> None:
+    assert [(w["before"], w["after"]) for w in trained["workers"]] == [(False, True)] * 4
+
+
+def test_mistakes_in_a_train_loop(trained: dict[str, Any]) -> None:
+    """A folder that is absent on one process is an error on all."""
+    for index, worker in enumerate(trained["workers"]):
+        backend, count, folder = worker["mistakes"]
+        assert "backend 'reactant' was requested in a train loop of Ray Train" in backend
+        assert "initialize was asked for num_processes=3, but" in count
+        prefix = "" if index == 2 else "report failed on process 2: "
+        assert folder == f"{prefix}the checkpoint 'absent' is not a folder"
