@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pyreactant as pr
 
-from . import _guard, _in_process, _launch, _placement, _training, _whole_process
+from . import _guard, _in_process, _launch, _metrics, _placement, _training, _whole_process
 from ._measure import Pair, machine
 
 
@@ -25,6 +25,7 @@ def _figures(quick: bool) -> list[Pair]:
         _whole_process.put_memory(few),
         _launch.run(many),
         _launch.roll_call(1024, few),
+        *_metrics.log(some),
         *_placement.put(some),
         *_training.memory(128 if quick else 1024, few),
         _guard.exchange(),

@@ -1,20 +1,24 @@
 """Benchmarks of the supervisor: a successful run, and a roll-call of 1024 processes."""
 
 import asyncio
+import json
 import os
+import resource
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from pyreactant._system.descriptors import raise_limit
 from pyreactant._system.facts import facts
 from pyreactant.launch._head import Head
+from pyreactant.launch._hello import hello
 from pyreactant.launch._options import RunOptions
 from pyreactant.launch._rollcall import RollCall
 from pyreactant.launch._state import ProcessState
-from pyreactant.launch._supervisor import _hello
 from tests.harness import environment, free_port, run_environments
 
 from ._measure import Pair, interleave, keeping_bytecode, timed
@@ -72,21 +76,28 @@ def _by_hand(folder: str) -> None:
 
 def roll_call(count: int, repetitions: int) -> Pair:
     """Time from the first connection until the last of `count` processes receives "go"."""
-    seconds = [asyncio.run(_roll_call(count)) for _ in range(repetitions + 1)]
+    seconds = [asyncio.run(simulated(count, 0.0))["join"] for _ in range(repetitions + 1)]
     return Pair(f"roll-call of {count} processes, until all may go", seconds[1:], None, 5.0)
 
 
-async def _roll_call(count: int) -> float:
-    """Play process 0, as `pyreactant.launch._supervisor` does, without starting a program."""
+async def simulated(count: int, lasts: float) -> dict[str, Any]:
+    """Play process 0, as `pyreactant.launch._supervisor` does, without starting a program.
+
+    Args:
+        count: Number of processes of the run.
+        lasts: Seconds that the members' programs take.
+    """
 
     def broadcast(order: Mapping[str, Any]) -> None:
-        for member in list(call.members.values()):
-            member.send(order)
+        call.broadcast(order)
+        if order["type"] == "end":
+            head.apply({"type": "ended", "process": 0})
 
+    raise_limit(count + 512, f"{count} processes")
     states = [ProcessState(i) for i in range(count)]
     with tempfile.TemporaryDirectory() as folder:
         head = Head(
-            RunOptions([SCRIPT], quiet=True),
+            RunOptions([SCRIPT], quiet=True, start_timeout=120),
             states,
             broadcast,
             coordinator=lambda: "127.0.0.1:1",
@@ -97,7 +108,10 @@ async def _roll_call(count: int) -> float:
         call = RollCall(_SECRET.encode(), head.admit, head.apply, head.lose, heartbeat_timeout=60.0)
         address = f"127.0.0.1:{free_port()}"
         await call.listen(address, count)
-        head.admit(_hello(0, count, facts()))
+        head.admit(hello(0, count, facts()))
+        for phase in ("initializing", "initialized", "ending"):
+            head.apply({"type": "phase", "phase": phase, "process": 0})
+        head.apply({"type": "exited", "process": 0, "code": 0, "log_tail": ""})
         leading = asyncio.create_task(head.run())
         members = await asyncio.create_subprocess_exec(
             sys.executable,
@@ -105,10 +119,41 @@ async def _roll_call(count: int) -> float:
             "benchmarks._members",
             address,
             str(count),
+            str(lasts),
             env={**os.environ, "PYREACTANT_SECRET": _SECRET},
             stdout=subprocess.PIPE,
         )
-        seconds, _ = await members.communicate()
-        leading.cancel()
+        before = await _steady(head, lasts)
+        report = await leading
+        report.write(Path(folder))
+        call.broadcast({"type": "report", "exit_code": report.exit_code, "summary": report.summary})
         await call.close()
-    return float(seconds)
+        out, _ = await members.communicate()
+    found: dict[str, Any] = json.loads(out)
+    return {
+        **found,
+        "cause": report.cause,
+        "summary": report.summary,
+        "steady": before,
+        "peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        "cpu": time.process_time(),
+        "load": os.getloadavg()[0],
+        "refused": list(call.refused),
+    }
+
+
+async def _steady(head: Head, lasts: float) -> float | None:
+    """The part of a core that this process uses while the members' programs run."""
+    if lasts < 5:
+        return None
+    while any("initialized" not in state.times for state in head.states):
+        await asyncio.sleep(0.1)
+    await asyncio.sleep(1.5)
+    began, used = time.perf_counter(), time.process_time()
+    await asyncio.sleep(lasts - 3)
+    return (time.process_time() - used) / (time.perf_counter() - began)
+
+
+if __name__ == "__main__":
+    numbers = [float(text) for text in sys.argv[1:]]
+    print(json.dumps(asyncio.run(simulated(int(numbers[0]), *numbers[1:])), indent=2))

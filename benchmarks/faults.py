@@ -1,6 +1,7 @@
 """`make faults`: inject each fault many times; check the cause, leftovers and time to the end.
 
-`python -m benchmarks.faults [--times N] [--quick] [--json FILE] [--how local|tasks|both]` breaks
+`python -m benchmarks.faults [--times N] [--quick] [--json FILE] [--how local|tasks|both]
+[--faults NAME...]` breaks
 one of two processes of the JAX runtime on CPU with `tests/launch/faulty.py`. "local" uses one
 supervisor for both processes, "tasks" one supervisor per process, as srun starts them, and "both"
 alternates. The exit code is 1 if a report names the wrong cause or a process remains; exceeding a
@@ -34,6 +35,7 @@ BOUND = 2.0
 """Seconds from the fault until the report is written and every supervisor has ended."""
 
 STALL = 5.0
+GUARD = 6.0  # abort() sleeps so long while the guard is on
 START = 3.0
 RENDEZVOUS = 4.0  # initialization_timeout in faulty.py
 _LIMIT = 60.0
@@ -42,6 +44,10 @@ NAMES = {
     "raise": "raises",
     "kill": "SIGKILL",
     "stop": "SIGSTOP",
+    "segv": "SIGSEGV",
+    "abort": "abort()",
+    "abort-unguarded": "abort(), guard off",
+    "term": "SIGTERM from outside",
     "exit0": "sys.exit(0)",
     "leave0": "os._exit(0)",
     "exit3": "sys.exit(3)",
@@ -109,6 +115,8 @@ def inject(case: Case, how: str, folder: Path) -> Injection:
 
 def _deadline(case: Case, how: str) -> float:
     """Seconds of the timeout that detects this fault; 0.0 if detection is immediate."""
+    if case.fault == "abort" and case.when != "start":
+        return GUARD
     if case.fault == "never":
         return START if how == "tasks" else RENDEZVOUS
     return STALL if case.fault == "stop" else 0.0
@@ -126,8 +134,10 @@ def _supervisors(case: Case, how: str, folder: Path, absent: int | None) -> tupl
     if absent is not None:
         argv += ["--start-timeout", str(START)]
         del environments[absent]
+    if case.fault == "abort-unguarded":
+        environments = [{**settings, "PYREACTANT_GUARD": "0"} for settings in environments]
     argv += ["--", FAULTY, case.fault, str(case.process), case.when]
-    running = [_start(argv, settings, folder, i) for i, settings in enumerate(environments)]
+    running = [start(argv, settings, folder, i) for i, settings in enumerate(environments)]
     overdue = threading.Timer(_LIMIT, _kill_sessions, [running])
     overdue.start()
     try:
@@ -139,9 +149,10 @@ def _supervisors(case: Case, how: str, folder: Path, absent: int | None) -> tupl
         _kill_sessions(running)
 
 
-def _start(
+def start(
     argv: Sequence[str], settings: Mapping[str, str], folder: Path, number: int
 ) -> "subprocess.Popen[bytes]":
+    """Start a supervisor in a session of its own; its output goes to the folder."""
     with (folder / f"supervisor-{number}.log").open("wb") as out:
         return subprocess.Popen(
             argv,
@@ -252,9 +263,11 @@ def _one(case: Case, how: str, base: Path, number: int) -> Injection:
     return done
 
 
-def _all(times: int, how: str, out: Path | None) -> list[dict[str, Any]]:
+def _all(
+    times: int, how: str, out: Path | None, faults: Sequence[str] | None
+) -> list[dict[str, Any]]:
     """Inject all cases round by round, so that other load on the machine affects all rows."""
-    chosen = cases()
+    chosen = [case for case in cases() if faults is None or case.fault in faults]
     done: dict[Case, list[Injection]] = {case: [] for case in chosen}
     base = Path(tempfile.mkdtemp(prefix="pyreactant-faults-"))
     rows: list[dict[str, Any]] = []
@@ -279,8 +292,9 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="same as --times 2")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--how", choices=("local", "tasks", "both"), default="both")
+    parser.add_argument("--faults", nargs="+", choices=NAMES, help="these faults only")
     args = parser.parse_args()
-    rows = _all(2 if args.quick else args.times, args.how, args.json)
+    rows = _all(2 if args.quick else args.times, args.how, args.json, args.faults)
     here = machine()
     print(", ".join(f"{name} {number}" for name, number in here.pop("versions").items()))
     print(", ".join(f"{name} {value}" for name, value in here.items()), end="\n\n")

@@ -28,17 +28,27 @@ def tell_error(error: BaseException) -> None:
     """Report the exception that ends the program."""
     if connection is None:
         return
-    import traceback
-
-    text = "".join(traceback.format_exception(error))
     tell(
         "error",
         exception=type(error).__name__[:200],
         message=_text(error)[:2000],
-        traceback=text[-_TEXT_LIMIT:],
+        traceback=_traceback(error)[-_TEXT_LIMIT:],
         causes=_causes(error),
         code=exit_code(error),
     )
+
+
+def _traceback(error: BaseException) -> str:
+    try:
+        import traceback
+    except (ImportError, OSError):  # such as a program that may not open another file
+        lines, frame = ["Traceback (most recent call last):"], error.__traceback__
+        while frame is not None:
+            code = frame.tb_frame.f_code
+            lines.append(f'  File "{code.co_filename}", line {frame.tb_lineno}, in {code.co_name}')
+            frame = frame.tb_next
+        return "\n".join([*lines, f"{type(error).__name__}: {_text(error)}\n"])
+    return "".join(traceback.format_exception(error))
 
 
 def exit_code(error: BaseException) -> int | None:

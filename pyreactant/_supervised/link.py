@@ -16,6 +16,8 @@ from types import FrameType
 from typing import Any
 
 from .._core import progress
+from .idle import Progress
+from .plain_jax import STALL_TIMEOUT
 
 PULSE = 0.25
 """Seconds between pulses."""
@@ -33,6 +35,7 @@ class Link:
         self._step: int | None = None
         self._stop_at: int | None = None
         self._preempted = False
+        self._progress = Progress(float(os.environ.get(STALL_TIMEOUT) or "inf"))
         threading.Thread(target=self._listen, name="pyreactant pulse", daemon=True).start()
 
     def close(self) -> None:
@@ -83,6 +86,8 @@ class Link:
         while True:
             if (now := time.monotonic()) >= due:
                 due = now + PULSE
+                if (idle := self._progress.look(now)) is not None:
+                    self.tell("idle", seconds=idle)
                 self.tell("pulse", collectives=progress.collectives, waiting=progress.waiting > 0)
             if not orders.poll(max(0.0, due - now) * 1000):
                 continue

@@ -4,7 +4,6 @@
 """
 
 import builtins
-import ctypes
 import faulthandler
 import io
 import os
@@ -12,13 +11,16 @@ import pkgutil
 import runpy
 import signal
 import sys
+import time
 from pathlib import Path
-from types import ModuleType, TracebackType
+from types import CodeType, ModuleType, TracebackType
 
 from .. import _supervised
 from .._system.hook import end_at_once
 from ..process_group._environment import COUNT
+from . import metrics, plain_jax
 from .link import Link
+from .process import die_with_parent
 
 DESCRIPTORS = "PYREACTANT_SUPERVISOR_FDS"
 """Environment variable with two file descriptors: for messages, and for Python stacks."""
@@ -27,30 +29,39 @@ DESCRIPTORS = "PYREACTANT_SUPERVISOR_FDS"
 STACKS_SIGNAL = signal.SIGRTMIN + 5 if sys.platform == "linux" else signal.SIGQUIT
 
 
+_CERTIFICATE = 30.0  # seconds; then JAX says that the file is missing
+
+
 def main() -> None:
     """Run the program on the command line as Python itself would."""
     attach()
     arguments = sys.argv[1:]
-    is_module = arguments[0] == "-m"
-    sys.argv = arguments[1:] if is_module else arguments
+    how = arguments[0] if arguments[0] in ("-m", "-c") else ""
+    sys.argv = arguments[1:] if how else arguments
     if not sys.flags.safe_path:
         # As Python does: the current folder for a module, the script's folder for a script.
-        sys.path[0] = str(Path.cwd()) if is_module else str(Path(sys.argv[0]).resolve().parent)
+        sys.path[0] = _first_folder(how)
+    await_certificate()
     end: SystemExit | None = None
     code = 0
     try:
         try:
-            if is_module:
+            if how == "-m":
                 runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+            elif how == "-c":
+                code_text, sys.argv[0] = sys.argv[0], "-c"
+                _run_code(compile(code_text, "<string>", "exec", dont_inherit=True))
             else:
-                _run_script(sys.argv[0])
+                run_script(sys.argv[0])
         except SystemExit as raised:
             end = raised
             code = end.code & 255 if isinstance(end.code, int) else int(end.code is not None)
         if _supervised.at_end is not None:
             _supervised.at_end(code)
+        metrics.flush(wait=True)
     except BaseException as error:
         error = error.with_traceback(_program_frames(error.__traceback__))
+        metrics.flush(wait=False)
         _supervised.tell_error(error)
         sys.excepthook(type(error), error, error.__traceback__)
         _leave(130 if isinstance(error, KeyboardInterrupt) else _supervised.exit_code(error) or 1)
@@ -60,11 +71,17 @@ def main() -> None:
         raise end
 
 
+def _first_folder(how: str) -> str:
+    """The folder in which Python looks for modules first."""
+    if how == "-c":
+        return ""
+    return str(Path.cwd() if how == "-m" else Path(sys.argv[0]).resolve().parent)
+
+
 def attach() -> None:
     """Connect to the supervisor; from now on this process dies with it."""
     line, stacks = (int(part) for part in os.environ.pop(DESCRIPTORS).split(","))
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+    die_with_parent()
     os.register_at_fork(after_in_child=_disconnect_fork)
     for descriptor in (line, stacks):
         os.set_inheritable(descriptor, False)
@@ -72,11 +89,25 @@ def attach() -> None:
     # Slurm may send its warning to every process of a step; by default it would end the program.
     if signal.getsignal(signal.SIGUSR1) == signal.SIG_DFL:
         signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+    plain_jax.install()
     _supervised.connection = Link(line)
     _supervised.tell("phase", phase="started")
 
 
-def _run_script(path: str) -> None:
+def await_certificate() -> None:
+    """Wait for this process's certificate, which the supervisor makes while it starts."""
+    path = os.environ.get("JAX_MTLS_CERT_FILE")
+    ours = os.environ.get("JAX_MTLS_PEER_URI_PREFIX", "").startswith("pyreactant://")
+    deadline = time.monotonic() + _CERTIFICATE
+    while path and ours and not Path(path).exists() and time.monotonic() < deadline:
+        time.sleep(0.005)
+
+
+_PLUMBING = (__file__, str(Path(__file__).parent.parent / "jobs" / "_worker.py"))
+"""Files whose frames at the beginning of a traceback are not the user's."""
+
+
+def run_script(path: str) -> None:
     """Run a script as Python does.
 
     With runpy, `__file__` would be relative, and `__main__` would be gone in exit hooks.
@@ -87,11 +118,15 @@ def _run_script(path: str) -> None:
             del sys.path[0]  # runpy inserts the folder or archive instead
         runpy.run_path(absolute, run_name="__main__")
         return
-    main = sys.modules["__main__"] = ModuleType("__main__")
-    main.__file__ = absolute
-    main.__dict__["__builtins__"] = builtins
     with io.open_code(absolute) as file:
-        code = compile(file.read(), absolute, "exec", dont_inherit=True)
+        text = file.read()
+    _run_code(compile(text, absolute, "exec", dont_inherit=True), __file__=absolute)
+
+
+def _run_code(code: CodeType, **names: str) -> None:
+    """Run code as the module ``__main__``, with these names in it."""
+    main = sys.modules["__main__"] = ModuleType("__main__")
+    main.__dict__.update(names, __builtins__=builtins)
     exec(code, main.__dict__)  # noqa: S102 - the purpose of this module
 
 
@@ -106,7 +141,7 @@ def _program_frames(trace: TracebackType | None) -> TracebackType | None:
     """A traceback without the frames of this module and of runpy."""
     while trace is not None:
         file = trace.tb_frame.f_code.co_filename
-        if file != __file__ and not file.startswith("<frozen runpy"):
+        if file not in _PLUMBING and not file.startswith("<frozen "):
             break
         trace = trace.tb_next
     return trace

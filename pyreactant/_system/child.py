@@ -11,7 +11,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any, ClassVar, NamedTuple
+from typing import IO, Any, NamedTuple
 
 from .._errors import DeadlineError, PyReactantError
 
@@ -109,7 +109,7 @@ def last_answer(output: bytes) -> dict[str, Any] | None:
 class ChildLostError(PyReactantError, RuntimeError):
     """The child process ended without an answer."""
 
-    exit_code: ClassVar[int] = 6
+    exit_code: int = 6
 
 
 class Activity(NamedTuple):

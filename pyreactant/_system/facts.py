@@ -1,9 +1,12 @@
 """Versions, settings and cores of this process, and the state of its Git repository."""
 
+import contextlib
 import hashlib
 import os
 import platform
+import signal
 import subprocess
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -51,26 +54,53 @@ def usable_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
 
 
-def git_state(folder: Path) -> dict[str, object]:
-    """Commit and changes of the working directory; empty outside a repository."""
-    commit = _git(folder, "rev-parse", "HEAD")
-    if commit is None:
-        return {}
-    changed = _git(folder, "status", "--porcelain") or ""
-    return {"commit": commit.strip(), "changed_files": [x[3:] for x in changed.splitlines()][:50]}
+class GitState:
+    """Commit and changes of the working directory, found in a thread: git may hang.
 
+    Args:
+        folder: The working directory.
+    """
 
-def _git(folder: Path, *arguments: str) -> str | None:
-    try:
-        ran = subprocess.run(
-            ["git", "-C", str(folder), *arguments],  # noqa: S607 - the user's own git
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=5,
-            check=False,
-            stdin=subprocess.DEVNULL,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return ran.stdout if ran.returncode == 0 else None
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._found: dict[str, object] = {}
+        self._running: subprocess.Popen[str] | None = None
+        self._given_up = False
+        self._thread = threading.Thread(target=self._find, daemon=True)
+        self._thread.start()
+
+    def result(self, timeout: float = 10.0) -> dict[str, object]:
+        """What git says; empty outside a repository, and if git does not answer in time."""
+        self._thread.join(timeout)
+        self._given_up = True
+        if (running := self._running) is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(running.pid, signal.SIGKILL)
+        return self._found
+
+    def _find(self) -> None:
+        commit = self._git("rev-parse", "HEAD")
+        if commit is None:
+            return
+        changed = (self._git("status", "--porcelain") or "").splitlines()
+        self._found = {"commit": commit.strip(), "changed_files": [x[3:] for x in changed][:50]}
+
+    def _git(self, *arguments: str) -> str | None:
+        if self._given_up:
+            return None
+        try:
+            with subprocess.Popen(
+                ["git", "-C", str(self._folder), *arguments],  # noqa: S607 - the user's own git
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                text=True,
+                errors="replace",
+                process_group=0,
+            ) as self._running:
+                out, _ = self._running.communicate()
+                return out if self._running.returncode == 0 else None
+        except OSError:
+            return None
+        finally:
+            self._running = None

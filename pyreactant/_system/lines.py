@@ -6,13 +6,18 @@ HMAC-SHA256 under that key over its direction, its number and its text. So a pee
 secret is refused before its messages are parsed, no line can be replayed in the same or another
 conversation, and each end knows that the other has the secret. Nothing is encrypted: the messages
 (host names, versions, tracebacks) are not secret.
+
+A server also limits what strangers can cost it: the length of a first line, the seconds until it
+comes, and the number of connections that have not sent one.
 """
 
 import hashlib
 import hmac
 import json
 import os
+import resource
 import socket
+from collections.abc import Mapping
 from typing import Any
 
 from .._errors import RendezvousError
@@ -22,10 +27,23 @@ Message = dict[str, Any]
 LINE_LIMIT = 1 << 18
 """Longest line, in bytes, unless a conversation sets another limit."""
 
+FIRST_LIMIT = 1 << 16
+"""Longest line of a peer that has not shown the secret."""
+
+HANDSHAKE = 10.0
+"""Seconds within which a new connection must show the secret."""
+
+_STRANGERS = 128  # unauthenticated connections that a server keeps, if it may open so many files
+_DEPTH = 32  # of a message: lists and objects within each other
 _VERSION = 2  # of this protocol; increment it with every change
 _NONCE = 32
 _REFUSED = b"REFUSED "
 _TIMEOUT = 10.0
+
+
+def encode(message: Mapping[str, Any]) -> bytes:
+    """The text of a message."""
+    return json.dumps(message, separators=(",", ":")).encode()
 
 
 class LineError(RendezvousError):
@@ -38,6 +56,19 @@ class SecretError(LineError):
 
 class RefusedError(LineError):
     """The other end reports that this end does not have its secret."""
+
+
+def strangers_kept(expected: int) -> int:
+    """Number of unauthenticated connections that a server keeps; then it closes the oldest.
+
+    They take at most a quarter of the files that this process may open.
+
+    Args:
+        expected: Number of processes of the run, which may all connect at once.
+    """
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    most = max(_STRANGERS, 2 * expected)
+    return most if files == resource.RLIM_INFINITY else max(8, min(most, files // 4))
 
 
 class LineCodec:
@@ -67,6 +98,12 @@ class LineCodec:
         """Whether this end has the other's nonce, without which it cannot write."""
         return self._key is not None
 
+    @property
+    def line_limit(self) -> int:
+        """Longest line that the other end may send now, in bytes."""
+        authenticated = self._received > 0 or self._in == b"s"
+        return self.limit if authenticated else min(self.limit, FIRST_LIMIT)
+
     def greeting(self) -> bytes:
         """The server's first line."""
         return self._greeting + self._nonce + b"\n"
@@ -94,12 +131,20 @@ class LineCodec:
         Raises:
             LineError: The line is longer than the limit.
         """
-        text = json.dumps(message, separators=(",", ":")).encode()
+        return self.pack_text(encode(message))
+
+    def pack_text(self, text: bytes) -> bytes:
+        """The same for a message's text, which several connections may share.
+
+        Raises:
+            LineError: The line is longer than the limit.
+        """
         first = self._out == b"c" and self._sent == 0
         line = self._code(self._out, self._sent, text) + b" " + text + b"\n"
         line = self._nonce + b" " + line if first else line
-        if len(line) > self.limit:
-            raise LineError(f"a message of {len(line)} bytes is longer than {self.limit}")
+        limit = min(self.limit, FIRST_LIMIT) if first else self.limit
+        if len(line) > limit:
+            raise LineError(f"a message of {len(line)} bytes is longer than {limit}")
         self._sent += 1  # a message that is too long is not sent; the next one takes its number
         return line
 
@@ -113,6 +158,8 @@ class LineCodec:
         """
         if not line.endswith(b"\n"):
             raise LineError("the connection ended within a line")
+        if len(line) > self.line_limit:
+            raise LineError(f"its line is longer than {self.line_limit} bytes")
         line = line[:-1]
         if self._received == 0 and self._in == b"s" and line.startswith(_REFUSED):
             raise RefusedError("the other end has another secret")
@@ -131,6 +178,8 @@ class LineCodec:
             raise LineError("its message is not JSON") from None
         if not isinstance(message, dict) or not isinstance(message.get("type"), str):
             raise LineError("its message has no type")
+        if not _is_flat(message, _DEPTH):
+            raise LineError(f"its message is nested deeper than {_DEPTH} levels")
         return message
 
     def _derive_key(self, server_nonce: bytes, client_nonce: bytes) -> None:
@@ -140,11 +189,22 @@ class LineCodec:
     def _code(self, direction: bytes, number: int, text: bytes) -> bytes:
         assert self._key is not None, "greeting first"
         data = b"%s %d %s" % (direction, number, text)
-        return hmac.digest(self._key, data, hashlib.sha256).hex().encode()
+        return hmac.digest(self._key, data, "sha256").hex().encode()
 
 
 def _is_nonce(text: bytes) -> bool:
     return len(text) == 2 * _NONCE and all(c in b"0123456789abcdef" for c in text)
+
+
+def _is_flat(message: Any, depth: int) -> bool:
+    """Whether a message's lists and objects are nested at most so deep; that needs no recursion."""
+    level = [message]
+    for _ in range(depth):
+        containers = [value for value in level if isinstance(value, dict | list)]
+        if not containers:
+            return True
+        level = [x for c in containers for x in (c.values() if isinstance(c, dict) else c)]
+    return not any(isinstance(value, dict | list) for value in level)
 
 
 class LineSocket:
@@ -198,8 +258,6 @@ class LineSocket:
         if not data:
             raise ConnectionError("the other end closed the connection")
         *lines, self._buffer = (self._buffer + data).split(b"\n")
-        if max(map(len, (*lines, self._buffer))) > self._codec.limit:
-            raise LineError(f"its line is longer than {self._codec.limit} bytes")
         messages = []
         for line in lines:
             if self._greeted:
@@ -209,6 +267,8 @@ class LineSocket:
             self._greeted = True
             while self._unsent:
                 self.send(self._unsent.pop(0))
+        if len(self._buffer) > self._codec.line_limit:
+            raise LineError(f"its line is longer than {self._codec.line_limit} bytes")
         return messages
 
     def detect_silence(self, seconds: float) -> None:

@@ -1,6 +1,39 @@
 """Processes that the kernel killed for lack of memory; SIGKILL alone does not tell why."""
 
+import time
+from collections.abc import Callable
 from pathlib import Path
+
+_PERIOD = 1.0
+"""Seconds between samples; a kill counts as recent for one to two of them."""
+
+
+class MemoryKills:
+    """Whether processes were killed for lack of memory just now.
+
+    The kernel counts the kills of a whole cgroup or machine, so an old one says nothing about a
+    process that ends now.
+
+    Args:
+        count: Returns the number of kills until now.
+        clock: Returns the time in seconds.
+    """
+
+    def __init__(
+        self, count: Callable[[], int] | None = None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._count, self._clock = count or out_of_memory_kills, clock
+        self._at = clock()
+        self._older = self._newer = self._count()
+
+    def sample(self) -> None:
+        """Take a sample if one is due; to be called often."""
+        if (now := self._clock()) - self._at >= _PERIOD:
+            self._older, self._newer, self._at = self._newer, self._count(), now
+
+    def is_recent(self) -> bool:
+        """Whether there was a kill in the last second or two."""
+        return self._count() > self._older
 
 
 def out_of_memory_kills() -> int:

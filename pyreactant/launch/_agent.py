@@ -2,20 +2,19 @@
 
 import asyncio
 import contextlib
-import os
 import signal
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..process_group._environment import COORDINATOR, COUNT, INDEX
-from ..process_group._secret import SECRET, SECRET_FILE
+from .._system.memory import MemoryKills
+from ._environment import program_environment
+from ._leftovers import Leftovers
+from ._merge import Merged, Part
 from ._output import Log, Prefixed, terminals
 from ._process import ChildProcess, Emit
-
-TOKEN = "PYREACTANT_RUN"  # noqa: S105 - names the run, not a secret
-"""Set in every program of a run, so that processes left behind can be found."""
+from ._program import find_program
 
 _STACKS_WAIT = 0.15
 _TICK = 0.1
@@ -24,7 +23,8 @@ _TICK = 0.1
 class Agent:
     """The programs on this machine: takes orders from the head, and sends it events.
 
-    Orders are dicts with "type": "go" (start), "signal", "preempt", "stop_at", "end".
+    Orders are dicts with "type": "go" (start), "signal", "preempt", "stop_at", "stacks",
+    "end".
 
     Args:
         indices: Indices of the processes to start on this machine.
@@ -34,6 +34,8 @@ class Agent:
         shown: Whether output goes to the terminal.
         only: The one process whose output is shown; None for all.
         stall_timeout: As in `RunOptions`.
+        certificates: JAX's variables of each process that has a certificate; "go" says whether the
+            run uses them.
     """
 
     def __init__(
@@ -46,15 +48,19 @@ class Agent:
         shown: bool,
         only: int | None,
         stall_timeout: float,
+        certificates: Mapping[int, Mapping[str, str]],
     ) -> None:
         self._indices = indices
-        self._program = program
+        self._certificates = certificates
+        self._program = find_program(program)
         self._settings = settings
         self._emit = emit
         self._shown, self._only = shown, only
         self._stall_timeout = stall_timeout
         self._children: list[ChildProcess] = []
-        self._token = ""
+        self._memory_kills = MemoryKills()
+        self._leftovers = Leftovers()
+        self._merged: list[Merged] = []
         self._tasks: set[asyncio.Task[None]] = set()
 
     def order(self, message: Mapping[str, Any]) -> None:
@@ -68,10 +74,25 @@ class Agent:
         elif kind in ("preempt", "stop_at"):
             for child in self._children:
                 child.order(message)
+        elif kind == "stacks":
+            self._start_task(self._send_stacks())
         elif kind == "end":
-            task = asyncio.create_task(self.end(stacks=bool(message.get("stacks"))))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._start_task(self.end(stacks=bool(message.get("stacks"))))
+
+    def _start_task(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _send_stacks(self) -> None:
+        """Emit the Python stacks of all programs, which go on."""
+        children = list(self._children)
+        for child in children:
+            child.dump_stacks(resume=False)
+        await asyncio.sleep(_STACKS_WAIT)
+        for child in children:
+            if not child.exited.is_set():
+                child.collect_stacks()
 
     async def end(self, *, stacks: bool, grace: float = 0.3) -> None:
         """End all programs: collect their stacks if wanted, then SIGTERM, then SIGKILL."""
@@ -88,7 +109,8 @@ class Agent:
         for child in children:
             child.signal(signal.SIGKILL)
         await _all_exited(children, 5)
-        kill_leftovers(self._token)
+        for process, killed in self._leftovers.kill(self._indices[0]).items():
+            self._emit({"type": "killed", "process": process, "age": 0.0, "killed": killed})
         self._close()
         for index in self._indices:
             self._emit({"type": "ended", "process": index})
@@ -101,6 +123,8 @@ class Agent:
             now = time.monotonic()
             suspended = max(0.0, now - before - 10 * _TICK)
             before = now
+            self._memory_kills.sample()
+            self._leftovers.reap()
             for child in self._children:
                 child.watch(suspended)
 
@@ -109,23 +133,21 @@ class Agent:
         with contextlib.suppress(OSError):
             folder.mkdir(parents=True, exist_ok=True)
         # Several agents of a run may share a machine; each cleans up after its own programs.
-        self._token = f"{message['run']}/{self._indices[0]}"
+        token = f"{message['run']}/{self._indices[0]}"
+        self._leftovers.begin(token)
+        count, later = len(self._indices), asyncio.get_running_loop().call_later
+        self._merged = [Merged(terminal, count, later) for terminal in terminals()]
         for index, settings in zip(self._indices, self._settings, strict=True):
-            environment = {
-                **{k: v for k, v in os.environ.items() if k not in (SECRET, SECRET_FILE)},
-                # JAX's preemption service would swallow SIGTERM in programs that do not use it.
-                "JAX_ENABLE_PREEMPTION_SERVICE": os.environ.get(
-                    "JAX_ENABLE_PREEMPTION_SERVICE", "0"
-                ),
-                "PYTHONUNBUFFERED": "1",
-                **settings,
-                TOKEN: self._token,
-                COUNT: str(message["num_processes"]),
-                INDEX: str(index),
-                "PYREACTANT_RESTART_COUNT": str(message["restarts"]),
-            }
-            if message.get("coordinator"):
-                environment[COORDINATOR] = message["coordinator"]
+            environment = program_environment(
+                self._program,
+                settings,
+                message,
+                index=index,
+                token=token,
+                stall_timeout=self._stall_timeout,
+            )
+            if message.get("mtls"):
+                environment |= self._certificates[index]
             self._children.append(self._start(index, environment, folder))
 
     def _start(self, index: int, environment: Mapping[str, str], folder: Path) -> ChildProcess:
@@ -142,9 +164,7 @@ class Agent:
             )
         shown = None
         if self._shown and self._only in (None, index):
-            several = self._only is None
-            out, err = (Prefixed(t, f"[{index}] ", whole_lines=several) for t in terminals())
-            shown = out, err
+            shown = self._screens(index)
         return ChildProcess(
             index,
             self._program,
@@ -153,7 +173,21 @@ class Agent:
             terminals=shown,
             emit=self._emit,
             stall_timeout=self._stall_timeout,
+            memory_kills=self._memory_kills,
+            leftovers=self._leftovers,
         )
+
+    def _screens(self, index: int) -> tuple[Prefixed, Prefixed]:
+        """Where the output of one program is shown."""
+        out, err = terminals()
+        if self._only is None and len(self._indices) > 1:
+            return Part(out, self._merged[0], index), Part(err, self._merged[1], index)
+        prefix, whole = f"[{index}] ", self._only is None
+        return Prefixed(out, prefix, whole_lines=whole), Prefixed(err, prefix, whole_lines=whole)
+
+    def close(self) -> None:
+        """Call it last, after `end`."""
+        self._leftovers.close()
 
     def _close(self) -> None:
         for child in self._children:
@@ -166,21 +200,3 @@ async def _all_exited(children: Sequence[ChildProcess], timeout: float) -> None:
         async with asyncio.timeout(timeout):
             for child in children:
                 await child.exited.wait()
-
-
-def kill_leftovers(token: str) -> None:
-    """Kill processes that the run's programs started in other sessions; they inherit the token."""
-    if not token or not Path("/proc/self/environ").exists():
-        return
-    mark = f"{TOKEN}={token}".encode()
-    for _ in range(5):  # a process may start another one just before it is killed
-        found = False
-        for entry in Path("/proc").glob("[0-9]*"):
-            try:
-                if mark in (entry / "environ").read_bytes().split(b"\0"):
-                    os.kill(int(entry.name), signal.SIGKILL)
-                    found = True
-            except (OSError, ValueError):
-                continue
-        if not found:
-            return

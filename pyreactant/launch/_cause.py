@@ -1,17 +1,19 @@
-"""Which process broke the run, and how: a pure function of the states of all processes.
+"""What broke a process, and which of several failures broke the run.
 
 When one process ends, the others fail a moment later because it is gone. So failures that can be
 consequences (a closed connection, a deadline, XLA's abort) count only if there is no other
-failure; of the others, the earliest is the cause.
+failure; of the others, the earliest is the cause. If all can be consequences, a process that a
+signal ended at the time of the first broken connection is the cause: its end broke it.
 """
 
 import re
 import signal
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from .._errors import PortTakenError
 from ._state import ProcessState, exit_text, names
 
 EXIT_CODES = {
@@ -26,15 +28,20 @@ EXIT_CODES = {
 }
 """The cause classes, with the exit code of each."""
 
-EARLY = 0.75
-"""Seconds that others must wait for an ended process before its end counts as a failure."""
+_CRASH = 0.5
+"""Seconds between a crash and the first broken connection that it can explain."""
+
+PORT_TAKEN = PortTakenError.__name__
+"""The error of a process 0 whose runtime cannot listen on the port that the head chose."""
 
 _RUNTIME_ERRORS = re.compile(
     r"^(XlaRuntimeError|JaxRuntimeError|RuntimeError|ValueError|JuliaError):"
 )
 _CONNECTION = re.compile(
     r"UNAVAILABLE|DEADLINE_EXCEEDED|ABORTED|CANCELLED|[Cc]onnection (closed|reset|refused)|"
-    r"[Gg]loo|[Hh]eartbeat|[Cc]oordination ?[Ss]ervice|[Ss]ocket closed|NCCL|by peer|Broken pipe"
+    r"[Gg]loo|[Hh]eartbeat|[Cc]oordination ?[Ss]ervice|[Ss]ocket closed|NCCL|by peer|Broken pipe|"
+    # Julia's words: EOFError, and IOError with libuv's names of errors.
+    r"EOFError|\b(ECONN(RESET|REFUSED|ABORTED)|EPIPE|ETIMEDOUT|ENOTCONN)\b|[Bb]roken pipe"
 )
 _NO_MEMORY = re.compile(r"^MemoryError:|RESOURCE_EXHAUSTED|[Oo]ut of memory")
 
@@ -59,20 +66,35 @@ class Failure:
     exit_code: int
     consequence: bool = False
 
+    @property
+    def order(self) -> tuple[float, int, str]:
+        """The key by which the first of several is found, whichever of them was seen first."""
+        return self.at, -1 if self.process is None else self.process, self.summary
 
-def find_failure(states: Sequence[ProcessState], now: float) -> Failure | None:
-    """The failure that broke the run, by what is known now; None if there is none."""
-    found = [f for state in states if (f := _first_failure(state))]
-    others = [s for s in states if s.code != 0 and not s.clean]
-    if others:
-        failed = bool(found)
-        found += [f for state in states if (f := _ended_early(state, others, now, failed=failed))]
-    if not found:
+
+def crashed(states: Mapping[int, ProcessState], found: Collection[Failure]) -> Failure | None:
+    """The end by a signal that explains the first broken connection, if there is one.
+
+    A process that aborts closes its connections before its supervisor sees its end.
+    """
+    found = [f for f in found if f.process is not None]
+    failed = [states[f.process] for f in found if f.process is not None]
+    by_signal = {s.index for s in failed if s.error is None and (s.code or 0) < 0}
+    broken = [f.at for s, f in zip(failed, found, strict=True) if _lost_connection(s)]
+    if not broken:
         return None
-    earliest = min(found, key=lambda f: (f.consequence, f.at))
-    if earliest.cause == "rendezvous" and earliest.consequence:
-        return _absent_from_rendezvous(states, earliest)
-    return earliest
+    ended = [f for f in found if f.process in by_signal and abs(f.at - min(broken)) <= _CRASH]
+    return min(ended, key=lambda f: f.order, default=None)
+
+
+def _lost_connection(state: ProcessState) -> bool:
+    """Whether it ended because a connection broke, by whichever kind of error."""
+    return state.error is not None and any(map(_CONNECTION.search, _chain(state.error)))
+
+
+def _chain(error: Mapping[str, Any]) -> list[str]:
+    """An exception and those that led to it, as texts."""
+    return [f"{error['exception']}: {error['message']}", *map(str, error.get("causes", ()))]
 
 
 def failure(
@@ -83,13 +105,18 @@ def failure(
     return Failure(cause, summary, index, at, **{"exit_code": EXIT_CODES[cause], **more})
 
 
-def _first_failure(state: ProcessState) -> Failure | None:
+def first_failure(state: ProcessState) -> Failure | None:
     """The earliest failure of one process."""
     return min(_failures(state), key=lambda f: f.at, default=None)
 
 
 def _failures(state: ProcessState) -> Iterator[Failure]:
     name, times = state.name(), state.times
+    if state.gave_up is not None:
+        # Whatever follows in this process is the work of its supervisor.
+        summary = f"the supervisor of {name} ended its program: {state.gave_up}"
+        yield replace(failure("lost", summary, state, times["gave_up"]), process=0)
+        return
     if state.lost:
         yield failure("lost", f"{name} was lost: {state.lost}", state, times["lost"])
     if state.stalled:
@@ -112,9 +139,11 @@ def _from_error(state: ProcessState, error: Mapping[str, Any]) -> Failure:
     kind, at = str(error["exception"]), state.times["error"]
     first, *_ = str(error["message"]).splitlines() or [""]
     summary = f"{state.name()} raised {kind}: {first[:300]}"
-    chain = [f"{kind}: {error['message']}", *map(str, error.get("causes", ()))]
+    chain = _chain(error)
     if any(_NO_MEMORY.search(text) for text in chain):
         return failure("out of memory", summary, state, at)
+    if kind == PORT_TAKEN:
+        return failure("rendezvous", summary, state, at)
     if kind == "RendezvousError":
         return failure("rendezvous", summary, state, at, consequence=True)
     if kind == "DeadlineError":
@@ -142,52 +171,7 @@ def _from_exit(state: ProcessState, code: int) -> Failure:
     return failure("lost", f"{name} was {exit_text(code)}", state, at, consequence=consequence)
 
 
-def _ended_early(
-    state: ProcessState, others: Sequence[ProcessState], now: float, *, failed: bool
-) -> Failure | None:
-    """The failure of a process that ended without an error while others still need it.
-
-    Args:
-        state: The process.
-        others: Those that have not ended cleanly.
-        now: Seconds of the head's monotonic clock.
-        failed: Whether another process has failed.
-    """
-    if state.code != 0 and not (state.clean and not state.finished):
-        return None
-    at = state.times.get("ending", state.times.get("exited", now))
-    what = "ended with exit code 0" if state.code == 0 else "has ended its program"
-    if state.code == 0 and state.initialized and not state.clean:
-        # It left without the runtime's shutdown, as os._exit does: the others cannot succeed.
-        if failed or now - at > EARLY:
-            return failure(
-                "user",
-                f"{state.name()} {what} without shutdown, while {names(others)} still needed it",
-                state,
-                at,
-            )
-        return None
-    for other in [s for s in others if not s.finished]:
-        if other.phase == "initializing" and not state.initialized:
-            return failure(
-                "user",
-                f"{state.name()} {what} before initialize, while {other.name()} waits for it there",
-                state,
-                at,
-            )
-        beyond = other.collectives > state.collectives and other.waiting_at is not None
-        if beyond and state.initialized and now - max(at, other.waiting_at or now) > EARLY:
-            return failure(
-                "user",
-                f"{state.name()} {what} after {state.collectives} collective operations, while "
-                f"{other.name()} waits in number {other.collectives}",
-                state,
-                at,
-            )
-    return None
-
-
-def _absent_from_rendezvous(states: Sequence[ProcessState], timed_out: Failure) -> Failure:
+def absent_from_rendezvous(states: Sequence[ProcessState], timed_out: Failure) -> Failure:
     """The failure of the processes that never called initialize, if there are any."""
     absent = [s for s in states if "initializing" not in s.times]
     if not absent:

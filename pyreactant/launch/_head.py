@@ -1,105 +1,24 @@
 """The head of a run, in process 0's supervisor: collects events, decides, orders, reports."""
 
 import asyncio
-import signal
+import contextlib
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ._cause import Failure, differences, failure, find_failure
+from ._cause import PORT_TAKEN, Failure, differences, failure
+from ._judge import Judge
+from ._metrics import Metrics
 from ._options import RunOptions
 from ._report import RunReport, first_error, process_row, say, utc
+from ._stalls import Stalls
 from ._state import ProcessState, names
-
-_STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
-
-_SAME_EVENT = 1.0
-"""Seconds within which signals to several processes count as one, as Slurm sends them."""
-
-
-class Stop:
-    """The signals that asked the run to stop, and the orders that follow from them.
-
-    SIGINT is passed on to the programs. SIGTERM and SIGUSR1 announce a preemption: programs that
-    call `reached_preemption` agree on a step; other programs get the signal. After SIGINT or
-    SIGTERM all must end within the grace period; a second one ends them at once. SIGUSR1 is only
-    a warning, as with Slurm's ``--signal=USR1@60``.
-    """
-
-    def __init__(self, grace: float) -> None:
-        self.requested_at: float | None = None
-        self.number = 0
-        self.ends_all = False
-        self._grace = grace
-        self._source: int | None = None
-        self._enforce = False
-        self._pending: list[int] = []
-        self._announced = self._preempting = self._agreed = False
-
-    @property
-    def cause(self) -> str:
-        """The cause class of a run that these signals ended."""
-        return "interrupted" if self.number == signal.SIGINT else "preempted"
-
-    @property
-    def summary(self) -> str:
-        """One sentence: which process got which signal."""
-        where = "the supervisor" if self._source is None else f"process {self._source}"
-        return f"{where} got {signal.Signals(self.number).name}"
-
-    def request(self, number: int, process: int | None, now: float) -> None:
-        """Note a signal that a supervisor or a program received.
-
-        Raises:
-            ValueError: The signal is not one that asks to stop.
-        """
-        if number not in _STOP_SIGNALS:
-            raise ValueError(f"signal {number}")
-        again = self.ends_all and number != signal.SIGUSR1
-        if again and self.requested_at is not None and now - self.requested_at > _SAME_EVENT:
-            self._enforce = True
-        if self.requested_at is None or (number != signal.SIGUSR1 and not self.ends_all):
-            self.requested_at, self.number, self._source = now, number, process
-            self._pending.append(number)
-        self.ends_all = self.ends_all or number != signal.SIGUSR1
-
-    def orders(self, states: Sequence[ProcessState]) -> Iterator[Mapping[str, Any]]:
-        """The orders to send to every machine now."""
-        cooperate = any(s.cooperates for s in states)
-        for number in self._pending:
-            self._announced = self._announced or number != signal.SIGINT
-            if number == signal.SIGINT or not cooperate:
-                yield {"type": "signal", "number": number}
-        self._pending = []
-        if self._announced and cooperate and not self._preempting:
-            self._preempting = True
-            yield {"type": "preempt"}
-        alive = [s for s in states if not s.finished]
-        if self._preempting and not self._agreed and all(s.step_reported for s in alive):
-            self._agreed = True
-            # The first step that no process has begun, so that each process still reaches it.
-            steps = [s.step for s in alive if s.step is not None]
-            yield {"type": "stop_at", "step": max(steps, default=0) + 1}
-
-    def overdue(self, now: float) -> bool:
-        """Whether the grace period is over."""
-        if self._enforce:
-            return True
-        return self.requested_at is not None and now - self.requested_at > self._grace
-
-    def outcome(self, states: Sequence[ProcessState], now: float) -> Failure | None:
-        """The failure that the signals caused in a run whose processes have all ended, if any."""
-        if self.requested_at is None or not (self.ends_all or any(s.stopped for s in states)):
-            return None
-        if self._agreed and all(s.code == 0 and not s.stopped for s in states):
-            return None  # they finished before the agreed step
-        return failure(self.cause, self.summary, None, now)
-
-    def restarted(self) -> None:
-        """Announce the preemption again: the programs were restarted."""
-        self._preempting = self._agreed = False
-
+from ._stop import Stop
+from ._tensorboard import TensorBoard
+from ._unstarted import PATIENCE
+from ._waits import Waits
 
 Send = Callable[[Mapping[str, Any]], None]
 
@@ -114,6 +33,9 @@ _ENDING = 1.5
 
 _ENDING_BEFORE_RESTART = 15.0
 """Seconds for the same before a restart: no old program may be left when the new ones start."""
+
+_MAX_MOVES = 3
+"""How often the runtime gets another port because another program took its own."""
 
 _NO_RESTART = ("preempted", "interrupted", "environment", "rendezvous")
 
@@ -144,17 +66,32 @@ class Head:
         restart: int,
     ) -> None:
         self.states = list(states)
+        self._judge = Judge(self.states)
         self.refused: Sequence[str] = ()
         self._options, self._broadcast, self._coordinator = options, broadcast, coordinator
         self._run, self._folder, self._restart = run, folder, restart
         self._began = time.monotonic()
         self._started = utc()
+        self._waits = Waits()
         self._changed = asyncio.Event()
+        self._woke = self._began
         self._stop = Stop(options.grace)
         self._rejected: Failure | None = None
+        self._address: str | None = None
+        self._absent = {s.index for s in self.states}
+        self._unstarted: Failure | None = None
         self._ended: set[int] = set()
         self._restarts: list[dict[str, Any]] = []
         self._announced: set[str] = set()
+        sinks = [TensorBoard(folder)] if options.tensorboard else []
+        self._metrics = Metrics(folder, len(self.states), sinks)
+        self._stalls = Stalls(
+            folder,
+            options.stall_timeout,
+            ends=options.end_stalled,
+            broadcast=broadcast,
+            say=say,
+        )
 
     def admit(self, hello: Mapping[str, Any]) -> str | None:
         """Admit a process to the roll-call; or return why it cannot be in this run."""
@@ -174,13 +111,22 @@ class Head:
                 f"two processes have index {index}: one on {other.host} (pid {other.pid}) and one "
                 f"on {host} (pid {hello['pid']}); give each process its own index"
             )
-        if why is not None:
-            now = time.monotonic()
+        now = time.monotonic()
+        if why is None and (error := hello.get("cannot_start")) is not None:
+            state = self.states[index]
+            state.host = host
+            why = f"{state.name()} cannot start: {error['message']}"
+            broken = failure("user", why, state, now, exit_code=int(error["code"]))
+            self._unstarted = self._unstarted or broken
+            self._absent.discard(index)
+        elif why is not None:
             self._rejected = self._rejected or failure("rendezvous", why, None, now)
         else:
             state = self.states[index]
             state.host, state.facts, state.pid = host, facts, int(hello["pid"])
-            state.enter("joined", time.monotonic())
+            state.enter("joined", now)
+            self._judge.note(index)
+            self._absent.discard(index)
         self._changed.set()
         return why
 
@@ -192,8 +138,15 @@ class Head:
                 self._ended.add(int(event["process"]))
             elif kind == "signal":
                 self._stop.request(int(event["number"]), event.get("process"), time.monotonic())
+            elif kind == "idle":
+                idle = float(event["seconds"])
+                self._stalls.take(int(event["process"]), idle, time.monotonic())
+            elif kind == "metrics":
+                self._metrics.take(int(event["process"]), event["records"])
             else:
-                self.states[int(event["process"])].apply(event, time.monotonic())
+                state = self.states[int(event["process"])]
+                state.apply(event, time.monotonic())
+                self._judge.note(state.index)
         except (LookupError, TypeError, ValueError, ArithmeticError):
             return  # another version's message, or a program that wrote to its supervisor's line
         self._changed.set()
@@ -205,37 +158,60 @@ class Head:
     async def run(self) -> RunReport:
         """Run from the roll-call to the report, which the caller writes."""
         broken = await self._roll_call()
-        restarts = 0
+        restarts = moves = 0
         while broken is None:
             broken = await self._attempt(restarts)
             if broken is None:
+                await self._end_all(stacks=False, patience=_ENDING)
                 break
-            last = restarts == self._options.max_restarts
+            moved = moves < _MAX_MOVES and self._port_was_taken(broken)
+            last = restarts == self._options.max_restarts and not moved
             ended = await self._end_all(
                 stacks=broken.cause not in ("preempted", "interrupted"),
                 patience=_ENDING if last else _ENDING_BEFORE_RESTART,
             )
-            if last or not ended or not self._can_restart(broken):
+            if not moved and self._port_was_taken(broken):
+                broken = self._without_ports(broken)
+            if last or not ended or not (moved or self._can_restart(broken)):
                 break
-            restarts += 1
-            self._restarts.append({"cause": broken.cause, "summary": broken.summary, "at": utc()})
-            self._say(f"{broken.summary}; restart {restarts} of {self._options.max_restarts}")
+            if moved:
+                moves += 1
+                self._say("another program took the port of the runtime; trying another port")
+            else:
+                restarts += 1
+                self._restarts.append(
+                    {"cause": broken.cause, "summary": broken.summary, "at": utc()}
+                )
+                self._say(f"{broken.summary}; restart {restarts} of {self._options.max_restarts}")
             self.states = [s.restarted() for s in self.states]
+            self._judge = Judge(self.states)
             self._stop.restarted()
+            self._metrics.finish()
+            self._stalls.restarted()
             self._ended, self._announced, broken = set(), set(), None
+        if error := self._metrics.close():
+            self._say(f"not all metrics could be written: {error}")
         return self._report(broken)
 
     async def _roll_call(self) -> Failure | None:
         deadline = self._began + self._options.start_timeout
         last_message = self._began
-        while absent := [s for s in self.states if s.phase == "expected"]:
+        while self._absent:
             now = time.monotonic()
             if self._rejected is not None:
                 return self._rejected
-            if lost := find_failure(self.states, now):
+            if self._unstarted is not None:
+                stopped = self._stop.requested_at is not None  # a launcher ends the other tasks
+                if stopped or now > min(deadline, self._unstarted.at + PATIENCE):
+                    return self._unstarted
+            if lost := self._judge.find(now):
                 return lost
             if self._stop.requested_at is not None:
                 return failure(self._stop.cause, self._stop.summary, None, now)
+            if now <= deadline and now - last_message <= 5:
+                await self._wait_for_change(min(1.0, max(0.01, deadline - now)))
+                continue
+            absent = [self.states[index] for index in sorted(self._absent)]
             if now > deadline:
                 joined = len(self.states) - len(absent)
                 summary = (
@@ -244,10 +220,10 @@ class Head:
                     "check that each process was started, and read its own log"
                 )
                 return failure("rendezvous", summary, absent[0], deadline)
-            if now - last_message > 5:
-                last_message = now
-                self._say(f"waiting for {names(absent)} ({len(self.states) - len(absent)} joined)")
-            await self._wait_for_change(min(1.0, max(0.01, deadline - now)))
+            last_message = now
+            self._say(f"waiting for {names(absent)} ({len(self.states) - len(absent)} joined)")
+        if self._unstarted is not None:
+            return self._unstarted
         if len(self.states) > 1:
             self._say(f"{len(self.states)} processes joined in {self._seconds():.1f} s")
         if self._options.allow_different_environments:
@@ -257,13 +233,14 @@ class Head:
     async def _attempt(self, restarts: int) -> Failure | None:
         """Start all programs; return the failure that broke them, or None if all succeeded."""
         total = self._restart + restarts
+        self._address = self._coordinator()
         self._broadcast(
             {
                 "type": "go",
                 "run": f"{self._run}-{total}",
                 "folder": str(self._folder),
                 "num_processes": len(self.states),
-                "coordinator": self._coordinator(),
+                "coordinator": self._address,
                 "restarts": total,
             }
         )
@@ -272,22 +249,25 @@ class Head:
             now = time.monotonic()
             for order in self._stop.orders(self.states):
                 self._broadcast(order)
+            self._stalls.check(self.states, now)
             broken = self._broken(now)
             if broken is None:
                 found_at = None
-                if all(s.finished for s in self.states):
+                if not self._judge.unfinished:
                     return self._stop.outcome(self.states, now)
             else:
                 found_at = found_at or now
                 settle = _SETTLE_CONSEQUENCE if broken.consequence else _SETTLE
-                alone = all(s.finished for s in self.states)
+                alone = not self._judge.unfinished
                 if now - found_at > settle or (alone and not broken.consequence):
                     return broken
             self._say_phases()
+            if waits := self._waits.message(self.states, now):
+                self._say(waits)
             await self._wait_for_change(0.05 if found_at else 0.2)
 
     def _broken(self, now: float) -> Failure | None:
-        found = find_failure(self.states, now)
+        found = self._judge.find(now)
         requested_at = self._stop.requested_at
         # A launcher ends the other tasks once one has failed; then that failure is the cause.
         before = found is not None and not found.consequence and found.at < (requested_at or now)
@@ -300,7 +280,7 @@ class Head:
             slow = [s for s in self.states if not s.finished]
             summary = f"the run took more than {limit:g} s; {names(slow)} still ran"
             return failure("timeout", summary, slow[0] if slow else None, self._began + limit)
-        return found
+        return found or self._stalls.failure
 
     async def _end_all(self, *, stacks: bool, patience: float) -> bool:
         """Make every machine end its programs; false if one has not confirmed in time.
@@ -315,8 +295,21 @@ class Head:
             await self._wait_for_change(0.05)
         return False
 
+    def _port_was_taken(self, broken: Failure) -> bool:
+        """Whether process 0 could not use the port that this head had found free."""
+        error = self.states[0].error or {}
+        return broken.process == 0 and error.get("exception") == PORT_TAKEN and not self._late()
+
+    def _without_ports(self, broken: Failure) -> Failure:
+        summary = (
+            f"other programs took each of the {_MAX_MOVES + 1} ports that the supervisor chose on "
+            f"process 0's machine for the runtime, the last of them {self._address}; start the run "
+            "again"
+        )
+        return replace(broken, summary=summary)
+
     def _can_restart(self, broken: Failure) -> bool:
-        gone = any(s.lost for s in self.states)
+        gone = any(s.lost or s.gave_up is not None for s in self.states)
         return broken.cause not in _NO_RESTART and not gone and not self._late()
 
     def _late(self) -> bool:
@@ -324,13 +317,14 @@ class Head:
         return limit is not None and self._seconds() > limit
 
     async def _wait_for_change(self, timeout: float) -> None:
-        self._changed.clear()
-        try:
+        """Wait for an event, and long enough to take in those of ten thousand processes at once."""
+        took = time.monotonic() - self._woke
+        with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout):
                 await self._changed.wait()
-                await asyncio.sleep(0.005)  # take in the events of a thousand processes at once
-        except TimeoutError:
-            pass
+        await asyncio.sleep(max(0.005, min(took, 0.2)))
+        self._changed.clear()
+        self._woke = time.monotonic()
 
     def _report(self, broken: Failure | None) -> RunReport:
         now = time.monotonic()
@@ -347,6 +341,7 @@ class Head:
             folder=str(self._folder),
             command=list(self._options.program),
             restarts=self._restarts,
+            stalls=self._stalls.reports,
             facts=self.states[0].facts,
             refused=list(self.refused),
         )

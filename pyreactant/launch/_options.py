@@ -1,13 +1,21 @@
 """Options of a supervised run, its folder, and the device settings of its processes."""
 
+import contextlib
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from .._errors import FileError, InvalidArgumentError
+from .._runtimes.known import check_backend
 from .._system import hardware
 from ..process_group import ProcessGroup
 from ..process_group._environment import LOCAL_DEVICES
+from . import _tensorboard
+from ._program import check_program, find_program
+
+RUNS = "pyreactant-runs"
+"""Folder, in the current one, of the runs whose user names no folder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,7 +23,8 @@ class RunOptions:
     """What to run and how.
 
     Attributes:
-        program: A script and its arguments, or "-m", a module and its arguments.
+        program: A Python script and its arguments; "-m", a module and its arguments; either with
+            "python" before it; or any other command and its arguments.
         processes: Number of processes to start on this machine; None for one process, or for
             those that the launcher started.
         devices_per_process: Number of CPU devices, or of this machine's GPUs, per process.
@@ -26,12 +35,17 @@ class RunOptions:
         quiet: Do not print progress messages.
         start_timeout: Seconds within which every process must join the roll-call.
         stall_timeout: Seconds without a pulse after which a process counts as stalled. Compiling
-            in Julia may hold Python's lock, and with it the pulse, for minutes.
+            in Julia may hold Python's lock, and with it the pulse, for minutes. Also the seconds
+            after which a process without progress is reported: the stack of its main thread stays
+            the same and it uses no CPU.
+        end_stalled: End a run that has a process without progress.
         heartbeat_timeout: Seconds without a heartbeat after which a supervisor counts as lost.
         grace: Seconds between SIGTERM (or Ctrl-C) and SIGKILL.
         timeout: Limit of the whole run in seconds; None for no limit.
         max_restarts: Maximum number of restarts of the programs after a failure.
+        tensorboard: Write TensorBoard event files of the metrics, too.
         allow_different_environments: Do not compare the processes' versions and settings.
+        no_mtls: Do not make certificates for the run; its coordinator accepts whoever reaches it.
     """
 
     program: Sequence[str]
@@ -44,19 +58,21 @@ class RunOptions:
     quiet: bool = False
     start_timeout: float = 120.0
     stall_timeout: float = 300.0
+    end_stalled: bool = False
     heartbeat_timeout: float = 15.0
     grace: float = 30.0
     timeout: float | None = None
     max_restarts: int = 0
+    tensorboard: bool = False
     allow_different_environments: bool = False
+    no_mtls: bool = False
 
     def __post_init__(self) -> None:
-        if not self.program or list(self.program) == ["-m"]:
-            raise InvalidArgumentError(
-                "name a program: pyreactant run -- SCRIPT [ARGUMENTS], or -- -m MODULE [ARGUMENTS]"
-            )
-        if self.program[0] != "-m":
-            _check_script(Path(self.program[0]))
+        if self.backend is not None:
+            check_backend(self.backend)
+        if self.tensorboard:
+            _tensorboard.check()
+        check_program(find_program(self.program), self.program)
         for name, least in (("processes", 1), ("devices_per_process", 1), ("max_restarts", 0)):
             value = getattr(self, name)
             if value is not None and value < least:
@@ -67,31 +83,21 @@ class RunOptions:
                 raise InvalidArgumentError(f"{name} must be positive seconds, got {value}")
 
 
-def _check_script(script: Path) -> None:
-    try:
-        exists = script.exists()
-        empty = script.is_dir() and not (script / "__main__.py").exists()
-    except OSError as error:
-        raise FileError(f"the script {str(script)!r} cannot be read ({error.strerror})") from None
-    if not exists:
-        raise FileError(f"the script {str(script)!r} does not exist in {Path.cwd()}")
-    if empty:
-        raise FileError(f"{str(script)!r} is a folder without __main__.py, not a script")
-
-
 def fresh_folder(folder: Path | None, name: str, restart: int) -> Path:
     """Make the folder of a run; a requeued job gets a subfolder for each restart.
 
     Raises:
         FileError: The folder is not empty, or cannot be made.
     """
-    chosen = folder or Path("pyreactant-runs", name)
+    chosen = folder or Path(RUNS, name)
     if restart:
         chosen = chosen / f"restart-{restart}"
     try:
         taken = chosen.exists() and (not chosen.is_dir() or any(chosen.iterdir()))
         if not taken:
             chosen.mkdir(parents=True, exist_ok=True)
+            if folder is None:
+                _keep_from_git(Path(RUNS))
     except OSError as error:
         raise FileError(
             f"the run's folder {str(chosen)!r} cannot be made ({error.strerror}); name another "
@@ -102,6 +108,12 @@ def fresh_folder(folder: Path | None, name: str, restart: int) -> Path:
             f"the run's folder {str(chosen)!r} exists and is not empty; name another with --folder"
         )
     return chosen.resolve()
+
+
+def _keep_from_git(folder: Path) -> None:
+    """Keep a folder of runs out of the user's commits."""
+    with contextlib.suppress(FileExistsError), (folder / ".gitignore").open("x") as file:
+        file.write("*\n")
 
 
 def device_settings(
@@ -124,7 +136,10 @@ def device_settings(
             "one process drives all TPU chips of a machine; omit --processes"
         )
     if not gpus and options.platform != "gpu":
-        count = each or (1 if processes > 1 else None)
+        named = any(
+            os.environ.get(name) for name in ("PYREACTANT_NUM_CPU_DEVICES", "JAX_NUM_CPU_DEVICES")
+        )
+        count = each or (1 if processes > 1 and not named else None)
         if count is not None:
             common["PYREACTANT_NUM_CPU_DEVICES"] = str(count)
         return [common] * processes

@@ -7,24 +7,26 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
 from .._supervised.main import DESCRIPTORS, STACKS_SIGNAL
-from .._system.memory import out_of_memory_kills
+from .._system.descriptors import restore_limit
+from .._system.memory import MemoryKills
+from ._leftovers import Leftovers
 from ._output import Log, Prefixed
+from ._program import Program
 
 Emit = Callable[[dict[str, Any]], None]
 
 _CHUNK = 1 << 16
 _LINE_LIMIT = 1 << 20
 _STACKS_LIMIT = 16_000
-_FROM_PROGRAM = ("phase", "error", "signal", "cooperates", "step", "stopped")
+_FROM_PROGRAM = ("phase", "error", "signal", "cooperates", "step", "stopped", "metrics", "idle")
 _STATES = {
     "T": "stopped by a signal",
     "t": "stopped by a debugger",
@@ -40,30 +42,36 @@ class ChildProcess:
 
     Args:
         index: Its process index.
-        program: As in `RunOptions`.
+        program: What to start.
         environment: Its whole environment.
         log: Gets all of its output.
         terminals: Where its stdout and stderr are shown; None if they are not.
         emit: Called with its events: dicts with "type", "process" and "age", the seconds since
             the event. Types: "spawned", "phase", "error", "pulse", "signal", "cooperates", "step",
-            "stopped", "stalled", "stacks", "exited", "log_failed".
+            "stopped", "metrics", "idle", "stalled", "stacks", "killed", "exited", "log_failed".
+            Only Python programs have some of their own.
         stall_timeout: Seconds without a pulse until a "stalled" event.
+        memory_kills: Says whether a kill was for lack of memory.
+        leftovers: Is told of the program, and says what it has left behind.
     """
 
     def __init__(
         self,
         index: int,
-        program: Sequence[str],
+        program: Program,
         environment: Mapping[str, str],
         log: Log,
         *,
         terminals: tuple[Prefixed, Prefixed] | None,
         emit: Emit,
         stall_timeout: float,
+        memory_kills: MemoryKills,
+        leftovers: Leftovers,
     ) -> None:
         self.index = index
         self.exited = asyncio.Event()
-        self._memory_kills = out_of_memory_kills()
+        self._memory_kills = memory_kills
+        self._leftovers = leftovers
         self._loop = asyncio.get_running_loop()
         self._emit_event = emit
         self._log = log
@@ -75,22 +83,26 @@ class ChildProcess:
         line, program_end = socket.socketpair()
         self._stacks_end, stacks = os.pipe()
         descriptors = program_end.fileno(), stacks
-        argv = [sys.executable, "-m", "pyreactant._supervised", *program]
-        settings = {**environment, DESCRIPTORS: ",".join(map(str, descriptors))}
+        connected = program.kind == "python"
+        settings = dict(environment)
+        if connected:
+            settings[DESCRIPTORS] = ",".join(map(str, descriptors))
         try:
             self._popen = subprocess.Popen(
-                argv,
+                program.argv,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 env=settings,
-                pass_fds=descriptors,
+                pass_fds=descriptors if connected else (),
                 start_new_session=True,
                 bufsize=0,
             )
         finally:
             program_end.close()
             os.close(stacks)
+        leftovers.started(self._popen.pid)
+        restore_limit(self._popen.pid)
         line.setblocking(False)
         self._line: socket.socket | None = line
         self._last_pulse = time.monotonic()
@@ -133,11 +145,16 @@ class ChildProcess:
             self._last_pulse = float("inf")
             self._emit("stalled", age=silent - self._stall_timeout, state=self._kernel_state())
 
-    def dump_stacks(self) -> None:
-        """Make the program write the Python stack of every thread, even if it is stopped."""
+    def dump_stacks(self, *, resume: bool = True) -> None:
+        """Make the program write the Python stack of every thread; with `resume` if it is stopped.
+
+        Args:
+            resume: Whether a stopped program continues; it writes its stacks before anything else.
+        """
         if not self.exited.is_set() and self._line is not None:
             self._signal_one(STACKS_SIGNAL)
-            self._signal_one(signal.SIGCONT)  # it writes the stacks before anything else
+            if resume:
+                self._signal_one(signal.SIGCONT)
 
     def collect_stacks(self) -> None:
         """Emit the stacks written since `dump_stacks`."""
@@ -244,9 +261,12 @@ class ChildProcess:
         self._loop.call_soon_threadsafe(self._end, ended)
 
     def _end(self, ended: float) -> None:
+        if killed := self._leftovers.of_session(self._popen.pid):
+            self._emit("killed", killed=killed)
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._popen.pid, signal.SIGKILL)  # processes that it left behind
         code = self._popen.wait()
+        self._leftovers.ended(self._popen.pid)
         while self._line is not None and self._receive():
             pass  # its last messages may still be in the socket
         for stream in self._streams:
@@ -256,8 +276,8 @@ class ChildProcess:
                     break
         self.exited.set()
         age = time.monotonic() - ended
-        killed = code == -signal.SIGKILL and out_of_memory_kills() > self._memory_kills
-        self._emit("exited", age=age, code=code, log_tail=self._log.tail(), out_of_memory=killed)
+        memory = code == -signal.SIGKILL and self._memory_kills.is_recent()
+        self._emit("exited", age=age, code=code, log_tail=self._log.tail(), out_of_memory=memory)
 
     def _close_line(self) -> None:
         if self._line is not None:

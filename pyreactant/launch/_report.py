@@ -1,5 +1,6 @@
 """The report of a run, as JSON and as text; the same with every launcher."""
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -13,6 +14,9 @@ from ._output import terminals
 from ._state import ProcessState
 
 SCHEMA = 1
+
+_MAX_KILLED = 16
+"""Killed processes that the text names; report.json has more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +36,12 @@ class RunReport:
         folder: Folder of logs and report.
         command: The program and its arguments.
         restarts: Cause, summary and time of each failure that was followed by a restart.
+        stalls: Summary, time and file with the stacks of each report that a process made no
+            progress.
         facts: Versions and settings of process 0 (all the same unless allowed to differ).
         git: Commit and changed files of the working directory.
         refused: Connections that the roll-call refused, with the reasons.
+        mutual_tls: Whether JAX's coordinator used it: "on", or "off: " and the reason.
     """
 
     cause: str
@@ -47,9 +54,11 @@ class RunReport:
     folder: str
     command: Sequence[str]
     restarts: Sequence[Mapping[str, Any]] = ()
+    stalls: Sequence[Mapping[str, str]] = ()
     facts: Mapping[str, str] = field(default_factory=dict)
     git: Mapping[str, Any] = field(default_factory=dict)
     refused: Sequence[str] = ()
+    mutual_tls: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for `json.dumps`."""
@@ -77,8 +86,14 @@ class RunReport:
         ):
             if text:
                 lines += ["", f"{title} of process {error['process']}:", _indent(text)]
+        killed = [(row["index"], what) for row in self.processes for what in row["killed"]]
+        if killed:
+            lines += ["", "killed, because their programs left them behind:"]
+            lines += [f"  process {index}: {what}" for index, what in killed[:_MAX_KILLED]]
         for refused in self.refused:
             lines += ["", f"refused: {refused}"]
+        if self.mutual_tls:
+            lines += ["", f"mutual TLS: {self.mutual_tls}"]
         return "\n".join([*lines, "", f"logs and report: {self.folder}"]) + "\n"
 
     def write(self, folder: Path, name: str = "report") -> bool:
@@ -128,8 +143,12 @@ def process_row(state: ProcessState) -> dict[str, Any]:
         "state": state.ending(),
         "exit_code": state.code,
         "error": state.error
-        and {key: state.error.get(key) for key in ("exception", "message", "traceback")},
+        and {
+            **{key: state.error.get(key) for key in ("exception", "message", "traceback")},
+            "time": utc(time.monotonic() - state.times.get("error", 0.0)),
+        },
         "collectives": state.collectives,
+        "killed": state.killed,
         "stacks": state.stacks,
         "log": state.log,
         "log_tail": state.log_tail,

@@ -9,8 +9,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from .._errors import RendezvousError
-from .._system.lines import LINE_LIMIT, LineCodec, LineError, Message, RefusedError
+from .._errors import PyReactantError, RendezvousError
+from .._system.lines import (
+    HANDSHAKE,
+    LINE_LIMIT,
+    LineCodec,
+    LineError,
+    Message,
+    RefusedError,
+    encode,
+    strangers_kept,
+)
 from ..process_group._coordinator import is_loopback
 from ..process_group._group import split_address
 from ..process_group._secret import SAME_SECRET
@@ -18,11 +27,24 @@ from ..process_group._secret import SAME_SECRET
 CONVERSATION = "roll-call"
 """Name of the conversation, which its lines are bound to."""
 
-_MAX_UNAUTHENTICATED = 128
-"""Unauthenticated connections that are kept, at least; beyond the limit the oldest is dropped."""
+_HANDSHAKES = 400
+"""Handshakes of a second, if very many processes come at once."""
 
-_HANDSHAKE = 10.0
-"""Seconds within which a new connection must prove that it has the secret."""
+_BEATS = 1024
+"""Heartbeats of a second, from all members together."""
+
+_HANG_UP = 5.0
+"""Seconds to wait at the end while no member hangs up."""
+
+
+def heartbeat_period(timeout: float, members: int) -> float:
+    """Seconds between heartbeats.
+
+    Args:
+        timeout: Seconds without a heartbeat after which a supervisor is lost.
+        members: Number of processes of the run.
+    """
+    return min(max(1.0, members / _BEATS), timeout / 4)
 
 
 @dataclass(slots=True)
@@ -36,8 +58,12 @@ class Member:
 
     def send(self, message: Mapping[str, Any]) -> None:
         """Send an order; a broken connection is detected by the reader."""
+        self.write(encode(message))
+
+    def write(self, text: bytes) -> None:
+        """The same with the order's text."""
         with contextlib.suppress(OSError, RuntimeError):
-            self.writer.write(self.codec.pack(dict(message)))
+            self.writer.write(self.codec.pack_text(text))
 
 
 class RollCall:
@@ -50,6 +76,9 @@ class RollCall:
         receive: Called with every later message.
         lose: Called with the process index and the reason when a member is lost.
         heartbeat_timeout: Seconds without a message after which a member is lost.
+        welcome: Called with the first message of a peer that has the secret; returns what a new
+            member is told.
+        refusal_code: Exit code of the processes that are refused; None if their own decides.
     """
 
     def __init__(
@@ -60,16 +89,22 @@ class RollCall:
         lose: Callable[[int, str], None],
         *,
         heartbeat_timeout: float,
+        welcome: Callable[[Message], Message] = lambda _: {},
+        refusal_code: int | None = None,
     ) -> None:
         self.members: dict[int, Member] = {}
         self.refused: list[str] = []
         self._secret = secret
         self._admit, self._receive, self._lose = admit, receive, lose
+        self._welcome, self._refusal_code = welcome, refusal_code
         self._heartbeat_timeout = heartbeat_timeout
         self._unauthenticated: dict[asyncio.StreamWriter, None] = {}
-        self._max_unauthenticated = _MAX_UNAUTHENTICATED
+        self._max_unauthenticated = strangers_kept(0)
+        self._handshake, self._period = HANDSHAKE, 1.0
         self._server: asyncio.Server | None = None
         self._heartbeat: asyncio.Task[None] | None = None
+        self._closing = False
+        self._left = asyncio.Event()
 
     async def listen(self, address: str, expected: int) -> None:
         """Start to listen on the address's port.
@@ -82,7 +117,9 @@ class RollCall:
             RendezvousError: The port is in use, or the host does not resolve.
         """
         host, port = split_address(address)
-        self._max_unauthenticated = max(_MAX_UNAUTHENTICATED, 2 * expected)
+        self._max_unauthenticated = strangers_kept(expected)
+        self._handshake = HANDSHAKE + expected / _HANDSHAKES
+        self._period = heartbeat_period(self._heartbeat_timeout, expected)
         bind = host if is_loopback(address) else None
         try:
             self._server = await asyncio.start_server(
@@ -102,20 +139,36 @@ class RollCall:
             ) from None
         self._heartbeat = asyncio.create_task(self._exchange_heartbeats())
 
+    def broadcast(self, message: Mapping[str, Any]) -> None:
+        """Send an order to every member."""
+        text = encode(message)
+        for member in list(self.members.values()):
+            member.write(text)
+
     async def close(self) -> None:
-        """Stop listening and close all connections."""
+        """Stop listening, and close each connection once its member has hung up.
+
+        A connection that is closed while words of the member lie unread is reset, and the member
+        may then never read its last order.
+        """
+        self._closing = True
         if self._heartbeat is not None:
             self._heartbeat.cancel()
         if self._server is not None:
             self._server.close()
-        writers = [m.writer for m in self.members.values()]
-        self.members = {}
-        for writer in [*writers, *self._unauthenticated]:
-            writer.close()
-        for writer in writers:
-            with contextlib.suppress(OSError, TimeoutError):
-                async with asyncio.timeout(1):
-                    await writer.wait_closed()
+        for writer in self._unauthenticated:
+            writer.transport.abort()
+        for member in list(self.members.values()):
+            with contextlib.suppress(OSError, RuntimeError):
+                member.writer.write_eof()
+        with contextlib.suppress(TimeoutError):
+            while self.members:
+                self._left.clear()
+                async with asyncio.timeout(_HANG_UP):
+                    await self._left.wait()
+        for member in list(self.members.values()):
+            member.writer.transport.abort()
+        self.members.clear()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         member: Member | None = None
@@ -136,7 +189,9 @@ class RollCall:
             writer.close()
             if member is not None and self.members.get(member.process) is member:
                 del self.members[member.process]
-                self._lose(member.process, why)
+                self._left.set()
+                if not self._closing:
+                    self._lose(member.process, why)
 
     async def _authenticate(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
@@ -150,45 +205,50 @@ class RollCall:
             oldest.transport.abort()
         try:
             writer.write(codec.greeting())
-            async with asyncio.timeout(_HANDSHAKE):
+            async with asyncio.timeout(self._handshake):
                 hello = codec.unpack(await reader.readline())
-        except (OSError, ValueError, LineError, TimeoutError) as error:
-            why = "sent nothing" if isinstance(error, TimeoutError) else str(error)
-            self._refuse(writer, codec, why)
+        except TimeoutError:
+            # It may be a member on a busy machine: it hears nothing about the secret, and retries.
+            self._note_refused(writer, f"sent nothing within {self._handshake:.0f} s")
+            return None
+        except (OSError, ValueError, LineError) as error:
+            self._note_refused(writer, str(error))
+            with contextlib.suppress(OSError, RuntimeError):
+                writer.write(codec.refusal())
             return None
         finally:
             self._unauthenticated.pop(writer, None)
         try:
+            welcome = self._welcome(hello)
             refused = self._admit(hello)
         except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
             refused = f"its first message is malformed ({error})"
         if refused is not None:
-            writer.write(codec.pack({"type": "refused", "why": refused}))
+            answer = {"type": "refused", "why": refused, "exit_code": self._refusal_code}
+            writer.write(codec.pack(answer))
             return None
         member = Member(int(hello["process"]), writer, codec, time.monotonic())
         self.members[member.process] = member
-        member.send({"type": "admitted"})
+        member.send({**welcome, "type": "admitted"})
         return member
 
-    def _refuse(self, writer: asyncio.StreamWriter, codec: LineCodec, why: str) -> None:
+    def _note_refused(self, writer: asyncio.StreamWriter, why: str) -> None:
         peer = (writer.get_extra_info("peername") or ("unknown",))[0]
         if len(self.refused) < 20:
             self.refused.append(f"a connection from {peer}: {why}")
-        with contextlib.suppress(OSError, RuntimeError):
-            writer.write(codec.refusal())
 
     async def _exchange_heartbeats(self) -> None:
         """Send heartbeats to the members, and drop those that are silent for too long."""
-        period = min(1.0, self._heartbeat_timeout / 4)
+        period = self._period
         before = time.monotonic()
         while True:
             await asyncio.sleep(period)
             now = time.monotonic()
             suspended = max(0.0, now - before - 2 * period)  # this process, not the members
             before = now
+            self.broadcast({"type": "alive"})
             for member in list(self.members.values()):
                 member.last_heard += suspended
-                member.send({"type": "alive"})
                 silence = now - member.last_heard
                 if silence > self._heartbeat_timeout:
                     del self.members[member.process]
@@ -200,16 +260,29 @@ class RollCall:
                     )
 
 
+class CannotStartError(PyReactantError):
+    """Process 0 cannot start its program; `exit_code` is its own."""
+
+    def __init__(self, why: str, exit_code: int) -> None:
+        super().__init__(why)
+        self.exit_code = exit_code
+
+
 class _GoneError(RendezvousError):
     """The connection to process 0 is closed or broken."""
 
 
 class Uplink:
-    """Every other process's end of the roll-call."""
+    """Every other process's end of the roll-call.
+
+    Attributes:
+        welcome: What process 0 answered to the first message.
+    """
 
     def __init__(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, codec: LineCodec
     ) -> None:
+        self.welcome: Message = {}
         self._reader, self._writer, self._codec = reader, writer, codec
 
     def send(self, message: Mapping[str, Any]) -> None:
@@ -244,7 +317,7 @@ class Uplink:
             ) from None
 
     def close(self) -> None:
-        """Close the connection."""
+        """Close the connection; what was sent before still goes out."""
         self._writer.close()
 
 
@@ -267,6 +340,7 @@ async def join(
 
     Raises:
         RendezvousError: Process 0 was not reached in time, or refused this process.
+        CannotStartError: Process 0 cannot start its program.
     """
     deadline = time.monotonic() + timeout
     while True:
@@ -310,9 +384,15 @@ async def _enter(address: str, secret: bytes, hello: Mapping[str, Any], timeout:
         except LineError as error:
             raise _GreetingError(str(error)) from None
         uplink.send(hello)
-        answer = await uplink.receive(timeout)
+        try:
+            answer = await uplink.receive(timeout)
+        except _GoneError:
+            raise _GoneError("process 0 ended the handshake, which took too long") from None
+        if answer["type"] == "refused" and answer["exit_code"] is not None:
+            raise CannotStartError(answer["why"], int(answer["exit_code"]))
         if answer["type"] == "refused":
             raise RendezvousError(f"process 0 refused this process: {answer['why']}")
+        uplink.welcome = answer
     except BaseException:
         uplink.close()
         raise

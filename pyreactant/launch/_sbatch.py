@@ -1,11 +1,16 @@
 """Slurm jobs of slurm/main.sbatch: build and run the commands that a user would type."""
 
 import json
+import os
+import re
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from .._errors import FileError, InvalidArgumentError
+from .._runtimes.known import check_backend
+from ._options import RUNS
 from ._slurm_job import Command, JobId, job_fields, raw_id
 
 _COMMENT = "pyreactant:"
@@ -41,22 +46,50 @@ def submit_command(
         more: Further options of sbatch, passed unchanged, such as "--gpus-per-node=4".
 
     Raises:
-        InvalidArgumentError: A further option does not start with "-".
+        InvalidArgumentError: A further option does not start with "-", or a runtime is unknown.
     """
     wrong = [text for text in more if not text.startswith("-")]
     if wrong:
         raise InvalidArgumentError(f"options of sbatch must start with -, got {wrong[0]!r}")
     variables = {f"PYREACTANT_{k.upper()}": v for k, v in settings.items() if v is not None}
+    for name in re.split("[, ]+", variables.get("PYREACTANT_BACKENDS", "jax").strip(", ")):
+        check_backend(name)
     output = variables.get("PYREACTANT_OUTPUT")
     if output is not None:
         variables["PYREACTANT_OUTPUT"] = output = str(Path(output).absolute())
+    script = batch_folder() / "main.sbatch"
+    variables |= _python(script)
     chosen = [f"--{k.replace('_', '-')}={v}" for k, v in options.items() if v is not None]
     comment = [] if output is None else [f"--comment={_COMMENT}{output}"]
-    script = batch_folder() / "main.sbatch"
     if script.is_relative_to(Path.cwd()):
         script = script.relative_to(Path.cwd())
-    argv = ["sbatch", "--parsable", *chosen, *comment, *more, str(script), *program]
+    export = _export(variables, more)
+    argv = ["sbatch", "--parsable", *chosen, *comment, *more, *export, str(script), *program]
     return Command(argv, variables)
+
+
+def _python(script: Path) -> dict[str, str]:
+    """The variable that names this Python, if main.sbatch would not find it by itself.
+
+    Its shell is a login shell, whose PATH is not that of this process.
+    """
+    found = script.parent.parent / ".venv" / "bin"
+    if os.environ.get("PYREACTANT_PYTHON") or Path(sys.executable).parent == found:
+        return {}
+    return {"PYREACTANT_PYTHON": sys.executable}
+
+
+def _export(variables: Mapping[str, str], more: Sequence[str]) -> list[str]:
+    """The option that exports the variables to a job which does not get this whole environment.
+
+    That is so with --export among the options of sbatch, or with SBATCH_EXPORT.
+    """
+    chosen = [text.removeprefix("--export=") for text in more if text.startswith("--export=")]
+    names = (chosen or [os.environ.get("SBATCH_EXPORT", "ALL")])[-1].split(",")
+    if not variables or "ALL" in names:
+        return []
+    kept = [name for name in names if name and name not in ("NONE", "NIL")]
+    return [f"--export={','.join([*kept, *variables])}"]
 
 
 def submit(command: Command) -> int:
@@ -68,8 +101,11 @@ def output_folder(number: int, fields: Mapping[str, str]) -> Path:
     """The output folder of the job with this raw id."""
     comment = fields.get("Comment", "")
     if comment.startswith(_COMMENT):
-        return Path(comment.removeprefix(_COMMENT))
-    return Path(fields.get("WorkDir", "."), f"pyreactant-job-{number}")
+        task = fields.get("ArrayTaskId", "")  # such as 0-2 for those that wait
+        return Path(comment.removeprefix(_COMMENT), task if task.isdigit() else "")
+    base = Path(fields.get("WorkDir", "."))
+    older = base / f"pyreactant-job-{number}"  # of a job that an older version submitted
+    return older if older.exists() else base / RUNS / f"job-{number}"
 
 
 def reports(folder: Path) -> dict[str, dict[str, Any]]:

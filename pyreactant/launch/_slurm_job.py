@@ -10,6 +10,12 @@ from dataclasses import dataclass, field
 
 from .._errors import FileError, InvalidArgumentError, RequirementError
 
+_NO_CONTROLLER = (
+    "Unable to contact slurm controller",
+    "Could not establish a configuration source",
+    "Unable to process configuration file",
+)
+
 _ENDED = "already completing or completed"  # scancel about a job that ends or has ended
 
 
@@ -29,7 +35,7 @@ class Command:
         """Run the command and return its standard output.
 
         Raises:
-            RequirementError: The program is not installed.
+            RequirementError: As `outcome`.
             InvalidArgumentError: Slurm refuses the command; its own message is included.
         """
         done = self.outcome()
@@ -41,14 +47,14 @@ class Command:
         """Run the command, whatever its exit status.
 
         Raises:
-            RequirementError: The program is not installed.
+            RequirementError: The program is not installed, or Slurm's controller does not answer.
         """
         if shutil.which(self.argv[0]) is None:
             raise RequirementError(
                 f"{self.argv[0]} is not installed on this machine; run this command on a login "
                 "node of the cluster"
             )
-        return subprocess.run(
+        done = subprocess.run(
             self.argv,
             env={**os.environ, **self.settings},
             stdin=subprocess.DEVNULL,
@@ -56,6 +62,14 @@ class Command:
             text=True,
             check=False,
         )
+        said = f"{done.stderr}{done.stdout}".strip()
+        if done.returncode and any(words in said for words in _NO_CONTROLLER):
+            raise RequirementError(
+                f"{self.argv[0]} does not reach Slurm's controller: {said.splitlines()[-1]}; check "
+                "with scontrol ping that it runs, and run this command on a login node of the "
+                "cluster"
+            )
+        return done
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,10 @@ _MAX_AGE = 1e9
 """Largest age of an event in seconds; a larger one is malformed."""
 
 
+_MAX_KILLED = 50
+"""Killed processes that the report lists, for each process of the run."""
+
+
 @dataclass(slots=True)
 class ProcessState:
     """One process. Times are seconds of this machine's monotonic clock; None if it never happened.
@@ -33,7 +37,9 @@ class ProcessState:
         ending_code: The exit code with which it is about to end.
         error: The exception that ends it: its name, message, traceback, causes, exit code.
         lost: Why its supervisor is gone.
+        gave_up: Why its supervisor ended it without an order of process 0's.
         stalled: Its state in the kernel when its pulse stopped.
+        killed: Command lines of what it left behind, which its supervisor killed.
         collectives: Number of collective operations that it has begun.
         waiting_at: Since when it waits in a collective operation.
         cooperates: Whether its program calls `reached_preemption`.
@@ -53,7 +59,9 @@ class ProcessState:
     ending_code: int | None = None
     error: Mapping[str, Any] | None = None
     lost: str | None = None
+    gave_up: str | None = None
     stalled: str | None = None
+    killed: list[str] = field(default_factory=list)
     collectives: int = 0
     waiting_at: float | None = None
     cooperates: bool = False
@@ -123,11 +131,17 @@ class ProcessState:
         elif kind == "lost" and not self.finished:
             self.lost = str(event["why"])
             self.times.setdefault("lost", at)
+        elif kind == "gave_up" and not self.finished and self.error is None:
+            self.gave_up = str(event["why"])
+            self.times.setdefault("gave_up", at)
         elif kind == "step":
             self.step_reported = True
             self.step = event["step"] if isinstance(event["step"], int) else None
         elif kind in ("cooperates", "stopped"):
             setattr(self, kind, True)
+        elif kind == "killed":
+            room = _MAX_KILLED - len(self.killed)
+            self.killed += [str(command)[:300] for command in list(event["killed"])[:room]]
         elif kind == "stacks":
             self.stacks = str(event["stacks"])
         elif kind == "log_failed":

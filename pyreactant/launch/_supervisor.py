@@ -1,20 +1,19 @@
 """The supervisor of `pyreactant run`: one per machine or launcher task."""
 
 import asyncio
-import contextlib
 import os
 import secrets
 import signal
 import socket
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from .._errors import InvalidArgumentError, PyReactantError, RendezvousError
-from .._system.facts import facts, git_state
+from .._system.descriptors import raise_limit
+from .._system.facts import GitState, facts
 from ..process_group import ProcessGroup, resolve
 from ..process_group._environment import env_int
 from ..process_group._group import join_address, split_address
@@ -22,13 +21,28 @@ from ..process_group._secret import MEETING_SECRET, meeting_secret, run_secret
 from ._agent import Agent
 from ._cause import failure
 from ._head import Head
+from ._hello import hello
+from ._mtls import Certifier, Keys, off_reason
 from ._options import RunOptions, device_settings, fresh_folder
 from ._output import close_terminals, terminals
+from ._program import find_program
 from ._report import RunReport, first_error, process_row, say, utc
-from ._rollcall import RollCall, Uplink, join
+from ._rollcall import CannotStartError, RollCall, Uplink, heartbeat_period, join
+from ._signals import handled
 from ._state import ProcessState
+from ._unstarted import others_told
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
+_GIT = 0.2
+"""Seconds that the report waits for git, which had the time of the whole run."""
+
+_FILES = 6
+"""Open files of a supervisor for each program."""
+
+_MORE_FILES = 32
+"""Open files of a supervisor for all else."""
+
+_SPARE_FILES = 256
+"""Further files, for libraries and for connections of strangers."""
 
 
 def supervise(options: RunOptions) -> int:
@@ -45,12 +59,17 @@ def supervise(options: RunOptions) -> int:
         InvalidArgumentError: The options, or the launcher's settings, contradict each other.
         FileError: The run's folder or the secret's file cannot be used.
         RendezvousError: The processes did not all join the roll-call.
+        CannotStartError: Process 0 cannot start its program, for a reason of its own.
     """
-    group = _group(options)
-    follows = options.processes is None and group.process_index > 0
+    with others_told():
+        group = _group(options)
+        follows = options.processes is None and group.process_index > 0
+        prepared = (_prepare_to_follow if follows else _prepare_to_lead)(options, group)
+    keys = prepared.keys
     try:
-        return asyncio.run((_follow if follows else _lead)(options, group))
+        return asyncio.run((_follow if follows else _lead)(options, group, prepared))
     finally:
+        keys.remove()
         close_terminals(5)
 
 
@@ -70,22 +89,71 @@ def _group(options: RunOptions) -> ProcessGroup:
     return group
 
 
-async def _lead(options: RunOptions, group: ProcessGroup) -> int:
+def _keys(options: RunOptions, group: ProcessGroup) -> Keys:
+    """The keys of the programs that this supervisor starts."""
+    count = options.processes or group.num_processes
+    indices = range(count) if group.num_processes == 1 else [group.process_index]
+    return Keys(indices, off_reason(options.backend, count, options.no_mtls))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Prepared:
+    """All that a supervisor has checked and made before it meets the others."""
+
+    secret: bytes
+    settings: list[dict[str, str]]
+    keys: Keys
+    run: str = ""
+    folder: Path = Path()
+
+
+def _prepare_to_follow(options: RunOptions, group: ProcessGroup) -> _Prepared:
+    secret = run_secret(group)
+    settings = _settings(options, group, 1, secret)
+    return _Prepared(secret=secret, settings=settings, keys=_keys(options, group))
+
+
+def _prepare_to_lead(options: RunOptions, group: ProcessGroup) -> _Prepared:
+    count = options.processes or group.num_processes
+    remote = group.num_processes > 1
+    here = 1 if remote else count
+    files = _FILES * here + (count if remote else 0) + _MORE_FILES
+    raise_limit(files, f"{count} processes", spare=_SPARE_FILES + (count if remote else 0))
+    secret = run_secret(group) if remote else secrets.token_bytes(32)
+    run = f"{utc()[:19].replace(':', '')}-{secrets.token_hex(2)}"
+    return _Prepared(
+        secret=secret,
+        settings=_settings(options, group, here, secret),
+        run=run,
+        folder=fresh_folder(options.folder, run, env_int("SLURM_RESTART_COUNT") or 0),
+        keys=_keys(options, group),
+    )
+
+
+async def _lead(options: RunOptions, group: ProcessGroup, prepared: _Prepared) -> int:
     """Supervise as process 0, or as the only supervisor of a run on one machine."""
     count = options.processes or group.num_processes
     remote = group.num_processes > 1
-    restart = env_int("SLURM_RESTART_COUNT") or 0
-    run = f"{utc()[:19].replace(':', '')}-{secrets.token_hex(2)}"
     indices = [0] if remote else list(range(count))
-    secret = run_secret(group) if remote else secrets.token_bytes(32)
-    settings = _settings(options, group, len(indices), secret)
-    folder = fresh_folder(options.folder, run, restart)
-    members: dict[int, Any] = {}
+    run, folder, keys = prepared.run, prepared.folder, prepared.keys
+    certifier = Certifier(run, count, keys)
+    roll_call: RollCall | None = None
+    program = find_program(options.program)
+    if program.note and not options.quiet:
+        say(program.note)
 
     def broadcast(order: Mapping[str, Any]) -> None:
+        if order["type"] == "go":
+            order = {**order, "mtls": not certifier.off}
+        # Only programs in Python wait for their certificate; others have it before they start.
+        certify = bool(order.get("mtls"))
+        if certify and program.kind != "python":
+            certifier.certify_own()
         agent.order(order)
-        for member in list(members.values()):
-            member.send(order)
+        if roll_call is not None:
+            roll_call.broadcast(order)
+        if certify and program.kind == "python":
+            certifier.certify_own()
 
     hosts = group.hosts or [None] * count
     states = [ProcessState(i, host) for i, host in zip(range(count), hosts, strict=True)]
@@ -96,53 +164,59 @@ async def _lead(options: RunOptions, group: ProcessGroup) -> int:
         coordinator=_coordinator(group, count),
         run=run,
         folder=folder,
-        restart=restart,
+        restart=env_int("SLURM_RESTART_COUNT") or 0,
     )
     agent = Agent(
         indices,
         options.program,
-        settings,
+        prepared.settings,
         head.apply,
         shown=True,
         only=None if options.all_output else 0,
         stall_timeout=options.stall_timeout,
+        certificates=keys.variables,
     )
-    roll_call: RollCall | None = None
     if remote:
         assert group.coordinator_address is not None
         roll_call = RollCall(
-            secret,
+            prepared.secret,
             head.admit,
             head.apply,
             head.lose,
             heartbeat_timeout=options.heartbeat_timeout,
+            welcome=certifier.welcome,
         )
         await roll_call.listen(group.coordinator_address, count)
-        members, head.refused = roll_call.members, roll_call.refused
+        head.refused = roll_call.refused
     for index in indices:
-        head.admit(_hello(index, count, facts() if remote else {}))
-    with _signals(lambda number: head.apply({"type": "signal", "number": number, "process": None})):
+        head.admit(hello(index, count, facts() if remote else {}))
+        certifier.admit(index)
+    with handled(lambda number: head.apply({"type": "signal", "number": number, "process": None})):
         watch = asyncio.create_task(agent.watch())
-        git = asyncio.create_task(asyncio.to_thread(git_state, Path.cwd()))
+        git = GitState(Path.cwd())
         own_facts = asyncio.create_task(asyncio.to_thread(facts))
         try:
-            report = replace(await head.run(), facts=await own_facts, git=await git)
+            report = replace(await head.run(), facts=await own_facts)
         finally:
             watch.cancel()
             await agent.end(stacks=False)
+            agent.close()
+            found = await asyncio.to_thread(git.result, _GIT)
+    mutual_tls = f"off: {certifier.off}" if certifier.off else "on"
+    report = replace(report, git=found, mutual_tls=mutual_tls)
     report.write(folder)
-    for member in list(members.values()):
-        member.send({"type": "report", "exit_code": report.exit_code, "summary": report.summary})
     if roll_call is not None:
+        end = {"type": "report", "exit_code": report.exit_code, "summary": report.summary}
+        roll_call.broadcast(end)
         await roll_call.close()
     _show(report, options)
     return report.exit_code
 
 
-async def _follow(options: RunOptions, group: ProcessGroup) -> int:
+async def _follow(options: RunOptions, group: ProcessGroup, prepared: _Prepared) -> int:
     """Supervise as any other process: carry out the orders of process 0's supervisor."""
     assert group.coordinator_address is not None
-    index, began = group.process_index, time.monotonic()
+    index, began, keys = group.process_index, time.monotonic(), prepared.keys
     uplink: Uplink | None = None
     stop_requested = asyncio.Event()
 
@@ -158,43 +232,50 @@ async def _follow(options: RunOptions, group: ProcessGroup) -> int:
     def patience() -> float:
         return 0.0 if uplink is None else options.grace + 5
 
-    secret = run_secret(group)
     agent = Agent(
         [index],
         options.program,
-        _settings(options, group, 1, secret),
+        prepared.settings,
         emit,
         shown=options.all_output,
         only=None,
         stall_timeout=options.stall_timeout,
+        certificates=keys.variables,
     )
-    with _signals(on_signal):
+    with handled(on_signal):
         watch = asyncio.create_task(agent.watch())
         stopping = asyncio.create_task(_stop_unanswered(stop_requested, patience))
         try:
-            hello = _hello(index, group.num_processes, facts())
+            first = hello(index, group.num_processes, facts()) | {"mtls": keys.offer(index)}
             joining = join(
                 group.coordinator_address,
-                secret,
-                hello,
+                prepared.secret,
+                first,
                 timeout=options.start_timeout,
                 progress=_progress(options),
             )
             uplink = await _unless_stopped(stopping, joining)
-            return await _unless_stopped(stopping, _follow_orders(uplink, agent, options))
+            assert uplink is not None
+            keys.accept(index, uplink.welcome.get("mtls"))
+            period = heartbeat_period(options.heartbeat_timeout, group.num_processes)
+            following = _follow_orders(uplink, agent, options, period)
+            return await _unless_stopped(stopping, following)
+        except CannotStartError:
+            raise
         except PyReactantError as error:
+            emit({"type": "gave_up", "process": index, "age": 0.0, "why": str(error)})
             await agent.end(stacks=True)
             return _report_alone(error, options, group, began, joined=uplink is not None)
         finally:
             watch.cancel()
             stopping.cancel()
             await agent.end(stacks=False)
+            agent.close()
             if uplink is not None:
                 uplink.close()
 
 
-async def _follow_orders(uplink: Uplink, agent: Agent, options: RunOptions) -> int:
-    period = min(1.0, options.heartbeat_timeout / 4)
+async def _follow_orders(uplink: Uplink, agent: Agent, options: RunOptions, period: float) -> int:
     heartbeat = asyncio.create_task(_send_heartbeats(uplink, period))
     try:
         while True:
@@ -271,18 +352,6 @@ def _settings(
     return [{**own, **shared} for own in device_settings(options, group, count)]
 
 
-def _hello(index: int, count: int, own_facts: Mapping[str, str]) -> dict[str, Any]:
-    """The first message of a process in the roll-call."""
-    return {
-        "type": "join",
-        "process": index,
-        "num_processes": count,
-        "host": socket.gethostname(),
-        "pid": os.getpid(),
-        "facts": own_facts,
-    }
-
-
 def _coordinator(group: ProcessGroup, count: int) -> Callable[[], str | None]:
     """A function that returns an address with a free port for the runtime's own coordinator."""
 
@@ -310,29 +379,6 @@ def _progress(options: RunOptions) -> Callable[[str], None]:
             say(f"process 0 does not answer yet ({why})")
 
     return progress
-
-
-@contextlib.contextmanager
-def _signals(handle: Callable[[int], None]) -> Iterator[None]:
-    """Handle signals until the run is over; afterwards they are ignored.
-
-    A launcher ends the other tasks as soon as one has ended (srun --kill-on-bad-exit). That must
-    not replace the exit code of a supervisor that is about to report what happened.
-    """
-    loop = asyncio.get_running_loop()
-
-    def take(number: int, _: FrameType | None) -> None:
-        stop = signal.SIGTERM if number == signal.SIGHUP else number
-        loop.call_soon_threadsafe(handle, int(stop))
-
-    # Not loop.add_signal_handler, which restores the default action when the loop closes.
-    for number in _SIGNALS:
-        signal.signal(number, take)
-    try:
-        yield
-    finally:
-        for number in _SIGNALS:
-            signal.signal(number, signal.SIG_IGN)
 
 
 def _show(report: RunReport, options: RunOptions) -> None:

@@ -10,6 +10,7 @@ from ._environment import (
     COUNT,
     INDEX,
     Resolution,
+    check_jax_process_id,
     defined_variables,
     env_int,
     local_devices,
@@ -76,6 +77,8 @@ def slice_group(
     _in_range(MEGASCALE[1], slice_id, 0, slices - 1)
     _in_range(name, index, 0, len(hosts) - 1)
     count, process = slices * len(hosts), slice_id * len(hosts) + index
+    if slices > 1:
+        check_jax_process_id(process, count, environ)
     address: str | None = None
     if count > 1:
         # Megascale's coordinator is the first worker of the first slice, with a port of its own.

@@ -9,7 +9,7 @@ import ipaddress
 import socket
 import time
 
-from .._errors import RendezvousError
+from .._errors import PortTakenError, RendezvousError
 from ._group import ProcessGroup, split_address
 
 
@@ -45,7 +45,7 @@ def listen(group: ProcessGroup) -> socket.socket:
     """Process 0's listening socket at the coordinator's address, or on all of this machine."""
     assert group.coordinator_address is not None
     host, port = split_address(group.coordinator_address)
-    backlog = min(4096, group.num_processes + 16)
+    backlog = min(4096, group.num_processes + 128)  # and strangers
     if is_loopback(group.coordinator_address):
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         return socket.create_server(address[:2], family=family, backlog=backlog)
@@ -69,6 +69,38 @@ def is_loopback(address: str) -> bool:
         return host == "localhost" or host.endswith(".localhost")
 
 
+def bind_host(address: str) -> str | None:
+    """The one address of this machine on which the coordinator listens; None for all of them.
+
+    That is the address that other machines connect to, if this machine has it and the name has no
+    other; then nobody reaches the coordinator through another network of this machine.
+    """
+    host, port = split_address(address)
+    if is_loopback(address):
+        return host
+    try:
+        infos = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except socket.gaierror:
+        return None
+    found = {str(info[4][0]): info[0] for info in infos}
+    if len(found) != 1:
+        return None
+    ((one, family),) = found.items()
+    # Debian gives a machine's own name the address 127.0.1.1, which no other machine reaches.
+    if "%" in one or ipaddress.ip_address(one).is_loopback or not _is_own(one, family):
+        return None
+    return one
+
+
+def _is_own(address: str, family: int) -> bool:
+    try:
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.bind((address, 0))
+    except OSError:
+        return False
+    return not ipaddress.ip_address(address).is_unspecified
+
+
 def _check_port_is_free(host: str | None, port: int) -> None:
     """Bind the port as the coordinator will: on `host`, or on all addresses if that is None."""
     addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
@@ -87,7 +119,7 @@ def _check_port_is_free(host: str | None, port: int) -> None:
             except OSError as error:
                 if error.errno == errno.EADDRNOTAVAIL:  # the kernel has IPv6, but it is disabled
                     continue
-                raise RendezvousError(
+                raise PortTakenError(
                     f"process 0 must listen on port {port} of this machine, but it cannot be "
                     f"bound ({error.strerror}); choose another port in coordinator_address, the "
                     "same on every process"

@@ -11,6 +11,8 @@ COUNT = "PYREACTANT_NUM_PROCESSES"
 INDEX = "PYREACTANT_PROCESS_INDEX"
 COORDINATOR = "PYREACTANT_COORDINATOR_ADDRESS"
 LOCAL_DEVICES = "PYREACTANT_LOCAL_DEVICE_IDS"
+JOB_INDEX = "PYREACTANT_JOB_INDEX"
+JOB_REPLICAS = "PYREACTANT_JOB_REPLICAS"
 
 
 def env_int(name: str, environ: Mapping[str, str] = os.environ) -> int | None:
@@ -70,6 +72,24 @@ def local_devices(environ: Mapping[str, str]) -> tuple[int, ...] | None:
         raise InvalidArgumentError(
             f"{LOCAL_DEVICES} must be whole numbers separated by commas, got {text!r}"
         ) from None
+
+
+def check_jax_process_id(process: int, count: int, environ: Mapping[str, str]) -> None:
+    """Check JAX_PROCESS_ID, if it is set, in a run of several slices.
+
+    Kubeflow's trainer sets it to the pod's index within its slice (its issue 3537), so that it
+    repeats in every slice.
+
+    Raises:
+        InvalidArgumentError: It is another process.
+    """
+    found = env_int("JAX_PROCESS_ID", environ)
+    if found not in (None, process):
+        raise InvalidArgumentError(
+            f"this is process {process} of {count} in a run of several slices, but "
+            f"JAX_PROCESS_ID={found}, which repeats in every slice if it is the index within the "
+            f"slice; unset it, or set it to {process} here"
+        )
 
 
 def defined_variables(names: Iterable[str], environ: Mapping[str, str]) -> dict[str, str]:

@@ -11,6 +11,7 @@ from ._environment import (
     COORDINATOR,
     COUNT,
     INDEX,
+    JOB_INDEX,
     LOCAL_DEVICES,
     LaunchError,
     Resolution,
@@ -19,6 +20,7 @@ from ._environment import (
     local_devices,
 )
 from ._group import ProcessGroup
+from ._jobset import jobset, steps_aside
 from ._mpi import open_mpi, pmix
 from ._slurm import slurm
 
@@ -33,8 +35,9 @@ def resolve(
 ) -> ProcessGroup:
     """The process group; explicit arguments win over the environment as a whole.
 
-    Without them the first of these that is there decides: ``PYREACTANT_*``, Slurm, Open MPI, PMIx,
-    Cloud TPU on GKE, Cloud TPU's metadata server; otherwise it is one process.
+    Without them the first of these that is there decides: ``PYREACTANT_*``, a Kubernetes JobSet,
+    Slurm, Open MPI, PMIx, Cloud TPU on GKE, Cloud TPU's metadata server; otherwise it is one
+    process.
     ``PYREACTANT_COORDINATOR_ADDRESS`` alone changes only the address at which the launcher's
     processes meet, and local_device_ids alone only the devices.
 
@@ -84,6 +87,8 @@ def _environment(environ: Mapping[str, str]) -> Resolution:
     if given == [COORDINATOR]:
         reason = f"only {COORDINATOR} is set, for the resolver below that decides"
         return Resolution(name, reason, evidence)
+    if steps_aside(environ):
+        return Resolution(name, f"{INDEX} is not set, but {JOB_INDEX} is, for a JobSet", evidence)
     try:
         count, index = env_int(COUNT, environ), env_int(INDEX, environ)
         if count is None or (count > 1 and index is None):
@@ -132,6 +137,7 @@ def _incomplete(given: Sequence[str]) -> InvalidArgumentError:
 
 _RESOLVERS: tuple[Callable[[Mapping[str, str]], Resolution], ...] = (
     _environment,
+    jobset,
     slurm,
     open_mpi,
     pmix,
@@ -192,6 +198,8 @@ def explain(environ: Mapping[str, str] = os.environ) -> Explanation:
 
     The result never contains secrets, nor the values of proxies, which may hold passwords.
     """
+    from ._mtls import coordinator_note  # it needs sockets, which a program need not wait for
+
     found = (
         Resolution("arguments", "a program can pass them to initialize; there are none here"),
         *resolutions(environ),
@@ -202,6 +210,9 @@ def explain(environ: Mapping[str, str] = os.environ) -> Explanation:
         notes += (
             f"pyreactant connects to the coordinator without the proxy of {', '.join(proxies)}",
         )
+    group = next(resolution for resolution in found if resolution.applies).group
+    if group is not None and (note := coordinator_note(group, environ)):
+        notes += (note,)
     return Explanation(found, notes)
 
 

@@ -15,6 +15,10 @@ CAUSES = {
     "raise": ("user", 1, "raised ValueError: broken here"),
     "kill": ("lost", 6, "was killed by SIGKILL"),
     "stop": ("timeout", 7, "stopped answering while stopped by a signal"),
+    "segv": ("lost", 6, "was killed by SIGSEGV"),
+    "abort": ("lost", 6, "was killed by SIGABRT"),
+    "abort-unguarded": ("lost", 6, "was killed by SIGABRT"),
+    "term": ("lost", 6, "was killed by SIGTERM"),
     "exit0": ("user", 1, "exit code 0|has ended its program"),
     "leave0": ("user", 1, "ended with exit code 0"),
     "exit3": ("user", 1, "exit code 3"),
@@ -28,6 +32,8 @@ CASES = [
     ("local", "leave0", "cold", 1),
     ("tasks", "exit3", "warm", 1),
     ("local", "never", "start", 1),
+    ("local", "abort-unguarded", "warm", 1),
+    ("tasks", "term", "warm", 0),
 ]
 
 
@@ -52,6 +58,9 @@ def check(run: Run, fault: str, process: int) -> None:
 def test_fault(how: str, fault: str, when: str, process: int, tmp_path: Path) -> None:
     start = run_local if how == "local" else run_tasks
     local = ["--processes", "2"] if how == "local" else []
-    run = start(tmp_path, *local, "--stall-timeout", "3", "--", FAULTY, fault, str(process), when)
+    guard = {"PYREACTANT_GUARD": "0"} if fault == "abort-unguarded" else {}
+    settings = guard if how == "local" else [guard] * 2
+    arguments = [*local, "--stall-timeout", "3", "--", FAULTY, fault, str(process), when]
+    run = start(tmp_path, *arguments, settings=settings)
     check(run, fault, process)
     assert not left_behind(tmp_path)

@@ -77,6 +77,25 @@ def test_timeout_names_who_still_ran(tmp_path: Path) -> None:
     assert not left_behind(tmp_path)
 
 
+def test_a_program_that_may_open_no_more_files(tmp_path: Path) -> None:
+    """Its supervisor learns the exception, although nothing can be imported any more."""
+    text = """
+import resource
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+files = []
+while True:
+    files.append(open("/dev/null"))
+"""
+    run = run_script(tmp_path, text)
+    assert run.code == 1
+    report = run.report
+    assert "raised OSError: [Errno 24] Too many open files" in report["summary"], run
+    lines = report["first_error"]["traceback"].splitlines()
+    assert lines[0] == "Traceback (most recent call last):"
+    assert "line 6" in lines[1]
+    assert lines[-1] == "OSError: [Errno 24] Too many open files: '/dev/null'"
+
+
 def test_a_run_within_its_timeout(tmp_path: Path) -> None:
     assert run_script(tmp_path, "print(1)", "--timeout", "100").report["cause"] == "done"
 

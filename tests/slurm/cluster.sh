@@ -75,7 +75,7 @@ done
 # FOLDER, and linuxproc loses orphans. Two things differ from cgroup: signals of a step reach the
 # process group of each task, not the task alone; and a child of a task in a session of its own is
 # neither killed nor, if it holds the task's output, let go: the job stays COMPLETING until it ends.
-# sched/builtin: a job is looked at every second.   KillWait: 30 s elsewhere; SIGKILL comes 1 to 2 s
+# sched/backfill: heterogeneous jobs need it; a job is looked at every second.   KillWait: 30 s elsewhere; SIGKILL comes 1 to 2 s
 # after it.   InactiveLimit: a job whose srun was killed ends after 26 s.   MinJobAge: scontrol
 # still knows a job when a test looks.
 cat >etc/slurm.conf <<END
@@ -101,8 +101,8 @@ JobAcctGatherType=jobacct_gather/none
 SwitchType=switch/none
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
-SchedulerType=sched/builtin
-SchedulerParameters=sched_interval=1
+SchedulerType=sched/backfill
+SchedulerParameters=sched_interval=1,bf_interval=1
 SlurmdParameters=config_overrides
 EnforcePartLimits=ALL
 ReturnToService=2

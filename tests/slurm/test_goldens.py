@@ -24,7 +24,7 @@ def test_recipe(command: str, printed: str) -> None:
     done = processes.run(
         [sys.executable, "-m", "pyreactant", *arguments],
         cwd=REPOSITORY,
-        env=environment(),
+        env=environment(PYREACTANT_PYTHON=sys.executable),
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.replace(str(REPOSITORY), "/home/me/pyreactant") == printed

@@ -76,9 +76,9 @@ def test_tasks_of_an_array(cluster: Cluster, tmp_path: Path) -> None:
     found = json.loads(ask("status", f"{array}_1", "--json")[1])
     assert (found["job"], found["state"]) == (f"{array}_1", "RUNNING")
     assert found["raw_id"] != array
-    assert found["folder"] == str(tmp_path / f"pyreactant-job-{found['raw_id']}")
+    assert found["folder"] == str(tmp_path / "pyreactant-runs" / f"job-{found['raw_id']}")
     assert ask("logs", f"{array}_1") == (0, "task 1\n")
-    log = tmp_path / f"pyreactant-job-{found['raw_id']}" / "jax" / "process-0.log"
+    log = tmp_path / "pyreactant-runs" / f"job-{found['raw_id']}" / "jax" / "process-0.log"
     log.parent.mkdir(parents=True)
     log.write_text("of task 1\n")
     assert ask("logs", f"{array}_1", "--process", "0") == (0, "of task 1\n")

@@ -11,12 +11,25 @@ from pathlib import Path
 
 import numpy as np
 
+from tests.crosscheck.runs import change_blocks
 from tests.harness import REPOSITORY, environment
 from tests.launch.runs import FAULTY
 from tests.slurm.cluster import Cluster, Job
 
 MAIN = str(REPOSITORY / "slurm" / "main.sbatch")
 STEPPING = str(Path(__file__).with_name("stepping.py"))
+
+
+SECRETS = (
+    "MY_TOKEN",
+    "GITHUB_PAT",
+    "SSHPASS",
+    "PASSPHRASE",
+    "MYSQL_PWD",
+    "NVIDIA_API_KEY",
+    "SLURM_JWT_KEY",
+    "JAX_PASSWORD",
+)
 
 
 def settings(**more: str) -> dict[str, str]:
@@ -34,7 +47,7 @@ def run(cluster: Cluster, folder: Path, *arguments: str, **more: str) -> tuple[J
     number = cluster.submit([MAIN, *arguments], env=settings(**more), cwd=folder)
     job = cluster.wait(number, timeout=120)
     printed = (folder / f"pyreactant-{number}.out").read_text()
-    return job, printed, folder / f"pyreactant-job-{number}"
+    return job, printed, folder / "pyreactant-runs" / f"job-{number}"
 
 
 def report(folder: Path) -> dict[str, object]:
@@ -46,7 +59,9 @@ def test_cross_check_and_its_verdict(cluster: Cluster, tmp_path: Path) -> None:
         cluster,
         tmp_path,
         http_proxy="http://user:hunter2@127.0.0.1:9",
-        MY_TOKEN="hunter2",
+        **dict.fromkeys(SECRETS, "hunter2"),
+        DATABASE_URL="postgres://user:hunter2@db/x",
+        JULIA_PKG_SERVER="https://user:hunter2@julia/",
         PYREACTANT_MESH="x=4",
         PYREACTANT_SPEC="x,None",
         LD_PRELOAD="",
@@ -67,9 +82,28 @@ def test_cross_check_and_its_verdict(cluster: Cluster, tmp_path: Path) -> None:
     assert provenance["nodes"] == "n1\nn2\n"
     assert "PYREACTANT_MESH=x=4" in provenance["environment"]
     assert "hunter2" not in "".join(provenance.values())
+    assert not re.search("(?m)^(SSH|HOME|DATABASE|SLURM_JWT)", provenance["environment"])
+    assert {"git", "program", "versions"} < set(provenance)
+    assert "git.diff" not in provenance
+    modes = {p.stat().st_mode & 0o777 for p in (output / "provenance").iterdir()}
+    assert (modes, (output / "provenance").stat().st_mode & 0o777) == ({0o600}, 0o700)
     assert f"JobId={job.fields['JobId']}" in provenance["job"]
     assert "numpy==" in provenance["packages"]
     assert not (output / ".secret").exists()
+
+
+def test_no_verdict_on_what_an_older_job_left(cluster: Cluster, tmp_path: Path) -> None:
+    """The step fails because its folder is taken; the older records must not be called right."""
+    older = tmp_path / "out" / "jax"
+    older.mkdir(parents=True)
+    for name in ("report.json", "process-0.json"):
+        (older / name).write_text("{}")
+    os.utime(older / "report.json", (1e9, 1e9))
+    job, printed, _ = run(cluster, tmp_path, PYREACTANT_OUTPUT="out", PYREACTANT_BACKENDS="jax")
+    assert (job.state, job.code) == ("FAILED", 2), printed
+    assert "/out/jax' exists and is not empty; name another with --folder" in printed
+    assert "== no verdict: no step of this job wrote a report" in printed
+    assert "right" not in printed
 
 
 def test_two_runtimes_are_compared(cluster: Cluster, tmp_path: Path) -> None:
@@ -85,12 +119,12 @@ def test_two_runtimes_are_compared(cluster: Cluster, tmp_path: Path) -> None:
     assert (job.state, job.code) == ("COMPLETED", 0), printed
     assert "matmul: right on jax and standin" in printed
     assert "they agree with each other" in printed
+
     # If the runtimes differ, the job reports it.
-    path = output / "standin" / "shards-0.npz"
-    with np.load(path) as found:
-        blocks = dict(found)
-    blocks["matmul/output 0/1"][3, 5] += 1
-    np.savez(path, **blocks)
+    def add_one(blocks: dict[str, np.ndarray]) -> None:
+        blocks["matmul/output 0/1"][3, 5] += 1
+
+    change_blocks(output / "standin", 0, add_one)
     verdict = [sys.executable, "-m", "pyreactant", "compare", "jax", "standin"]
     done = cluster.run(verdict, env=settings(), cwd=output)
     assert done.returncode == 5
@@ -196,7 +230,7 @@ def test_requeue(cluster: Cluster, tmp_path: Path) -> None:
     step = (tmp_path / "step-0").read_text()
     story = ["restart 0 from 0", f"stopped at {step}", f"restart 1 from {step}", "done after 100"]
     assert _stories(tmp_path) == [story, story], printed
-    output = tmp_path / f"pyreactant-job-{number}" / "jax"
+    output = tmp_path / "pyreactant-runs" / f"job-{number}" / "jax"
     assert report(output)["cause"] == "preempted"
     assert report(output / "restart-1")["cause"] == "done"
 

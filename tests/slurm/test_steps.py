@@ -10,10 +10,13 @@ import pytest
 
 from tests.harness import environment, require
 from tests.launch.runs import FAULTY
+from tests.launch.test_any_program import PLAIN
 from tests.slurm.cluster import Cluster, missing, started
 from tests.slurm.test_main import settings
 
 PYREACTANT = (sys.executable, "-m", "pyreactant")
+# In two parts, so that the test of the table of variables does not find it.
+UNKNOWN = "PYREACTANT_" + "NO_SUCH"
 TWO = ("srun", "--nodes=2", "--ntasks=2", "--kill-on-bad-exit=1", "--wait=5")
 
 
@@ -24,6 +27,28 @@ def test_without_a_supervisor(cluster: Cluster, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     found = json.loads((tmp_path / "report.json").read_text())
     assert (found["num_processes"], len(found["devices"])) == (2, 4)
+
+
+def test_a_plain_jax_program_takes_its_processes_from_the_supervisor(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    """JAX's own resolver for Slurm applies too, and would look for the coordinator elsewhere."""
+    run = [
+        *PYREACTANT,
+        "run",
+        "--folder",
+        "run",
+        "--all-output",
+        "--platform",
+        "cpu",
+        "--",
+        "python",
+    ]
+    done = cluster.run([*TWO, *run, str(PLAIN / "levanter_style.py")], env=settings(), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    for process in range(2):
+        text = (tmp_path / "run" / f"process-{process}.log").read_text()
+        assert f"levanter {process}/2 gathered [0, 1]\n" in text
 
 
 def test_explain_in_a_step(cluster: Cluster, tmp_path: Path) -> None:
@@ -41,8 +66,8 @@ def test_explain_in_a_shell_of_a_job(cluster: Cluster, tmp_path: Path, allocate:
     assert "not one of its 2 tasks" in done.stderr
     assert "srun --kill-on-bad-exit=1" in done.stderr
     # With --processes the request is explicit.
-    said = ["run", "--processes", "2", "--folder", str(tmp_path / "run"), "--", "-c"]
-    (tmp_path / "-c").write_text("")
+    said = ["run", "--processes", "2", "--folder", str(tmp_path / "run"), "--", "-c.py"]
+    (tmp_path / "-c.py").write_text("")
     done = cluster.run([*allocate, *PYREACTANT, *said], env=settings(), cwd=tmp_path)
     assert done.returncode == 0, done.stderr
 
@@ -126,6 +151,18 @@ def test_a_stopped_process(cluster: Cluster, tmp_path: Path) -> None:
     report = json.loads((tmp_path / "run" / "report.json").read_text())
     assert "process 1 on n2 stopped answering while stopped by a signal" in report["summary"]
     assert "faulty.py" in report["first_error"]["stacks"]
+
+
+def test_a_usage_error(cluster: Cluster, tmp_path: Path) -> None:
+    """Whoever meets it, and however soon srun ends the other task."""
+    task = f'[ $SLURM_PROCID = $0 ] && export {UNKNOWN}=1; exec "$@"'
+    run = [*PYREACTANT, "run", "--folder", "run", "--", "-m", "this"]
+    for process in ("0", "1"):
+        done = cluster.run([*TWO, "bash", "-c", task, process, *run], env=settings(), cwd=tmp_path)
+        assert done.returncode == 2, done.stderr
+        assert UNKNOWN in done.stderr
+    done = cluster.run([*TWO, *run[:-4], "--no-such-option"], env=settings(), cwd=tmp_path)
+    assert done.returncode == 2, done.stderr
 
 
 @pytest.fixture

@@ -1,0 +1,266 @@
+"""`make faults`, continued: a stopped head, two faults at once, a full disk, few descriptors.
+
+`python -m benchmarks.faults_more [--times N] [--json FILE] [--kinds NAME...]` breaks runs on CPU.
+The exit code is 1 if an outcome is not what the kind's rule says, or if a process remains.
+
+- A stopped head: the supervisor of process 0 is stopped for longer than the heartbeat. All end with
+  6, and blame process 0.
+- Two faults: both processes fail after the same operation. The report names one of them, by its own
+  fault and not by a consequence of the other's.
+- A full disk: the run's folder is too small for its logs and its report. A good run ends with 0 and
+  says what is not written; of a bad run the terminal names the culprit.
+- Descriptors: too low a hard limit is refused with exit code 3, and names ulimit; a soft one is
+  raised, and the programs have it as it was; a program that runs out of them is named.
+"""
+
+import argparse
+import json
+import os
+import re
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.harness import environment
+from tests.launch.runs import FAULTY, RUN, left_behind, task_environments
+from tests.launch.test_faults import CAUSES
+
+from ._measure import machine
+from .faults import start
+
+HEARTBEAT = 2.0
+_LIMIT = 90.0
+_FULL = 'mount -t tmpfs -o size=256k tmpfs run && "$@"; code=$?; cat process-*; exit $code'
+_CHATTY = """
+import os, sys, time
+print(("x" * 1023 + "\\n") * 1024, flush=True)
+if sys.argv[1] == "raise" and os.environ["PYREACTANT_PROCESS_INDEX"] == "1":
+    raise ValueError("broken here")
+"""
+_GREEDY = """
+import os, time
+if os.environ["PYREACTANT_PROCESS_INDEX"] == "0":
+    time.sleep(1000)
+files = []
+while True:
+    files.append(open("/dev/null"))
+"""
+_LIMITS = "import resource; print('soft limit', resource.getrlimit(resource.RLIMIT_NOFILE)[0])"
+
+
+@dataclass
+class Outcome:
+    """What came of one run."""
+
+    kind: str
+    miss: str | None = None
+    seconds: float | None = None
+    left: Sequence[str] = field(default_factory=list)
+    load: float = field(default_factory=lambda: os.getloadavg()[0])
+
+
+def stopped_head(folder: Path) -> Outcome:
+    """Stop the supervisor of process 0 until the other has given it up."""
+    done = Outcome("stopped head")
+    argv = [*_run(folder), "--heartbeat-timeout", str(HEARTBEAT), "--", FAULTY, "none", "1", "warm"]
+    environments = task_environments(folder, 2)
+    running = [start(argv, env, folder, i) for i, env in enumerate(environments)]
+    try:
+        _until((folder / "event").exists)
+        began = time.time()
+        running[0].send_signal(signal.SIGSTOP)
+        codes = [running[1].wait(_LIMIT)]
+        done.seconds = time.time() - began - HEARTBEAT
+        running[0].send_signal(signal.SIGCONT)
+        codes.insert(0, running[0].wait(_LIMIT))
+    finally:
+        _kill(running)
+    done.miss = _miss(folder, codes, [(0, "lost", 6, "no heartbeat from process 0 for 2 s")])
+    return done
+
+
+def two_faults(folder: Path, first: str, second: str) -> Outcome:
+    """Both processes fail after the same operation."""
+    done = Outcome(f"two faults: {first} and {second}")
+    argv = [*_run(folder), "--", FAULTY, f"{first}+{second}", "both", "warm"]
+    codes, ended = _all_end(argv, task_environments(folder, 2), folder)
+    right = [(process, *CAUSES[fault]) for process, fault in enumerate((first, second))]
+    done.miss = _miss(folder, codes, right)
+    if (folder / "event").exists():
+        done.seconds = ended - float((folder / "event").read_text())
+    return done
+
+
+def full_disk(folder: Path, ending: str) -> Outcome:
+    """Run in a mount namespace of its own, with the run's folder on 256 KiB."""
+    done = Outcome(f"full disk, {'a good run' if ending == 'well' else 'a process raises'}")
+    (folder / "run").mkdir()
+    program = _script(folder, _CHATTY)
+    space = ["unshare", "--mount", "--propagation", "private", "bash", "-c", _FULL, "bash"]
+    argv = [*space, *_run(folder), "-n", "2", "--all-output", "--", program, ending]
+    codes, _ = _all_end(argv, [_environment(folder)], folder)
+    said = (folder / "supervisor-0.log").read_text()
+    words = ["cannot be written (No space left on device)"]
+    if ending != "well":
+        words += ["user: process 1 on ", "raised ValueError: broken here"]
+    missing = [text for text in words if text not in said]
+    if codes != [0 if ending == "well" else 1] or missing or "internal error" in said:
+        done.miss = f"exit codes {codes}, not said: {missing}: {said[-500:]}"
+    return done
+
+
+def descriptors(folder: Path, which: str) -> Outcome:
+    """Limit the open files of the supervisor, or those of the programs."""
+    done = Outcome(f"descriptors: {which}")
+    limit, count, text, code, words = {
+        "hard limit too low": ("-n 40", "20", _LIMITS, 3, "limit is 40 .*ulimit -n"),
+        "soft limit too low": ("-Sn 64", "12", _LIMITS, 0, r"\[0\] soft limit 64"),
+        "a program needs too many": (
+            "-Sn 64",
+            "2",
+            _GREEDY,
+            1,
+            "process 1 on .* raised OSError: .*Too many open files",
+        ),
+    }[which]
+    shell = ["bash", "-c", f'ulimit {limit} && exec "$@"', "bash"]
+    argv = [*shell, *_run(folder), "-n", count, "--", _script(folder, text)]
+    codes, _ = _all_end(argv, [_environment(folder)], folder)
+    said = (folder / "supervisor-0.log").read_text()
+    if codes != [code] or not re.search(words, said) or "internal error" in said:
+        done.miss = f"exit codes {codes}: {said[-500:]}"
+    return done
+
+
+KINDS: Mapping[str, Sequence[Callable[[Path], Outcome]]] = {
+    "stopped-head": [stopped_head],
+    "two": [
+        lambda folder: two_faults(folder, "kill", "kill"),
+        lambda folder: two_faults(folder, "kill", "raise"),
+        lambda folder: two_faults(folder, "raise", "segv"),
+        lambda folder: two_faults(folder, "exit3", "kill"),
+    ],
+    "disk": [lambda folder: full_disk(folder, "well"), lambda folder: full_disk(folder, "raise")],
+    "descriptors": [
+        lambda folder: descriptors(folder, "hard limit too low"),
+        lambda folder: descriptors(folder, "soft limit too low"),
+        lambda folder: descriptors(folder, "a program needs too many"),
+    ],
+}
+
+
+def _run(folder: Path) -> list[str]:
+    return [*RUN, "--folder", str(folder / "run")]
+
+
+def _script(folder: Path, text: str) -> str:
+    path = folder / "script.py"
+    path.write_text(text)
+    return str(path)
+
+
+def _environment(folder: Path) -> dict[str, str]:
+    return environment(PYREACTANT_PLATFORM="cpu", FAULT_EVENT=str(folder / "event"))
+
+
+def _all_end(
+    argv: Sequence[str], environments: Sequence[Mapping[str, str]], folder: Path
+) -> tuple[list[int], float]:
+    running = [start(argv, env, folder, i) for i, env in enumerate(environments)]
+    try:
+        return [process.wait(_LIMIT) for process in running], time.time()
+    finally:
+        _kill(running)
+
+
+def _kill(running: Sequence["subprocess.Popen[bytes]"]) -> None:
+    for process in running:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def _until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + _LIMIT
+    while not holds():
+        if time.monotonic() > deadline:
+            raise TimeoutError("the programs never came so far")
+        time.sleep(0.01)
+
+
+def _miss(
+    folder: Path, codes: Sequence[int], right: Sequence[tuple[int, str, int, str]]
+) -> str | None:
+    """Describe a report that is none of the right ones: process, cause, exit code and words."""
+    try:
+        report = json.loads((folder / "run" / "report.json").read_text())
+    except OSError:
+        return f"no report, exit codes {codes}"
+    found = (report["first_error"] or {}).get("process"), report["cause"], report["exit_code"]
+    for process, cause, code, words in right:
+        if (
+            found == (process, cause, code)
+            and set(codes) == {code}
+            and re.search(words, report["summary"])
+        ):
+            return None
+    return f"reported {found}, exit codes {codes}: {report['summary']}"
+
+
+def _one(kind: Callable[[Path], Outcome], folder: Path) -> Outcome:
+    folder.mkdir()
+    try:
+        done = kind(folder)
+    except (TimeoutError, subprocess.TimeoutExpired) as error:
+        done = Outcome(folder.name, str(error))
+    done.left = left_behind(folder)
+    if done.miss or done.left:
+        print(f"{folder}: {done}", file=sys.stderr, flush=True)
+    else:
+        shutil.rmtree(folder)
+    return done
+
+
+def _row(name: str, done: Sequence[Outcome]) -> str:
+    seconds = [d.seconds for d in done if d.seconds is not None]
+    median = f"{statistics.median(seconds):.2f} s" if seconds else ""
+    worst = f"{max(seconds):.2f} s" if seconds else ""
+    misses, left = sum(bool(d.miss) for d in done), sum(len(d.left) for d in done)
+    return f"| {name} | {len(done)} | {misses} | {left} | {median} | {worst} |"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.faults_more", description=__doc__)
+    parser.add_argument("--times", type=int, default=20)
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
+    args = parser.parse_args()
+    base = Path(tempfile.mkdtemp(prefix="pyreactant-faults-"))
+    found: dict[str, list[Outcome]] = {}
+    chosen = [kind for name in args.kinds for kind in KINDS[name]]
+    for repetition in range(args.times):
+        for number, kind in enumerate(chosen):
+            done = _one(kind, base / f"{repetition:03}-{number:02}")
+            found.setdefault(done.kind, []).append(done)
+        if args.json is not None:
+            rows: dict[str, Any] = {n: [asdict(d) for d in all_] for n, all_ in found.items()}
+            args.json.write_text(json.dumps({**machine(), "rows": rows}, indent=2))
+        print(f"round {repetition + 1} of {args.times}", file=sys.stderr, flush=True)
+    if not any(base.iterdir()):
+        base.rmdir()
+    print("| fault | injections | misses | left | median | worst |\n|---|---|---|---|---|---|")
+    for name, outcomes in found.items():
+        print(_row(name, outcomes))
+    return int(any(d.miss or d.left for outcomes in found.values() for d in outcomes))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,173 @@
+"""What kind of program the words after ``--`` name, and the command that starts it."""
+
+import re
+import shlex
+import shutil
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from .._errors import FileError, InvalidArgumentError
+from .._julia.place import package_folder
+
+_USAGE = (
+    "name a program: pyreactant run -- SCRIPT [ARGUMENTS], -- -m MODULE [ARGUMENTS], or -- COMMAND "
+    "[ARGUMENTS]"
+)
+_PYTHON = re.compile(r"python(3(\.\d+)?)?")
+_JULIA = re.compile(r"julia(-\d+(\.\d+)*)?")
+_ARCHIVES = (".py", ".pyc", ".pyz", ".zip")
+_WITH_VALUE = ("-W", "-X", "--check-hash-based-pycs")
+"""Python's options that are followed by a value."""
+
+_OPTION = re.compile(r"-[bBdEIOPqsSuvx]+|-[WX].+")
+"""Python's other options before a program; a session (-i) or a question (-V) has no program."""
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A program, as its supervisor starts it.
+
+    Attributes:
+        kind: "python" runs in this Python with a connection to the supervisor; "julia" and
+            "command" do not know of it.
+        argv: The command to start. With a connection it gets that in its environment.
+        path: The script, folder or archive that it runs; None for a module or a command.
+        note: What the user should know; "" if nothing.
+    """
+
+    kind: str
+    argv: tuple[str, ...]
+    path: Path | None = None
+    note: str = ""
+
+
+def find_program(words: Sequence[str]) -> Program:
+    """What the words are: Python with or without ``python`` before it, Julia, or a command.
+
+    Looks at no file except to tell a folder or an executable; `check_program` looks whether it
+    is there.
+
+    Raises:
+        InvalidArgumentError: There are no words, or only "-m".
+    """
+    if not words or list(words) in (["-m"], ["-c"]):
+        raise InvalidArgumentError(_USAGE)
+    first = Path(words[0])
+    if _PYTHON.fullmatch(first.name) and (len(words) > 1):
+        return _named_python(words)
+    if words[0] in ("-m", "-c") or first.suffix in _ARCHIVES or _is_package(first):
+        return _python((), words)
+    if _JULIA.fullmatch(first.name):
+        scripts = [Path(word) for word in words[1:] if word.endswith(".jl")]
+        return Program("julia", _command(words), scripts[0] if scripts else None)
+    return Program("command", _command(words))
+
+
+def check_program(program: Program, words: Sequence[str]) -> None:
+    """Check that the program is on this machine.
+
+    Raises:
+        FileError: It is not; the message has its name and where it was looked for.
+        RequirementError: A Julia program would not find our Julia package.
+    """
+    if program.kind == "python":
+        if program.path is not None:
+            _check_script(program.path)
+        return
+    if shutil.which(words[0]) is not None:
+        if program.kind == "julia":
+            package_folder()
+        return
+    named = Path(words[0])
+    here = f"the folder {Path.cwd()}" if named.name != words[0] else "a folder of PATH"
+    if _exists(named):
+        raise FileError(
+            f"{words[0]!r} is neither a .py file nor executable; run: chmod +x "
+            f"{shlex.quote(words[0])}, or if it is Python's, put python before it"
+        )
+    raise FileError(f"the command {words[0]!r} does not exist in {here}, or is not executable")
+
+
+def _named_python(words: Sequence[str]) -> Program:
+    """What ``python ...`` is: this Python's program, or a command if it is another Python's."""
+    name = Path(words[0])
+    found = shutil.which(words[0])
+    bare = name.name == words[0]
+    same = found is not None and _same_python(Path(found))
+    of_other_version = "." in name.name and name.name != f"python3.{sys.version_info.minor}"
+    options = _interpreter_options(words[1:])
+    if options is None or not (same or (bare and not of_other_version)):
+        note = (
+            f"{words[0]} is not the Python of pyreactant, {sys.executable}, so it runs as any "
+            "command: jax.distributed.initialize() in it must be told its processes"
+        )
+        return Program("command", _command(words), note="" if same else note)
+    note = ""
+    if not same and found is not None:
+        note = (
+            f"{words[0]} means {sys.executable}, with which pyreactant runs; name {found} with its "
+            "path to use that one"
+        )
+    program = _python(words[1 : 1 + options], words[1 + options :])
+    return Program(program.kind, program.argv, program.path, note)
+
+
+def _interpreter_options(words: Sequence[str]) -> int | None:
+    """How many words are options of Python itself; None if no program follows."""
+    count = 0
+    while count < len(words):
+        word = words[count]
+        if not word.startswith("-") or word in ("-m", "-c"):
+            return count if word not in ("-m", "-c") or count + 1 < len(words) else None
+        if word not in _WITH_VALUE and not _OPTION.fullmatch(word):
+            return None
+        count += 2 if word in _WITH_VALUE else 1
+    return None
+
+
+def _python(options: Sequence[str], words: Sequence[str]) -> Program:
+    path = None if words[0] in ("-m", "-c") else Path(words[0])
+    return Program(
+        "python", (sys.executable, *options, "-m", "pyreactant._supervised", *words), path
+    )
+
+
+def _command(words: Sequence[str]) -> tuple[str, ...]:
+    return (sys.executable, "-m", "pyreactant._supervised.command", *words)
+
+
+def _same_python(found: Path) -> bool:
+    """Whether an executable is of this Python's environment; both may be links."""
+    mine = Path(sys.executable)
+    return found.parent.resolve() == mine.parent.resolve() and found.resolve() == mine.resolve()
+
+
+def _is_package(path: Path) -> bool:
+    """Whether it is a folder to run; one without __main__.py only if no command has its name."""
+    try:
+        if (path / "__main__.py").exists():
+            return True
+        return path.is_dir() and not _JULIA.fullmatch(path.name) and shutil.which(path) is None
+    except OSError:
+        return False
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:
+        return False
+
+
+def _check_script(script: Path) -> None:
+    try:
+        exists = script.exists()
+        empty = script.is_dir() and not (script / "__main__.py").exists()
+    except OSError as error:
+        raise FileError(f"the script {str(script)!r} cannot be read ({error.strerror})") from None
+    if not exists:
+        raise FileError(f"the script {str(script)!r} does not exist in {Path.cwd()}")
+    if empty:
+        raise FileError(f"{str(script)!r} is a folder without __main__.py, not a script")

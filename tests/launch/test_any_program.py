@@ -1,0 +1,288 @@
+"""Programs that do not use pyreactant under `pyreactant run`: plain JAX, Julia, any command."""
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from pyreactant._supervised import idle, plain_jax
+from tests.harness import QUICK_COMPILING
+from tests.launch.runs import Run, left_behind, popen, run_local, script, until
+
+PLAIN = Path(__file__).parent / "plain"
+
+
+def run_plain(folder: Path, name: str, *arguments: str) -> Run:
+    options = ("-n", "2", "--devices-per-process", "2", "--all-output")
+    program = [str(PLAIN / f"{name}.py"), *arguments]
+    settings = {"XLA_FLAGS": QUICK_COMPILING}
+    run = run_local(folder, *options, "--", *program, settings=settings, timeout=240)
+    assert run.code == 0, run
+    assert run.report["cause"] == "done"
+    return run
+
+
+def test_a_program_in_the_style_of_maxtext(tmp_path: Path) -> None:
+    run = run_plain(tmp_path, "maxtext_style")
+    losses = set()
+    for index in range(2):
+        lines = run.log(index).decode().splitlines()
+        assert f"maxtext {index}/2 devices 4" in lines
+        losses |= {line for line in lines if line.startswith("loss ")}
+    assert len(losses) == 1
+
+
+def test_a_program_in_the_style_of_levanter(tmp_path: Path) -> None:
+    run = run_plain(tmp_path, "levanter_style")
+    for index in range(2):
+        assert f"levanter {index}/2 gathered [0, 1]\n" in run.log(index).decode()
+    assert [p["phase"] for p in run.report["processes"]] == ["exited"] * 2
+
+
+def test_a_program_in_the_style_of_flax(tmp_path: Path) -> None:
+    run = run_plain(tmp_path, "flax_style", "--steps", "3")
+    assert "flax 2 processes 3 steps " in run.log(0).decode()
+    assert "flax 2" not in run.log(1).decode()
+    assert "all 2 initialized after" in run.finished[0].log
+
+
+SHOWS = """
+import json, os, sys
+json.dump({k: v for k, v in os.environ.items() if k.startswith(("JAX_", "JULIA", "PYREACTANT_"))},
+          open(f"seen-{os.environ['PYREACTANT_PROCESS_INDEX']}.json", "w"))
+"""
+
+
+def test_any_command_gets_our_variables_and_the_same_end(tmp_path: Path) -> None:
+    (tmp_path / "tool").write_text(f"#!{sys.executable}\n{SHOWS}\nprint(sys.argv[1:])\n")
+    (tmp_path / "tool").chmod(0o755)
+    run = run_local(tmp_path, "-n", "2", "--platform", "cpu", "--", "./tool", "a b", "-m")
+    assert run.code == 0, run
+    for index in range(2):
+        assert run.log(index) == b"['a b', '-m']\n"
+        seen = json.loads((tmp_path / f"seen-{index}.json").read_text())
+        assert seen["PYREACTANT_PROCESS_INDEX"] == str(index)
+        assert seen["PYREACTANT_NUM_PROCESSES"] == "2"
+        assert seen["PYREACTANT_COORDINATOR_ADDRESS"].startswith("127.0.0.1:")
+        assert seen["JAX_PLATFORMS"] == "cpu"
+        assert "PYREACTANT_SUPERVISOR_FDS" not in seen
+    assert run.report["command"] == ["./tool", "a b", "-m"]
+
+
+def test_a_command_that_fails_ends_the_others(tmp_path: Path) -> None:
+    text = (
+        'echo "$PYREACTANT_PROCESS_INDEX"; [ "$PYREACTANT_PROCESS_INDEX" = 0 ] || exit 9; sleep 99'
+    )
+    run = run_local(tmp_path, "-n", "2", "--", "sh", "-c", text)
+    assert run.code == 1
+    assert "process 1 on" in run.report["summary"]
+    assert "ended with exit code 9" in run.report["summary"]
+    assert run.report["first_error"]["log_tail"] == "1\n"
+    assert not left_behind(tmp_path)
+
+
+def test_a_command_dies_with_its_supervisor(tmp_path: Path) -> None:
+    with popen(tmp_path, "--", "sh", "-c", "echo $$ > pid; exec sleep 1000") as run:
+        until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text(), run)
+        os.kill(run.pid, signal.SIGKILL)
+        run.wait(60)
+    until(lambda: not left_behind(tmp_path))
+
+
+def test_python_before_the_script_and_its_options(tmp_path: Path) -> None:
+    (tmp_path / "shows.py").write_text("import sys; print(sys.argv[1:], sys.flags.optimize)")
+    python = Path(sys.executable).name
+    run = run_local(tmp_path, "--", python, "-O", "-W", "ignore", "shows.py", "-O")
+    assert run.log(0) == b"['-O'] 1\n", run
+    assert run.report["processes"][0]["phase"] == "exited"
+
+
+def test_python_code_on_the_command_line(tmp_path: Path) -> None:
+    text = "import sys, pyreactant._supervised as s; print(sys.argv, bool(s.connection)); 1 / 0"
+    run = run_local(tmp_path, "--", sys.executable, "-c", text, "x")
+    assert run.log(0).startswith(b"['-c', 'x'] True\n"), run
+    assert "raised ZeroDivisionError" in run.report["summary"]
+
+
+def test_a_julia_program_finds_our_package(tmp_path: Path) -> None:
+    """The executable is a stand-in that shows what Julia would read."""
+    julia = tmp_path / "bin" / "julia"
+    julia.parent.mkdir()
+    julia.write_text(f"#!{sys.executable}\n{SHOWS}\nprint(sys.argv[1:])\n")
+    julia.chmod(0o755)
+    settings = {
+        "PATH": f"{julia.parent}:{os.environ['PATH']}",
+        "JULIA_LOAD_PATH": "@:/mine",
+        "PYTHON_JULIACALL_EXE": str(julia),  # as `pyreactant setup` would record them
+        "PYTHON_JULIACALL_PROJECT": str(tmp_path),
+    }
+    run = run_local(tmp_path, "-n", "2", "--", "julia", "-t", "2", "a.jl", settings=settings)
+    assert run.code == 0, run
+    assert run.log(1) == b"['-t', '2', 'a.jl']\n"
+    seen = json.loads((tmp_path / "seen-1.json").read_text())
+    first, second, package, project = seen["JULIA_LOAD_PATH"].split(":")
+    assert (first, second, project) == ("@", "/mine", str(tmp_path))
+    assert (Path(package) / "src" / "PyReactant.jl").is_file()
+    assert 'name = "PyReactant"' in (Path(package) / "Project.toml").read_text()
+    assert seen["JULIA_PYTHONCALL_EXE"] == sys.executable
+    assert seen["JULIA_CONDAPKG_BACKEND"] == "Null"
+
+
+def test_a_process_that_ends_before_initialize_is_named(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(
+        "import os, jax\nif os.environ['PYREACTANT_PROCESS_INDEX'] == '0':\n"
+        "    jax.distributed.initialize()\n"
+    )
+    run = run_local(tmp_path, "-n", "2", "--", "script.py", timeout=240)
+    assert run.code == 1, run
+    assert "process 1 on" in run.report["summary"]
+    assert "before initialize, while process 0 on" in run.report["summary"]
+
+
+def wrapped(monkeypatch: pytest.MonkeyPatch, **settings: str) -> Any:
+    """jax._src.distributed with a stand-in for initialize that returns its arguments."""
+    for name in ("COORDINATOR_ADDRESS", "NUM_PROCESSES", "PROCESS_INDEX"):
+        monkeypatch.setenv(f"PYREACTANT_{name}", settings[name])
+    monkeypatch.setenv("PYREACTANT_STALL_TIMEOUT", "300")
+
+    def initialize(
+        coordinator_address: str | None = None,
+        num_processes: int | None = None,
+        process_id: int | None = None,
+        cluster_detection_method: str | None = None,
+        heartbeat_timeout_seconds: int = 100,
+        coordinator_bind_address: str | None = None,
+    ) -> dict[str, Any]:
+        return dict(locals())
+
+    module = SimpleNamespace(initialize=initialize)
+    plain_jax._wrap_initialize(module)
+    return module.initialize
+
+
+RUN_OF_TWO = {"COORDINATOR_ADDRESS": "127.0.0.1:99", "NUM_PROCESSES": "2", "PROCESS_INDEX": "1"}
+
+
+def test_initialize_gets_a_heartbeat_and_listens_on_loopback(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    given = wrapped(monkeypatch, **RUN_OF_TWO)()
+    assert given["heartbeat_timeout_seconds"] == 360
+    assert given["coordinator_bind_address"] == "127.0.0.1:99"
+    assert given["coordinator_address"] is None
+
+
+def test_explicit_arguments_win(monkeypatch: pytest.MonkeyPatch) -> None:
+    initialize = wrapped(monkeypatch, **RUN_OF_TWO)
+    mine = initialize("10.0.0.1:5", 3, heartbeat_timeout_seconds=7)
+    assert mine["heartbeat_timeout_seconds"] == 7
+    assert mine["coordinator_bind_address"] is None
+    assert (mine["coordinator_address"], mine["num_processes"]) == ("10.0.0.1:5", 3)
+    monkeypatch.setenv("PYREACTANT_STALL_TIMEOUT", "1e+06")
+    assert initialize()["heartbeat_timeout_seconds"] == 1_000_060
+    monkeypatch.setenv("JAX_COORDINATOR_BIND_ADDRESS", "[::]:99")
+    assert initialize()["coordinator_bind_address"] is None
+    with pytest.raises(TypeError, match="unexpected keyword argument 'no_such'"):
+        initialize(no_such=1)
+
+
+def test_the_cluster_that_is_added(monkeypatch: pytest.MonkeyPatch) -> None:
+    added: list[Any] = []
+
+    class ClusterEnv:
+        def __init_subclass__(cls) -> None:
+            added.append(cls)
+
+    plain_jax._add_cluster(SimpleNamespace(ClusterEnv=ClusterEnv))
+    (cluster,) = added
+    monkeypatch.delenv("PYREACTANT_NUM_PROCESSES", raising=False)
+    assert not cluster.is_env_present()
+    wrapped(monkeypatch, **RUN_OF_TWO)
+    assert cluster.is_env_present()
+    assert cluster.get_coordinator_address(300) == "127.0.0.1:99"
+    changed = cluster.get_coordinator_address(timeout_secs=3, override_coordinator_port="5")
+    assert changed == "127.0.0.1:5"
+    assert (cluster.get_process_count(), cluster.get_process_id()) == (2, 1)
+    assert cluster.get_local_process_id() is None
+    monkeypatch.delenv("PYREACTANT_COORDINATOR_ADDRESS")
+    assert cluster.get_coordinator_address().startswith("127.0.0.1:")
+
+
+STALL = ("--stall-timeout", "10")
+"""A busy machine may not run a pulse thread for seconds."""
+
+STUCK = """
+import os, pathlib, socket, threading, time
+def stuck():
+    threading.Event().wait()
+def waits():
+    mine, theirs = socket.socketpair()
+    mine.recv(1)
+if os.environ["PYREACTANT_PROCESS_INDEX"] == "1":
+    stuck()
+waits()
+"""
+
+
+@pytest.fixture(scope="module")
+def stuck(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    folder = tmp_path_factory.mktemp("stuck")
+    options = ("-n", "2", *STALL, "--end-stalled")
+    return run_local(folder, *options, "--", script(folder, STUCK), timeout=240)
+
+
+def test_processes_without_progress_are_reported_with_the_stacks_of_all(stuck: Run) -> None:
+    text = (stuck.folder / "stalled-1.txt").read_text()
+    for index, function in ((0, "waits"), (1, "stuck")):
+        assert f"process {index} on " in text
+        assert f" in {function}\n" in text
+    assert text.count("no progress for") >= 2
+    (report,) = stuck.report["stalls"]
+    assert report["file"] == "stalled-1.txt"
+    assert report["summary"] in stuck.finished[0].log.replace("\n", " ")
+    assert "the main thread's stack stays the same, and no CPU is used" in report["summary"]
+
+
+def test_such_a_run_is_ended_if_the_user_wants_it(stuck: Run) -> None:
+    assert stuck.code == 7, stuck
+    assert stuck.report["cause"] == "timeout"
+    assert "made no progress for" in stuck.report["summary"]
+
+
+SLOW = """
+import time, pathlib
+deadline = time.monotonic() + 150
+def sleeps():
+    while not pathlib.Path("run/stalled-1.txt").exists() and time.monotonic() < deadline:
+        time.sleep(0.2)
+sleeps()
+end = time.process_time() + 0.3
+while time.process_time() < end: pass
+time.sleep(3)
+"""
+
+
+def test_a_run_that_is_only_slow_goes_on(tmp_path: Path) -> None:
+    run = run_local(tmp_path, *STALL, "--", script(tmp_path, SLOW), timeout=240)
+    assert run.code == 0, run
+    assert "the run goes on, --end-stalled would end it" in run.finished[0].log
+    assert "pyreactant:   |   File " in run.finished[0].log
+    assert "process 0 makes progress again" in run.finished[0].log
+    assert run.report["cause"] == "done"
+    assert run.report["processes"][0]["stacks"] is None
+
+
+def test_progress_is_another_stack_or_cpu_time() -> None:
+    progress = idle.Progress(1.0)
+    assert progress.look(0.0) is None
+    assert progress.look(0.05) is None  # looks only now and then
+    numbers = iter([1, 1, 1, 1, 2, 2])
+    progress = idle.Progress(1.0)
+    progress._stack_now = lambda: next(numbers)  # type: ignore[method-assign]
+    assert [progress.look(float(now)) for now in (10, 11, 12)] == [None, 1.0, None]
+    assert [progress.look(float(now)) for now in (13, 14, 15)] == [None, 0.0, 1.0]
