@@ -43,9 +43,11 @@ class Program:
             such as "4n", where n is the size of the run.
         out_dtypes: Element type of each result in a cross-check; () expects what the oracle's
             results imply (docs/crosscheck.md).
+        stablehlo: Path of a StableHLO module as text, in place of the JAX body. The arguments'
+            arrays, in order, are those of its function @main, with the sizes of the file.
 
     Raises:
-        InvalidArgumentError: A name or a shape has another form.
+        InvalidArgumentError: A name or a shape has another form, or there are two JAX bodies.
         DTypeError: `out_dtypes` has something else than element types.
 
     Example:
@@ -60,6 +62,7 @@ class Program:
     julia_project: str | None = None
     inputs: tuple[tuple[str | int, ...], ...] = ()
     out_dtypes: tuple[str, ...] = ()
+    stablehlo: str | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:
@@ -79,6 +82,7 @@ class Program:
                 f"operator such as '*', got {body!r}; put the function in a module of a Julia "
                 "project and give its name (Base.sum, for what Julia has without a module)"
             )
+        _check_file(self)
         project = self.julia_project
         if project is not None and not (isinstance(project, str) and project):
             raise InvalidArgumentError(
@@ -106,6 +110,20 @@ class Program:
             **static: Keyword arguments that are part of the program (hashable values).
         """
         return above.programs().call(self, args, static)
+
+
+def _check_file(program: Program) -> None:
+    path = program.stablehlo
+    if path is not None and not (isinstance(path, str) and path):
+        raise InvalidArgumentError(
+            f"Program {program.name!r}: stablehlo= must be the path of a file as text, such as "
+            f"'model.mlir', got {path!r}"
+        )
+    if path is not None and program.jax is not None:
+        raise InvalidArgumentError(
+            f"Program {program.name!r}: jax= and stablehlo= are both bodies for the JAX runtime; "
+            "give one of them"
+        )
 
 
 def _shapes(name: str, inputs: Any) -> tuple[tuple[str | int, ...], ...]:
@@ -202,12 +220,15 @@ def body_name(body: Body | None) -> str:
 
 
 def named(program: Program) -> Program:
-    """The program with names in place of functions, so that it can travel.
+    """The program with names in place of functions, and a file's whole path, so that it travels.
 
     Raises:
         InvalidArgumentError: A function cannot be found by a name: a lambda, a partial, a method,
             or a function inside another.
     """
+    if program.stablehlo is not None:
+        path = str(Path(program.stablehlo).expanduser().resolve())
+        program = replace(program, stablehlo=path)
     for field in ("jax", "oracle"):
         if callable(getattr(program, field)):
             name: Any = _travelling_name(program, field)

@@ -12,6 +12,10 @@ def reached_preemption(step: int) -> bool:
     agree on the first step that none of them has begun. From that step on, this is True on all of
     them. Devices never communicate for it, and processes only after the signal.
 
+    In a train loop of Ray Train's JaxTrainer it asks Ray, which waits for all workers at each
+    call. Save there and go on: Ray restarts the loop from its last checkpoint, while a loop that
+    returns has finished.
+
     Without `pyreactant run` a single process gets False.
 
     Args:
@@ -22,7 +26,11 @@ def reached_preemption(step: int) -> bool:
     """
     if _supervised.connection is not None:
         return _supervised.connection.reached_preemption(step)
+    from .ray_train import reached_preemption as reached_in_ray
     from .runtime import is_initialized, num_processes
+
+    if (reached := reached_in_ray()) is not None:
+        return reached
 
     if is_initialized() and num_processes() > 1:
         raise StateError(

@@ -19,19 +19,16 @@ from .._errors import (
     ShardingError,
     StateError,
 )
+from .._supervised import metrics
 from .._system.settings import check_names
 from ..process_group import ProcessGroup, resolve
 from ..process_group._environment import env_int
 from .compiled import Compiled
+from .known import BACKENDS, check_backend
+from .ray_train import check_workers
 
 if TYPE_CHECKING:
     from .guard import Guarded
-
-BACKENDS = {
-    "jax": ("pyreactant._runtimes.jax.backend:JaxBackend", "jax"),
-    "reactant": ("pyreactant._runtimes.reactant.backend:ReactantBackend", "juliacall"),
-}
-"""Known runtimes: the class, imported when the runtime starts, and the package that it needs."""
 
 PLATFORMS = ("cpu", "gpu", "tpu")
 
@@ -107,7 +104,8 @@ def initialize(
     ``_NUM_CPU_DEVICES``, ``_COORDINATOR_ADDRESS``, ``_NUM_PROCESSES``, ``_PROCESS_INDEX``,
     ``_LOCAL_DEVICE_IDS``) or from the launcher; otherwise: one process on the best available
     platform. If that is a CPU, JAX starts eight virtual devices, so that sharding is visible on any
-    laptop. Calling it again with the same arguments does nothing.
+    laptop. After ``jax.distributed.initialize``, and in a train loop of Ray Train's JaxTrainer, it
+    takes over the processes there. Calling it again with the same arguments does nothing.
 
     Args:
         backend: "jax" or "reactant"; "jax" if not given.
@@ -154,8 +152,7 @@ def initialize(
         return
     check_names()
     name = backend or os.environ.get("PYREACTANT_BACKEND") or "jax"
-    if name not in BACKENDS:
-        raise InvalidArgumentError(f"unknown backend {name!r}; known are: {', '.join(BACKENDS)}")
+    check_backend(name)
     runtime = _load(name)
     group = _group(runtime, group_arguments)
     options = _options(option_arguments)
@@ -180,7 +177,7 @@ def _start_guard(running: Running) -> None:
 
 def _group(runtime: AbstractBackend, asked: Mapping[str, Any]) -> ProcessGroup:
     """The processes that the runtime has joined already, or those of the launcher."""
-    running = runtime.running_group()
+    running = check_workers(runtime.name, runtime.running_group())
     if running is None:
         return resolve(**asked)
     differ = [
@@ -294,6 +291,7 @@ def shutdown() -> None:
     if _running is not None:
         if _running.guarded is not None:
             _running.guarded.end()
+        metrics.flush(wait=True)
         _running.backend.shutdown()
         _supervised.tell("phase", phase="shutdown")
         _running, _ended = None, True

@@ -13,7 +13,7 @@ from ..._core.backend import AbstractBackend, Call, Capabilities, Lowered, Start
 from ..._core.device import Device, Shard
 from ..._core.dtypes import NAMES
 from ..._core.mesh import Mesh
-from ..._core.program import Program, load
+from ..._core.program import Program
 from ..._core.sharding import Index, NamedSharding
 from ..._core.store import Store
 from ..._core.tree import Trees
@@ -22,7 +22,7 @@ from ..._system.facts import package_version
 from ...process_group import ProcessGroup
 from . import x64
 from .convert import Devices, jax_mesh, jax_sharding, our_mesh, our_sharding, plain_dtype
-from .lower import TREES, lower
+from .lower import TREES, body_of, lower
 from .setup import (
     check_unused,
     configure,
@@ -145,7 +145,7 @@ class JaxBackend(AbstractBackend):
         return isinstance(program.jax, str) and program.jax.startswith(("pyreactant.", "jax."))
 
     def body_of(self, program: Program) -> Any:
-        return load(program, "jax")
+        return body_of(program)
 
     def settings(self) -> Any:
         return x64.is_on(), *(getattr(jax.config, name) for name in _SETTINGS)

@@ -17,8 +17,8 @@ from ..._core.backend import StartOptions
 from ..._errors import DeadlineError, RendezvousError
 from ..._system.hook import end_at_once_on_error
 from ...process_group import ProcessGroup
-from ...process_group._coordinator import check_coordinator, is_loopback
-from ...process_group._group import split_address
+from ...process_group._coordinator import bind_host, check_coordinator, is_loopback
+from ...process_group._group import join_address, split_address
 
 # JAX aborts the process when its own limit is over, so ours comes first and raises.
 _JAX_TIMEOUT = 24 * 3600
@@ -75,14 +75,25 @@ def _initialize(group: ProcessGroup, options: StartOptions, caught: list[BaseExc
             group.process_index,
             local_device_ids=group.local_device_ids,
             cluster_detection_method="deactivate",
-            # JAX listens on every network card unless told otherwise.
-            coordinator_bind_address=address if is_loopback(address) else None,
+            coordinator_bind_address=_bind_address(address),
             initialization_timeout=_JAX_TIMEOUT,
             heartbeat_timeout_seconds=max(1, round(options.heartbeat_timeout)),
             shutdown_timeout_seconds=_SHUTDOWN_TIMEOUT,
         )
     except Exception as error:  # handed to the thread that waits
         caught.append(error)
+
+
+def _bind_address(address: str) -> str | None:
+    """Where process 0 listens; None leaves it to JAX, which listens on every network.
+
+    With mutual TLS that does no harm, and reaches processes behind any of them.
+    """
+    secured = getattr(jax.config, "jax_mtls_cert_file", None)
+    if os.environ.get("JAX_COORDINATOR_BIND_ADDRESS") or (secured and not is_loopback(address)):
+        return None
+    host = bind_host(address)
+    return None if host is None else join_address(host, split_address(address)[1])
 
 
 @contextlib.contextmanager

@@ -1,6 +1,7 @@
 """Trace, lower and compile a program with JAX."""
 
 import contextlib
+import dataclasses
 import inspect
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -11,7 +12,7 @@ import numpy as np
 
 from ..._core.array import Aval
 from ..._core.backend import Call, Executable, Lowered
-from ..._core.program import function_name, load
+from ..._core.program import Program, function_name, load
 from ..._core.sharding import NamedSharding
 from ..._core.tree import broadcast
 from ..._errors import InvalidArgumentError, ShardingError
@@ -31,6 +32,8 @@ def lower(call: Call, devices: Devices, one_in_flight: bool) -> Lowered:
         devices: JAX's devices of the run.
         one_in_flight: Whether programs must not run at the same time.
     """
+    if call.program.stablehlo is not None:
+        call = _of_a_file(call)
     wide = x64.needed(call)
     body = _Body(call, devices)
     jitted = jax.jit(body.traced, out_shardings=body.out_shardings, donate_argnums=body.donated)
@@ -44,7 +47,7 @@ def lower(call: Call, devices: Devices, one_in_flight: bool) -> Lowered:
 
     def compile_() -> Executable:
         with _contexts(call, devices, wide):
-            compiled = lowered.compile()
+            compiled = _compiled(call, lowered)
         avals = body.describe(outputs, compiled)
         if wide and calls_back:
             execute, wait = partial(_with_callbacks, compiled), False
@@ -56,6 +59,24 @@ def lower(call: Call, devices: Devices, one_in_flight: bool) -> Lowered:
     return Lowered(text, structure, not calls_back, compile_)
 
 
+def body_of(program: Program) -> Callable[..., Any]:
+    """The program's function of JAX's arrays, as it is defined now."""
+    if program.stablehlo is None:
+        return load(program, "jax")
+    from .stablehlo import module_of
+
+    return module_of(program)
+
+
+def _of_a_file(call: Call) -> Call:
+    """The call of a program of a StableHLO file, checked, with 64-bit types if it has some."""
+    from .stablehlo import check_call, module_of
+
+    module = module_of(call.program)
+    check_call(call, module)
+    return dataclasses.replace(call, x64=call.x64 or module.wide)
+
+
 class _Body:
     """The function that is traced in place of the program's: it checks the results.
 
@@ -65,7 +86,7 @@ class _Body:
     def __init__(self, call: Call, devices: Devices) -> None:
         self._call, self._devices = call, devices
         self._given: list[NamedSharding | None] = []
-        function, static = load(call.program, "jax"), dict(call.static)
+        function, static = body_of(call.program), dict(call.static)
 
         def traced(*leaves: Any) -> Any:
             # JAX sees a flat list, so that a call need not flatten its arguments twice.
@@ -153,6 +174,18 @@ def _check_fits(name: str, number: int, shape: tuple[int, ...], sharding: NamedS
     except ShardingError as error:
         raise ShardingError(
             f"program {name!r}: out_sharding does not fit output {number} of shape {shape}: {error}"
+        ) from None
+
+
+def _compiled(call: Call, lowered: Any) -> Any:
+    try:
+        return lowered.compile()
+    except jax.errors.JaxRuntimeError as error:
+        if call.program.stablehlo is None:
+            raise
+        raise InvalidArgumentError(
+            f"Program {call.program.name!r}: XLA cannot compile the StableHLO file "
+            f"{call.program.stablehlo!r}: {error}"
         ) from None
 
 

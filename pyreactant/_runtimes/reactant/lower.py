@@ -191,6 +191,12 @@ def _chosen(
 
 def function_of(program: Program) -> tuple[str, str]:
     """The name of a program's Julia body, and the folder of its project or ""."""
+    if program.julia is None and program.stablehlo is not None:
+        raise InvalidArgumentError(
+            f"Program {program.name!r} is the StableHLO file {program.stablehlo!r}, which the JAX "
+            "runtime runs; use it (--backend jax, PYREACTANT_BACKEND=jax), or give its Julia "
+            "function as julia='Module.function'"
+        )
     if program.julia is None:
         raise InvalidArgumentError(
             f"Program {program.name!r} has no julia body; give julia='Module.function'"

@@ -8,6 +8,7 @@ again when the runtime is to listen there; the connections stay open and carry t
 """
 
 import contextlib
+import errno
 import json
 import os
 import selectors
@@ -19,7 +20,15 @@ from urllib.parse import quote
 
 from ..._core.store import Store
 from ..._errors import DeadlineError, RendezvousError
-from ..._system.lines import LineError, LineSocket, Message, RefusedError, SecretError
+from ..._system.lines import (
+    HANDSHAKE,
+    LineError,
+    LineSocket,
+    Message,
+    RefusedError,
+    SecretError,
+    strangers_kept,
+)
 from ...process_group import ProcessGroup
 from ...process_group._coordinator import check_coordinator, listen
 from ...process_group._group import split_address
@@ -203,6 +212,8 @@ class _Host:
         self._group, self._secret = group, secret
         self._timeout, self._deadline = timeout, deadline
         self._seats: dict[int, _Seat] = {}
+        self._strangers: dict[LineSocket, float] = {}  # since when; they have not shown the secret
+        self._selector = selectors.DefaultSelector()
 
     def gather(self) -> dict[int, LineSocket]:
         """The connections of all other processes, once all are connected.
@@ -210,44 +221,73 @@ class _Host:
         Raises:
             RendezvousError: Some did not, or they disagree about their number.
         """
-        with selectors.DefaultSelector() as selector:
-            listener = listen(self._group)
-            selector.register(listener, selectors.EVENT_READ)
+        with self._selector, listen(self._group) as listener:
+            listener.setblocking(False)
+            self._selector.register(listener, selectors.EVENT_READ)
             try:
                 while len(self._seats) < self._group.num_processes - 1:
                     left = self._deadline - time.monotonic()
                     if left <= 0:
                         self._give_up()
-                    for key, _ in selector.select(left):
-                        if key.fileobj is listener:
-                            line = _line(listener.accept()[0], self._secret, server=True)
-                            selector.register(line.connection, selectors.EVENT_READ, line)
-                        elif not self._read(key.data):
-                            selector.unregister(key.fileobj)
-                            key.data.close()
+                    for key, _ in self._selector.select(min(left, 1.0)):
+                        if key.data is None:
+                            self._accept(listener)
+                        elif key.data.connection.fileno() >= 0:  # it was not closed just now
+                            self._read(key.data)
+                    self._close_strangers(before=time.monotonic() - HANDSHAKE)
             finally:
-                listener.close()  # now, because the runtime listens there next
-                lines = {index: seat.line for index, seat in self._seats.items()}
-                for key in list(selector.get_map().values()):
-                    if key.data not in (None, *lines.values()):
-                        key.data.close()
-        self._check_counts()
+                for line in list(self._strangers):
+                    self._close(line)
+        self._check_counts()  # the port is free, because the runtime listens there next
+        lines = {index: seat.line for index, seat in self._seats.items()}
         for line in lines.values():
             line.send({"type": "complete"})
         return lines
 
-    def _read(self, line: LineSocket) -> bool:
-        """Handle input from a peer; return False once its connection is closed."""
+    def _accept(self, listener: socket.socket) -> None:
+        """Take a connection; without file descriptors, instead of the oldest stranger's."""
         try:
-            useful = all(self._seat(line, message) for message in line.receive())
+            connection = listener.accept()[0]
+        except OSError as error:
+            if error.errno in (errno.EMFILE, errno.ENFILE):
+                self._close_strangers(keep=len(self._strangers) // 2)
+                time.sleep(0.01)  # in case others have taken them
+            return  # or the peer has gone again
+        line = _line(connection, self._secret, server=True)
+        self._selector.register(connection, selectors.EVENT_READ, line)
+        self._strangers[line] = time.monotonic()
+        self._close_strangers(keep=strangers_kept(self._group.num_processes))
+
+    def _close_strangers(self, *, before: float = 0.0, keep: int | None = None) -> None:
+        """Close connections that have not shown the secret: those since `before`, all but `keep`.
+
+        They are in the order in which they came.
+        """
+        surplus = 0 if keep is None else len(self._strangers) - keep
+        for number, (line, since) in enumerate(list(self._strangers.items())):
+            if number >= surplus and since >= before:
+                return
+            self._close(line)
+
+    def _close(self, line: LineSocket) -> None:
+        self._strangers.pop(line, None)
+        self._seats = {i: seat for i, seat in self._seats.items() if seat.line is not line}
+        self._selector.unregister(line.connection)
+        line.close()
+
+    def _read(self, line: LineSocket) -> None:
+        """Handle input from a peer; close its connection if it is no process of this run."""
+        try:
+            messages = line.receive()
+            if messages:
+                self._strangers.pop(line, None)  # it has the secret
+            if all(self._seat(line, message) for message in messages):
+                return
         except LineError:
             line.refuse()
-            useful = False
         except OSError:
-            useful = False
-        if not useful:
-            self._seats = {i: seat for i, seat in self._seats.items() if seat.line is not line}
-        return useful
+            pass
+        self._close(line)
 
     def _seat(self, line: LineSocket, message: Message) -> bool:
         """Handle a message from a peer with the secret; return False if it gets no seat."""

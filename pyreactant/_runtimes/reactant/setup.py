@@ -15,7 +15,8 @@ from ..._errors import PyReactantError, RendezvousError, RequirementError, State
 from ..._system.hardware import gpus
 from ..._system.hook import end_at_once, end_at_once_on_error, flush_output
 from ...process_group import ProcessGroup
-from ...process_group._coordinator import check_coordinator, is_loopback
+from ...process_group._coordinator import bind_host, check_coordinator
+from ...process_group._group import join_address, split_address
 from .julia import call, check_process
 from .julia import start as start_julia
 from .meeting import Meeting, meet
@@ -222,6 +223,7 @@ def connect(
     meeting.barrier("pyreactant/julia", _JULIA_STARTS)
     if group.process_index > 0:
         check_coordinator(group, options.initialization_timeout)
+    host = bind_host(address)
     with limited(group, options, "its rendezvous"):
         call(
             module.initialize,
@@ -230,7 +232,7 @@ def connect(
             group.process_index,
             gpus,
             len(gpus) == 1,
-            address if is_loopback(address) else "",
+            "" if host is None else join_address(host, split_address(address)[1]),
             options.initialization_timeout,
             options.heartbeat_timeout,
         )
