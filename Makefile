@@ -35,6 +35,8 @@ bench: $(VENV)/.dev-installed
 
 faults: $(VENV)/.dev-installed
 	$(BIN)/python -m benchmarks.faults --json faults.json $(ARGS)
+	$(BIN)/python -m benchmarks.faults_more --json faults-more.json
+	$(BIN)/python -m benchmarks.jobs --only faults
 
 clean:
 	rm -rf $(VENV)

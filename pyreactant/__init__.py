@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from ._errors import MismatchError as MismatchError
     from ._errors import NotAddressableError as NotAddressableError
     from ._errors import PyReactantError as PyReactantError
+    from ._errors import RemoteError as RemoteError
     from ._errors import RendezvousError as RendezvousError
     from ._errors import RequirementError as RequirementError
     from ._errors import ShardingError as ShardingError
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from ._runtimes.operations import gather as gather
     from ._runtimes.operations import reshard as reshard
     from ._runtimes.preemption import reached_preemption as reached_preemption
+    from ._runtimes.ray_report import report as report
     from ._runtimes.runtime import backend_name as backend_name
     from ._runtimes.runtime import barrier as barrier
     from ._runtimes.runtime import devices as devices
@@ -51,8 +53,13 @@ if TYPE_CHECKING:
     from ._runtimes.runtime import num_processes as num_processes
     from ._runtimes.runtime import process_index as process_index
     from ._runtimes.runtime import shutdown as shutdown
+    from ._supervised.metrics import log as log
     from .crosscheck._report.report import Report as Report
     from .crosscheck._run import crosscheck as crosscheck
+    from .jobs import targets as targets
+    from .jobs._job import Job as Job
+    from .jobs._remote import remote as remote
+    from .jobs._submit import submit as submit
     from .tpu._plan.plan import plan as plan
     from .tpu._plan.report import Plan as Plan
     from .tpu._preflight.preflight import preflight as preflight
@@ -65,16 +72,23 @@ _MODULES = {
     "_core.program": "Program program",
     "_core.sharding": "NamedSharding",
     "_errors": "DeadlineError DTypeError FileError InvalidArgumentError MismatchError "
-    "NotAddressableError PyReactantError RendezvousError RequirementError ShardingError StateError",
+    "NotAddressableError PyReactantError RemoteError "
+    "RendezvousError RequirementError ShardingError StateError",
     "_matmul.matmul": "matmul_sharded",
     "_runtimes.compiled": "Compiled",
     "_runtimes.compile": "compile",
     "_runtimes.make_mesh": "make_mesh",
     "_runtimes.operations": "device_put from_callback from_jax from_process_local gather reshard",
     "_runtimes.preemption": "reached_preemption",
+    "_runtimes.ray_report": "report",
     "_runtimes.runtime": "backend_name barrier devices initialize is_initialized local_devices "
     "num_processes process_index shutdown",
+    "_supervised.metrics": "log",
     "crosscheck._report.report": "Report",
+    "jobs": "targets",
+    "jobs._job": "Job",
+    "jobs._remote": "remote",
+    "jobs._submit": "submit",
     "tpu._plan.plan": "plan",
     "tpu._plan.report": "Plan",
     "tpu._preflight.preflight": "preflight",

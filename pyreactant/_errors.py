@@ -6,13 +6,14 @@ Messages say what was required, what was got, and what to do. Exit codes of the 
 8 the cloud refused.
 """
 
-from typing import ClassVar
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 
 class PyReactantError(Exception):
     """Base of every error that pyreactant raises on purpose."""
 
-    exit_code: ClassVar[int] = 1
+    exit_code: int = 1
 
 
 class InvalidArgumentError(PyReactantError, ValueError):
@@ -55,6 +56,10 @@ class RendezvousError(PyReactantError, RuntimeError):
     exit_code = 4
 
 
+class PortTakenError(RendezvousError):
+    """Another program listens on the port where the processes of a run are to meet."""
+
+
 class MismatchError(PyReactantError, ValueError):
     """A result is wrong, or data that must be equal on every process differs."""
 
@@ -65,3 +70,34 @@ class DeadlineError(PyReactantError, TimeoutError):
     """A collective operation did not finish in time."""
 
     exit_code = 7
+
+
+class RemoteError(PyReactantError, RuntimeError):
+    """A job failed: its function raised on some process, or the run broke.
+
+    Attributes:
+        kind: Name of the exception's type, such as "ValueError", or the cause of the run's end:
+            "lost", "out of memory", "preempted", "timeout", "rendezvous", "environment",
+            "cancelled" or "cloud".
+        process: Index of the process that failed first; None if no process did.
+        host: Its host; None if unknown.
+        traceback: The remote traceback as text, or the last lines of the process's log.
+        others: The other processes that raised, by time, each with the keys process, host, kind,
+            message, traceback and time.
+        exit_code: Exit code of the run.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        kind: str,
+        exit_code: int = 1,
+        process: int | None = None,
+        host: str | None = None,
+        traceback: str = "",
+        others: Sequence[Mapping[str, Any]] = (),
+    ) -> None:
+        super().__init__(message)
+        self.kind, self.process, self.host = kind, process, host
+        self.traceback, self.others, self.exit_code = traceback, others, exit_code

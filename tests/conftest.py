@@ -1,8 +1,11 @@
 """One runtime per process: --backend says which one this pytest process runs."""
 
+import atexit
 import faulthandler
 import os
 import re
+import shutil
+import tempfile
 from collections.abc import Iterator
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before NumPy; two workers share the machine
@@ -15,6 +18,10 @@ import pytest
 import pyreactant as pr
 from tests import harness, processes
 from tests.julia import place
+
+# What tests and their processes record about runs and jobs is not the user's.
+os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="pyreactant-tests-")
+atexit.register(shutil.rmtree, os.environ["XDG_STATE_HOME"], ignore_errors=True)
 
 # Examples may take long on a busy machine, which says nothing about the code.
 hypothesis.settings.register_profile("untimed", deadline=None)
@@ -57,11 +64,14 @@ def pytest_configure(config: pytest.Config) -> None:
 
 # Most of their time is waiting, so they begin first, and the others run meanwhile.
 LONG = (
+    "tests/ray/",
     "tests/gcloud/test_run.py",
     "tests/slurm/test_main.py",
     "tests/slurm/test_steps.py",
     "tests/setup/test_kill.py",
     "tests/slurm/test_cluster.py",
+    "tests/jobs/test_laws.py",
+    "tests/jobs/test_tpu.py",
     "tests/gcloud/",
     "tests/examples/",
     "tests/unit/test_reactant_meeting.py",
@@ -82,6 +92,7 @@ SPREAD = (
     "tests/gcloud/test_faithful.py",
     "tests/gcloud/test_goldens.py",
     "tests/gcloud/test_kills.py",
+    "tests/jobs/test_commands.py",
     "tests/launch/",
     "tests/multiprocess/",
     "tests/setup/",
@@ -92,13 +103,17 @@ SPREAD = (
 
 @pytest.hookimpl(tryfirst=True)  # xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """With several workers: a file's tests on one, but for `SPREAD`, and the longest first."""
+    """With several workers: a file's tests on one, but for `SPREAD`, and the longest first.
+
+    All of tests/ray/ is one group, because it shares a cluster.
+    """
     if "PYTEST_XDIST_WORKER" not in os.environ:
         return
     for item in items:
         path = item.nodeid.partition("::")[0]
         if not path.startswith(SPREAD):
-            item.add_marker(pytest.mark.xdist_group(path))
+            group = "tests/ray" if path.startswith("tests/ray/") else path
+            item.add_marker(pytest.mark.xdist_group(group))
 
     def place(item: pytest.Item) -> int:
         found = (n for n, start in enumerate(LONG) if item.nodeid.startswith(start))
@@ -110,11 +125,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     """Show a test by the name under which it can be run again: xdist appends its group."""
-    report.nodeid = re.sub(r"@tests/[\w/]+\.py$", "", report.nodeid)
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        return  # xdist looks tests up by their names there
+    report.nodeid = re.sub(r"@tests/[\w/]+(\.py)?$", "", report.nodeid)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Let Julia compile its packages before the time of a test runs."""
+    """Check that xdist has read the groups; let Julia compile before the time of a test runs."""
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        for item in session.items:
+            if item.get_closest_marker("xdist_group") and "@" not in item.nodeid:
+                raise pytest.UsageError(
+                    "this pytest loses the groups of pytest-xdist, so each worker would repeat "
+                    "the shared runs: install the versions that pyproject.toml names"
+                )
     asked = any(item.get_closest_marker("julia") for item in session.items)
     asked |= harness.backend == "reactant" and bool(session.items)
     if asked and not session.config.option.collectonly and place.absent() is None:

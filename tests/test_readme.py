@@ -16,8 +16,15 @@ README = (REPOSITORY / "README.md").read_text()
 DOCS = {path.name: path.read_text() for path in sorted((REPOSITORY / "docs").glob("*.md"))}
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 # These run in test_the_two_commands, on the Slurm cluster of tests/slurm, on the cloud of
-# tests/gcloud, and as goldens of those folders.
-ELSEWHERE = ("make", "sbatch", "pyreactant slurm", "gcloud/run.sh", "pyreactant tpu")
+# tests/gcloud, in tests/jobs, and as goldens of those folders.
+ELSEWHERE = (
+    "make",
+    "sbatch",
+    "pyreactant slurm",
+    "gcloud/run.sh",
+    "pyreactant tpu",
+    "pyreactant jobs",
+)
 
 
 def _blocks(language: str, text: str = README) -> list[str]:

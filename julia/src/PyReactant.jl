@@ -27,6 +27,7 @@ include("python.jl") # calls that give up Python's lock; NumPy arrays lent for o
 # the runtime
 include("distributed.jl") # join the other processes
 include("devices.jl")     # start the platform and list its devices
+include("launched.jl")    # both, for a Julia program under `pyreactant run`
 # an array: from NumPy to the devices
 include("elements.jl") # element types by NumPy's names
 include("copying.jl")  # copies between memories of any strides

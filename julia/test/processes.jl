@@ -39,6 +39,25 @@ flags(n) = "--xla_force_host_platform_device_count=$n"
     end
 end
 
+@testset "two processes that the supervisor tells who they are" begin
+    port = free_port()
+    started = [
+        start(
+            "launched.jl";
+            PYREACTANT_NUM_PROCESSES = "2",
+            PYREACTANT_PROCESS_INDEX = string(i),
+            PYREACTANT_COORDINATOR_ADDRESS = "127.0.0.1:$port",
+            PYREACTANT_NUM_CPU_DEVICES = "2",
+            PYREACTANT_PLATFORM = "cpu",
+        )
+        for i in 0:1
+    ]
+    for (code, said, late) in map(finish, started)
+        @test (code, late) == (0, false)
+        @test occursin("all is well", said) || (println(said); false)
+    end
+end
+
 @testset "9: the timeout reaches nobody" begin
     waiting = start("alone.jl", free_port())
     @test timedwait(() -> occursin("waiting", read(waiting[2], String)), 120) === :ok

@@ -13,6 +13,7 @@ import numpy as np
 
 from .._bounds.compare import Expected, Verdict, compare, join
 from .._bounds.product import Tolerance, product_tolerance
+from .._bounds.sight import Sight
 from .._core.array import ShardedArray
 from .._core.device import Shard
 from .._core.dtypes import wide
@@ -129,8 +130,9 @@ def _compare(shard: Shard, expected: Expected, method: str) -> Verdict:
 def _join_everywhere(mine: Verdict) -> Verdict:
     """One verdict from those of all processes. Collective."""
     running = current()
-    verdicts = exchange_json(running.backend, running.group, asdict(mine))
-    return join(Verdict(**verdict) for verdict in verdicts)
+    plain = {**asdict(mine), "sight": mine.sight.to_dict()}
+    verdicts = exchange_json(running.backend, running.group, plain)
+    return join(Verdict(**{**v, "sight": Sight.from_dict(v["sight"])}) for v in verdicts)
 
 
 class _Tiles:

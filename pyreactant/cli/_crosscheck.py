@@ -71,6 +71,12 @@ def crosscheck(
         str | None, typer.Option(help="Platform: cpu, gpu or tpu.", show_default="best available")
     ] = None,
     repeat: Annotated[int, typer.Option(help="Number of timed calls.")] = 3,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Only ordinary inputs, in one layout and element type.")
+    ] = False,
+    thorough: Annotated[
+        bool, typer.Option("--thorough", help="All layouts and element types of each program.")
+    ] = False,
     timeout: Annotated[
         float | None, typer.Option(help="Time limit of each run in seconds.")
     ] = None,
@@ -100,18 +106,23 @@ def crosscheck(
         return
     if every and programs:
         raise InvalidArgumentError("give programs or --all, not both")
+    if quick and thorough:
+        raise InvalidArgumentError("give --quick or --thorough, not both")
+    coverage = "quick" if quick else "thorough" if thorough else "usual"
     # Parse the text first, so that a typing error does not wait for imports.
     specs = None if spec is None else [parse_spec(part) for part in spec.split(";")]
     chosen_mesh = None if mesh is None else parse_mesh(mesh)
     _check_pictures(html)
     from ..crosscheck import _run
     from ..crosscheck._request import Request, write_request
+    from ..crosscheck._request import coverage as choose_coverage
     from ..programs import find_case
 
     # A program's module may lie in the current folder; the runs inherit the import path.
     sys.path.append(str(Path.cwd()))
     selection = "all" if every else programs or "matmul"
     if request is not None:
+        sets, extent = choose_coverage(coverage, every)
         written = Request(
             programs=_run.selected(selection),
             size=size,
@@ -120,6 +131,8 @@ def crosscheck(
             mesh=chosen_mesh,
             specs=tuple(specs) if specs else None,
             repeat=repeat,
+            sets=sets,
+            extent=extent,
         )
         for program in written.programs:
             find_case(program)
@@ -138,6 +151,7 @@ def crosscheck(
         seed=seed,
         platform=platform,
         repeat=repeat,
+        coverage=coverage,
         out=folder,
         timeout=timeout,
         progress=True,

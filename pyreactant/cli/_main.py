@@ -17,6 +17,7 @@ from ._doctor import EXAMPLES as DOCTOR_EXAMPLES
 from ._doctor import doctor
 from ._explain import EXAMPLES as EXPLAIN_EXAMPLES
 from ._explain import explain
+from ._jobs import app as jobs
 from ._matmul import EXAMPLES as MATMUL_EXAMPLES
 from ._matmul import matmul
 from ._plan import EXAMPLES as PLAN_EXAMPLES
@@ -24,7 +25,7 @@ from ._plan import plan
 from ._preflight import EXAMPLES as PREFLIGHT_EXAMPLES
 from ._preflight import preflight
 from ._run import EXAMPLES as RUN_EXAMPLES
-from ._run import run
+from ._run import RunCommand, run
 from ._setup import SETUP_EXAMPLES, setup
 from ._setup import app as prefs
 from ._slurm import app as slurm
@@ -49,7 +50,10 @@ app.command(epilog=EXPLAIN_EXAMPLES)(explain)
 app.command(epilog=DOCTOR_EXAMPLES)(doctor)
 app.command(epilog=SETUP_EXAMPLES)(setup)
 app.add_typer(prefs, name="prefs")
-app.command(context_settings={"allow_interspersed_args": False}, epilog=RUN_EXAMPLES)(run)
+app.command(
+    cls=RunCommand, context_settings={"allow_interspersed_args": False}, epilog=RUN_EXAMPLES
+)(run)
+app.add_typer(jobs, name="jobs")
 app.add_typer(slurm, name="slurm")
 app.command(epilog=TOPOLOGY_EXAMPLES)(topology)
 app.command(epilog=PREFLIGHT_EXAMPLES)(preflight)
@@ -65,11 +69,18 @@ def _version(requested: bool) -> None:
 
 @app.callback()
 def _options(
+    context: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    check_names()
+    if context.invoked_subcommand != "run":
+        check_names()
+        return
+    from ..launch._unstarted import others_told
+
+    with others_told():
+        check_names()
 
 
 def main() -> None:

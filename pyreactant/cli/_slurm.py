@@ -105,7 +105,14 @@ def submit(
     if dry_run:
         print(command)
         return
-    job = _sbatch.submit(command)
+    from ..jobs._foreground import submitted_to_slurm
+
+    def send() -> tuple[int, Path]:
+        number = _sbatch.submit(command)
+        return number, (output or Path(f"pyreactant-job-{number}")).absolute()
+
+    what = " ".join(program or ["cross-check"])[:80]
+    job = submitted_to_slurm(what, send)
     print(f"submitted job {job}; follow it with: pyreactant slurm logs {job} --follow")
 
 

@@ -12,6 +12,7 @@ from ._tpu_options import (
     Location,
     NewSlices,
     ResourceName,
+    SshAccess,
     Timeout,
     Transport,
     Wait,
@@ -31,20 +32,39 @@ PLACE = "--project my-project --zone asia-northeast1-b"
 
 
 @app.command(
-    epilog=examples(f"create {PLACE} \\\n      --name mine --accelerator-type v6e-16 --lifetime 2")
+    epilog=examples(
+        f"create {PLACE} \\\n      --name mine --accelerator-type v6e-16 --lifetime 2",
+        f"create {PLACE} \\\n      --name mine --accelerator-type v6e-16 --ray",
+    )
 )
 @flat
-def create(slices: NewSlices, wait_for: Wait = 3600.0, transport: Transport = "rest") -> None:
+def create(
+    slices: NewSlices,
+    access: SshAccess,
+    wait_for: Wait = 3600.0,
+    ray: Annotated[
+        bool, typer.Option("--ray", help="Start a Ray cluster on the VMs; prints its address.")
+    ] = False,
+    python: Annotated[
+        str | None,
+        typer.Option(help="With --ray: interpreter on the VMs that has Ray and JAX."),
+    ] = None,
+    transport: Transport = "rest",
+) -> None:
     """Create slices and wait until they are ACTIVE.
 
     They exist until `pyreactant tpu delete` deletes them or their lifetime is over.
     """
+    from ..queued_resources import _ray
     from ..queued_resources._journal import Journal
     from ..queued_resources._lifecycle import Lease
     from ..queued_resources._request import cost_of_forgetting
     from ..queued_resources._signals import Interrupted, cleaned_up
 
     request = slices.new_request(wait_for)
+    ssh, printed = access.options(), ""
+    if ray:
+        ssh.check()
     lease = Lease(
         client=connect(transport),
         request=request,
@@ -57,6 +77,8 @@ def create(slices: NewSlices, wait_for: Wait = 3600.0, transport: Transport = "r
         with cleaned_up(lease.close, tell):
             lease.create()
             workers = lease.wait(wait_for)
+            if ray:
+                printed = _ray.start(request, ssh, python, workers, check=lease.check, tell=tell)
             lease.keep()
     except Interrupted as end:
         tell(f"ended by {end}")
@@ -67,6 +89,8 @@ def create(slices: NewSlices, wait_for: Wait = 3600.0, transport: Transport = "r
         f"pyreactant tpu delete --name {request.name} --project {request.project} "
         f"--zone {request.zone}"
     )
+    if printed:
+        print(printed)
 
 
 @app.command("wait", epilog=examples(f"wait --name mine {PLACE}"))

@@ -66,12 +66,12 @@ class Runs:
 
     def job(self, request: "Request", ssh: "SshOptions", program: Sequence[str]) -> "Job":
         """The validated job."""
-        from ..queued_resources._job import Job
+        from ..queued_resources._job import Job, check_size
 
         more: dict[str, Any] = {}
         if self.backends is not None:
-            more["backends"] = self.backends.split(",")
-        return Job(
+            more["backends"] = [name.strip() for name in self.backends.split(",")]
+        job = Job(
             request=request,
             out=self.out or Path(f"pyreactant-{request.name}"),
             program=program,
@@ -89,6 +89,8 @@ class Runs:
             kept=self.keep,
             **more,
         )
+        check_size(job)
+        return job
 
 
 @flat
@@ -119,9 +121,27 @@ def run(
     if dry_run:
         print(plan_text(job))
         return
-    report = run_job(job, connect(transport), Journal(), tell=tell, show=print)
-    print(report.to_text(), end="")
-    raise typer.Exit(report.exit_code)
+    from ..jobs._foreground import recorded
+
+    client = connect(transport)
+
+    def work() -> int:
+        report = run_job(job, client, Journal(), tell=tell, show=print)
+        print(report.to_text(), end="")
+        return report.exit_code
+
+    request = job.request
+    settings = {name: getattr(request, name) for name in ("accelerator_type", "project", "zone")}
+    code = recorded(
+        work,
+        origin="tpu run",
+        what=" ".join(program or ["matmul"])[:80],
+        target="tpu",
+        settings=settings | {"slice_count": request.slice_count, "transport": transport},
+        run=job.out,
+        more={"name": request.name},
+    )
+    raise typer.Exit(code)
 
 
 @flat

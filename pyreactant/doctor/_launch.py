@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 from ..process_group._environment import LaunchError
+from ..process_group._mtls import coordinator_note
 from ..process_group._resolve import explain
 from ._check import CheckResult
 from ._machine import Machine
@@ -24,7 +25,8 @@ def who_am_i(machine: Machine) -> CheckResult:
     group = decider.group
     assert group is not None
     text = f"process {group.process_index} of {group.num_processes}, decided by {group.source}"
-    return CheckResult("pass", "; ".join((text, *decider.notes)))
+    note = coordinator_note(group, machine.environ)
+    return CheckResult("pass", "; ".join((text, *decider.notes, *([note] if note else []))))
 
 
 def slurm(machine: Machine) -> CheckResult:

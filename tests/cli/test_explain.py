@@ -52,6 +52,7 @@ def test_json() -> None:
     assert names == [
         "arguments",
         "environment",
+        "JobSet",
         "Slurm",
         "Open MPI",
         "PMIx",
@@ -61,7 +62,7 @@ def test_json() -> None:
     ]
     assert [r["name"] for r in report["resolvers"] if r["decides"]] == ["Slurm"]
     assert [r["name"] for r in report["resolvers"] if r["applies"]] == ["Slurm", "one process"]
-    assert report["resolvers"][2]["saw"]["SLURM_PROCID"] == "1"
+    assert report["resolvers"][3]["saw"]["SLURM_PROCID"] == "1"
 
 
 SHELL = {"SLURM_JOB_ID": "9", "SLURM_JOB_NUM_NODES": "1", "SLURM_NTASKS": "4"}

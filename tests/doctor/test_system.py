@@ -1,5 +1,6 @@
 """The machine, the launcher of this process, and gcloud's files."""
 
+import re
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -148,7 +149,10 @@ class TestLaunch:
 
     def test_a_task(self, tmp_path: Path) -> None:
         found = _launch.who_am_i(machine(tmp_path, environ=step([1, 1])[1]))
-        assert (found.status, found.found) == ("pass", "process 1 of 2, decided by Slurm")
+        assert found.status == "pass"
+        who, _, tls = found.found.partition("; ")
+        assert who == "process 1 of 2, decided by Slurm"
+        assert re.search("mutual TLS.* the coordinator listens on n0, port 6[0-9]+, and", tls)
 
     def test_a_trap(self, tmp_path: Path) -> None:
         environ = {"SLURM_JOB_ID": "9", "SLURM_JOB_NUM_NODES": "1", "SLURM_NTASKS": "4"}

@@ -12,7 +12,7 @@ import pytest
 
 import pyreactant as pr
 from tests.examples import in_a_row
-from tests.harness import QUICK_COMPILING, environment, free_port, logs, spawn
+from tests.harness import environment, free_port, logs, spawn
 from tests.julia import place
 from tests.launch.runs import run_local
 
@@ -21,7 +21,6 @@ pytestmark = pytest.mark.only("jax")
 EXAMPLES = in_a_row.EXAMPLES
 DRIVER = in_a_row.__file__
 NAMES = sorted(path.parent.name for path in EXAMPLES.glob("*/main.py"))
-QUICK = {"XLA_FLAGS": QUICK_COMPILING}
 
 LINES = 1.2
 """Lines of main.py for each line of plain_jax.py."""
@@ -49,9 +48,7 @@ def numbers_of(text: str) -> list[list[float]]:
 def ours(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Results of `pyreactant run --processes 2 --devices-per-process 4` of every main.py."""
     folder = tmp_path_factory.mktemp("ours")
-    run = run_local(
-        folder, *OPTIONS, "--", DRIVER, "main.py", str(folder), settings=QUICK, timeout=140
-    )
+    run = run_local(folder, *OPTIONS, "--", DRIVER, "main.py", str(folder), timeout=140)
     assert run.code == 0, f"{run}\n{run.log(0).decode()}"
     return folder
 
@@ -61,7 +58,7 @@ def theirs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Results of every plain_jax.py on two processes with four devices each."""
     folder = tmp_path_factory.mktemp("theirs")
     argv = [sys.executable, DRIVER, "plain_jax.py", str(folder), f"127.0.0.1:{free_port()}"]
-    settings = environment(JAX_PLATFORMS="cpu", JAX_NUM_CPU_DEVICES="4", **QUICK)
+    settings = environment(JAX_PLATFORMS="cpu", JAX_NUM_CPU_DEVICES="4")
     finished = spawn([[*argv, "0"], [*argv, "1"]], [settings] * 2, folder, timeout=140)
     assert [process.code for process in finished] == [0, 0], logs(finished)
     return folder

@@ -9,7 +9,7 @@ from pyreactant._bounds.model import Model
 from pyreactant._bounds.tracked import Tracked
 from pyreactant._core.dtypes import as_dtype
 from pyreactant._core.source import Source
-from pyreactant.crosscheck._execute import sources
+from pyreactant.crosscheck._inputs import sources
 from pyreactant.programs import Case, Layout, Output
 
 LINE = pr.Mesh((8,), ("i",))

@@ -16,13 +16,23 @@ def scaled_product(x: Any, y: Any) -> Any:
 
 
 def eigenvalue_oracle(x: Any) -> Any:
-    """An oracle without a known error bound."""
-    return np.linalg.norm(x, axis=1)
+    """An oracle without a known error bound: the singular value of each row."""
+    return np.linalg.norm(x[:, None], 2, axis=(1, 2))
 
 
 def converting_oracle(x: Any) -> Any:
-    """Uses a method of NumPy arrays that arrays with an error bound lack."""
+    """Computes in float64 what the program computes in float32."""
     return x.astype(np.float64).sum(axis=1)
+
+
+def listing_oracle(x: Any) -> Any:
+    """Uses a method of NumPy arrays that arrays with an error bound lack."""
+    return np.array([sum(row) for row in x.tolist()])
+
+
+def masking_oracle(x: Any) -> Any:
+    """Results that are no floating-point numbers."""
+    return x > 0, x.argmax(axis=1), (x * 4).astype(np.int32), np.count_nonzero(x > 0)
 
 
 def insisting_oracle(x: Any) -> Any:
@@ -33,7 +43,7 @@ def insisting_oracle(x: Any) -> Any:
 
 
 def changing_oracle(x: Any) -> Any:
-    """Changes its argument; the cube root has no known bound."""
+    """Changes its argument."""
     x += 1
     return np.cbrt(x)
 
@@ -80,9 +90,18 @@ NO_INPUTS = pr.Program("none", jax=HERE + "norms", oracle=HERE + "eigenvalue_ora
 BROKEN = pr.Program(
     "broken", jax=HERE + "norms", oracle=HERE + "broken_oracle", inputs=(("n", "n"),)
 )
-CONVERTING, INSISTING, MISSPELT, LATE, CHANGING, WRITING = (
+CONVERTING, LISTING, MASKING, INSISTING, MISSPELT, LATE, CHANGING, WRITING = (
     pr.Program(name, jax=HERE + "norms", oracle=f"{HERE}{name}_oracle", inputs=(("n", "n"),))
-    for name in ("converting", "insisting", "misspelt", "late", "changing", "writing")
+    for name in (
+        "converting",
+        "listing",
+        "masking",
+        "insisting",
+        "misspelt",
+        "late",
+        "changing",
+        "writing",
+    )
 )
 A_CASE = CASES["row_sum"]
 NUMBER = 3

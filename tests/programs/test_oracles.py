@@ -12,7 +12,7 @@ from pyreactant._bounds.tracked import Tracked
 from pyreactant._core.mesh import Mesh
 from pyreactant._core.sharding import Index
 from pyreactant._core.source import ArraySource
-from pyreactant.crosscheck._execute import sources
+from pyreactant.crosscheck._inputs import sources
 from pyreactant.programs import CASES, Case
 from tests.harness import REPOSITORY
 from tests.programs.common import CUBE, GRID, LINE, model_of, outputs_of, whole

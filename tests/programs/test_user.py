@@ -12,7 +12,7 @@ import pytest
 import pyreactant as pr
 from pyreactant._bounds.model import Model
 from pyreactant._bounds.tracked import Estimated, Tracked
-from pyreactant.crosscheck._execute import sources
+from pyreactant.crosscheck._inputs import sources
 from pyreactant.programs import CASES, find_case
 from pyreactant.programs._case import default_spec
 from pyreactant.programs._out_dtypes import INTEGERS
@@ -135,20 +135,54 @@ def test_what_has_no_derived_bound_is_estimated() -> None:
     inputs = sources(case.inputs(16, "float32"), 0)
     block = case.expected(0, (slice(2, 9),), inputs, MODEL)
     assert isinstance(block, Estimated)
-    assert block.reason == "no error bound is known for numpy.linalg.norm"
+    assert block.reason == "no error bound is known for numpy.linalg.norm with ord=2"
     x = inputs[0].read(whole((16, 16)))
     assert check_block(np.linalg.norm(x, axis=1)[2:9], block) <= 1
 
 
-@pytest.mark.parametrize("program", [own.CONVERTING, own.INSISTING])
-def test_an_oracle_for_plain_arrays_alone_has_an_estimated_bound(program: pr.Program) -> None:
+@pytest.mark.parametrize(
+    ("program", "reason"),
+    [
+        (own.LISTING, "no error bound is known for numpy.ndarray.tolist"),
+        (own.INSISTING, "the oracle needs NumPy arrays (ValueError: not an array: Tracked)"),
+    ],
+)
+def test_an_oracle_for_plain_arrays_alone_has_an_estimated_bound(
+    program: pr.Program, reason: str
+) -> None:
     case = find_case(program)
     inputs = sources(case.inputs(16, "float32"), 0)
     block = case.expected(0, (slice(2, 9),), inputs, MODEL)
     assert isinstance(block, Estimated)
-    assert block.reason.startswith("the oracle needs NumPy arrays (")
+    assert block.reason == reason
     x = inputs[0].read(whole((16, 16)))
     assert check_block(x.sum(axis=1)[2:9], block) <= 1
+
+
+def test_a_conversion_to_a_longer_type_keeps_the_program_s_roundings() -> None:
+    inputs = sources(find_case(own.CONVERTING).inputs(16, "float32"), 0)
+    converted, plain = (
+        find_case(pr.Program("p", jax=abs, oracle=oracle, inputs=(("n", "n"),))).expected(
+            0, (slice(2, 9),), inputs, MODEL
+        )
+        for oracle in (own.converting_oracle, lambda x: x.sum(axis=1))
+    )
+    assert isinstance(converted, Tracked)
+    assert isinstance(plain, Tracked)
+    np.testing.assert_array_equal(converted.bound, plain.bound)
+    assert type(converted) is Tracked
+
+
+def test_results_that_are_no_floats_have_exact_bounds() -> None:
+    case = find_case(own.MASKING)
+    x = sources(case.inputs(16, "float32"), 0)[0].read(whole((16, 16)))
+    for number, wanted in enumerate(own.masking_oracle(x)):
+        inputs = sources(case.inputs(16, "float32"), 0)
+        block = case.expected(number, whole(np.shape(wanted)), inputs, MODEL)
+        assert type(block) is Tracked
+        assert block.value.dtype == np.float64
+        np.testing.assert_array_equal(block.value, wanted)
+        assert not block.bound.any()
 
 
 @pytest.mark.parametrize("program", [own.CHANGING, own.WRITING])
@@ -210,7 +244,7 @@ def test_too_little_memory_does_not_lead_to_an_estimate(monkeypatch: pytest.Monk
         raise MemoryError
 
     case = find_case(own.PRODUCT)
-    monkeypatch.setattr(Tracked, "sum", fill)
+    monkeypatch.setattr(Tracked, "__array_function__", fill)
     with pytest.raises(MemoryError):
         case.expected(1, (slice(2, 9),), sources(case.inputs(16, "float32"), 0), MODEL)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import pyreactant as pr
-from pyreactant.tpu._compiler.describe import describe, parse
+from pyreactant._runtimes.jax.module import describe, parse
 from pyreactant.tpu._hlo.stablehlo import Module, Tensor, mhlo_cuts, reverse, unknown_custom_calls
 
 FOLDER = Path(__file__).parent / "stablehlo"
@@ -128,7 +128,7 @@ def test_which_partitioner(text: str, shardy: bool) -> None:
         ),
         (
             REACTANT.replace("1024x4096", "?x4096"),
-            "line 6 of the module has the dynamic shape tensor<?x4096xbf16>; a TPU program must",
+            "line 6 of the module has the dynamic shape tensor<?x4096xbf16>; a program must",
         ),
         (mlir("%a: tensor<*xf32>"), "line 1 of the module has the dynamic shape tensor<*xf32>"),
         (
@@ -140,11 +140,11 @@ def test_which_partitioner(text: str, shardy: bool) -> None:
         ),
         (
             mlir('%a: tensor<?xf32> loc("a file")'),
-            "the module has the dynamic shape tensor<?xf32>; a TPU",
+            "the module has the dynamic shape tensor<?xf32>; a program must",
         ),
         (
             mlir('%a: tensor<?xf32> loc("model.py":3:4)'),
-            "the module has the dynamic shape tensor<?xf32>; a TPU",
+            "the module has the dynamic shape tensor<?xf32>; a program must",
         ),
         (
             mlir("%a: !stablehlo.token"),

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 import pyreactant as pr
 from pyreactant._core.dtypes import NAMES, as_dtype
 from pyreactant._core.source import RandomSource
-from pyreactant.crosscheck._execute import source, sources
+from pyreactant.crosscheck._inputs import source, sources
 from pyreactant.programs import Input
 
 KINDS = (

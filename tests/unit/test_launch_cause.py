@@ -1,5 +1,6 @@
 """Which process broke the run: a table of cases, and laws over random runs."""
 
+import asyncio
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,8 +11,9 @@ import hypothesis.strategies as st
 import pytest
 
 from pyreactant.launch import RunOptions
-from pyreactant.launch._cause import EARLY, EXIT_CODES, Failure, find_failure
+from pyreactant.launch._cause import EXIT_CODES, Failure
 from pyreactant.launch._head import Head
+from pyreactant.launch._judge import EARLY, Judge, find_failure
 from pyreactant.launch._state import PHASES, ProcessState
 
 Event = dict[str, Any]
@@ -192,6 +194,106 @@ def test_the_earliest_primary_failure_wins(run: Any, random: Any) -> None:
     assert find_failure(states, 1000.0) == found
 
 
+GLOO = "INTERNAL: Gloo all-reduce failed: Connection closed by peer"
+
+
+@pytest.mark.parametrize("number", [6, 15])
+def test_a_crash_explains_the_broken_connections(number: int) -> None:
+    """The crashed process closes its connections before its supervisor sees its end."""
+    broken = [process(i, error(10.0 + i / 10, "XlaRuntimeError", GLOO)) for i in (0, 2)]
+    crashed, late = process(1, exited(10.4, -number)), process(1, exited(10.6, -number))
+    assert verdict(*broken, crashed).process == 1
+    assert verdict(*broken, late).process == 0
+    # Of two aborts the earlier one is the cause, and an abort is none if a process broke by itself.
+    assert verdict(*broken, crashed, process(3, exited(10.3, -6))).process == 3
+    assert verdict(*broken, crashed, process(3, error(11, "ValueError", "x"))).process == 3
+    # The guard's store breaks with an error of its own.
+    store = error(
+        10.0, "DeadlineError", "the store was lost: UNAVAILABLE: Connection reset by peer"
+    )
+    assert verdict(process(0, store), crashed).process == 1
+    late_barrier = error(10.0, "DeadlineError", "not every process came to barrier 'b' within 9 s")
+    assert verdict(process(0, late_barrier), crashed).process == 0
+    # An error of the crashed process itself is its own.
+    raised = process(1, error(10.3, "XlaRuntimeError", GLOO), exited(10.4, -number))
+    assert verdict(*broken, raised).process == 0
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "EOFError: read end of file",
+        "IOError: read: connection reset by peer (ECONNRESET)",
+        "IOError: write: broken pipe (EPIPE)",
+        "IOError: connect: connection refused (ECONNREFUSED)",
+    ],
+)
+def test_lost_connections_in_the_words_of_julia(words: str) -> None:
+    """`sys.exit(0)` or a crash of one process must not blame the one that lost its connection."""
+    lost_it = [phase(0.5, "initialized"), error(10.1, "JuliaError", words)]
+    left = [phase(0.5, "initialized"), phase(10.0, "ending", 3, 0)]
+    found = verdict(process(0, *lost_it), process(1, exited(10.2, -6)))
+    assert (found.cause, found.process) == ("lost", 1)
+    waits = process(0, pulse(9.0, 4, True), *lost_it)
+    assert verdict(waits, process(1, *left), now=10.9).process == 1
+
+
+def test_a_follower_that_gave_up_says_why() -> None:
+    """What its supervisor then does to its program is no failure of its own."""
+    why = "no heartbeat from process 0 for 2 s"
+    gave_up = {"at": 10.0, "type": "gave_up", "why": why}
+    states = [process(i, phase(1, "initialized"), gave_up, exited(9.9, 1)) for i in (1, 2)]
+    broken = process(0, error(9.8, "XlaRuntimeError", GLOO))
+    found = verdict(broken, *states)
+    assert (found.cause, found.process, found.exit_code) == ("lost", 0, 6)
+    assert found.summary == f"the supervisor of process 1 on host1 ended its program: {why}"
+    failed = process(1, error(9.0, "ValueError", "x"), gave_up)
+    assert verdict(broken, failed, states[1]).summary.endswith("ValueError: x")
+
+
+STEPS = (
+    lambda at: phase(at, "initializing"),
+    lambda at: phase(at, "initialized"),
+    lambda at: pulse(at, round(at) // 100, True),
+    lambda at: phase(at, "shutdown", 3),
+    lambda at: phase(at, "ending", 3, 0),
+    lambda at: exited(at, 0),
+)
+
+
+def test_two_failures_at_the_same_time() -> None:
+    """The order in which they become known decides nothing."""
+    for order in ((0, 1), (1, 0)):
+        states = [process(i) for i in range(2)]
+        judge = Judge(states)
+        for index in order:
+            states[index].apply({**error(1.0, "ValueError", "broken"), "age": 9.0}, 10.0)
+            judge.note(index)
+        found = judge.find(10.0)
+        assert found is not None
+        assert found.process == 0
+
+
+@hypothesis.given(
+    st.lists(
+        st.tuples(
+            st.integers(0, 3),
+            st.integers(1, 900),
+            st.sampled_from([*STEPS, *STEPS, *PRIMARIES, *CONSEQUENCES]),
+        ),
+        max_size=14,
+    )
+)
+def test_a_judge_that_is_kept_up_to_date_says_the_same(events: Any) -> None:
+    states = [process(i) for i in range(4)]
+    judge = Judge(states)
+    for index, at, event in events:
+        states[index].apply({**event(float(at)), "age": 1000.0 - at}, 1000.0)
+        judge.note(index)
+        assert judge.find(1000.0) == find_failure(states, 1000.0)
+        assert judge.unfinished == {s.index for s in states if not s.finished}
+
+
 STORY = [
     phase(1, "started"),
     phase(2, "initializing"),
@@ -284,6 +386,54 @@ def test_leaving_without_shutdown() -> None:
     assert find_failure([left, process(1, *leaves(900.0))], 1000.0) is None
 
 
+def test_a_taken_port_is_the_failure_of_process_0() -> None:
+    taken = process(0, phase(1, "initializing"), error(2, "PortTakenError", "port 7", code=4))
+    others = process(1, phase(1, "initializing"), error(1.5, "RendezvousError", "no", code=4))
+    found = verdict(taken, others, process(2, phase(1, "started")))
+    assert (found.cause, found.exit_code, found.process) == ("rendezvous", 4, 0)
+
+
+async def run_with_ports(ports: Sequence[int], free: int, folder: Path) -> tuple[Any, list[Event]]:
+    """A head whose process 0 can listen on one port only, and the orders to start."""
+    left, orders = list(ports), list[Event]()
+
+    def broadcast(order: Any) -> None:
+        if order["type"] == "end":
+            head.apply({"type": "ended", "process": 0})
+        if order["type"] == "go":
+            orders.append(order)
+            if order["coordinator"] == f"h:{free}":
+                head.apply({**exited(0, 0), "process": 0, "age": 0})
+            else:
+                head.apply({**error(0, "PortTakenError", "no", code=4), "process": 0, "age": 0})
+
+    head = Head(
+        RunOptions(["-m", "x"], quiet=True),
+        [ProcessState(0)],
+        broadcast,
+        coordinator=lambda: f"h:{left.pop(0)}",
+        run="run",
+        folder=folder,
+        restart=0,
+    )
+    head.admit({"process": 0, "num_processes": 1, "host": "h", "pid": 1, "facts": {}})
+    return await head.run(), orders
+
+
+def test_the_runtime_gets_another_port(tmp_path: Path) -> None:
+    """Nobody chose the port, so it is no restart, and needs no --max-restarts."""
+    report, orders = asyncio.run(run_with_ports([1, 2, 3], 3, tmp_path))
+    assert (report.cause, report.restarts) == ("done", [])
+    assert [o["coordinator"] for o in orders] == ["h:1", "h:2", "h:3"]
+    assert {o["restarts"] for o in orders} == {0}
+    report, orders = asyncio.run(run_with_ports(range(9), 8, tmp_path))
+    assert (report.cause, len(orders)) == ("rendezvous", 4)
+    assert report.summary == (
+        "other programs took each of the 4 ports that the supervisor chose on process 0's machine "
+        "for the runtime, the last of them h:3; start the run again"
+    )
+
+
 def test_a_rendezvous_names_the_absent() -> None:
     waited = [phase(1, "initializing"), error(5, "RendezvousError", "found nothing", code=4)]
     absent = process(1, phase(1, "started"))
@@ -320,6 +470,7 @@ FIELDS = (
     "error",
     "number",
     "out_of_memory",
+    "killed",
 )
 KINDS = (
     "spawned",
@@ -334,6 +485,8 @@ KINDS = (
     "stopped",
     "stacks",
     "log_failed",
+    "gave_up",
+    "killed",
     "signal",
     "ended",
     "nonsense",

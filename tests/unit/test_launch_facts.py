@@ -2,13 +2,14 @@
 
 import os
 import subprocess
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import pyreactant as pr
-from pyreactant._system.facts import SETTINGS, facts, git_state, package_version
+from pyreactant._system.facts import SETTINGS, GitState, facts, package_version
 from pyreactant.launch._cause import Failure, differences
 from pyreactant.launch._state import ProcessState
 
@@ -108,18 +109,18 @@ def git(folder: Path, *arguments: str | bytes) -> None:
 
 
 def test_git(tmp_path: Path) -> None:
-    assert git_state(tmp_path) == {}
+    assert GitState(tmp_path).result() == {}
     git(tmp_path, "init")
-    assert git_state(tmp_path) == {}  # a repository without a commit
+    assert GitState(tmp_path).result() == {}  # a repository without a commit
     (tmp_path / "a file").write_text("1")
     git(tmp_path, "add", ".")
     git(tmp_path, "commit", "-m", "x")
-    clean = git_state(tmp_path)
+    clean = GitState(tmp_path).result()
     assert len(str(clean["commit"])) == 40
     assert clean["changed_files"] == []
     (tmp_path / "a file").write_text("2")
     (tmp_path / "new").write_text("2")
-    assert git_state(tmp_path) == {**clean, "changed_files": ['"a file"', "new"]}
+    assert GitState(tmp_path).result() == {**clean, "changed_files": ['"a file"', "new"]}
 
 
 def test_git_and_names_that_are_no_text(tmp_path: Path) -> None:
@@ -127,9 +128,30 @@ def test_git_and_names_that_are_no_text(tmp_path: Path) -> None:
     git(tmp_path, "commit", "--allow-empty", "-m", "x")
     git(tmp_path, "config", "core.quotePath", "false")
     Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff")).touch()
-    assert git_state(tmp_path)["changed_files"] == ["\ufffd"]
+    assert GitState(tmp_path).result()["changed_files"] == ["\ufffd"]
+
+
+def test_a_git_that_hangs_does_not_delay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "git"
+    program.write_text('#!/bin/sh\necho $$ > "$2/pid"\n/bin/sleep 1000\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    state = GitState(tmp_path)
+    pid = tmp_path / "pid"
+    deadline = time.monotonic() + 60
+    while not (pid.exists() and pid.read_text().strip()) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert state.result(0.01) == {}
+    group = int(pid.read_text())
+    while time.monotonic() < deadline:
+        try:
+            os.killpg(group, 0)
+        except ProcessLookupError:
+            return  # the script and its child are gone
+        time.sleep(0.01)
+    raise AssertionError("git still runs")
 
 
 def test_without_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert git_state(Path.cwd()) == {}
+    assert GitState(Path.cwd()).result() == {}

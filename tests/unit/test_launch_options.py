@@ -23,7 +23,10 @@ from pyreactant.process_group import ProcessGroup
         ({"heartbeat_timeout": math.nan}, "heartbeat_timeout must be positive seconds, got nan"),
         ({"grace": 0}, "grace must be positive seconds, got 0"),
         ({"timeout": 0.0}, "timeout must be positive seconds, got 0.0"),
-        ({"program": []}, "name a program: pyreactant run -- SCRIPT .*, or -- -m MODULE"),
+        (
+            {"program": []},
+            "name a program: pyreactant run -- SCRIPT .*, or -- COMMAND",
+        ),
         ({"program": ["-m"]}, "name a program"),
         ({"program": ("-m",)}, "name a program"),
     ],
@@ -40,8 +43,8 @@ def test_bad_values(values: dict[str, Any], words: str) -> None:
         ("folder", "'folder' is a folder without __main__.py, not a script"),
         ("", "'.' is a folder"),
         (
-            "x" * 300,
-            r"the script 'x+' (does not exist in /|cannot be read \(File name too long\))",
+            "x" * 300 + ".py",
+            r"the script 'x+.py' (does not exist in /|cannot be read \(File name too long\))",
         ),
     ],
 )
@@ -59,6 +62,9 @@ def test_bad_scripts(
 def test_a_fresh_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert fresh_folder(None, "a-run", 0) == tmp_path / "pyreactant-runs" / "a-run"
+    assert fresh_folder(None, "b-run", 2) == tmp_path / "pyreactant-runs" / "b-run" / "restart-2"
+    assert Path("pyreactant-runs/.gitignore").read_text() == "*\n"
+    assert not list(Path("pyreactant-runs").glob("*-run/.gitignore"))
     chosen = fresh_folder(Path("here/below"), "a-run", 0)
     assert chosen == tmp_path / "here/below"
     assert fresh_folder(Path("here/below"), "a-run", 0) == chosen  # still empty

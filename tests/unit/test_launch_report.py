@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pyreactant.launch import RunReport
-from pyreactant.launch._cause import find_failure
+from pyreactant.launch._judge import find_failure
 from pyreactant.launch._output import close_terminals
 from pyreactant.launch._report import first_error, process_row, utc
 from pyreactant.launch._state import ProcessState
@@ -94,7 +94,7 @@ def test_json(tmp_path: Path) -> None:
     report = broken()
     assert report.write(tmp_path / "new")
     read = json.loads((tmp_path / "new/report.json").read_text())
-    assert read == {**report.to_dict(), "restarts": [], "refused": []}
+    assert read == {**report.to_dict(), "restarts": [], "stalls": [], "refused": []}
     assert (read["schema"], read["cause"], read["exit_code"]) == (1, "user", 1)
     assert read["first_error"]["exception"] == "ValueError"
     assert read["first_error"]["seconds_before_end"] == 2.0

@@ -7,6 +7,7 @@ import hypothesis.strategies as st
 import pytest
 
 from pyreactant._system.lines import (
+    FIRST_LIMIT,
     LINE_LIMIT,
     LineCodec,
     LineError,
@@ -124,10 +125,38 @@ def test_members_that_say_no_message(text: bytes) -> None:
 def test_too_long() -> None:
     """A line that is too long is not sent, and the next line is read."""
     server, client = pair()
-    for message in ({"type": "join"}, {"type": "alive"}):
-        with pytest.raises(LineError, match=f"longer than {LINE_LIMIT}"):
-            client.pack({"type": "x", "text": "x" * LINE_LIMIT})
+    for message, limit in (({"type": "join"}, FIRST_LIMIT), ({"type": "alive"}, LINE_LIMIT)):
+        with pytest.raises(LineError, match=f"longer than {limit}"):
+            client.pack({"type": "x", "text": "x" * limit})
         assert server.unpack(client.pack(message)) == message
+    with pytest.raises(LineError, match=f"its line is longer than {LINE_LIMIT} bytes"):
+        server.unpack(b"x" * LINE_LIMIT + b"\n")
+
+
+def test_a_first_line_is_short() -> None:
+    """A peer that has not shown the secret cannot fill the memory; the others may send more."""
+    long = {"type": "x", "text": "x" * (FIRST_LIMIT + 1)}
+    server, client = pair()
+    with pytest.raises(LineError, match=f"its line is longer than {FIRST_LIMIT} bytes"):
+        server.unpack(b"x" * FIRST_LIMIT + b"\n")
+    server.unpack(client.pack({"type": "join"}))
+    assert server.unpack(client.pack(long)) == client.unpack(server.pack(long)) == long
+
+
+def nested(levels: int) -> dict[str, object]:
+    inner: object = 1
+    for level in range(levels - 1):
+        inner = [inner] if level % 2 else {"x": inner, "y": 2}
+    return {"type": "x", "more": inner}
+
+
+def test_depth_of_messages() -> None:
+    server, client = pair()
+    assert server.unpack(client.pack(nested(32))) == nested(32)
+    for levels in (33, 500):
+        with pytest.raises(LineError, match="nested deeper than 32 levels"):
+            server.unpack(client.pack(nested(levels)))
+        assert server.unpack(client.pack({"type": "alive"})) == {"type": "alive"}
 
 
 def sockets(limit: int = LINE_LIMIT) -> tuple[LineSocket, LineSocket]:

@@ -13,7 +13,7 @@ from pyreactant._core.array import Aval
 from pyreactant._core.backend import Call, Lowered
 from pyreactant._core.tree import OpTrees
 from pyreactant._runtimes.reactant.backend import ReactantBackend, julia_sharding
-from pyreactant._runtimes.reactant.lower import Runtime, lower
+from pyreactant._runtimes.reactant.lower import Runtime, function_of, lower
 from pyreactant._runtimes.reactant.setup import make_devices
 from pyreactant._runtimes.reactant.trees import describe, rebuild
 from pyreactant.process_group import ProcessGroup
@@ -245,3 +245,13 @@ def test_programs_that_cannot_change(body: str, built_in: bool) -> None:
     if built_in:
         assert backend.body_of(program) == body
     assert not backend.is_built_in(pr.Program("p", jax="jax.numpy:sin"))
+
+
+def test_a_stablehlo_file_is_for_jax() -> None:
+    program = pr.Program("p", stablehlo="p.mlir")
+    with pytest.raises(
+        pr.InvalidArgumentError, match=r"file 'p.mlir', which the JAX runtime runs;"
+    ):
+        function_of(program)
+    both = pr.Program("p", stablehlo="p.mlir", julia="Models.p")
+    assert function_of(both) == ("Models.p", "")

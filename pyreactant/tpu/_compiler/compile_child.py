@@ -125,10 +125,7 @@ def lower(request: Request, devices: list[Any]) -> Any:
 
 def _parse(text: str) -> tuple[Any, dict[str, Any]]:
     """A module and its description."""
-    from .describe import (
-        describe,
-        parse,  # they use a private interface of jax
-    )
+    from ..._runtimes.jax.module import describe, parse  # they use a private interface of jax
 
     module = parse(text)
     return module, describe(module)

@@ -1,7 +1,7 @@
 """A StableHLO module's arguments, results, shardings and mesh, from a description of it.
 
 The process that compiles parses the module with MLIR and describes it as plain JSON; see
-`_compiler/describe.py`.
+`_runtimes/jax/module.py`.
 """
 
 import itertools
