@@ -157,7 +157,7 @@ class RollCall:
                 async with asyncio.timeout(_HANG_UP):
                     await self._left.wait()
             except TimeoutError:
-                last = max(member.last_heard for member in self.members.values())
+                last = max((m.last_heard for m in self.members.values()), default=began)
                 if time.monotonic() - last > _HANG_UP:
                     break
         for member in list(self.members.values()):
