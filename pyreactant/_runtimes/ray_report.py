@@ -31,7 +31,7 @@ def report(step: int, /, *, checkpoint: str | os.PathLike[str] | None = None) ->
         FileError: The folder of some process does not exist.
         InvalidArgumentError: The step is not a whole number.
 
-    Example:
+    Examples:
         >>> def train_loop(config):
         ...     pr.initialize()
         ...     for step in range(config["steps"]):

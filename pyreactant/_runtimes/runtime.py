@@ -128,6 +128,11 @@ def initialize(
         StateError: A runtime with other arguments runs already, or a runtime was shut down.
         RequirementError: The runtime's package or the platform is absent.
         RendezvousError: The processes did not find each other, or disagree.
+
+    Examples:
+        >>> pr.initialize("jax", platform="cpu", num_cpu_devices=8)
+        >>> pr.backend_name(), pr.process_index(), pr.num_processes()
+        ('jax', 0, 1)
     """
     global _running
     if _ended:
@@ -281,12 +286,23 @@ def current() -> Running:
 
 
 def is_initialized() -> bool:
-    """Whether the runtime of this process has started."""
+    """Whether the runtime of this process has started.
+
+    Examples:
+        >>> pr.is_initialized()
+        True
+    """
     return _running is not None
 
 
 def shutdown() -> None:
-    """End the runtime of this process, which cannot start another. Collective."""
+    """End the runtime of this process, which cannot start another. Collective.
+
+    Examples:
+        >>> import atexit
+        >>> atexit.register(pr.shutdown)
+        <function shutdown at ...>
+    """
     global _running, _ended
     if _running is not None:
         if _running.guarded is not None:
@@ -298,27 +314,52 @@ def shutdown() -> None:
 
 
 def backend_name() -> str:
-    """Name of the runtime, "jax" or "reactant"."""
+    """Name of the runtime, "jax" or "reactant".
+
+    Examples:
+        >>> pr.backend_name()
+        'jax'
+    """
     return current().backend.name
 
 
 def process_index() -> int:
-    """Number of this process, from 0."""
+    """Number of this process, from 0.
+
+    Examples:
+        >>> pr.process_index()
+        0
+    """
     return current().group.process_index
 
 
 def num_processes() -> int:
-    """Number of processes of the run."""
+    """Number of processes of the run.
+
+    Examples:
+        >>> pr.num_processes()
+        1
+    """
     return current().group.num_processes
 
 
 def devices() -> tuple[Device, ...]:
-    """All devices of the run, the same on every process; by process, then by runtime id."""
+    """All devices of the run, the same on every process; by process, then by runtime id.
+
+    Examples:
+        >>> len(pr.devices())
+        8
+    """
     return current().backend.devices()
 
 
 def local_devices() -> tuple[Device, ...]:
-    """The devices of this process."""
+    """The devices of this process.
+
+    Examples:
+        >>> len(pr.local_devices())
+        8
+    """
     running = current()
     return _local(running.backend, running.group)
 
@@ -332,6 +373,9 @@ def barrier(name: str, *, timeout: float = 300.0) -> None:
 
     Raises:
         DeadlineError: A process did not call it in time.
+
+    Examples:
+        >>> pr.barrier("files are written")
     """
     running = current()
     if running.group.num_processes > 1:

@@ -91,6 +91,11 @@ def crosscheck(
         InvalidArgumentError: An argument is unknown or does not fit the others.
         RequirementError: A requested runtime is not available.
         FileError: `out` cannot be used.
+
+    Examples:
+        >>> report = pr.crosscheck(["transpose"], size=8, platform="cpu", backends="jax")
+        >>> report.passed
+        True
     """
     sets, extent = choose_coverage(coverage, program == ALL)
     request = Request(

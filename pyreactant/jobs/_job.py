@@ -29,6 +29,10 @@ class Job:
 
     Attributes:
         record: Its record on disk.
+
+    Examples:
+        >>> pr.Job.find(job.id).status().exit_code
+        0
     """
 
     record: Record

@@ -54,8 +54,10 @@ def submit(
         FileError: A file is absent, or the code is larger than 100 MiB.
         StateError: A worker imports the calling file; nothing was started.
 
-    Example:
-        ``job = pr.submit("train.py:main", {"lr": 0.1}, on=pr.targets.Slurm(nodes=2))``
+    Examples:
+        >>> job = pr.submit(["hello.py"], on=pr.targets.Local(processes=2, platform="cpu"))
+        >>> job.wait().state
+        'done'
     """
     positional, named = _split(arguments)
     return start(what, positional, named, on=on, copies=copies, requirements=requirements, env=env)

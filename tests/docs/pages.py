@@ -53,7 +53,11 @@ def pages() -> list[Path]:
 def followed() -> list[Path]:
     """The pages that a reader follows from top to bottom: one folder, one session each."""
     docs = REPOSITORY / "docs"
-    return [docs / "tutorial.md", *sorted(docs.glob("howto/*.md")), *sorted(docs.glob("concepts/*.md"))]
+    return [
+        docs / "tutorial.md",
+        *sorted(docs.glob("howto/*.md")),
+        *sorted(docs.glob("concepts/*.md")),
+    ]
 
 
 def matches(wanted: str, printed: str) -> bool:

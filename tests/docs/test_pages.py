@@ -1,4 +1,4 @@
-"""Every page is followed as its reader would, and every block of every page is run or says why not."""
+"""Each page is followed as its reader would; each block is run, or says above it why not."""
 
 import importlib.util
 import os

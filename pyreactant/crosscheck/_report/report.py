@@ -18,7 +18,12 @@ from .text import renderable, verdict
 
 @dataclass(frozen=True, slots=True)
 class Report(ReportData):
-    """The results of a cross-check; rich's `print` and notebooks display it."""
+    """The results of a cross-check; rich's `print` and notebooks display it.
+
+    Examples:
+        >>> [(row.program, row.results[0].outcome) for row in report.rows]
+        [('transpose', 'right')]
+    """
 
     @property
     def verdict(self) -> str:

@@ -73,6 +73,11 @@ def plan(
     Raises:
         InvalidArgumentError: The arguments do not fit together.
         RequirementError: There is no compiler for the slice, or the devices are absent.
+
+    Examples:
+        >>> found_plan = pr.plan("matmul", platform="cpu", size=64, tried=1)
+        >>> found_plan.best.mesh.size
+        8
     """
     if not isinstance(tried, int) or tried < 1:
         raise InvalidArgumentError(f"tried must be a whole number from 1, got {tried!r}")
