@@ -5,6 +5,7 @@ import faulthandler
 import os
 import re
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterator
 
@@ -153,6 +154,14 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         pytest.skip(why)
     if item.get_closest_marker("reactant") and not os.environ.get("PYREACTANT_TEST_REACTANT"):
         pytest.skip("real Reactant is not said to be here (PYREACTANT_TEST_REACTANT=1)")
+
+
+def pytest_runtest_teardown(item: pytest.Item) -> None:
+    """JAX in this process is started by `backend` alone: every later test needs its devices."""
+    bridge = sys.modules.get("jax._src.xla_bridge")
+    if harness.backend == "jax" and bridge is not None and bridge._backends:
+        found = bridge.device_count()
+        assert found == 8, f"this process has {found} devices: the test must use `backend`"
 
 
 @pytest.fixture(scope="session")
