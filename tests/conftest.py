@@ -65,7 +65,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 # Most of their time is waiting, so they begin first, and the others run meanwhile.
 LONG = (
-    "tests/ray/",
+    "tests/ray/test_jobs_on_ray.py",
+    "tests/ray/",  # JaxTrainer leaves an actor that is busy as long as the cluster runs
     "tests/gcloud/test_run.py",
     "tests/slurm/test_main.py",
     "tests/slurm/test_steps.py",
