@@ -3,14 +3,18 @@
 import importlib.util
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from pyreactant.cli import _main
+from pyreactant.tpu._compiler import ask
 from tests import processes
 from tests.harness import REPOSITORY, environment, free_port, require
+from tests.tpu.recorded import Recorded
 
 README = (REPOSITORY / "README.md").read_text()
 DOCS = {path.name: path.read_text() for path in sorted((REPOSITORY / "docs").glob("*.md"))}
@@ -49,12 +53,19 @@ def test_python(code: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("code", [b for b in _everywhere("bash") if not b.startswith(ELSEWHERE)])
-def test_shell(code: str, tmp_path: Path) -> None:
+def test_shell(code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = _environment()
     if code.startswith(("pyreactant preflight", "pyreactant plan")):
         require(importlib.util.find_spec("libtpu"), "libtpu, of jax[tpu]")
+        settings["XDG_CACHE_HOME"] = str(tmp_path / "cache")
+        del settings["XLA_FLAGS"]  # answers are kept for these flags
+        with monkeypatch.context() as patch:  # libtpu's recorded answers, into the cache
+            patch.setenv("XDG_CACHE_HOME", settings["XDG_CACHE_HOME"])
+            patch.setattr(ask, "compile_in_child", Recorded(ask.compile_in_child))
+            _main.app(shlex.split(code)[1:], standalone_mode=False)
     code = code.replace("29517", str(free_port()))
     argv = ["bash", "-euo", "pipefail", "-c", code]
-    ran = subprocess.run(argv, env=_environment(), cwd=tmp_path, capture_output=True, text=True)
+    ran = subprocess.run(argv, env=settings, cwd=tmp_path, capture_output=True, text=True)
     assert ran.returncode == 0, ran.stderr
     assert "right" in ran.stdout or "pyreactant matmul" not in code
 

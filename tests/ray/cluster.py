@@ -147,6 +147,7 @@ def cluster(*, hosts: int = HOSTS, head_cpus: int = 4) -> Iterator[Cluster]:
         "RAY_ADDRESS": made.address,
         "RAY_USAGE_STATS_ENABLED": "0",
         "RAY_raylet_start_wait_time_s": "90",
+        "RAY_prestart_worker_first_driver": "0",  # workers that no test would use
         "JAX_PLATFORMS": "cpu",
         "OPENBLAS_NUM_THREADS": "1",
         "OMP_NUM_THREADS": "1",
