@@ -47,6 +47,7 @@ end
 
 """The arguments of the program's function."""
 function arguments(trace::Trace, @nospecialize(arrays::Tuple))
+    trace.calls = Reactant.Compiler.debugcache()
     return build(trace.structure, Any[as_argument(x) for x in items(arrays)])
 end
 
@@ -67,6 +68,7 @@ function results(trace::Trace, @nospecialize(result))
                 "$(length(found)) arrays after $(length(trace.wanted))",
         ))
     end
+    foreach(y -> element_name(Reactant.unwrapped_eltype(y)), found) # or there is no such array
     arrays = Any[as_output(y) for y in found]
     trace.outputs = Any[(Reactant.unwrapped_eltype(y), size(y)) for y in arrays]
     return Tuple(Any[constrained(y, wanted(trace, i)) for (i, y) in enumerate(arrays)])
@@ -85,7 +87,15 @@ as_output(y::Number) = as_output(fill(y))
 as_output(y::AbstractArray) = copy(Reactant.promote_to(Reactant.TracedRArray, y))
 
 """The sharding of a result, by its number from 1; nothing leaves it to XLA."""
-wanted(trace::Trace, i::Int) = isempty(trace.wanted) ? nothing : trace.wanted[min(i, end)]
+function wanted(trace::Trace, i::Int)
+    s = isempty(trace.wanted) ? nothing : trace.wanted[min(i, end)]
+    s === nothing || return s
+    # XLA might cut a result without elements, and Reactant fails on that.
+    is_empty = prod(last(trace.outputs[i])) == 0
+    return is_empty && trace.mesh !== nothing ?
+        ArraySharding(trace.mesh, Vector{String}[]) :
+        nothing
+end
 
 constrained(y, ::Nothing) = y
 
@@ -93,6 +103,6 @@ constrained(y, ::Nothing) = y
 # fit there is none: Python knows the output's number and raises the error.
 function constrained(y, s::ArraySharding)
     fits(s, size(y)) || return y
-    target = to_reactant(padded(s, ndims(y)))
+    target = to_reactant(held_as(s, size(y)))
     return target isa Reactant.Sharding.NoSharding ? y : Reactant.Ops.sharding_constraint(y, target)
 end
