@@ -16,6 +16,7 @@ from typing import Any
 from ... import _errors
 from ..._errors import InvalidArgumentError, PyReactantError, RequirementError, StateError
 from ..._julia.place import OLDEST, SETUP, Place, find_place, package_folder
+from ..._julia.versions import LIBRARY, check_reactant
 from ..._system.versions import at_least
 
 # Two copies of XLA in one process crash, and Reactant's Python extension imports these packages.
@@ -33,7 +34,7 @@ def start() -> Any:
 
     Raises:
         StateError: Not the main thread, or a package that cannot share the process is loaded.
-        RequirementError: Julia, its project or a package of it is absent or too old.
+        RequirementError: Julia, its project or a package of it is absent, or of another version.
     """
     global _module, _error_type
     if _module is None:
@@ -43,7 +44,10 @@ def start() -> Any:
         _set_environment(place)
         juliacall = _import_juliacall(place)
         _error_type = juliacall.JuliaError
-        _module = _load_package(juliacall, place)
+        module = _load_package(juliacall, place)
+        versions = {str(name): str(version) for name, version in module.versions()}
+        check_reactant(versions.get("Reactant", "unknown"), place.any_version, place.project)
+        _module = module
     return _module
 
 
@@ -99,15 +103,13 @@ def _check_thread() -> None:
 
 def translated(error: Any) -> PyReactantError:
     """One of our errors for one of Julia's, with Julia's backtrace as a note."""
-    import juliacall
-
-    kind, message = "", str(error.exception)
-    if _module is not None:
-        kind, message = (str(part) for part in _module.explain(error.exception))
+    if _module is None:
+        return PyReactantError(str(error.exception))
+    parts = _module.explain(error.exception, error.backtrace)
+    kind, message, trace = (str(part) for part in parts)
     # Julia's own errors have no kind.
     ours = getattr(_errors, kind or "PyReactantError", PyReactantError)(message)
-    if error.backtrace is not None:
-        trace = juliacall.Base.sprint(juliacall.Base.show_backtrace, error.backtrace)
+    if trace:
         ours.add_note(f"Julia's backtrace:{trace}")
     return ours
 
@@ -150,6 +152,8 @@ def _set_environment(place: Place) -> None:
     }
     if place.depot is not None:
         settings["JULIA_DEPOT_PATH"] = place.depot
+    if place.libtpu is not None:
+        settings[LIBRARY] = os.environ.get(LIBRARY) or place.libtpu
     os.environ.update(settings)
     for name in [name for name in os.environ if name.lower().endswith("_proxy")]:
         del os.environ[name]  # gRPC would send the rendezvous to a web proxy, and hang
