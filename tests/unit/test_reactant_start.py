@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import tomllib
@@ -254,6 +255,22 @@ def test_libtpu_is_there_before_the_devices_start(
     assert described_libtpu({LIBRARY: str(library)}) == (
         "0.0.45 (PyPI; Reactant 0.2.280 names the build 0.0.45.dev20260728)"
     )
+
+
+def test_stack_overflow_names_the_program() -> None:
+    """Julia's handlers are off, so that only Python can say what was running."""
+    code = (
+        "import ctypes, faulthandler, os\n"
+        "from pyreactant._runtimes.reactant.julia import call_program\n"
+        "os.environ['PYTHON_JULIACALL_HANDLE_SIGNALS'] = 'no'\n"
+        "print(call_program('p', sum, [1, 2]), faulthandler.is_enabled(), flush=True)\n"
+        "call_program('endless', ctypes.string_at, 0)\n"
+    )
+    argv = [sys.executable, "-c", code]
+    ran = subprocess.run(argv, env=environment(), capture_output=True, text=True, timeout=60)
+    assert ran.stdout == "3 False\n"
+    assert ran.returncode == -signal.SIGSEGV
+    assert "Julia traces program 'endless': does its function call itself without" in ran.stderr
 
 
 def test_usable_backends(folder: Path) -> None:

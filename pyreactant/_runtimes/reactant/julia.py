@@ -4,12 +4,14 @@ Julia is called from the main thread only. Its functions that may wait for other
 compile for minutes release Python's global lock, so that the pulse to the supervisor goes on.
 """
 
+import faulthandler
 import os
 import re
 import shlex
 import subprocess
 import sys
 import threading
+import types
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +92,30 @@ def call(function: Any, *args: Any) -> Any:
         raise translated(error) from None
 
 
+def call_program(program: str, function: Any, *args: Any) -> Any:
+    """Call a Julia function, as `call` does, that traces a user's program.
+
+    A program that calls itself without end overflows the stack, which ends the process by SIGSEGV:
+    with one thread Julia's signal handlers are off (see `_set_environment`). Python's
+    faulthandler then writes the functions of the stack to standard error; one has this program in
+    its name.
+    """
+    if faulthandler.is_enabled() or os.environ.get(_SIGNALS) != "no":
+        return call(function, *args)
+    name = f"Julia traces program {program!r}: does its function call itself without end?"
+    named = types.FunctionType(_apply.__code__.replace(co_name=name), globals())
+    faulthandler.enable(file=2)  # standard error, even if sys.stderr is something else
+    try:
+        return named(function, args)
+    finally:
+        faulthandler.disable()
+
+
+def _apply(function: Any, args: tuple[Any, ...]) -> Any:
+    return call(function, *args)
+
+
+_SIGNALS = "PYTHON_JULIACALL_HANDLE_SIGNALS"
 _MAIN_THREAD = threading.main_thread().ident
 
 
@@ -143,7 +169,7 @@ def _set_environment(place: Place) -> None:
         "PYTHON_JULIACALL_PROJECT": str(place.project),
         # With one thread, Python keeps its signal handlers, so Ctrl-C works. With several threads,
         # Julia's garbage collector needs the signals.
-        "PYTHON_JULIACALL_HANDLE_SIGNALS": "no" if threads == "1" else "yes",
+        _SIGNALS: "no" if threads == "1" else "yes",
         "PYTHON_JULIACALL_STARTUP_FILE": "no",
         "PYTHON_JULIACALL_AUTOLOAD_IPYTHON_EXTENSION": "no",
         # A missing package is an error here; nothing is installed.
