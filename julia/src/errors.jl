@@ -34,8 +34,10 @@ end
 text_of(error::StackOverflowError) = "StackOverflowError: a function calls itself without end"
 text_of(@nospecialize(error)) = sprint(showerror, error)
 
-"""A text whose control characters are escaped: a terminal would obey them, and Python refuses bytes
-that are not UTF-8."""
+"""
+A text whose control characters are escaped: a terminal would obey them, and Python refuses bytes
+that are not UTF-8.
+"""
 function printable(text::AbstractString)
     return sprint() do io
         for c in text
@@ -56,7 +58,8 @@ they are defined (utils.jl:696).
 function place_of(@nospecialize(f), frames, calls::Vector)
     home = file_of(f)
     home === nothing && return ""
-    folder, (file, line) = dirname(home[1]), home
+    file, line = home
+    folder = joinpath(dirname(file), "")
     for frame in frames
         at = string(frame.file)
         startswith(at, folder) && return "thrown at $at:$(frame.line)"

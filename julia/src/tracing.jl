@@ -6,7 +6,8 @@ One program while it is traced.
 
 `wanted` are the shardings of the results: none, one for all, or one for each; nothing leaves one
 to XLA. `structure` and `results` describe the arguments and the results (trees.jl), `outputs` has
-the element type and the size of each result.
+the element type and the size of each result. `mesh` is that of the arguments, if they have one, and
+`calls` Reactant's list of the functions that it is tracing.
 """
 mutable struct Trace
     const name::String
@@ -14,8 +15,10 @@ mutable struct Trace
     const static::NamedTuple
     const structure::Tuple
     const wanted::Vector{Any}
+    const mesh::Union{Nothing, DeviceMesh}
     results::Any
     outputs::Vector{Any}
+    calls::Vector
 end
 
 function Trace(
@@ -24,12 +27,22 @@ function Trace(
     @nospecialize(static::NamedTuple),
     @nospecialize(structure::Tuple),
     wanted::Vector{Any},
+    mesh::Union{Nothing, DeviceMesh},
 )
-    return Trace(name, f, static, structure, wanted, nothing, Any[])
+    return Trace(name, f, static, structure, wanted, mesh, nothing, Any[], Any[])
 end
 
-"""Call `f` with `traced` as the program of `trace`."""
-tracing(f, trace::Trace) = task_local_storage(f, :pyreactant_trace, trace)
+"""Call `f` with `traced` as the program of `trace`; errors say where the program threw them."""
+function tracing(f, trace::Trace)
+    try
+        return task_local_storage(f, :pyreactant_trace, trace)
+    catch error
+        error isa Wrong && rethrow()
+        frames = stacktrace(first(catch_backtrace(), 1000)) # an overflow has very many
+        place = place_of(trace.f, frames, trace.calls)
+        isempty(place) ? rethrow() : rethrow(Thrown(error, place))
+    end
+end
 
 function traced(arrays...)
     trace = task_local_storage(:pyreactant_trace)::Trace

@@ -103,6 +103,19 @@ end
     @test occursin("got 1 arrays after 2", message)
 end
 
+@testset "the place of an error" begin
+    f = Bodies.throws
+    file = joinpath(@__DIR__, "shared.jl")
+    own = (f_name = "helper(x)", file, line = 7)
+    other = (f_name = "sum(x)", file = "reduce.jl", line = 3)
+    @test PyReactant.place_of(f, [], [own, other]) == "thrown in helper(x), which is at $file:7"
+    @test startswith(PyReactant.place_of(f, [], []), "thrown in throws, which is at $file:")
+    @test PyReactant.place_of(f, [(; file = Symbol(file), line = 5)], [own]) == "thrown at $file:5"
+    @test PyReactant.place_of(sum, [], [own]) == ""
+    text = last(PyReactant.explain(StackOverflowError(), nothing)[1:2])
+    @test text == "StackOverflowError: a function calls itself without end"
+end
+
 @testset "arguments are those it was compiled for" begin
     c = body("double", (X,), (S,))
     smaller = place(zeros(4, 4), S)
