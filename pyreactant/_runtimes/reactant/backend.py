@@ -14,6 +14,7 @@ from ..._core.program import Program
 from ..._core.sharding import Index, NamedSharding
 from ..._core.store import Store
 from ..._errors import ShardingError
+from ..._julia.versions import described_libtpu
 from ...process_group import ProcessGroup
 from .julia import call
 from .lower import Runtime, as_index, function_of, lower, whole_numbers
@@ -71,7 +72,10 @@ class ReactantBackend(AbstractBackend):
         return self._devices
 
     def versions(self) -> dict[str, str]:
-        return {str(name): str(version) for name, version in call(self._julia.versions)}
+        found = {str(name): str(version) for name, version in call(self._julia.versions)}
+        if self._devices[0].platform == "tpu":
+            found["libtpu"] = described_libtpu()
+        return found
 
     def from_blocks(
         self,

@@ -20,7 +20,7 @@ from ..._core.sharding import Index, NamedSharding
 from ..._core.tree import OpTrees, broadcast
 from ..._errors import InvalidArgumentError, ShardingError
 from . import julia
-from .julia import call
+from .julia import call, call_program
 from .placement import find_sharding
 from .trees import describe, is_plain, rebuild
 
@@ -92,7 +92,8 @@ def _trace(request: Call, runtime: Runtime, wanted: tuple[NamedSharding | None, 
     check_static(program, request.static)
     what = f"program {program.name!r}"
     arguments = _TREES.unflatten(request.structure, range(len(request.avals)))
-    lowered = call(
+    lowered = call_program(
+        program.name,
         runtime.julia.lower,
         program.name,
         body,
@@ -140,7 +141,7 @@ def _check_fits(name: str, number: int, shape: tuple[int, ...], sharding: NamedS
 def _compile(
     request: Call, runtime: Runtime, traced: _Traced, given: Sequence[NamedSharding | None]
 ) -> Executable:
-    compiled = call(runtime.julia.compile, traced.lowered)
+    compiled = call_program(request.program.name, runtime.julia.compile, traced.lowered)
     rows = list(call(runtime.julia.outputs, compiled))
     avals = []
     for output, (number, (shape, dtype)) in enumerate(
