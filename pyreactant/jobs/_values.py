@@ -2,11 +2,14 @@
 
 Nothing is pickled. dict, list, tuple, None, bool, int, float, complex and str come back with the
 same type and value, arrays and NumPy scalars with the same dtype; arrays of JAX come back as NumPy
-arrays. The .npy files have no checksums: writing and reading costs what copying them costs.
+arrays. The .npy files have no checksums: writing costs what copying them costs, and large ones are
+mapped into memory, so that they are read once they are used.
 """
 
 import json
 import math
+import mmap
+import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator
@@ -25,6 +28,12 @@ _SAFE = 1 << 53
 
 _NATIVE = "biufcSUMm"
 """Kinds of NumPy's own dtypes that .npy files hold without pickle."""
+
+_MAPPED = 1 << 20
+"""Bytes from which on an array is mapped; below, a mapping costs more than reading."""
+
+_LOCAL = frozenset({"bcachefs", "ext2", "ext3", "ext4", "f2fs", "overlay", "tmpfs", "xfs", "zfs"})
+"""File systems on which a mapped file outlives its deletion by any machine."""
 
 
 class Encoder:
@@ -231,9 +240,40 @@ def _write_array(path: Path, array: Any) -> None:
 
 
 def _read_array(path: Path) -> Any:
+    """An array of its own: changing it does not change the file."""
     import numpy
+    from numpy.lib import format as npy
 
-    return numpy.load(path, allow_pickle=False)
+    with path.open("rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        if size < _MAPPED or not _is_local(file.fileno()):
+            return numpy.load(file, allow_pickle=False)
+        if npy.read_magic(file) != (1, 0):
+            raise ValueError(f"{path.name} has another version than the worker writes")
+        shape, by_columns, dtype = npy.read_array_header_1_0(file)
+        at, count = file.tell(), math.prod(shape)
+        if dtype.hasobject or at + count * dtype.itemsize != size:
+            raise ValueError(f"{path.name} is cut short, or needs pickle")
+        # Private pages: the kernel copies one when the user writes to it.
+        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+    found = numpy.frombuffer(mapped, dtype, count, at)
+    return found.reshape(shape, order="F" if by_columns else "C")
+
+
+def _is_local(descriptor: int) -> bool:
+    """Whether a file's disk is known to be this machine's; others may cut a mapped file short."""
+    device = os.fstat(descriptor).st_dev
+    wanted = f"{os.major(device)}:{os.minor(device)}"
+    try:
+        mounts = Path("/proc/self/mountinfo").read_text(errors="replace").splitlines()
+    except OSError:
+        return False
+    kinds = {
+        line.partition(" - ")[2].split(" ", 1)[0]
+        for line in mounts
+        if line.split(" ", 3)[2] == wanted
+    }
+    return bool(kinds) and kinds <= _LOCAL
 
 
 def decode(tree: Any, arrays: list[Any]) -> Any:
