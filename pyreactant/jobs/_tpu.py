@@ -4,6 +4,7 @@ Logs and value are fetched before the slices are deleted. If the submitting mach
 delete the slices when their lifetime is over, and the value is lost.
 """
 
+import contextlib
 import dataclasses
 import importlib.util
 import os
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from .._errors import DeadlineError, InvalidArgumentError, RequirementError
+from .._system.files import is_full
 from ..launch._metrics import FILE
 from ._environment import of_login
 from ._keeper import detach, ended
@@ -117,6 +119,14 @@ class TPU(Target):
     def status(self, record: Record) -> Status:
         """As `Target.status`."""
         found = kept_status(record)
+        if not found.ended and is_full(record.folder):
+            from ..queued_resources._workers import ROOM
+
+            reason = (
+                f"the disk of {record.folder} is full; free some space: the slices keep the value "
+                f"for {ROOM / 60:.0f} min at most"
+            )
+            return dataclasses.replace(found, reason=reason)
         if found.state != "lost":
             return found
         over = time.strftime("%H:%M UTC on %d %B", time.gmtime(self._over(record)))
@@ -187,12 +197,19 @@ def keep(record: Record) -> Status:
 
 def _note(record: Record, text: str) -> None:
     """Keep what the launcher says, and derive the state from it."""
+    with contextlib.suppress(OSError, RequirementError):  # the disk is full
+        _write_note(record, text)
+
+
+def _write_note(record: Record, text: str) -> None:
     print(text, flush=True)  # noqa: T201 - into keeper.log
     before = record.status().state
     if " is ACTIVE with " in text:
         record.write_status(Status("starting", text))
     elif text.startswith("run "):
         record.write_status(Status("running"))
+    elif before == "running" and text.startswith("the disk of "):
+        record.write_status(Status("running", text))
     elif before in ("requested", "queued") or "trying again" in text:
         record.write_status(Status("queued", text))
     elif before == "starting":

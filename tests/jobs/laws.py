@@ -197,6 +197,27 @@ def cancelled(target: pr.targets.Target) -> None:
     assert failure(job).kind == "cancelled"
 
 
+def full_disk(target: pr.targets.Target) -> None:
+    """A value larger than the disk here stays where it is until there is room.
+
+    The state folder is a small disk of its own, in a mount namespace of this process.
+    """
+    job = pr.submit("program.py:large", [8 << 20], on=target)
+    if target.kind == "tpu":
+        until(lambda: "free some space: the slices keep" in job.status().reason)
+        with pytest.raises(pr.DeadlineError):
+            job.result(timeout=0.1)
+    else:
+        for _ in range(2):
+            with pytest.raises(pr.FileError, match="free some space and fetch it again"):
+                job.result(timeout=120)
+        assert job.status().state == "done"
+    folder = os.environ["XDG_STATE_HOME"]
+    subprocess.run(["mount", "-o", "remount,size=64m", folder], check=True)
+    assert job.result(timeout=120).nbytes == 8 << 20
+    assert not left(job.id)
+
+
 def script(target: pr.targets.Target) -> None:
     """A whole script, from the copy that was made when it was submitted."""
     job = pr.submit(["program.py", "3", "b c"], on=target)

@@ -59,6 +59,13 @@ def waits() -> None:
     time.sleep(300)
 
 
+def large(size: int) -> Any:
+    """A value of so many bytes that no compression makes smaller."""
+    import numpy as np
+
+    return np.frombuffer(os.urandom(size), np.uint8)
+
+
 def odd() -> Any:
     """A value that cannot travel."""
     return {"x": object()}

@@ -16,6 +16,7 @@ from pyreactant.jobs import _find, _record, targets
 from tests import processes
 from tests.harness import environment, require
 from tests.jobs import program
+from tests.jobs.disk import small_disk
 
 FUNCTION = "def main(x=None):\n    return x\n"
 
@@ -233,11 +234,8 @@ except pr.RemoteError as error:
 
 
 def test_a_value_larger_than_the_disk(folder: Path) -> None:
-    require(os.geteuid() == 0, "root, to mount a small disk")
     Path("train.py").write_text("import numpy as np\ndef main():\n    return np.zeros(1 << 20)\n")
-    Path("state").mkdir()
-    small = 'mount -t tmpfs -o size=1m tmpfs state && exec "$@"'
-    argv = ["unshare", "-m", "sh", "-c", small, "_", sys.executable, "-c", FULL]
+    argv = [*small_disk(folder / "state", 1), sys.executable, "-c", FULL]
     ran = subprocess.run(argv, env=environment(), capture_output=True, text=True, timeout=100)
     assert "RequirementError" in ran.stdout, ran
     assert "No space left on device; free some space, remove old jobs with: pyreactant jobs" in (

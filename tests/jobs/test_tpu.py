@@ -13,6 +13,7 @@ import pytest
 from tests import processes
 from tests.gcloud.cloud import Cloud, cloud, hosts_of, until
 from tests.gcloud.tpu_api import TpuApi
+from tests.jobs.disk import small_disk
 from tests.processes import REPOSITORY
 
 
@@ -47,8 +48,8 @@ def target(made: Cloud) -> str:
     return f"pr.targets.TPU('v5p-16', **{settings!r})"
 
 
-def hold(made: Cloud, law: str, *more: str) -> None:
-    argv = [sys.executable, "-m", "tests.jobs.laws", law, target(made), *more]
+def hold(made: Cloud, law: str, *more: str, before: tuple[str, ...] = ()) -> None:
+    argv = [*before, sys.executable, "-m", "tests.jobs.laws", law, target(made), *more]
     ran = processes.run(argv, env=made.settings, cwd=made.folder, timeout=250)
     logs = [p.read_text() for p in sorted(made.folder.glob("state/**/keeper.log"))]
     assert ran.returncode == 0, (ran.stdout, ran.stderr, *logs)
@@ -57,6 +58,10 @@ def hold(made: Cloud, law: str, *more: str) -> None:
 @pytest.mark.parametrize("law", ["cancelled", "value"])
 def test_law(law: str, made: Cloud) -> None:
     hold(made, law)
+
+
+def test_a_value_larger_than_the_disk(made: Cloud) -> None:
+    hold(made, "full_disk", before=small_disk(Path(made.settings["XDG_STATE_HOME"]), 6))
 
 
 def test_the_submitting_process_is_killed(made: Cloud) -> None:
