@@ -141,7 +141,7 @@ def start(place: Place) -> tuple[float, float]:
 
 
 def value(place: Place) -> tuple[float, float]:
-    """Seconds to write and read a value of 100 MiB (with each of its bytes), and to copy its file."""
+    """Seconds to write and read a value of 100 MiB, each byte, and to copy its file."""
     written, read, copied = map(float, place.python(VALUE).split())
     for name in ("written", "copied"):
         path = place.folder / name

@@ -86,6 +86,9 @@ class Ray(Target):
                 "Ray is not installed; install it with: python -m pip install 'pyreactant[ray]'"
             )
 
+    def check_julia(self, name: str) -> None:
+        """As `Target.check_julia`: the cluster has its own Julia, and each process checks it."""
+
     def plan(self, record: Record) -> str:
         """As `Target.plan`."""
         found = self._slice()

@@ -35,8 +35,9 @@ def submit(
     on the disk, else the script.
 
     Args:
-        what: A function at the top level of a file, its name as "train.py:main", or a program with
-            its arguments as a list of words, such as ["train.py", "--steps", "9"].
+        what: A function at the top level of a file, its name as "train.py:main", a Julia script
+            as "train.jl", or a program with its arguments as a list of words, such as
+            ["train.py", "--steps", "9"] or ["julia", "--threads=4", "train.jl"].
         arguments: Arguments of the function: a dict by name, or a sequence. A tree of arrays and
             plain values; nothing is pickled.
         on: The target; None for one process on this machine.
@@ -85,6 +86,8 @@ def start(
     variables = chosen(env)
     needed = _requirements(requirements)
     code = _code.find(call, copies)
+    if call.julia:
+        target.check_julia(call.program[0])
     target.check()
     record = create(call.text, target.kind, target.settings(), more={"code": str(code)})
     try:
@@ -171,10 +174,12 @@ def _prepare(record: Record, call: Call, code: _code.Code) -> None:
         private_folder(record.work)
     code.copy(record.work / "code")
     cwd = code.inside(Path.cwd().resolve())
+    with written(record.work):
+        private_folder(record.work / "code" / cwd)  # it may have none of the files
     file = None if call.file is None else code.inside(_resolved(call.file))
     program = list(call.program)
     if program and file is not None:
-        program[0] = os.path.relpath(file, cwd)
+        program[call.script] = os.path.relpath(file, cwd)
     data = {
         "text": call.text,
         "file": file,

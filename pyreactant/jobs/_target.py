@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from .._errors import InvalidArgumentError
+from ._call import find_julia
 from ._record import Record, Status
 
 
@@ -44,6 +45,20 @@ class Target(abc.ABC):
             RequirementError: A tool is absent; the message has the command that mends it.
             InvalidArgumentError: A setting is wrong.
         """
+
+    def check_julia(self, name: str) -> None:
+        """Check that a Julia program can run there, as far as that is known here.
+
+        By default the processes have the PATH and the packages of this machine.
+
+        Args:
+            name: Name or path of the executable.
+
+        Raises:
+            RequirementError: Julia is absent.
+            InvalidArgumentError: A setting is wrong for Julia.
+        """
+        find_julia(name)
 
     @abc.abstractmethod
     def plan(self, record: Record) -> str:

@@ -106,6 +106,14 @@ class TPU(Target):
             )
         _job(self, draft("", self.kind, {})).ssh.check()
 
+    def check_julia(self, name: str) -> None:
+        """As `Target.check_julia`: Julia comes to the VMs with Reactant."""
+        if self.backend != "reactant" and self.python is None:
+            raise InvalidArgumentError(
+                'a Julia program needs backend="reactant" on TPU, with which the VMs get Julia, '
+                f"got {self.backend!r}"
+            )
+
     def plan(self, record: Record) -> str:
         """As `Target.plan`."""
         from ..queued_resources._job import plan_text

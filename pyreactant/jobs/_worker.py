@@ -20,7 +20,7 @@ from typing import Any
 from .._errors import InvalidArgumentError
 from ..process_group._environment import INDEX
 from . import _guard
-from ._call import is_remote
+from ._call import find_julia, is_remote
 from ._record import private_folder, written
 
 
@@ -58,11 +58,17 @@ def _environment(work: Path) -> Mapping[str, str]:
 
 def _run_program(words: list[str]) -> None:
     """Run a Python program as Python does, or any command, from the copy of the code."""
+    from .._supervised.command import become
+    from ..launch._environment import for_julia
     from ..launch._program import find_program
 
-    if find_program(words).kind == "command":
-        command = words[0] if shutil.which(words[0]) else str(Path(words[0]).resolve())
-        os.execvp(command, words)  # noqa: S606 - without a shell
+    kind = find_program(words).kind
+    if kind == "julia":
+        executable = find_julia(words[0])
+        os.environ.update(for_julia(os.environ))
+        become(words, executable)
+    if kind == "command":
+        become(words, words[0] if shutil.which(words[0]) else str(Path(words[0]).resolve()))
     is_module = words[0] == "-m"
     sys.argv = words[1:] if is_module else words
     if is_module:

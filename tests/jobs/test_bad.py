@@ -59,7 +59,7 @@ def test_functions_that_cannot_travel() -> None:
     assert "a job runs a function" in refused(2, [])
     assert "there is no program 'absent.py'" in refused(2, ["absent.py", "1"])
     assert "name a program" in refused(2, ["-m"])
-    assert "send a Julia program with pyreactant run" in refused(2, ["julia", "x.jl"])
+    assert "there is no program 'x.jl'" in refused(2, ["julia", "-t", "2", "x.jl"])
     assert "a job runs a function" in refused(2, ["-c", "print()"])
 
 
@@ -150,6 +150,20 @@ def test_targets(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         "ssh_flags": ("-a", "-b"),
         "lifetime": 2.0,
     }
+
+
+def test_julia_is_absent(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    Path("train.jl").write_text("println(1)")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    for name in ("PYTHON_JULIACALL_EXE", "PYTHON_JULIACALL_PROJECT"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(sys, "prefix", str(tmp_path))  # where `pyreactant setup` notes its Julia
+    for what in ("train.jl", ["train.jl", "3"], ["julia", "-t", "2", "train.jl"]):
+        message = refused(3, what)
+        assert "a Julia program needs Julia, but 'julia' is not in PATH; install it" in message
+        assert "pyreactant setup" in message
+    tpu = targets.TPU("v6e-16", project="my-project", zone="us-east5-b")
+    assert 'needs backend="reactant" on TPU' in refused(2, "train.jl", on=tpu)
 
 
 def test_gcloud_is_absent(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

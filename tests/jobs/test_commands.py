@@ -170,6 +170,35 @@ def test_a_command_as_a_job(folder: Path) -> None:
         jobs[1].check(timeout=60)
 
 
+SHOWS = """
+import json, os, sys
+print(json.dumps([sys.argv[1:], os.environ["JULIA_LOAD_PATH"], os.environ["PYREACTANT_PROCESS_INDEX"],
+                  os.path.exists(sys.argv[-2]), os.environ.get("LAW_SECRET")]))
+"""
+
+
+def test_a_julia_program_as_a_job(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The executable is a stand-in that shows what Julia would read."""
+    julia = folder / "bin" / "julia"
+    julia.parent.mkdir()
+    julia.write_text(f"#!{sys.executable}\n{SHOWS}")
+    julia.chmod(0o755)
+    (folder / "train.jl").write_text("println(1)")
+    monkeypatch.setenv("PATH", f"{julia.parent}:{os.environ['PATH']}")
+    on = pr.targets.Local(processes=2)
+    job = pr.submit(["julia", "-t", "2", "train.jl", "9"], on=on, env={"LAW_SECRET": "x"})
+    assert job.result(timeout=60) is None
+    for index in range(2):
+        words, path, process, exists, secret = json.loads("".join(job.logs(index)))
+        assert (words, process, exists) == (["-t", "2", "train.jl", "9"], str(index), True)
+        assert str(REPOSITORY / "julia") in path.split(":")
+        assert secret == "x"
+    monkeypatch.chdir(julia.parent)
+    job = pr.submit("../train.jl")
+    assert job.result(timeout=60) is None
+    assert '["../train.jl"]' in "".join(job.logs()), "a folder without a file of the code"
+
+
 def test_old_jobs_are_removed() -> None:
     ended, young, running = (_record.create("x", "local", {}) for _ in range(3))
     ended.write_status(_record.Status("done", "", 0, time.time() - 8 * 86400))
