@@ -6,7 +6,6 @@ It dies with its supervisor, as Python programs do; otherwise it knows nothing o
 import os
 import signal
 import sys
-from collections.abc import Sequence
 from typing import NoReturn
 
 from .process import die_with_parent
@@ -18,7 +17,7 @@ def main() -> None:
     become(sys.argv[1:])
 
 
-def become(argv: Sequence[str], executable: str | None = None) -> NoReturn:
+def become(argv: list[str], executable: str | None = None) -> NoReturn:
     """Replace this process by a command.
 
     Args:

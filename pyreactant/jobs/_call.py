@@ -98,6 +98,11 @@ def _of_function(function: Callable[..., Any]) -> Call:
             f"a function travels by its name, but {name} {kind}; define it with def at the top "
             "level of a file"
         )
+    if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
+        raise InvalidArgumentError(
+            f"{name} is async or a generator, so calling it runs nothing; pass a function that "
+            "returns asyncio.run(...) or list(...) of it"
+        )
     if module != "__main__":
         return _in_module(module, name)
     main = sys.modules["__main__"]

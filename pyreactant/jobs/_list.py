@@ -71,7 +71,7 @@ def clean(older_than: float, *, dry_run: bool) -> list[Record]:
     ]
     if not dry_run:
         for record in found:
-            _remove(record.folder)
+            _give_up(record)
         for folder in _unborn(now):
             _remove(folder)
     return found
@@ -96,6 +96,12 @@ def remove(record: Record) -> None:
             f"the job {record.id} is {status.state}; only an ended job can be removed: pyreactant "
             f"jobs cancel {record.id}"
         )
+    _give_up(record)
+
+
+def _give_up(record: Record) -> None:
+    with contextlib.suppress(PyReactantError):  # settings of another version
+        targets.make(record.target, record.settings).discard(record)
     _remove(record.folder)
 
 

@@ -111,6 +111,9 @@ class Target(abc.ABC):
             RequirementError: The place of the value is gone, or cannot be reached now.
         """
 
+    def discard(self, record: Record) -> None:  # noqa: B027 - most keep nothing elsewhere
+        """Give up what the keeper of an ended job still holds; its record is about to go."""
+
     @abc.abstractmethod
     def cancel(self, record: Record) -> Status:
         """End the job and wait until nothing of it runs or costs anything.

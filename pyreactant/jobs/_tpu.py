@@ -51,6 +51,7 @@ class TPU(Target):
         wait: Seconds for the slices to become ACTIVE.
         retries: New attempts after a preemption.
         timeout: Limit of the run in seconds.
+        stall_timeout: Seconds without a pulse after which a process counts as stalled.
         network: Network of the VMs.
         subnetwork: Subnetwork of the VMs.
         internal_ips: Whether the VMs have no public IP addresses.
@@ -76,6 +77,7 @@ class TPU(Target):
     wait: float = 3600.0
     retries: int = 0
     timeout: float | None = None
+    stall_timeout: float = 300.0
     network: str | None = None
     subnetwork: str | None = None
     internal_ips: bool = False
@@ -263,6 +265,7 @@ def _job(target: TPU, record: Record) -> "Job":
         devices=target.devices_per_process or 0,
         wait=target.wait,
         timeout=target.timeout,
+        stall_timeout=target.stall_timeout,
         retries=target.retries,
     )
 

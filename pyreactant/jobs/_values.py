@@ -12,7 +12,7 @@ import mmap
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -132,6 +132,10 @@ class Encoder:
             advice = "pass sorted(x)"
         elif isinstance(value, (bytes, bytearray)):
             advice = "pass numpy.frombuffer(x, numpy.uint8)"
+        elif isinstance(value, Coroutine):
+            advice = "an async function must be run: return asyncio.run(...)"
+        elif isinstance(value, Iterator):
+            advice = "pass list(x)"
         elif callable(value):
             advice = "a function travels by its name: import it where the job runs"
         elif isinstance(value, (dict, list, int, float, str)):

@@ -39,13 +39,23 @@ def main() -> None:
     from ._values import Encoder, read, write_encoded
 
     given = read(work / "arguments")
-    value = function(*given["args"], **given["kwargs"])
+    value = _called(function, given)
     encoder = Encoder("the value of the function", gathered)
     tree = encoder.encode(value)  # on every process, because gathering is collective
     if int(os.environ.get(INDEX) or 0) == 0:
         with written(out):
             private_folder(out)
             write_encoded(out / "value", tree, encoder.arrays)
+
+
+def _called(function: Callable[..., Any], given: Mapping[str, Any]) -> Any:
+    """The function's value; None if it ends the program without an error, as scripts do."""
+    try:
+        return function(*given["args"], **given["kwargs"])
+    except SystemExit as error:
+        if error.code:
+            raise
+        return None
 
 
 def _environment(work: Path) -> Mapping[str, str]:

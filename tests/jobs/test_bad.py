@@ -51,6 +51,7 @@ def test_functions_that_cannot_travel() -> None:
     assert "is defined inside another function; define it with def" in refused(2, inner)
     assert "a Callable has no name by which it can travel" in refused(2, Callable())
     assert "a method has no name" in refused(2, Callable().method)
+    assert "later is async or a generator" in refused(2, program.later)
     assert "there is no file 'absent.py'" in refused(2, "absent.py:main")
     assert 'named as "FILE.py:NAME"' in refused(2, "train.py")
     assert 'named as "FILE.py:NAME"' in refused(2, "train.py:not a name")
@@ -85,6 +86,7 @@ LOOP.append(LOOP)
     [
         ({"x": [object()]}, "the argument x[0] cannot travel: it is a object"),
         ({"x": {1, 2}}, "pass sorted(x)"),
+        ({"x": iter([1])}, "pass list(x)"),
         ({"x": b"bytes"}, "numpy.frombuffer"),
         ({"x": Data()}, "dataclasses.asdict(x)"),
         ({"x": Pair(1, 2)}, "x._asdict()"),

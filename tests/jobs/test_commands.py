@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -151,6 +152,19 @@ def test_values_that_cannot_travel_or_are_absent() -> None:
         job.result(timeout=60)
     with pytest.raises(pr.RemoteError, match="the file has no 'absent'"):
         pr.submit("program.py:absent").result(timeout=60)
+    with pytest.raises(pr.RemoteError, match=r"return asyncio.run\(...\)"):
+        pr.submit("program.py:later").result(timeout=60)
+
+
+def test_functions_that_end_the_program() -> None:
+    """Submitted at the same time by several threads, which must not disturb each other."""
+    before = os.umask(0o022)
+    with ThreadPoolExecutor() as pool:
+        jobs = list(pool.map(lambda code: pr.submit("program.py:leaves", [code]), [0, None, 3]))
+    assert os.umask(before) == 0o022, "submissions change the umask"
+    assert [jobs[0].result(timeout=60), jobs[1].result(timeout=60)] == [None, None]
+    with pytest.raises(pr.RemoteError, match="exit code 3"):
+        jobs[2].result(timeout=60)
 
 
 def test_arrays_on_all_processes_are_gathered() -> None:
@@ -172,8 +186,8 @@ def test_a_command_as_a_job(folder: Path) -> None:
 
 SHOWS = """
 import json, os, sys
-print(json.dumps([sys.argv[1:], os.environ["JULIA_LOAD_PATH"], os.environ["PYREACTANT_PROCESS_INDEX"],
-                  os.path.exists(sys.argv[-2]), os.environ.get("LAW_SECRET")]))
+found = sys.argv[1:], os.environ["JULIA_LOAD_PATH"], os.environ["PYREACTANT_PROCESS_INDEX"]
+print(json.dumps([*found, os.path.exists(sys.argv[-2]), os.environ.get("LAW_SECRET")]))
 """
 
 
