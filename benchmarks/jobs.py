@@ -128,7 +128,7 @@ class Place:
             (folder / "cluster").mkdir()
             self.cluster = stack.enter_context(started(folder / "cluster"))
         elif name == "ray":
-            settings = stack.enter_context(ray_cluster()).settings
+            settings = stack.enter_context(ray_cluster(hosts=0, head_cpus=8)).settings
         elif name == "tpu":
             made = stack.enter_context(cloud(folder / "cloud", TpuApi(workers=hosts_of), 2))
             settings, self.target = made.settings, made.target(stall_timeout=10.0)

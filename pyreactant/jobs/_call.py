@@ -11,10 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .._errors import FileError, InvalidArgumentError, PyReactantError, RequirementError
+from .._errors import FileError, InvalidArgumentError, PyReactantError, RequirementError, StateError
 
 What = Callable[..., Any] | str | Sequence[str]
 """A function, its name as "FILE.py:NAME" or "MODULE:NAME", or a program as a list of words."""
+
+
+importing: str | None = None
+"""The function whose file this worker imports now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,3 +192,16 @@ def find_julia(name: str) -> str:
 def is_remote(value: Any) -> bool:
     """Whether a function was made remote; without an import of that module."""
     return (type(value).__module__, type(value).__name__) == (f"{__package__}._remote", "Remote")
+
+
+def check_not_importing() -> None:
+    """Check that this call does not come from the top level of a file that a worker imports.
+
+    Raises:
+        StateError: It does: the worker would start a job, whose workers start jobs.
+    """
+    if importing is not None:
+        raise StateError(
+            f"a job was started while a worker imports the file of {importing}: calls at the top "
+            'level of that file must stand below `if __name__ == "__main__":`'
+        )

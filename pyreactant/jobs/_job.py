@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from .._errors import DeadlineError, FileError, InvalidArgumentError, RemoteError, RequirementError
 from . import _values, targets
-from ._find import find
+from ._list import find
 from ._record import Record, Status
 from ._target import Target
 

@@ -9,9 +9,8 @@ from typing import Any
 
 from .._errors import FileError, InvalidArgumentError
 from . import _code, _values
-from ._call import Call, What, resolve
+from ._call import Call, What, check_not_importing, resolve
 from ._environment import chosen
-from ._guard import check_not_importing
 from ._job import Job
 from ._record import Record, Status, create, draft, private_file, private_folder, release, written
 from ._target import Target

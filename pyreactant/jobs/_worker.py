@@ -19,7 +19,7 @@ from typing import Any
 
 from .._errors import InvalidArgumentError
 from ..process_group._environment import INDEX
-from . import _guard
+from . import _call
 from ._call import find_julia, is_remote
 from ._record import private_folder, written
 
@@ -94,14 +94,14 @@ def _run_program(words: list[str]) -> None:
 def _find(call: Mapping[str, Any], work: Path) -> Callable[..., Any]:
     """The function, imported from the copy under another name than ``__main__``."""
     name, module = call["name"], call["module"]
-    _guard.importing = call["text"]
+    _call.importing = call["text"]
     try:
         if call["file"] is None:
             found: Any = importlib.import_module(module)
         else:
             found = _load_script(work / "code" / call["file"], module)
     finally:
-        _guard.importing = None
+        _call.importing = None
     for part in name.split("."):
         if not hasattr(found, part):
             raise InvalidArgumentError(f"{call['text']}: the file has no {part!r}")

@@ -27,7 +27,7 @@ import numpy as np
 import pytest
 
 import pyreactant as pr
-from pyreactant.jobs import _find, _list
+from pyreactant.jobs import _list, _ray, _ray_cluster
 
 TREE: dict[Any, Any] = {
     "none": None,
@@ -238,9 +238,11 @@ def cleaned(target: Any) -> None:
     """A job on Ray that is removed before its value was fetched leaves no keeper behind."""
     job = pr.submit("program.py:back", on=dataclasses.replace(target, hosts=1))
     job.wait(timeout=120)
-    assert target._ask(job.record, "status", 60)["state"] == "done"
+    cluster = _ray_cluster.cluster_at(job.record.handle()["address"])
+    asked = {"do": "status", "name": _ray._name(job.record), "folder": str(job.folder)}
+    assert cluster.ask(60, **asked)["state"] == "done"
     assert json.loads(pyreactant("clean", job.id, "--json")) == [job.id]
-    assert target._ask(job.record, "status", 60) == {"absent": True}
+    assert cluster.ask(60, **asked) == {"absent": True}
     assert not job.folder.exists()
     assert not left(job.id)
 
@@ -260,13 +262,13 @@ def killed(target: pr.targets.Target, points: str = "0.5 0.95") -> None:
     for job in _list.rows():
         assert job[1] is not None
         pr.Job(job[1]).cancel()
-    before = set(_find.names())
+    before = set(_list.names())
     for part in points.split():
         point = round(float(part) * (count - 1))
         ran = _submitting(expression, point)
         # The number of events differs by the files that Python caches, so it may have ended.
         assert ran.returncode in (-signal.SIGKILL, 0), (point, ran)
-        new = [name for name in _find.names() if name not in before]
+        new = [name for name in _list.names() if name not in before]
         before.update(new)
         rows = {row["id"]: row for row in json.loads(pyreactant("list", "--json"))}
         for name in set(new) & set(rows):  # before its record is whole there is no job
