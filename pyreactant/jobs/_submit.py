@@ -90,7 +90,7 @@ def start(
     target.check()
     record = create(call.text, target.kind, target.settings(), more={"code": str(code)})
     try:
-        _prepare(record, call, code)
+        _prepare(record, call, code, target)
         with written(record.work):
             _values.write_encoded(record.work / "arguments", tree, encoder.arrays)
             if variables:
@@ -167,7 +167,7 @@ def _requirements(file: str | Path | None) -> bytes | None:
         raise FileError(f"requirements {str(file)!r} cannot be read ({error.strerror})") from None
 
 
-def _prepare(record: Record, call: Call, code: _code.Code) -> None:
+def _prepare(record: Record, call: Call, code: _code.Code, target: Target) -> None:
     """Copy the code, and write what is to run."""
     with written(record.work):
         private_folder(record.work)
@@ -187,6 +187,7 @@ def _prepare(record: Record, call: Call, code: _code.Code) -> None:
         "program": program,
         "root": None if call.root is None else code.inside(call.root.resolve()),
         "cwd": cwd,
+        "store": target.value_store(record),
     }
     with written(record.work), private_file(record.work / "call.json") as opened:
         opened.write(json.dumps(data).encode())

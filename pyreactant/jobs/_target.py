@@ -111,6 +111,10 @@ class Target(abc.ABC):
             RequirementError: The place of the value is gone, or cannot be reached now.
         """
 
+    def value_store(self, record: Record) -> str:
+        """The folder of Cloud Storage to which process 0 also copies the value; "" for none."""
+        return ""
+
     def discard(self, record: Record) -> None:  # noqa: B027 - most keep nothing elsewhere
         """Give up what the keeper of an ended job still holds; its record is about to go."""
 

@@ -1,13 +1,14 @@
 """Cloud TPU slices that exist for the job; the keeper is the launcher of `queued_resources`.
 
 Logs and value are fetched before the slices are deleted. If the submitting machine is off, the VMs
-delete the slices when their lifetime is over, and the value is lost.
+delete the slices when their lifetime is over, and the value is lost unless it is in `store`.
 """
 
 import contextlib
 import dataclasses
 import importlib.util
 import os
+import re
 import shutil
 import time
 from collections.abc import Iterator
@@ -21,8 +22,9 @@ from ..launch._metrics import FILE
 from ._environment import of_login
 from ._keeper import detach, ended
 from ._local import cancel_kept, kept_status
-from ._record import Record, Status, draft, lock_of, private_folder
+from ._record import Record, Status, draft, lock_of, private_folder, written
 from ._target import Target
+from ._values import copy_store
 
 if TYPE_CHECKING:
     from ..queued_resources._client import Client
@@ -63,6 +65,9 @@ class TPU(Target):
         devices_per_process: CPU devices of each process, with platform "cpu".
         backend: Runtime, "jax" or "reactant".
         transport: Protocol of Google's client, "rest" or "grpc".
+        store: Folder of Cloud Storage that also gets the value, such as "gs://mine/values"; from
+            there it comes back if this machine was off when the job ended. The VMs' account must be
+            allowed to write there.
     """
 
     kind: ClassVar[str] = "tpu"
@@ -89,6 +94,7 @@ class TPU(Target):
     devices_per_process: int | None = None
     backend: str = "jax"
     transport: str = "rest"
+    store: str | None = None
 
     def __post_init__(self) -> None:
         # The job's keeper, and other shells, need not have these variables.
@@ -99,6 +105,11 @@ class TPU(Target):
     def check(self) -> None:
         """As `Target.check`."""
         _job(self, draft("", self.kind, {}))
+        if self.store is not None and not re.fullmatch(r"gs://[^/\s]+(/\S*)?", self.store):
+            raise InvalidArgumentError(
+                f'store must be a folder of Cloud Storage such as "gs://mine/values", got '
+                f"{self.store!r}"
+            )
         if self.transport not in ("rest", "grpc"):
             raise InvalidArgumentError(f"transport must be rest or grpc, got {self.transport!r}")
         if importlib.util.find_spec("google.cloud.tpu_v2") is None:
@@ -120,7 +131,10 @@ class TPU(Target):
         """As `Target.plan`."""
         from ..queued_resources._job import plan_text
 
-        return plan_text(_job(self, record))
+        text = plan_text(_job(self, record))
+        if self.store is None:
+            return text
+        return f"{text}\nstore      the value also in {self.value_store(record)}"
 
     def start(self, record: Record) -> None:
         """As `Target.start`: the queued resource's name follows from the record's id."""
@@ -140,9 +154,12 @@ class TPU(Target):
         if found.state != "lost":
             return found
         over = time.strftime("%H:%M UTC on %d %B", time.gmtime(self._over(record)))
+        value = "the value is lost"
+        if self.store is not None:
+            value = f"the value is in {self.value_store(record)} if the program ended well"
         return dataclasses.replace(
             found,
-            reason=f"{found.reason}; the value is lost, and what it left deletes itself by {over}, "
+            reason=f"{found.reason}; {value}, and what it left deletes itself by {over}, "
             f"or at once with: pyreactant jobs cancel {record.id}",
         )
 
@@ -151,7 +168,24 @@ class TPU(Target):
         return record.log(process)
 
     def fetch(self, record: Record) -> None:
-        """As `Target.fetch`: the keeper fetches before it deletes."""
+        """As `Target.fetch`: the keeper fetches before it deletes; else the value is in `store`."""
+        lost = record.status().state == "lost"
+        if self.store is None or not lost or (record.out / "value").exists():
+            return
+        partial = record.folder / ".fetched"
+        shutil.rmtree(partial, ignore_errors=True)
+        with written(record.out):
+            private_folder(record.out)
+            private_folder(partial)
+        try:
+            copy_store(f"{self.value_store(record)}value", f"{partial}/")
+            (partial / "value").rename(record.out / "value")
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
+
+    def value_store(self, record: Record) -> str:
+        """As `Target.value_store`."""
+        return "" if self.store is None else f"{self.store.rstrip('/')}/{record.id}/"
 
     def cancel(self, record: Record) -> Status:
         """As `Target.cancel`: the keeper deletes; if it is dead, this process does."""

@@ -11,12 +11,13 @@ import math
 import mmap
 import os
 import shutil
+import subprocess
 import sys
 from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
 
-from .._errors import FileError, InvalidArgumentError
+from .._errors import FileError, InvalidArgumentError, RequirementError
 from ._record import private_file, private_folder
 
 Gather = Callable[[Any], Any]
@@ -201,6 +202,35 @@ def read(folder: Path) -> Any:
         raise FileError(f"there is no {error.filename}: the value is absent or cut short") from None
     except (OSError, ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
         raise FileError(f"the value in {folder} is damaged ({error})") from None
+
+
+def copy_store(source: str, to: str) -> None:
+    """Copy a folder to or from Cloud Storage ("gs://...") into the folder `to`.
+
+    Raises:
+        RequirementError: gcloud is absent, or may not do it; the message has its last lines.
+    """
+    argv = ["gcloud", "storage", "cp", "--recursive", "--no-user-output-enabled", source, to]
+    try:
+        ran = subprocess.run(
+            argv,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+        )
+    except FileNotFoundError:
+        raise RequirementError(
+            f"gcloud is needed to copy {source} to {to}, but is not in PATH; install it: "
+            "https://cloud.google.com/sdk/docs/install"
+        ) from None
+    if ran.returncode:
+        last = " | ".join(line for line in ran.stderr.splitlines() if line.strip())[-500:]
+        raise RequirementError(
+            f"gcloud cannot copy {source} to {to} ({last}); see whether the bucket exists and this "
+            "machine's account may use it"
+        )
 
 
 def is_on_devices(value: Any) -> bool:

@@ -36,7 +36,7 @@ def main() -> None:
     if call["root"] is not None:
         sys.path[0] = str(work / "code" / call["root"])
     function = _find(call, work)
-    from ._values import Encoder, read, write_encoded
+    from ._values import Encoder, copy_store, read, write_encoded
 
     given = read(work / "arguments")
     value = _called(function, given)
@@ -46,6 +46,8 @@ def main() -> None:
         with written(out):
             private_folder(out)
             write_encoded(out / "value", tree, encoder.arrays)
+        if call.get("store"):
+            copy_store(str(out / "value"), call["store"])
 
 
 def _called(function: Callable[..., Any], given: Mapping[str, Any]) -> Any:
