@@ -116,7 +116,7 @@ def list_jobs(as_json: AsJson = False) -> None:
 def status(job: Id, as_json: AsJson = False) -> None:
     """Print how a job stands."""
     from ..jobs import _list
-    from ..jobs._find import find
+    from ..jobs._list import find
 
     record = find(job)
     found = _list.status_of(record)
@@ -215,7 +215,7 @@ def clean(
 ) -> None:
     """Remove the records of ended jobs, with their logs and values."""
     from ..jobs import _list
-    from ..jobs._find import find
+    from ..jobs._list import find
 
     if older_than < 0:
         raise InvalidArgumentError(f"--older-than must be 0 days or more, got {older_than:g}")

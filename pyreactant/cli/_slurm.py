@@ -109,7 +109,8 @@ def submit(
 
     def send() -> tuple[int, Path]:
         number = _sbatch.submit(command)
-        return number, (output or Path(f"pyreactant-job-{number}")).absolute()
+        named = output or os.environ.get("PYREACTANT_OUTPUT")
+        return number, Path(named or f"pyreactant-runs/job-{number}").absolute()  # main.sbatch's
 
     what = " ".join(program or ["cross-check"])[:80]
     job = submitted_to_slurm(what, send)

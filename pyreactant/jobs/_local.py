@@ -12,9 +12,8 @@ from typing import ClassVar
 from .._errors import DeadlineError
 from ..launch import RunOptions, supervise
 from ._environment import JOB, of_login
-from ._keeper import detach, ended, running_once
+from ._keeper import detach, ended, install, running_once
 from ._record import Record, Status, lock_of
-from ._requirements import install
 from ._target import Target, check_runtime
 
 

@@ -307,11 +307,15 @@ def load(folder: Path) -> Record:
 
 def private_folder(folder: Path) -> None:
     """Make a folder, and those above it, that only the user can read."""
-    before = os.umask(0o077)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    finally:
-        os.umask(before)
+    with contextlib.suppress(FileExistsError):  # another thread or process may make it, too
+        try:
+            folder.mkdir(mode=0o700)
+        except FileNotFoundError:
+            private_folder(folder.parent)
+            folder.mkdir(mode=0o700)
+        return
+    if not folder.is_dir():
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(folder))
 
 
 @contextlib.contextmanager

@@ -9,7 +9,7 @@ from typing import Any
 
 from .._errors import FileError, InvalidArgumentError
 from . import _submit
-from ._guard import check_not_importing
+from ._call import check_not_importing
 from ._job import Job
 from ._target import Target
 
