@@ -110,7 +110,7 @@ def from_callback(shape: Any, dtype: Any, sharding: Any, callback: Any) -> Any:
         InvalidArgumentError: The callback returned another shape or dtype.
 
     Examples:
-        >>> table = np.arange(64).reshape(8, 8)
+        >>> table = np.arange(64, dtype=np.float32).reshape(8, 8)
         >>> y = pr.from_callback((8, 8), np.float32, sharding, lambda index: table[index])
     """
     trees = current().backend.trees

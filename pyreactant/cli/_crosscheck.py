@@ -96,7 +96,7 @@ def crosscheck(
         ),
     ] = None,
 ) -> None:
-    """Run programs on every runtime, check them against an oracle, and compare them.
+    """Check programs on each runtime, and compare runtimes.
 
     The runtimes run one after the other, each in its own processes. Without PROGRAM, the matrix
     product runs.
@@ -171,7 +171,10 @@ def compare(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Compare finished runs of a cross-check, which may be copied from other machines."""
+    """Compare finished runs of a cross-check.
+
+    Their folders may be copied from other machines.
+    """
     _check_pictures(html)
     from ..crosscheck._run import compare as compare_runs
 
@@ -203,7 +206,7 @@ def _check_pictures(html: Path | None) -> None:
 def _show(
     report: "Report", html: Path | None, *, required: bool, as_json: bool, folder: Path | None
 ) -> None:
-    from rich.console import Console
+    from ._console import output
 
     drawable = importlib.util.find_spec("matplotlib") is not None
     page = html if required or drawable else None
@@ -214,10 +217,7 @@ def _show(
     if as_json:
         print(report.to_json(), end="")
     else:
-        console = Console(highlight=False)
-        if not console.is_terminal:
-            console.width = 120  # a file or pipe has no width of its own
-        console.print(report)
+        output().print(report)
         if folder is not None and page is None:
             print(f"files: {folder} (no page, because matplotlib is not installed)")
         elif page is not None:

@@ -34,8 +34,8 @@ from ._topology import topology
 from ._tpu import app as tpu
 
 app = typer.Typer(
-    add_completion=False,
     no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     help="Run sharded array programs on many processes, on JAX and Reactant.jl, and check them.",

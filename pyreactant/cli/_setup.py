@@ -69,7 +69,7 @@ def setup(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the record as JSON.")] = False,
 ) -> None:
-    """Install Julia and Reactant if they are missing, compile them, and record where they are.
+    """Install Julia and Reactant, and compile them.
 
     Run it once, on a machine with network: it takes minutes and several GB. The processes of a
     run then start offline. It is idempotent: a second call finishes what is missing.
@@ -175,7 +175,7 @@ class Progress:
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="Show and change Reactant's preferences, which take effect at the next start.",
+    help="Reactant's preferences, which take effect at the next start.",
     epilog=examples("pyreactant prefs show", "pyreactant prefs set xla_runtime IFRT"),
 )
 

@@ -78,7 +78,10 @@ def submit(
     ] = None,
     dry_run: DryRun = False,
 ) -> None:
-    """Submit a program, or the cross-check of the sharded matmul, as a batch job."""
+    """Submit a program as a batch job.
+
+    Without a script, the job cross-checks the sharded matmul.
+    """
     from ..launch import _sbatch
 
     options = {

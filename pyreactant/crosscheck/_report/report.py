@@ -102,7 +102,10 @@ class Report(ReportData):
         console = Console(width=width, highlight=False, no_color=True, force_terminal=False)
         with console.capture() as captured:
             console.print(self)
-        return captured.get()
+        return "".join(f"{line.rstrip()}\n" for line in captured.get().splitlines())
+
+    def __str__(self) -> str:
+        return self.to_text()
 
     def __rich__(self) -> Any:
         return renderable(self)
