@@ -3,7 +3,7 @@
 import io
 import re
 import sys
-from typing import TextIO
+from typing import IO, TextIO, cast
 
 from rich.console import Console
 
@@ -38,7 +38,9 @@ def output(width: int = FILE_WIDTH, *, soft_wrap: bool = False) -> Console:
         width: Characters in a line if standard output is no terminal.
         soft_wrap: Whether the terminal breaks long lines, so that they can be copied.
     """
-    console = Console(file=_Trimmed(sys.stdout), highlight=False, soft_wrap=soft_wrap)
+    console = Console(
+        file=cast(IO[str], _Trimmed(sys.stdout)), highlight=False, soft_wrap=soft_wrap
+    )
     if not console.is_terminal:
         console.width = width
     return console

@@ -29,6 +29,7 @@ def commands(
         if isinstance(child, typer.core.TyperGroup):
             yield from commands(child, f"{words} {name}")
         else:
+            assert isinstance(child, typer.core.TyperCommand)
             yield f"{words} {name}", child
 
 
