@@ -24,13 +24,14 @@ from .._system.settings import check_names
 from ..process_group import ProcessGroup, resolve
 from ..process_group._environment import env_int
 from .compiled import Compiled
-from .known import BACKENDS, check_backend
+from .known import BACKENDS, check_backend, check_platform
 from .ray_train import check_workers
 
 if TYPE_CHECKING:
     from .guard import Guarded
 
-PLATFORMS = ("cpu", "gpu", "tpu")
+MOST_CPU_DEVICES = 4096
+"""XLA starts threads for each virtual CPU device; with many more it never gets ready."""
 
 
 class Recent(dict[Any, Compiled]):
@@ -240,13 +241,10 @@ def _options(arguments: Mapping[str, Any]) -> StartOptions:
     for key, value in environment.items():
         if value is not None:
             options.setdefault(key, value)
-    if options.get("platform", "cpu") not in PLATFORMS:
+    check_platform(options.get("platform", "cpu"))
+    if not 1 <= options.get("num_cpu_devices", 1) <= MOST_CPU_DEVICES:
         raise InvalidArgumentError(
-            f"unknown platform {options['platform']!r}; known are: {', '.join(PLATFORMS)}"
-        )
-    if options.get("num_cpu_devices", 1) < 1:
-        raise InvalidArgumentError(
-            f"num_cpu_devices must be 1 or more, got {options['num_cpu_devices']}"
+            f"num_cpu_devices must be 1 to {MOST_CPU_DEVICES}, got {options['num_cpu_devices']}"
         )
     for key in ("initialization_timeout", "heartbeat_timeout"):
         if not options.get(key, 1) > 0:

@@ -17,6 +17,10 @@ class _Trimmed(io.TextIOBase):
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
 
+    @property
+    def encoding(self) -> str:  # type: ignore[override] # rich draws with ASCII if it must
+        return self._stream.encoding
+
     def write(self, text: str) -> int:
         self._stream.write(re.sub(r"[ \t]+$", "", text, flags=re.MULTILINE))
         return len(text)
