@@ -74,6 +74,8 @@ LONG = (
     "tests/slurm/test_cluster.py",
     "tests/jobs/test_laws.py",
     "tests/jobs/test_tpu.py",
+    "tests/tpu/test_recorded.py",
+    "tests/crosscheck/test_mutants.py",
     "tests/gcloud/",
     "tests/examples/",
     "tests/unit/test_reactant_meeting.py",

@@ -98,7 +98,7 @@ def started(made: Cloud, how: str, *more: str) -> subprocess.Popen[str]:
     return made.start(*made.run_options(), "--out", "out", *more, "--", TRAIN, how)
 
 
-def finished(made: Cloud, process: subprocess.Popen[str], seconds: float = 90) -> tuple[int, str]:
+def finished(made: Cloud, process: subprocess.Popen[str], seconds: float = 200) -> tuple[int, str]:
     log = made.folder / "launcher.log"
     try:
         return process.wait(seconds), log.read_text()
@@ -181,7 +181,7 @@ def test_preemption_and_another_attempt(made: Cloud) -> None:
     for address in made.workers.addresses:
         made.workers.stop(address)
         made.workers.start(address)
-    code, output = finished(made, process, 120)
+    code, output = finished(made, process)
     assert code == 0, output
     assert "is SUSPENDED by Cloud TPU (preempted)" in output
     assert "trying again (1 retry left)" in output
