@@ -76,11 +76,6 @@ function file_of(@nospecialize(f))
     f isa Union{Function, Type} || return nothing
     Base.moduleroot(parentmodule(f)) in (Base, Core, PyReactant) && return nothing
     method = first(methods(f))
-    path, line = try
-        Base.functionloc(method)
-    catch
-        # defined where Julia keeps no file
-        return nothing
-    end
-    return String(path), line
+    path = Base.find_source_file(String(method.file)) # of code from a text there is none
+    return path === nothing ? nothing : (path, Int(method.line))
 end

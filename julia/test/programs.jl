@@ -112,6 +112,8 @@ end
     @test startswith(PyReactant.place_of(f, [], []), "thrown in throws, which is at $file:")
     @test PyReactant.place_of(f, [(; file = Symbol(file), line = 5)], [own]) == "thrown at $file:5"
     @test PyReactant.place_of(sum, [], [own]) == ""
+    from_text = include_string(Bodies, "from_text(x) = error(\"no file\")")
+    @test PyReactant.place_of(from_text, [], [own]) == ""
     text = last(PyReactant.explain(StackOverflowError(), nothing)[1:2])
     @test text == "StackOverflowError: a function calls itself without end"
 end
