@@ -24,6 +24,8 @@ from ._environment import JOB
 from ._record import Record, Status, load, private_file, private_folder, written
 
 _TICK = 0.1
+_ROOM = 600.0
+"""Seconds for which a keeper waits until the disk has room for the job's last state."""
 VAGUE = ("preempted", "interrupted", "lost")
 """Causes in a run's report of which the machine's own account may know more."""
 
@@ -102,12 +104,24 @@ def finish(record: Record, work: Callable[[], Status]) -> Status:
         status = Status("cancelled", "cancelled by the user", 130)
     with contextlib.suppress(OSError):
         (record.work / "env.json").unlink(missing_ok=True)  # secrets are not needed any more
-    return record.write_status(status)
+    return _write_last(record, status)
+
+
+def _write_last(record: Record, status: Status) -> Status:
+    """Write the last state, for which a full disk may need some time."""
+    deadline = time.monotonic() + _ROOM
+    found = record.write_status(status)
+    while not record.status().ended and time.monotonic() < deadline:
+        time.sleep(1)
+        found = record.write_status(status)
+    return found
 
 
 def ended(record: Record, code: int) -> Status:
     """How a job ended by its run's report and exit code."""
     report = record.report()
+    if not report and not code:
+        return Status("done", "its report could not be written", 0)
     if not report:
         return Status("failed", f"the run ended with exit code {code} and left no report", code)
     if report["exit_code"] == 0:

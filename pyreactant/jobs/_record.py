@@ -124,6 +124,8 @@ class Record:
     def write_status(self, status: Status) -> Status:
         """Write how the job stands, unless it has ended.
 
+        A disk that is full, or cannot be written, does not hide how it stands.
+
         Returns:
             How it stands.
         """
@@ -132,7 +134,8 @@ class Record:
             return before
         status = dataclasses.replace(status, since=status.since or time.time())
         if (before.state, before.reason) != (status.state, status.reason):
-            _write(self.folder / "state.json", dataclasses.asdict(status))
+            with contextlib.suppress(OSError):
+                _write(self.folder / "state.json", dataclasses.asdict(status))
         return status
 
     def handle(self) -> dict[str, Any]:

@@ -257,3 +257,42 @@ def test_a_value_larger_than_the_disk(folder: Path) -> None:
     assert "No space left on device; free some space, remove old jobs with: pyreactant jobs" in (
         ran.stdout
     )
+
+
+FILLED = """
+import subprocess, sys, time
+import pyreactant as pr
+job = pr.submit("train.py:main")
+while "is full" not in job.status().reason:
+    time.sleep(0.1)
+print(job.status().state, job.status().reason)
+jobs = [sys.executable, "-m", "pyreactant", "jobs"]
+subprocess.run([*jobs, "list"], check=True)
+try:
+    pr.submit("train.py:main")
+except pr.RequirementError as error:
+    print(error)
+(job.record.run / "process-0.log").write_text("")
+try:
+    job.result(timeout=60)
+except pr.RemoteError as error:
+    print(error)
+subprocess.run([*jobs, "clean", job.id], check=True)
+"""
+
+
+def test_output_that_fills_the_disk(folder: Path) -> None:
+    """How jobs stand can still be asked, and the job ends once there is room."""
+    Path("train.py").write_text(
+        "def main():\n    for _ in range(30000):\n        print('x' * 100)\n    return 1\n"
+    )
+    argv = [*small_disk(folder / "state", 1), sys.executable, "-c", FILLED]
+    ran = subprocess.run(argv, env=environment(), capture_output=True, text=True, timeout=200)
+    assert ran.returncode == 0, ran
+    stuck, listed, refused_, ended, removed = ran.stdout.splitlines()
+    assert stuck.startswith("running the disk of ")
+    assert stuck.endswith(" is full; free some space")
+    assert "running" in listed
+    assert "No space left on device; free some space, remove old jobs" in refused_
+    assert ended
+    assert removed.startswith("removed ")
