@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from .._core import stablehlo as files
+from .._core.backend import PRECISIONS
 from .._core.dtypes import as_dtype
 from .._core.mesh import Mesh
 from .._core.program import Program
 from .._core.sharding import NamedSharding
-from .._core.backend import PRECISIONS
 from .._errors import DTypeError, InvalidArgumentError
 from . import enzyme
 from .ask import Lowered, check_julia, lower, tuples

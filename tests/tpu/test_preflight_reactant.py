@@ -18,11 +18,10 @@ import pytest
 
 import pyreactant as pr
 from pyreactant._core.array import Aval
+from pyreactant._lowering import ask as asking
 from pyreactant._system import child
 from pyreactant._system.child import ChildLostError
 from pyreactant.tpu import topology
-from pyreactant._lowering import ask as asking
-
 from pyreactant.tpu._preflight.preflight import preflight
 from pyreactant.tpu._request import Request, find_program
 from tests import processes

@@ -144,8 +144,8 @@ def reversed_aval(one: Any) -> jax.ShapeDtypeStruct:
 
 def _alike(leaves: Sequence[Any], avals: Sequence[Any]) -> list[Any]:
     """The arrays; inside `shard_map` all vary over the axes over which one does."""
-    varying = [frozenset(getattr(one, "vma", ())) for one in avals]
-    union = frozenset().union(*varying)
+    varying = list(map(_varying, avals))
+    union: frozenset[str] = frozenset().union(*varying)
     return [
         jax.lax.pcast(leaf, tuple(union - own), to="varying") if union - own else leaf
         for leaf, own in zip(leaves, varying, strict=True)
@@ -168,9 +168,24 @@ _derivative.def_impl(partial(dispatch.apply_primitive, _derivative))
 
 def _described(wanted: Sequence[Any], given: Sequence[Any]) -> list[Any]:
     """What JAX knows of results; inside `shard_map` they vary as the arguments do."""
-    name = next((n for n in ("manual_axis_type", "vma") if given and hasattr(given[0], n)), "")
-    options = {name: getattr(given[0], name)} if name else {}
-    return [jax.core.ShapedArray(one.shape, one.dtype, **options) for one in wanted]
+    if not given or not _varying(given[0]):
+        return [jax.core.ShapedArray(one.shape, one.dtype) for one in wanted]
+    mesh, varying = given[0].sharding.mesh, given[0].manual_axis_type
+    return [
+        jax.core.ShapedArray(
+            one.shape,
+            one.dtype,
+            sharding=jax.NamedSharding(mesh, jax.P(*[None] * len(one.shape))),
+            manual_axis_type=varying,
+        )
+        for one in wanted
+    ]
+
+
+def _varying(aval: Any) -> frozenset[str]:
+    """The axes of `shard_map` over which an array varies."""
+    found: frozenset[str] = aval.manual_axis_type.varying
+    return found
 
 
 def _outputs(*avals: Any, body: _Body) -> list[Any]:
