@@ -236,15 +236,14 @@ def test_gradients_by_enzyme() -> None:
     close(jax.jit(jax.grad(jax.checkpoint(loss(g)), 1))(*args), wanted[1])
     close(jax.jvp(g, args, args), jax.jvp(body, args, args))
     close(jax.vjp(g, *args)[1](args[0]), jax.vjp(body, *args)[1](args[0]))
-    first: Any = lambda f: lambda w: f(args[0], w, *args[2:])  # noqa: E731
+
+    def first(f: Any) -> Any:
+        return lambda w: f(args[0], w, *args[2:])
+
+    def steps(f: Any) -> Any:
+        return lambda w: jax.lax.fori_loop(0, 3, lambda _, x: f(x, w, *args[2:]), args[0])
+
     close(*(jax.linearize(first(f), args[1])[1](args[1]) for f in (g, body)))
-    steps: Any = (
-        lambda f: (
-            lambda w: jax.lax.fori_loop(
-                0, 3, lambda _, x: f(x, w, *args[2:]), args[0]
-            ).sum()
-        )
-    )
     close(*(jax.jvp(steps(f), args[1:2], args[1:2]) for f in (g, body)))
 
     mesh = jax.make_mesh((2, 4), ("a", "b"), axis_types=(jax.sharding.AxisType.Auto,) * 2)
@@ -274,26 +273,31 @@ def test_gradients_by_enzyme() -> None:
 
 
 SEVERAL = """module @reactant_three attributes {mhlo.num_partitions = 1 : i64} {
-  func.func @main(%a: tensor<4xT> {enzymexla.memory_effects = []}) -> (tensor<4xT>, tensor<4xT>, tensor<T>) {
-    %0 = stablehlo.multiply %a, %a : tensor<4xT>
-    %1 = stablehlo.constant dense<1.0> : tensor<T>
-    return %0, %a, %1 : tensor<4xT>, tensor<4xT>, tensor<T>
+  func.func @main(%a: tensor<4xf64> {enzymexla.memory_effects = []}, %b: tensor<4xbf16>)
+      -> (tensor<4xf64>, tensor<4xbf16>, tensor<f64>) {
+    %0 = stablehlo.multiply %a, %a : tensor<4xf64>
+    %1 = stablehlo.multiply %b, %b : tensor<4xbf16>
+    %2 = stablehlo.constant dense<1.0> : tensor<f64>
+    return %0, %1, %2 : tensor<4xf64>, tensor<4xbf16>, tensor<f64>
   }
 }
 """
 
 
-def test_more_results_than_arguments_in_each_type(tmp_path: Path) -> None:
+def test_more_results_than_arguments_and_several_types(tmp_path: Path) -> None:
     need_enzyme()
     file = tmp_path / "three.mlir"
-    for name in ("float64", "bfloat16"):
-        file.write_text(SEVERAL.replace("T>", f"{MLIR[name]}>"))
-        with jax.enable_x64(True):
-            x = jnp.arange(4, dtype=as_dtype(name))
-            f = pr.as_jax(pr.Program("p", julia="M.f"), x, stablehlo=str(file), differentiable=True)
-            found = jax.grad(lambda x, f=f: sum(y.sum() for y in f(x)))(x)
-        assert found.dtype == as_dtype(name)
-        assert np.array_equal(np.asarray(found, np.float64), 2.0 * np.arange(4) + 1)
+    file.write_text(SEVERAL)
+    with jax.enable_x64(True):
+        x, y = jnp.arange(4, dtype=jnp.float64), jnp.arange(4, dtype=jnp.bfloat16)
+        program = pr.Program("p", julia="M.f")
+        f = pr.as_jax(program, x, y, stablehlo=str(file), differentiable=True)
+        found = jax.grad(lambda x, y: sum(out.sum().astype(x.dtype) for out in f(x, y)), (0, 1))(
+            x, y
+        )
+    assert [one.dtype.name for one in found] == ["float64", "bfloat16"]
+    for one in found:
+        assert np.array_equal(np.asarray(one, np.float64), 2.0 * np.arange(4))
 
 
 def test_what_enzyme_cannot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -311,15 +315,18 @@ def test_what_enzyme_cannot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     )
     with pytest.raises(pr.DTypeError, match=r"but it computes with float16; convert it, or leave"):
         turned(tmp_path, text=text, differentiable=True)
-    sort = """%0 = "stablehlo.sort"(%a) <{dimension = 0 : i64}> ({
-    ^bb0(%l: tensor<f32>, %r: tensor<f32>):
-      %c = stablehlo.compare LT, %l, %r : (tensor<f32>, tensor<f32>) -> tensor<i1>
-      stablehlo.return %c : tensor<i1>
-    }) : (tensor<3x2xf32>) -> tensor<3x2xf32>
-    %1 = stablehlo.transpose %0,"""
-    text = TURNED.replace("T>", "f32>").replace("%0 = stablehlo.transpose %a,", sort)
-    with pytest.raises(pr.InvalidArgumentError, match=r"'turned'.*Enzyme (ended|cannot)"):
-        turned(tmp_path, text=text.replace("return %0", "return %1"), differentiable=True)
+    vector = jax.ShapeDtypeStruct((8,), np.float32)
+    file = tmp_path / "vector.mlir"
+    options: Any = {"stablehlo": str(file), "differentiable": True}
+    file.write_text(jax.jit(jnp.sort).lower(vector).as_text())
+    with pytest.raises(pr.InvalidArgumentError, match=r"Enzyme (ended its process|cannot diff)"):
+        pr.as_jax(pr.Program("sort", julia="Base.sort"), vector, **options)
+    file.write_text(jax.jit(jnp.cumsum).lower(vector).as_text())
+    sums = pr.as_jax(pr.Program("sums", julia="Base.cumsum"), vector, **options)
+    ones = jnp.ones(8)
+    assert jax.grad(lambda x: sums(x).sum())(ones).tolist() == [*range(8, 0, -1)]
+    with pytest.raises(pr.InvalidArgumentError, match=r"no forward derivative of it: .*adjoint"):
+        jax.jvp(sums, (ones,), (ones,))
     assert not list((tmp_path / "tmp").iterdir())  # nothing of Enzyme's stays
 
 
