@@ -223,7 +223,7 @@ class ReportData:
         if self.passed:
             return 0
         results = [result for row in self.rows for result in row.results]
-        if any(r.outcome == WRONG for r in (*results, *self.gradients)):
+        if WRONG in [*(r.outcome for r in results), *(one.outcome for one in self.gradients)]:
             return 5
         if any(not pair.passed for row in self.rows for pair in row.pairs if pair.compared):
             return 5
