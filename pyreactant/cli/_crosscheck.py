@@ -77,6 +77,17 @@ def crosscheck(
     thorough: Annotated[
         bool, typer.Option("--thorough", help="All layouts and element types of each program.")
     ] = False,
+    gradients: Annotated[
+        bool | None,
+        typer.Option(
+            help="Compare gradients of Julia bodies, by Enzyme inside JAX, with jax.grad.",
+            show_default="if enzyme-ad is installed and both runtimes run",
+        ),
+    ] = None,
+    modules: Annotated[
+        Path | None,
+        typer.Option(help="Folder of lowered modules, NAME.mlir, for --gradients without Julia."),
+    ] = None,
     timeout: Annotated[
         float | None, typer.Option(help="Time limit of each run in seconds.")
     ] = None,
@@ -108,6 +119,8 @@ def crosscheck(
         raise InvalidArgumentError("give programs or --all, not both")
     if quick and thorough:
         raise InvalidArgumentError("give --quick or --thorough, not both")
+    if modules is not None and not gradients:
+        raise InvalidArgumentError("--modules is for --gradients; give both")
     coverage = "quick" if quick else "thorough" if thorough else "usual"
     # Parse the text first, so that a typing error does not wait for imports.
     specs = None if spec is None else [parse_spec(part) for part in spec.split(";")]
@@ -152,6 +165,7 @@ def crosscheck(
         platform=platform,
         repeat=repeat,
         coverage=coverage,
+        gradients=modules or gradients,
         out=folder,
         timeout=timeout,
         progress=True,

@@ -11,7 +11,7 @@ from ..._system.files import read_json, write_text
 from ..._version import __version__
 from .._records.records import SCHEMA, check_version
 from .._records.verdict import ArrayPlan, BlockVerdict, Pair, plain
-from .data import ReportData, Result, Row, RunFacts, SetResult
+from .data import GradientResult, ReportData, Result, Row, RunFacts, SetResult
 from .html import fragment, page
 from .text import renderable, verdict
 
@@ -55,6 +55,7 @@ class Report(ReportData):
             tuple(RunFacts(**run) for run in runs),
             data["absent"],
             data["created"],
+            tuple(GradientResult(**_floats(one)) for one in data.get("gradients", ())),
         )
 
     def to_json(self, path: str | Path | None = None) -> str:
