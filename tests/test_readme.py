@@ -13,11 +13,15 @@ import pytest
 from pyreactant.cli import _main
 from pyreactant.tpu._compiler import ask
 from tests import processes
+from tests.docs.pages import followed
 from tests.harness import REPOSITORY, environment, free_port, require
 from tests.tpu.recorded import Recorded
 
 README = (REPOSITORY / "README.md").read_text()
-DOCS = {path.name: path.read_text() for path in sorted((REPOSITORY / "docs").glob("*.md"))}
+FOLDER = REPOSITORY / "docs"
+DOCS = {str(p.relative_to(FOLDER)): p.read_text() for p in sorted(FOLDER.rglob("*.md"))}
+# tests/docs follows these pages from top to bottom.
+FOLLOWED = {str(page.relative_to(FOLDER)) for page in followed()}
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 # These run in test_the_two_commands, on the Slurm cluster of tests/slurm, on the cloud of
 # tests/gcloud, in tests/jobs, and as goldens of those folders.
@@ -36,7 +40,7 @@ def _blocks(language: str, text: str = README) -> list[str]:
 
 
 def _everywhere(language: str) -> list[str]:
-    texts = (README, *DOCS.values())
+    texts = (README, *(text for name, text in DOCS.items() if name not in FOLLOWED))
     return list(dict.fromkeys(code for text in texts for code in _blocks(language, text)))
 
 
