@@ -62,9 +62,9 @@ WITH_JAX = (
     "jax.numpy",
     "jax.experimental.topologies",
     "pyreactant._matmul.report",
-    "pyreactant._runtimes.jax.backend",
 )
-"""For programs: jax is imported, and no backend is started."""
+"""For programs: jax is imported, no backend is started, and the runtime is not loaded: a test may
+hide jax from it."""
 
 WITH_GOOGLE = (*LIGHT, "google.cloud.tpu_v2", "grpc", "requests")
 """For launchers of Cloud TPU jobs."""
