@@ -60,8 +60,8 @@ function compile_arrays(@nospecialize(arrays::Tuple))
 end
 
 # By default Reactant runs Shardy's propagation itself, before XLA does (Compiler.jl:963-979). That
-# drops the constraint of a result that every device has whole, and fails where a constraint lands on
-# an argument. XLA's own propagation honours both.
+# drops the constraint of a result that every device has whole, and fails where a constraint lands
+# on an argument. XLA's own propagation honours both.
 compile_in_sync(@nospecialize(arrays), sync::Bool) = Reactant.compile(
     traced,
     arrays;

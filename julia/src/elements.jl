@@ -45,10 +45,9 @@ function element_name(type::Type)
 end
 
 # Reactant asks Julia for the type of a product of two elements before it writes a product of
-# matrices (stdlibs/LinearAlgebra.jl:264), and without this method Julia finds none for 8-bit floats.
-for T in Base.uniontypes(Reactant.ReactantFloat8)
-    @eval function Base.:*(x::$T, ::$T)
-        Base.inferencebarrier(true) && error("$($T) is multiplied in compiled programs only")
-        return x
-    end
+# matrices (stdlibs/LinearAlgebra.jl:264), and without this method Julia finds none for floats of
+# 8 bits.
+function Base.:*(x::T, ::T) where {T <: Reactant.ReactantFloat8}
+    Base.inferencebarrier(true) && error("$T is multiplied in compiled programs only")
+    return x
 end
