@@ -69,9 +69,9 @@ def compared(
 
     Returns:
         (largest ratio, its row, its column, largest error, largest error in ulps, sum of squared
-        errors, sum of squared values).
+        errors, sum of squared values, elements without a bound).
     """
-    most, row, column = -1.0, 0, 0
+    most, row, column, unbounded = -1.0, 0, 0, 0
     error_most, ulps, error_squares, value_squares = 0.0, 0.0, 0.0, 0.0
     for i in range(got.shape[0]):
         for j in range(got.shape[1]):
@@ -82,14 +82,15 @@ def compared(
             ratio = error / (b + max(power, tiny) * eps)
             if not ratio <= most:
                 if not ratio <= 1.0:
-                    return math.nan, i, j, 0.0, 0.0, 0.0, 0.0
+                    return math.nan, i, j, 0.0, 0.0, 0.0, 0.0, 0
                 most, row, column = ratio, i, j
             error_most = max(error_most, error)
             power = np.int64(np.float64(size).view(np.int64) & exponent).view(np.float64)
             ulps = max(ulps, error / max(power, tiny))
             error_squares += error * error
             value_squares += v * v
-    return most, row, column, error_most, ulps / eps, error_squares, value_squares
+            unbounded += b == np.inf
+    return most, row, column, error_most, ulps / eps, error_squares, value_squares, unbounded
 
 
 @Loop
@@ -278,13 +279,13 @@ def stencil(x: Any, bx: Any, rate: float, u: float, tiny: float) -> Any:
 def product_bounds(
     z: Any, rows: Any, row_errors: Any, columns: Any, column_errors: Any, factors: Any
 ) -> Any:
-    """Bounds of a product's elements from the norms of rows and columns and of their errors.
+    """Bounds of products' elements from the norms of rows and columns and of their errors.
 
     Args:
-        z: The product.
-        rows: Norms of the rows of the left matrix.
+        z: The products of a batch.
+        rows: Norms of the rows of the left matrices.
         row_errors: Norms of their bounds.
-        columns: Norms of the columns of the right matrix.
+        columns: Norms of the columns of the right matrices.
         column_errors: Norms of their bounds.
         factors: Of `Model.product_factors`, the error by underflow, and the largest number.
 
@@ -293,13 +294,14 @@ def product_bounds(
     """
     worst, of_result, of_norm, of_operands, underflow, largest = factors
     bound, near = np.empty(z.shape), True
-    for i in range(z.shape[0]):
-        for j in range(z.shape[1]):
-            reach = columns[j] + column_errors[j]
-            error = rows[i] * column_errors[j] + row_errors[i] * reach
-            size = (rows[i] + row_errors[i]) * reach
-            sums = min(worst * size, of_result * (abs(z[i, j]) + error) + of_norm * size)
-            b = error + (sums + of_operands * (size + sums)) + underflow
-            near &= abs(z[i, j]) + b <= largest
-            bound[i, j] = b
+    for k in range(z.shape[0]):
+        for i in range(z.shape[1]):
+            for j in range(z.shape[2]):
+                reach = columns[k, j] + column_errors[k, j]
+                error = rows[k, i] * column_errors[k, j] + row_errors[k, i] * reach
+                size = (rows[k, i] + row_errors[k, i]) * reach
+                sums = min(worst * size, of_result * (abs(z[k, i, j]) + error) + of_norm * size)
+                b = error + (sums + of_operands * (size + sums)) + underflow
+                near &= abs(z[k, i, j]) + b <= largest
+                bound[k, i, j] = b
     return bound, near
