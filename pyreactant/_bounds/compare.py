@@ -336,7 +336,9 @@ def _unbounded(expected: Expected, allowed: np.ndarray) -> int:
     if np.isfinite(allowed).all():
         return 0
     value, bound = _pair(expected)
-    open_ones = np.where(np.isfinite(value), ~np.isfinite(allowed), np.isinf(value) & np.isinf(bound))
+    open_ones = np.where(
+        np.isfinite(value), ~np.isfinite(allowed), np.isinf(value) & np.isinf(bound)
+    )
     return int(np.count_nonzero(open_ones))
 
 

@@ -119,18 +119,22 @@ def row_sums(x: Any) -> Any:
 @Loop
 def centred_squares(x: Any, mean: Any, mean_bound: Any, u: float, tiny: float) -> Any:
     """Of (x - mean)^2: sums of values, of bounds, of both, and of the squares of both."""
-    found = np.zeros((4, x.shape[0]))
+    found, n = np.zeros((4, x.shape[0])), x.shape[1]
     for i in range(x.shape[0]):
-        for j in range(x.shape[1]):
-            c = x[i, j] - mean[i]
-            b = abs(c) * u + (mean_bound[i] * (1 + u) + tiny)
-            z = c * c
-            e = abs(c) * (2 * b) + b * b
-            b = z * u + (e * (1 + u) + tiny)
-            found[0, i] += z
-            found[1, i] += b
-            found[2, i] += z + b
-            found[3, i] += (z + b) * (z + b)
+        sums = np.zeros((4, 4))  # four sums at a time do not wait for each other
+        for j in range(0, n, 4):
+            for k in range(min(4, n - j)):
+                c = x[i, j + k] - mean[i]
+                b = abs(c) * u + (mean_bound[i] * (1 + u) + tiny)
+                z = c * c
+                e = abs(c) * (2 * b) + b * b
+                b = z * u + (e * (1 + u) + tiny)
+                sums[0, k] += z
+                sums[1, k] += b
+                sums[2, k] += z + b
+                sums[3, k] += (z + b) * (z + b)
+        for k in range(4):
+            found[k, i] = sums[k].sum()
     return found
 
 
@@ -211,18 +215,23 @@ def exponentials(z: Any, b: Any, of_exp: float, tiny: float) -> Any:
         For each row sums of the values, of the bounds, of both, of the squares of both, and the
         largest bound of an exponent.
     """
-    found = np.zeros((5, z.shape[0]))
+    found, n = np.zeros((5, z.shape[0])), z.shape[1]
     for i in range(z.shape[0]):
-        for j in range(z.shape[1]):
-            one, of = z[i, j], b[i, j]
-            found[4, i] = max(found[4, i], of)
-            e = one * (of * (1 + of))
-            of = one * of_exp + (e * (1 + of_exp) + tiny)
-            b[i, j] = of
-            found[0, i] += one
-            found[1, i] += of
-            found[2, i] += one + of
-            found[3, i] += (one + of) * (one + of)
+        sums, widest = np.zeros((4, 4)), np.zeros(4)
+        for j in range(0, n, 4):
+            for k in range(min(4, n - j)):
+                one, of = z[i, j + k], b[i, j + k]
+                widest[k] = max(widest[k], of)
+                e = one * (of * (1 + of))
+                of = one * of_exp + (e * (1 + of_exp) + tiny)
+                b[i, j + k] = of
+                sums[0, k] += one
+                sums[1, k] += of
+                sums[2, k] += one + of
+                sums[3, k] += (one + of) * (one + of)
+        for k in range(4):
+            found[k, i] = sums[k].sum()
+        found[4, i] = widest.max()
     return found
 
 

@@ -110,9 +110,7 @@ def sample(shape: tuple[int, ...]) -> tuple[tuple[Any, ...], int]:
     return np.unravel_index(np.arange(0, elements, each), shape), each
 
 
-def counts(
-    allowed: np.ndarray, value: np.ndarray, each: int, unbounded: int = 0
-) -> dict[int, int]:
+def counts(allowed: np.ndarray, value: np.ndarray, each: int, unbounded: int = 0) -> dict[int, int]:
     """The number of elements by the bin of their tolerance.
 
     Args:
