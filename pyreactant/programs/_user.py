@@ -140,7 +140,7 @@ class _Oracle:
 
 def _problem(result: Any) -> str:
     """Why an oracle's result cannot be compared with a program's, and what to do; "" if it can."""
-    from .._bounds.leaves import leaves
+    from .._bounds.estimate import leaves
 
     found = leaves(result)
     if not found:
@@ -254,7 +254,7 @@ def _tracked(
     function: Callable[..., Any], parts: tuple[Any, ...], model: "Model"
 ) -> tuple[Any, ...] | str:
     """The results of an oracle on Tracked arrays, or why it has none."""
-    from .._bounds.leaves import leaves
+    from .._bounds.estimate import leaves
     from .._bounds.tracked import UnknownOperationError, as_tracked, in_float
 
     try:
