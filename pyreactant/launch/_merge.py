@@ -7,7 +7,6 @@ import re
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from ._output import Prefixed, Terminal
 
@@ -16,13 +15,6 @@ WINDOW = 0.15
 
 _MOST = 4096
 """Lines that wait at most; beyond it the oldest is shown."""
-
-
-class _Screen(Protocol):
-    """What `Merged` writes to."""
-
-    def put(self, data: bytes) -> None:
-        """Queue data to be written."""
 
 
 @dataclass(slots=True, eq=False)
@@ -48,7 +40,7 @@ class Merged:
     """
 
     def __init__(
-        self, terminal: _Screen, count: int, later: Callable[[float, Callable[[], None]], object]
+        self, terminal: Terminal, count: int, later: Callable[[float, Callable[[], None]], object]
     ) -> None:
         self._terminal, self._count, self._later = terminal, count, later
         self._ended = 0

@@ -70,6 +70,7 @@ class Terminal:
         self._queue: queue.Queue[bytes | threading.Event | None] = queue.Queue()
         self._resume: list[Callable[[], None]] = []
         self._gone = self._descriptor is None
+        self._unfinished: object = None
         self._thread = threading.Thread(target=self._write, daemon=True)
         self._thread.start()
 
@@ -83,10 +84,22 @@ class Terminal:
         self._resume.append(resume)
         self._queue.put(b"")  # wakes the thread in case the reader has caught up already
 
-    def put(self, data: bytes) -> None:
-        """Queue data to be written; dropped if the reader is gone."""
-        if not self._gone:
-            self._queue.put(data)
+    def put(self, data: bytes, writer: object = None) -> None:
+        """Queue data to be written; dropped if the reader is gone.
+
+        Args:
+            data: Whole lines, or a piece of one.
+            writer: Who may continue the last line with a later piece; None if nobody does. A line
+                that another writer has not finished is ended first.
+        """
+        if self._unfinished is not None and self._unfinished is not writer:
+            data = b"\n" + data
+        self._unfinished = None if data.endswith(b"\n") else writer
+        self._send(data)
+
+    def continues(self, writer: object) -> bool:
+        """Whether the last line is an unfinished one of this writer."""
+        return writer is not None and self._unfinished is writer
 
     def drain(self, timeout: float) -> None:
         """Wait until everything queued so far is written, at most `timeout` seconds."""
@@ -98,6 +111,10 @@ class Terminal:
         """Write what is queued, for at most `timeout` seconds, and end the thread."""
         self._queue.put(None)
         self._thread.join(timeout)
+
+    def _send(self, data: bytes) -> None:
+        if not self._gone:
+            self._queue.put(data)
 
     def _write(self) -> None:
         while (data := self._queue.get()) is not None:
@@ -124,11 +141,18 @@ _terminals: list[Terminal] = []
 
 
 def terminals() -> tuple[Terminal, Terminal]:
-    """The terminals of this process's stdout and stderr."""
+    """The terminals of this process's stdout and stderr; one, if both go to the same file."""
     if not _terminals:
-        _terminals.extend((Terminal(sys.stdout), Terminal(sys.stderr)))
+        out = Terminal(sys.stdout)
+        _terminals.extend((out, out if _same_file() else Terminal(sys.stderr)))
     out, err = _terminals
     return out, err
+
+
+def _same_file() -> bool:
+    """Whether stdout and stderr are the same terminal, pipe or file."""
+    out, err = _descriptor(sys.stdout), _descriptor(sys.stderr)
+    return out is not None and err is not None and os.path.sameopenfile(out, err)
 
 
 def close_terminals(timeout: float) -> None:
@@ -161,7 +185,6 @@ class Prefixed:
         self._whole_lines = whole_lines
         self._waiting = ""
         self._prefix = prefix
-        self._at_start = True
         # A chunk may end within a character, and binary data must not reach a terminal.
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
@@ -178,14 +201,13 @@ class Prefixed:
         """Show the rest once the program has ended, and complete its last line."""
         self._show(self._waiting + self._decoder.decode(b"", True))
         self._waiting = ""
-        if not self._at_start:
+        if self.terminal.continues(self):
             self._show("\n")
 
     def _show(self, text: str) -> None:
         if not text:
             return
         body, last = (text[:-1], "\n") if text.endswith("\n") else (text, "")
-        start = self._prefix if self._at_start else ""
-        self._at_start = bool(last)
+        start = "" if self.terminal.continues(self) else self._prefix
         shown = start + body.replace("\n", "\n" + self._prefix) + last
-        self.terminal.put(shown.encode(errors="replace"))
+        self.terminal.put(shown.encode(errors="replace"), self)

@@ -256,6 +256,7 @@ def test_such_a_run_is_ended_if_the_user_wants_it(stuck: Run) -> None:
 
 SLOW = """
 import time, pathlib
+print("a line in", end="", flush=True)
 deadline = time.monotonic() + 150
 def sleeps():
     while not pathlib.Path("run/stalled-1.txt").exists() and time.monotonic() < deadline:
@@ -263,6 +264,7 @@ def sleeps():
 sleeps()
 end = time.process_time() + 0.3
 while time.process_time() < end: pass
+print(" pieces", flush=True)
 time.sleep(3)
 """
 
@@ -272,6 +274,8 @@ def test_a_run_that_is_only_slow_goes_on(tmp_path: Path) -> None:
     assert run.code == 0, run
     assert "the run goes on, --end-stalled would end it" in run.finished[0].log
     assert "pyreactant:   |   File " in run.finished[0].log
+    assert "[0] a line in\npyreactant: process 0 on " in run.finished[0].log
+    assert "\n[0]  pieces\n" in run.finished[0].log
     assert "process 0 makes progress again" in run.finished[0].log
     assert run.report["cause"] == "done"
     assert run.report["processes"][0]["stacks"] is None

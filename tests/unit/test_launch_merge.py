@@ -8,16 +8,19 @@ import hypothesis.strategies as st
 import pytest
 
 from pyreactant.launch._merge import WINDOW, Merged, Part, ranges
+from pyreactant.launch._output import Terminal
 
 
-class Screen:
-    """A stand-in for a terminal that records its input, and for a clock that calls later."""
+class Screen(Terminal):
+    """A terminal that records what it would write, and a stand-in for a clock that calls later."""
 
     def __init__(self) -> None:
+        super().__init__(None)
+        self.close(60)
         self.got = ""
         self.due: list[Callable[[], None]] = []
 
-    def put(self, data: bytes) -> None:
+    def _send(self, data: bytes) -> None:
         self.got += data.decode()
 
     def later(self, seconds: float, call: Callable[[], None]) -> object:

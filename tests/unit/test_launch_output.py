@@ -64,13 +64,15 @@ def test_a_log_that_cannot_be_opened_and_one_that_is_closed(tmp_path: Path) -> N
     assert closed.path.read_bytes() == b""
 
 
-class Screen:
-    """A stand-in for a terminal that records its input."""
+class Screen(Terminal):
+    """A terminal that records what it would write."""
 
     def __init__(self) -> None:
+        super().__init__(None)
+        self.close(60)
         self.got = b""
 
-    def put(self, data: bytes) -> None:
+    def _send(self, data: bytes) -> None:
         self.got += data
 
 
@@ -113,9 +115,30 @@ def test_lines_of_several_programs_stay_whole() -> None:
         two.write(part.replace(b"0", b"1"))
     two.end()
     one.end()
-    assert screen.got == b"[0] first of 0\n[0] 10%\r[1] first of 1\n[1] 11%\r\n\n"
+    assert screen.got == b"[0] first of 0\n[0] 10%\r\n[1] first of 1\n[1] 11%\r\n"
     one.write(b"x" * 100_000)  # a line without an end does not grow without limit
     assert len(screen.got) > 100_000
+
+
+def test_an_unfinished_line_is_ended_before_another_writer() -> None:
+    screen = Screen()
+    out, err = Prefixed(screen, "[0] "), Prefixed(screen, "[0] ")
+    out.write(b"pro")
+    out.write(b"cess")
+    screen.put(b"pyreactant: hello\n")
+    out.write(b" 0\n")
+    err.write(b"10%\r")
+    out.write(b"more")
+    for stream in (out, err):
+        stream.end()
+    assert screen.got.decode().split("\n") == [
+        "[0] process",
+        "pyreactant: hello",
+        "[0]  0",
+        "[0] 10%\r",
+        "[0] more",
+        "",
+    ]
 
 
 @hypothesis.given(st.binary(max_size=40), st.lists(st.integers(0, 40), max_size=4))
