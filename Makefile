@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 JOBS ?= 4
 
-.PHONY: matmul test xla lint bench faults clean
+.PHONY: matmul test xla lint docs bench faults clean
 
 matmul: $(VENV)/.installed
 	@$(BIN)/pyreactant matmul $(ARGS)
@@ -29,6 +29,10 @@ lint: $(VENV)/.dev-installed
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	cd julia && ../$(BIN)/fatou --color never format --check . ../examples && ../$(BIN)/fatou --color never lint . ../examples
+
+docs: $(VENV)/.dev-installed
+	$(BIN)/python docs/_generate.py
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 bench: $(VENV)/.dev-installed
 	$(BIN)/python -m benchmarks --json bench.json $(ARGS)

@@ -18,24 +18,25 @@ def _figures(quick: bool) -> list[Pair]:
     # If libtpu is installed, hand-written JAX searches for a TPU for seconds.
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     few, some, many = (2, 2, 2) if quick else (7, 15, 31)
+    members = 64 if quick else 1024
     pairs = [
         *_whole_process.import_package(many),
         _whole_process.show_help(many),
         _whole_process.command(some),
         _whole_process.put_memory(few),
         _launch.run(many),
-        _launch.roll_call(1024, few),
+        _launch.roll_call(members, few),
         *_metrics.log(some),
         *_placement.put(some),
         *_training.memory(128 if quick else 1024, few),
         _guard.exchange(),
-        _guard.many(1024, few),
+        _guard.many(members, few),
     ]
     pr.initialize(platform="cpu", num_cpu_devices=8)
     return [
         *pairs,
-        _in_process.call(2048, 2, 2 if quick else 61),
-        _in_process.call(8, 300, many),
+        _in_process.call(512 if quick else 2048, 2, 2 if quick else 61),
+        _in_process.call(8, 20 if quick else 300, many),
         _in_process.put(some),
         *_training.steps(1 if quick else 5, many),
         _training.tree(2 if quick else 20, many),

@@ -1,11 +1,13 @@
 """`python -m benchmarks.jobs [--quick]`: start, value, list, killed submissions and faults of jobs.
 
-Local and a Slurm test cluster (where its tools are), against starting by hand and copying a file.
-The exit code is 1 if a killed submission leaves something, or a fault has the wrong cause.
+Local and a Slurm test cluster, against starting by hand and copying a file; faults also on a Ray
+cluster and on TPU VMs with the stand-in API, each where its tools are. The exit code is 1 if a
+killed submission leaves something, or a fault has the wrong cause.
 """
 
 import argparse
 import contextlib
+import importlib.util
 import json
 import shutil
 import statistics
@@ -13,16 +15,28 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from tests.gcloud.cloud import cloud, hosts_of
+from tests.gcloud.tpu_api import TpuApi
 from tests.harness import environment
 from tests.processes import REPOSITORY
+from tests.ray.cluster import cluster as ray_cluster
 from tests.slurm.cluster import Cluster, missing, started
 
-TARGETS = {"local": "pr.targets.Local(processes=2, stall_timeout=3)"}
-TARGETS["slurm"] = "pr.targets.Slurm(nodes=2, stall_timeout=3)"
+TARGETS = {
+    "local": "pr.targets.Local(processes=2, stall_timeout=10)",
+    "slurm": "pr.targets.Slurm(nodes=2, stall_timeout=10)",
+    "ray": "pr.targets.Ray(hosts=2, num_cpus=0.5, platform='cpu', stall_timeout=10)",
+}
+ALSO_FAULTS = ("ray", "tpu")
+"""Places where only faults are measured."""
+
+AT_ONCE = {"local": 2, "slurm": 1, "ray": 4, "tpu": 1}
+"""Jobs with a fault that run at the same time."""
+
 BY_HAND = {
     "local": ["run", "--processes", "2"],
     "slurm": ["run"],
@@ -60,31 +74,42 @@ print(float(open("{at}").read()) - began)
 """
 VALUE = """
 import sys, time, shutil
+from pathlib import Path
 import numpy as np
 import pyreactant as pr
+from pyreactant.jobs import _values
 job = pr.submit("program.py:large", on=eval(sys.argv[1]))
 job.wait()
+here = Path.cwd()
 began = time.perf_counter()
 value = job.result()
+value.max()  # large arrays are mapped: their bytes come with their use
 read = time.perf_counter() - began
-from pyreactant.jobs import _values
-from pathlib import Path
-here = Path.cwd()
 began = time.perf_counter()
 _values.write(here / "written", value, "the value")
 written = time.perf_counter() - began
 began = time.perf_counter()
 shutil.copyfile(here / "written" / "0.npy", here / "copied")
 copied = time.perf_counter() - began
-print(written + read, copied)
+print(written, read, copied)
 """
 FAULT = """
 import sys
+from concurrent.futures import ThreadPoolExecutor
 import pyreactant as pr
-try:
-    pr.submit("program.py:fault", [sys.argv[2]], on=eval(sys.argv[1])).result(timeout=120)
-except pr.RemoteError as error:
-    print(error.kind, error.process, bool(error.host), sep="|")
+target, kind, times, at_once = eval(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+
+def one(_):
+    try:
+        pr.submit("program.py:fault", [kind], on=target).result(timeout=600)
+    except pr.PyReactantError as error:
+        found = [getattr(error, name, None) for name in ("kind", "process", "host")]
+        return "|".join(map(str, [*found[:2], bool(found[2]), error]))
+    return "nothing was raised"
+
+with ThreadPoolExecutor(at_once) as pool:
+    for found in pool.map(one, range(times)):
+        print(found.replace("\\n", " "))
 """
 KINDS = {"raise": "ValueError", "kill": "lost", "memory": "out of memory", "hang": "timeout"}
 
@@ -92,16 +117,27 @@ KINDS = {"raise": "ValueError", "kill": "lost", "memory": "out of memory", "hang
 class Place:
     """Where jobs are submitted: this machine, or the login node of the cluster."""
 
-    def __init__(self, name: str, folder: Path, cluster: Cluster | None) -> None:
-        self.name, self.folder, self.cluster = name, folder, cluster
+    def __init__(self, name: str, folder: Path, stack: contextlib.ExitStack) -> None:
+        self.name, self.folder = name, folder
         folder.mkdir()
         (folder / "program.py").write_text(PROGRAM)
-        self.settings = environment(XDG_STATE_HOME=str(folder / "state"))
+        self.cluster: Cluster | None = None
+        self.target = TARGETS.get(name, "")
+        settings = environment()
+        if name == "slurm":
+            (folder / "cluster").mkdir()
+            self.cluster = stack.enter_context(started(folder / "cluster"))
+        elif name == "ray":
+            settings = stack.enter_context(ray_cluster(hosts=0, head_cpus=8)).settings
+        elif name == "tpu":
+            made = stack.enter_context(cloud(folder / "cloud", TpuApi(workers=hosts_of), 2))
+            settings, self.target = made.settings, made.target(stall_timeout=10.0)
+        self.settings = {**settings, "XDG_STATE_HOME": str(folder / "state")}
 
-    def run(self, *argv: str) -> str:
+    def run(self, *argv: str, limit: float = 3600) -> str:
         """The output of a command; fails with what it says."""
         if self.cluster is not None:
-            ran = self.cluster.run(argv, env=self.settings, cwd=self.folder, timeout=300)
+            ran = self.cluster.run(argv, env=self.settings, cwd=self.folder, timeout=limit)
         else:
             ran = subprocess.run(
                 argv,
@@ -109,14 +145,14 @@ class Place:
                 cwd=self.folder,
                 capture_output=True,
                 text=True,
-                timeout=300,
+                timeout=limit,
                 check=False,
             )
         assert ran.returncode == 0, (argv, ran.stdout, ran.stderr)
         return ran.stdout
 
     def python(self, code: str, *words: str) -> str:
-        return self.run(sys.executable, "-c", code, TARGETS[self.name], *words)
+        return self.run(sys.executable, "-c", code, self.target, *words)
 
 
 def start(place: Place) -> tuple[float, float]:
@@ -140,12 +176,12 @@ def start(place: Place) -> tuple[float, float]:
 
 
 def value(place: Place) -> tuple[float, float]:
-    """Seconds to write and read a value of 100 MiB, and to copy its file."""
-    ours, copied = map(float, place.python(VALUE).split())
+    """Seconds to write and read a value of 100 MiB, each byte, and to copy its file."""
+    written, read, copied = map(float, place.python(VALUE).split())
     for name in ("written", "copied"):
         path = place.folder / name
         shutil.rmtree(path) if path.is_dir() else path.unlink()
-    return ours, copied
+    return written + read, copied
 
 
 def listing(folder: Path, count: int) -> list[float]:
@@ -174,7 +210,7 @@ def killed(place: Place, points: int) -> bool:
     shutil.copy(REPOSITORY / "tests" / "jobs" / "program.py", place.folder)
     parts = " ".join(f"{i / max(1, points - 1):.3f}" for i in range(points))
     try:
-        argv = ["-m", "tests.jobs.laws", "killed", TARGETS[place.name], parts]
+        argv = ["-m", "tests.jobs.laws", "killed", place.target, parts]
         print(f"{place.name}: killed at", place.run(sys.executable, *argv).split()[0], "events")
     except AssertionError as error:
         print(f"{place.name}: a killed submission left something: {error}")
@@ -187,49 +223,63 @@ def faults(place: Place, times: int) -> bool:
     (place.folder / "program.py").write_text(PROGRAM)
     right = True
     for kind, expected in KINDS.items():
-        found = [place.python(FAULT, kind).strip().split("|") for _ in range(times)]
-        count = sum(words == [expected, "1", "True"] for words in found)
-        print(f"{place.name}: {kind}: {count} of {times} named right")
+        printed = place.python(FAULT, kind, str(times), str(AT_ONCE[place.name])).splitlines()
+        wrong = [line for line in printed if not line.startswith(f"{expected}|1|True|")]
+        count = len(printed) - len(wrong)
+        print(
+            f"{place.name}: {kind}: {count} of {times} named right", *wrong, sep="\n  ", flush=True
+        )
         right &= count == times
     return right
 
 
-@contextlib.contextmanager
-def places(folder: Path, names: Sequence[str]) -> Iterator[list[Place]]:
-    with contextlib.ExitStack() as stack:
-        found = []
-        for name in names:
-            cluster = None
-            if name == "slurm":
-                if lacks := missing():
-                    print(f"slurm: not measured: {lacks}")
-                    continue
-                (folder / "cluster").mkdir()
-                cluster = stack.enter_context(started(folder / "cluster"))
-            found.append(Place(name, folder / name, cluster))
-        yield found
+def lacks(name: str) -> str | None:
+    """What a place needs and this machine does not have; None if nothing."""
+    needed: dict[str, dict[str, object]] = {
+        "ray": {"ray": importlib.util.find_spec("ray")},
+        "tpu": {
+            "google-cloud-tpu": importlib.util.find_spec("google.cloud.tpu_v2"),
+            "gcloud": shutil.which("gcloud"),
+            "sshd": shutil.which("sshd") or Path("/usr/sbin/sshd").exists(),
+        },
+    }
+    if name == "slurm":
+        return missing()
+    return ", ".join(k for k, found in needed.get(name, {}).items() if not found) or None
+
+
+def measured(place: Place, only: Sequence[str], rounds: int) -> None:
+    for name, measure in (("start", start), ("value", value)):
+        if name in only:
+            pairs = [measure(place) for _ in range(rounds)]
+            print(f"{place.name}: {name}: {_text(pairs)}", flush=True)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="each once")
     parser.add_argument("--only", default="start,value,list,killed,faults")
-    parser.add_argument("--on", default="local,slurm")
+    parser.add_argument("--on", default="local,slurm,ray,tpu")
     parser.add_argument("--times", type=int, help="times of each fault")
     parser.add_argument("--points", type=int, default=20)
     asked = parser.parse_args()
     only, rounds = asked.only.split(","), 1 if asked.quick else 7
     right = True
-    with tempfile.TemporaryDirectory() as base, places(Path(base), asked.on.split(",")) as found:
-        for place in found:
-            for name, measure in (("start", start), ("value", value)):
-                if name in only:
-                    pairs = [measure(place) for _ in range(rounds)]
-                    print(f"{place.name}: {name}: {_text(pairs)}", flush=True)
-            if "killed" in only:
-                right &= killed(place, 2 if asked.quick else asked.points)
-            if "faults" in only:
-                right &= faults(place, asked.times or (1 if asked.quick else 20))
+    with tempfile.TemporaryDirectory() as base:
+        for name in asked.on.split(","):
+            if name in ALSO_FAULTS and "faults" not in only:
+                continue
+            if lack := lacks(name):
+                print(f"{name}: not measured: {lack}")
+                continue
+            with contextlib.ExitStack() as stack:
+                place = Place(name, Path(base, name), stack)
+                if name not in ALSO_FAULTS:
+                    measured(place, only, rounds)
+                    if "killed" in only:
+                        right &= killed(place, 2 if asked.quick else asked.points)
+                if "faults" in only:
+                    right &= faults(place, asked.times or (1 if asked.quick else 20))
         if "list" in only:
             seconds = listing(Path(base), 1000)
             print(f"list of 1000: {statistics.median(seconds):.3f} s, {json.dumps(seconds)}")

@@ -57,8 +57,9 @@ install() {
   fi
   if [[ " $backends " == *" reactant "* && ! -s $folder/python ]]; then
     install_julia || return
-    PYTHONPATH=$folder/code LD_PRELOAD='' "$(python_of)" -m pyreactant setup --gpu none \
-      --julia "$folder/julia/bin/julia" || return
+    # The setup installs libtpu for Reactant, and the environment has no pip.
+    PATH=$folder/uv/bin:$PATH PYTHONPATH=$folder/code LD_PRELOAD='' "$(python_of)" -m pyreactant \
+      setup --gpu none --julia "$folder/julia/bin/julia" || return
   fi
 }
 

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from ._errors import RequirementError as RequirementError
     from ._errors import ShardingError as ShardingError
     from ._errors import StateError as StateError
+    from ._lowering.as_jax import as_jax as as_jax
     from ._matmul.matmul import matmul_sharded as matmul_sharded
     from ._runtimes.compile import compile as compile
     from ._runtimes.compiled import Compiled as Compiled
@@ -74,6 +75,7 @@ _MODULES = {
     "_errors": "DeadlineError DTypeError FileError InvalidArgumentError MismatchError "
     "NotAddressableError PyReactantError RemoteError "
     "RendezvousError RequirementError ShardingError StateError",
+    "_lowering.as_jax": "as_jax",
     "_matmul.matmul": "matmul_sharded",
     "_runtimes.compiled": "Compiled",
     "_runtimes.compile": "compile",

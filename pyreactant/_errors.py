@@ -11,7 +11,15 @@ from typing import Any
 
 
 class PyReactantError(Exception):
-    """Base of every error that pyreactant raises on purpose."""
+    """Base of every error that pyreactant raises on purpose.
+
+    Examples:
+        >>> try:
+        ...     pr.device_put(np.ones((9, 8)), sharding)
+        ... except pr.PyReactantError as error:
+        ...     print(type(error).__name__)
+        ShardingError
+    """
 
     exit_code: int = 1
 

@@ -5,6 +5,7 @@ import faulthandler
 import os
 import re
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterator
 
@@ -64,7 +65,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 # Most of their time is waiting, so they begin first, and the others run meanwhile.
 LONG = (
-    "tests/ray/",
+    "tests/ray/test_jobs_on_ray.py",
+    "tests/ray/",  # JaxTrainer leaves an actor that is busy as long as the cluster runs
     "tests/gcloud/test_run.py",
     "tests/slurm/test_main.py",
     "tests/slurm/test_steps.py",
@@ -72,6 +74,8 @@ LONG = (
     "tests/slurm/test_cluster.py",
     "tests/jobs/test_laws.py",
     "tests/jobs/test_tpu.py",
+    "tests/tpu/test_recorded.py",
+    "tests/crosscheck/test_mutants.py",
     "tests/gcloud/",
     "tests/examples/",
     "tests/unit/test_reactant_meeting.py",
@@ -153,6 +157,14 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         pytest.skip(why)
     if item.get_closest_marker("reactant") and not os.environ.get("PYREACTANT_TEST_REACTANT"):
         pytest.skip("real Reactant is not said to be here (PYREACTANT_TEST_REACTANT=1)")
+
+
+def pytest_runtest_teardown(item: pytest.Item) -> None:
+    """JAX in this process is started by `backend` alone: every later test needs its devices."""
+    bridge = sys.modules.get("jax._src.xla_bridge")
+    if harness.backend == "jax" and bridge is not None and bridge._backends:
+        found = bridge.device_count()
+        assert found == 8, f"this process has {found} devices: the test must use `backend`"
 
 
 @pytest.fixture(scope="session")

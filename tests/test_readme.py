@@ -3,17 +3,25 @@
 import importlib.util
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from pyreactant.cli import _main
+from pyreactant.tpu._compiler import ask
 from tests import processes
+from tests.docs.pages import followed
 from tests.harness import REPOSITORY, environment, free_port, require
+from tests.tpu.recorded import Recorded
 
 README = (REPOSITORY / "README.md").read_text()
-DOCS = {path.name: path.read_text() for path in sorted((REPOSITORY / "docs").glob("*.md"))}
+FOLDER = REPOSITORY / "docs"
+DOCS = {str(p.relative_to(FOLDER)): p.read_text() for p in sorted(FOLDER.rglob("*.md"))}
+# tests/docs follows these pages from top to bottom.
+FOLLOWED = {str(page.relative_to(FOLDER)) for page in followed()}
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 # These run in test_the_two_commands, on the Slurm cluster of tests/slurm, on the cloud of
 # tests/gcloud, in tests/jobs, and as goldens of those folders.
@@ -32,7 +40,7 @@ def _blocks(language: str, text: str = README) -> list[str]:
 
 
 def _everywhere(language: str) -> list[str]:
-    texts = (README, *DOCS.values())
+    texts = (README, *(text for name, text in DOCS.items() if name not in FOLLOWED))
     return list(dict.fromkeys(code for text in texts for code in _blocks(language, text)))
 
 
@@ -49,12 +57,19 @@ def test_python(code: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("code", [b for b in _everywhere("bash") if not b.startswith(ELSEWHERE)])
-def test_shell(code: str, tmp_path: Path) -> None:
+def test_shell(code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = _environment()
     if code.startswith(("pyreactant preflight", "pyreactant plan")):
         require(importlib.util.find_spec("libtpu"), "libtpu, of jax[tpu]")
+        settings["XDG_CACHE_HOME"] = str(tmp_path / "cache")
+        del settings["XLA_FLAGS"]  # answers are kept for these flags
+        with monkeypatch.context() as patch:  # libtpu's recorded answers, into the cache
+            patch.setenv("XDG_CACHE_HOME", settings["XDG_CACHE_HOME"])
+            patch.setattr(ask, "compile_in_child", Recorded(ask.compile_in_child))
+            _main.app(shlex.split(code)[1:], standalone_mode=False)
     code = code.replace("29517", str(free_port()))
     argv = ["bash", "-euo", "pipefail", "-c", code]
-    ran = subprocess.run(argv, env=_environment(), cwd=tmp_path, capture_output=True, text=True)
+    ran = subprocess.run(argv, env=settings, cwd=tmp_path, capture_output=True, text=True)
     assert ran.returncode == 0, ran.stderr
     assert "right" in ran.stdout or "pyreactant matmul" not in code
 

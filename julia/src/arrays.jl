@@ -132,16 +132,13 @@ function on_one_device(data::Array{T, N}, id) where {T, N}
     return Reactant.ConcreteIFRTArray{T, N}(XLA.IFRT.AsyncArray(buffer, nothing), size(data))
 end
 
-# Reactant cannot cut a dimension of length 0 (xla/Sharding.jl:230). Every device holds the whole of
-# such an array, and its blocks are nevertheless those of its sharding.
 function empty_array(T::DataType, @nospecialize(dims::Dims), s::ArraySharding)
     data = [allocate(T, dims)]
     if s.mesh.reactant === nothing
         array = on_one_device(only(data), only(s.mesh.ids))
     else
-        whole = ArraySharding(s.mesh, [String[] for _ in dims])
         shards = [Int64.(eachindex(filter(is_local, s.mesh.ids)))]
-        array = assembled(data, dims, shards, to_reactant(whole))
+        array = assembled(data, dims, shards, to_reactant(held_as(s, dims)))
     end
     return Held(array, T, dims, s, blocks(s, dims), nothing)
 end

@@ -2,7 +2,7 @@
 mutable struct Output
     const type::DataType
     const shape::Dims
-    const blocks::Vector{Block}
+    blocks::Vector{Block}
     sharding::Union{Nothing, ArraySharding}
     info::Any
 end
@@ -59,7 +59,15 @@ function compile_arrays(@nospecialize(arrays::Tuple))
     return without_python(compile_in_sync, arrays, sync)
 end
 
-compile_in_sync(@nospecialize(arrays), sync::Bool) = Reactant.compile(traced, arrays; sync)
+# By default Reactant runs Shardy's propagation itself, before XLA does (Compiler.jl:963-979). That
+# drops the constraint of a result that every device has whole, and fails where a constraint lands
+# on an argument. XLA's own propagation honours both.
+compile_in_sync(@nospecialize(arrays), sync::Bool) = Reactant.compile(
+    traced,
+    arrays;
+    sync,
+    shardy_passes = :none,
+)
 
 """The results with the placement that XLA chose."""
 function find_outputs(@nospecialize(thunk), trace::Trace, inputs::Vector{Input})
@@ -86,6 +94,7 @@ function find_outputs(@nospecialize(thunk), trace::Trace, inputs::Vector{Input})
 end
 
 function blocks_of(op, @nospecialize(dims::Dims), ids, name)
+    any(iszero, dims) && return Block[whole_block(id, dims) for id in ids] # see held_as
     slices, uneven = XLA.sharding_to_concrete_array_indices(op, dims, 0:(length(ids) - 1))
     if uneven
         throw(Wrong(
@@ -119,15 +128,18 @@ compiler placed it otherwise.
 """
 function settle(c::Compiled, @nospecialize(shardings::Tuple))
     for (i, (o, s)) in enumerate(zip(c.outputs, items(shardings)))
-        s = padded(s, length(o.shape))
-        if prod(o.shape) != 0 && blocks(s, o.shape) != o.blocks
+        held = held_as(s, o.shape)
+        found = blocks(held, o.shape)
+        if prod(o.shape) != 0 && found != o.blocks
             throw(Wrong(
                 "MismatchError",
-                "program '$(c.name)': output $(i - 1) must lie as $s, but the compiler placed " *
+                "program '$(c.name)': output $(i - 1) must lie as $held, but the compiler placed " *
                     "it otherwise: $(o.blocks)",
             ))
         end
-        o.sharding, o.info = s, sharding_info(s, o.blocks)
+        o.info = sharding_info(held, found)
+        o.sharding = padded(s, length(o.shape))
+        o.blocks = blocks(o.sharding, o.shape)
     end
     return nothing
 end

@@ -43,3 +43,11 @@ function element_name(type::Type)
             "convert them to one of $(join(sort!(collect(keys(ELEMENTS))), ", "))",
     ))
 end
+
+# Reactant asks Julia for the type of a product of two elements before it writes a product of
+# matrices (stdlibs/LinearAlgebra.jl:264), and without this method Julia finds none for floats of
+# 8 bits.
+function Base.:*(x::T, ::T) where {T <: Reactant.ReactantFloat8}
+    Base.inferencebarrier(true) && error("$T is multiplied in compiled programs only")
+    return x
+end

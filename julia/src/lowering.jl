@@ -43,11 +43,19 @@ function lower(
 )
     f = find_function(body, project)
     keywords = isempty(static) ? (;) : NamedTuple(Symbol(key) => value for (key, value) in static)
-    trace = Trace(name, f, keywords, structure, items(wanted))
     found = Input[
         Input(element_type(dtype), Dims(shape), padded(s, length(shape)))
         for (dtype, shape, s) in items(inputs)
     ]
+    meshes = DeviceMesh[x.sharding.mesh for x in found if x.sharding.mesh.reactant !== nothing]
+    trace = Trace(
+        name,
+        f,
+        keywords,
+        structure,
+        items(wanted),
+        isempty(meshes) ? nothing : first(meshes),
+    )
     # The function may have been loaded just now, in a newer world age than this call's.
     return Lowered(trace, found, precision, Base.invokelatest(write_text, trace, found, precision))
 end
@@ -90,6 +98,7 @@ TracedUtils.jl:536-548, Codegen.jl:744-934); without a sharding, also the buffer
 function placeholder(x::Input)
     one = allocate(x.type, ntuple(Returns(1), length(x.shape)))
     data = on_one_device(one, minimum(filter(is_local, x.sharding.mesh.ids))).data
-    info = sharding_info(x.sharding, blocks(x.sharding, x.shape))
+    held = held_as(x.sharding, x.shape)
+    info = sharding_info(held, blocks(held, x.shape))
     return wrap(x.type, Val(length(x.shape)), data, x.shape, info)
 end

@@ -124,6 +124,16 @@ function to_reactant(s::ArraySharding)
     return Reactant.Sharding.NamedSharding(s.mesh.reactant, spec)
 end
 
+"""
+The sharding with which Reactant holds an array. It cannot cut a dimension of length 0
+(xla/Sharding.jl:245), so each device holds the whole of an array without elements; its blocks are
+nevertheless those of its own sharding.
+"""
+function held_as(s::ArraySharding, @nospecialize(dims::Dims))
+    any(iszero, dims) && return ArraySharding(s.mesh, [String[] for _ in dims])
+    return padded(s, length(dims))
+end
+
 """A device and the block of an array that it holds, 0-based and half open."""
 const Block = Tuple{Int64, Vector{Int}, Vector{Int}}
 

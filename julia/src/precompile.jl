@@ -36,7 +36,7 @@ for (f, types) in (
         (settle, (Compiled, Tuple)),
         (check_arguments, (Compiled, Tuple)),
         (hold, (Any, Output)),
-        (explain, (Wrong,)),
+        (explain, (Wrong, Nothing)),
     )
     precompile(f, types)
 end

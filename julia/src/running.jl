@@ -63,7 +63,7 @@ function replicator(x::Held)
     )
     return get!(REPLICATORS, key) do
         whole = ArraySharding(x.sharding.mesh, [String[] for _ in x.shape])
-        trace = Trace("gather", identity_of, (;), ("tuple", 0), Any[whole])
+        trace = Trace("gather", identity_of, (;), ("tuple", 0), Any[whole], x.sharding.mesh)
         compiled = compile_trace(trace, [Input(x.type, x.shape, x.sharding)], "")
         settle(compiled, (whole,))
         compiled

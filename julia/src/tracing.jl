@@ -6,7 +6,8 @@ One program while it is traced.
 
 `wanted` are the shardings of the results: none, one for all, or one for each; nothing leaves one
 to XLA. `structure` and `results` describe the arguments and the results (trees.jl), `outputs` has
-the element type and the size of each result.
+the element type and the size of each result. `mesh` is that of the arguments, if they have one, and
+`calls` Reactant's list of the functions that it is tracing.
 """
 mutable struct Trace
     const name::String
@@ -14,8 +15,10 @@ mutable struct Trace
     const static::NamedTuple
     const structure::Tuple
     const wanted::Vector{Any}
+    const mesh::Union{Nothing, DeviceMesh}
     results::Any
     outputs::Vector{Any}
+    calls::Vector
 end
 
 function Trace(
@@ -24,12 +27,22 @@ function Trace(
     @nospecialize(static::NamedTuple),
     @nospecialize(structure::Tuple),
     wanted::Vector{Any},
+    mesh::Union{Nothing, DeviceMesh},
 )
-    return Trace(name, f, static, structure, wanted, nothing, Any[])
+    return Trace(name, f, static, structure, wanted, mesh, nothing, Any[], Any[])
 end
 
-"""Call `f` with `traced` as the program of `trace`."""
-tracing(f, trace::Trace) = task_local_storage(f, :pyreactant_trace, trace)
+"""Call `f` with `traced` as the program of `trace`; errors say where the program threw them."""
+function tracing(f, trace::Trace)
+    try
+        return task_local_storage(f, :pyreactant_trace, trace)
+    catch error
+        error isa Wrong && rethrow()
+        frames = stacktrace(first(catch_backtrace(), 1000)) # an overflow has very many
+        place = place_of(trace.f, frames, trace.calls)
+        isempty(place) ? rethrow() : rethrow(Thrown(error, place))
+    end
+end
 
 function traced(arrays...)
     trace = task_local_storage(:pyreactant_trace)::Trace
@@ -47,6 +60,7 @@ end
 
 """The arguments of the program's function."""
 function arguments(trace::Trace, @nospecialize(arrays::Tuple))
+    trace.calls = Reactant.Compiler.debugcache()
     return build(trace.structure, Any[as_argument(x) for x in items(arrays)])
 end
 
@@ -67,6 +81,7 @@ function results(trace::Trace, @nospecialize(result))
                 "$(length(found)) arrays after $(length(trace.wanted))",
         ))
     end
+    foreach(y -> element_name(Reactant.unwrapped_eltype(y)), found) # or there is no such array
     arrays = Any[as_output(y) for y in found]
     trace.outputs = Any[(Reactant.unwrapped_eltype(y), size(y)) for y in arrays]
     return Tuple(Any[constrained(y, wanted(trace, i)) for (i, y) in enumerate(arrays)])
@@ -85,7 +100,15 @@ as_output(y::Number) = as_output(fill(y))
 as_output(y::AbstractArray) = copy(Reactant.promote_to(Reactant.TracedRArray, y))
 
 """The sharding of a result, by its number from 1; nothing leaves it to XLA."""
-wanted(trace::Trace, i::Int) = isempty(trace.wanted) ? nothing : trace.wanted[min(i, end)]
+function wanted(trace::Trace, i::Int)
+    s = isempty(trace.wanted) ? nothing : trace.wanted[min(i, end)]
+    s === nothing || return s
+    # XLA might cut a result without elements, and Reactant fails on that.
+    is_empty = prod(last(trace.outputs[i])) == 0
+    return is_empty && trace.mesh !== nothing ?
+        ArraySharding(trace.mesh, Vector{String}[]) :
+        nothing
+end
 
 constrained(y, ::Nothing) = y
 
@@ -93,6 +116,6 @@ constrained(y, ::Nothing) = y
 # fit there is none: Python knows the output's number and raises the error.
 function constrained(y, s::ArraySharding)
     fits(s, size(y)) || return y
-    target = to_reactant(padded(s, ndims(y)))
+    target = to_reactant(held_as(s, size(y)))
     return target isa Reactant.Sharding.NoSharding ? y : Reactant.Ops.sharding_constraint(y, target)
 end

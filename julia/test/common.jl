@@ -26,7 +26,7 @@ function wrong(f)
     try
         f()
     catch error
-        return PyReactant.explain(error)
+        return PyReactant.explain(error, nothing)[1:2]
     end
     return ("nothing", "nothing was thrown")
 end

@@ -29,6 +29,34 @@ end
     @test outputs(compile(mixed))[2][3] == [(id, (), ()) for id in sort(M.ids)]
 end
 
+@testset "a placement that the compiler does not keep is an error" begin
+    Reactant.ELSEWHERE[] = true
+    try
+        for s in (S, sharding(M, ()), sharding(M, (nothing, "y")))
+            kind, message = wrong(() -> body("double", (X,), (s,)))
+            @test kind == "MismatchError"
+            @test occursin("output 0 must lie as", message)
+        end
+    finally
+        Reactant.ELSEWHERE[] = false
+    end
+end
+
+@testset "results without elements" begin
+    whole_spec = (0, 8)
+    for s in (sharding(M, ("x", "y")), sharding(M, ("y",)), sharding(M, ()))
+        y = result(body("no_rows", (X,), (s,)), X)
+        @test PyReactant.shape_of(y) == whole_spec
+        @test PyReactant.shards(y) ==
+            [(id, Tuple(a), Tuple(b)) for (id, a, b) in PyReactant.blocks(y.sharding, whole_spec)]
+        again = result(body("double", (y,), (s,)), y) # it is an argument like any other
+        @test PyReactant.shape_of(again) == whole_spec
+        PyReactant.gather(again, zeros(whole_spec))
+    end
+    @test PyReactant.shape_of(result(body("no_rows", (X,)), X)) ==
+        whole_spec # the compiler's choice
+end
+
 @testset "a sharding that does not fit is left out: Python names the output" begin
     for s in (S, sharding(M, ("x", "y", nothing)))
         l = lowered("constant", (X,), (s,))
@@ -62,7 +90,9 @@ end
             ("unfit", "InvalidArgumentError", "vectors of these, got a Unfit"),
             ("nothing_at_all", "InvalidArgumentError", "a tree of arrays, got (nothing, ())"),
             ("changing", "InvalidArgumentError", "must return the same whenever it is traced"),
-            ("throws", "", "no luck today"),
+            ("throws", "", "no luck today\nthrown at $(joinpath(@__DIR__, "shared.jl")):"),
+            ("throws_badly", "", "\\e[31mno\\0 luck \\xff"),
+            ("of_abstract_type", "InvalidArgumentError", "elements of type Real, which NumPy does"),
         )
         found, message = wrong(() -> body(name, (X,)))
         @test found == kind
@@ -71,6 +101,21 @@ end
     found, message = wrong(() -> lowered("double", (X,), (S, S)))
     @test found == "InvalidArgumentError"
     @test occursin("got 1 arrays after 2", message)
+end
+
+@testset "the place of an error" begin
+    f = Bodies.throws
+    file = joinpath(@__DIR__, "shared.jl")
+    own = (f_name = "helper(x)", file, line = 7)
+    other = (f_name = "sum(x)", file = "reduce.jl", line = 3)
+    @test PyReactant.place_of(f, [], [own, other]) == "thrown in helper(x), which is at $file:7"
+    @test startswith(PyReactant.place_of(f, [], []), "thrown in throws, which is at $file:")
+    @test PyReactant.place_of(f, [(; file = Symbol(file), line = 5)], [own]) == "thrown at $file:5"
+    @test PyReactant.place_of(sum, [], [own]) == ""
+    from_text = include_string(Bodies, "from_text(x) = error(\"no file\")")
+    @test PyReactant.place_of(from_text, [], [own]) == ""
+    text = last(PyReactant.explain(StackOverflowError(), nothing)[1:2])
+    @test text == "StackOverflowError: a function calls itself without end"
 end
 
 @testset "arguments are those it was compiled for" begin

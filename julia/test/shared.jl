@@ -51,6 +51,9 @@ module Bodies
     const CALLS = Ref(0)
     changing(x) = (CALLS[] += 1; CALLS[] % 2 == 0 ? x : (x, x))
     throws(x) = error("no luck today")
+    throws_badly(x) = error("\e[31mno\0 luck \xff")
+    no_rows(x) = x[1:0, :]
+    of_abstract_type(x) = Real[1, 2.5]
     not_a_function = 3
 end
 @eval PyReactant const TestBodies = $Bodies

@@ -150,6 +150,26 @@ end
     @test whole(y) == ones(8, 8)
 end
 
+@testset "a result that all devices have whole is cut" begin
+    everywhere = NamedSharding(M.reactant, (nothing, nothing))
+    s = NamedSharding(M.reactant, (:x, :y))
+    x = to_rarray(reshape(collect(1.0:64.0), 8, 8); sharding = s)
+    asked(x) = Reactant.Ops.sharding_constraint(2 .* x, everywhere)
+    naive = Reactant.compile(asked, (x,))
+    @test !XLA.is_replicated(only(XLA.get_output_shardings(naive)))
+    y = result(body("double", (X,), (sharding(M, ()),)), X)
+    @test all(row -> row[2:3] == ((0, 0), (8, 8)), PyReactant.shards(y))
+end
+
+@testset "8-bit floats have no product" begin
+    x = place(fill(reinterpret(Reactant.F8E5M2, 0x3c), 8, 8), S) # ones
+    y = whole(result(body("product", (x, x), (S,)), x, x))
+    @test eltype(y) == Reactant.F8E5M2
+    @test all(==(0x48), reinterpret(UInt8, y)) # eights
+    one = reinterpret(Reactant.F8E5M2, 0x3c)
+    @test occursin("in compiled programs only", last(wrong(() -> one * one)))
+end
+
 @testset "arguments that a program writes to are gone" begin
     x = to_rarray(ones(3))
     Reactant.compile(Bodies.writes, (x,))(x)

@@ -14,7 +14,7 @@ import numpy as np
 from .._core.dtypes import finfo, wide
 from .._core.sharding import Index
 from . import fused
-from .sight import Sight, combined, counts, exact, stride
+from .sight import Sight, combined, counts, exact, sample
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,6 +262,7 @@ def _compare_rounded(got: np.ndarray, expected: Expected, start: tuple[int, ...]
             usual = float(np.max(error / expected.usual, initial=0.0, where=finite))
         ulps = 0.0 if got.dtype.kind in "biu" else float((error / ulp(sizes, got.dtype)).max())
         error_squares, value_squares = (float(np.vdot(x, x)) for x in (error, sizes))
+        unbounded = _unbounded(expected, allowed)
     worst = np.unravel_index(at, got.shape)
     non_finite = int(np.count_nonzero(~finite & right))
     return Verdict(
@@ -278,7 +279,7 @@ def _compare_rounded(got: np.ndarray, expected: Expected, start: tuple[int, ...]
         usual=usual,
         estimated=expected.estimated,
         worst=_worst(worst, start, got, value, float(allowed[worst])),
-        sight=_sight(got, expected, value_squares, got.size - non_finite),
+        sight=_sight(got, expected, value_squares, got.size - non_finite, unbounded),
     )
 
 
@@ -292,7 +293,7 @@ def _compared_in_one_pass(
         return None
     info = finfo(got.dtype)
     flat = (a if a.ndim == 2 else a.reshape(len(a), -1) for a in (got, *_pair(expected)))
-    ratio, row, column, error, ulps, error_squares, value_squares = fused.compared(
+    ratio, row, column, error, ulps, error_squares, value_squares, unbounded = fused.compared(
         *flat, float(info.eps), float(info.tiny), np.int64(_EXPONENT)
     )
     if not ratio <= 1:
@@ -309,7 +310,7 @@ def _compared_in_one_pass(
         value_squares=value_squares,
         estimated=expected.estimated,
         worst=_worst(at, start, got, expected.value, allowed),
-        sight=_sight(got, expected, value_squares, got.size),
+        sight=_sight(got, expected, value_squares, got.size, unbounded),
     )
 
 
@@ -318,14 +319,27 @@ def _pair(expected: Expected) -> tuple[np.ndarray, np.ndarray]:
     return expected.value, np.broadcast_to(expected.bound, expected.value.shape)
 
 
-def _sight(got: np.ndarray, expected: Expected, squares: float, finite: int) -> Sight:
+def _sight(
+    got: np.ndarray, expected: Expected, squares: float, finite: int, unbounded: int
+) -> Sight:
     """What the comparison of a tile can see; its tolerances are computed again, of a sample."""
-    each = stride(got.size)
-    value, bound = (a.flat[::each] for a in _pair(expected))
+    taken, each = sample(got.shape)
+    value, bound = (a[taken] for a in _pair(expected))
     some = Expected(value, bound, last_rounding=expected.last_rounding)
     with np.errstate(all="ignore"):
-        tolerances = counts(some.allowed(got.dtype), value, bound, each)
+        tolerances = counts(some.allowed(got.dtype), value, each, unbounded)
     return Sight(tolerances, squares, finite, _squares(expected.absolute))
+
+
+def _unbounded(expected: Expected, allowed: np.ndarray) -> int:
+    """Number of elements of which any value passes: without a tolerance, or perhaps infinite."""
+    if np.isfinite(allowed).all():
+        return 0
+    value, bound = _pair(expected)
+    open_ones = np.where(
+        np.isfinite(value), ~np.isfinite(allowed), np.isinf(value) & np.isinf(bound)
+    )
+    return int(np.count_nonzero(open_ones))
 
 
 def _squares(array: np.ndarray | None) -> float:

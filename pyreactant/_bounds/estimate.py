@@ -6,13 +6,14 @@ own dtype. docs/checks.md describes what this detects.
 
 import contextlib
 import math
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from .._core.dtypes import EXTENDED, wide
-from .leaves import leaves
+from .._core.tree import data_fields, is_user_dataclass
 from .model import Model
 from .rounding import bounded
 from .tracked import Estimated
@@ -56,6 +57,28 @@ def estimate(
 def outputs(result: Any) -> tuple[np.ndarray, ...]:
     """The results of an oracle, which may be a tree, as a tuple of arrays."""
     return tuple(map(np.asarray, leaves(result)))
+
+
+def leaves(tree: Any) -> list[Any]:
+    """The leaves of a dict, list, tuple, namedtuple, dataclass or None, or of a nest of these.
+
+    They are in the order in which runtimes flatten trees. An oracle runs where no runtime does too,
+    so this needs neither jax nor optree.
+    """
+    kind: type = type(tree)
+    if tree is None:
+        return []
+    if isinstance(tree, (tuple, list)):
+        parts = list(tree)
+    elif isinstance(tree, OrderedDict):
+        parts = list(tree.values())
+    elif kind in (dict, defaultdict):
+        parts = [tree[key] for key in sorted(tree)]
+    elif is_user_dataclass(kind):
+        parts = [getattr(tree, name) for name in data_fields(kind)[0]]
+    else:
+        return [tree]
+    return [leaf for part in parts for leaf in leaves(part)]
 
 
 def _bound(value: np.ndarray, others: list[np.ndarray], longest: int, model: Model) -> Any:

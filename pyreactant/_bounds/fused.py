@@ -69,9 +69,9 @@ def compared(
 
     Returns:
         (largest ratio, its row, its column, largest error, largest error in ulps, sum of squared
-        errors, sum of squared values).
+        errors, sum of squared values, elements without a bound).
     """
-    most, row, column = -1.0, 0, 0
+    most, row, column, unbounded = -1.0, 0, 0, 0
     error_most, ulps, error_squares, value_squares = 0.0, 0.0, 0.0, 0.0
     for i in range(got.shape[0]):
         for j in range(got.shape[1]):
@@ -82,14 +82,15 @@ def compared(
             ratio = error / (b + max(power, tiny) * eps)
             if not ratio <= most:
                 if not ratio <= 1.0:
-                    return math.nan, i, j, 0.0, 0.0, 0.0, 0.0
+                    return math.nan, i, j, 0.0, 0.0, 0.0, 0.0, 0
                 most, row, column = ratio, i, j
             error_most = max(error_most, error)
             power = np.int64(np.float64(size).view(np.int64) & exponent).view(np.float64)
             ulps = max(ulps, error / max(power, tiny))
             error_squares += error * error
             value_squares += v * v
-    return most, row, column, error_most, ulps / eps, error_squares, value_squares
+            unbounded += b == np.inf
+    return most, row, column, error_most, ulps / eps, error_squares, value_squares, unbounded
 
 
 @Loop
@@ -118,18 +119,22 @@ def row_sums(x: Any) -> Any:
 @Loop
 def centred_squares(x: Any, mean: Any, mean_bound: Any, u: float, tiny: float) -> Any:
     """Of (x - mean)^2: sums of values, of bounds, of both, and of the squares of both."""
-    found = np.zeros((4, x.shape[0]))
+    found, n = np.zeros((4, x.shape[0])), x.shape[1]
     for i in range(x.shape[0]):
-        for j in range(x.shape[1]):
-            c = x[i, j] - mean[i]
-            b = abs(c) * u + (mean_bound[i] * (1 + u) + tiny)
-            z = c * c
-            e = abs(c) * (2 * b) + b * b
-            b = z * u + (e * (1 + u) + tiny)
-            found[0, i] += z
-            found[1, i] += b
-            found[2, i] += z + b
-            found[3, i] += (z + b) * (z + b)
+        sums = np.zeros((4, 4))  # four sums at a time do not wait for each other
+        for j in range(0, n, 4):
+            for k in range(min(4, n - j)):
+                c = x[i, j + k] - mean[i]
+                b = abs(c) * u + (mean_bound[i] * (1 + u) + tiny)
+                z = c * c
+                e = abs(c) * (2 * b) + b * b
+                b = z * u + (e * (1 + u) + tiny)
+                sums[0, k] += z
+                sums[1, k] += b
+                sums[2, k] += z + b
+                sums[3, k] += (z + b) * (z + b)
+        for k in range(4):
+            found[k, i] = sums[k].sum()
     return found
 
 
@@ -210,18 +215,23 @@ def exponentials(z: Any, b: Any, of_exp: float, tiny: float) -> Any:
         For each row sums of the values, of the bounds, of both, of the squares of both, and the
         largest bound of an exponent.
     """
-    found = np.zeros((5, z.shape[0]))
+    found, n = np.zeros((5, z.shape[0])), z.shape[1]
     for i in range(z.shape[0]):
-        for j in range(z.shape[1]):
-            one, of = z[i, j], b[i, j]
-            found[4, i] = max(found[4, i], of)
-            e = one * (of * (1 + of))
-            of = one * of_exp + (e * (1 + of_exp) + tiny)
-            b[i, j] = of
-            found[0, i] += one
-            found[1, i] += of
-            found[2, i] += one + of
-            found[3, i] += (one + of) * (one + of)
+        sums, widest = np.zeros((4, 4)), np.zeros(4)
+        for j in range(0, n, 4):
+            for k in range(min(4, n - j)):
+                one, of = z[i, j + k], b[i, j + k]
+                widest[k] = max(widest[k], of)
+                e = one * (of * (1 + of))
+                of = one * of_exp + (e * (1 + of_exp) + tiny)
+                b[i, j + k] = of
+                sums[0, k] += one
+                sums[1, k] += of
+                sums[2, k] += one + of
+                sums[3, k] += (one + of) * (one + of)
+        for k in range(4):
+            found[k, i] = sums[k].sum()
+        found[4, i] = widest.max()
     return found
 
 
@@ -278,13 +288,13 @@ def stencil(x: Any, bx: Any, rate: float, u: float, tiny: float) -> Any:
 def product_bounds(
     z: Any, rows: Any, row_errors: Any, columns: Any, column_errors: Any, factors: Any
 ) -> Any:
-    """Bounds of a product's elements from the norms of rows and columns and of their errors.
+    """Bounds of products' elements from the norms of rows and columns and of their errors.
 
     Args:
-        z: The product.
-        rows: Norms of the rows of the left matrix.
+        z: The products of a batch.
+        rows: Norms of the rows of the left matrices.
         row_errors: Norms of their bounds.
-        columns: Norms of the columns of the right matrix.
+        columns: Norms of the columns of the right matrices.
         column_errors: Norms of their bounds.
         factors: Of `Model.product_factors`, the error by underflow, and the largest number.
 
@@ -293,13 +303,14 @@ def product_bounds(
     """
     worst, of_result, of_norm, of_operands, underflow, largest = factors
     bound, near = np.empty(z.shape), True
-    for i in range(z.shape[0]):
-        for j in range(z.shape[1]):
-            reach = columns[j] + column_errors[j]
-            error = rows[i] * column_errors[j] + row_errors[i] * reach
-            size = (rows[i] + row_errors[i]) * reach
-            sums = min(worst * size, of_result * (abs(z[i, j]) + error) + of_norm * size)
-            b = error + (sums + of_operands * (size + sums)) + underflow
-            near &= abs(z[i, j]) + b <= largest
-            bound[i, j] = b
+    for k in range(z.shape[0]):
+        for i in range(z.shape[1]):
+            for j in range(z.shape[2]):
+                reach = columns[k, j] + column_errors[k, j]
+                error = rows[k, i] * column_errors[k, j] + row_errors[k, i] * reach
+                size = (rows[k, i] + row_errors[k, i]) * reach
+                sums = min(worst * size, of_result * (abs(z[k, i, j]) + error) + of_norm * size)
+                b = error + (sums + of_operands * (size + sums)) + underflow
+                near &= abs(z[k, i, j]) + b <= largest
+                bound[k, i, j] = b
     return bound, near

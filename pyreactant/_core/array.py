@@ -27,6 +27,11 @@ class Aval:
         shape: Global shape, the same on every process.
         dtype: Element type: a NumPy dtype, or JAX's type of a PRNG key.
         sharding: Mesh and partition spec.
+
+    Examples:
+        >>> described = pr.Aval((8, 8), np.dtype("float32"), sharding)
+        >>> pr.compile(lambda x: x.sum(), described).program.name
+        '<lambda>'
     """
 
     shape: tuple[int, ...]
@@ -78,6 +83,12 @@ class ShardedArray:
 
     Attributes:
         aval: Shape, dtype and sharding.
+
+    Examples:
+        >>> x.shape, x.dtype, x.sharding.spec
+        ((8, 8), dtype('float32'), ('x', 'y'))
+        >>> float(x.gather().sum())
+        2016.0
     """
 
     __slots__ = ("__weakref__", "_backend", "_number", "_value", "aval")

@@ -19,6 +19,11 @@ class Device:
         id: The runtime's own id. Not dense: JAX starts process 1's CPU devices at 2048.
         platform: "cpu", "gpu" or "tpu".
         kind: The vendor's name, such as "TPU v6e".
+
+    Examples:
+        >>> device = pr.devices()[5]
+        >>> device.platform, device.position, device.process_index
+        ('cpu', 5, 0)
     """
 
     position: int
@@ -38,6 +43,11 @@ class Shard:
     Attributes:
         device: The device that holds it.
         index: Its place in the global array, one slice per dimension.
+
+    Examples:
+        >>> shard = x.addressable_shards[5]
+        >>> shard.device.position, shard.index, shard.data.shape
+        (5, (slice(4, 8, None), slice(2, 4, None)), (4, 2))
     """
 
     device: Device

@@ -35,6 +35,13 @@ class Mesh:
     Raises:
         ShardingError: Sizes, names, types and ids do not fit together, or a mesh of this shape
             would have more than 1048576 devices.
+
+    Examples:
+        >>> mesh = pr.Mesh((2, -1), ("x", "y"))
+        >>> mesh.shape, mesh.size
+        ((2, 4), 8)
+        >>> pr.Mesh((2, 2), ("x", "y"), [0, 2, 4, 6]).device_ids
+        (0, 2, 4, 6)
     """
 
     shape: tuple[int, ...]

@@ -50,9 +50,10 @@ class Program:
         InvalidArgumentError: A name or a shape has another form, or there are two JAX bodies.
         DTypeError: `out_dtypes` has something else than element types.
 
-    Example:
+    Examples:
         >>> double = pr.Program("double", jax=lambda x: 2 * x)
-        >>> double(pr.device_put(np.ones((8, 8), np.float32), sharding))
+        >>> float(double(pr.device_put(np.ones((8, 8), np.float32), sharding)).gather().sum())
+        128.0
     """
 
     name: str
@@ -181,10 +182,12 @@ def program(
         inputs: See `Program`.
         out_dtypes: See `Program`.
 
-    Example:
-        >>> @pr.program(julia="Models.step", oracle=numpy_step)
+    Examples:
+        >>> @pr.program(julia="Models.step", oracle=lambda x, w: np.tanh(x @ w))
         ... def step(x, w):
         ...     return jnp.tanh(x @ w)
+        >>> step(x, x).shape
+        (8, 8)
     """
     if function is None:
         return functools.partial(

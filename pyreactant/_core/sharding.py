@@ -67,6 +67,13 @@ class NamedSharding:
 
     Raises:
         ShardingError: An axis is unknown or used twice.
+
+    Examples:
+        >>> sharding = pr.NamedSharding(mesh, ("x", "y"))
+        >>> sharding.shard_shape((8, 8))
+        (4, 2)
+        >>> pr.NamedSharding(mesh, (("x", "y"), None)).shard_shape((8, 8))
+        (1, 8)
     """
 
     mesh: Mesh

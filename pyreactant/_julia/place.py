@@ -33,12 +33,16 @@ class Place:
         project: The folder of the Julia project.
         source: What named the two, for messages.
         depot: The JULIA_DEPOT_PATH with which the packages were installed; None for the default.
+        any_version: Whether a setup of the project accepted other versions of Reactant.
+        libtpu: The libtpu.so that a setup of the project chose; None if it chose none.
     """
 
     executable: Path
     project: Path
     source: str
     depot: str | None = None
+    any_version: bool = False
+    libtpu: str | None = None
 
 
 def find_place(environ: Mapping[str, str] = os.environ) -> Place:
@@ -87,7 +91,20 @@ def named_place(environ: Mapping[str, str] = os.environ) -> Place | None:
         folder = folder.parent
     if not folder.is_dir():
         raise RequirementError(f"{PROJECT} must name an existing folder, got {project!r}")
-    return Place(Path(found).absolute(), folder, f"{EXECUTABLE} and {PROJECT}")
+    any_version, libtpu = _accepted(folder / RECORD)
+    source = f"{EXECUTABLE} and {PROJECT}"
+    return Place(Path(found).absolute(), folder, source, None, any_version, libtpu)
+
+
+def _accepted(record: Path) -> tuple[bool, str | None]:
+    """What the setup of a project accepted: any version of Reactant, and its libtpu."""
+    try:
+        content = read_json(record)
+        return bool(content.get("any_version")), (content.get("libtpu") or {}).get("path")
+    except FileNotFoundError:
+        return False, None
+    except (TypeError, AttributeError):
+        raise _damaged(record) from None
 
 
 def find_record() -> Path | None:
@@ -117,6 +134,7 @@ def place_of(record: Path) -> Place:
             Path(content["project"]),
             f"pyreactant setup ({record})",
             depot if depot is None else str(depot),
+            *_accepted(record),
         )
     except FileNotFoundError:
         _raise_missing("the record of `pyreactant setup`", record)

@@ -55,6 +55,11 @@ def matmul_sharded(
         InvalidArgumentError: The shapes of the operands do not match.
         DTypeError: The dtypes differ or are not numeric.
         ShardingError: Shapes, specs, mesh and devices do not fit together.
+
+    Examples:
+        >>> c = pr.matmul_sharded(np.eye(8), np.ones((8, 8)), spec=("x", "y"))
+        >>> c.shape, c.sharding.spec, bool((c.gather() == 1).all())
+        ((8, 8), ('x', 'y'), True)
     """
     if backend is not None:
         initialize(backend)

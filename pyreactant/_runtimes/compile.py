@@ -57,9 +57,10 @@ def compile(
         ShardingError: Arrays and out_sharding lie on different devices, or do not fit.
         DTypeError: 64-bit integers would make 32-bit floats wider.
 
-    Example:
+    Examples:
         >>> f = pr.compile(lambda x: {"sum": x.sum(), "x": x * 2}, x)
-        >>> f(x)["sum"].gather()
+        >>> float(f(x)["sum"])
+        2016.0
     """
     running = current()
     call_ = _describe(running, program, args, out_sharding, precision, static, donate, x64)

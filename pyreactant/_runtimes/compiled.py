@@ -20,6 +20,13 @@ class Compiled:
         program: The program.
         executable: What the runtime compiled.
         operation: The compilation, as the guard compares it; None without a guard.
+
+    Examples:
+        >>> f = pr.compile(lambda x: x @ x.T, x, out_sharding=sharding)
+        >>> f(x).shape, f.output_shardings.spec
+        ((8, 8), ('x', 'y'))
+        >>> "stablehlo" in f.as_text()
+        True
     """
 
     __slots__ = (

@@ -8,6 +8,18 @@ BACKENDS = {
 }
 """Known runtimes: the class, imported when the runtime starts, and the package that it needs."""
 
+PLATFORMS = ("cpu", "gpu", "tpu")
+
+
+def check_platform(name: str) -> None:
+    """Check the name of a platform.
+
+    Raises:
+        InvalidArgumentError: It is unknown; the message has the known ones.
+    """
+    if name not in PLATFORMS:
+        raise InvalidArgumentError(f"unknown platform {name!r}; known are: {', '.join(PLATFORMS)}")
+
 
 def check_backend(name: str) -> None:
     """Check the name of a runtime.

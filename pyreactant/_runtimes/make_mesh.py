@@ -52,6 +52,11 @@ def make_mesh(
         ShardingError: Sizes and names do not fit together or do not use all devices, or there is no
             order for this shape.
         RequirementError: The runtime does not know where its TPU devices are.
+
+    Examples:
+        >>> mesh = pr.make_mesh((2, 4), ("x", "y"))
+        >>> mesh.axis_names, mesh.size
+        (('x', 'y'), 8)
     """
     mesh = Mesh(shape, axis_names, axis_types=axis_types)
     check_mesh(mesh)

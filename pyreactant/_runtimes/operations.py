@@ -48,7 +48,7 @@ def device_put(x: Any, sharding: Any, *, check: bool = False) -> Any:
         ShardingError: Shape, spec, mesh and devices do not fit together.
         MismatchError: With `check`, the array of a process differs from that of process 0.
 
-    Example:
+    Examples:
         >>> w = pr.device_put({"a": np.ones((8, 4)), "b": np.zeros(4)}, {"a": rows, "b": whole})
     """
     return _each(_put_checked if check else _put, x, sharding, "device_put")
@@ -109,8 +109,9 @@ def from_callback(shape: Any, dtype: Any, sharding: Any, callback: Any) -> Any:
         DTypeError, ShardingError: As `device_put`.
         InvalidArgumentError: The callback returned another shape or dtype.
 
-    Example:
-        >>> x = pr.from_callback((8, 8), np.float32, sharding, lambda index: table[index])
+    Examples:
+        >>> table = np.arange(64, dtype=np.float32).reshape(8, 8)
+        >>> y = pr.from_callback((8, 8), np.float32, sharding, lambda index: table[index])
     """
     trees = current().backend.trees
     shapes, structure = trees.flatten(shape, _is_shape)
@@ -191,6 +192,11 @@ def from_process_local(local: Any, sharding: Any, global_shape: Any = None) -> A
     Raises:
         ShardingError: The shape of `local` is not that of this process's blocks, or these do not
             form one array.
+
+    Examples:
+        >>> mine = np.ones((8 // pr.num_processes(), 4), np.float32)
+        >>> pr.from_process_local(mine, rows).shape
+        (8, 4)
     """
     if global_shape is None:
         return _each(_from_local, local, sharding, "from_process_local")
@@ -254,6 +260,11 @@ def from_jax(array: Any) -> Any:
         InvalidArgumentError: It is no `jax.Array`, or it is traced.
         ShardingError: No mesh and partition spec describe its sharding.
         StateError: The runtime is not JAX.
+
+    Examples:
+        >>> placed = jax.device_put(jnp.ones((8, 8)), sharding.to_jax())
+        >>> pr.from_jax(placed).sharding == sharding
+        True
     """
     running = current()
     leaves, structure = running.backend.trees.flatten(array)
@@ -279,6 +290,10 @@ def gather(tree: Any) -> Any:
 
     Returns:
         NumPy arrays in C order, in the same structure.
+
+    Examples:
+        >>> pr.gather({"x": x})["x"].shape
+        (8, 8)
     """
     trees = current().backend.trees
     leaves, structure = trees.flatten(tree)
@@ -295,6 +310,10 @@ def reshard(tree: Any, sharding: Any) -> Any:
 
     Raises:
         ShardingError: The shardings do not fit, or lie on other devices.
+
+    Examples:
+        >>> pr.reshard(x, rows).sharding == rows
+        True
     """
     return _each(_reshard, tree, sharding, "reshard")
 

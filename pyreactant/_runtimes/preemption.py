@@ -23,6 +23,11 @@ def reached_preemption(step: int) -> bool:
 
     Raises:
         StateError: There are several processes and no supervisor.
+
+    Examples:
+        >>> for step in range(3):
+        ...     if pr.reached_preemption(step):
+        ...         break  # save first
     """
     if _supervised.connection is not None:
         return _supervised.connection.reached_preemption(step)

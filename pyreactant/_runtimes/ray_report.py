@@ -1,20 +1,31 @@
 """`pyreactant.report`: logged numbers and a checkpoint for Ray Train."""
 
+import json
+import math
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from .._errors import FileError, InvalidArgumentError, StateError
+from .._errors import FileError, InvalidArgumentError, MismatchError, StateError
 from .._supervised import metrics
-from .collective import everywhere
+from .collective import everywhere, exchange_json
 from .ray_train import train_module
 from .runtime import current
 
+_LONGEST = 4000
+"""Characters of the names and values that one report reduces."""
 
-def report(step: int, /, *, checkpoint: str | os.PathLike[str] | None = None) -> None:
+
+def report(
+    step: int,
+    /,
+    *,
+    checkpoint: str | os.PathLike[str] | None = None,
+    reduce: Mapping[str, str] | None = None,
+) -> None:
     """Send the numbers that `log` recorded last to Ray Train, with a checkpoint. Collective.
 
     Every worker of a train loop calls it the same number of times; Ray Train waits for all of
@@ -25,13 +36,17 @@ def report(step: int, /, *, checkpoint: str | os.PathLike[str] | None = None) ->
         step: Number of the step, the same on every process.
         checkpoint: Folder that Ray Train copies to its storage, which every machine must reach.
             Folders of several processes become one. None for no files of this process.
+        reduce: "mean" or "max" for some of the logged names, the same on every process: the value
+            is then over all processes, and not process 0's.
 
     Raises:
         StateError: This is not a train loop of Ray Train.
         FileError: The folder of some process does not exist.
-        InvalidArgumentError: The step is not a whole number.
+        InvalidArgumentError: The step is not a whole number, or a process did not log a name of
+            `reduce`.
+        MismatchError: The processes reduce different names.
 
-    Example:
+    Examples:
         >>> def train_loop(config):
         ...     pr.initialize()
         ...     for step in range(config["steps"]):
@@ -51,14 +66,53 @@ def report(step: int, /, *, checkpoint: str | os.PathLike[str] | None = None) ->
         if checkpoint is not None and not Path(checkpoint).is_dir():
             raise FileError(f"the checkpoint {os.fspath(checkpoint)!r:.300} is not a folder")
         logged = metrics.last()
-        return {**(logged[1] if logged else {}), "step": step}
+        numbers = {**(logged[1] if logged else {}), "step": step}
+        _check_reduce(reduce or {}, numbers)
+        return numbers
 
     running = current()
     # Before the barrier in Ray, where a process that raised would leave the others waiting.
     numbers = everywhere(running.backend, running.group, "report", prepare)
+    mine = [[name, how, numbers[name]] for name, how in sorted((reduce or {}).items())]
+    numbers |= _reduced(exchange_json(running.backend, running.group, mine))
     with _folder(checkpoint, running.group.process_index) as folder:
         sent = None if folder is None else train.Checkpoint.from_directory(folder)
         train.report(numbers, checkpoint=sent)
+
+
+def _check_reduce(reduce: Mapping[str, str], numbers: Mapping[str, Any]) -> None:
+    for name, how in reduce.items():
+        if how not in metrics.REDUCTIONS:
+            known = " or ".join(map(repr, metrics.REDUCTIONS))
+            raise InvalidArgumentError(f"reduce must map names to {known}, got {how!r}")
+        if name not in numbers or name == "step":
+            raise InvalidArgumentError(
+                f"reduce names {name!r}, which the last pr.log of this process did not have"
+            )
+    if len(json.dumps([[name, how, numbers[name]] for name, how in reduce.items()])) > _LONGEST:
+        raise InvalidArgumentError(f"reduce takes names of {_LONGEST} characters together at most")
+
+
+def _reduced(rows: list[list[list[Any]]]) -> dict[str, float]:
+    """The value over all processes for each name, from [name, reduction, value] of each."""
+    for process, row in enumerate(rows):
+        if [part[:2] for part in row] != [part[:2] for part in rows[0]]:
+            raise MismatchError(
+                f"report(reduce=) must be the same on every process, got {_text(rows[0])} on "
+                f"process 0 and {_text(row)} on process {process}"
+            )
+    found = {}
+    for place, (name, how, _) in enumerate(rows[0]):
+        values = [float(row[place][2]) for row in rows]
+        if any(map(math.isnan, values)):
+            found[name] = math.nan
+        else:
+            found[name] = max(values) if how == "max" else math.fsum(values) / len(values)
+    return found
+
+
+def _text(row: list[list[Any]]) -> str:
+    return str({name: how for name, how, _ in row})
 
 
 @contextmanager

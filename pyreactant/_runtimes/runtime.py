@@ -24,13 +24,14 @@ from .._system.settings import check_names
 from ..process_group import ProcessGroup, resolve
 from ..process_group._environment import env_int
 from .compiled import Compiled
-from .known import BACKENDS, check_backend
+from .known import BACKENDS, check_backend, check_platform
 from .ray_train import check_workers
 
 if TYPE_CHECKING:
     from .guard import Guarded
 
-PLATFORMS = ("cpu", "gpu", "tpu")
+MOST_CPU_DEVICES = 4096
+"""XLA starts threads for each virtual CPU device; with many more it never gets ready."""
 
 
 class Recent(dict[Any, Compiled]):
@@ -128,6 +129,11 @@ def initialize(
         StateError: A runtime with other arguments runs already, or a runtime was shut down.
         RequirementError: The runtime's package or the platform is absent.
         RendezvousError: The processes did not find each other, or disagree.
+
+    Examples:
+        >>> pr.initialize("jax", platform="cpu", num_cpu_devices=8)
+        >>> pr.backend_name(), pr.process_index(), pr.num_processes()
+        ('jax', 0, 1)
     """
     global _running
     if _ended:
@@ -235,13 +241,10 @@ def _options(arguments: Mapping[str, Any]) -> StartOptions:
     for key, value in environment.items():
         if value is not None:
             options.setdefault(key, value)
-    if options.get("platform", "cpu") not in PLATFORMS:
+    check_platform(options.get("platform", "cpu"))
+    if not 1 <= options.get("num_cpu_devices", 1) <= MOST_CPU_DEVICES:
         raise InvalidArgumentError(
-            f"unknown platform {options['platform']!r}; known are: {', '.join(PLATFORMS)}"
-        )
-    if options.get("num_cpu_devices", 1) < 1:
-        raise InvalidArgumentError(
-            f"num_cpu_devices must be 1 or more, got {options['num_cpu_devices']}"
+            f"num_cpu_devices must be 1 to {MOST_CPU_DEVICES}, got {options['num_cpu_devices']}"
         )
     for key in ("initialization_timeout", "heartbeat_timeout"):
         if not options.get(key, 1) > 0:
@@ -281,12 +284,23 @@ def current() -> Running:
 
 
 def is_initialized() -> bool:
-    """Whether the runtime of this process has started."""
+    """Whether the runtime of this process has started.
+
+    Examples:
+        >>> pr.is_initialized()
+        True
+    """
     return _running is not None
 
 
 def shutdown() -> None:
-    """End the runtime of this process, which cannot start another. Collective."""
+    """End the runtime of this process, which cannot start another. Collective.
+
+    Examples:
+        >>> import atexit
+        >>> atexit.register(pr.shutdown)
+        <function shutdown at ...>
+    """
     global _running, _ended
     if _running is not None:
         if _running.guarded is not None:
@@ -298,27 +312,52 @@ def shutdown() -> None:
 
 
 def backend_name() -> str:
-    """Name of the runtime, "jax" or "reactant"."""
+    """Name of the runtime, "jax" or "reactant".
+
+    Examples:
+        >>> pr.backend_name()
+        'jax'
+    """
     return current().backend.name
 
 
 def process_index() -> int:
-    """Number of this process, from 0."""
+    """Number of this process, from 0.
+
+    Examples:
+        >>> pr.process_index()
+        0
+    """
     return current().group.process_index
 
 
 def num_processes() -> int:
-    """Number of processes of the run."""
+    """Number of processes of the run.
+
+    Examples:
+        >>> pr.num_processes()
+        1
+    """
     return current().group.num_processes
 
 
 def devices() -> tuple[Device, ...]:
-    """All devices of the run, the same on every process; by process, then by runtime id."""
+    """All devices of the run, the same on every process; by process, then by runtime id.
+
+    Examples:
+        >>> len(pr.devices())
+        8
+    """
     return current().backend.devices()
 
 
 def local_devices() -> tuple[Device, ...]:
-    """The devices of this process."""
+    """The devices of this process.
+
+    Examples:
+        >>> len(pr.local_devices())
+        8
+    """
     running = current()
     return _local(running.backend, running.group)
 
@@ -332,6 +371,9 @@ def barrier(name: str, *, timeout: float = 300.0) -> None:
 
     Raises:
         DeadlineError: A process did not call it in time.
+
+    Examples:
+        >>> pr.barrier("files are written")
     """
     running = current()
     if running.group.num_processes > 1:

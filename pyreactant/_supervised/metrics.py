@@ -64,7 +64,7 @@ def log(step: int, /, *, reduce: Mapping[str, str] | None = None, **scalars: Any
     Raises:
         InvalidArgumentError: The step, a name, a value or a reduction is not of these kinds.
 
-    Example:
+    Examples:
         >>> import pyreactant as pr
         >>> pr.log(3, loss=0.25, rate=1e-3, reduce={"loss": "mean"})
     """

@@ -47,7 +47,7 @@ class Authority:
     Args:
         run: Name of the run, of letters, digits and hyphens.
 
-    Example:
+    Examples:
         >>> authority, key = Authority("a-run"), Key()
         >>> authority.certify(key.request(), 1).prefix
         'pyreactant://a-run/'

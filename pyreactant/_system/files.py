@@ -11,6 +11,7 @@ from typing import Any
 from .._errors import FileError, PyReactantError, RequirementError
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
+_LITTLE = 1 << 16
 _READ_ONLY = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
@@ -90,6 +91,15 @@ def writing(what: Path, advice: str) -> Iterator[None]:
         elif error.errno not in _READ_ONLY:
             advice = "fix that, then run it again"
         raise RequirementError(f"cannot write {what}: {error.strerror}; {advice}") from error
+
+
+def is_full(folder: Path) -> bool:
+    """Whether the disk of a folder has less room than logs and states need."""
+    try:
+        found = os.statvfs(folder)
+    except OSError:
+        return False
+    return found.f_bavail * found.f_frsize < _LITTLE
 
 
 def write_json(data: Any, path: Path, *, indent: int | None = 2) -> None:

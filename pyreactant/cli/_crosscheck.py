@@ -77,6 +77,17 @@ def crosscheck(
     thorough: Annotated[
         bool, typer.Option("--thorough", help="All layouts and element types of each program.")
     ] = False,
+    gradients: Annotated[
+        bool | None,
+        typer.Option(
+            help="Compare gradients of Julia bodies, by Enzyme inside JAX, with jax.grad.",
+            show_default="if enzyme-ad is installed and both runtimes run",
+        ),
+    ] = None,
+    modules: Annotated[
+        Path | None,
+        typer.Option(help="Folder of lowered modules, NAME.mlir, for --gradients without Julia."),
+    ] = None,
     timeout: Annotated[
         float | None, typer.Option(help="Time limit of each run in seconds.")
     ] = None,
@@ -96,7 +107,7 @@ def crosscheck(
         ),
     ] = None,
 ) -> None:
-    """Run programs on every runtime, check them against an oracle, and compare them.
+    """Check programs on each runtime, and compare runtimes.
 
     The runtimes run one after the other, each in its own processes. Without PROGRAM, the matrix
     product runs.
@@ -108,6 +119,8 @@ def crosscheck(
         raise InvalidArgumentError("give programs or --all, not both")
     if quick and thorough:
         raise InvalidArgumentError("give --quick or --thorough, not both")
+    if modules is not None and not gradients:
+        raise InvalidArgumentError("--modules is for --gradients; give both")
     coverage = "quick" if quick else "thorough" if thorough else "usual"
     # Parse the text first, so that a typing error does not wait for imports.
     specs = None if spec is None else [parse_spec(part) for part in spec.split(";")]
@@ -152,6 +165,7 @@ def crosscheck(
         platform=platform,
         repeat=repeat,
         coverage=coverage,
+        gradients=modules or gradients,
         out=folder,
         timeout=timeout,
         progress=True,
@@ -171,7 +185,10 @@ def compare(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Compare finished runs of a cross-check, which may be copied from other machines."""
+    """Compare finished runs of a cross-check.
+
+    Their folders may be copied from other machines.
+    """
     _check_pictures(html)
     from ..crosscheck._run import compare as compare_runs
 
@@ -203,7 +220,7 @@ def _check_pictures(html: Path | None) -> None:
 def _show(
     report: "Report", html: Path | None, *, required: bool, as_json: bool, folder: Path | None
 ) -> None:
-    from rich.console import Console
+    from ._console import output
 
     drawable = importlib.util.find_spec("matplotlib") is not None
     page = html if required or drawable else None
@@ -214,10 +231,7 @@ def _show(
     if as_json:
         print(report.to_json(), end="")
     else:
-        console = Console(highlight=False)
-        if not console.is_terminal:
-            console.width = 120  # a file or pipe has no width of its own
-        console.print(report)
+        output().print(report)
         if folder is not None and page is None:
             print(f"files: {folder} (no page, because matplotlib is not installed)")
         elif page is not None:

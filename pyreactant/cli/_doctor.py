@@ -33,7 +33,7 @@ def doctor(
     ] = None,
     timeout: Annotated[float, typer.Option(help="Seconds for each runtime to start.")] = 60.0,
 ) -> None:
-    """Check this machine, and print what works, what is missing and the commands that fix it.
+    """Check this machine; print the commands that mend it.
 
     The runtimes start in child processes, which are ended after the timeout. The exit code is 3
     if a required check fails.
@@ -41,6 +41,7 @@ def doctor(
     from rich.console import Console
 
     from ..doctor import diagnose
+    from ._console import output
 
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # ends the children on the way
     waiting = Console(stderr=True)
@@ -52,10 +53,7 @@ def doctor(
     if as_json:
         print(json.dumps(diagnosis.to_dict(), indent=2))
     else:
-        console = Console(highlight=False, soft_wrap=True)
-        if not console.is_terminal:
-            console.width = 80  # a file or pipe has no width of its own
-        _print_table(console, diagnosis)
+        _print_table(output(80, soft_wrap=True), diagnosis)
     if diagnosis.exit_code:
         raise typer.Exit(diagnosis.exit_code)
 

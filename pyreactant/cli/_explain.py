@@ -22,7 +22,7 @@ _WIDTH = 100
 def explain(
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
-    """Print this process's index and run, and what decided them.
+    """Print this process's index, and what decided it.
 
     Start this command as you start your program, for instance with srun. It starts no runtime.
     """

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="Jobs on this machine, Slurm, TPU slices and Ray, which outlive the command.",
+    help="Jobs on this machine, Slurm, TPU slices and Ray.",
     epilog=examples(
         "pyreactant jobs submit --on slurm --nodes 2 -- train.py --steps 9",
         "pyreactant jobs list",
@@ -68,7 +68,10 @@ def submit(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Start a program, or a function without arguments, as a job, and return at once."""
+    """Start a program or a function as a job.
+
+    It returns at once. A function is called without arguments.
+    """
     from ..jobs import _submit, targets
 
     given = {
@@ -94,7 +97,10 @@ def submit(
 
 @app.command("list", epilog=examples("pyreactant jobs list", "pyreactant jobs list --json"))
 def list_jobs(as_json: AsJson = False) -> None:
-    """List all jobs, the latest last, with those of `run`, `slurm submit` and `tpu run`."""
+    """List all jobs, the latest last.
+
+    They include those of `run`, `slurm submit` and `tpu run`.
+    """
     from ..jobs import _list
 
     found = list(_list.rows())
@@ -116,7 +122,7 @@ def list_jobs(as_json: AsJson = False) -> None:
 def status(job: Id, as_json: AsJson = False) -> None:
     """Print how a job stands."""
     from ..jobs import _list
-    from ..jobs._find import find
+    from ..jobs._list import find
 
     record = find(job)
     found = _list.status_of(record)
@@ -137,7 +143,7 @@ def logs(
         bool, typer.Option("--metrics", help="Print the numbers that the program has logged.")
     ] = False,
 ) -> None:
-    """Print the output of one process, or what the program has logged with `pyreactant.log`."""
+    """Print the output of one process, or its metrics."""
     from ..jobs._job import Job
 
     found = Job.find(job)
@@ -154,7 +160,10 @@ def result(
     timeout: Annotated[float | None, typer.Option(help="Seconds to wait at most.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Wait for the end, and print the value; ends with the run's exit code."""
+    """Wait for the end, and print the value.
+
+    Ends with the run's exit code.
+    """
     from ..jobs._job import Job
 
     found = Job.find(job)
@@ -170,7 +179,9 @@ def result(
 
 @app.command(epilog=examples("pyreactant jobs attach 3f9a"))
 def attach(job: Id) -> None:
-    """Show the output of process 0 until the end; ends with the run's exit code.
+    """Show the output of process 0 until the end.
+
+    Ends with the run's exit code.
 
     Ctrl-C leaves the job running.
     """
@@ -190,7 +201,7 @@ def attach(job: Id) -> None:
 
 @app.command(epilog=examples("pyreactant jobs cancel 3f9a"))
 def cancel(job: Id, as_json: AsJson = False) -> None:
-    """End a job and wait until nothing of it runs or costs anything."""
+    """End a job, and wait until nothing of it costs anything."""
     from ..jobs import _list
     from ..jobs._job import Job
 
@@ -213,9 +224,9 @@ def clean(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Remove the records of ended jobs, with their logs and values."""
+    """Remove records, logs and values of ended jobs."""
     from ..jobs import _list
-    from ..jobs._find import find
+    from ..jobs._list import find
 
     if older_than < 0:
         raise InvalidArgumentError(f"--older-than must be 0 days or more, got {older_than:g}")

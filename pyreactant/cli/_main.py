@@ -1,6 +1,8 @@
 """The command tree, and how errors become messages and exit codes."""
 
+import errno
 import gc
+import io
 import os
 import sys
 from typing import Annotated
@@ -34,8 +36,8 @@ from ._topology import topology
 from ._tpu import app as tpu
 
 app = typer.Typer(
-    add_completion=False,
     no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     help="Run sharded array programs on many processes, on JAX and Reactant.jl, and check them.",
@@ -87,6 +89,9 @@ def main() -> None:
     """Run the command line; the process ends with the exit codes above."""
     # Nearly all objects made at start stay alive, so collecting garbage would only cost time.
     gc.set_threshold(100_000)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # in an ASCII locale, too
     code = 1
     try:
         app()
@@ -112,9 +117,18 @@ def main() -> None:
         code = 1  # the reader of our output is gone, as with `| head`, so print nothing
     except Exception as error:
         _supervised.tell_error(error)
-        _print_error(f"internal error: {type(error).__name__}: {error}")
-        _print_error("please report it with the traceback, which PYREACTANT_DEBUG=1 prints")
+        code = _unexpected(error)
     _end(code)
+
+
+def _unexpected(error: Exception) -> int:
+    """Print an error for which there is no kind, and give the exit code."""
+    if isinstance(error, OSError) and error.filename is None and error.errno in _UNWRITABLE:
+        _print_error(f"error: the output cannot be written ({error.strerror}); free some space")
+        return 2
+    _print_error(f"internal error: {type(error).__name__}: {error}")
+    _print_error("please report it with the traceback, which PYREACTANT_DEBUG=1 prints")
+    return 1
 
 
 def _print_error(message: str) -> None:
@@ -124,6 +138,8 @@ def _print_error(message: str) -> None:
         traceback.print_exc()
     print(message, file=sys.stderr)
 
+
+_UNWRITABLE = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG}
 
 # Failures that the commands print themselves; the supervisor needs the exception, since the exit
 # code alone may be that of any program.

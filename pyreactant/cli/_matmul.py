@@ -85,7 +85,7 @@ def matmul(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
-    """Multiply two sharded matrices, check the product, and report.
+    """Multiply two sharded matrices, and check the product.
 
     Without sizes and files, the reference case runs: 1 to 64 as an 8x8 matrix, squared.
     """
@@ -146,12 +146,9 @@ def _files(x: Path | None, y: Path | None) -> tuple[Path, Path] | None:
 
 
 def _show(report: "MatmulReport", out: Path | None) -> None:
-    from rich.console import Console
+    from ._console import output
 
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console.width = 120  # a file or pipe has no width of its own
-    show_matmul(console, report, out)
+    show_matmul(output(), report, out)
 
 
 def show_matmul(console: "Console", report: "MatmulReport", out: Path | None) -> None:

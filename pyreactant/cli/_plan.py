@@ -63,7 +63,7 @@ def plan(
     ] = False,
     timeout: Annotated[float, typer.Option(help="Seconds for each candidate.")] = 600.0,
 ) -> None:
-    """Find the mesh and specs for which a program takes the least time and memory.
+    """Find the fastest mesh and specs of a program.
 
     For a slice all times are estimates: nothing is run. Ctrl-C shows the best candidates so far.
     Exit code 5: nothing fits.
@@ -92,12 +92,9 @@ def plan(
     if as_json:
         print(json.dumps(found.to_dict(), indent=2, allow_nan=False))
     else:
-        from rich.console import Console
+        from ._console import output
 
-        console = Console(highlight=False)
-        if not console.is_terminal:
-            console.width = 120  # a file or pipe has no width
-        _show(console, found)
+        _show(output(), found)
     if found.interrupted:
         raise typer.Exit(INTERRUPTED)
     if found.best is None:

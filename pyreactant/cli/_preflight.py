@@ -94,7 +94,7 @@ def preflight(
         float, typer.Option(help="Seconds for lowering, and for compiling.")
     ] = 600.0,
 ) -> None:
-    """Compile a program for an absent TPU slice and report what it needs there.
+    """Compile a program for an absent TPU slice.
 
     The report has the bytes on each device, the collectives and estimates of the time.
     Exit code 5: the program does not fit.

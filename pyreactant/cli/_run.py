@@ -115,7 +115,7 @@ def run(
         ),
     ] = False,
 ) -> None:
-    """Run a program on every process, and end all of them when one fails.
+    """Run a program on every process; end all if one fails.
 
     On one machine, set the number of processes with --processes. With srun, mpirun or ssh, start
     this command once per process and omit --processes: each supervisor finds out its process

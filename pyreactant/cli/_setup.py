@@ -4,6 +4,7 @@ import json
 import os
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Annotated, TextIO
@@ -44,6 +45,22 @@ def setup(
     gpu_version: Annotated[
         str | None, typer.Option(help="Version of CUDA or ROCm; by default 12.9 or 7.1.")
     ] = None,
+    any_version: Annotated[
+        bool | None,
+        typer.Option(
+            "--any-version/--pinned-version",
+            help="Accept every version of Reactant, or only the one that pyreactant requires.",
+            show_default=False,
+        ),
+    ] = None,
+    tpu: Annotated[
+        bool | None,
+        typer.Option(
+            "--tpu/--no-tpu",
+            help="Whether to choose libtpu for Reactant; by default on a machine with a TPU.",
+            show_default=False,
+        ),
+    ] = None,
     offline: Annotated[
         bool, typer.Option("--offline", help="Use only what is installed, never the network.")
     ] = False,
@@ -52,7 +69,7 @@ def setup(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the record as JSON.")] = False,
 ) -> None:
-    """Install Julia and Reactant if they are missing, compile them, and record where they are.
+    """Install Julia and Reactant, and compile them.
 
     Run it once, on a machine with network: it takes minutes and several GB. The processes of a
     run then start offline. It is idempotent: a second call finishes what is missing.
@@ -66,6 +83,8 @@ def setup(
         julia=julia,
         gpu=gpu,
         gpu_version=gpu_version,
+        any_version=any_version,
+        tpu=tpu,
         offline=offline,
         wait=WAIT if wait is None else wait,
     )
@@ -83,9 +102,14 @@ def _lines(record: "Record") -> list[str]:
         "set up" if record.ran else f"nothing to do: set up on {record.when}",
         f"  Julia        {record.julia}  {record.executable}",
         f"  project      {record.project}",
-        f"  Reactant     {record.reactant}",
+        f"  Reactant     {record.reactant}{' (any version is accepted)' * record.any_version}",
+        *([] if record.libtpu is None else [f"  libtpu       {_libtpu(record.libtpu)}"]),
         f"  preferences  {', '.join(preferences)}",
     ]
+
+
+def _libtpu(chosen: Mapping[str, str | None]) -> str:
+    return f"{chosen['version'] or 'unknown version'}  {chosen['path']}"
 
 
 if TYPE_CHECKING:
@@ -151,7 +175,7 @@ class Progress:
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="Show and change Reactant's preferences, which take effect at the next start.",
+    help="Reactant's preferences, which take effect at the next start.",
     epilog=examples("pyreactant prefs show", "pyreactant prefs set xla_runtime IFRT"),
 )
 

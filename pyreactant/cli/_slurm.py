@@ -78,7 +78,10 @@ def submit(
     ] = None,
     dry_run: DryRun = False,
 ) -> None:
-    """Submit a program, or the cross-check of the sharded matmul, as a batch job."""
+    """Submit a program as a batch job.
+
+    Without a script, the job cross-checks the sharded matmul.
+    """
     from ..launch import _sbatch
 
     options = {
@@ -109,7 +112,8 @@ def submit(
 
     def send() -> tuple[int, Path]:
         number = _sbatch.submit(command)
-        return number, (output or Path(f"pyreactant-job-{number}")).absolute()
+        named = output or os.environ.get("PYREACTANT_OUTPUT")
+        return number, Path(named or f"pyreactant-runs/job-{number}").absolute()  # main.sbatch's
 
     what = " ".join(program or ["cross-check"])[:80]
     job = submitted_to_slurm(what, send)

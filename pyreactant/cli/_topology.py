@@ -31,7 +31,7 @@ def topology(
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the numbers as JSON.")] = False,
 ) -> None:
-    """Describe a Cloud TPU slice: chips, VMs, devices, memory, speeds, names.
+    """Describe a Cloud TPU slice: chips, VMs, memory, speeds.
 
     The numbers are Google's published ones; no service is contacted.
     """
@@ -48,11 +48,9 @@ def topology(
         print(json.dumps(plain if name is None else plain[0], indent=2))
         return
 
-    from rich.console import Console
+    from ._console import output
 
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console.width = 120  # a file or pipe has no width
+    console = output()
     if name is None:
         console.print(_table(found))
     else:

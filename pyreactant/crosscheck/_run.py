@@ -7,6 +7,7 @@ import tempfile
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from .._core.text import parse_mesh, parse_spec
 from .._errors import FileError, InvalidArgumentError, RendezvousError, RequirementError
 from .._system.environment import import_path, without
 from ..process_group._environment import COORDINATOR, COUNT, INDEX, LOCAL_DEVICES
+from . import _gradients
 from ._member import PROGRESS_PREFIX
 from ._records.records import check_shards, read_run
 from ._report.assemble import build_report
@@ -49,6 +51,7 @@ def crosscheck(
     platform: str | None = None,
     repeat: int = 3,
     coverage: str = USUAL,
+    gradients: bool | str | Path | None = None,
     out: str | Path | None = None,
     timeout: float | None = None,
     progress: bool = False,
@@ -80,6 +83,10 @@ def crosscheck(
         coverage: "quick": ordinary inputs in one layout and element type. "usual": all sets of
             inputs that a program defines; if `program` is "all", in a small matrix of layouts and
             types. "thorough": in all layouts and types.
+        gradients: Whether to compare the gradients of Julia bodies, by Enzyme inside JAX, with
+            jax.grad of the JAX bodies and with oracles. None does so if both runtimes run and the
+            package enzyme-ad is installed, but for "quick"; a folder has lowered modules,
+            NAME.mlir, to use in place of Julia.
         out: Folder for records, blocks and logs of the runs. None keeps nothing.
         timeout: Time limit of each run in seconds.
         progress: Whether to print progress on standard error.
@@ -91,6 +98,11 @@ def crosscheck(
         InvalidArgumentError: An argument is unknown or does not fit the others.
         RequirementError: A requested runtime is not available.
         FileError: `out` cannot be used.
+
+    Examples:
+        >>> report = pr.crosscheck(["transpose"], size=8, platform="cpu", backends="jax")
+        >>> report.passed
+        True
     """
     sets, extent = choose_coverage(coverage, program == ALL)
     request = Request(
@@ -107,6 +119,7 @@ def crosscheck(
     names, absent = choose_backends(backends)
     options = device_options(processes, devices_per_process, platform)
     check_request(request, options, names)
+    differentiate = _gradients.wanted(gradients, names, coverage)
     if timeout is not None:
         options += ["--timeout", str(timeout)]
     with _folder(out) as folder:
@@ -115,7 +128,10 @@ def crosscheck(
         for name in names:
             _run(name, options, folder, progress)
             runs.append(read_run(folder / name))
-        return build_report(runs, absent, request.names)
+        report = build_report(runs, absent, request.names)
+    if not differentiate:
+        return report
+    return replace(report, gradients=_gradients.compare_gradients(request, gradients))
 
 
 def compare(*folders: str | Path) -> Report:

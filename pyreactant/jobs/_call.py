@@ -11,10 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .._errors import FileError, InvalidArgumentError
+from .._errors import FileError, InvalidArgumentError, PyReactantError, RequirementError, StateError
 
 What = Callable[..., Any] | str | Sequence[str]
 """A function, its name as "FILE.py:NAME" or "MODULE:NAME", or a program as a list of words."""
+
+
+importing: str | None = None
+"""The function whose file this worker imports now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +32,8 @@ class Call:
         module: Name under which the function's module is imported; "" for a program.
         name: Name of the function in its module, such as "main"; "" for a program.
         program: The program and its arguments, as for ``pyreactant run``; () for a function.
+        script: Position of `file` in `program`.
+        julia: Whether it is a Julia program.
     """
 
     text: str
@@ -36,6 +42,8 @@ class Call:
     module: str = ""
     name: str = ""
     program: tuple[str, ...] = ()
+    script: int = 0
+    julia: bool = False
 
 
 def resolve(what: What) -> Call:
@@ -63,6 +71,8 @@ def resolve(what: What) -> Call:
 
 
 def _by_name(text: str) -> Call:
+    if text.endswith(".jl"):
+        return _of_program((text,))
     place, colon, name = text.rpartition(":")
     if not colon or not place or not all(part.isidentifier() for part in name.split(".")):
         raise InvalidArgumentError(
@@ -91,6 +101,11 @@ def _of_function(function: Callable[..., Any]) -> Call:
         raise InvalidArgumentError(
             f"a function travels by its name, but {name} {kind}; define it with def at the top "
             "level of a file"
+        )
+    if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
+        raise InvalidArgumentError(
+            f"{name} is async or a generator, so calling it runs nothing; pass a function that "
+            "returns asyncio.run(...) or list(...) of it"
         )
     if module != "__main__":
         return _in_module(module, name)
@@ -129,25 +144,64 @@ def _in_module(module: str, name: str) -> Call:
 def _of_program(words: tuple[str, ...]) -> Call:
     from ..launch._program import find_program  # the supervisor's modules take time
 
+    if words[0].endswith(".jl"):
+        words = ("julia", *words)
     found = find_program(words)
-    if found.kind == "julia" or words[0] == "-c":
+    if words[0] == "-c":
         raise InvalidArgumentError(
-            f"a job runs a function, a Python script or module, or a command, got {words[0]!r}; "
-            "send a Julia program with pyreactant run, slurm submit or tpu run"
+            f"a job runs a function, a script, a module or a command, got {words[0]!r}; write the "
+            "code to a file"
         )
     if found.kind == "python":  # without "python" and its options
         words = found.argv[found.argv.index("pyreactant._supervised") + 1 :]
         if words[0] == "-m":
             return Call(" ".join(words[:2]), Path.cwd(), None, program=words)
-    file = Path(words[0]).absolute()
-    text = Path(words[0]).name
+    script = words.index(str(found.path)) if found.kind == "julia" and found.path else 0
+    file = Path(words[script]).absolute()
+    text = Path(words[script]).name
+    if found.kind == "julia" and not script:  # such as julia -e CODE
+        return Call(text, Path.cwd(), None, program=words, julia=True)
     if found.kind == "command" and shutil.which(words[0]) and os.sep not in words[0]:
         return Call(text, Path.cwd(), None, program=words)  # of the PATH
     if not file.exists():
-        raise FileError(f"there is no program {words[0]!r} in {Path.cwd()}")
-    return Call(text, file.parent, file, program=words)
+        raise FileError(f"there is no program {words[script]!r} in {Path.cwd()}")
+    julia = found.kind == "julia"
+    return Call(text, file.parent, file, program=words, script=script, julia=julia)
+
+
+def find_julia(name: str) -> str:
+    """The executable of a Julia program: of the PATH, else that of `pyreactant setup`.
+
+    Raises:
+        RequirementError: There is no Julia here, or not our Julia package.
+    """
+    from .._julia.place import find_place, package_folder
+
+    package_folder()
+    if (found := shutil.which(name)) is not None:
+        return found
+    try:
+        return str(find_place().executable)
+    except PyReactantError as error:
+        raise RequirementError(
+            f"a Julia program needs Julia, but {name!r} is not in PATH; install it from "
+            f"https://julialang.org/downloads, or as follows: {error}"
+        ) from None
 
 
 def is_remote(value: Any) -> bool:
     """Whether a function was made remote; without an import of that module."""
     return (type(value).__module__, type(value).__name__) == (f"{__package__}._remote", "Remote")
+
+
+def check_not_importing() -> None:
+    """Check that this call does not come from the top level of a file that a worker imports.
+
+    Raises:
+        StateError: It does: the worker would start a job, whose workers start jobs.
+    """
+    if importing is not None:
+        raise StateError(
+            f"a job was started while a worker imports the file of {importing}: calls at the top "
+            'level of that file must stand below `if __name__ == "__main__":`'
+        )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from .._errors import DeadlineError, FileError, InvalidArgumentError, RemoteError, RequirementError
 from . import _values, targets
-from ._find import find
+from ._list import find
 from ._record import Record, Status
 from ._target import Target
 
@@ -29,6 +29,10 @@ class Job:
 
     Attributes:
         record: Its record on disk.
+
+    Examples:
+        >>> pr.Job.find(job.id).status().exit_code
+        0
     """
 
     record: Record
@@ -134,8 +138,13 @@ class Job:
     def check(self, timeout: float | None = None) -> None:
         """Wait for the end, and raise if the job failed; as `result`, without reading the value."""
         status = self.wait(timeout)
-        self.target.fetch(self.record)
-        if status.state != "done":
+        try:
+            self.target.fetch(self.record)
+        except RequirementError:
+            if status.state == "done":
+                raise  # else the failure says more
+        kept = status.state == "lost" and (self.record.out / "value").exists()
+        if status.state != "done" and not kept:  # a value is there only if it is whole
             raise failure(self.record, status)
 
     def cancel(self) -> Status:

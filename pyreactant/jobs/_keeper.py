@@ -6,6 +6,8 @@ end; it looks every tenth of a second, so that no signal can hit another process
 """
 
 import contextlib
+import fcntl
+import hashlib
 import importlib
 import os
 import signal
@@ -17,10 +19,13 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from .._errors import PyReactantError, RequirementError
+from .._system.folders import cache_folder
 from ._environment import JOB
-from ._record import Record, Status, load, private_file
+from ._record import Record, Status, load, private_file, private_folder, written
 
 _TICK = 0.1
+_ROOM = 600.0
+"""Seconds for which a keeper waits until the disk has room for the job's last state."""
 VAGUE = ("preempted", "interrupted", "lost")
 """Causes in a run's report of which the machine's own account may know more."""
 
@@ -99,12 +104,24 @@ def finish(record: Record, work: Callable[[], Status]) -> Status:
         status = Status("cancelled", "cancelled by the user", 130)
     with contextlib.suppress(OSError):
         (record.work / "env.json").unlink(missing_ok=True)  # secrets are not needed any more
-    return record.write_status(status)
+    return _write_last(record, status)
+
+
+def _write_last(record: Record, status: Status) -> Status:
+    """Write the last state, for which a full disk may need some time."""
+    deadline = time.monotonic() + _ROOM
+    found = record.write_status(status)
+    while not record.status().ended and time.monotonic() < deadline:
+        time.sleep(1)
+        found = record.write_status(status)
+    return found
 
 
 def ended(record: Record, code: int) -> Status:
     """How a job ended by its run's report and exit code."""
     report = record.report()
+    if not report and not code:
+        return Status("done", "its report could not be written", 0)
     if not report:
         return Status("failed", f"the run ended with exit code {code} and left no report", code)
     if report["exit_code"] == 0:
@@ -151,6 +168,50 @@ def cancelled_by_file(record: Record) -> Iterator[None]:
         yield
     finally:
         over.set()
+
+
+def install(record: Record) -> None:
+    """Install the job's ``requirements=``, once on a machine, and let Python find them.
+
+    Raises:
+        RequirementError: pip cannot install them; its last lines are in the message.
+    """
+    file = record.work / "requirements.txt"
+    if not file.exists():
+        return
+    digest = hashlib.sha256(f"{sys.version}\n".encode() + file.read_bytes()).hexdigest()[:16]
+    folder = cache_folder() / "requirements" / digest
+    with written(folder):
+        private_folder(folder.parent)
+        lock = os.open(folder.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # jobs that start together install once
+        if not folder.exists():
+            record.write_status(Status("starting", "installing requirements"))
+            _pip(file, folder)
+    finally:
+        os.close(lock)
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])
+
+
+def _pip(file: Path, folder: Path) -> None:
+    partial = folder.with_suffix(f".{os.getpid()}.partial")
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    ran = subprocess.run(
+        [*pip, "--target", str(partial), "-r", str(file)],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        check=False,
+    )
+    if ran.returncode:
+        last = " | ".join(line for line in ran.stderr.splitlines() if line.strip())[-500:]
+        raise RequirementError(
+            f"pip cannot install {file} ({last}); mend the file, and submit again"
+        )
+    partial.mkdir(exist_ok=True)  # nothing was required
+    partial.rename(folder)
 
 
 if __name__ == "__main__":

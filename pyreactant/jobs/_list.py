@@ -1,20 +1,60 @@
-"""All jobs of this user, and the removal of old ones."""
+"""All jobs of this user: their ids, how they stand, and the removal of old ones."""
 
 import contextlib
 import dataclasses
+import os
+import re
 import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from .._errors import InvalidArgumentError, PyReactantError
+from .._errors import FileError, InvalidArgumentError, PyReactantError
 from . import targets
-from ._find import names
 from ._record import Record, Status, jobs_folder, load
 
 _BIRTH = 3600.0
 """Seconds after which a folder without a record is nobody's."""
+
+
+def find(name: str) -> Record:
+    """The job of that id; the beginning or the end of an id is enough if only one job has it.
+
+    Raises:
+        InvalidArgumentError: It is no id, or several jobs have it.
+        FileError: There is no such job; or as `load`.
+    """
+    if not re.fullmatch(r"[-\w]+", name):
+        raise InvalidArgumentError(
+            f"a job id is like 20261122-204500-3f9a, or the beginning or end of one, got {name!r}"
+        )
+    if (jobs_folder() / name).is_dir():
+        return load(jobs_folder() / name)
+    found = [one for one in names() if one.startswith(name) or one.endswith(name)]
+    if len(found) > 1:
+        some = ", ".join(found[:4])
+        raise InvalidArgumentError(f"{len(found)} jobs have an id like {name}: {some}; write more")
+    if not found:
+        raise FileError(
+            f"there is no job {name} in {jobs_folder()}; pyreactant jobs list shows all jobs"
+        )
+    return load(jobs_folder() / found[0])
+
+
+def names() -> list[str]:
+    """The ids of all jobs of this user, the earliest first.
+
+    Raises:
+        FileError: The folder of all jobs cannot be read.
+    """
+    try:
+        with os.scandir(jobs_folder()) as entries:
+            return sorted(e.name for e in entries if not e.name.startswith(".") and e.is_dir())
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise FileError(f"{jobs_folder()} cannot be read ({error.strerror})") from None
 
 
 def rows() -> Iterator[tuple[str, Record | None, Status]]:
@@ -71,7 +111,7 @@ def clean(older_than: float, *, dry_run: bool) -> list[Record]:
     ]
     if not dry_run:
         for record in found:
-            _remove(record.folder)
+            _give_up(record)
         for folder in _unborn(now):
             _remove(folder)
     return found
@@ -96,6 +136,12 @@ def remove(record: Record) -> None:
             f"the job {record.id} is {status.state}; only an ended job can be removed: pyreactant "
             f"jobs cancel {record.id}"
         )
+    _give_up(record)
+
+
+def _give_up(record: Record) -> None:
+    with contextlib.suppress(PyReactantError):  # settings of another version
+        targets.make(record.target, record.settings).discard(record)
     _remove(record.folder)
 
 

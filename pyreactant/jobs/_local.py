@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import ClassVar
 
 from .._errors import DeadlineError
+from .._system.files import is_full
 from ..launch import RunOptions, supervise
 from ._environment import JOB, of_login
-from ._keeper import detach, ended, running_once
+from ._keeper import detach, ended, install, running_once
 from ._record import Record, Status, lock_of
-from ._requirements import install
 from ._target import Target, check_runtime
 
 
@@ -95,6 +95,9 @@ def kept_status(record: Record) -> Status:
         where = f"its keeper is on {record.host}; ask there"
         return Status(found.state, where, found.exit_code, found.since)
     if record.is_kept():
+        if not found.reason and is_full(record.folder):
+            why = f"the disk of {record.folder} is full; free some space"
+            return Status(found.state, why, found.exit_code, found.since)
         return found
     found = record.status()  # it may have ended between the two
     if found.ended:

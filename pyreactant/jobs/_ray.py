@@ -41,6 +41,7 @@ class Ray(Target):
         devices_per_process: CPU devices, or GPUs, of each process.
         backend: Runtime, "jax" or "reactant".
         timeout: Limit of the run in seconds.
+        stall_timeout: Seconds without a pulse after which a process counts as stalled.
         wait: Seconds to wait for the resources.
         keep: Hours for which the cluster keeps logs and value until they are fetched.
     """
@@ -56,6 +57,7 @@ class Ray(Target):
     devices_per_process: int | None = None
     backend: str = "jax"
     timeout: float | None = None
+    stall_timeout: float = 300.0
     wait: float = 3600.0
     keep: float = 24.0
 
@@ -69,7 +71,7 @@ class Ray(Target):
             value = getattr(self, name)
             if type(value) is not int or value < least:
                 raise InvalidArgumentError(f"{name} must be {least} or more, got {value!r}")
-        for name in ("num_cpus", "wait", "keep"):
+        for name in ("num_cpus", "stall_timeout", "wait", "keep"):
             value = getattr(self, name)
             if not isinstance(value, int | float) or not value > 0:
                 raise InvalidArgumentError(f"{name} must be a positive number, got {value!r}")
@@ -85,6 +87,9 @@ class Ray(Target):
             raise RequirementError(
                 "Ray is not installed; install it with: python -m pip install 'pyreactant[ray]'"
             )
+
+    def check_julia(self, name: str) -> None:
+        """As `Target.check_julia`: the cluster has its own Julia, and each process checks it."""
 
     def plan(self, record: Record) -> str:
         """As `Target.plan`."""
@@ -187,6 +192,13 @@ class Ray(Target):
             )
         record.write_handle({**handle, "fetched": True})
 
+    def discard(self, record: Record) -> None:
+        """As `Target.discard`: the keeper ends, with the logs and the value that nobody fetched."""
+        handle = record.handle()
+        if "address" in handle and not handle.get("fetched"):
+            with contextlib.suppress(UnreachableError):  # it ends by itself after `keep` hours
+                self._ask(record, "close", _ASK)
+
     def cancel(self, record: Record) -> Status:
         """As `Target.cancel`; if nothing listens at the cluster's address, the job is lost."""
         found = self.status(record)
@@ -242,6 +254,7 @@ class Ray(Target):
             ("devices-per-process", self.devices_per_process),
             ("backend", self.backend),
             ("timeout", self.timeout),
+            ("stall-timeout", self.settings().get("stall_timeout")),
         ):
             if value is not None:
                 options += [f"--{name}", f"{value:g}" if isinstance(value, float) else str(value)]

@@ -124,6 +124,8 @@ class Record:
     def write_status(self, status: Status) -> Status:
         """Write how the job stands, unless it has ended.
 
+        A disk that is full, or cannot be written, does not hide how it stands.
+
         Returns:
             How it stands.
         """
@@ -132,7 +134,8 @@ class Record:
             return before
         status = dataclasses.replace(status, since=status.since or time.time())
         if (before.state, before.reason) != (status.state, status.reason):
-            _write(self.folder / "state.json", dataclasses.asdict(status))
+            with contextlib.suppress(OSError):
+                _write(self.folder / "state.json", dataclasses.asdict(status))
         return status
 
     def handle(self) -> dict[str, Any]:
@@ -307,11 +310,15 @@ def load(folder: Path) -> Record:
 
 def private_folder(folder: Path) -> None:
     """Make a folder, and those above it, that only the user can read."""
-    before = os.umask(0o077)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    finally:
-        os.umask(before)
+    with contextlib.suppress(FileExistsError):  # another thread or process may make it, too
+        try:
+            folder.mkdir(mode=0o700)
+        except FileNotFoundError:
+            private_folder(folder.parent)
+            folder.mkdir(mode=0o700)
+        return
+    if not folder.is_dir():
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(folder))
 
 
 @contextlib.contextmanager

@@ -9,7 +9,7 @@ from typing import Any
 
 from .._errors import FileError, InvalidArgumentError
 from . import _submit
-from ._guard import check_not_importing
+from ._call import check_not_importing
 from ._job import Job
 from ._target import Target
 
@@ -82,8 +82,12 @@ def remote(
     Raises:
         InvalidArgumentError: The function cannot travel.
 
-    Example:
-        ``@pr.remote(on=pr.targets.Local(processes=2))``
+    Examples:
+        >>> @pr.remote(on=pr.targets.Local(processes=2))
+        ... def train(rate):
+        ...     return rate / 2
+        >>> train.local(0.5)  # here; train(0.5) runs on the target
+        0.25
     """
     options = {"copies": copies, "requirements": requirements, "env": env}
     if function is None:

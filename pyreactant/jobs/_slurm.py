@@ -3,6 +3,7 @@
 The record lies in the user's state folder, which the nodes must share with the login node.
 """
 
+import json
 import os
 import secrets
 import shlex
@@ -13,17 +14,28 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from .._errors import DeadlineError, InvalidArgumentError, RequirementError
+from .._system.files import replacing
 from ..launch._slurm_job import JobId, cancel_command, job_fields
 from ..process_group._secret import SECRET_FILE
 from ._environment import JOB, of_login
-from ._keeper import VAGUE, ended, finish, running_once
-from ._record import Record, Status, load, lock_of, private_file, written
-from ._requirements import install
-from ._slurm_states import Row, queue
+from ._keeper import VAGUE, ended, finish, install, running_once
+from ._record import (
+    Record,
+    Status,
+    jobs_folder,
+    load,
+    lock_of,
+    private_file,
+    private_folder,
+    written,
+)
 from ._target import Target, check_runtime
+
+INTERVAL = 2.0
+"""Seconds between two questions to the controller, by all processes of this user together."""
 
 _LIMIT = 120.0
 """Seconds within which a cancelled job must be gone; Slurm's KillWait is 30 s by default."""
@@ -279,6 +291,15 @@ def _name(record: Record) -> str:
     return f"pyreactant-{record.id}"
 
 
+class Row(NamedTuple):
+    """One job in Slurm: its number, name, state, and why it waits."""
+
+    number: int
+    name: str
+    state: str
+    reason: str
+
+
 def _row(record: Record, *, fresh: bool = False) -> Row | None:
     """The job in Slurm's queue: by its number or, if sbatch's answer was lost, by its name."""
     number = record.handle().get("slurm")
@@ -300,6 +321,57 @@ def _forgotten(record: Record) -> str:
     """Slurm's state of a job that squeue does not show (any more); "" if Slurm forgot it."""
     number = _number(record)
     return "" if number is None else job_fields(JobId(number)).get("JobState", "")
+
+
+def queue(*, fresh: bool = False) -> list[Row]:
+    """The jobs of this user that Slurm knows, asked at most every `INTERVAL` seconds.
+
+    Args:
+        fresh: Whether to ask even if the last answer is young.
+
+    Raises:
+        RequirementError: squeue is absent, or the controller does not answer.
+    """
+    file = jobs_folder() / ".slurm.json"
+    if not fresh:
+        try:
+            saved = json.loads(file.read_bytes())
+            if 0 <= time.time() - saved["at"] < INTERVAL:
+                return [Row(*row) for row in saved["rows"]]
+        except (OSError, ValueError, KeyError, TypeError):
+            pass  # nobody has asked, or another version did
+    rows = _ask()
+    private_folder(jobs_folder())
+    with replacing(file) as partial, private_file(partial) as opened:
+        opened.write(json.dumps({"at": time.time(), "rows": rows}).encode())
+    return rows
+
+
+def _ask() -> list[Row]:
+    argv = ["squeue", "--me", "--noheader", "--states=all", "--format=%A|%T|%r|%j"]
+    try:
+        ran = subprocess.run(
+            argv,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+            timeout=30,
+        )
+    except FileNotFoundError:
+        raise RequirementError(
+            "squeue is not installed on this machine; ask on a login node of the cluster"
+        ) from None
+    except subprocess.TimeoutExpired:
+        raise RequirementError("Slurm's controller does not answer; try again later") from None
+    if ran.returncode:
+        raise RequirementError(f"Slurm's controller does not answer: {ran.stderr.strip()}")
+    rows = []
+    for line in ran.stdout.splitlines():
+        number, state, reason, name = line.split("|", 3)
+        rows.append(Row(int(number), name, state, "" if reason == "None" else reason))
+    return rows
 
 
 if __name__ == "__main__":

@@ -9,9 +9,8 @@ from typing import Any
 
 from .._errors import FileError, InvalidArgumentError
 from . import _code, _values
-from ._call import Call, What, resolve
+from ._call import Call, What, check_not_importing, resolve
 from ._environment import chosen
-from ._guard import check_not_importing
 from ._job import Job
 from ._record import Record, Status, create, draft, private_file, private_folder, release, written
 from ._target import Target
@@ -35,8 +34,9 @@ def submit(
     on the disk, else the script.
 
     Args:
-        what: A function at the top level of a file, its name as "train.py:main", or a program with
-            its arguments as a list of words, such as ["train.py", "--steps", "9"].
+        what: A function at the top level of a file, its name as "train.py:main", a Julia script
+            as "train.jl", or a program with its arguments as a list of words, such as
+            ["train.py", "--steps", "9"] or ["julia", "--threads=4", "train.jl"].
         arguments: Arguments of the function: a dict by name, or a sequence. A tree of arrays and
             plain values; nothing is pickled.
         on: The target; None for one process on this machine.
@@ -54,8 +54,10 @@ def submit(
         FileError: A file is absent, or the code is larger than 100 MiB.
         StateError: A worker imports the calling file; nothing was started.
 
-    Example:
-        ``job = pr.submit("train.py:main", {"lr": 0.1}, on=pr.targets.Slurm(nodes=2))``
+    Examples:
+        >>> job = pr.submit(["hello.py"], on=pr.targets.Local(processes=2, platform="cpu"))
+        >>> job.wait().state
+        'done'
     """
     positional, named = _split(arguments)
     return start(what, positional, named, on=on, copies=copies, requirements=requirements, env=env)
@@ -85,10 +87,12 @@ def start(
     variables = chosen(env)
     needed = _requirements(requirements)
     code = _code.find(call, copies)
+    if call.julia:
+        target.check_julia(call.program[0])
     target.check()
     record = create(call.text, target.kind, target.settings(), more={"code": str(code)})
     try:
-        _prepare(record, call, code)
+        _prepare(record, call, code, target)
         with written(record.work):
             _values.write_encoded(record.work / "arguments", tree, encoder.arrays)
             if variables:
@@ -165,16 +169,18 @@ def _requirements(file: str | Path | None) -> bytes | None:
         raise FileError(f"requirements {str(file)!r} cannot be read ({error.strerror})") from None
 
 
-def _prepare(record: Record, call: Call, code: _code.Code) -> None:
+def _prepare(record: Record, call: Call, code: _code.Code, target: Target) -> None:
     """Copy the code, and write what is to run."""
     with written(record.work):
         private_folder(record.work)
     code.copy(record.work / "code")
     cwd = code.inside(Path.cwd().resolve())
+    with written(record.work):
+        private_folder(record.work / "code" / cwd)  # it may have none of the files
     file = None if call.file is None else code.inside(_resolved(call.file))
     program = list(call.program)
     if program and file is not None:
-        program[0] = os.path.relpath(file, cwd)
+        program[call.script] = os.path.relpath(file, cwd)
     data = {
         "text": call.text,
         "file": file,
@@ -183,6 +189,7 @@ def _prepare(record: Record, call: Call, code: _code.Code) -> None:
         "program": program,
         "root": None if call.root is None else code.inside(call.root.resolve()),
         "cwd": cwd,
+        "store": target.value_store(record),
     }
     with written(record.work), private_file(record.work / "call.json") as opened:
         opened.write(json.dumps(data).encode())

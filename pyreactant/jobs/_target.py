@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from .._errors import InvalidArgumentError
+from ._call import find_julia
 from ._record import Record, Status
 
 
@@ -44,6 +45,20 @@ class Target(abc.ABC):
             RequirementError: A tool is absent; the message has the command that mends it.
             InvalidArgumentError: A setting is wrong.
         """
+
+    def check_julia(self, name: str) -> None:
+        """Check that a Julia program can run there, as far as that is known here.
+
+        By default the processes have the PATH and the packages of this machine.
+
+        Args:
+            name: Name or path of the executable.
+
+        Raises:
+            RequirementError: Julia is absent.
+            InvalidArgumentError: A setting is wrong for Julia.
+        """
+        find_julia(name)
 
     @abc.abstractmethod
     def plan(self, record: Record) -> str:
@@ -95,6 +110,13 @@ class Target(abc.ABC):
             FileError: The value does not fit on the disk; it can be fetched again.
             RequirementError: The place of the value is gone, or cannot be reached now.
         """
+
+    def value_store(self, record: Record) -> str:
+        """The folder of Cloud Storage to which process 0 also copies the value; "" for none."""
+        return ""
+
+    def discard(self, record: Record) -> None:  # noqa: B027 - most keep nothing elsewhere
+        """Give up what the keeper of an ended job still holds; its record is about to go."""
 
     @abc.abstractmethod
     def cancel(self, record: Record) -> Status:

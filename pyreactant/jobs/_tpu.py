@@ -1,12 +1,14 @@
 """Cloud TPU slices that exist for the job; the keeper is the launcher of `queued_resources`.
 
 Logs and value are fetched before the slices are deleted. If the submitting machine is off, the VMs
-delete the slices when their lifetime is over, and the value is lost.
+delete the slices when their lifetime is over, and the value is lost unless it is in `store`.
 """
 
+import contextlib
 import dataclasses
 import importlib.util
 import os
+import re
 import shutil
 import time
 from collections.abc import Iterator
@@ -15,12 +17,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from .._errors import DeadlineError, InvalidArgumentError, RequirementError
+from .._system.files import is_full
 from ..launch._metrics import FILE
 from ._environment import of_login
 from ._keeper import detach, ended
 from ._local import cancel_kept, kept_status
-from ._record import Record, Status, draft, lock_of, private_folder
+from ._record import Record, Status, draft, lock_of, private_folder, written
 from ._target import Target
+from ._values import copy_store
 
 if TYPE_CHECKING:
     from ..queued_resources._client import Client
@@ -49,6 +53,7 @@ class TPU(Target):
         wait: Seconds for the slices to become ACTIVE.
         retries: New attempts after a preemption.
         timeout: Limit of the run in seconds.
+        stall_timeout: Seconds without a pulse after which a process counts as stalled.
         network: Network of the VMs.
         subnetwork: Subnetwork of the VMs.
         internal_ips: Whether the VMs have no public IP addresses.
@@ -60,6 +65,9 @@ class TPU(Target):
         devices_per_process: CPU devices of each process, with platform "cpu".
         backend: Runtime, "jax" or "reactant".
         transport: Protocol of Google's client, "rest" or "grpc".
+        store: Folder of Cloud Storage that also gets the value, such as "gs://mine/values"; from
+            there it comes back if this machine was off when the job ended. The VMs' account must be
+            allowed to write there.
     """
 
     kind: ClassVar[str] = "tpu"
@@ -74,6 +82,7 @@ class TPU(Target):
     wait: float = 3600.0
     retries: int = 0
     timeout: float | None = None
+    stall_timeout: float = 300.0
     network: str | None = None
     subnetwork: str | None = None
     internal_ips: bool = False
@@ -85,6 +94,7 @@ class TPU(Target):
     devices_per_process: int | None = None
     backend: str = "jax"
     transport: str = "rest"
+    store: str | None = None
 
     def __post_init__(self) -> None:
         # The job's keeper, and other shells, need not have these variables.
@@ -95,6 +105,11 @@ class TPU(Target):
     def check(self) -> None:
         """As `Target.check`."""
         _job(self, draft("", self.kind, {}))
+        if self.store is not None and not re.fullmatch(r"gs://[^/\s]+(/\S*)?", self.store):
+            raise InvalidArgumentError(
+                f'store must be a folder of Cloud Storage such as "gs://mine/values", got '
+                f"{self.store!r}"
+            )
         if self.transport not in ("rest", "grpc"):
             raise InvalidArgumentError(f"transport must be rest or grpc, got {self.transport!r}")
         if importlib.util.find_spec("google.cloud.tpu_v2") is None:
@@ -104,11 +119,22 @@ class TPU(Target):
             )
         _job(self, draft("", self.kind, {})).ssh.check()
 
+    def check_julia(self, name: str) -> None:
+        """As `Target.check_julia`: Julia comes to the VMs with Reactant."""
+        if self.backend != "reactant" and self.python is None:
+            raise InvalidArgumentError(
+                'a Julia program needs backend="reactant" on TPU, with which the VMs get Julia, '
+                f"got {self.backend!r}"
+            )
+
     def plan(self, record: Record) -> str:
         """As `Target.plan`."""
         from ..queued_resources._job import plan_text
 
-        return plan_text(_job(self, record))
+        text = plan_text(_job(self, record))
+        if self.store is None:
+            return text
+        return f"{text}\nstore      the value also in {self.value_store(record)}"
 
     def start(self, record: Record) -> None:
         """As `Target.start`: the queued resource's name follows from the record's id."""
@@ -117,12 +143,23 @@ class TPU(Target):
     def status(self, record: Record) -> Status:
         """As `Target.status`."""
         found = kept_status(record)
+        if not found.ended and is_full(record.folder):
+            from ..queued_resources._workers import ROOM
+
+            reason = (
+                f"the disk of {record.folder} is full; free some space: the slices keep the value "
+                f"for {ROOM / 60:.0f} min at most"
+            )
+            return dataclasses.replace(found, reason=reason)
         if found.state != "lost":
             return found
         over = time.strftime("%H:%M UTC on %d %B", time.gmtime(self._over(record)))
+        value = "the value is lost"
+        if self.store is not None:
+            value = f"the value is in {self.value_store(record)} if the program ended well"
         return dataclasses.replace(
             found,
-            reason=f"{found.reason}; the value is lost, and what it left deletes itself by {over}, "
+            reason=f"{found.reason}; {value}, and what it left deletes itself by {over}, "
             f"or at once with: pyreactant jobs cancel {record.id}",
         )
 
@@ -131,7 +168,24 @@ class TPU(Target):
         return record.log(process)
 
     def fetch(self, record: Record) -> None:
-        """As `Target.fetch`: the keeper fetches before it deletes."""
+        """As `Target.fetch`: the keeper fetches before it deletes; else the value is in `store`."""
+        lost = record.status().state == "lost"
+        if self.store is None or not lost or (record.out / "value").exists():
+            return
+        partial = record.folder / ".fetched"
+        shutil.rmtree(partial, ignore_errors=True)
+        with written(record.out):
+            private_folder(record.out)
+            private_folder(partial)
+        try:
+            copy_store(f"{self.value_store(record)}value", f"{partial}/")
+            (partial / "value").rename(record.out / "value")
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
+
+    def value_store(self, record: Record) -> str:
+        """As `Target.value_store`."""
+        return "" if self.store is None else f"{self.store.rstrip('/')}/{record.id}/"
 
     def cancel(self, record: Record) -> Status:
         """As `Target.cancel`: the keeper deletes; if it is dead, this process does."""
@@ -187,12 +241,19 @@ def keep(record: Record) -> Status:
 
 def _note(record: Record, text: str) -> None:
     """Keep what the launcher says, and derive the state from it."""
+    with contextlib.suppress(OSError, RequirementError):  # the disk is full
+        _write_note(record, text)
+
+
+def _write_note(record: Record, text: str) -> None:
     print(text, flush=True)  # noqa: T201 - into keeper.log
     before = record.status().state
     if " is ACTIVE with " in text:
         record.write_status(Status("starting", text))
     elif text.startswith("run "):
         record.write_status(Status("running"))
+    elif before == "running" and text.startswith("the disk of "):
+        record.write_status(Status("running", text))
     elif before in ("requested", "queued") or "trying again" in text:
         record.write_status(Status("queued", text))
     elif before == "starting":
@@ -238,6 +299,7 @@ def _job(target: TPU, record: Record) -> "Job":
         devices=target.devices_per_process or 0,
         wait=target.wait,
         timeout=target.timeout,
+        stall_timeout=target.stall_timeout,
         retries=target.retries,
     )
 

@@ -2,18 +2,22 @@
 
 Nothing is pickled. dict, list, tuple, None, bool, int, float, complex and str come back with the
 same type and value, arrays and NumPy scalars with the same dtype; arrays of JAX come back as NumPy
-arrays. The .npy files have no checksums: writing and reading costs what copying them costs.
+arrays. The .npy files have no checksums: writing costs what copying them costs, and large ones are
+mapped into memory, so that they are read once they are used.
 """
 
 import json
 import math
+import mmap
+import os
 import shutil
+import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
 
-from .._errors import FileError, InvalidArgumentError
+from .._errors import FileError, InvalidArgumentError, RequirementError
 from ._record import private_file, private_folder
 
 Gather = Callable[[Any], Any]
@@ -25,6 +29,12 @@ _SAFE = 1 << 53
 
 _NATIVE = "biufcSUMm"
 """Kinds of NumPy's own dtypes that .npy files hold without pickle."""
+
+_MAPPED = 1 << 20
+"""Bytes from which on an array is mapped; below, a mapping costs more than reading."""
+
+_LOCAL = frozenset({"bcachefs", "ext2", "ext3", "ext4", "f2fs", "overlay", "tmpfs", "xfs", "zfs"})
+"""File systems on which a mapped file outlives its deletion by any machine."""
 
 
 class Encoder:
@@ -123,6 +133,10 @@ class Encoder:
             advice = "pass sorted(x)"
         elif isinstance(value, (bytes, bytearray)):
             advice = "pass numpy.frombuffer(x, numpy.uint8)"
+        elif isinstance(value, Coroutine):
+            advice = "an async function must be run: return asyncio.run(...)"
+        elif isinstance(value, Iterator):
+            advice = "pass list(x)"
         elif callable(value):
             advice = "a function travels by its name: import it where the job runs"
         elif isinstance(value, (dict, list, int, float, str)):
@@ -190,6 +204,35 @@ def read(folder: Path) -> Any:
         raise FileError(f"the value in {folder} is damaged ({error})") from None
 
 
+def copy_store(source: str, to: str) -> None:
+    """Copy a folder to or from Cloud Storage ("gs://...") into the folder `to`.
+
+    Raises:
+        RequirementError: gcloud is absent, or may not do it; the message has its last lines.
+    """
+    argv = ["gcloud", "storage", "cp", "--recursive", "--no-user-output-enabled", source, to]
+    try:
+        ran = subprocess.run(
+            argv,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+        )
+    except FileNotFoundError:
+        raise RequirementError(
+            f"gcloud is needed to copy {source} to {to}, but is not in PATH; install it: "
+            "https://cloud.google.com/sdk/docs/install"
+        ) from None
+    if ran.returncode:
+        last = " | ".join(line for line in ran.stderr.splitlines() if line.strip())[-500:]
+        raise RequirementError(
+            f"gcloud cannot copy {source} to {to} ({last}); see whether the bucket exists and this "
+            "machine's account may use it"
+        )
+
+
 def is_on_devices(value: Any) -> bool:
     """Whether a value is an array of JAX or of pyreactant."""
     return any(isinstance(value, kind) for kind in _device_types())
@@ -231,9 +274,40 @@ def _write_array(path: Path, array: Any) -> None:
 
 
 def _read_array(path: Path) -> Any:
+    """An array of its own: changing it does not change the file."""
     import numpy
+    from numpy.lib import format as npy
 
-    return numpy.load(path, allow_pickle=False)
+    with path.open("rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        if size < _MAPPED or not _is_local(file.fileno()):
+            return numpy.load(file, allow_pickle=False)
+        if npy.read_magic(file) != (1, 0):
+            raise ValueError(f"{path.name} has another version than the worker writes")
+        shape, by_columns, dtype = npy.read_array_header_1_0(file)
+        at, count = file.tell(), math.prod(shape)
+        if dtype.hasobject or at + count * dtype.itemsize != size:
+            raise ValueError(f"{path.name} is cut short, or needs pickle")
+        # Private pages: the kernel copies one when the user writes to it.
+        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+    found = numpy.frombuffer(mapped, dtype, count, at)
+    return found.reshape(shape, order="F" if by_columns else "C")
+
+
+def _is_local(descriptor: int) -> bool:
+    """Whether a file's disk is known to be this machine's; others may cut a mapped file short."""
+    device = os.fstat(descriptor).st_dev
+    wanted = f"{os.major(device)}:{os.minor(device)}"
+    try:
+        mounts = Path("/proc/self/mountinfo").read_text(errors="replace").splitlines()
+    except OSError:
+        return False
+    kinds = {
+        line.partition(" - ")[2].split(" ", 1)[0]
+        for line in mounts
+        if line.split(" ", 3)[2] == wanted
+    }
+    return bool(kinds) and kinds <= _LOCAL
 
 
 def decode(tree: Any, arrays: list[Any]) -> Any:

@@ -19,8 +19,8 @@ from typing import Any
 
 from .._errors import InvalidArgumentError
 from ..process_group._environment import INDEX
-from . import _guard
-from ._call import is_remote
+from . import _call
+from ._call import find_julia, is_remote
 from ._record import private_folder, written
 
 
@@ -36,16 +36,28 @@ def main() -> None:
     if call["root"] is not None:
         sys.path[0] = str(work / "code" / call["root"])
     function = _find(call, work)
-    from ._values import Encoder, read, write_encoded
+    from ._values import Encoder, copy_store, read, write_encoded
 
     given = read(work / "arguments")
-    value = function(*given["args"], **given["kwargs"])
+    value = _called(function, given)
     encoder = Encoder("the value of the function", gathered)
     tree = encoder.encode(value)  # on every process, because gathering is collective
     if int(os.environ.get(INDEX) or 0) == 0:
         with written(out):
             private_folder(out)
             write_encoded(out / "value", tree, encoder.arrays)
+        if call.get("store"):
+            copy_store(str(out / "value"), call["store"])
+
+
+def _called(function: Callable[..., Any], given: Mapping[str, Any]) -> Any:
+    """The function's value; None if it ends the program without an error, as scripts do."""
+    try:
+        return function(*given["args"], **given["kwargs"])
+    except SystemExit as error:
+        if error.code:
+            raise
+        return None
 
 
 def _environment(work: Path) -> Mapping[str, str]:
@@ -58,11 +70,17 @@ def _environment(work: Path) -> Mapping[str, str]:
 
 def _run_program(words: list[str]) -> None:
     """Run a Python program as Python does, or any command, from the copy of the code."""
+    from .._supervised.command import become
+    from ..launch._environment import for_julia
     from ..launch._program import find_program
 
-    if find_program(words).kind == "command":
-        command = words[0] if shutil.which(words[0]) else str(Path(words[0]).resolve())
-        os.execvp(command, words)  # noqa: S606 - without a shell
+    kind = find_program(words).kind
+    if kind == "julia":
+        executable = find_julia(words[0])
+        os.environ.update(for_julia(os.environ))
+        become(words, executable)
+    if kind == "command":
+        become(words, words[0] if shutil.which(words[0]) else str(Path(words[0]).resolve()))
     is_module = words[0] == "-m"
     sys.argv = words[1:] if is_module else words
     if is_module:
@@ -78,14 +96,14 @@ def _run_program(words: list[str]) -> None:
 def _find(call: Mapping[str, Any], work: Path) -> Callable[..., Any]:
     """The function, imported from the copy under another name than ``__main__``."""
     name, module = call["name"], call["module"]
-    _guard.importing = call["text"]
+    _call.importing = call["text"]
     try:
         if call["file"] is None:
             found: Any = importlib.import_module(module)
         else:
             found = _load_script(work / "code" / call["file"], module)
     finally:
-        _guard.importing = None
+        _call.importing = None
     for part in name.split("."):
         if not hasattr(found, part):
             raise InvalidArgumentError(f"{call['text']}: the file has no {part!r}")

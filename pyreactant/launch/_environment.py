@@ -63,7 +63,7 @@ def program_environment(
         found[COORDINATOR] = go["coordinator"]
     found |= _for_jax(found, settings, environ)
     if program.kind == "julia":
-        found |= _for_julia(found)
+        found |= for_julia(found)
     return found
 
 
@@ -88,7 +88,7 @@ def _jax_platforms(platform: str) -> str:
     return platform if platform == "cpu" else f"{platform},cpu"
 
 
-def _for_julia(found: Mapping[str, str]) -> dict[str, str]:
+def for_julia(found: Mapping[str, str]) -> dict[str, str]:
     """What lets ``using PyReactant`` find our package, and its PythonCall this Python."""
     # An empty entry is Julia's own default path. The program's own project comes first.
     path = [found.get("JULIA_LOAD_PATH", ""), str(package_folder())]

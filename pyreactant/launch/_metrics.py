@@ -82,7 +82,7 @@ def read_metrics(folder: Path) -> list[Metric]:
     Raises:
         FileError: The file cannot be read.
 
-    Example:
+    Examples:
         >>> for metric in read_metrics(Path("out")):
         ...     print(metric.step, metric.name, metric.value)
     """

@@ -8,9 +8,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from .._core.dtypes import as_dtype
+from .._core.text import parse_mesh, parse_spec
 from .._errors import FileError, InvalidArgumentError
-from .._runtimes.known import check_backend
+from .._runtimes.known import check_backend, check_platform
 from ._options import RUNS
+from ._program import check_program, find_program
 from ._slurm_job import Command, JobId, job_fields, raw_id
 
 _COMMENT = "pyreactant:"
@@ -46,8 +49,11 @@ def submit_command(
         more: Further options of sbatch, passed unchanged, such as "--gpus-per-node=4".
 
     Raises:
-        InvalidArgumentError: A further option does not start with "-", or a runtime is unknown.
+        InvalidArgumentError: A further option does not start with "-", a runtime or platform is
+            unknown, or a number, mesh, spec or element type cannot be read.
+        FileError: The script does not exist.
     """
+    _check(program, options, settings)
     wrong = [text for text in more if not text.startswith("-")]
     if wrong:
         raise InvalidArgumentError(f"options of sbatch must start with -, got {wrong[0]!r}")
@@ -66,6 +72,31 @@ def submit_command(
     export = _export(variables, more)
     argv = ["sbatch", "--parsable", *chosen, *comment, *more, *export, str(script), *program]
     return Command(argv, variables)
+
+
+def _check(
+    program: Sequence[str], options: Mapping[str, str | None], settings: Mapping[str, str | None]
+) -> None:
+    """Check here what main.sbatch would find wrong only after waiting in the queue."""
+    numbers = {
+        "--nodes": options.get("nodes"),
+        "--tasks-per-node": options.get("ntasks_per_node"),
+        "--cpus-per-task": options.get("cpus_per_task"),
+        "--size": settings.get("size"),
+    }
+    for name, value in numbers.items():
+        if value is not None and int(value) < 1:
+            raise InvalidArgumentError(f"{name} must be 1 or more, got {value}")
+    if (platform := settings.get("platform")) is not None:
+        check_platform(platform)
+    if (mesh := settings.get("mesh")) is not None:
+        parse_mesh(mesh)
+    if (spec := settings.get("spec")) is not None:
+        parse_spec(spec)
+    if (dtype := settings.get("dtype")) is not None:
+        as_dtype(dtype)
+    if program and (found := find_program(program)).kind == "python":
+        check_program(found, program)
 
 
 def _python(script: Path) -> dict[str, str]:

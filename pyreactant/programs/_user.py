@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .._core import stablehlo
-from .._core.dtypes import as_dtype, is_float
+from .._core.dtypes import EXTENDED, as_dtype, is_float
 from .._core.mesh import Mesh
 from .._core.program import Program, body_name, load
 from .._core.sharding import Index, as_entry
@@ -120,8 +120,8 @@ class _Oracle:
     def __call__(self, *arrays: np.ndarray) -> Any:
         try:
             # An oracle may change its arguments, which later runs and the devices still need.
-            return self.function(*(array.copy() for array in arrays))
-        except Exception as error:
+            result = self.function(*(array.copy() for array in arrays))
+        except (Exception, SystemExit) as error:
             place = traceback.extract_tb(error.__traceback__)[-1]
             got = ", ".join(f"{array.dtype}{list(array.shape)}" for array in arrays)
             raise InvalidArgumentError(
@@ -129,6 +129,32 @@ class _Oracle:
                 f"{type(error).__name__}: {error} ({Path(place.filename).name}, line "
                 f"{place.lineno}); correct the oracle"
             ) from error
+        problem = _problem(result)
+        if problem:
+            raise InvalidArgumentError(
+                f"{self._name} must return an array of numbers, or a tree of such arrays, got "
+                f"{problem}"
+            )
+        return result
+
+
+def _problem(result: Any) -> str:
+    """Why an oracle's result cannot be compared with a program's, and what to do; "" if it can."""
+    from .._bounds.estimate import leaves
+
+    found = leaves(result)
+    if not found:
+        return f"{result!r}, which has none; return the expected result"
+    nested = isinstance(result, list) and isinstance(result[0], list)
+    if nested and all(isinstance(one, (bool, int, float, complex)) for one in found):
+        return "a list of lists of numbers, whose every number is one result; return an array"
+    for one in found:
+        if isinstance(one, np.ma.MaskedArray):
+            return "a masked array, whose masked elements have no value; return filled(...) of it"
+        dtype = np.asarray(one).dtype
+        if dtype.kind not in "biufc" and dtype.name not in EXTENDED:
+            return f"{type(one).__name__} ({dtype}); return an array of numbers or booleans"
+    return ""
 
 
 class _Outputs:
@@ -228,7 +254,7 @@ def _tracked(
     function: Callable[..., Any], parts: tuple[Any, ...], model: "Model"
 ) -> tuple[Any, ...] | str:
     """The results of an oracle on Tracked arrays, or why it has none."""
-    from .._bounds.leaves import leaves
+    from .._bounds.estimate import leaves
     from .._bounds.tracked import UnknownOperationError, as_tracked, in_float
 
     try:

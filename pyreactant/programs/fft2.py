@@ -48,7 +48,7 @@ _ROWS = 32  # rows transformed at a time
 
 def _bands(output: int, index: Index, read: Read, shapes: tuple[Shape, ...]) -> Any:
     """Transform the rows first and keep only the needed columns of each."""
-    from .._bounds.fourier import of_random_data
+    from .._bounds.random_data import of_random_data
 
     rows, columns = shapes[0]
     wanted = np.arange(index[1].start, index[1].stop)
@@ -62,7 +62,7 @@ def _bands(output: int, index: Index, read: Read, shapes: tuple[Shape, ...]) -> 
 
 
 def _block(output: int, index: Index, parts: tuple[Any, ...], shapes: tuple[Shape, ...]) -> Any:
-    from .._bounds.fourier import of_random_data
+    from .._bounds.random_data import of_random_data
 
     (x,) = parts
     return of_random_data(oracle(x)[index], x.size, _squares(x))

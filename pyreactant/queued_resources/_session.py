@@ -130,16 +130,17 @@ class Sessions:
 
     def _read_output(self, session: Session, stream: IO[bytes] | None) -> None:
         assert stream is not None
-        with session.log.open("ab") as log, contextlib.suppress(ValueError, OSError):
+        with contextlib.suppress(ValueError, OSError):  # the stream was closed by `end`
             for line in stream:
-                log.write(line)
-                log.flush()
                 text = line.decode(errors="replace").rstrip("\n")
+                with contextlib.suppress(OSError):  # the disk is full: read on, or ssh would wait
+                    with session.log.open("ab") as log:
+                        log.write(line)
+                    if not text.startswith(f"{_DONE} "):
+                        self._show(session.worker, text)
                 if text.startswith(f"{_DONE} "):
                     with contextlib.suppress(ValueError):
                         session.reported = int(text.split()[1])
-                else:
-                    self._show(session.worker, text)
 
     def wait(
         self,

@@ -1,14 +1,18 @@
 """The steps of a job on the workers of ACTIVE slices: reach, copy, install, run and fetch."""
 
 import dataclasses
+import errno
 import json
 import secrets
+import shutil
 import tarfile
 import time
-from collections.abc import Callable, Iterable, Sequence
+import zlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from .._errors import DeadlineError, FileError, InvalidArgumentError, PyReactantError
+from .._system.files import is_full
 from ..launch import RunReport
 from ..launch._program import find_program
 from ..process_group._group import join_address
@@ -23,6 +27,8 @@ RAY_PORT, RAY_CLIENT_PORT = 6379, 10001
 """Ports of a Ray cluster's head: for its nodes, and for drivers on other machines."""
 _PORTS = range(20000, 30000)
 """Ports for worker 0's roll-call; each run takes one at random."""
+ROOM = 3600.0
+"""Seconds for which slices wait until the disk of this machine has room for their results."""
 _UNPACK = 'mkdir -p "$1" && tar -xzf - -C "$1" && echo pyreactant-worker-done $?'
 _HELLO = "echo pyreactant-worker-done 0"
 _REQUEST = "request.json"
@@ -102,7 +108,9 @@ def _extract(file: Path, folder: Path) -> None:
     try:
         with tarfile.open(file, "r:gz") as archive:
             archive.extractall(folder, filter="data")
-    except (OSError, tarfile.TarError, EOFError) as error:
+    except (OSError, tarfile.TarError, EOFError, zlib.error) as error:
+        if getattr(error, "errno", None) is not None:
+            raise FileError(f"{folder}: the results cannot be written ({error})") from error
         raise FileError(f"{file}: the worker's results are damaged ({error})") from None
 
 
@@ -286,6 +294,13 @@ class _Steps:
         self.sessions.start(name, command, secret, keep_open=True)
         failed = self.sessions.wait(job.timeout, check=self.check)
         report = self._fetch_report(backend, folder)
+        ended = time.monotonic()
+        if report is None and is_full(folder):
+            self.tell(f"the disk of {folder} is full; free some space: the slices wait, and cost")
+        while report is None and is_full(folder) and time.monotonic() - ended < ROOM:
+            time.sleep(5)
+            self.check()
+            report = self._fetch_report(backend, folder)
         if failed is None and report is not None:
             return report
         self.check()  # a preemption explains the failure better
@@ -308,20 +323,56 @@ class _Steps:
         return _read_report(file)
 
     def fetch(self, folder: Path) -> None:
-        """Fetch logs and results from every worker that still answers."""
+        """Fetch logs and results from every worker that still answers.
+
+        While the disk here is full, the slices keep them; after `ROOM` seconds they are lost.
+
+        Raises:
+            CloudError, PreemptedError: The slices are gone before there was room.
+        """
+        began, pause, told = time.monotonic(), 2.0, False
+        commands = self.sessions.commands
+        while left := self._fetch_from(commands, folder):
+            commands = {worker: commands[worker] for worker in left}
+            if time.monotonic() - began > ROOM:
+                names = ", ".join(map(str, left))
+                self.tell(f"no results from {names}: the disk of {folder} had no room for them")
+                return
+            if not told:
+                told = True
+                self.tell(
+                    f"the disk of {folder} has no room for the results of {len(left)} VMs; free "
+                    f"some space: the slices keep them, and cost, for {ROOM / 60:.0f} min at most"
+                )
+            time.sleep(pause)
+            pause = min(pause * 1.5, 60)
+            self.check()
+
+    def _fetch_from(self, commands: Mapping[Worker, Sequence[str]], folder: Path) -> list[Worker]:
+        """Fetch from some workers; returns those whose results do not fit on the disk."""
 
         def file(worker: Worker) -> Path:
             return folder / f".{worker.node}-{worker.index}.tar.gz"
 
-        self.sessions.start("results", lambda _: self.script("results"), out=file)
-        self.sessions.wait(300, grace=120)
-        for session in self.sessions.running:
+        sessions = Sessions(commands, folder / "logs", lambda *_: None)
+        sessions.start("results", lambda _: self.script("results"), out=file)
+        sessions.wait(300, grace=120)
+        left = []
+        for session in sessions.running:
             worker = session.worker
+            own = folder / f"{worker.node}-worker-{worker.index}"
+            full = is_full(folder)  # a partial archive still takes the room
             try:
-                _extract(file(worker), folder / f"{worker.node}-worker-{worker.index}")
+                _extract(file(worker), own)
             except FileError as error:
-                self.tell(f"no results from {worker}: {session.failure() or error}")
+                full |= getattr(error.__cause__, "errno", None) in (errno.ENOSPC, errno.EDQUOT)
+                if full:
+                    shutil.rmtree(own, ignore_errors=True)
+                    left.append(worker)
+                else:
+                    self.tell(f"no results from {worker}: {session.failure() or error}")
             file(worker).unlink(missing_ok=True)
+        return left
 
     def _error(self, name: str, session: Session) -> WorkerError:
         return WorkerError(name, session, self.workers.index(session.worker))

@@ -14,6 +14,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+_OURS = Path(__file__).resolve().parents[1] / "juliapkg.json"
+
 
 def look() -> dict[str, Any]:
     """The project that juliapkg would take and the files that it follows, or absent packages."""
@@ -35,13 +37,14 @@ def requirements() -> dict[str, str]:
     return files
 
 
-def resolve(julia: str | None, force: bool) -> dict[str, Any]:
+def resolve(julia: str | None, force: bool, any_version: bool) -> dict[str, Any]:
     """Find or install Julia and the packages.
 
     Args:
         julia: The versions of Julia that are allowed, in juliapkg's notation; "" for any, None
             for those of the last call.
         force: Whether to resolve even if juliapkg sees no change: it does not check preferences.
+        any_version: Whether to install any version of Reactant.
     """
     import juliapkg
     from juliapkg.state import STATE
@@ -58,8 +61,29 @@ def resolve(julia: str | None, force: bool) -> dict[str, Any]:
             partial.replace(own)
         else:
             own.unlink(missing_ok=True)
+    if any_version:
+        _admit_any_version(Path(STATE["meta"]).with_name("any-version.json"))
     juliapkg.resolve(force=force)
     return {"executable": juliapkg.executable(), "project": juliapkg.project()}
+
+
+def _admit_any_version(relaxed: Path) -> None:
+    """Let juliapkg read our requirements without the version of Reactant; it has no such option."""
+    from juliapkg import deps
+
+    required = json.loads(_OURS.read_bytes())
+    del required["packages"]["Reactant"]["version"]
+    relaxed.parent.mkdir(parents=True, exist_ok=True)
+    relaxed.write_text(json.dumps(required))
+    listed = deps.deps_files
+
+    def deps_files() -> list[str]:
+        files = [str(relaxed) if _OURS.samefile(path) else path for path in listed()]
+        if str(relaxed) not in files:
+            raise RuntimeError(f"juliapkg must follow {_OURS}, but does not")
+        return files
+
+    deps.deps_files = deps_files
 
 
 def _remove_damaged(path: Path) -> None:

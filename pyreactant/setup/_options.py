@@ -29,6 +29,10 @@ class Options:
         gpu: The kind of GPU of the binaries: "cuda", "rocm" or "none"; None for that of the last
             setup, otherwise the kind of this machine's driver.
         gpu_version: The version of CUDA or ROCm of the binaries.
+        any_version: Whether to accept every version of Reactant instead of the one that pyreactant
+            is written for; None for the choice of the last setup, otherwise no.
+        tpu: Whether to choose libtpu for Reactant; None for the choice of the last setup, otherwise
+            if this machine has a TPU.
         offline: Whether to use only what is installed, and never the network.
         wait: Seconds to wait for another setup of the same project.
     """
@@ -37,6 +41,8 @@ class Options:
     julia: str | None = None
     gpu: str | None = None
     gpu_version: str | None = None
+    any_version: bool | None = None
+    tpu: bool | None = None
     offline: bool = False
     wait: float = WAIT
 
@@ -140,6 +146,7 @@ STAGES = {
     "preferences": "preferences",
     "resolve": "Julia and its packages",
     "precompile": "compilation",
+    "libtpu": "libtpu",
     "record": "record",
 }
 """The stages in their order, with their titles."""

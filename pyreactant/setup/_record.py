@@ -26,6 +26,8 @@ class Record:
         julia: The version of Julia.
         reactant: The version of Reactant.
         pythoncall: The version of PythonCall.
+        any_version: Whether every version of Reactant is accepted.
+        libtpu: libtpu for Reactant: its `path` and `version`; None if none was chosen.
         binaries: Reactant's binaries: `version`, `platform`, and whether they are `available`.
         preferences: The preferences with which Reactant was compiled.
         pyreactant: The version of pyreactant.
@@ -40,6 +42,8 @@ class Record:
     julia: str
     reactant: str
     pythoncall: str
+    any_version: bool
+    libtpu: Mapping[str, str | None] | None
     binaries: Mapping[str, Any]
     preferences: Mapping[str, str | None]
     pyreactant: str

@@ -12,7 +12,9 @@ from typing import Any
 from .._errors import FileError
 from .._julia.place import is_executable, read_json
 from .._julia.preferences import NAMES, copies, edits, find, local_file
+from .._julia.versions import LIBRARY, LIBTPU
 from .._system.files import write
+from .._system.hardware import tpu_chips
 from .._version import __version__
 from . import _record
 from ._options import GPU_VERSIONS, Options
@@ -101,6 +103,8 @@ class State:
         project: The folder of the project.
         stages: The results of its stages.
         julia: The requested Julia, otherwise that of the last setup.
+        any_version: Whether every version of Reactant is accepted.
+        tpu: Whether Reactant needs libtpu.
         offline: Whether the network must not be used.
     """
 
@@ -108,8 +112,11 @@ class State:
         self.request = request
         self.project = request.project
         self.stages = Stages(request.project)
-        before = (self.stages.result("asked") or {}).get("julia")
-        self.julia: str | None = request.julia or before
+        before = self.stages.result("asked") or {}
+        options = request.options
+        self.julia: str | None = request.julia or before.get("julia")
+        self.any_version = bool(_first(options.any_version, before.get("any_version")))
+        self.tpu = bool(_first(options.tpu, before.get("tpu"), tpu_chips() > 0))
         variable = os.environ.get("PYTHON_JULIAPKG_OFFLINE")
         self.offline = request.options.offline or variable == "yes"
 
@@ -120,6 +127,9 @@ class State:
             record is None  # checked first: without a record the other files may be incomplete
             or self.preferences_due()
             or self.compiled() is None
+            or record.any_version != self.any_version
+            or (self.tpu and self.libtpu() is None)
+            or (not self.tpu and record.libtpu is not None)
             or not _record.is_pointed_to(self.project)
         ):
             return None
@@ -153,6 +163,7 @@ class State:
         return key_of(
             files=self.request.juliapkg.files,
             julia=self.julia,
+            any_version=self.any_version,
             binaries=(preferences["gpu"], preferences["gpu_version"]),
             depot=depot(),
         )
@@ -184,6 +195,15 @@ class State:
         """The result of the compilation, if it is still valid."""
         key = self.precompile_key()
         return None if key is None else self.stages.result("precompile", key)
+
+    def libtpu(self) -> dict[str, Any] | None:
+        """The libtpu that was chosen, if its file is still there and is the right one."""
+        chosen = self.stages.result("libtpu", key_of(named=os.environ.get(LIBRARY), release=LIBTPU))
+        return chosen if chosen and Path(chosen["path"]).is_file() else None
+
+
+def _first(*values: Any) -> Any:
+    return next((value for value in values if value is not None), None)
 
 
 def _digests(folder: Path) -> list[tuple[str, str]]:

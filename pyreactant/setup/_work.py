@@ -1,12 +1,16 @@
 """The work of each stage of a setup."""
 
 import dataclasses
+import importlib.metadata
 import json
+import os
 import re
 import shlex
+import shutil
 import sys
 import time
 from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +18,14 @@ from .._errors import FileError, InvalidArgumentError, PyReactantError, Requirem
 from .._julia import toml
 from .._julia.place import RECORD, read_json
 from .._julia.preferences import copies, edits, local_file
+from .._julia.versions import LIBRARY, LIBTPU, check_reactant, described_libtpu, version_beside
 from .._system.files import write, writing
 from .._version import __version__
 from . import _record
 from ._options import Report, check_version, is_version, version_spec
 from ._processes import IMPORT_FOLDER, SCRIPT, child_environment, julia_version, run_logged
 from ._record import Record
-from ._state import State, depot, first_depot
+from ._state import State, depot, first_depot, key_of
 
 _NETWORK = re.compile(
     r"could not resolve host|name or service not known|temporary failure in name resolution|"
@@ -103,6 +108,18 @@ def packages_error(names: list[str], project: Path, *, offline: bool) -> Require
 
 
 _ADVICE = "name a folder that can be written: pyreactant setup --project DIR"
+_LIBRARY = Path("libtpu", "libtpu.so")
+"""The library in the package libtpu."""
+
+
+def _installed_libtpu() -> Path | None:
+    """The libtpu.so of this Python environment, if it is of the right release."""
+    found = list(importlib.metadata.distributions(name="libtpu"))
+    if not found or found[0].version != LIBTPU:
+        return None
+    return Path(str(found[0].locate_file(_LIBRARY)))
+
+
 _PRECOMPILE = Path(__file__).with_name("precompile.jl")
 
 
@@ -132,7 +149,9 @@ class Work:
             compiled = self._precompile(resolved)
         if "absent" in compiled:
             raise packages_error(compiled["absent"], self._project, offline=self._state.offline)
-        return self._write_record(resolved, compiled)
+        check_reactant(compiled["reactant"], self._state.any_version, self._project)
+        libtpu = self._state.libtpu() or self._choose_libtpu() if self._state.tpu else None
+        return self._write_record(resolved, compiled, libtpu)
 
     def _set_preferences(self) -> None:
         if not self._state.preferences_due():
@@ -151,7 +170,7 @@ class Work:
             self._stages.mark_due("resolve", "precompile")
             _record.remove(self._project)
             before = self._stages.result("asked") or {}
-            self._stages.mark_done("asked", "", {"julia": self._state.julia})
+            self._note_request()
             _record.back_up(self._project)
         versions, executable = None, None
         if self._state.julia is not None and is_version(self._state.julia):
@@ -168,7 +187,8 @@ class Work:
             "resolve",
         ]
         # Not forced offline: juliapkg would record that the packages are not its own.
-        argv = [*script, json.dumps([versions, not self._state.offline])]
+        asked = [versions, not self._state.offline, self._state.any_version]
+        argv = [*script, json.dumps(asked)]
         changes = {
             "PYTHON_JULIAPKG_OFFLINE": "yes" if self._state.offline else "no",
             "PYTHON_JULIAPKG_EXE": executable,
@@ -215,6 +235,62 @@ class Work:
         self._report("precompile", "done", f"Reactant {answer['reactant']}")
         return answer
 
+    def _choose_libtpu(self) -> dict[str, Any]:
+        """The libtpu.so that Reactant takes in place of the nightly build that it would download.
+
+        It is that of TPU_LIBRARY_PATH, otherwise the release of PyPI with the nightly's number: the
+        installed one, or one that is installed into the project.
+
+        Raises:
+            RequirementError: It is neither installed nor can it be.
+        """
+        self._begin("libtpu", f"finding or installing libtpu {LIBTPU}")
+        folder = self._project / "pyreactant" / "libtpu"
+        named, installed = os.environ.get(LIBRARY), _installed_libtpu()
+        if not named and installed is None:
+            self._install_libtpu(folder)
+        path = Path(named).absolute() if named else installed or folder / _LIBRARY
+        if not path.is_file():
+            raise RequirementError(
+                f"libtpu must be at {path}, but is not; remove {folder}, or set {LIBRARY} to a "
+                "libtpu.so, then run it again"
+            )
+        found = {"path": str(path), "version": version_beside(path)}
+        key = key_of(named=named, release=LIBTPU)
+        with writing(self._project, _ADVICE):
+            self._stages.mark_done("libtpu", key, found)
+        self._report("libtpu", "done", f"{described_libtpu({LIBRARY: str(path)})}, {path}")
+        return found
+
+    def _install_libtpu(self, folder: Path) -> None:
+        what = f"libtpu=={LIBTPU}"
+        if self._state.offline:
+            raise RequirementError(
+                f"Reactant needs {what} of PyPI on this machine, which is not installed "
+                f"(--offline installs none); set {LIBRARY} to a libtpu.so, or run it with network"
+            )
+        if find_spec("pip"):
+            install = [sys.executable, "-m", "pip", "install"]
+        elif shutil.which("uv"):
+            install = [str(shutil.which("uv")), "pip", "install", "--python", sys.executable]
+        else:
+            raise RequirementError(
+                f"pip or uv must be there to install {what}, but neither is; install one, or set "
+                f"{LIBRARY} to a libtpu.so"
+            )
+        start = self._log.stat().st_size
+        argv = [*install, "--no-deps", "--upgrade", "--target", str(folder), what]
+        code = run_logged(
+            argv, dict(os.environ), self._log, lambda line: self._report("libtpu", "says", line)
+        )
+        if code != 0:
+            raise self._error(f"installing {what}", "", start)
+
+    def _note_request(self) -> None:
+        """Keep what was asked for, which the next setup takes where it is asked for nothing."""
+        asked = {name: getattr(self._state, name) for name in ("julia", "any_version", "tpu")}
+        self._stages.mark_done("asked", "", asked)
+
     def _check(self, found: Mapping[str, Any]) -> None:
         """Check that Reactant was compiled as the preferences require.
 
@@ -236,14 +312,22 @@ class Work:
                 "--gpu cuda --gpu-version VERSION with a version that Reactant is built for"
             )
 
-    def _write_record(self, resolved: Mapping[str, Any], compiled: Mapping[str, Any]) -> Record:
+    def _write_record(
+        self,
+        resolved: Mapping[str, Any],
+        compiled: Mapping[str, Any],
+        libtpu: Mapping[str, Any] | None,
+    ) -> Record:
         self._begin("record", "writing the record")
+        self._note_request()
         record = Record(
             executable=resolved["executable"],
             project=str(self._project),
             julia=resolved["version"],
             reactant=compiled["reactant"],
             pythoncall=compiled["pythoncall"],
+            any_version=self._state.any_version,
+            libtpu=libtpu,
             binaries=compiled["binaries"],
             preferences=self._state.preferences(),
             pyreactant=__version__,

@@ -77,18 +77,6 @@ class Request:
         }
 
 
-def static_of(plain: Mapping[str, Any]) -> dict[str, Any]:
-    """The static values of a request that is plain data.
-
-    JSON turns tuples into lists. Static values are hashable, so every list was a tuple.
-    """
-    return {name: _tuples(value) for name, value in plain["static"].items()}
-
-
-def _tuples(value: Any) -> Any:
-    return tuple(map(_tuples, value)) if isinstance(value, list) else value
-
-
 def arguments_of(
     shapes: Sequence[Sequence[int]], specs: Sequence[Spec], dtype: Any, mesh: Mesh
 ) -> tuple[Aval, ...]:

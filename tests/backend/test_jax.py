@@ -16,9 +16,8 @@ pytestmark = pytest.mark.only("jax")
 
 def _alone(code: str, **settings: str) -> subprocess.CompletedProcess[str]:
     argv = [sys.executable, "-c", code]
-    return processes.run(
-        argv, env=environment(**settings), timeout=120, imported=processes.WITH_JAX
-    )
+    imported = () if "sys.modules" in code else processes.WITH_JAX
+    return processes.run(argv, env=environment(**settings), timeout=120, imported=imported)
 
 
 @pytest.mark.parametrize(

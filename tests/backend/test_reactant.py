@@ -1,7 +1,9 @@
 """Behaviour of the Reactant runtime alone: programs in Julia and their failures."""
 
 import dataclasses
+import re
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ import pytest
 import pyreactant as pr
 from pyreactant._core.dtypes import as_dtype
 from tests.backend.common import JULIA_BODIES, MATMUL, MESH, XY, numbers
+from tests.harness import environment
 
 pytestmark = pytest.mark.only("reactant")
 
@@ -36,6 +39,8 @@ def a(backend: str) -> pr.ShardedArray:
         (_program("Bodies.gives_text"), "must return arrays, numbers or nothing, .*got a String"),
         (_program("Bodies.gives_pair"), "must return arrays, numbers or nothing, .*got a String"),
         (_program("Bodies.gives_struct"), "named tuples and vectors of these, got a Model"),
+        (_program("Bodies.empty"), r"'p' must return an array or a tree of arrays, got \(\)"),
+        (_program("Bodies.real"), "elements of type Real, which NumPy does not have; convert"),
         (_program("Bodies.nothing"), "'p' must return an array or a tree of arrays, got nothing"),
         (_program("Bodies.turned", "/no/such/folder"), "with a Project.toml, got '/no/such/folde"),
     ],
@@ -53,8 +58,12 @@ def test_function_that_throws(a: pr.ShardedArray) -> None:
     assert "Stacktrace" not in text
     (note,) = caught.value.__notes__
     assert note.startswith("Julia's backtrace:")
-    assert "Bodies.jl" in note
     assert caught.value.exit_code == 1
+    source = Path(JULIA_BODIES, "src", "Bodies.jl")
+    at = [line for line, text in enumerate(source.open(), 1) if text.startswith("throws(x) =")]
+    assert f"{source}:{at[0]}" in text.splitlines()[-1]
+    with pytest.raises(pr.PyReactantError, match=re.escape(r"\e[31mred\0")):
+        pr.compile(_program("Bodies.throws_badly"), a)
     np.testing.assert_array_equal(np.asarray(a), numbers((8, 8)))  # the runtime still works
 
 
@@ -65,6 +74,79 @@ def test_wrong_number_of_arguments_and_keywords(a: pr.ShardedArray) -> None:
         pr.compile(_program("Bodies.add_transposed"), a, static={"nonsense": 1})
     with pytest.raises(pr.InvalidArgumentError, match="static argument 'power' must be a number"):
         pr.compile(_program("Bodies.scaled"), a, a, static={"power": b"2"})
+
+
+def test_function_that_calls_itself_without_end() -> None:
+    """It ends the process, which says of which program; Julia cannot."""
+    code = (
+        "import numpy as np, pyreactant as pr\n"
+        "pr.initialize('reactant', platform='cpu', num_cpu_devices=2)\n"
+        "a = pr.device_put(np.ones(4), pr.NamedSharding(pr.Mesh((2,), ('i',)), ('i',)))\n"
+        f"p = pr.Program('deep', julia='Bodies.endless', julia_project={JULIA_BODIES!r})\n"
+        "pr.compile(p, a)\n"
+    )
+    argv = [sys.executable, "-c", code]
+    ran = subprocess.run(argv, env=environment(), capture_output=True, text=True, timeout=300)
+    assert ran.returncode != 0
+    said = "does its function call itself without end?", "a function calls itself without end"
+    assert any(words in ran.stderr for words in said), ran.stderr
+
+
+def test_results_without_elements(a: pr.ShardedArray) -> None:
+    """Reactant cannot cut them; each device has the block that its sharding says all the same."""
+    for out in (XY, pr.NamedSharding(MESH, ("y",)), pr.NamedSharding(MESH, ()), None):
+        c = pr.compile(_program("Bodies.no_rows"), a, out_sharding=out)(a)
+        assert c.shape == (0, 8)
+        for shard in c.addressable_shards:
+            index = c.sharding.devices_indices_map(c.shape)[shard.device.position]
+            assert shard.index == index
+            assert shard.data.shape == numbers((0, 8))[index].shape
+        assert c.gather().shape == (0, 8)
+        again = pr.compile(_program("Bodies.plus"), c, c, out_sharding=out)(c, c)
+        assert again.gather().shape == (0, 8)
+
+
+def test_the_same_array_twice(a: pr.ShardedArray) -> None:
+    """Later calls with two arrays use both, and change neither."""
+    two = pr.compile(MATMUL, a, a, out_sharding=XY)
+    x, y = numbers((8, 8)), numbers((8, 8))[::-1].copy()
+    b = pr.device_put(y, XY)
+    np.testing.assert_array_equal(np.asarray(two(a, b)), x @ y)
+    np.testing.assert_array_equal(np.asarray(two(b, a)), y @ x)
+    np.testing.assert_array_equal(np.asarray(b), y)
+    np.testing.assert_array_equal(np.asarray(a), x)
+
+
+@pytest.mark.parametrize("spec", [(), ("x",), ("x", "y"), (None, "y")])
+def test_results_lie_where_they_are_asked_for(a: pr.ShardedArray, spec: Any) -> None:
+    """Also whole on each device, and where the constraint lands on an argument."""
+    sharding = pr.NamedSharding(MESH, spec)
+    x = numbers((8, 8))
+    for name, expected in (("add_transposed", x + x.T), ("turned_over", x.T)):
+        c = pr.compile(_program(f"Bodies.{name}"), a, out_sharding=sharding)(a)
+        assert c.sharding.spec == sharding.spec
+        for shard in c.addressable_shards:
+            np.testing.assert_array_equal(shard.data, expected[shard.index])
+
+
+def test_two_projects_with_packages_of_one_name(a: pr.ShardedArray, tmp_path: Path) -> None:
+    folders = []
+    for number in (1, 2):
+        folder = tmp_path / str(number)
+        (folder / "src").mkdir(parents=True)
+        uuid = f"33333333-3333-3333-3333-33333333333{number}"
+        (folder / "Project.toml").write_text(f'name = "OneName"\nuuid = "{uuid}"\n')
+        text = f"module OneName\nf(x) = {number} .* x\nend\n"
+        (folder / "src" / "OneName.jl").write_text(text)
+        folders.append(folder)
+    first = _program("OneName.f", str(folders[0]))
+    c = pr.compile(first, a, out_sharding=XY)(a)
+    np.testing.assert_array_equal(np.asarray(c), numbers((8, 8)))
+    with pytest.raises(pr.StateError, match="another package of that name"):
+        pr.compile(_program("OneName.f", str(folders[1])), a)
+    (folders[0] / "src" / "OneName.jl").write_text("module OneName\nf(x) = 55 .* x\nend\n")
+    with pytest.raises(pr.StateError, match=r"OneName\.jl has changed since Julia loaded"):
+        pr.compile(first, a)
 
 
 def test_submodules_and_names_with_a_bang(a: pr.ShardedArray) -> None:

@@ -214,6 +214,8 @@ def test_masks_are_not_dropped() -> None:
     for place in (
         lambda: pr.device_put(masked, XY),
         lambda: pr.from_process_local(masked, XY),
+        lambda: pr.matmul_sharded(masked, numbers((8, 8))),
+        lambda: pr.matmul_sharded(numbers((8, 8)), masked),
         lambda: pr.from_callback((8, 8), np.float32, XY, masked.__getitem__),
     ):
         with pytest.raises(pr.DTypeError, match=r"x\.filled\(0\)"):

@@ -24,12 +24,26 @@ def results(report: Report) -> dict[str, Result]:
     return {row.program: row.results[0] for row in report.rows}
 
 
-def test_users_programs(tmp_path: Path) -> None:
-    """User programs by name and as objects; one that raises on every process fails alone."""
-    names = ["wrong", "raises_on_all", "fewer_results", "two_results", "estimated"]
-    names += ["one_pass", "all_nan"]
-    report = small([right, *(f"{HERE}:{name}" for name in names)], size=8, out=tmp_path / "out")
-    found = {name.rpartition(":")[2]: result for name, result in results(report).items()}
+NAMES = ["wrong", "raises_on_all", "fewer_results", "two_results", "estimated", "one_pass"]
+NAMES += ["all_nan", "of_kinds", "above_zero", "top_three", "short_as_said", "wrong_signs"]
+NAMES += ["wrong_places", "too_short", "partial_sums", "nudged"]
+
+
+@pytest.fixture(scope="module")
+def of_users(tmp_path_factory: pytest.TempPathFactory) -> Report:
+    """User programs by name and as objects, and a built-in one, in one run."""
+    programs = [right, *(f"{HERE}:{name}" for name in NAMES), "full_sum"]
+    return small(programs, size=8, out=tmp_path_factory.mktemp("users") / "out")
+
+
+@pytest.fixture(scope="module")
+def found(of_users: Report) -> dict[str, Result]:
+    return {name.rpartition(":")[2]: result for name, result in results(of_users).items()}
+
+
+def test_users_programs(of_users: Report, found: dict[str, Result]) -> None:
+    """One that raises on every process fails alone."""
+    report = of_users
     assert found["right"].outcome == "right"
     assert found["two_results"].outcome == "right"
     assert {b.array for b in found["two_results"].blocks} == {"output 0", "output 1"}
@@ -63,20 +77,18 @@ def test_users_programs(tmp_path: Path) -> None:
     assert found["fewer_results"].outcome == "wrong"
     assert found["fewer_results"].kind == "wrong shape or dtype"
     assert report.exit_code == 5
-    assert (tmp_path / "out" / "jax" / "process-1.json").exists()
+    assert Path(report.runs[0].folder, "process-1.json").exists()
     assert "raises_on_all raised on jax" in report.verdict
 
 
-def test_results_of_other_types_and_in_trees() -> None:
-    names = ["of_kinds", "above_zero", "top_three", "short_as_said"]
-    names += ["wrong_signs", "wrong_places", "too_short"]
-    report = small([f"{HERE}:{name}" for name in names], size=8)
-    found = {name.rpartition(":")[2]: result for name, result in results(report).items()}
-    for name in names[:4]:
+def test_results_of_other_types_and_in_trees(of_users: Report, found: dict[str, Result]) -> None:
+    for name in ("of_kinds", "above_zero", "top_three", "short_as_said"):
         assert found[name].outcome == "right", found[name].text
-    plans = report.rows[0].plans
+    rows = {row.program.rpartition(":")[2]: row for row in of_users.rows}
+    plans = rows["of_kinds"].plans
     assert [plans[f"output {n}"].dtype for n in range(4)] == ["float32", "int32", "bool", "float32"]
-    assert [report.rows[2].plans[f"output {n}"].dtype for n in range(2)] == ["float32", "int32"]
+    plans = rows["top_three"].plans
+    assert [plans[f"output {n}"].dtype for n in range(2)] == ["float32", "int32"]
     assert found["above_zero"].estimated == ""
     assert found["top_three"].estimated == ""
     assert found["too_short"].outcome == "wrong"
@@ -87,9 +99,7 @@ def test_results_of_other_types_and_in_trees() -> None:
         assert {b.array for b in found[name].blocks if not b.passed} == {array}
 
 
-def test_copies_that_differ() -> None:
-    report = small([f"{HERE}:partial_sums", f"{HERE}:nudged", "full_sum"], size=8)
-    found = {name.rpartition(":")[2]: result for name, result in results(report).items()}
+def test_copies_that_differ(of_users: Report, found: dict[str, Result]) -> None:
     assert found["full_sum"].outcome == "right"
     for name in ("partial_sums", "nudged"):
         assert found[name].outcome == "wrong"
@@ -97,7 +107,8 @@ def test_copies_that_differ() -> None:
         assert "of output 0 has other bits on device" in found[name].text
     assert "on device 2 than on other devices" in found["nudged"].text
     assert "each is within its tolerance" in found["nudged"].text
-    assert "nudged wrong on jax (copies differ)" in report.verdict
+    alone = replace(of_users, rows=tuple(r for r in of_users.rows if "nudged" in r.program))
+    assert "nudged wrong on jax (copies differ)" in alone.verdict
 
 
 def test_raising_on_one_process_ends_the_run_and_names_it() -> None:

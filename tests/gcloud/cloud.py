@@ -106,6 +106,22 @@ class Cloud:
             *([] if gcloud else small),
         ]
 
+    def target(self, **more: object) -> str:
+        """The TPU target as an expression: two VMs, reached with the user's key, on CPUs."""
+        assert self.workers is not None
+        key = self.workers.folder / "user"
+        flags = (f"-p{self.workers.port}", f"-i{key}", f"-oUserKnownHostsFile={key}-hosts")
+        settings = {
+            "runtime_version": "v2-alpha-tpuv5",
+            "reach": "ssh",
+            "ssh_flags": flags,
+            "python": sys.executable,
+            "platform": "cpu",
+            "devices_per_process": 1,
+            **more,
+        }
+        return f"pr.targets.TPU('v5p-16', **{settings!r})"
+
 
 @contextlib.contextmanager
 def cloud(folder: Path, api: TpuApi, count: int = 0) -> Iterator[Cloud]:

@@ -1,7 +1,8 @@
 """The laws of a target, each a function that is run where jobs are submitted.
 
 ``python -m tests.jobs.laws LAW TARGET`` in a folder with program.py; TARGET is an expression of
-`pr.targets` with two processes. It ends with 0 if the law holds.
+`pr.targets` with two processes. It ends with 0 if the law holds. ``LAW,LAW+LAW`` checks two laws at
+the same time, and then the third.
 """
 
 import dataclasses
@@ -16,6 +17,8 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
@@ -24,7 +27,7 @@ import numpy as np
 import pytest
 
 import pyreactant as pr
-from pyreactant.jobs import _find, _list
+from pyreactant.jobs import _list, _ray, _ray_cluster
 
 TREE: dict[Any, Any] = {
     "none": None,
@@ -128,6 +131,8 @@ def value(target: pr.targets.Target) -> None:
         p.read_bytes() for p in job.folder.rglob("*") if p.is_file() and "value" not in p.parts
     )
     assert not left(job.id)
+    if target.kind in ("ray", "tpu"):
+        return
     # A second job, while what the controller said about the first is remembered.
     again = pr.submit("program.py:back", on=target)
     assert not again.status().ended
@@ -165,10 +170,19 @@ def raises(target: pr.targets.Target) -> None:
     assert not left(job.id)
 
 
-def faults(target: Any) -> None:
+def dies(target: Any) -> None:
+    """A process that is killed is named, with the cause."""
+    faults(target, {"dies": ("lost", 6)})
+
+
+def faults(target: Any, expected: Mapping[str, tuple[str, int]] | None = None) -> None:
     """A process that is killed, lacks memory or hangs is named, with the cause."""
     target = dataclasses.replace(target, stall_timeout=8.0)
-    expected = {"dies": ("lost", 6), "lacks_memory": ("out of memory", 6), "hangs": ("timeout", 7)}
+    expected = expected or {
+        "dies": ("lost", 6),
+        "lacks_memory": ("out of memory", 6),
+        "hangs": ("timeout", 7),
+    }
     jobs = {name: pr.submit(f"program.py:{name}", on=target) for name in expected}
     for name, (kind, code) in expected.items():
         error = failure(jobs[name])
@@ -181,6 +195,7 @@ def cancelled(target: pr.targets.Target) -> None:
     job = pr.submit("program.py:waits", on=target)
     until(lambda: "waiting" in "".join(job.logs()))
     until(lambda: job.status().state == "running")
+    assert "waiting" in pyreactant("logs", job.id), "another shell sees less"
     # Whoever follows the output gets it all, and then the end.
     seen: list[str] = []
     reader = threading.Thread(target=lambda: seen.extend(job.logs(follow=True)))
@@ -195,6 +210,41 @@ def cancelled(target: pr.targets.Target) -> None:
     assert (again.state, again.exit_code) == ("cancelled", 130)
     pyreactant("result", job.id, code=130)
     assert failure(job).kind == "cancelled"
+
+
+def full_disk(target: pr.targets.Target) -> None:
+    """A value larger than the disk here stays where it is until there is room.
+
+    The state folder is a small disk of its own, in a mount namespace of this process.
+    """
+    size = 8 << 20 if target.kind == "tpu" else 32 << 20
+    job = pr.submit("program.py:large", [size], on=target)
+    if target.kind == "tpu":
+        until(lambda: "free some space: the slices keep" in job.status().reason)
+        with pytest.raises(pr.DeadlineError):
+            job.result(timeout=0.1)
+    else:
+        for _ in range(2):
+            with pytest.raises(pr.FileError, match="free some space and fetch it again"):
+                job.result(timeout=120)
+        assert job.status().state == "done"
+    folder = os.environ["XDG_STATE_HOME"]
+    subprocess.run(["mount", "-o", "remount,size=128m", folder], check=True)
+    assert job.result(timeout=120).nbytes == size
+    assert not left(job.id)
+
+
+def cleaned(target: Any) -> None:
+    """A job on Ray that is removed before its value was fetched leaves no keeper behind."""
+    job = pr.submit("program.py:back", on=dataclasses.replace(target, hosts=1))
+    job.wait(timeout=120)
+    cluster = _ray_cluster.cluster_at(job.record.handle()["address"])
+    asked = {"do": "status", "name": _ray._name(job.record), "folder": str(job.folder)}
+    assert cluster.ask(60, **asked)["state"] == "done"
+    assert json.loads(pyreactant("clean", job.id, "--json")) == [job.id]
+    assert cluster.ask(60, **asked) == {"absent": True}
+    assert not job.folder.exists()
+    assert not left(job.id)
 
 
 def script(target: pr.targets.Target) -> None:
@@ -212,13 +262,13 @@ def killed(target: pr.targets.Target, points: str = "0.5 0.95") -> None:
     for job in _list.rows():
         assert job[1] is not None
         pr.Job(job[1]).cancel()
-    before = set(_find.names())
+    before = set(_list.names())
     for part in points.split():
         point = round(float(part) * (count - 1))
         ran = _submitting(expression, point)
         # The number of events differs by the files that Python caches, so it may have ended.
         assert ran.returncode in (-signal.SIGKILL, 0), (point, ran)
-        new = [name for name in _find.names() if name not in before]
+        new = [name for name in _list.names() if name not in before]
         before.update(new)
         rows = {row["id"]: row for row in json.loads(pyreactant("list", "--json"))}
         for name in set(new) & set(rows):  # before its record is whole there is no job
@@ -258,7 +308,15 @@ def _submitting(expression: str, point: int) -> subprocess.CompletedProcess[str]
     return subprocess.run(argv, capture_output=True, text=True, timeout=120)
 
 
+def hold(names: str, target: pr.targets.Target, *more: str) -> None:
+    """Check laws; those with a comma between them at the same time."""
+    for group in names.split("+"):
+        with ThreadPoolExecutor() as pool:
+            checks = [pool.submit(globals()[law], target, *more) for law in group.split(",")]
+            for check in checks:
+                check.result()
+
+
 if __name__ == "__main__":
-    made = eval(sys.argv[2])
-    globals()[sys.argv[1]](made, *sys.argv[3:])
+    hold(sys.argv[1], eval(sys.argv[2]), *sys.argv[3:])
     print("the law holds")

@@ -59,6 +59,23 @@ def waits() -> None:
     time.sleep(300)
 
 
+def large(size: int) -> Any:
+    """A value of so many bytes that no compression makes smaller."""
+    import numpy as np
+
+    return np.frombuffer(os.urandom(size), np.uint8)
+
+
+def leaves(code: Any = 0) -> None:
+    """It ends the program in place of returning."""
+    sys.exit(code)
+
+
+async def later() -> int:
+    """Calling it runs nothing."""
+    return 1
+
+
 def odd() -> Any:
     """A value that cannot travel."""
     return {"x": object()}

@@ -12,10 +12,11 @@ import numpy as np
 import pytest
 
 import pyreactant as pr
-from pyreactant.jobs import _find, _record, targets
+from pyreactant.jobs import _list, _record, targets
 from tests import processes
 from tests.harness import environment, require
 from tests.jobs import program
+from tests.jobs.disk import small_disk
 
 FUNCTION = "def main(x=None):\n    return x\n"
 
@@ -33,7 +34,7 @@ def refused(code: int, what: Any, *arguments: Any, **options: Any) -> str:
     with pytest.raises(pr.PyReactantError) as caught:
         pr.submit(what, *arguments, **options)
     assert caught.value.exit_code == code, caught.value
-    assert _find.names() == []
+    assert _list.names() == []
     return str(caught.value)
 
 
@@ -50,6 +51,7 @@ def test_functions_that_cannot_travel() -> None:
     assert "is defined inside another function; define it with def" in refused(2, inner)
     assert "a Callable has no name by which it can travel" in refused(2, Callable())
     assert "a method has no name" in refused(2, Callable().method)
+    assert "later is async or a generator" in refused(2, program.later)
     assert "there is no file 'absent.py'" in refused(2, "absent.py:main")
     assert 'named as "FILE.py:NAME"' in refused(2, "train.py")
     assert 'named as "FILE.py:NAME"' in refused(2, "train.py:not a name")
@@ -58,7 +60,7 @@ def test_functions_that_cannot_travel() -> None:
     assert "a job runs a function" in refused(2, [])
     assert "there is no program 'absent.py'" in refused(2, ["absent.py", "1"])
     assert "name a program" in refused(2, ["-m"])
-    assert "send a Julia program with pyreactant run" in refused(2, ["julia", "x.jl"])
+    assert "there is no program 'x.jl'" in refused(2, ["julia", "-t", "2", "x.jl"])
     assert "a job runs a function" in refused(2, ["-c", "print()"])
 
 
@@ -84,6 +86,7 @@ LOOP.append(LOOP)
     [
         ({"x": [object()]}, "the argument x[0] cannot travel: it is a object"),
         ({"x": {1, 2}}, "pass sorted(x)"),
+        ({"x": iter([1])}, "pass list(x)"),
         ({"x": b"bytes"}, "numpy.frombuffer"),
         ({"x": Data()}, "dataclasses.asdict(x)"),
         ({"x": Pair(1, 2)}, "x._asdict()"),
@@ -113,7 +116,7 @@ def test_wrong_arguments_of_a_remote_function(folder: Path) -> None:
     with pytest.raises(pr.InvalidArgumentError, match="missing a required argument: 'text'"):
         remote.submit()
     assert remote.local is program.fails
-    assert _find.names() == []
+    assert _list.names() == []
 
 
 def test_targets(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -149,6 +152,20 @@ def test_targets(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         "ssh_flags": ("-a", "-b"),
         "lifetime": 2.0,
     }
+
+
+def test_julia_is_absent(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    Path("train.jl").write_text("println(1)")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    for name in ("PYTHON_JULIACALL_EXE", "PYTHON_JULIACALL_PROJECT"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(sys, "prefix", str(tmp_path))  # where `pyreactant setup` notes its Julia
+    for what in ("train.jl", ["train.jl", "3"], ["julia", "-t", "2", "train.jl"]):
+        message = refused(3, what)
+        assert "a Julia program needs Julia, but 'julia' is not in PATH; install it" in message
+        assert "pyreactant setup" in message
+    tpu = targets.TPU("v6e-16", project="my-project", zone="us-east5-b")
+    assert 'needs backend="reactant" on TPU' in refused(2, "train.jl", on=tpu)
 
 
 def test_gcloud_is_absent(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -233,13 +250,49 @@ except pr.RemoteError as error:
 
 
 def test_a_value_larger_than_the_disk(folder: Path) -> None:
-    require(os.geteuid() == 0, "root, to mount a small disk")
     Path("train.py").write_text("import numpy as np\ndef main():\n    return np.zeros(1 << 20)\n")
-    Path("state").mkdir()
-    small = 'mount -t tmpfs -o size=1m tmpfs state && exec "$@"'
-    argv = ["unshare", "-m", "sh", "-c", small, "_", sys.executable, "-c", FULL]
+    argv = [*small_disk(folder / "state", 1), sys.executable, "-c", FULL]
     ran = subprocess.run(argv, env=environment(), capture_output=True, text=True, timeout=100)
     assert "RequirementError" in ran.stdout, ran
     assert "No space left on device; free some space, remove old jobs with: pyreactant jobs" in (
         ran.stdout
     )
+
+
+FILLED = """
+import subprocess, sys, time
+import pyreactant as pr
+job = pr.submit("train.py:main")
+while "is full" not in job.status().reason:
+    time.sleep(0.1)
+print(job.status().state, job.status().reason)
+jobs = [sys.executable, "-m", "pyreactant", "jobs"]
+subprocess.run([*jobs, "list"], check=True)
+try:
+    pr.submit("train.py:main")
+except pr.RequirementError as error:
+    print(error)
+(job.record.run / "process-0.log").write_text("")
+try:
+    job.result(timeout=60)
+except pr.RemoteError as error:
+    print(error)
+subprocess.run([*jobs, "clean", job.id], check=True)
+"""
+
+
+def test_output_that_fills_the_disk(folder: Path) -> None:
+    """How jobs stand can still be asked, and the job ends once there is room."""
+    Path("train.py").write_text(
+        "def main():\n    for _ in range(30000):\n        print('x' * 100)\n    return 1\n"
+    )
+    argv = [*small_disk(folder / "state", 1), sys.executable, "-c", FILLED]
+    ran = subprocess.run(argv, env=environment(), capture_output=True, text=True, timeout=200)
+    assert ran.returncode == 0, ran
+    stuck, listed, refused_, ended, removed = ran.stdout.splitlines()
+    assert stuck.startswith("running the disk of ")
+    assert stuck.endswith(" is full; free some space")
+    assert "running" in listed
+    assert "No space left on device; free some space, remove old jobs" in refused_
+    assert ended
+    assert removed.startswith("removed ")

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from typing import Any
 import pytest
 
 import pyreactant as pr
-from pyreactant.jobs import _find, _record
+from pyreactant.jobs import _list, _record
 from tests import processes
 from tests.harness import environment
 from tests.jobs.laws import left, until
@@ -28,7 +29,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.chdir(tmp_path)
     shutil.copy(REPOSITORY / "tests" / "jobs" / "program.py", tmp_path)
     yield tmp_path
-    assert not [name for name in _find.names() if left(name)]
+    assert not [name for name in _list.names() if left(name)]
 
 
 def command(*words: str) -> subprocess.CompletedProcess[str]:
@@ -131,7 +132,7 @@ def test_a_second_ctrl_c_returns_at_once(folder: Path) -> None:
         time.sleep(0.2)
         caller.send_signal(signal.SIGINT)
         caller.wait(60)
-    job = pr.Job.find(_find.names()[0])
+    job = pr.Job.find(_list.names()[0])
     until(lambda: job.status().state == "cancelled")  # the keeper goes on
 
 
@@ -151,6 +152,19 @@ def test_values_that_cannot_travel_or_are_absent() -> None:
         job.result(timeout=60)
     with pytest.raises(pr.RemoteError, match="the file has no 'absent'"):
         pr.submit("program.py:absent").result(timeout=60)
+    with pytest.raises(pr.RemoteError, match=r"return asyncio.run\(...\)"):
+        pr.submit("program.py:later").result(timeout=60)
+
+
+def test_functions_that_end_the_program() -> None:
+    """Submitted at the same time by several threads, which must not disturb each other."""
+    before = os.umask(0o022)
+    with ThreadPoolExecutor() as pool:
+        jobs = list(pool.map(lambda code: pr.submit("program.py:leaves", [code]), [0, None, 3]))
+    assert os.umask(before) == 0o022, "submissions change the umask"
+    assert [jobs[0].result(timeout=60), jobs[1].result(timeout=60)] == [None, None]
+    with pytest.raises(pr.RemoteError, match="exit code 3"):
+        jobs[2].result(timeout=60)
 
 
 def test_arrays_on_all_processes_are_gathered() -> None:
@@ -170,6 +184,35 @@ def test_a_command_as_a_job(folder: Path) -> None:
         jobs[1].check(timeout=60)
 
 
+SHOWS = """
+import json, os, sys
+found = sys.argv[1:], os.environ["JULIA_LOAD_PATH"], os.environ["PYREACTANT_PROCESS_INDEX"]
+print(json.dumps([*found, os.path.exists(sys.argv[-2]), os.environ.get("LAW_SECRET")]))
+"""
+
+
+def test_a_julia_program_as_a_job(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The executable is a stand-in that shows what Julia would read."""
+    julia = folder / "bin" / "julia"
+    julia.parent.mkdir()
+    julia.write_text(f"#!{sys.executable}\n{SHOWS}")
+    julia.chmod(0o755)
+    (folder / "train.jl").write_text("println(1)")
+    monkeypatch.setenv("PATH", f"{julia.parent}:{os.environ['PATH']}")
+    on = pr.targets.Local(processes=2)
+    job = pr.submit(["julia", "-t", "2", "train.jl", "9"], on=on, env={"LAW_SECRET": "x"})
+    assert job.result(timeout=60) is None
+    for index in range(2):
+        words, path, process, exists, secret = json.loads("".join(job.logs(index)))
+        assert (words, process, exists) == (["-t", "2", "train.jl", "9"], str(index), True)
+        assert str(REPOSITORY / "julia") in path.split(":")
+        assert secret == "x"
+    monkeypatch.chdir(julia.parent)
+    job = pr.submit("../train.jl")
+    assert job.result(timeout=60) is None
+    assert '["../train.jl"]' in "".join(job.logs()), "a folder without a file of the code"
+
+
 def test_old_jobs_are_removed() -> None:
     ended, young, running = (_record.create("x", "local", {}) for _ in range(3))
     ended.write_status(_record.Status("done", "", 0, time.time() - 8 * 86400))
@@ -181,7 +224,7 @@ def test_old_jobs_are_removed() -> None:
     assert refused.returncode == 2
     assert "is requested; only an ended job can be removed" in refused.stderr
     assert json.loads(command("jobs", "clean", young.id, "--json").stdout) == [young.id]
-    assert _find.names() == [running.id]
+    assert _list.names() == [running.id]
     for record in (ended, young, running):
         _record.release(record)
     assert os.listdir(_record.jobs_folder()) == [running.id]

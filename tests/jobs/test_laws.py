@@ -59,7 +59,8 @@ def test_law(law: str, target: str, hold: Hold) -> None:
 
 
 def test_slurm_submit_is_listed(cluster: Cluster, tmp_path: Path) -> None:
-    """A job of slurm/main.sbatch that waits is queued, with Slurm's reason."""
+    """Jobs of slurm/main.sbatch: one that runs to its end, and one that waits, with its reason."""
+    shutil.copy(REPOSITORY / "tests" / "jobs" / "program.py", tmp_path)
     settings = environment(XDG_STATE_HOME=str(tmp_path / "state"))
 
     def pyreactant(*words: str) -> str:
@@ -68,6 +69,14 @@ def test_slurm_submit_is_listed(cluster: Cluster, tmp_path: Path) -> None:
         assert ran.returncode == 0, ran.stderr
         return ran.stdout
 
+    one = ["--nodes=1", "--cpus-per-task=1", "--platform=cpu"]
+    pyreactant("slurm", "submit", *one, "--", "program.py", "0")
+    (row,) = json.loads(pyreactant("jobs", "list", "--json"))
+    assert pyreactant("jobs", "attach", row["id"]) == "arguments ['0']\n"
+    shown = json.loads(pyreactant("jobs", "status", row["id"], "--json"))
+    assert (shown["state"], shown["exit_code"], shown["origin"]) == ("done", 0, "slurm submit")
+    assert pyreactant("jobs", "logs", row["id"]) == "arguments ['0']\n"
+    assert json.loads(pyreactant("jobs", "clean", row["id"], "--json")) == [row["id"]]
     later = ["--sbatch=--begin=now+1hour", "--cpus-per-task", "1"]
     pyreactant("slurm", "submit", *later, "--", "train.py")
     (row,) = json.loads(pyreactant("jobs", "list", "--json"))

@@ -13,6 +13,7 @@ import pytest
 from tests import processes
 from tests.gcloud.cloud import Cloud, cloud, hosts_of, until
 from tests.gcloud.tpu_api import TpuApi
+from tests.jobs.disk import small_disk
 from tests.processes import REPOSITORY
 
 
@@ -31,24 +32,8 @@ def made(shared: Cloud, tmp_path: Path) -> Iterator[Cloud]:
     assert shared.api.left() == [], "a test left slices behind"
 
 
-def target(made: Cloud) -> str:
-    """Two VMs, reached with the user's key, on CPUs."""
-    assert made.workers is not None
-    key = made.workers.folder / "user"
-    flags = (f"-p{made.workers.port}", f"-i{key}", f"-oUserKnownHostsFile={key}-hosts")
-    settings = {
-        "runtime_version": "v2-alpha-tpuv5",
-        "reach": "ssh",
-        "ssh_flags": flags,
-        "python": sys.executable,
-        "platform": "cpu",
-        "devices_per_process": 1,
-    }
-    return f"pr.targets.TPU('v5p-16', **{settings!r})"
-
-
-def hold(made: Cloud, law: str, *more: str) -> None:
-    argv = [sys.executable, "-m", "tests.jobs.laws", law, target(made), *more]
+def hold(made: Cloud, law: str, *more: str, before: tuple[str, ...] = ()) -> None:
+    argv = [*before, sys.executable, "-m", "tests.jobs.laws", law, made.target(), *more]
     ran = processes.run(argv, env=made.settings, cwd=made.folder, timeout=250)
     logs = [p.read_text() for p in sorted(made.folder.glob("state/**/keeper.log"))]
     assert ran.returncode == 0, (ran.stdout, ran.stderr, *logs)
@@ -59,6 +44,10 @@ def test_law(law: str, made: Cloud) -> None:
     hold(made, law)
 
 
+def test_a_value_larger_than_the_disk(made: Cloud) -> None:
+    hold(made, "full_disk", before=small_disk(Path(made.settings["XDG_STATE_HOME"]), 6))
+
+
 def test_the_submitting_process_is_killed(made: Cloud) -> None:
     hold(made, "killed", "0.9")
 
@@ -66,7 +55,7 @@ def test_the_submitting_process_is_killed(made: Cloud) -> None:
 def test_a_killed_keeper(made: Cloud) -> None:
     """The value is lost, which `jobs status` says, and `jobs cancel` deletes the slices."""
     jobs = [sys.executable, "-m", "pyreactant", "jobs"]
-    code = f"import pyreactant as pr; print(pr.submit('program.py:waits', on={target(made)}).id)"
+    code = f"import pyreactant as pr; print(pr.submit('program.py:waits', on={made.target()}).id)"
     ran = processes.run([sys.executable, "-c", code], env=made.settings, cwd=made.folder)
     assert ran.returncode == 0, ran.stderr
     job = ran.stdout.strip()
@@ -99,6 +88,23 @@ def test_tpu_run_is_listed(made: Cloud) -> None:
     (row,) = json.loads(ran.stdout)
     assert (row["state"], row["exit_code"], row["origin"]) == ("failed", 7, "tpu run")
     assert row["run"] == str(made.folder / "out")
+
+
+def test_the_logs_of_tpu_run(made: Cloud) -> None:
+    options = [word for word in made.run_options() if word != "--size"]
+    options.remove("64")
+    code, output = made.run(
+        *options, "--out", "out", "--copy", "program.py", "--", "program.py", "0"
+    )
+    assert code == 0, output
+    jobs = [sys.executable, "-m", "pyreactant", "jobs"]
+    ran = processes.run([*jobs, "list", "--json"], env=made.settings, cwd=made.folder)
+    (row,) = json.loads(ran.stdout)
+    assert (row["state"], row["exit_code"], row["what"]) == ("done", 0, "program.py 0")
+    for process in "01":
+        words = [*jobs, "logs", row["id"], "--process", process]
+        ran = processes.run(words, env=made.settings, cwd=made.folder)
+        assert ran.stdout == "arguments ['0']\n", ran
 
 
 def _kept(folder: Path) -> bool:

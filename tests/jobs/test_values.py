@@ -81,6 +81,33 @@ def test_arrays(tmp_path: Path) -> None:
         assert (found == array).all()
 
 
+LARGE = [
+    np.arange(1 << 18, dtype=np.float64).reshape(4, -1),
+    np.arange(1 << 18, dtype=np.float64).reshape(4, -1).T,
+    np.ones((1 << 10, 1 << 10), ml_dtypes.bfloat16),
+    np.broadcast_to(np.float32(1), (1 << 10, 1 << 10)),
+]
+
+
+def test_large_arrays_belong_to_who_reads_them(tmp_path: Path) -> None:
+    """They may be changed and outlive their files, on every file system."""
+    for local in (_values._LOCAL, frozenset[str]()):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(_values, "_LOCAL", local)
+            _values.write(tmp_path / "value", LARGE, "the value")
+            for array in _values.read(tmp_path / "value"):
+                array[...] = 0
+            again = _values.read(tmp_path / "value")
+            os.truncate(tmp_path / "value" / "0.npy", 1 << 20)
+            (tmp_path / "value" / "1.npy").unlink()
+        for array, found in zip(LARGE[1:], again[1:], strict=True):
+            assert type(found) is np.ndarray
+            assert (found.dtype, found.shape) == (array.dtype, array.shape)
+            assert (found == array).all()
+        with pytest.raises(pr.FileError, match="damaged"):
+            _values.read(tmp_path / "value")
+
+
 def test_huge_whole_numbers(tmp_path: Path) -> None:
     _values.write(tmp_path / "value", {"n": 10**5000}, "the value")
     assert _values.read(tmp_path / "value")["n"] == 10**5000

@@ -30,12 +30,8 @@ else:
     ("number", "target", "pause", "stride"),
     [
         (signal.SIGTERM, None, 0.0, 1),
-        (signal.SIGTERM, None, 0.01, 7),
-        (signal.SIGTERM, None, 0.1, 1),
-        (signal.SIGUSR1, None, 0.0, 1),
-        (signal.SIGUSR1, None, 0.01, 7),
         (signal.SIGUSR1, None, 0.1, 7),
-        (signal.SIGTERM, 1, 0.0, 7),
+        (signal.SIGTERM, 1, 0.01, 7),
         (signal.SIGTERM, 0, 0.05, 1),
         (signal.SIGUSR1, 0, 0.0, 7),
         (signal.SIGUSR1, 2, 0.05, 1),

@@ -33,10 +33,8 @@ def _run(namespaces: list[str], folder: Path, program: str) -> list[Finished]:
     return spawn(on_hosts(namespaces, folder, *argv), environments, folder, 120)
 
 
-@pytest.mark.parametrize(
-    "program", ["matmul_pairs", "constructors", "barriers+listens_where_it_is_reached"]
-)
-def test_two_hosts(program: str, namespaces: list[str], tmp_path: Path) -> None:
+def test_two_hosts(namespaces: list[str], tmp_path: Path) -> None:
+    program = "matmul_pairs+constructors+barriers+listens_where_it_is_reached"
     check_all_passed(_run(namespaces, tmp_path, program))
 
 

@@ -16,6 +16,7 @@ from pyreactant.crosscheck._inputs import sources
 from pyreactant.programs import CASES, find_case
 from pyreactant.programs._case import default_spec
 from pyreactant.programs._out_dtypes import INTEGERS
+from pyreactant.programs._user import case_of
 from tests.harness import environment
 from tests.programs import own
 from tests.programs.common import GRID, LINE, check_block, run, whole
@@ -294,3 +295,24 @@ def test_a_program_in_a_file(tmp_path: Path) -> None:
     for missing in (f"{file}:none", f"{tmp_path}/none.py:f"):
         with pytest.raises(pr.InvalidArgumentError, match="cannot import program"):
             find_case(missing)
+
+
+@pytest.mark.parametrize(
+    ("oracle", "problem"),
+    [
+        pytest.param(lambda x: None, "got None, which has none", id="nothing"),
+        pytest.param(lambda x: [], r"got \[\], which has none", id="empty"),
+        pytest.param(lambda x: (x * 2).tolist(), "a list of lists of numbers", id="lists"),
+        pytest.param(lambda x: "right", "got str", id="text"),
+        pytest.param(lambda x: {1, 2}, r"got set \(object\)", id="set"),
+        pytest.param(lambda x: np.array([None] * 4), r"got ndarray \(object\)", id="objects"),
+        pytest.param(lambda x: np.ma.masked_less(x, 0), "got a masked array", id="masked"),
+        pytest.param(lambda x: sys.exit(3), "it raised SystemExit: 3", id="exit"),
+    ],
+)
+def test_an_oracle_without_numbers(oracle: Any, problem: str) -> None:
+    program = pr.Program("odd", jax=lambda x: x, oracle=oracle, inputs=(("n", "n"),))
+    case = case_of(program)
+    assert case.outputs is not None
+    with pytest.raises(pr.InvalidArgumentError, match=problem):
+        case.outputs(8, "float32")

@@ -119,13 +119,24 @@ class Cluster:
         assert not found, f"processes {found} of the Ray cluster cannot be ended"
 
 
-def start(nodes: Mapping[str, Callable[[], subprocess.Popen[bytes]]], folder: Path) -> None:
-    """Start nodes at the same time, and again those that a busy machine did not start."""
+def start(
+    nodes: Mapping[str, Callable[[], subprocess.Popen[bytes]]],
+    folder: Path,
+    clear: Callable[[], None] = lambda: None,
+) -> None:
+    """Start nodes at the same time, and again those that a busy machine did not start.
+
+    Args:
+        nodes: What starts each node.
+        folder: Folder with their logs.
+        clear: Called after a failure, before the next attempt.
+    """
     for _ in range(3):
         starting = {name: node() for name, node in nodes.items()}
         nodes = {name: nodes[name] for name, p in starting.items() if p.wait(200)}
         if not nodes:
             return
+        clear()
     logs = [(folder / f"{name}.log").read_text(errors="replace") for name in nodes]
     raise AssertionError(f"no node of {', '.join(nodes)} after 3 attempts: {logs}")
 
@@ -147,6 +158,7 @@ def cluster(*, hosts: int = HOSTS, head_cpus: int = 4) -> Iterator[Cluster]:
         "RAY_ADDRESS": made.address,
         "RAY_USAGE_STATS_ENABLED": "0",
         "RAY_raylet_start_wait_time_s": "90",
+        "RAY_prestart_worker_first_driver": "0",  # workers that no test would use
         "JAX_PLATFORMS": "cpu",
         "OPENBLAS_NUM_THREADS": "1",
         "OMP_NUM_THREADS": "1",
@@ -167,7 +179,8 @@ def cluster(*, hosts: int = HOSTS, head_cpus: int = 4) -> Iterator[Cluster]:
             f"--temp-dir={folder / 'r'}",
             "--include-dashboard=false",
         )
-        start({"head": head}, folder)
+        # What is left of a head that did not start would answer in place of the next one.
+        start({"head": head}, folder, made.stop)
         start({f"host-{i}": functools.partial(made.start_host, i) for i in range(hosts)}, folder)
         yield made
     finally:

@@ -7,8 +7,8 @@ import pytest
 from tests.ray.cluster import Cluster, cluster
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def on_ray() -> Iterator[Cluster]:
-    """A head and the four hosts of a pretended v6e-16."""
+    """A head and the four hosts of a pretended v6e-16; they end with the last of the tests."""
     with cluster() as made:
         yield made

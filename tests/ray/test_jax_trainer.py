@@ -33,9 +33,10 @@ def test_initialize_takes_over_the_trainers_processes(trained: dict[str, Any]) -
 
 
 def test_metrics_and_checkpoint_come_back(trained: dict[str, Any]) -> None:
-    """The numbers are process 0's; the files are those of all processes."""
-    metrics, first = trained["metrics"], trained["workers"][0]
-    assert metrics == {"loss": pytest.approx(first["loss"]), "epoch": 4, "step": 6}
+    """The numbers are process 0's or over all; the files are those of all processes."""
+    metrics = trained["metrics"]
+    mean = sum(worker["loss"] for worker in trained["workers"]) / 4
+    assert metrics == {"loss": pytest.approx(mean), "epoch": 4, "step": 6, "process": 3}
     files = sorted(path.name for path in Path(trained["checkpoint"]).iterdir())
     assert [name for name in files if name.startswith("params")] == [
         f"params-{i}.json" for i in range(4)
@@ -50,7 +51,12 @@ def test_preemption_is_asked_of_ray(trained: dict[str, Any]) -> None:
 def test_mistakes_in_a_train_loop(trained: dict[str, Any]) -> None:
     """A folder that is absent on one process is an error on all."""
     for index, worker in enumerate(trained["workers"]):
-        backend, count, folder = worker["mistakes"]
+        backend, count, folder, different, unknown = worker["mistakes"]
+        assert different == (
+            "report(reduce=) must be the same on every process, got {} on process 0 and "
+            "{'loss': 'mean'} on process 1"
+        )
+        assert "reduce names 'absent', which the last pr.log of this process" in unknown
         assert "backend 'reactant' was requested in a train loop of Ray Train" in backend
         assert "initialize was asked for num_processes=3, but" in count
         prefix = "" if index == 2 else "report failed on process 2: "

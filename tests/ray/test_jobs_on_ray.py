@@ -8,6 +8,7 @@ import pytest
 
 from tests import processes
 from tests.harness import REPOSITORY, Finished, logs, spawn
+from tests.jobs.disk import small_disk
 from tests.ray.cluster import Cluster
 
 pytestmark = pytest.mark.timeout(900)  # the first test may start the cluster
@@ -42,11 +43,26 @@ def test_a_killed_worker_is_named_and_a_queue_can_be_left(on_ray: Cluster, tmp_p
 
 def test_the_law_of_values_from_a_machine_outside(on_ray: Cluster, tmp_path: Path) -> None:
     """By Ray's client, as from a laptop: what every target must do with arguments and values."""
-    shutil.copy(REPOSITORY / "tests" / "jobs" / "program.py", tmp_path)
-    target = f"pr.targets.Ray(hosts=2, platform='cpu', address='{on_ray.client_address}')"
-    argv = [sys.executable, "-m", "tests.jobs.laws", "value", target]
     settings = {**on_ray.settings, "XDG_STATE_HOME": str(tmp_path / "state")}
     del settings["RAY_ADDRESS"]
-    ran = processes.run(argv, env=settings, cwd=tmp_path, timeout=500)
+    target = f"pr.targets.Ray(hosts=2, platform='cpu', address='{on_ray.client_address}')"
+    hold(["value", target], settings, tmp_path)
+
+
+def test_the_other_laws(on_ray: Cluster, tmp_path: Path) -> None:
+    """Exceptions, a killed process, cancel, another shell, `jobs clean`, and a full disk."""
+    state = tmp_path / "state"
+    settings = {**on_ray.settings, "XDG_STATE_HOME": str(state)}
+    laws = "raises,dies,cancelled,cleaned+full_disk"
+    target = "pr.targets.Ray(hosts=2, num_cpus=0.5, platform='cpu')"
+    hold([laws, target], settings, tmp_path, before=small_disk(state, 30))
+
+
+def hold(
+    words: list[str], settings: dict[str, str], folder: Path, *, before: tuple[str, ...] = ()
+) -> None:
+    shutil.copy(REPOSITORY / "tests" / "jobs" / "program.py", folder)
+    argv = [*before, sys.executable, "-m", "tests.jobs.laws", *words]
+    ran = processes.run(argv, env=settings, cwd=folder, timeout=500)
     assert ran.returncode == 0, (ran.stdout, ran.stderr)
     assert ran.stdout.endswith("the law holds\n")

@@ -72,8 +72,14 @@ def train_func(config: dict[str, Any]) -> None:
         pr.report(5, checkpoint="absent" if pr.process_index() == 2 else folder)
     except pr.FileError as error:
         facts["mistakes"].append(str(error))
+    for wrong in ({"loss": "mean"} if pr.process_index() else {}, {"absent": "max"}):
+        try:
+            pr.report(5, reduce=wrong)
+        except pr.PyReactantError as error:
+            facts["mistakes"].append(str(error))
     pr.report(5)
-    pr.report(6, checkpoint=folder)
+    pr.log(6, loss=loss, epoch=epoch, process=pr.process_index())
+    pr.report(6, checkpoint=folder, reduce={"loss": "mean", "process": "max"})
     Path(config["facts"], f"{pr.process_index()}.json").write_text(json.dumps(facts))
 
 

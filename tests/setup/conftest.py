@@ -105,7 +105,7 @@ class Here:
         """The result of `find_place`, in a separate process."""
         code = (
             "import json; from pyreactant._julia.place import find_place; p = find_place();"
-            "print(json.dumps([str(p.executable), str(p.project), p.source]))"
+            "print(json.dumps({k: str(v) for k, v in vars(p).items()}))"
         )
         ran = subprocess.run(
             [self.python, "-P", "-c", code],
@@ -115,7 +115,8 @@ class Here:
             timeout=60,
         )
         assert ran.returncode == 0, ran.stderr
-        return dict(zip(("executable", "project", "source"), json.loads(ran.stdout), strict=True))
+        found: dict[str, str] = json.loads(ran.stdout)
+        return found
 
 
 @pytest.fixture

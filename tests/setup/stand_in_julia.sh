@@ -1,7 +1,7 @@
 #!/bin/sh
 # A stand-in for Julia: it answers what juliapkg and `pyreactant setup` ask of it, and notes in
 # the folder STAND_IN what it was asked. STAND_IN_FAIL says how it fails, STAND_IN_DELAY how many
-# seconds a resolve and a compilation take.
+# seconds a resolve and a compilation take, STAND_IN_REACTANT which Reactant is installed.
 version=${STAND_IN_VERSION:-1.11.5}
 case "$*" in
 "--version") echo "julia version $version"; exit 0 ;;
@@ -54,7 +54,7 @@ case "$*" in
     [ "$STAND_IN_FAIL" = binaries ] && available=false
     cat >"$answer" <<ANSWER
 julia = "$version"
-reactant = "0.2.280"
+reactant = "${STAND_IN_REACTANT:-0.2.280}"
 pythoncall = "0.9.37"
 runtime = "$(runtime)"
 [binaries]

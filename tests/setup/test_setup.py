@@ -128,6 +128,84 @@ def test_a_version_of_julia_is_left_to_juliapkg(here: Here) -> None:
     assert here.run(settings, offline=True)["code"] == 0, "what failed is not kept"
 
 
+def test_any_version_of_reactant(here: Here) -> None:
+    """Every process accepts what the setup accepted, until a setup asks for the pinned one."""
+    newer = {"STAND_IN_REACTANT": "0.2.299"}
+    refused = here.run(newer)
+    assert refused["error"] == "RequirementError"
+    assert "Reactant must be 0.2.280" in refused["message"]
+    assert _compat(here)["Reactant"] == "=0.2.280"
+    accepted = here.run(newer, any_version=True)
+    assert (accepted["reactant"], accepted["any_version"]) == ("0.2.299", True), accepted
+    assert accepted["ran"] == ["resolve", "precompile", "record"]
+    assert "Reactant" not in _compat(here)
+    assert _compat(here)["PythonCall"] == "=0.9.37", "other packages' requirements stay"
+    assert here.place()["any_version"] == "True"
+    assert here.run(newer)["ran"] == []  # the choice still applies
+    again = here.run(newer, any_version=False)
+    assert "Reactant must be 0.2.280" in again["message"]
+    assert _compat(here)["Reactant"] == "=0.2.280"
+
+
+def _compat(here: Here) -> dict[str, str]:
+    found: dict[str, str] = tomllib.loads((here.project / "Project.toml").read_text())["compat"]
+    return found
+
+
+# In place of pip: it writes what the wheel of libtpu would have.
+PIP = """
+import sys
+from pathlib import Path
+
+folder = Path(sys.argv[sys.argv.index("--target") + 1])
+print("pip gets", sys.argv[-1])
+name, _, version = sys.argv[-1].partition("==")
+(folder / "libtpu").mkdir(parents=True)
+(folder / "libtpu" / "libtpu.so").touch()
+metadata = folder / f"libtpu-{version}.dist-info" / "METADATA"
+metadata.parent.mkdir()
+metadata.write_text(f"Metadata-Version: 2.1\\nName: {name}\\nVersion: {version}\\n")
+"""
+
+
+def test_libtpu(here: Here) -> None:
+    """The release with the number of Reactant's nightly build: installed here, or by pip."""
+    assert here.run()["libtpu"] is None  # no TPU here
+    offline = here.run(tpu=True, offline=True)
+    assert offline["error"] == "RequirementError"
+    assert "needs libtpu==0.0.45 of PyPI" in offline["message"]
+    [packages] = here.prefix.glob("lib/python*/site-packages")
+    (packages / "pip").mkdir()
+    for name, text in {"__init__": "", "__main__": PIP}.items():
+        (packages / "pip" / f"{name}.py").write_text(text)
+    chosen = here.run(tpu=True)
+    library = here.project / "pyreactant" / "libtpu" / "libtpu" / "libtpu.so"
+    assert chosen["libtpu"] == {"path": str(library), "version": "0.0.45"}, chosen
+    assert [text for stage, _, text in chosen["events"] if stage == "libtpu"] == [
+        "finding or installing libtpu 0.0.45",
+        "pip gets libtpu==0.0.45",
+        f"0.0.45 (PyPI; Reactant 0.2.280 names the build 0.0.45.dev20260728), {library}",
+    ]
+    assert here.place()["libtpu"] == str(library)
+    assert here.run()["ran"] == []
+    library.unlink()
+    own = packages / "libtpu"
+    own.mkdir()
+    (own / "libtpu.so").touch()
+    (packages / "libtpu-0.0.45.dist-info").mkdir()
+    (packages / "libtpu-0.0.45.dist-info" / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: libtpu\nVersion: 0.0.45\n"
+    )
+    installed = here.run()
+    assert installed["ran"] == ["libtpu", "record"], installed
+    assert installed["libtpu"]["path"] == str(own / "libtpu.so")
+    named = here.run({"TPU_LIBRARY_PATH": here.julia})
+    assert named["libtpu"] == {"path": here.julia, "version": None}
+    missing = here.run({"TPU_LIBRARY_PATH": "/no/libtpu.so"})
+    assert "libtpu must be at /no/libtpu.so" in missing["message"]
+    assert here.run(tpu=False)["libtpu"] is None
+
+
 def test_offline_takes_what_is_there(here: Here) -> None:
     record = here.run(offline=True, project=str(_with_reactant(here)))
     assert record["ran"] == ALL, record

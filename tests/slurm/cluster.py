@@ -143,7 +143,7 @@ class Cluster:
         deadline = time.monotonic() + timeout
         while (job := self.job(number)).state not in until:
             assert time.monotonic() < deadline, f"after {timeout} s: {job.fields}\n{self.logs()}"
-            time.sleep(0.1)
+            time.sleep(0.25)  # each look costs 20 ms of a processor
         return job
 
     def requeue(self, number: int) -> None:

@@ -7,6 +7,7 @@ import shlex
 import shutil
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -42,10 +43,12 @@ def settings(**more: str) -> dict[str, str]:
     return environment(**{**usual, **more})
 
 
-def run(cluster: Cluster, folder: Path, *arguments: str, **more: str) -> tuple[Job, str, Path]:
+def run(
+    cluster: Cluster, folder: Path, *arguments: str, before: Sequence[str] = (MAIN,), **more: str
+) -> tuple[Job, str, Path]:
     """Submit from this folder and wait; return the job, its output and its output folder."""
-    number = cluster.submit([MAIN, *arguments], env=settings(**more), cwd=folder)
-    job = cluster.wait(number, timeout=120)
+    number = cluster.submit([*before, *arguments], env=settings(**more), cwd=folder)
+    job = cluster.wait(number, timeout=200)
     printed = (folder / f"pyreactant-{number}.out").read_text()
     return job, printed, folder / "pyreactant-runs" / f"job-{number}"
 
@@ -54,10 +57,15 @@ def report(folder: Path) -> dict[str, object]:
     return dict(json.loads((folder / "report.json").read_text()))
 
 
-def test_cross_check_and_its_verdict(cluster: Cluster, tmp_path: Path) -> None:
+def test_the_command_of_the_readme(cluster: Cluster, tmp_path: Path) -> None:
+    """It cross-checks; the verdict, the results and what is kept about the job."""
+    (command,) = re.findall("^sbatch .*", (REPOSITORY / "README.md").read_text(), re.MULTILINE)
+    sbatch, *words = shlex.split(command.replace("slurm/main.sbatch", shlex.quote(MAIN)))
+    assert sbatch == "sbatch"
     job, printed, output = run(
         cluster,
         tmp_path,
+        before=words,
         http_proxy="http://user:hunter2@127.0.0.1:9",
         **dict.fromkeys(SECRETS, "hunter2"),
         DATABASE_URL="postgres://user:hunter2@db/x",
@@ -107,7 +115,7 @@ def test_no_verdict_on_what_an_older_job_left(cluster: Cluster, tmp_path: Path) 
 
 
 def test_two_runtimes_are_compared(cluster: Cluster, tmp_path: Path) -> None:
-    """JAX under another name is the stand-in for the second runtime."""
+    """On two programs; JAX under another name is the stand-in for the second runtime."""
     stand_in = tmp_path / "sitecustomize.py"
     stand_in.write_text(
         "import sys\n"
@@ -115,44 +123,37 @@ def test_two_runtimes_are_compared(cluster: Cluster, tmp_path: Path) -> None:
         "    from pyreactant._runtimes import runtime\n"
         "    runtime.BACKENDS['standin'] = runtime.BACKENDS['jax']\n"
     )
-    job, printed, output = run(cluster, tmp_path, PYTHONPATH=f"{tmp_path}{os.pathsep}{REPOSITORY}")
+    job, printed, output = run(
+        cluster,
+        tmp_path,
+        PYTHONPATH=f"{tmp_path}{os.pathsep}{REPOSITORY}",
+        PYREACTANT_PROGRAMS="transpose row_sum",
+        PYREACTANT_SIZE="16",
+    )
     assert (job.state, job.code) == ("COMPLETED", 0), printed
-    assert "matmul: right on jax and standin" in printed
+    assert "2 programs: right on jax and standin" in printed
     assert "they agree with each other" in printed
-
-    # If the runtimes differ, the job reports it.
-    def add_one(blocks: dict[str, np.ndarray]) -> None:
-        blocks["matmul/output 0/1"][3, 5] += 1
-
-    change_blocks(output / "standin", 0, add_one)
-    verdict = [sys.executable, "-m", "pyreactant", "compare", "jax", "standin"]
-    done = cluster.run(verdict, env=settings(), cwd=output)
-    assert done.returncode == 5
-    assert "matmul, jax and standin: DIFFER" in done.stdout
-
-
-def test_several_programs(cluster: Cluster, tmp_path: Path) -> None:
-    programs = {"PYREACTANT_PROGRAMS": "transpose row_sum", "PYREACTANT_SIZE": "16"}
-    job, printed, output = run(cluster, tmp_path, **programs)
-    assert (job.state, job.code) == ("COMPLETED", 0), printed
     rows = json.loads((output / "report.json").read_text())["rows"]
     assert [(row["program"], row["problem"]["size"]) for row in rows] == [
         ("transpose", 16),
         ("row_sum", 16),
     ]
+
+    # If the runtimes differ, the job reports it.
+    def add_one(blocks: dict[str, np.ndarray]) -> None:
+        blocks["transpose/output 0/1"][3, 5] += 1
+
+    change_blocks(output / "standin", 0, add_one)
+    verdict = [sys.executable, "-m", "pyreactant", "compare", "jax", "standin"]
+    done = cluster.run(verdict, env=settings(), cwd=output)
+    assert done.returncode == 5
+    assert "transpose, jax and standin: DIFFER" in done.stdout
+
+
+def test_an_unknown_program(cluster: Cluster, tmp_path: Path) -> None:
     job, printed, _ = run(cluster, tmp_path, PYREACTANT_PROGRAMS="transposed")
     assert (job.state, job.code) == ("FAILED", 2)
     assert "no program 'transposed': did you mean 'transpose'?" in printed
-
-
-def test_the_command_of_the_readme(cluster: Cluster, tmp_path: Path) -> None:
-    (command,) = re.findall("^sbatch .*", (REPOSITORY / "README.md").read_text(), re.MULTILINE)
-    sbatch, *arguments = shlex.split(command.replace("slurm/main.sbatch", shlex.quote(MAIN)))
-    assert sbatch == "sbatch"
-    number = cluster.submit(arguments, env=settings(), cwd=tmp_path)
-    job = cluster.wait(number, timeout=120)
-    assert (job.state, job.code) == ("COMPLETED", 0)
-    assert "matmul: right on jax" in (tmp_path / f"pyreactant-{number}.out").read_text()
 
 
 def test_what_a_program_finds(cluster: Cluster, tmp_path: Path) -> None:
@@ -176,10 +177,16 @@ def test_what_a_program_finds(cluster: Cluster, tmp_path: Path) -> None:
 def test_found_from_a_copy_with_spaces(cluster: Cluster, tmp_path: Path) -> None:
     copy = tmp_path / "my slurm"
     shutil.copytree(REPOSITORY / "slurm", copy)
-    env = settings(PYREACTANT_SLURM_FOLDER=str(copy), PYREACTANT_OUTPUT=str(tmp_path / "my out"))
-    number = cluster.submit([str(copy / "main.sbatch")], env=env, cwd=tmp_path)
-    job = cluster.wait(number, timeout=120)
-    assert (job.state, job.code) == ("COMPLETED", 0)
+    job, printed, _ = run(
+        cluster,
+        tmp_path,
+        "-m",
+        "this",
+        before=[str(copy / "main.sbatch")],
+        PYREACTANT_SLURM_FOLDER=str(copy),
+        PYREACTANT_OUTPUT=str(tmp_path / "my out"),
+    )
+    assert (job.state, job.code) == ("COMPLETED", 0), printed
     assert report(tmp_path / "my out" / "jax")["cause"] == "done"
 
 

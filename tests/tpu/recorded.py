@@ -2,7 +2,8 @@
 
 An answer belongs to the versions of libtpu and jax, which name its file, and to the request with
 the digest of its module, which JAX lowers each time. If either differs, libtpu compiles. After such
-a change, PYREACTANT_RECORD=1 with tests/tpu (without -n) writes the new answers into the file.
+a change, PYREACTANT_RECORD=1 with tests/tpu and tests/test_readme.py (without -n) writes the new
+answers into the file.
 """
 
 import functools
@@ -30,6 +31,13 @@ Show = Callable[[Any], Answer | None]
 def file() -> Path:
     """The file with the answers of these versions."""
     return FOLDER / f"libtpu-{version('libtpu')}-jax-{version('jax')}.json.gz"
+
+
+def without_flags(**settings: str) -> dict[str, str]:
+    """The environment of a command that finds recorded answers: they hold without flags of XLA."""
+    kept = environment(**settings)
+    del kept["XLA_FLAGS"]
+    return kept
 
 
 @functools.cache

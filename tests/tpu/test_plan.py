@@ -19,11 +19,12 @@ from pyreactant.tpu._plan.layout import Layout
 from pyreactant.tpu._plan.report import Point, ranked, scatter
 from tests import processes
 from tests.harness import environment
+from tests.tpu.recorded import without_flags
 
 
 def run(*arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
     argv = [sys.executable, "-m", "pyreactant", "plan", *arguments]
-    return processes.run(argv, env=environment(**settings), timeout=280)
+    return processes.run(argv, env=without_flags(**settings), timeout=280)
 
 
 def test_the_bound(compiler: Path) -> None:

@@ -10,7 +10,8 @@ import pytest
 from pyreactant.tpu._preflight.preflight import preflight
 from pyreactant.tpu._preflight.stablehlo import preflight_stablehlo
 from tests import processes
-from tests.harness import REPOSITORY, environment
+from tests.harness import REPOSITORY
+from tests.tpu.recorded import without_flags
 
 MODULE = Path(__file__).parent / "stablehlo" / "reactant_matmul.mlir"
 MATMUL = ("preflight", "matmul", "--topology", "v6e-16", "--size", "16384")
@@ -21,7 +22,7 @@ def run(cache: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         [sys.executable, "-m", "pyreactant", *arguments],
         cwd=REPOSITORY,
         timeout=120,
-        env=environment(XDG_CACHE_HOME=str(cache)),
+        env=without_flags(XDG_CACHE_HOME=str(cache)),
     )
 
 
@@ -56,7 +57,7 @@ def test_a_known_answer_needs_no_jax(matmul_known: Path) -> None:
     )
     ran = processes.run(
         [sys.executable, "-c", program],
-        env=environment(XDG_CACHE_HOME=str(matmul_known)),
+        env=without_flags(XDG_CACHE_HOME=str(matmul_known)),
     )
     assert ran.returncode == 0, ran.stderr
     assert "compiled earlier, in" in ran.stdout

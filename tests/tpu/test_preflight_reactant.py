@@ -18,11 +18,10 @@ import pytest
 
 import pyreactant as pr
 from pyreactant._core.array import Aval
+from pyreactant._lowering import ask as asking
 from pyreactant._system import child
 from pyreactant._system.child import ChildLostError
 from pyreactant.tpu import topology
-from pyreactant.tpu._preflight import compile as lowering
-from pyreactant.tpu._preflight.compile import lower
 from pyreactant.tpu._preflight.preflight import preflight
 from pyreactant.tpu._request import Request, find_program
 from tests import processes
@@ -44,8 +43,8 @@ def said(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         answer["asked"] = question
         return answer
 
-    monkeypatch.setattr(lowering, "ask_child", ask)
-    monkeypatch.setattr("pyreactant.tpu._preflight.compile.check_julia", lambda: None)
+    monkeypatch.setattr(asking, "ask_child", ask)
+    monkeypatch.setattr("pyreactant.tpu._preflight.compile.check_julia", lambda *words: None)
     return answer
 
 
@@ -231,7 +230,12 @@ def test_what_surrounds_the_child(
     names = (folder / "environment").read_text().splitlines()
     assert not [n for n in names if n == "PYREACTANT_NUM_PROCESSES" or n.startswith("TPU_")]
     assert (folder / "stdin").read_text() == os.devnull
-    assert lowering._environment()["XLA_FLAGS"] == "--xla_other=1"
+    assert asking.environment()["XLA_FLAGS"] == "--xla_other=1"
+
+
+def lower(asked: Request, timeout: float) -> asking.Lowered:
+    question = {**asked.to_dict(), "devices": asked.topology.devices}
+    return asking.lower(asked.program.name, question, timeout)
 
 
 SLEEPS = "open(os.path.dirname(__file__) + '/pid', 'w').write(str(os.getpid()))\ntime.sleep(60)"

@@ -112,6 +112,24 @@ def test_both_paths_give_the_same_verdict(dtype: str, used: set[str]) -> None:
     assert used == {"compared"}
 
 
+@pytest.mark.parametrize("loops", [True, False])
+def test_a_single_element_without_a_bound_is_counted(
+    loops: bool, used: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sensitivity is that of a sample of the tolerances, but these are counted in all."""
+    monkeypatch.setattr(fused, "available", lambda: loops)
+    value, bound = np.ones((80, 80)), np.full((80, 80), 1e-6)
+    bound[41, 18] = np.inf  # not in the sample, which has every third
+    found = compare(np.full((80, 80), 1, np.float32), Expected(value, bound))
+    assert found.passed
+    assert found.sight.unbounded == 1
+    assert found.sight.median == pytest.approx(1e-6, rel=0.2)
+    value[3, 4], bound[3, 5] = np.inf, np.inf  # certain, so exact; and one more
+    got = value.astype(np.float32)
+    assert compare(got, Expected(value, bound)).sight.unbounded == 2
+    assert used == ({"compared"} if loops else set())
+
+
 @pytest.mark.parametrize(
     "array",
     [

@@ -23,8 +23,7 @@ SAID = {
 }
 
 
-@pytest.mark.parametrize("count", [2, 4])
-@pytest.mark.parametrize("runtime", ["jax", "reactant"])
+@pytest.mark.parametrize(("runtime", "count"), [("jax", 2), ("reactant", 4)])
 def test_every_kind_is_named_on_every_process(tmp_path: Path, runtime: str, count: int) -> None:
     argv = [sys.executable, "-m", "tests.unit.guard_processes", runtime]
     finished = spawn([argv] * count, run_environments(count, 1), tmp_path, 120)

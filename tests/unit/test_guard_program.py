@@ -14,6 +14,8 @@ from pyreactant._runtimes.guard.announce import values_digest
 from pyreactant._runtimes.guard.operation import VALUES, Operation, caller_line, digest_of
 from pyreactant._runtimes.guard.program import canonical, program_digest
 
+pytestmark = pytest.mark.usefixtures("backend")  # lowering starts JAX in this process
+
 
 def lowered(function: Callable[..., Any], *, locations: bool = False) -> str:
     return jax.jit(function).lower(jnp.ones((4, 4))).as_text(debug_info=locations)

@@ -497,7 +497,7 @@ EVENTS = st.fixed_dictionaries(
 )
 
 
-@hypothesis.settings(max_examples=100)
+@hypothesis.settings(max_examples=50)
 @hypothesis.given(st.lists(EVENTS, max_size=5))
 def test_malformed_events_break_nothing(events: list[Event]) -> None:
     orders: list[Any] = []

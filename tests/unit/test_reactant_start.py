@@ -1,8 +1,11 @@
 """Reactant's start, without Julia: its failures, and how it prepares the process."""
 
+import json
 import os
+import signal
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import numpy as np
@@ -11,11 +14,18 @@ import pytest
 import pyreactant as pr
 from pyreactant._core.backend import StartOptions
 from pyreactant._core.dtypes import EXTENDED, NAMES, as_dtype
+from pyreactant._julia.versions import LIBRARY, REACTANT, described_libtpu, is_pinned
 from pyreactant._runtimes.reactant.backend import as_bits
 from pyreactant._runtimes.reactant.lower import check_static
-from pyreactant._runtimes.reactant.setup import check_started, cpu_devices, local_gpus, make_devices
+from pyreactant._runtimes.reactant.setup import (
+    check_libtpu,
+    check_started,
+    cpu_devices,
+    local_gpus,
+    make_devices,
+)
 from pyreactant.process_group import ProcessGroup
-from tests.harness import environment
+from tests.harness import REPOSITORY, environment
 
 # A juliacall that prints its settings instead of starting Julia.
 JULIACALL = """
@@ -171,6 +181,96 @@ def test_what_is_no_julia(folder: Path, says: str) -> None:
     _julia(folder, says)
     said = _last(_run(folder))
     assert f"must be Julia, but --version gives {says + chr(10)!r}; run: pyreactant setup" in said
+
+
+# A juliacall whose Julia has another version of Reactant.
+OTHER_VERSION = """
+from types import SimpleNamespace as _Names
+
+class JuliaError(Exception):
+    pass
+
+class Base:
+    LOAD_PATH = Symbol = None
+    push_b = Symbol = lambda *parts: None
+    require = lambda *parts: _Names(
+        load=lambda: _Names(versions=lambda: [("Reactant", "0.2.281")], runtime=lambda: "PJRT")
+    )
+
+Main = None
+"""
+
+
+def test_another_version_of_reactant(folder: Path) -> None:
+    """Each process refuses it unless the setup of the project accepted any version."""
+    (folder / "juliacall.py").write_text(OTHER_VERSION)
+    said = _last(_run(folder))
+    assert said.startswith(
+        "pyreactant._errors.RequirementError: Reactant must be 0.2.280, because pyreactant uses "
+    )
+    assert f"{folder / 'project'} has 0.2.281; run: pyreactant setup (with network), or" in said
+    record = folder / "project" / "pyreactant" / "setup.json"
+    record.parent.mkdir()
+    record.write_text('{"any_version": true}')
+    assert "this process loaded Reactant with PJRT" in _last(_run(folder))
+    record.write_text("[]")
+    assert "setup.json, which `pyreactant setup` wrote, is damaged" in _last(_run(folder))
+
+
+def test_the_version_is_the_same_everywhere() -> None:
+    requirements = json.loads((REPOSITORY / "pyreactant" / "juliapkg.json").read_text())
+    assert requirements["packages"]["Reactant"]["version"] == f"={REACTANT}"
+    julia = tomllib.loads((REPOSITORY / "julia" / "Project.toml").read_text())
+    assert julia["compat"]["Reactant"] == f"={REACTANT}"
+    stand_in = REPOSITORY / "julia" / "test" / "Reactant" / "Project.toml"
+    version = tomllib.loads(stand_in.read_text())["version"]
+    assert version == f"{REACTANT}+standin"
+    assert is_pinned(version)
+    assert not is_pinned(f"{REACTANT}1")
+
+
+def test_libtpu_is_there_before_the_devices_start(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv(LIBRARY, raising=False)
+    monkeypatch.delenv("REACTANT_FORCE_TPU_INIT", raising=False)
+    check_libtpu(StartOptions(platform="tpu"), None)  # no TPU: Reactant says so
+    monkeypatch.setenv("REACTANT_FORCE_TPU_INIT", "1")
+    check_libtpu(StartOptions(platform="cpu"), None)
+    for platform in (None, "tpu"):
+        with pytest.raises(pr.RequirementError, match="run: pyreactant setup --tpu"):
+            check_libtpu(StartOptions(platform=platform), None)
+    package = tmp_path / "libtpu"
+    package.mkdir()
+    library = package / "libtpu.so"
+    with pytest.raises(pr.RequirementError, match=f"libtpu must be at {library}"):
+        check_libtpu(StartOptions(), str(library))
+    library.touch()
+    check_libtpu(StartOptions(), str(library))
+    assert described_libtpu({}) == "0.0.45.dev20260728 (downloaded by Reactant)"
+    assert described_libtpu({LIBRARY: str(library)}) == f"unknown ({LIBRARY}={library})"
+    metadata = tmp_path / "libtpu-0.0.45.dist-info" / "METADATA"
+    metadata.parent.mkdir()
+    metadata.write_text("Metadata-Version: 2.1\nName: libtpu\nVersion: 0.0.45\n")
+    assert described_libtpu({LIBRARY: str(library)}) == (
+        "0.0.45 (PyPI; Reactant 0.2.280 names the build 0.0.45.dev20260728)"
+    )
+
+
+def test_stack_overflow_names_the_program() -> None:
+    """Julia's handlers are off, so that only Python can say what was running."""
+    code = (
+        "import ctypes, faulthandler, os\n"
+        "from pyreactant._runtimes.reactant.julia import call_program\n"
+        "os.environ['PYTHON_JULIACALL_HANDLE_SIGNALS'] = 'no'\n"
+        "print(call_program('p', sum, [1, 2]), faulthandler.is_enabled(), flush=True)\n"
+        "call_program('endless', ctypes.string_at, 0)\n"
+    )
+    argv = [sys.executable, "-c", code]
+    ran = subprocess.run(argv, env=environment(), capture_output=True, text=True, timeout=60)
+    assert ran.stdout == "3 False\n"
+    assert ran.returncode == -signal.SIGSEGV
+    assert "Julia traces program 'endless': does its function call itself without" in ran.stderr
 
 
 def test_usable_backends(folder: Path) -> None:

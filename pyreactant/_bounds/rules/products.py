@@ -57,13 +57,11 @@ def _in_one_pass(model: Model, z: np.ndarray, norms: Any, n: int) -> np.ndarray 
     if not norms[0].ndim == norms[2].ndim == z.ndim - 1 or z.ndim not in (2, 3):
         return None
     given = (*factors, n * model.tiny, model.largest)
-    several = [(z, *norms)] if z.ndim == 2 else [*zip(z, *norms, strict=False)]
-    if z.ndim == 3 and not z.shape[0] == norms[0].shape[0] == norms[2].shape[0]:
+    several = (z, *norms) if z.ndim == 3 else tuple(one[None] for one in (z, *norms))
+    if not all(len(one) == len(several[0]) for one in several):
         return None
-    found = [fused.product_bounds(*one, given) for one in several]
-    if not all(near for _, near in found):
-        return None
-    return found[0][0] if z.ndim == 2 else np.stack([bound for bound, _ in found])
+    bound, near = fused.product_bounds(*several, given)
+    return bound.reshape(z.shape) if near else None
 
 
 def _norms(x: Tracked, axis: int) -> tuple[np.ndarray, np.ndarray]:

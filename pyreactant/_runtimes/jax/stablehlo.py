@@ -1,4 +1,4 @@
-"""A StableHLO file as the JAX body of a program.
+"""A StableHLO module as a function of JAX: the JAX body of a program of a file.
 
 The module becomes a function of the module that JAX lowers, by a primitive of its own. Constraints
 at the call keep the shardings of its arguments and results.
@@ -17,7 +17,7 @@ from jaxlib.mlir.dialects import func, sdy
 from ..._core.backend import Call
 from ..._core.dtypes import as_dtype
 from ..._core.program import Program
-from ..._core.stablehlo import described, read, state
+from ..._core.stablehlo import described, mlir_dtype, read, state
 from ..._errors import InvalidArgumentError, PyReactantError, ShardingError
 from . import x64
 from .mhlo_sharding import to_shardy
@@ -34,22 +34,36 @@ _config: Any = jax.config  # its attributes are made at run time
 
 
 class Module:
-    """A StableHLO file that was read and checked; it is called with JAX's arrays.
+    """A StableHLO module that was read and checked; it is called with JAX's arrays.
+
+    Args:
+        name: Name of its function in the module that JAX lowers.
+        what: The module in the words of a message.
+        text: The module.
 
     Attributes:
+        text: The module.
+        arguments: Shape and dtype of each argument.
+        results: Shape and dtype of each result.
+        sharded: Whether it has shardings.
         partitions: Number of devices that the module is written for; 1 for any number.
         wide: Whether an argument or a result has a 64-bit type.
+
+    Raises:
+        InvalidArgumentError: It is not one function in StableHLO with fixed shapes, or has custom
+            calls.
     """
 
-    def __init__(self, program: Program, data: bytes) -> None:
-        self.__name__ = program.name
-        self._what = described(program)
-        self._text = data.decode("utf-8", "replace")
+    def __init__(self, name: str, what: str, text: str) -> None:
+        self.__name__ = name
+        self._what = what
+        self.text = text
         found = self._checked()
-        self._arguments = [self._aval(one) for one in found["arguments"]]
-        self._results = [self._aval(one) for one in found["results"]]
+        self.arguments = [self._aval(one) for one in found["arguments"]]
+        self.results = [self._aval(one) for one in found["results"]]
         self.partitions = self._partitions(found["num_partitions"], found["mesh"])
-        self.wide = any(x64.is_wide(one.dtype) for one in (*self._arguments, *self._results))
+        self.sharded = bool(found["shardy"] or found["mesh"] or found["custom_calls"])
+        self.wide = any(x64.is_wide(one.dtype) for one in (*self.arguments, *self.results))
 
     def __call__(self, *args: Any) -> Any:
         """The results for JAX's arrays: one, or a tuple of several.
@@ -59,20 +73,25 @@ class Module:
         """
         leaves, _ = JaxTrees().flatten(args)
         got = [jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in leaves]
-        if [_words(one) for one in got] != [_words(one) for one in self._arguments]:
+        if [words(one) for one in got] != [words(one) for one in self.arguments]:
             raise InvalidArgumentError(
-                f"{self._what} takes the arguments ({_listed(self._arguments)}), got "
-                f"({_listed(got)}); give arrays with the sizes of the file, where Reactant writes "
+                f"{self._what} takes the arguments ({listed(self.arguments)}), got "
+                f"({listed(got)}); give arrays with the sizes of the file, where Reactant writes "
                 "those of a Julia array in reverse order"
             )
-        precision = str(_config.jax_default_matmul_precision).upper()
-        results = _call.bind(*leaves, module=self, precision=_PRECISIONS.get(precision))
+        results = self.bind(leaves)
         return results[0] if len(results) == 1 else tuple(results)
+
+    def bind(self, leaves: Sequence[Any]) -> list[Any]:
+        """The results for arrays that fit; products get JAX's precision if they have none."""
+        precision = str(_config.jax_default_matmul_precision).upper()
+        found: list[Any] = _call.bind(*leaves, module=self, precision=_PRECISIONS.get(precision))
+        return found
 
     @property
     def outputs(self) -> list[Any]:
         """Shape and dtype of each result, as JAX's."""
-        return [jax.core.ShapedArray(one.shape, one.dtype) for one in self._results]
+        return [jax.core.ShapedArray(one.shape, one.dtype) for one in self.results]
 
     def parsed(self, precision: str | None) -> Any:
         """The module, parsed in the current context.
@@ -80,16 +99,35 @@ class Module:
         Args:
             precision: Precision of the products that have none; None leaves them.
         """
-        module = ir.Module.parse(self._text)
+        module = ir.Module.parse(self.text)
         for op in operations_of(module.operation):
             if precision and op.name in _PRODUCTS and not _is_precise(op):
                 one = ir.Attribute.parse(f"#stablehlo<precision {precision}>")
                 op.attributes["precision_config"] = ir.ArrayAttr.get([one, one])
         return module
 
+    def plain_text(self) -> str:
+        """The module without attributes of dialects, such as those that Reactant leaves."""
+        module = parse(self.text)
+        for op in operations_of(module.operation):
+            kinds = ("arg_attrs", "res_attrs") if op.name == "func.func" else ()
+            for name in [one for one in op.attributes if "." in one or one in kinds]:
+                del op.attributes[name]
+        return str(module)
+
+    def dtypes(self) -> set[str]:
+        """Names of the element types of all arrays in it."""
+        found = set()
+        for op in operations_of(parse(self.text).operation):
+            blocks = (block for region in op.regions for block in region)
+            values = [*op.results, *(one for block in blocks for one in block.arguments)]
+            types = (one.type for one in values if isinstance(one.type, ir.RankedTensorType))
+            found |= {mlir_dtype(str(one.element_type)) for one in types}
+        return found
+
     def _checked(self) -> dict[str, Any]:
         try:
-            module = parse(self._text)
+            module = parse(self.text)
             _check_functions(self._what, module)
             found = describe(module)
         except InvalidArgumentError as error:
@@ -141,12 +179,14 @@ def _is_precise(op: Any) -> bool:
     return "algorithm" in op.attributes or any("DEFAULT" not in str(one) for one in given)
 
 
-def _words(one: Any) -> str:
+def words(one: Any) -> str:
+    """Shape and dtype of an array in a message."""
     return f"{one.dtype}{list(one.shape)}"
 
 
-def _listed(avals: Sequence[Any]) -> str:
-    return ", ".join(map(_words, avals))
+def listed(avals: Sequence[Any]) -> str:
+    """Shapes and dtypes of arrays in a message."""
+    return ", ".join(map(words, avals))
 
 
 def _check_functions(what: str, module: Any) -> None:
@@ -208,7 +248,8 @@ def module_of(program: Program) -> Module:
     key = program.name, program.stablehlo, state(program)
     found = _modules.get(key)
     if found is None:
-        found = Module(program, read(program))
+        text = read(program).decode("utf-8", "replace")
+        found = Module(program.name, described(program), text)
         if len(_modules) >= _KEPT:
             _modules.clear()
         _modules[key] = found

@@ -14,9 +14,10 @@ from ..._core.program import Program
 from ..._core.sharding import Index, NamedSharding
 from ..._core.store import Store
 from ..._errors import ShardingError
+from ..._julia.versions import described_libtpu
 from ...process_group import ProcessGroup
 from .julia import call
-from .lower import Runtime, as_index, function_of, lower, whole_numbers
+from .lower import Runtime, as_index, function_of, lower, whole_numbers, write
 from .meeting import Meeting
 from .setup import start
 
@@ -71,7 +72,10 @@ class ReactantBackend(AbstractBackend):
         return self._devices
 
     def versions(self) -> dict[str, str]:
-        return {str(name): str(version) for name, version in call(self._julia.versions)}
+        found = {str(name): str(version) for name, version in call(self._julia.versions)}
+        if self._devices[0].platform == "tpu":
+            found["libtpu"] = described_libtpu()
+        return found
 
     def from_blocks(
         self,
@@ -99,10 +103,17 @@ class ReactantBackend(AbstractBackend):
         return tuple(map(int, call(self._julia.body_of, *function_of(program))))
 
     def lower(self, call: Call) -> Lowered:
+        return lower(call, self._runtime())
+
+    def write(self, call: Call) -> tuple[str, Any]:
+        """A program's StableHLO, and the structure of its results as plain data; see `write`."""
+        return write(call, self._runtime())
+
+    def _runtime(self) -> Runtime:
         def placed(sharding: NamedSharding) -> Any:
             return julia_sharding(self, sharding)
 
-        return lower(call, Runtime(self._julia, placed, self._position))
+        return Runtime(self._julia, placed, self._position)
 
     def addressable_shards(self, value: Any) -> list[Shard]:
         dtype = as_dtype(str(call(self._julia.dtype_of, value)))

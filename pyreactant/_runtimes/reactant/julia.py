@@ -4,18 +4,21 @@ Julia is called from the main thread only. Its functions that may wait for other
 compile for minutes release Python's global lock, so that the pulse to the supervisor goes on.
 """
 
+import faulthandler
 import os
 import re
 import shlex
 import subprocess
 import sys
 import threading
+import types
 from pathlib import Path
 from typing import Any
 
 from ... import _errors
 from ..._errors import InvalidArgumentError, PyReactantError, RequirementError, StateError
 from ..._julia.place import OLDEST, SETUP, Place, find_place, package_folder
+from ..._julia.versions import LIBRARY, check_reactant
 from ..._system.versions import at_least
 
 # Two copies of XLA in one process crash, and Reactant's Python extension imports these packages.
@@ -33,7 +36,7 @@ def start() -> Any:
 
     Raises:
         StateError: Not the main thread, or a package that cannot share the process is loaded.
-        RequirementError: Julia, its project or a package of it is absent or too old.
+        RequirementError: Julia, its project or a package of it is absent, or of another version.
     """
     global _module, _error_type
     if _module is None:
@@ -43,7 +46,10 @@ def start() -> Any:
         _set_environment(place)
         juliacall = _import_juliacall(place)
         _error_type = juliacall.JuliaError
-        _module = _load_package(juliacall, place)
+        module = _load_package(juliacall, place)
+        versions = {str(name): str(version) for name, version in module.versions()}
+        check_reactant(versions.get("Reactant", "unknown"), place.any_version, place.project)
+        _module = module
     return _module
 
 
@@ -86,6 +92,30 @@ def call(function: Any, *args: Any) -> Any:
         raise translated(error) from None
 
 
+def call_program(program: str, function: Any, *args: Any) -> Any:
+    """Call a Julia function, as `call` does, that traces a user's program.
+
+    A program that calls itself without end overflows the stack, which ends the process by SIGSEGV:
+    with one thread Julia's signal handlers are off (see `_set_environment`). Python's
+    faulthandler then writes the functions of the stack to standard error; one has this program in
+    its name.
+    """
+    if faulthandler.is_enabled() or os.environ.get(_SIGNALS) != "no":
+        return call(function, *args)
+    name = f"Julia traces program {program!r}: does its function call itself without end?"
+    named = types.FunctionType(_apply.__code__.replace(co_name=name), globals())
+    faulthandler.enable(file=2)  # standard error, even if sys.stderr is something else
+    try:
+        return named(function, args)
+    finally:
+        faulthandler.disable()
+
+
+def _apply(function: Any, args: tuple[Any, ...]) -> Any:
+    return call(function, *args)
+
+
+_SIGNALS = "PYTHON_JULIACALL_HANDLE_SIGNALS"
 _MAIN_THREAD = threading.main_thread().ident
 
 
@@ -99,15 +129,13 @@ def _check_thread() -> None:
 
 def translated(error: Any) -> PyReactantError:
     """One of our errors for one of Julia's, with Julia's backtrace as a note."""
-    import juliacall
-
-    kind, message = "", str(error.exception)
-    if _module is not None:
-        kind, message = (str(part) for part in _module.explain(error.exception))
+    if _module is None:
+        return PyReactantError(str(error.exception))
+    parts = _module.explain(error.exception, error.backtrace)
+    kind, message, trace = (str(part) for part in parts)
     # Julia's own errors have no kind.
     ours = getattr(_errors, kind or "PyReactantError", PyReactantError)(message)
-    if error.backtrace is not None:
-        trace = juliacall.Base.sprint(juliacall.Base.show_backtrace, error.backtrace)
+    if trace:
         ours.add_note(f"Julia's backtrace:{trace}")
     return ours
 
@@ -141,7 +169,7 @@ def _set_environment(place: Place) -> None:
         "PYTHON_JULIACALL_PROJECT": str(place.project),
         # With one thread, Python keeps its signal handlers, so Ctrl-C works. With several threads,
         # Julia's garbage collector needs the signals.
-        "PYTHON_JULIACALL_HANDLE_SIGNALS": "no" if threads == "1" else "yes",
+        _SIGNALS: "no" if threads == "1" else "yes",
         "PYTHON_JULIACALL_STARTUP_FILE": "no",
         "PYTHON_JULIACALL_AUTOLOAD_IPYTHON_EXTENSION": "no",
         # A missing package is an error here; nothing is installed.
@@ -150,6 +178,8 @@ def _set_environment(place: Place) -> None:
     }
     if place.depot is not None:
         settings["JULIA_DEPOT_PATH"] = place.depot
+    if place.libtpu is not None:
+        settings[LIBRARY] = os.environ.get(LIBRARY) or place.libtpu
     os.environ.update(settings)
     for name in [name for name in os.environ if name.lower().endswith("_proxy")]:
         del os.environ[name]  # gRPC would send the rendezvous to a web proxy, and hang

@@ -20,9 +20,9 @@ from ..._core.sharding import Index, NamedSharding
 from ..._core.tree import OpTrees, broadcast
 from ..._errors import InvalidArgumentError, ShardingError
 from . import julia
-from .julia import call
+from .julia import call, call_program
 from .placement import find_sharding
-from .trees import describe, is_plain, rebuild
+from .trees import Described, describe, is_plain, plain, rebuild
 
 _TREES = OpTrees()
 
@@ -87,28 +87,51 @@ class _Traced:
 
 
 def _trace(request: Call, runtime: Runtime, wanted: tuple[NamedSharding | None, ...]) -> _Traced:
-    program = request.program
-    body, project = function_of(program)
-    check_static(program, request.static)
-    what = f"program {program.name!r}"
     arguments = _TREES.unflatten(request.structure, range(len(request.avals)))
-    lowered = call(
-        runtime.julia.lower,
-        program.name,
-        body,
-        project,
-        describe(arguments, what),
-        tuple((a.dtype.name, a.shape, runtime.placed(a.sharding)) for a in request.avals),
-        tuple(None if one is None else runtime.placed(one) for one in wanted),
-        request.precision or "",
-        tuple(request.static.items()),
-    )
+    described = describe(arguments, f"program {request.program.name!r}")
+    lowered = _lowered(request, described, runtime, wanted)
     text, described, rows = call(runtime.julia.description, lowered)
     tree = rebuild(described)
     numbers, structure = _TREES.flatten(tree)
     found = [(whole_numbers(shape), as_dtype(str(name))) for name, shape in rows]
     outputs = [found[number] for number in numbers]
     return _Traced(lowered, str(text), tree, structure, numbers, outputs)
+
+
+def _lowered(
+    request: Call,
+    described: Described,
+    runtime: Runtime,
+    wanted: tuple[NamedSharding | None, ...] = (),
+) -> Any:
+    """Julia's object of a lowered program, for arguments of a described structure."""
+    program = request.program
+    body, project = function_of(program)
+    check_static(program, request.static)
+    return call_program(
+        program.name,
+        runtime.julia.lower,
+        program.name,
+        body,
+        project,
+        described,
+        tuple((a.dtype.name, a.shape, runtime.placed(a.sharding)) for a in request.avals),
+        tuple(None if one is None else runtime.placed(one) for one in wanted),
+        request.precision or "",
+        tuple(request.static.items()),
+    )
+
+
+def write(request: Call, runtime: Runtime) -> tuple[str, Any]:
+    """A program's StableHLO, and the structure of its results as plain data (see `rebuild`).
+
+    Args:
+        request: The program; its structure is plain data too, as `describe` returns it.
+        runtime: The runtime.
+    """
+    lowered = _lowered(request, request.structure, runtime)
+    text, described, _ = call(runtime.julia.description, lowered)
+    return str(text), plain(described)
 
 
 def _given(request: Call, traced: _Traced) -> list[NamedSharding | None]:
@@ -140,7 +163,7 @@ def _check_fits(name: str, number: int, shape: tuple[int, ...], sharding: NamedS
 def _compile(
     request: Call, runtime: Runtime, traced: _Traced, given: Sequence[NamedSharding | None]
 ) -> Executable:
-    compiled = call(runtime.julia.compile, traced.lowered)
+    compiled = call_program(request.program.name, runtime.julia.compile, traced.lowered)
     rows = list(call(runtime.julia.outputs, compiled))
     avals = []
     for output, (number, (shape, dtype)) in enumerate(

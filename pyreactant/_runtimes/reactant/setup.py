@@ -6,13 +6,16 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 from ... import _supervised, preferences
 from ..._core.backend import StartOptions
 from ..._core.device import Device
 from ..._errors import PyReactantError, RendezvousError, RequirementError, StateError
-from ..._system.hardware import gpus
+from ..._julia.place import find_place
+from ..._julia.versions import LIBRARY
+from ..._system.hardware import gpus, tpu_chips
 from ..._system.hook import end_at_once, end_at_once_on_error, flush_output
 from ...process_group import ProcessGroup
 from ...process_group._coordinator import bind_host, check_coordinator
@@ -37,6 +40,7 @@ def start(
     """
     check_process()
     preferences.check_runtime(group.num_processes)
+    check_libtpu(options, find_place().libtpu)
     count = cpu_devices(group, options)
     meeting = None
     if group.num_processes > 1:
@@ -102,6 +106,35 @@ def check_runtime(module: Any) -> None:
             f"Reactant must be loaded with xla_runtime IFRT, its preference is {found}, which has "
             "neither arrays made of blocks nor meshes with reordered devices; "
             "run: pyreactant prefs set xla_runtime IFRT, then: pyreactant setup"
+        )
+
+
+def check_libtpu(options: StartOptions, settled: str | None) -> None:
+    """Check that libtpu is there before Reactant's devices start.
+
+    Otherwise Reactant downloads a nightly build then, while the other processes wait.
+
+    Args:
+        options: What is started.
+        settled: The libtpu.so that `pyreactant setup` chose.
+
+    Raises:
+        RequirementError: This machine has a TPU, which is to be started, and there is no libtpu.
+    """
+    has_tpu = tpu_chips() > 0 or "REACTANT_FORCE_TPU_INIT" in os.environ
+    if options.platform not in (None, "tpu") or not has_tpu:
+        return
+    path = os.environ.get(LIBRARY) or settled
+    if path is None:
+        raise RequirementError(
+            "Reactant needs libtpu for the TPU of this machine, and would download a nightly build "
+            "while the other processes wait; run: pyreactant setup --tpu (with network), or set "
+            f"{LIBRARY} to a libtpu.so"
+        )
+    if not Path(path).is_file():
+        raise RequirementError(
+            f"libtpu must be at {path} ({LIBRARY}, or what pyreactant setup chose), but is not; "
+            f"run: pyreactant setup --tpu, or set {LIBRARY} to a libtpu.so"
         )
 
 

@@ -89,3 +89,10 @@ def rebuild(node: Any) -> Any:
         return {str(name): rebuild(part) for name, part in zip(names, parts, strict=True)}
     rebuilt = [rebuild(part) for part in parts]
     return tuple(rebuilt) if kind == "tuple" else rebuilt
+
+
+def plain(node: Any) -> Any:
+    """What Julia describes, as plain data for JSON."""
+    if node is None or isinstance(node, (int, str)):
+        return node
+    return [plain(part) for part in node]

@@ -112,7 +112,7 @@ class OutputOracle:
         if self.streamed:
             return self.stream_bytes
         # Loops need a third of the memory, and small tiles cost them more than they compute.
-        return TILE_BYTES * (3 if self.model is not None and available() else 1)
+        return TILE_BYTES * (8 if self.model is not None and available() else 1)
 
     def cost(self, index: Index) -> int:
         """Bytes that `block` needs: values, bounds and temporaries of the same size."""

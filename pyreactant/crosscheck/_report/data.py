@@ -166,6 +166,29 @@ class RunFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class GradientResult:
+    """Enzyme's gradient of a Julia body inside JAX, by one argument.
+
+    Attributes:
+        program: Name of the program.
+        argument: The argument, in words.
+        against: What the gradient is compared with.
+        outcome: RIGHT, WRONG, or NOT_RUN if Enzyme or the function cannot be differentiated.
+        relative_norm: Norm of the error over the norm of the expected gradient.
+        ratio: Largest error over tolerance.
+        text: Why it did not run.
+    """
+
+    program: str
+    argument: str
+    against: str
+    outcome: str
+    relative_norm: float = 0.0
+    ratio: float = 0.0
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class ReportData:
     """The data of a cross-check's report; `Report` adds the ways to show it.
 
@@ -174,17 +197,20 @@ class ReportData:
         runs: Facts about each run.
         absent: Runtimes that are not available, with how to install them.
         created: Time of creation in UTC, ISO 8601.
+        gradients: Gradients of Julia bodies by Enzyme, if they were compared.
     """
 
     rows: tuple[Row, ...]
     runs: tuple[RunFacts, ...]
     absent: Mapping[str, str]
     created: str
+    gradients: tuple[GradientResult, ...] = ()
 
     @property
     def passed(self) -> bool:
-        """Whether all programs are right, all runtimes agree, and no run failed."""
-        return bool(self.rows) and all(row.passed for row in self.rows) and not self.broken
+        """Whether all programs and gradients are right, runtimes agree, and no run failed."""
+        wrong = self.broken or any(one.outcome == WRONG for one in self.gradients)
+        return bool(self.rows) and all(row.passed for row in self.rows) and not wrong
 
     @property
     def broken(self) -> tuple[RunFacts, ...]:
@@ -197,7 +223,7 @@ class ReportData:
         if self.passed:
             return 0
         results = [result for row in self.rows for result in row.results]
-        if any(r.outcome == WRONG for r in results):
+        if WRONG in [*(r.outcome for r in results), *(one.outcome for one in self.gradients)]:
             return 5
         if any(not pair.passed for row in self.rows for pair in row.pairs if pair.compared):
             return 5

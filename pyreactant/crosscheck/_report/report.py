@@ -11,14 +11,19 @@ from ..._system.files import read_json, write_text
 from ..._version import __version__
 from .._records.records import SCHEMA, check_version
 from .._records.verdict import ArrayPlan, BlockVerdict, Pair, plain
-from .data import ReportData, Result, Row, RunFacts, SetResult
+from .data import GradientResult, ReportData, Result, Row, RunFacts, SetResult
 from .html import fragment, page
 from .text import renderable, verdict
 
 
 @dataclass(frozen=True, slots=True)
 class Report(ReportData):
-    """The results of a cross-check; rich's `print` and notebooks display it."""
+    """The results of a cross-check; rich's `print` and notebooks display it.
+
+    Examples:
+        >>> [(row.program, row.results[0].outcome) for row in report.rows]
+        [('transpose', 'right')]
+    """
 
     @property
     def verdict(self) -> str:
@@ -50,6 +55,7 @@ class Report(ReportData):
             tuple(RunFacts(**run) for run in runs),
             data["absent"],
             data["created"],
+            tuple(GradientResult(**_floats(one)) for one in data.get("gradients", ())),
         )
 
     def to_json(self, path: str | Path | None = None) -> str:
@@ -97,7 +103,10 @@ class Report(ReportData):
         console = Console(width=width, highlight=False, no_color=True, force_terminal=False)
         with console.capture() as captured:
             console.print(self)
-        return captured.get()
+        return "".join(f"{line.rstrip()}\n" for line in captured.get().splitlines())
+
+    def __str__(self) -> str:
+        return self.to_text()
 
     def __rich__(self) -> Any:
         return renderable(self)

@@ -4,7 +4,17 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..._core.text import seconds_text, spec_text
-from .data import NOT_RUN, RAISED, RIGHT, UNCHECKED, WRONG, ReportData, Result, Row
+from .data import (
+    NOT_RUN,
+    RAISED,
+    RIGHT,
+    UNCHECKED,
+    WRONG,
+    GradientResult,
+    ReportData,
+    Result,
+    Row,
+)
 from .sensitivity import percent
 from .sets import summary
 
@@ -63,8 +73,32 @@ def _coarsely(report: ReportData) -> str:
     return f", {len(programs)} of them with errors below {size} not seen ({_and(programs)})"
 
 
+def gradient_lines(report: ReportData) -> list[tuple[str, str]]:
+    """One line for each program and comparison of its gradient, with its colour."""
+    found: dict[tuple[str, str], list[GradientResult]] = {}
+    for one in report.gradients:
+        found.setdefault((one.program, one.against), []).append(one)
+    lines = []
+    for (program, against), group in found.items():
+        wrong = [one.argument for one in group if one.outcome == WRONG]
+        head = f"gradient of {program} by Enzyme"
+        if group[0].outcome == NOT_RUN:
+            lines.append((f"{head}: not run, because {group[0].text}", "yellow"))
+            continue
+        worst = max(group, key=lambda one: one.ratio)
+        how = f"{worst.relative_norm:.0e}, {ratio_text(worst.ratio)} of allowed"
+        text = f"{WRONG} {_and(wrong)}" if wrong else RIGHT
+        colour = COLOURS[WRONG if wrong else RIGHT]
+        lines.append((f"{head}, against {against}: {text} ({how})", colour))
+    return lines
+
+
 def _failed(report: ReportData) -> str:
     broken = [row for row in report.rows if not row.passed]
+    gradients = [one.program for one in report.gradients if one.outcome == WRONG]
+    if gradients and not broken:
+        listed = _and(list(dict.fromkeys(gradients)))
+        return f"Enzyme's gradient is wrong: {listed}.{_failed_runs(report)}"
     if not broken:
         return f"All programs are right, but a run failed.{_failed_runs(report)}"
     parts = []
@@ -101,6 +135,7 @@ def renderable(report: ReportData) -> Any:
     for row in report.rows:
         parts += [Text(f"  {text}", "red") for text in complaints(row)]
         parts += [Text(f"  {text}", "yellow") for text in remarks(row)]
+    parts += [Text(*line) for line in gradient_lines(report)]
     for name, why in report.absent.items():
         parts.append(Text(f"{name} did not run: {why}", "yellow"))
     parts.append(Text(verdict(report), "bold green" if report.passed else "bold red"))

@@ -26,8 +26,8 @@ from ..._core.dtypes import as_dtype
 from ..._core.program import Program, load
 from ..._core.sharding import NamedSharding, plain_spec
 from ..._errors import PyReactantError
+from ..._lowering.ask import static_of
 from ..._system.child_main import Request, Stop, serve
-from .._request import static_of
 
 
 class FailedError(Exception):

@@ -22,6 +22,13 @@ from .report import Candidate, Plan, ranked
 Progress = Callable[[int, int, Candidate | None], None]
 """Called with the number of finished candidates, their total, and the best one so far."""
 
+
+class NothingFitsError(InvalidArgumentError):
+    """No layout of the program fits the memory of the devices."""
+
+    exit_code = 5
+
+
 TRIED = 8
 CPU_DEVICES = 8
 
@@ -73,6 +80,11 @@ def plan(
     Raises:
         InvalidArgumentError: The arguments do not fit together.
         RequirementError: There is no compiler for the slice, or the devices are absent.
+
+    Examples:
+        >>> found_plan = pr.plan("matmul", platform="cpu", size=64, tried=1)
+        >>> found_plan.best.mesh.size
+        8
     """
     if not isinstance(tried, int) or tried < 1:
         raise InvalidArgumentError(f"tried must be a whole number from 1, got {tried!r}")
@@ -91,7 +103,8 @@ def plan(
             )
         found, reference = program_layouts(given, element.itemsize, machine, tried), None
     if not found.layouts:
-        raise InvalidArgumentError(_nothing(found, machine, given))
+        kind = NothingFitsError if found.considered else InvalidArgumentError
+        raise kind(_nothing(found, machine, given))
     evaluate = _evaluator(machine, program, given, element.name, precision, cache, timeout)
     layouts = [*found.layouts, *([] if reference is None else [reference])]
     jobs = [functools.partial(evaluate, one, reference=one is reference) for one in layouts]

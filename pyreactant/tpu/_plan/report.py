@@ -121,6 +121,10 @@ class Plan:
         interrupted: Whether it was stopped before all candidates were tried.
         peak_bytes: Most memory that one compilation took; None if nothing was compiled.
         at_once: Most compilations at a time.
+
+    Examples:
+        >>> found_plan.program, found_plan.devices, len(found_plan.candidates)
+        ('matmul', 8, 1)
     """
 
     program: str

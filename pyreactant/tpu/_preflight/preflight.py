@@ -55,7 +55,9 @@ def preflight(
         size: Size of the matmul: n for square matrices, or (m, k, n).
         dtype: Element type of the matmul.
         mesh: Mesh of the matmul; None is all devices along two axes, "x" and "y".
-        spec, y_spec, out_spec: Partition specs of the matmul, as for `matmul_sharded`.
+        spec: Partition spec of x, as for `matmul_sharded`.
+        y_spec: Partition spec of y.
+        out_spec: Partition spec of the product.
         out_sharding: Sharding of another program's output, or a tuple with one for each.
         precision: "default", "high" or "highest"; None is the runtime's default.
         static: Keyword arguments that are part of the program.
@@ -69,6 +71,11 @@ def preflight(
         RequirementError: Julia or libtpu is missing, or libtpu does not match jax.
         DeadlineError: Lowering or compiling took longer than `timeout`.
         ChildLostError: The child process was killed.
+
+    Examples:
+        >>> found = pr.preflight("matmul", topology="v6e-4", size=1024)
+        >>> found.fits
+        True
     """
     found = topology if isinstance(topology, Topology) else find_topology(topology, num_slices)
     chosen = find_program(program, backend)

@@ -121,6 +121,10 @@ class Preflight:
         compiler_bytes: Peak memory of the compiling process, in bytes of this machine.
         cached: Whether the answer came from the cache.
         hlo: Text of the optimised program.
+
+    Examples:
+        >>> found.topology.name, len(found.arguments), found.mesh.size
+        ('v6e-4', 2, 4)
     """
 
     program: str

@@ -4,7 +4,8 @@ that PyReactant uses, computed with plain arrays, and every trap that a caller o
 into. Several processes are real processes with a TCP coordinator.
 
 Written from Reactant's behaviour, not from its text; julia/test compares the placement arithmetic
-with the original's. What is here only for tests: COMPILATIONS, IMPORTED, EVERY_PROCESS_CALLS.
+with the original's. What is here only for tests: COMPILATIONS, IMPORTED, EVERY_PROCESS_CALLS,
+COLLECTS, ELSEWHERE.
 """
 module Reactant
 
@@ -32,6 +33,11 @@ function Base.showerror(io::IO, error::HiddenCollective)
         "HiddenCollective: $(error.what) of an array on several processes runs a program on " *
             "all of them; the real Reactant hangs here unless every process does it",
     )
+end
+
+"""The functions that are being traced: none, because Julia runs them here."""
+module Compiler
+    debugcache() = @NamedTuple{f_name::String, file::String, line::Int64}[]
 end
 
 include("elements.jl")

@@ -49,11 +49,20 @@ within_compile() = TracedArguments[]
 Trace `f` with arrays of the arguments' sizes. What is not an array of ours is frozen. The results
 of a real trace cannot depend on values; here they are numbers that nobody should look at.
 """
-function compile(@nospecialize(f), @nospecialize(args::Tuple); sync::Bool = false, kwargs...)
-    return compile_any(f, Any[args...])
+function compile(
+    @nospecialize(f),
+    @nospecialize(args::Tuple);
+    sync::Bool = false,
+    shardy_passes::Symbol = :post_sdy_propagation,
+)
+    @assert shardy_passes in (:none, :to_mhlo_shardings, :post_sdy_propagation)
+    return compile_any(f, Any[args...], shardy_passes)
 end
 
-function compile_any(@nospecialize(f), args::Vector{Any})
+"""Whether outputs lie elsewhere than asked; said by tests."""
+const ELSEWHERE = Ref(false)
+
+function compile_any(@nospecialize(f), args::Vector{Any}, shardy_passes::Symbol)
     COMPILATIONS[] += 1
     context = copy(task_local_storage())
     same = aliases(args)
@@ -86,7 +95,7 @@ function compile_any(@nospecialize(f), args::Vector{Any})
         for y in found
     ]
     outputs = XLA.OpSharding[
-        output_sharding(y, constraints, arrays)
+        output_sharding(y, constraints, arrays, shardy_passes, length(ids))
         for (y, r) in zip(found, results)
         if r isa Tuple
     ]
@@ -122,13 +131,26 @@ hlo_of(x::ConcreteIFRTArray{T, N}) where {T, N} = Sharding.is_sharded(x.sharding
     nothing
 
 # The real one asks Shardy. Here: as told, else like an argument of the same size, else copies.
-function output_sharding(@nospecialize(y), constraints, arrays)
-    haskey(constraints, y) && return Sharding.to_hlo(constraints[y], ndims(y))
+function output_sharding(@nospecialize(y), constraints, arrays, shardy_passes, devices)
+    if haskey(constraints, y)
+        told = Sharding.to_hlo(constraints[y], ndims(y))
+        ELSEWHERE[] && return elsewhere(told, ndims(y), devices)
+        # Reactant's own propagation drops the constraint of a result that all devices have whole.
+        told.replicated && shardy_passes !== :none || return told
+    end
     for x in arrays
         size(x) == size(y) && Sharding.is_sharded(x.sharding) && return hlo_of(x)
     end
     return XLA.OpSharding(true, false, Int64[])
 end
+
+elsewhere(s, dimensions, devices) = s.replicated && dimensions > 0 ?
+    XLA.OpSharding(
+        false,
+        false,
+        reshape(collect(Int64, 0:(devices - 1)), ntuple(i -> i == 1 ? devices : 1, dimensions)),
+    ) :
+    XLA.OpSharding(true, false, Int64[])
 
 # Types alone are checked: arrays of other sizes, or placed otherwise, are taken for what the
 # program was compiled for.

@@ -53,9 +53,17 @@ for T in (:F8E5M2, :F8E4M3FN)
         # Of two that are as near the even one.
         return reinterpret($T, argmin(bits -> (far(bits), bits & 0x01), 0x00:0xff))
     end
-    @eval Base.:*(a::AbstractMatrix{$T}, b::AbstractVecOrMat{$T}) = $T.(
-        Float32.(collect(a)) * Float32.(collect(b)),
-    )
+    @eval function Base.:*(a::AbstractMatrix{$T}, b::AbstractVecOrMat{$T})
+        check_product($T)
+        return $T.(Float32.(collect(a)) * Float32.(collect(b)))
+    end
+end
+
+# The real one allocates the result with this type, and fails where Julia has none.
+function check_product(T)
+    Base.promote_op(*, T, T) === T ||
+        throw(MethodError(LinearAlgebra.mul!, (T, Base.promote_op(*, T, T))))
+    return nothing
 end
 
 const ReactantFloat8 = Union{F8E5M2, F8E4M3FN, F8E4M3B11FNUZ, F8E5M2FNUZ, F8E4M3FNUZ}

@@ -20,6 +20,9 @@ over(x; number) = x ./ number
 """No argument at all."""
 filled() = collect(Float32, 0:7)
 
+"""The transposed."""
+turned_over(x) = permutedims(x, (2, 1))
+
 """Three dimensions in another order."""
 turned(x) = permutedims(x, (3, 1, 2))
 
@@ -67,6 +70,10 @@ end
 writes_to_the_second!(tree, x) = writes!(x[1])
 
 throws(x) = throw(DomainError(size(x), "the model wants another shape"))
+endless(x) = endless(x .+ 1) .+ 1
+throws_badly(x) = error("\e[31mred\0")
+no_rows(x) = x[1:0, :]
+real(x) = Real[1, 2.5]
 gives_text(x) = "a text"
 struct Model end
 gives_struct(x) = (x, Model())

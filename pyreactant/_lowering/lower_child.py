@@ -1,18 +1,18 @@
-"""The child process that lowers with Reactant; see `lower`."""
+"""The child process that lowers with Reactant; see `ask.lower`."""
 
 from collections.abc import Sequence
 from typing import Any
 
-from ..._core.array import Aval
-from ..._core.backend import Call, StartOptions
-from ..._core.dtypes import as_dtype
-from ..._core.program import Program
-from ..._core.sharding import NamedSharding
-from ..._errors import PyReactantError
-from ..._runtimes.reactant.backend import ReactantBackend
-from ..._system.child_main import Request, Stop, serve
-from ...process_group import ProcessGroup
-from .._request import static_of
+from .._core.array import Aval
+from .._core.backend import Call, StartOptions
+from .._core.dtypes import as_dtype
+from .._core.program import Program
+from .._core.sharding import NamedSharding
+from .._errors import PyReactantError
+from .._runtimes.reactant.backend import ReactantBackend
+from .._system.child_main import Request, Stop, serve
+from ..process_group import ProcessGroup
+from .ask import static_of, tuples
 
 
 def _answer(request: Request, _: Stop) -> dict[str, Any]:
@@ -21,6 +21,9 @@ def _answer(request: Request, _: Stop) -> dict[str, Any]:
         # CPU devices do: the lowered module refers to partitions, not to devices.
         options = StartOptions(platform="cpu", num_cpu_devices=request["devices"])
         runtime.start(ProcessGroup(), options)
+        if "structure" in request:
+            text, results = runtime.write(_call(runtime, request))
+            return {"text": text, "results": results, "versions": runtime.versions()}
         text = runtime.lower(_call(runtime, request)).text
         return {"text": text, "versions": runtime.versions()}
     except PyReactantError as error:
@@ -29,7 +32,10 @@ def _answer(request: Request, _: Stop) -> dict[str, Any]:
 
 def _call(runtime: ReactantBackend, request: Request) -> Call:
     avals = tuple(_aval(argument) for argument in request["arguments"])
-    _, structure = runtime.trees.flatten(avals)
+    if "structure" in request:
+        structure: Any = tuples(request["structure"])
+    else:
+        _, structure = runtime.trees.flatten(avals)
     return Call(
         Program(**request["program"]),
         structure,

@@ -1,0 +1,1 @@
+"""Modules in StableHLO that child processes write: of a Julia body, and of its derivatives."""

@@ -1,0 +1,53 @@
+"""A user's mistake is one line that says what to do, never an internal error."""
+
+import subprocess
+import sys
+
+import pytest
+
+from tests import processes
+from tests.harness import environment
+
+# Arguments, exit code, words of the message.
+MISTAKES = {
+    "nodes": ("slurm submit --nodes -1 --dry-run", 2, "--nodes must be 1 or more, got -1"),
+    "size": ("slurm submit --size 0 --dry-run", 2, "--size must be 1 or more, got 0"),
+    "mesh": ("slurm submit --mesh 2x5x --dry-run", 2, "cannot read mesh '2x5x'"),
+    "spec": ("slurm submit --spec x- --dry-run", 2, "'x-'"),
+    "dtype": ("slurm submit --dtype quantum --dry-run", 2, "unknown dtype 'quantum'"),
+    "platform": ("slurm submit --platform quantum --dry-run", 2, "unknown platform 'quantum'"),
+    "script": ("slurm submit --dry-run -- missing.py", 2, "'missing.py' does not exist"),
+    "devices": ("matmul --cpu-devices 100000", 2, "num_cpu_devices must be 1 to 4096"),
+    "memory": ("plan --size 1000000 --topology v6e-1", 5, "none of 1 layouts"),
+    "help": ("run --nonsense", 2, "No such option"),
+}
+
+
+def run(*argv: str, **settings: str) -> subprocess.CompletedProcess[str]:
+    return processes.run([sys.executable, "-m", "pyreactant", *argv], env=environment(**settings))
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistake(name: str) -> None:
+    words, code, message = MISTAKES[name]
+    done = run(*words.split())
+    assert (done.returncode, message in done.stderr) == (code, True), done.stderr
+    assert "internal error" not in done.stderr
+
+
+def test_an_ascii_locale() -> None:
+    done = run("topology", "--all", PYTHONIOENCODING="ascii", LC_ALL="C")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.isascii()
+    assert "v6e-16" in done.stdout
+
+
+@pytest.mark.parametrize("command", ["--help", "topology --all"])
+def test_a_full_disk(command: str) -> None:
+    argv = [sys.executable, "-m", "pyreactant", *command.split()]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            argv, stdout=full, stderr=subprocess.PIPE, text=True, env=environment()
+        )
+    assert done.returncode == 2
+    assert "the output cannot be written (No space left on device)" in done.stderr

@@ -1,0 +1,83 @@
+"""Gradients by Enzyme in the cross-check, on a module in Reactant's form."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+import pyreactant as pr
+from pyreactant._lowering.enzyme import check_enzyme
+from pyreactant.crosscheck._gradients import compare_gradients, wanted
+from pyreactant.crosscheck._request import Request
+from tests.harness import REPOSITORY, require
+
+MODULE = (REPOSITORY / "tests" / "data" / "reactant_perceptron.mlir").read_text()
+ORACLE = "the oracle of perceptron_gradient"
+
+
+def need_enzyme() -> None:
+    if sys.version_info[:2] != (3, 11) or sys.platform != "linux":
+        pytest.skip("Enzyme's wheel is for Python 3.11 on Linux")
+    try:
+        check_enzyme()
+    except pr.RequirementError as error:
+        require(False, str(error))
+
+
+def test_right_gradients(tmp_path: Path) -> None:
+    need_enzyme()
+    (tmp_path / "perceptron.mlir").write_text(MODULE)
+    report = pr.crosscheck(
+        "perceptron",
+        backends="jax",
+        platform="cpu",
+        processes=1,
+        devices_per_process=1,
+        size=16,
+        coverage="quick",
+        gradients=tmp_path,
+    )
+    assert report.passed
+    assert [one.outcome for one in report.gradients] == ["right"] * 9
+    assert sum(one.against == ORACLE for one in report.gradients) == 4
+    assert f"gradient of perceptron by Enzyme, against {ORACLE}: right (" in report.to_text()
+    file = tmp_path / "report.json"
+    report.to_json(file)
+    assert type(report).from_json(file).gradients == report.gradients
+    data = json.loads(file.read_text())
+    data["gradients"][0]["outcome"] = "wrong"
+    bad = type(report).from_dict(data)
+    assert (bad.passed, bad.exit_code) == (False, 5)
+    assert bad.verdict.startswith("Enzyme's gradient is wrong: perceptron.")
+    assert "jax.grad of the JAX body: wrong by argument 0 (" in bad.to_text()
+
+
+def test_wrong_gradients_and_none(tmp_path: Path) -> None:
+    need_enzyme()
+    request = Request(("perceptron",), size=16)
+    (none,) = compare_gradients(request, tmp_path)
+    assert none.outcome == "not run"
+    assert "perceptron.mlir' cannot be read" in none.text
+    wrong = MODULE.replace("stablehlo.add %8, %10", "stablehlo.add %8, %8")
+    (tmp_path / "perceptron.mlir").write_text(wrong)
+    found = {
+        (one.argument, one.against): one.outcome for one in compare_gradients(request, tmp_path)
+    }
+    assert found["by argument 4", ORACLE] == "wrong"
+    assert found["by argument 4", "jax.grad of the JAX body"] == "wrong"
+
+
+def test_what_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    both = ("jax", "reactant")
+    assert not wanted(None, both, "usual")
+    assert not wanted(False, both, "usual")
+    with pytest.raises(pr.RequirementError, match="enzyme-ad"):
+        wanted(True, both, "usual")
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: object())
+    assert wanted(None, both, "usual")
+    assert not wanted(None, both, "quick")
+    assert not wanted(None, ("jax",), "usual")
+    with pytest.raises(pr.FileError, match=r"gradients=.*absent' is not a folder; give one with"):
+        wanted(tmp_path / "absent", both, "usual")

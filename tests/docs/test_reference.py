@@ -1,0 +1,75 @@
+"""The pages that mirror the code: commands, public names, error texts, and the site itself."""
+
+import re
+from collections.abc import Iterator
+
+import pytest
+import typer
+
+import pyreactant as pr
+from pyreactant.cli import main  # noqa: F401 - the commands
+from pyreactant.cli._main import app
+from tests.harness import REPOSITORY
+
+DOCS = REPOSITORY / "docs"
+COMMANDS = (DOCS / "reference" / "commands.md").read_text()
+TROUBLES = (DOCS / "troubleshooting.md").read_text()
+
+
+def sources() -> str:
+    """The package's sources; strings that Python joins are joined."""
+    texts = (path.read_text() for path in (REPOSITORY / "pyreactant").rglob("*.py"))
+    return re.sub(r'"\s*\n\s*f?"', "", "\n".join(texts))
+
+
+def commands(
+    command: typer.core.TyperGroup, words: str
+) -> Iterator[tuple[str, typer.core.TyperCommand]]:
+    for name, child in command.commands.items():
+        if isinstance(child, typer.core.TyperGroup):
+            yield from commands(child, f"{words} {name}")
+        else:
+            assert isinstance(child, typer.core.TyperCommand)
+            yield f"{words} {name}", child
+
+
+def test_every_command_and_option_is_documented() -> None:
+    """If this fails, run `make docs`."""
+    sections = dict(re.findall(r"^##+ `([^`]+)`\n(.*?)(?=^##|\Z)", COMMANDS, re.M | re.S))
+    tree = typer.main.get_command(app)
+    assert isinstance(tree, typer.core.TyperGroup)
+    for words, command in commands(tree, "pyreactant"):
+        text = " ".join(sections.pop(words).split())
+        for parameter in command.params:
+            if isinstance(parameter, typer.core.TyperOption) and not parameter.hidden:
+                assert parameter.opts[0] in text, (words, parameter.opts)
+                assert " ".join((parameter.help or "").split()[:6]) in text, parameter.opts
+    left = [
+        words
+        for words in sections
+        if words.count(" ") > 1 or words.split()[-1] not in tree.commands
+    ]
+    assert not left, f"these commands are gone: {left}"
+
+
+def test_every_public_name_is_documented() -> None:
+    text = (DOCS / "reference" / "api.md").read_text()
+    named = set(re.findall(r"^### `pr\.(\w+)", text, re.MULTILINE))
+    assert set(pr.__all__) - {"__version__"} <= named
+    for name in re.findall(r"^### `pr\.([\w.]+)`", text, re.MULTILINE):
+        thing = pr
+        for part in name.split("."):
+            thing = getattr(thing, part)
+
+
+@pytest.mark.parametrize(
+    "text", re.findall(r'"([^"]+)"', "".join(re.findall("^### .*", TROUBLES, re.M)))
+)
+def test_an_error_text_is_one_of_ours(text: str) -> None:
+    assert text in sources()
+
+
+def test_the_words_of_the_interface_have_an_entry() -> None:
+    glossary = (DOCS / "glossary.md").read_text()
+    for word in ("out_sharding", "static", "donate", "shard_map", "num_cpu_devices"):
+        assert re.search(rf"^\| `?{word}`? \|", glossary, re.MULTILINE), word
