@@ -1,0 +1,41 @@
+// What Reactant calls as it loads, and what only other platforms have.
+#include <cstdint>
+#include <cstdlib>
+
+#include "errors.h"
+
+EXPORT void InitializeLogs() {}
+EXPORT void SetLogLevel(int) {}
+EXPORT void ReactantLLVMParseCommandLineOptions(int, const char **, const char *) {}
+
+// Kernels and Julia callbacks inside programs need these; there are none here.
+EXPORT void EnzymeJaXMapSymbol(const char *, void *) {}
+EXPORT void RegisterEnzymeXLACPUHandler() {}
+EXPORT void RegisterEnzymeXLAGPUHandler() {}
+EXPORT void registerEnzymeJaXXLAFFI() {}
+EXPORT void registerReactantXLAFFI() {}
+
+EXPORT int32_t ReactantHermeticCudaGetVersion() { return 0; } // no CUDA
+EXPORT int32_t ReactantCudaDriverGetVersion() { return 0; }
+
+// Reactant looks these up as it loads, and calls them only with its PJRT runtime.
+EXPORT void XLAExecute() { fail("XLAExecute: this library has IFRT only"); }
+EXPORT void XLAExecuteSharded() { fail("XLAExecuteSharded: this library has IFRT only"); }
+EXPORT void MakeCPUClient() { fail("MakeCPUClient: set xla_runtime to IFRT"); }
+
+// No options: the child takes those of jax, but for devices and sharding. Julia frees them.
+EXPORT void *ReactantGetDebugOptions(size_t *size) {
+  *size = 0;
+  return std::malloc(1);
+}
+EXPORT void *ReactantGetCompileOptions(size_t *size) {
+  *size = 0;
+  return std::malloc(1);
+}
+
+// OpenMP: Reactant looks these up as it loads, for kernels.
+EXPORT void __kmpc_barrier() { fail("this library has no OpenMP"); }
+EXPORT void __kmpc_global_thread_num() { fail("this library has no OpenMP"); }
+EXPORT void __kmpc_for_static_fini() { fail("this library has no OpenMP"); }
+EXPORT void __kmpc_for_static_init_8u() { fail("this library has no OpenMP"); }
+EXPORT void __kmpc_fork_call() { fail("this library has no OpenMP"); }

@@ -1,0 +1,81 @@
+"""The library of the real-sources level, without Julia: passes, shardings, and XLA."""
+
+import json
+import os
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.harness import environment
+
+LIBRARY = os.environ.get("PYREACTANT_TEST_XLA_LIBRARY", "")
+pytestmark = [
+    pytest.mark.only("jax"),
+    pytest.mark.skipif(not LIBRARY, reason="PYREACTANT_TEST_XLA_LIBRARY names no library"),
+]
+
+
+def options() -> bytes:
+    """Compile options of Reactant: one replica, a part of the program on each of 8 devices."""
+    from jax._src.lib import xla_client
+
+    given = xla_client.CompileOptions()
+    build = given.executable_build_options
+    build.num_replicas, build.num_partitions = 1, 8
+    build.use_spmd_partitioning = build.use_shardy_partitioner = True
+    build.device_assignment = xla_client.DeviceAssignment.create(
+        np.arange(8)[None].astype(np.int32)
+    )
+    return given.SerializeAsString()
+
+
+def run(check: str) -> subprocess.CompletedProcess[str]:
+    argv = [sys.executable, "-m", "tests.julia.xla", LIBRARY, options().hex(), check]
+    settings = environment(XLA_FLAGS="--xla_force_host_platform_device_count=8")
+    return subprocess.run(argv, env=settings, capture_output=True, text=True, timeout=240)
+
+
+def seen(check: str) -> Any:
+    ran = run(check)
+    assert ran.returncode == 0, ran.stderr
+    return json.loads(ran.stdout)
+
+
+def test_passes() -> None:
+    found = seen("passes")
+    assert found["ran"] == found["shardy"] == ""
+    for gone in ("enzyme.batch", "func.call", "call @", "@scalar"):
+        assert gone not in found["text"]
+    # The second result is the first argument, so that Reactant sees that nobody writes to it.
+    assert ", %arg0 : tensor<8x8xf32>, tensor<8x4xf32>" in found["text"]
+    assert "no-such-pass" in found["unknown"]
+    assert found["gradient"] == "failed"
+
+
+def test_shardings() -> None:
+    assert seen("shardings") == {
+        '[{"x"}, {"y"}]': "{devices=[2,4]0,1,2,3,4,5,6,7}",
+        '[{"y"}, {}]': "{devices=[4,1,2]0,4,1,5,2,6,3,7 last_tile_dim_replicate}",
+        '[{}, {"y", "x"}]': "{devices=[1,8]0,4,1,5,2,6,3,7}",
+        "[{}, {}]": "{replicated}",
+        '[{"y":(2)2}, {}]': "{devices=[2,1,4]0,2,4,6,1,3,5,7 last_tile_dim_replicate}",
+    }
+
+
+def test_program() -> None:
+    found = seen("program")
+    a = np.arange(32, dtype=np.float64).reshape(8, 4)
+    b = a + 1
+    assert found["devices"] == 8
+    assert found["sizes"] == [[[2, 4]] * 8, [[2, 2]] * 8]
+    assert found["sums"] == [float((b @ (2 * a + b).T).sum()), float(a.sum())]
+    assert found["argument"]
+
+
+def test_error() -> None:
+    ran = run("error")
+    assert ran.returncode == -6  # SIGABRT; Julia throws an exception instead
+    assert "XLA library for tests: compile: " in ran.stderr
