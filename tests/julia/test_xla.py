@@ -4,13 +4,15 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.harness import environment
+from tests.harness import environment, free_port
 
+ARGV = [sys.executable, "-m", "tests.julia.xla"]
 LIBRARY = os.environ.get("PYREACTANT_TEST_XLA_LIBRARY", "")
 pytestmark = [
     pytest.mark.only("jax"),
@@ -18,22 +20,20 @@ pytestmark = [
 ]
 
 
-def options() -> bytes:
-    """Compile options of Reactant: one replica, a part of the program on each of 8 devices."""
+def options(ids: Sequence[int] = range(8)) -> bytes:
+    """Compile options of Reactant: one replica, a part of the program on each device."""
     from jax._src.lib import xla_client
 
     given = xla_client.CompileOptions()
     build = given.executable_build_options
     build.num_replicas, build.num_partitions = 1, 8
     build.use_spmd_partitioning = build.use_shardy_partitioner = True
-    build.device_assignment = xla_client.DeviceAssignment.create(
-        np.arange(8)[None].astype(np.int32)
-    )
+    build.device_assignment = xla_client.DeviceAssignment.create(np.array([ids], np.int32))
     return given.SerializeAsString()
 
 
 def run(check: str) -> subprocess.CompletedProcess[str]:
-    argv = [sys.executable, "-m", "tests.julia.xla", LIBRARY, options().hex(), check]
+    argv = [*ARGV, LIBRARY, options().hex(), check]
     settings = environment(XLA_FLAGS="--xla_force_host_platform_device_count=8")
     return subprocess.run(argv, env=settings, capture_output=True, text=True, timeout=240)
 
@@ -69,10 +69,44 @@ def test_program() -> None:
     found = seen("program")
     a = np.arange(32, dtype=np.float64).reshape(8, 4)
     b = a + 1
-    assert found["devices"] == 8
     assert found["sizes"] == [[[2, 4]] * 8, [[2, 2]] * 8]
     assert found["sums"] == [float((b @ (2 * a + b).T).sum()), float(a.sum())]
     assert found["argument"]
+
+
+def test_two_processes() -> None:
+    """Two processes of four devices: one mesh, and the program's products over Gloo."""
+    ids = together("ids", options())
+    assert ids[0] == ids[1]
+    found = together("program", options(ids[0]))
+    a = np.arange(32, dtype=np.float64).reshape(8, 4)
+    b = a + 1
+    assert [x["sizes"] for x in found] == [[[[2, 4]] * 4, [[2, 2]] * 4]] * 2
+    assert sum(x["sums"][0] for x in found) == float((b @ (2 * a + b).T).sum())
+    assert all(x["argument"] for x in found)
+
+
+def together(check: str, options: bytes) -> list[Any]:
+    """What two processes see, which run the check at once."""
+    address = f"127.0.0.1:{free_port()}"
+    settings = environment(XLA_FLAGS="--xla_force_host_platform_device_count=4")
+    processes = [
+        subprocess.Popen(
+            [*ARGV, LIBRARY, options.hex(), check, address, str(n)],
+            env=settings,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for n in range(2)
+    ]
+    try:
+        # Gloo writes to the standard output too.
+        outputs = [process.communicate(timeout=240)[0] for process in processes]
+        return [json.loads(text.splitlines()[-1]) for text in outputs]
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
 
 
 def test_error() -> None:

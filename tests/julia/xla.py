@@ -1,13 +1,13 @@
 """Calls the library of the real-sources level as Reactant does, without Julia.
 
-`python -m tests.julia.xla LIBRARY OPTIONS CHECK` prints what the check sees, as JSON: the library's
-MLIR and its process with XLA stay out of the process of the tests.
+`python -m tests.julia.xla LIBRARY OPTIONS CHECK [ADDRESS PROCESS]` prints what the check sees, as
+JSON: the library's MLIR and its process with XLA stay out of the process of the tests.
 """
 
 import ctypes
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from ctypes import (
     CFUNCTYPE,
     POINTER,
@@ -107,10 +107,69 @@ class Module:
         return self._context
 
 
-def client(call: Library) -> c_void_p:
+def client(call: Library, process: int = 0, of: int = 1, runtime: Any = None) -> c_void_p:
     return c_void_p(
-        call(c_void_p, "ifrt_make_pjrt_cpu_client", c_uint8(1), c_int(0), c_int(1), None, None)
+        call(
+            c_void_p,
+            "ifrt_make_pjrt_cpu_client",
+            c_uint8(1),
+            c_int(process),
+            c_int(of),
+            runtime,
+            None,
+        )
     )
+
+
+class ServiceOptions(Structure):
+    _fields_ = (
+        ("processes", c_int32),
+        ("recoverable", c_bool),
+        ("heartbeat", c_int32),
+        ("register", c_int32),
+        ("shutdown", c_int32),
+    )
+
+
+class ClientOptions(Structure):
+    _fields_ = (
+        ("process", c_int32),
+        ("rpc", c_int32),
+        ("start", c_int32),
+        ("shutdown", c_int32),
+        ("heartbeat", c_int32),
+        ("compress", c_bool),
+        ("shutdown_at_the_end", c_bool),
+        ("ask_for_errors", c_bool),
+        ("recoverable", c_bool),
+    )
+
+
+def started(call: Library) -> tuple[c_void_p, Callable[[], None]]:
+    """The client of this process, one of several if the arguments say so, and its shutdown."""
+    if len(sys.argv) == 4:
+        return client(call), lambda: None
+    address, process = sys.argv[4].encode(), int(sys.argv[5])
+    service = None
+    if process == 0:
+        options = ServiceOptions(2, False, -1, -1, -1)
+        name = "GetDistributedRuntimeServiceWithOptions"
+        service = c_void_p(call(c_void_p, name, address, ctypes.byref(options)))
+    mine = ClientOptions(process, -1, -1, -1, -1, True, True, True, False)
+    name = "GetDistributedRuntimeClientWithOptions"
+    runtime = c_void_p(call(c_void_p, name, address, ctypes.byref(mine)))
+    call(None, "distributed_runtime_client_connect", runtime)
+
+    def shutdown() -> None:
+        call(None, "distributed_runtime_client_shutdown", runtime)
+        if service is not None:
+            call(None, "distributed_runtime_service_shutdown", service)
+
+    return client(call, process, 2, runtime), shutdown
+
+
+def is_here(call: Library, device: int) -> bool:
+    return bool(call(c_bool, "ifrt_DeviceIsAddressable", c_void_p(device)))
 
 
 def devices(call: Library, of: c_void_p) -> list[int]:
@@ -130,10 +189,11 @@ def put(
 ) -> c_void_p:
     """A float32 array of which device n of the client holds blocks[n], an index."""
     all_devices = devices(call, of)
-    parts = (c_void_p * len(blocks))()
-    for n, index in enumerate(blocks):
-        block = np.ascontiguousarray(array[index])
-        parts[n] = call(
+    here = [n for n, device in enumerate(all_devices) if is_here(call, device)]
+    parts = (c_void_p * len(here))()
+    for place, n in enumerate(here):
+        block = np.ascontiguousarray(array[blocks[n]])
+        parts[place] = call(
             c_void_p,
             "ifrt_client_make_single_shard_array_from_host_buffer",
             of,
@@ -163,7 +223,7 @@ def put(
             c_int32(array.ndim),
             (c_int64 * array.ndim)(*array.shape),
             c_void_p(ifrt),
-            c_int32(len(blocks)),
+            c_int32(len(parts)),
             parts,
             c_int32(2),
         )
@@ -319,11 +379,11 @@ def shardings(call: Library, options: bytes) -> Any:
 
 
 def program(call: Library, options: bytes) -> Any:
-    """Values and the size of each block, of a program on 8 devices."""
+    """Sizes and sums of the blocks of a program on 8 devices, and whether its argument stays."""
     module = Module(call, PROGRAM)
     assert module.run(PIPELINE) == ""
     assert module.run(SHARDY) == ""
-    of = client(call)
+    of, shutdown = started(call)
     sharding = hlo_sharding(call, module, '#sdy.sharding<@mesh, [{"y"}, {"x"}]>', MESH)
     a = np.arange(32, dtype=np.float32).reshape(8, 4)
     places = [
@@ -331,17 +391,24 @@ def program(call: Library, options: bytes) -> Any:
     ]
     given = [put(call, of, array, places, sharding) for array in (a, a + 1)]
     ran = compiled(call, of, module, options)
-    results = execute(call, ran, given, [0, 0], 2)
-    whole = [blocks_of(call, result) for result in results]
-    returned = np.empty((8, 4), np.float32)
-    for place, block in zip(places, blocks_of(call, given[0]), strict=True):
-        returned[place] = block
+    results = [blocks_of(call, x) for x in execute(call, ran, given, [0, 0], 2)]
+    here = [is_here(call, device) for device in devices(call, of)]
+    mine = [a[place] for place, local in zip(places, here, strict=True) if local]
+    argument = blocks_of(call, given[0])
+    shutdown()
     return {
-        "devices": len(devices(call, of)),
-        "sizes": [[list(block.shape) for block in blocks] for blocks in whole],
-        "sums": [float(sum(block.sum() for block in blocks)) for blocks in whole],
-        "argument": bool((returned == a).all()),
+        "sizes": [[list(block.shape) for block in blocks] for blocks in results],
+        "sums": [float(sum(block.sum() for block in blocks)) for blocks in results],
+        "argument": all(map(np.array_equal, argument, mine)),
     }
+
+
+def ids(call: Library, options: bytes) -> Any:
+    """The devices' ids, which XLA chooses."""
+    of, shutdown = started(call)
+    found = [call(c_int64, "ifrt_DeviceGetGlobalDeviceId", c_void_p(x)) for x in devices(call, of)]
+    shutdown()
+    return found
 
 
 def error(call: Library, options: bytes) -> Any:
@@ -351,5 +418,5 @@ def error(call: Library, options: bytes) -> Any:
 
 
 if __name__ == "__main__":
-    path, settings, name = sys.argv[1:]
+    path, settings, name = sys.argv[1:4]
     print(json.dumps(globals()[name](Library(path), bytes.fromhex(settings))))

@@ -29,5 +29,5 @@ for source in "$here"/*.cpp; do
   "${CXX:-g++}" "${flags[@]}" -c "$source" -o "$object"
 done
 "${CXX:-g++}" -shared -Wl,-soname,libReactantExtra.so -o "$folder/libReactantExtra.so" "${objects[@]}" \
-  -L"$folder" -l:"$(basename "$mlir")" -Wl,-rpath,'$ORIGIN' -Wl,--no-undefined -pthread -ldl
+  -L"$folder" -l:"$(basename "$mlir")" "-Wl,-rpath,\$ORIGIN" -Wl,--no-undefined -pthread -ldl
 echo "$folder/libReactantExtra.so"
