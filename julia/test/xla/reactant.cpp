@@ -32,10 +32,3 @@ EXPORT void *ReactantGetCompileOptions(size_t *size) {
   *size = 0;
   return std::malloc(1);
 }
-
-// OpenMP: Reactant looks these up as it loads, for kernels.
-EXPORT void __kmpc_barrier() { fail("this library has no OpenMP"); }
-EXPORT void __kmpc_global_thread_num() { fail("this library has no OpenMP"); }
-EXPORT void __kmpc_for_static_fini() { fail("this library has no OpenMP"); }
-EXPORT void __kmpc_for_static_init_8u() { fail("this library has no OpenMP"); }
-EXPORT void __kmpc_fork_call() { fail("this library has no OpenMP"); }

@@ -5,7 +5,7 @@ using Libdl: Libdl
 
 # By this name the loaded library is found again; its path may change without compiling anew.
 const libReactantExtra = "libReactantExtra.so"
-const host_platform = (; tags=Dict("arch" => "x86_64", "os" => "linux", "gpu" => "none"))
+const host_platform = (; tags = Dict("arch" => "x86_64", "os" => "linux", "gpu" => "none"))
 
 libReactantExtra_path::String = ""
 libReactantExtra_handle::Ptr{Cvoid} = C_NULL
