@@ -2,15 +2,17 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.harness import environment, free_port
+from tests.harness import REPOSITORY, environment, free_port
 
 ARGV = [sys.executable, "-m", "tests.julia.xla"]
 LIBRARY = os.environ.get("PYREACTANT_TEST_XLA_LIBRARY", "")
@@ -18,6 +20,35 @@ pytestmark = [
     pytest.mark.only("jax"),
     pytest.mark.skipif(not LIBRARY, reason="PYREACTANT_TEST_XLA_LIBRARY names no library"),
 ]
+
+
+def test_functions_are_those_that_reactant_declares() -> None:
+    """Each function of the library has as many arguments as in Reactant's own sources."""
+    source = os.environ.get("PYREACTANT_TEST_REACTANT_SOURCE")
+    if not source:
+        pytest.skip("PYREACTANT_TEST_REACTANT_SOURCE names no sources of Reactant")
+    files = [*Path(source).glob("src/mlir/*.jl"), *Path(source).glob("src/compiler/*.jl")]
+    text = "\n".join(file.read_text() for file in files)
+    call = re.compile(r"@ccall\s+(?:MLIR\.API\.)?mlir_c\.(\w+)\((.*?)\)::", re.DOTALL)
+    declared: dict[str, set[int]] = {}
+    for name, arguments in call.findall(text):
+        declared.setdefault(name, set()).add(count(arguments))
+    ours = {
+        name: count(arguments)
+        for file in (REPOSITORY / "julia" / "test" / "xla").glob("*.cpp")
+        if file.name != "loading.cpp"  # functions of other libraries
+        for name, arguments in re.findall(
+            r"^EXPORT [^(;]*?(\w+)\(([^)]*)\)", file.read_text(), re.MULTILINE | re.DOTALL
+        )
+    }
+    assert len(ours) > 100
+    assert {name for name, n in ours.items() if n not in declared.get(name, {n})} == set()
+    # Reactant takes this one from a list of names.
+    assert ours.keys() - declared.keys() <= {"ifrt_client_process_index"}
+
+
+def count(arguments: str) -> int:
+    return len([x for x in arguments.split(",") if x.strip()])
 
 
 def options(ids: Sequence[int] = range(8)) -> bytes:

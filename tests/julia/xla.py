@@ -319,7 +319,18 @@ module {
       %b: tensor<8x4xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"y"}, {"x"}]>})
       -> (tensor<8x8xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"y"}, {"x"}]>},
           tensor<8x4xf32>) {
-    %0 = stablehlo.transpose %a, dims = [1, 0] : (tensor<8x4xf32>) -> tensor<4x8xf32>
+    %start = stablehlo.constant dense<0> : tensor<i32>
+    %one = stablehlo.constant dense<1> : tensor<i32>
+    %end = stablehlo.constant dense<3> : tensor<i32>
+    %turns:2 = stablehlo.while(%n = %start, %x = %a) : tensor<i32>, tensor<8x4xf32>
+      cond {
+        %more = stablehlo.compare LT, %n, %end : (tensor<i32>, tensor<i32>) -> tensor<i1>
+        stablehlo.return %more : tensor<i1>
+      } do {
+        %next = stablehlo.add %n, %one : tensor<i32>
+        stablehlo.return %next, %x : tensor<i32>, tensor<8x4xf32>
+      }
+    %0 = stablehlo.transpose %turns#1, dims = [1, 0] : (tensor<8x4xf32>) -> tensor<4x8xf32>
     %1 = stablehlo.transpose %b, dims = [1, 0] : (tensor<8x4xf32>) -> tensor<4x8xf32>
     %2 = "enzyme.batch"(%0, %1) {fn = @scalar, batch_shape = array<i64: 4, 8>}
         : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>

@@ -1,6 +1,7 @@
 #include "clients.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 
 #include "distributed.h"
@@ -48,6 +49,8 @@ EXPORT Client *ifrt_make_pjrt_cpu_client(uint8_t, int node, int nodes, void *dis
   Request request("make_client");
   request.number(node).number(nodes);
   request.number(distributed ? static_cast<DistributedClient *>(distributed)->held->number : 0);
+  const char *flags = std::getenv("XLA_FLAGS"); // the child may be older than their change
+  request.text(flags ? flags : "");
   Reply reply(request);
   auto client = new Client;
   client->held = held(reply.number());

@@ -19,6 +19,7 @@ MLIR_HANDLE(MlirRegion);
 MLIR_HANDLE(MlirBlock);
 MLIR_HANDLE(MlirOperation);
 MLIR_HANDLE(MlirValue);
+MLIR_HANDLE(MlirOpOperand);
 MLIR_HANDLE(MlirType);
 MLIR_HANDLE(MlirAttribute);
 MLIR_HANDLE(MlirIdentifier);
@@ -129,6 +130,7 @@ intptr_t mlirBlockGetNumArguments(MlirBlock);
 bool mlirValueIsAOpResult(MlirValue);
 MlirOperation mlirOpResultGetOwner(MlirValue);
 MlirType mlirValueGetType(MlirValue);
+MlirOpOperand mlirValueGetFirstUse(MlirValue);
 void mlirValueReplaceAllUsesOfWith(MlirValue, MlirValue);
 
 MlirContext mlirTypeGetContext(MlirType);

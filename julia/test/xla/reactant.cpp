@@ -19,9 +19,14 @@ EXPORT int32_t ReactantHermeticCudaGetVersion() { return 0; } // no CUDA
 EXPORT int32_t ReactantCudaDriverGetVersion() { return 0; }
 
 // Reactant looks these up as it loads, and calls them only with its PJRT runtime.
-EXPORT void XLAExecute() { fail("XLAExecute: this library has IFRT only"); }
-EXPORT void XLAExecuteSharded() { fail("XLAExecuteSharded: this library has IFRT only"); }
-EXPORT void MakeCPUClient() { fail("MakeCPUClient: set xla_runtime to IFRT"); }
+EXPORT void XLAExecute(void *, int, void **, uint8_t *, int, void **, uint8_t *, void **) {
+  fail("XLAExecute: this library has IFRT only");
+}
+EXPORT void XLAExecuteSharded(void *, int, void **, void *, uint8_t *, int, void **, uint8_t *,
+                              void **) {
+  fail("XLAExecuteSharded: this library has IFRT only");
+}
+EXPORT void *MakeCPUClient(uint8_t, int) { fail("MakeCPUClient: set xla_runtime to IFRT"); }
 
 // No options: the child takes those of jax, but for devices and sharding. Julia frees them.
 EXPORT void *ReactantGetDebugOptions(size_t *size) {

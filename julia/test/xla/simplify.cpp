@@ -67,9 +67,25 @@ bool reshape(MlirOperation op) {
   return false;
 }
 
-bool convert(MlirOperation op) {
-  if (!mlirTypeEqual(mlirValueGetType(operand(op)), mlirValueGetType(result(op)))) return false;
-  return replace(op, {operand(op)}), true;
+// A conversion, slice or single part that is all there is.
+bool unchanged(MlirOperation op, intptr_t whole) {
+  MlirValue value = mlirOperationGetOperand(op, whole);
+  if (!mlirTypeEqual(mlirValueGetType(value), mlirValueGetType(result(op)))) return false;
+  return replace(op, {value}), true;
+}
+
+// A loop's result that each turn hands on as it is, is what the loop began with.
+bool loop(MlirOperation op) {
+  MlirBlock body = mlirRegionGetFirstBlock(mlirOperationGetRegion(op, 1));
+  MlirOperation last = operations(body).back();
+  bool changed = false;
+  for (intptr_t n = 0; n < mlirOperationGetNumOperands(last); ++n) {
+    MlirValue next = mlirOperationGetOperand(last, n), out = mlirOperationGetResult(op, n);
+    if (next.ptr != mlirBlockGetArgument(body, n).ptr || !mlirValueGetFirstUse(out).ptr) continue;
+    mlirValueReplaceAllUsesOfWith(out, mlirOperationGetOperand(op, n));
+    changed = true;
+  }
+  return changed;
 }
 
 bool step(MlirOperation op) {
@@ -77,7 +93,11 @@ bool step(MlirOperation op) {
   if (is("stablehlo.transpose")) return transpose(op);
   if (is("stablehlo.broadcast_in_dim")) return broadcast(op);
   if (is("stablehlo.reshape")) return reshape(op);
-  if (is("stablehlo.convert")) return convert(op);
+  if (is("stablehlo.while")) return loop(op);
+  for (auto same : {"stablehlo.convert", "stablehlo.slice", "stablehlo.dynamic_slice",
+                    "stablehlo.concatenate", "enzyme.ignore_derivatives"})
+    if (is(same)) return unchanged(op, 0);
+  if (is("stablehlo.dynamic_update_slice")) return unchanged(op, 1);
   return false;
 }
 

@@ -1,6 +1,7 @@
 #include "wire.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <spawn.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -20,7 +21,7 @@ extern char **environ;
 namespace {
 
 std::mutex talking, releasing;
-Numbers released;
+Numbers &released = *new Numbers; // Julia may release objects after C++ destroys its own
 int connection = -1;
 pid_t child_of = 0; // the process that started the child
 
@@ -56,13 +57,20 @@ std::string start() {
   posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
   posix_spawn_file_actions_addclose(&actions, ends[0]);
   posix_spawn_file_actions_addclose(&actions, ends[1]);
+  posix_spawnattr_t attributes;
+  posix_spawnattr_init(&attributes);
+  sigset_t none;
+  sigemptyset(&none); // Julia's threads block signals
+  posix_spawnattr_setsigmask(&attributes, &none);
+  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
   std::string number = std::to_string(given);
   const char *arguments[] = {CHILD_PYTHON, "-I", "-B", CHILD_FOLDER "/main.py",
                              number.c_str(), nullptr};
   pid_t child = 0;
-  int error = posix_spawn(&child, CHILD_PYTHON, &actions, nullptr,
+  int error = posix_spawn(&child, CHILD_PYTHON, &actions, &attributes,
                           const_cast<char **>(arguments), environ);
   posix_spawn_file_actions_destroy(&actions);
+  posix_spawnattr_destroy(&attributes);
   close(ends[1]);
   close(given);
   if (error) {

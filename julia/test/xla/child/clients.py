@@ -1,5 +1,6 @@
 """Clients, their devices, and the distributed runtime that connects processes."""
 
+import os
 from typing import Any
 
 from jax._src.lib import _jax, xla_client
@@ -10,6 +11,7 @@ from wire import Answer, Message
 def make_client(message: Message, answer: Answer) -> None:
     """A CPU client; with a distributed client its devices span all processes, over Gloo."""
     node, nodes, distributed = message.number(), message.number(), message.number()
+    os.environ["XLA_FLAGS"] = message.text()  # XLA reads it at its first use
     options: dict[str, Any] = {"asynchronous": True, "node_id": node, "num_nodes": nodes}
     if distributed:
         connected = held(distributed)

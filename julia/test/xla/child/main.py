@@ -5,6 +5,7 @@ Started by the library as `python -I main.py FILE_DESCRIPTOR`.
 
 import os
 import select
+import signal
 import socket
 import sys
 import threading
@@ -12,6 +13,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))  # -I leaves the script's folder out
+
+# The library's process handles signals for the group; this one ends when that one does.
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 import jax
 
