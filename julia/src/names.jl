@@ -108,8 +108,8 @@ function check_alone(id::Base.PkgId, file::String)
         throw(Wrong(
             "StateError",
             "the Julia package $(id.name) ($(id.uuid)) of $file cannot be used: another package " *
-                "of that name ($(other.uuid), $path) is loaded in this process; rename one of them, or " *
-                "use each in a process of its own",
+                "of that name ($(other.uuid), $path) is loaded in this process; rename one of them, " *
+                "or use each in a process of its own",
         ))
     end
     return nothing
