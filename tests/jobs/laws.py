@@ -29,6 +29,8 @@ import pytest
 import pyreactant as pr
 from pyreactant.jobs import _list, _ray, _ray_cluster
 
+WAIT = 300  # seconds, on a busy machine
+
 TREE: dict[Any, Any] = {
     "none": None,
     "pair": (1, (2.5, "x"), []),
@@ -87,7 +89,7 @@ def pyreactant(*words: str, code: int = 0) -> str:
 def failure(job: pr.Job) -> pr.RemoteError:
     """The error with which a job ends."""
     with pytest.raises(pr.RemoteError) as caught:
-        job.result(timeout=120)
+        job.result(timeout=WAIT)
     return caught.value
 
 
@@ -100,7 +102,7 @@ def value(target: pr.targets.Target) -> None:
     os.environ["LAW_SECRET"] = "of the user"
     given = [TREE, half]
     job = pr.submit("program.py:back", given, on=target, env=["LAW_SECRET"])
-    found = job.result(timeout=120)
+    found = job.result(timeout=WAIT)
     (tree, half_back), named = found["args"], found["named"]
     assert tree == TREE, tree
     assert [type(x) for x in tree["pair"]] == [int, tuple, list]
@@ -136,7 +138,7 @@ def value(target: pr.targets.Target) -> None:
     # A second job, while what the controller said about the first is remembered.
     again = pr.submit("program.py:back", on=target)
     assert not again.status().ended
-    assert again.result(timeout=120)["process"] == 0
+    assert again.result(timeout=WAIT)["process"] == 0
 
 
 def arrays(target: pr.targets.Target) -> None:
@@ -226,18 +228,18 @@ def full_disk(target: pr.targets.Target) -> None:
     else:
         for _ in range(2):
             with pytest.raises(pr.FileError, match="free some space and fetch it again"):
-                job.result(timeout=120)
+                job.result(timeout=WAIT)
         assert job.status().state == "done"
     folder = os.environ["XDG_STATE_HOME"]
     subprocess.run(["mount", "-o", "remount,size=128m", folder], check=True)
-    assert job.result(timeout=120).nbytes == size
+    assert job.result(timeout=WAIT).nbytes == size
     assert not left(job.id)
 
 
 def cleaned(target: Any) -> None:
     """A job on Ray that is removed before its value was fetched leaves no keeper behind."""
     job = pr.submit("program.py:back", on=dataclasses.replace(target, hosts=1))
-    job.wait(timeout=120)
+    job.wait(timeout=WAIT)
     cluster = _ray_cluster.cluster_at(job.record.handle()["address"])
     asked = {"do": "status", "name": _ray._name(job.record), "folder": str(job.folder)}
     assert cluster.ask(60, **asked)["state"] == "done"

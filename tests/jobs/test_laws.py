@@ -78,9 +78,9 @@ def test_slurm_submit_is_listed(cluster: Cluster, tmp_path: Path) -> None:
     assert pyreactant("jobs", "logs", row["id"]) == "arguments ['0']\n"
     assert json.loads(pyreactant("jobs", "clean", row["id"], "--json")) == [row["id"]]
     later = ["--sbatch=--begin=now+1hour", "--cpus-per-task", "1"]
-    pyreactant("slurm", "submit", *later, "--", "train.py")
+    pyreactant("slurm", "submit", *later, "--", "program.py")
     (row,) = json.loads(pyreactant("jobs", "list", "--json"))
-    assert (row["state"], row["reason"], row["what"]) == ("queued", "BeginTime", "train.py")
+    assert (row["state"], row["reason"], row["what"]) == ("queued", "BeginTime", "program.py")
     assert row["origin"] == "slurm submit"
     assert json.loads(pyreactant("jobs", "cancel", row["id"], "--json"))["state"] == "cancelled"
     assert not cluster.run(["squeue", "--noheader"]).stdout

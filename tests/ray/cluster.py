@@ -159,6 +159,7 @@ def cluster(*, hosts: int = HOSTS, head_cpus: int = 4) -> Iterator[Cluster]:
         "RAY_USAGE_STATS_ENABLED": "0",
         "RAY_raylet_start_wait_time_s": "90",
         "RAY_prestart_worker_first_driver": "0",  # workers that no test would use
+        "RAY_worker_niceness": "0",  # else the other tests' processes go first (Ray: 15)
         "JAX_PLATFORMS": "cpu",
         "OPENBLAS_NUM_THREADS": "1",
         "OMP_NUM_THREADS": "1",
