@@ -17,7 +17,7 @@ SECTIONS = {
     "Meshes and shardings": "Mesh make_mesh NamedSharding",
     "Arrays": "device_put from_callback from_process_local from_jax gather reshard ShardedArray "
     "Shard Aval",
-    "Programs": "compile Compiled Program program matmul_sharded",
+    "Programs": "compile Compiled Program program as_jax matmul_sharded",
     "Checks": "crosscheck Report testing.assert_crosscheck",
     "Absent slices": "preflight Preflight plan Plan",
     "Jobs": "submit remote Job targets.Local targets.Slurm targets.TPU targets.Ray",
@@ -29,7 +29,7 @@ SECTIONS = {
 HEAD = """# API
 
 Every public name, from its docstring; [The Python interface](../interface.md) is the overview. The
-examples run in the tests, one after the other. They use `pr`, `np`, `jax`, `jnp` and these names:
+examples run in the tests, one after the other. They use `pr`, `np`, `jax`, `jnp`, `Path` and these:
 
 ```python
 import numpy as np

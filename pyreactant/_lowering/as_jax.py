@@ -63,9 +63,19 @@ def as_jax(
         FileError: The file cannot be read.
         RequirementError: Julia or the package enzyme-ad is missing.
 
-    Example:
-        >>> layer = pr.as_jax(pr.Program("layer", julia="Models.layer", julia_project="."), x, w)
-        >>> jax.jit(lambda x, w: layer(x, w).sum())(x, w)
+    Examples:
+        >>> double = pr.Program("double", julia="Models.double", julia_project=".")
+        >>> module = '''
+        ... func.func @main(%x: tensor<8x8xf32>) -> tensor<8x8xf32> {
+        ...   %y = stablehlo.add %x, %x : tensor<8x8xf32>
+        ...   return %y : tensor<8x8xf32>
+        ... }'''
+        >>> Path("double.mlir").write_text(module) > 0  # with Julia, as_text() returns such a module
+        True
+        >>> ones = np.ones((8, 8), np.float32)
+        >>> doubled = pr.as_jax(double, ones, stablehlo="double.mlir")
+        >>> float(jax.jit(doubled)(ones).sum())
+        128.0
     """
     what = _check_program(program)
     options = _static(what, static)

@@ -45,7 +45,7 @@ def run_examples() -> int:
     sharding = pr.NamedSharding(mesh, ("x", "y"))
     rows, whole = pr.NamedSharding(mesh, ("x",)), pr.NamedSharding(mesh, ())
     x = pr.device_put(np.arange(64, dtype=np.float32).reshape(8, 8), sharding)
-    modules = {"pr": pr, "np": np, "jax": jax, "jnp": jnp}
+    modules = {"pr": pr, "np": np, "jax": jax, "jnp": jnp, "Path": Path}
     names = {"mesh": mesh, "sharding": sharding, "rows": rows, "whole": whole, "x": x} | modules
     Path("hello.py").write_text('print("hello")\n')
     runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
