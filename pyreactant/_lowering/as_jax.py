@@ -70,7 +70,7 @@ def as_jax(
         ...   %y = stablehlo.add %x, %x : tensor<8x8xf32>
         ...   return %y : tensor<8x8xf32>
         ... }'''
-        >>> Path("double.mlir").write_text(module) > 0  # with Julia, as_text() returns such a module
+        >>> Path("double.mlir").write_text(module) > 0  # or as_text(), with Julia
         True
         >>> ones = np.ones((8, 8), np.float32)
         >>> doubled = pr.as_jax(double, ones, stablehlo="double.mlir")
