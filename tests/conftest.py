@@ -31,7 +31,8 @@ hypothesis.settings.load_profile("untimed")
 MARKERS = {
     "only(name)": "what only one runtime does; skipped with another --backend",
     "julia": "needs a real Julia: PYREACTANT_TEST_JULIA and PYREACTANT_TEST_JULIA_PROJECT",
-    "reactant": "needs real Reactant: PYREACTANT_TEST_REACTANT=1, after pyreactant setup",
+    "reactant": "needs real Reactant: PYREACTANT_TEST_REACTANT=1 after pyreactant setup, or "
+    "--reactant real-sources",
 }
 
 
@@ -42,6 +43,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         choices=("jax", "reactant"),
         help="runtime under test in this process; reactant is Reactant's stand-in where "
         "PYREACTANT_TEST_JULIA is set, else the real one",
+    )
+    parser.addoption(
+        "--reactant",
+        default="stand-in",
+        choices=("stand-in", "real-sources"),
+        help="with --backend reactant and PYREACTANT_TEST_JULIA: the stand-in for Reactant's API, "
+        "or Reactant's own sources over the library PYREACTANT_TEST_XLA_LIBRARY",
     )
     parser.addoption(
         "--plugin",
@@ -55,12 +63,15 @@ def pytest_configure(config: pytest.Config) -> None:
     for name, meaning in MARKERS.items():
         config.addinivalue_line("markers", f"{name}: {meaning}")
     harness.backend = config.getoption("--backend")
+    place.real_sources = config.getoption("--reactant") == "real-sources"
+    if place.real_sources and (why := place.absent()):
+        raise pytest.UsageError(f"--reactant real-sources: {why}")
     if harness.backend == "reactant":
         processes.always_anew = True  # Julia wants the process's threads and signals to itself
         # Julia uses SIGSEGV in ordinary life, of which Python's handler makes a crash.
         faulthandler.disable()
         if place.absent() is None:
-            os.environ.update(place.stand_in())
+            os.environ.update(place.settings())
 
 
 # Most of their time is waiting, so they begin first, and the others run meanwhile.
@@ -155,7 +166,8 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         pytest.skip(f"it is about {only.args[0]}; --backend is {harness.backend}")
     if item.get_closest_marker("julia") and (why := place.absent()):
         pytest.skip(why)
-    if item.get_closest_marker("reactant") and not os.environ.get("PYREACTANT_TEST_REACTANT"):
+    real = place.real_sources or os.environ.get("PYREACTANT_TEST_REACTANT")
+    if item.get_closest_marker("reactant") and not real:
         pytest.skip("real Reactant is not said to be here (PYREACTANT_TEST_REACTANT=1)")
 
 

@@ -79,6 +79,7 @@ SETTINGS = {
     "PYREACTANT_TEST_JULIA_PROJECT": Setting("Julia project of the tests", "tests"),
     "PYREACTANT_TEST_REACTANT": Setting("1 runs the tests that need Reactant", "tests"),
     "PYREACTANT_TEST_REACTANT_SOURCE": Setting("folder of Reactant's sources", "tests"),
+    "PYREACTANT_TEST_XLA_LIBRARY": Setting("library of julia/test/xla, built", "tests"),
     "PYREACTANT_TEST_EVERY_STEP": Setting("1 kills setup before each change of a file", "tests"),
     "PYREACTANT_MUTANT": Setting("Julia file that is changed while it loads", "tests"),
     "PYREACTANT_MUTANT_CODE": Setting("code that is replaced in that file", "tests"),

@@ -21,7 +21,8 @@ class Judge:
     """
 
     def __init__(self, states: Sequence[ProcessState]) -> None:
-        self.unfinished: set[int] = set()
+        self._changed: set[int] = {s.index for s in states}
+        self._unfinished: set[int] = set()
         self._states = {s.index: s for s in sorted(states, key=lambda s: s.index)}
         self._failures: dict[int, Failure] = {}
         # Processes that have not ended cleanly, so that they may need the others.
@@ -33,11 +34,22 @@ class Judge:
         self._outside: set[int] = set()
         self._left: dict[int, int] = {}  # with the number of their collective operations
         self._abrupt: set[int] = set()
-        for index in self._states:
-            self.note(index)
 
     def note(self, index: int) -> None:
-        """Take in a change of a process."""
+        """Note that a process has changed; several changes are taken in at once."""
+        self._changed.add(index)
+
+    @property
+    def unfinished(self) -> set[int]:
+        """The processes that have neither exited nor been lost."""
+        self._take_changes()
+        return self._unfinished
+
+    def _take_changes(self) -> None:
+        while self._changed:
+            self._take(self._changed.pop())
+
+    def _take(self, index: int) -> None:
         state = self._states[index]
         failed = first_failure(state)
         if failed is not None:
@@ -49,7 +61,7 @@ class Judge:
         ended = state.code == 0 or (state.clean and runs)
         abrupt = state.code == 0 and state.initialized and not state.clean
         for group, belongs in (
-            (self.unfinished, runs),
+            (self._unfinished, runs),
             (self._needy, needy),
             (self._waiting, needy and runs and state.waiting_at is not None),
             (self._initializing, needy and runs and state.phase == "initializing"),
@@ -68,6 +80,7 @@ class Judge:
         Args:
             now: Seconds of the head's monotonic clock.
         """
+        self._take_changes()
         found = [*self._failures.values(), *self._ended_early(now)]
         if not found:
             return None

@@ -18,6 +18,9 @@ SCHEMA = 1
 _MAX_KILLED = 16
 """Killed processes that the text names; report.json has more."""
 
+_INDENTED = 256
+"""Processes of a run whose report.json is indented; members of a larger one wait for it."""
+
 
 @dataclass(frozen=True, slots=True)
 class RunReport:
@@ -101,7 +104,8 @@ class RunReport:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             write_text(self.to_text(), folder / f"{name}.txt")
-            write_json(self.to_dict(), folder / f"{name}.json")
+            indent = 2 if len(self.processes) <= _INDENTED else None
+            write_json(self.to_dict(), folder / f"{name}.json", indent=indent)
         except OSError as error:
             say(f"the report cannot be written to {folder} ({error.strerror})")
             return False

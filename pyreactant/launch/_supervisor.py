@@ -21,16 +21,16 @@ from ..process_group._secret import MEETING_SECRET, meeting_secret, run_secret
 from ._agent import Agent
 from ._cause import failure
 from ._head import Head
-from ._hello import hello
 from ._mtls import Certifier, Keys, off_reason
 from ._options import RunOptions, device_settings, fresh_folder
 from ._output import close_terminals, terminals
 from ._program import find_program
 from ._report import RunReport, first_error, process_row, say, utc
-from ._rollcall import CannotStartError, RollCall, Uplink, heartbeat_period, join
+from ._rollcall import RollCall, heartbeat_period
 from ._signals import handled
 from ._state import ProcessState
 from ._unstarted import others_told
+from ._uplink import CannotStartError, Uplink, hello, join
 
 _GIT = 0.2
 """Seconds that the report waits for git, which had the time of the whole run."""

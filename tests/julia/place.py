@@ -1,4 +1,4 @@
-"""The Julia for tests of the real-Julia level, with the stand-in for Reactant."""
+"""The Julia for tests, with the stand-in for Reactant or with Reactant's own sources."""
 
 import os
 import shutil
@@ -10,14 +10,26 @@ from tests.harness import REPOSITORY, environment
 
 STAND_IN = REPOSITORY / "julia" / "test" / "Reactant"
 NAMED = ("PYREACTANT_TEST_JULIA", "PYREACTANT_TEST_JULIA_PROJECT")
+LIBRARY = "PYREACTANT_TEST_XLA_LIBRARY"
+
+real_sources = False  # what pytest's option --reactant says
 
 
 def absent() -> str | None:
     """The reason why this level cannot run on this machine, or None."""
-    missing = [name for name in NAMED if not os.environ.get(name)]
+    named = (*NAMED, LIBRARY) if real_sources else NAMED
+    missing = [name for name in named if not os.environ.get(name)]
     if missing:
         return f"no Julia was named for tests ({' and '.join(missing)})"
     return None
+
+
+def settings() -> dict[str, str]:
+    """Environment settings with which pyreactant starts that Julia, and the Reactant under test."""
+    if not real_sources:
+        return stand_in()
+    executable, project = (os.environ[name] for name in NAMED)
+    return {"PYTHON_JULIACALL_EXE": executable, "PYTHON_JULIACALL_PROJECT": project}
 
 
 def stand_in(reactant: Path = STAND_IN) -> dict[str, str]:
@@ -34,7 +46,7 @@ def stand_in(reactant: Path = STAND_IN) -> dict[str, str]:
 def compile_packages() -> None:
     """Precompile changed packages, which takes a minute or more; Julia caches the result."""
     code = "from pyreactant._runtimes.reactant import julia; julia.start()"
-    subprocess.run([sys.executable, "-c", code], env=environment(**stand_in()), check=True)
+    subprocess.run([sys.executable, "-c", code], env=environment(**settings()), check=True)
 
 
 def without_workload(folder: Path) -> Path:

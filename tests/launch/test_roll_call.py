@@ -13,7 +13,8 @@ import pytest
 
 from pyreactant import RendezvousError
 from pyreactant._system.lines import LINE_LIMIT, LineCodec
-from pyreactant.launch._rollcall import CONVERSATION, RollCall, Uplink, join
+from pyreactant.launch._rollcall import CONVERSATION, RollCall
+from pyreactant.launch._uplink import Uplink, join
 from tests.harness import free_port
 
 SECRET = b"0123456789abcdef0123456789abcdef"
