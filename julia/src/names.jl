@@ -108,8 +108,8 @@ function check_alone(id::Base.PkgId, file::String)
         throw(Wrong(
             "StateError",
             "the Julia package $(id.name) ($(id.uuid)) of $file cannot be used: another package " *
-                "of that name ($(other.uuid), $path) is loaded in this process; rename one of them, or " *
-                "use each in a process of its own",
+                "of that name ($(other.uuid), $path) is loaded in this process; rename one of " *
+                "them, or use each in a process of its own",
         ))
     end
     return nothing
@@ -130,8 +130,8 @@ function check_source(id::Base.PkgId, loaded::Module, file::String)
     if path === nothing || !startswith(realpath(path), joinpath(folder, ""))
         throw(Wrong(
             "StateError",
-            "the Julia package $(id.name) of $folder cannot be used: this process has loaded a copy " *
-                "of it from $path; use each in a process of its own",
+            "the Julia package $(id.name) of $folder cannot be used: this process has loaded a " *
+                "copy of it from $path; use each in a process of its own",
         ))
     end
     any(other -> other.name == "Revise", keys(Base.loaded_modules)) && return nothing

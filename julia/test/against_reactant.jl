@@ -1,6 +1,6 @@
 # The stand-in against Reactant's sources: every name that julia/src uses (internal_names.toml), and
-# Mesh, NamedSharding and slices. Of these the plain-Julia parts of a checkout are read into a module
-# of their own, with the C++ left out.
+# Mesh, NamedSharding and slices. Of these the plain-Julia parts of a checkout are read into a
+# module of their own, with the C++ left out.
 using TOML: TOML
 
 const SNAPSHOT = get(ENV, "PYREACTANT_TEST_REACTANT_SOURCE", "")
