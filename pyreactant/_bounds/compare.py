@@ -14,7 +14,7 @@ import numpy as np
 from .._core.dtypes import finfo, wide
 from .._core.sharding import Index
 from . import fused
-from .sight import Sight, combined, counts, exact, sample
+from .sight import Sight, combined, counts, exact, sample, squares_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,7 +328,7 @@ def _sight(
     some = Expected(value, bound, last_rounding=expected.last_rounding)
     with np.errstate(all="ignore"):
         tolerances = counts(some.allowed(got.dtype), value, each, unbounded)
-    return Sight(tolerances, squares, finite, _squares(expected.absolute))
+    return Sight(tolerances, squares, finite, squares_of(expected.absolute))
 
 
 def _unbounded(expected: Expected, allowed: np.ndarray) -> int:
@@ -340,14 +340,6 @@ def _unbounded(expected: Expected, allowed: np.ndarray) -> int:
         np.isfinite(value), ~np.isfinite(allowed), np.isinf(value) & np.isinf(bound)
     )
     return int(np.count_nonzero(open_ones))
-
-
-def _squares(array: np.ndarray | None) -> float:
-    """Sum of the squares of the finite elements."""
-    if array is None:
-        return 0.0
-    sizes = np.where(np.isfinite(array), np.abs(array), 0.0)
-    return float(np.vdot(sizes, sizes))
 
 
 def _right_pattern(

@@ -149,3 +149,11 @@ def _middle(number: int) -> float:
 
 
 _INFINITE = int(np.array(np.inf).view(np.uint64) >> _DROPPED)
+
+
+def squares_of(array: np.ndarray | None) -> float:
+    """Sum of the squares of the finite elements."""
+    if array is None:
+        return 0.0
+    sizes = np.where(np.isfinite(array), np.abs(array), 0.0)
+    return float(np.vdot(sizes, sizes))

@@ -1,6 +1,8 @@
 """The runtimes that `initialize` knows; importing this imports no runtime, and not NumPy."""
 
-from .._errors import InvalidArgumentError
+import importlib.util
+
+from .._errors import InvalidArgumentError, PyReactantError
 
 BACKENDS = {
     "jax": ("pyreactant._runtimes.jax.backend:JaxBackend", "jax"),
@@ -29,3 +31,22 @@ def check_backend(name: str) -> None:
     """
     if name not in BACKENDS:
         raise InvalidArgumentError(f"unknown backend {name!r}; known are: {', '.join(BACKENDS)}")
+
+
+def usable_backends() -> tuple[str, ...]:
+    """The runtimes that are installed and set up; starts none."""
+    return tuple(
+        name
+        for name, (_, package) in BACKENDS.items()
+        if importlib.util.find_spec(package) and (package != "juliacall" or _julia_is_settled())
+    )
+
+
+def _julia_is_settled() -> bool:
+    from .._julia.place import find_place
+
+    try:
+        find_place()
+    except PyReactantError:
+        return False
+    return True

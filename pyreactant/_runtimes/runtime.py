@@ -1,7 +1,6 @@
 """The one runtime of this process: start it, query it, end it."""
 
 import importlib
-import importlib.util
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,7 +13,6 @@ from .._core.device import Device
 from .._core.mesh import Mesh
 from .._errors import (
     InvalidArgumentError,
-    PyReactantError,
     RequirementError,
     ShardingError,
     StateError,
@@ -211,25 +209,6 @@ def _load(name: str) -> AbstractBackend:
             f"install it with: python -m pip install {package}"
         ) from error
     return found()
-
-
-def usable_backends() -> tuple[str, ...]:
-    """The runtimes that are installed and set up; starts none."""
-    return tuple(
-        name
-        for name, (_, package) in BACKENDS.items()
-        if importlib.util.find_spec(package) and (package != "juliacall" or _julia_is_settled())
-    )
-
-
-def _julia_is_settled() -> bool:
-    from .._julia.place import find_place
-
-    try:
-        find_place()
-    except PyReactantError:
-        return False
-    return True
 
 
 def _options(arguments: Mapping[str, Any]) -> StartOptions:

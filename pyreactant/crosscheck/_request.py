@@ -21,8 +21,7 @@ from .._errors import (
     ShardingError,
 )
 from .._matmul.matmul import default_mesh
-from .._runtimes.known import BACKENDS, PLATFORMS
-from .._runtimes.runtime import usable_backends
+from .._runtimes.known import BACKENDS, PLATFORMS, usable_backends
 from .._system.files import read_json, write_json
 from .._system.hardware import has_accelerator
 from .._version import __version__

@@ -278,7 +278,8 @@ class _Steps:
         self.tell(f"run {backend} on {len(self.workers)} VMs")
         address = join_address(self.workers[0].internal, secrets.choice(_PORTS))
         secret = secrets.token_hex(32).encode() + b"\n"
-        program = [*job.program] or _crosscheck_member(backend)
+        member = f"-m pyreactant.crosscheck ../{_REQUEST} ../results/{backend}".split()
+        program = [*job.program] or member
 
         def command(worker: Worker) -> list[str]:
             index = self.workers.index(worker)
@@ -395,8 +396,3 @@ def _write_request(job: Job, folder: Path) -> Path:
     file = folder / _REQUEST
     write_request(Request(("matmul",), size=job.size), file)
     return file
-
-
-def _crosscheck_member(backend: str) -> list[str]:
-    """Arguments of ``pyreactant run`` in the workers' folder "code" for the sharded matmul."""
-    return ["-m", "pyreactant.crosscheck", f"../{_REQUEST}", f"../results/{backend}"]

@@ -156,9 +156,8 @@ def _key(what: str, name: str, index: int) -> str:
 
 def _describe(missing: set[int], lost: set[int]) -> str:
     did_not = "did not come" if 0 not in missing else "did not say that all have come"
-    return ", ".join(
-        f"process {i} {'ended or was cut off' if i in lost else did_not}" for i in sorted(missing)
-    )
+    ends = {i: "ended or was cut off" if i in lost else did_not for i in missing}
+    return ", ".join(f"process {i} {ends[i]}" for i in sorted(missing))
 
 
 def meet(group: ProcessGroup, timeout: float, heartbeat_timeout: float) -> Meeting:
