@@ -8,6 +8,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before NumPy; two workers share the machine
 # Hundreds of processes import pyreactant, which each would compile anew.
@@ -72,6 +73,15 @@ def pytest_configure(config: pytest.Config) -> None:
         faulthandler.disable()
         if place.absent() is None:
             os.environ.update(place.settings())
+
+
+IMPORTS_JAX = "test_as_jax.py"
+"""Calls JAX itself: Julia refuses to start in a process that has imported jax."""
+
+
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    """Under Julia, leave out what cannot be imported beside it."""
+    return True if harness.backend == "reactant" and collection_path.name == IMPORTS_JAX else None
 
 
 # Most of their time is waiting, so they begin first, and the others run meanwhile.

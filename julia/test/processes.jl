@@ -41,6 +41,7 @@ end
 
 @testset "two processes that the supervisor tells who they are" begin
     port = free_port()
+    # The XLA_FLAGS of this process ask for another number of devices.
     started = [
         start(
             "launched.jl";
@@ -49,6 +50,7 @@ end
             PYREACTANT_COORDINATOR_ADDRESS = "127.0.0.1:$port",
             PYREACTANT_NUM_CPU_DEVICES = "2",
             PYREACTANT_PLATFORM = "cpu",
+            XLA_FLAGS = "",
         )
         for i in 0:1
     ]
