@@ -191,7 +191,9 @@ def install(record: Record) -> None:
             _pip(file, folder)
     finally:
         os.close(lock)
-    os.environ["PYTHONPATH"] = os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])
+    # An empty part would be the current folder.
+    path = filter(None, (str(folder), os.environ.get("PYTHONPATH")))
+    os.environ["PYTHONPATH"] = os.pathsep.join(path)
 
 
 def _pip(file: Path, folder: Path) -> None:
