@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .._errors import FileError, RequirementError
+from .._system.files import write_text
 from .._version import __version__
 from .parts import legend_of
 
@@ -50,6 +51,17 @@ def render(template: str, **data: Any) -> str:
     """
     _check_jinja()
     return _environment().get_template(f"{template}.j2").render(**data)
+
+
+def written(page: str, path: str | Path | None) -> str:
+    """The page, after it is written to `path` if one is given.
+
+    Raises:
+        FileError: The file cannot be written.
+    """
+    if path is not None:
+        write_text(page, Path(path))
+    return page
 
 
 def _check_jinja() -> None:

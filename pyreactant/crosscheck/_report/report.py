@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..._errors import FileError
-from ..._pages.page import can_render
+from ..._pages.page import can_render, written
 from ..._system.files import read_json, write_text
 from ..._version import __version__
 from .._records.records import SCHEMA, check_version
@@ -92,10 +92,7 @@ class Report(ReportData):
             RequirementError: jinja2, which makes the page, is not installed.
             FileError: The file cannot be written.
         """
-        text = page(self)
-        if path is not None:
-            write_text(text, Path(path))
-        return text
+        return written(page(self), path)
 
     def to_text(self, width: int = 120) -> str:
         """The report as plain text for a terminal of this width."""
