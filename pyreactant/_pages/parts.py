@@ -1,11 +1,42 @@
 """What a page consists of, as plain data: marks, cells, tables and bars. Templates lay them out."""
 
 import itertools
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 SIGNS = {"good": "✓", "bad": "✗", "warn": "!"}
 """The sign of each look: colours alone do not carry a meaning."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A piece of a bar.
+
+    Attributes:
+        name: What it stands for; the legend has each name once.
+        start: Its beginning, as a share of the bar.
+        length: Its length, as a share of the bar.
+        colour: Number of its colour in the style sheet, 1 to 5; 0 is the colour of a failure.
+    """
+
+    name: str
+    start: float
+    length: float
+    colour: int
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """A linear bar of pieces.
+
+    Attributes:
+        text: What it shows, for readers who do not see it.
+        parts: Its pieces, from left to right.
+    """
+
+    text: str
+    parts: Sequence[Part]
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +49,7 @@ class Cell:
         detail: A second line in small letters.
         share: A part of a whole, drawn as a bar; values above 1 fill it. None draws no bar.
         link: Id of the part of the page that it leads to.
+        bar: A bar of pieces below the text.
     """
 
     text: str
@@ -25,6 +57,7 @@ class Cell:
     detail: str = ""
     share: float | None = None
     link: str = ""
+    bar: Bar | None = None
 
     @property
     def sign(self) -> str:
@@ -84,42 +117,23 @@ class Table:
         return {place: title for place, (title, _) in zip(places, self.groups, strict=False)}
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
-    """A piece of a bar.
-
-    Attributes:
-        name: What it stands for; the legend has each name once.
-        start: Its beginning, as a share of the bar.
-        length: Its length, as a share of the bar.
-        colour: Number of its colour in the style sheet, 1 to 5; 0 is the colour of a failure.
-    """
-
-    name: str
-    start: float
-    length: float
-    colour: int
-
-
-@dataclass(frozen=True, slots=True)
-class Bar:
-    """A linear bar of pieces.
-
-    Attributes:
-        text: What it shows, for readers who do not see it.
-        parts: Its pieces, from left to right.
-    """
-
-    text: str
-    parts: Sequence[Part]
-
-
 def facts(caption: str, rows: Sequence[tuple[str, str]]) -> Table:
     """A table of names and values, without those that have none."""
     return Table(caption, ["fact", "value"], [row for row in rows if row[1]])
 
 
 def legend_of(bars: Iterable[Bar]) -> list[Part]:
-    """The pieces that a legend of these bars explains: one of each name, by colour."""
-    found = {part.name: part for bar in bars for part in bar.parts}
-    return sorted(found.values(), key=lambda part: part.colour)
+    """The pieces that a legend of these bars explains: the first of each name."""
+    found: dict[str, Part] = {}
+    for bar in bars:
+        for part in bar.parts:
+            found.setdefault(part.name, part)
+    return list(found.values())
+
+
+def commit_text(git: Mapping[str, Any]) -> str:
+    """The commit and the number of changed files, as `GitState` reports them; "" without one."""
+    if not git.get("commit"):
+        return ""
+    count = len(git.get("changed_files", ()))
+    return f"{git['commit'][:12]}, {count} file{'' if count == 1 else 's'} changed"

@@ -3,6 +3,10 @@
 from dataclasses import replace
 
 from pyreactant import Mesh
+from pyreactant.launch import RunReport
+from pyreactant.launch._judge import find_failure
+from pyreactant.launch._report import first_error, process_row
+from pyreactant.launch._state import ProcessState
 from pyreactant.tpu import Candidate, Plan, topology
 from pyreactant.tpu._hlo.collective import Collective
 from pyreactant.tpu._plan.layout import Layout
@@ -105,6 +109,57 @@ def failed_plan() -> Plan:
     )
 
 
+PHASES = ("joined", "spawned", "started", "initializing", "initialized")
+
+
+def run(count: int = 6, culprit: int = 4) -> RunReport:
+    """A run in which one process raises, and the supervisor ends the others."""
+    states = [ProcessState(i, f"host{i // 2}", log=f"/logs/{i}.log") for i in range(count)]
+    for state in states:
+        for step, phase in enumerate(PHASES):
+            state.enter(phase, 100.0 + step * (1 + state.index % 4 / 4))
+        state.collectives = 120
+        if state.index == culprit:
+            error = {"type": "error", "exception": "ValueError", "message": HOSTILE}
+            state.apply({**error, "traceback": f"Traceback:\n  {HOSTILE}\n"}, 110.0)
+        code = 1 if state.index == culprit else -15
+        late = 0.5 if state.index == culprit else 2.0
+        state.apply({"type": "exited", "code": code, "log_tail": "printed\n"}, 110.0 + late)
+    failure = find_failure(states, 112.5)
+    assert failure is not None
+    error = {**first_error(failure, states, 112.5), "time": "2026-01-02T03:04:15+00:00"}
+    rows = [process_row(state, 100.0) for state in states]
+    for row in rows:
+        row["error"] = row["error"] and {**row["error"], "time": ""}
+    return RunReport(
+        failure.cause,
+        failure.exit_code,
+        failure.summary,
+        error,
+        rows,
+        12.5,
+        "2026-01-02T03:04:05+00:00",
+        "/out/run",
+        ["train.py", "--name", HOSTILE],
+        restarts=[{"cause": "user", "summary": "it broke before", "at": "2026-01-02"}],
+        facts={"python": "3.12.1", "jax": "0.12.0"},
+        git={"commit": "0123456789abcdef", "changed_files": ["a.py"]},
+        mutual_tls="on",
+    )
+
+
+def good_run() -> RunReport:
+    """A run that ended well, of a program without a runtime."""
+    state = ProcessState(0, HOSTILE)
+    for at, phase in enumerate(("joined", "spawned", "started", "ending")):
+        state.enter(phase, 100.0 + at)
+    state.apply({"type": "exited", "code": 0, "log_tail": ""}, 104.0)
+    rows = [process_row(state, 100.0)]
+    return RunReport(
+        "done", 0, "all processes ended well", None, rows, 4.5, "2026-01-02", "/out", ["./tool"]
+    )
+
+
 def pages() -> dict[str, str]:
     """The pages by name; the same text at each call."""
     reports = {
@@ -115,5 +170,8 @@ def pages() -> dict[str, str]:
         "difference": Difference(preflight(), preflight("other")),
         "plan": replace(plan(), program=HOSTILE),
         "failed-plan": failed_plan(),
+        "run": run(),
+        "large-run": run(1000, 500),
+        "good-run": good_run(),
     }
     return {name: report.to_html() for name, report in reports.items()}

@@ -38,7 +38,7 @@ def broken(count: int = 3, culprit: int = 1, host: str = "hosta") -> RunReport:
         failure.exit_code,
         failure.summary,
         first_error(failure, states, 7.0),
-        [process_row(s) for s in states],
+        [process_row(s, 0.0) for s in states],
         7.0,
         utc(7.0),
         "/logs",

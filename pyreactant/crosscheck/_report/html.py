@@ -5,7 +5,7 @@ from typing import Any
 
 from ..._core.text import bytes_text, seconds_text, spec_text
 from ..._pages.page import render
-from ..._pages.parts import Cell, Table
+from ..._pages.parts import Cell, Table, commit_text
 from .._records.verdict import Pair
 from .blocks import figures
 from .data import NOT_RUN, RAISED, RIGHT, UNCHECKED, WRONG, ReportData, Result, Row, RunFacts
@@ -228,14 +228,12 @@ def _provenance_table(report: ReportData) -> Table:
 
 def _provenance(run: RunFacts) -> dict[str, str]:
     kinds = dict.fromkeys(f"{d['platform']} ({d['kind']})" for d in run.devices)
-    git = run.ended.get("git") or {}
-    changed = git.get("changed_files", [])
     return {
         "runtime": run.backend,
         "devices": f"{len(run.devices)}: {', '.join(kinds)}" if kinds else "",
         "processes": f"{run.num_processes} on {', '.join(run.hosts)}" if run.hosts else "",
         **{key: value for key, value in run.facts.items() if value},
-        "commit": f"{git['commit'][:12]}, {len(changed)} files changed" if git else "",
+        "commit": commit_text(run.ended.get("git") or {}),
         "started": str(run.ended.get("started", "")),
         "seconds": str(run.ended.get("seconds", "")),
         "ended": f"{run.ended.get('cause')}: {run.ended.get('summary')}" if run.ended else "",
