@@ -8,8 +8,9 @@ from functools import partial
 
 import numpy as np
 
-from .._bounds.compare import Verdict, compare_copies, join
+from .._bounds.compare import Expected, Verdict, compare_copies, join, wrong_elements
 from .._bounds.model import Model
+from .._bounds.places import count_wrong, total
 from .._core.array import ShardedArray
 from .._core.device import Shard
 from .._core.dtypes import as_dtype
@@ -73,6 +74,9 @@ Copies = Sequence[Shard]
 Measure = Callable[[Sequence[Copies]], list[list[Verdict]]]
 """Compares blocks, each with its copies, with the right values."""
 
+
+_COUNTED = 2**20
+"""Elements of a wrong tile that are compared at once; temporary arrays take several times more."""
 
 _ALL_BYTES = 2 * STREAM_BYTES
 """Bytes that concurrently checked tiles may need together."""
@@ -276,7 +280,13 @@ def _by_oracle(oracle: Oracle, blocks: Sequence[Copies]) -> list[list[Verdict]]:
             if both is not None:
                 inside, start = within(both, block), tuple(s.start for s in both)
                 parts = [one[inside] for one in data[number]]
-                found[number] = compare_copies(parts, expected.part(within(both, tile)), start)
+                right = expected.part(within(both, tile))
+                verdicts = compare_copies(parts, right, start)
+                pairs = zip(parts, verdicts, strict=True)
+                found[number] = [
+                    verdict if verdict.passed else _with_places(verdict, part, right, inside, block)
+                    for part, verdict in pairs
+                ]
         return found
 
     dearest = max([1, *map(oracle.cost, tiles)])
@@ -293,6 +303,20 @@ def _by_oracle(oracle: Oracle, blocks: Sequence[Copies]) -> list[list[Verdict]]:
         ]
         for number, copies in enumerate(blocks)
     ]
+
+
+def _with_places(
+    verdict: Verdict, got: np.ndarray, right: Expected, inside: Index, block: Index
+) -> Verdict:
+    """The verdict on a wrong tile, with the places of its wrong elements in the block."""
+    start, shape = [s.start for s in inside], [s.stop - s.start for s in block]
+    step = max(1, len(got) * _COUNTED // got.size) if got.ndim else 1
+    grids = []
+    for first in range(0, len(got) if got.ndim else 1, step):
+        rows = (slice(first, first + step),) if got.ndim else ()
+        wrong = wrong_elements(got[rows], right.part(rows))
+        grids.append(count_wrong(wrong, [s + first for s in start[:1]] + start[1:], shape))
+    return replace(verdict, places=total(grids))
 
 
 def _by_freivalds(

@@ -178,7 +178,7 @@ def _bar(row: Row, end: float) -> Bar:
 def _periods(times: Mapping[str, float], end: float) -> Iterator[tuple[str, int, float, float]]:
     """Name, colour, start and end of what a process did one after the other."""
     reached = sorted((at, name) for name, at in times.items() if name in (*_AFTER, "exited"))
-    ends = [at for at, _ in reached[1:]] + [times.get("lost", end)]
+    ends = [*(at for at, _ in reached), times.get("lost", end)][1:]  # none without a phase
     periods = [
         (*_after(name, times), _clamped(at, end), _clamped(stop, end))
         for (at, name), stop in zip(reached, ends, strict=True)

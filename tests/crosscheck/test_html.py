@@ -1,5 +1,6 @@
 """The page of a cross-check: what is on it, and the blocks of any mesh."""
 
+import json
 import re
 from dataclasses import replace
 from typing import Any
@@ -55,6 +56,18 @@ def test_errors_shares_and_times_have_columns_of_their_own() -> None:
     page = replace(whole, rows=(replace(row, results=(result,)),)).to_html()
     for label, text in (("error", "2e-07"), ("share of allowed", "0.06"), ("time", "18.9 ms")):
         assert f'data-label="{label}" class="number">{text}<' in page
+
+
+def test_wrong_elements_are_mapped() -> None:
+    """Devices 5 and 6 are wrong in the first line and the last column of their grid."""
+    page = report(NAMES, wrong=[5, 6]).to_html()
+    assert page.count('aria-label="wrong in lines 0 to 15 and columns 0 to 15 of 16 x 16"') == 2
+    assert page.count("<rect ") == 2 * (16 + 15)
+    assert "device 5: 4000 of 32768 elements are wrong" in page
+    assert '<rect x="0" y="0" width="1" height="1" fill-opacity="1.0"/>' in page
+    assert "<rect " not in report(NAMES).to_html()
+    again = Report.from_dict(json.loads(report(NAMES, wrong=[5, 6]).to_json()))
+    assert again.to_html() == page
 
 
 def test_gradients_are_on_it() -> None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..._bounds.places import cell_sizes
 from ..._core.mesh import Mesh
 from ..._core.text import block_text
 from ..._pages.parts import Cell, Table
@@ -19,8 +20,30 @@ _WITH_TEXT = 64
 _DRAWN = 1024
 """Most devices of a mesh that is drawn."""
 
+_MAPS = 8
+"""Most wrong blocks whose wrong elements are drawn."""
+
 _ROWS = 64
 """Most blocks in the table of their numbers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Map:
+    """Where in a block the wrong elements are.
+
+    Attributes:
+        title: Device, block and the number of wrong elements.
+        text: In which cells they are.
+        lines: Lines of the grid.
+        columns: Columns of the grid.
+        cells: Line, column and part of its elements that is wrong, of each cell with wrong ones.
+    """
+
+    title: str
+    text: str
+    lines: int
+    columns: int
+    cells: Sequence[tuple[int, int, float]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +56,8 @@ class Figure:
         across: Labels of its columns.
         lines: Its devices, line by line; none if the mesh is too large to draw.
         numbers: The numbers of each block, the wrong ones first.
+        maps: Where the wrong elements are, of the first wrong blocks.
+        more: Number of further wrong blocks.
     """
 
     title: str
@@ -40,6 +65,8 @@ class Figure:
     across: Sequence[str]
     lines: Sequence[Sequence[Cell]]
     numbers: Table
+    maps: Sequence[Map] = ()
+    more: int = 0
 
 
 def figures(row: Row, result: Result) -> list[Figure]:
@@ -56,7 +83,25 @@ def figures(row: Row, result: Result) -> list[Figure]:
 def _figure(mesh: Mesh, title: str, blocks: Sequence[BlockVerdict]) -> Figure:
     down, across = _labels(mesh)
     lines = [] if mesh.size > _DRAWN else _cells(mesh, blocks)
-    return Figure(title, down, across, lines, _numbers(title, blocks))
+    wrong = [block for block in blocks if block.places is not None]
+    maps, more = [_map(block) for block in wrong[:_MAPS]], max(0, len(wrong) - _MAPS)
+    return Figure(title, down, across, lines, _numbers(title, blocks), maps, more)
+
+
+def _map(block: BlockVerdict) -> Map:
+    shape = [stop - start for start, stop in block.index or []]
+    places = np.array(block.places, np.int64)
+    across = np.array(cell_sizes(shape[-1] if shape else 1, places.shape[1]))
+    down = np.array(cell_sizes(math.prod(shape[:-1]), places.shape[0]))
+    parts = places / np.outer(down, across)
+    lines, columns = (np.flatnonzero(places.any(axis)) for axis in (1, 0))
+    where = [f"{at[0]} to {at[-1]}" for at in (lines, columns) if at.size]
+    return Map(
+        f"device {block.device}: {block.wrong} of {math.prod(shape)} elements are wrong",
+        f"wrong in lines {' and columns '.join(where)} of {places.shape[0]} x {places.shape[1]}",
+        *places.shape,
+        [(int(i), int(j), round(float(parts[i, j]), 3)) for i, j in np.argwhere(places)],
+    )
 
 
 def _labels(mesh: Mesh) -> tuple[list[str], list[str]]:
