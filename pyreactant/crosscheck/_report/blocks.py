@@ -91,16 +91,18 @@ def _figure(mesh: Mesh, title: str, blocks: Sequence[BlockVerdict]) -> Figure:
 def _map(block: BlockVerdict) -> Map:
     shape = [stop - start for start, stop in block.index or []]
     places = np.array(block.places, np.int64)
-    across = np.array(cell_sizes(shape[-1] if shape else 1, places.shape[1]))
-    down = np.array(cell_sizes(math.prod(shape[:-1]), places.shape[0]))
+    height, width = places.shape
+    across = np.array(cell_sizes(shape[-1] if shape else 1, width))
+    down = np.array(cell_sizes(math.prod(shape[:-1]), height))
     parts = places / np.outer(down, across)
     lines, columns = (np.flatnonzero(places.any(axis)) for axis in (1, 0))
     where = [f"{at[0]} to {at[-1]}" for at in (lines, columns) if at.size]
     return Map(
-        f"device {block.device}: {block.wrong} of {math.prod(shape)} elements are wrong",
-        f"wrong in lines {' and columns '.join(where)} of {places.shape[0]} x {places.shape[1]}",
-        *places.shape,
-        [(int(i), int(j), round(float(parts[i, j]), 3)) for i, j in np.argwhere(places)],
+        title=f"device {block.device}: {block.wrong} of {math.prod(shape)} elements are wrong",
+        text=f"wrong in lines {' and columns '.join(where)} of {height} x {width}",
+        lines=height,
+        columns=width,
+        cells=[(int(i), int(j), round(float(parts[i, j]), 3)) for i, j in np.argwhere(places)],
     )
 
 
