@@ -75,6 +75,9 @@ Measure = Callable[[Sequence[Copies]], list[list[Verdict]]]
 """Compares blocks, each with its copies, with the right values."""
 
 
+_MAPPED = 8
+"""Wrong blocks of an array, of one process, whose record says where the wrong elements are."""
+
 _COUNTED = 2**20
 """Elements of a wrong tile that are compared at once; temporary arrays take several times more."""
 
@@ -217,14 +220,15 @@ def _verdicts(
         for copies, verdicts_of_copies in zip(groups, measure(groups), strict=True)
         for shard, found in zip(copies, verdicts_of_copies, strict=True)
     }
-    verdicts = []
+    verdicts, mapped = [], 0
     for shard in shards:
         expected = wanted.get(shard.device.position)
         if id(shard) in measured:
             found = block_verdict(subject, name, shard, expected, measured[id(shard)], hints)
             if name.startswith("output") and list(wanted.values()).count(shard.index) > 1:
                 found = replace(found, digest=digest(shard.data))
-            verdicts.append(found)
+            mapped += found.places is not None
+            verdicts.append(found if mapped <= _MAPPED else replace(found, places=None))
             hints = hints or found.kinds
         else:
             verdicts.append(misshapen(subject, name, shard, expected, plan.dtype))
@@ -282,11 +286,11 @@ def _by_oracle(oracle: Oracle, blocks: Sequence[Copies]) -> list[list[Verdict]]:
                 parts = [one[inside] for one in data[number]]
                 right = expected.part(within(both, tile))
                 verdicts = compare_copies(parts, right, start)
-                pairs = zip(parts, verdicts, strict=True)
-                found[number] = [
-                    verdict if verdict.passed else _with_places(verdict, part, right, inside, block)
-                    for part, verdict in pairs
-                ]
+                placed: dict[int, Verdict] = {}  # equal copies share a verdict
+                for part, verdict in zip(parts, verdicts, strict=True):
+                    if id(verdict) not in placed:
+                        placed[id(verdict)] = _with_places(verdict, part, right, inside, block)
+                found[number] = [placed[id(verdict)] for verdict in verdicts]
         return found
 
     dearest = max([1, *map(oracle.cost, tiles)])
@@ -308,7 +312,9 @@ def _by_oracle(oracle: Oracle, blocks: Sequence[Copies]) -> list[list[Verdict]]:
 def _with_places(
     verdict: Verdict, got: np.ndarray, right: Expected, inside: Index, block: Index
 ) -> Verdict:
-    """The verdict on a wrong tile, with the places of its wrong elements in the block."""
+    """The verdict on a tile, with the places of its wrong elements in the block."""
+    if verdict.passed:
+        return verdict
     start, shape = [s.start for s in inside], [s.stop - s.start for s in block]
     step = max(1, len(got) * _COUNTED // got.size) if got.ndim else 1
     grids = []

@@ -102,6 +102,9 @@ class RunReport:
             lines += ["", f"mutual TLS: {self.mutual_tls}"]
         return "\n".join([*lines, "", f"logs and report: {self.folder}"]) + "\n"
 
+    def __str__(self) -> str:
+        return self.to_text()
+
     def to_html(self, path: str | Path | None = None) -> str:
         """The report as one self-contained page; also written to `path` if given.
 

@@ -17,6 +17,7 @@ from tests.pages.samples import pages
 
 Browse = Callable[..., tuple[str, str]]
 WIDTHS = (360, 800, 1400)
+pytest.importorskip("jinja2")
 PAGES = pages()
 
 MEASURE = """<script>

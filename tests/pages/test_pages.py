@@ -12,9 +12,10 @@ from pyreactant._pages.page import check_page, render
 from pyreactant._pages.parts import Cell, Table
 from tests.harness import REPOSITORY
 from tests.pages.outline import Outline
-from tests.pages.samples import pages
+from tests.pages.samples import pages, plan
 
 STYLE = (REPOSITORY / "pyreactant/_pages/templates/style.css").read_text()
+pytest.importorskip("jinja2")
 PAGES = pages()
 
 
@@ -59,6 +60,33 @@ def test_for_screen_readers(name: str) -> None:
     )
     assert len(marks) == PAGES[name].count('class="mark ')
     assert all(sign.strip() and text for sign, text in marks)
+
+
+def test_facts_of_a_preflight() -> None:
+    page = PAGES["preflight"]
+    for text in (
+        "It needs 17.1 GiB of 31.2 GiB on each device (54.8 %).",
+        'aria-label="17.1 GiB of 31.2 GiB are used"',
+        'data-label="bytes of it" class="number">128 MiB<',
+        'data-label="along" class="words">a part of x<',
+        'data-label="runs" class="number">in a loop<',
+    ):
+        assert text in page
+    assert page.count("</i>") - page.count('class="share"') == 2 * 4  # four parts and a legend
+    refused = PAGES["refused"]
+    assert "it needs 96 GiB, and a device has 31.2 GiB" in refused
+    assert "--spec x,None fits: 12 GiB" in refused
+    assert "No collectives" not in refused  # nobody knows
+    assert "Same collectives" in PAGES["difference"]
+
+
+def test_facts_of_a_plan() -> None:
+    page = plan().to_html()
+    assert "1.1 ms, 0.34 of the time of the default layout of matmul_sharded." in page
+    assert page.count("&gt; 2.4 ms") == 1  # only a lower bound
+    assert "<pre>pyreactant matmul --size 16384" in page
+    assert "it needs 96 GiB of 31 GiB" in PAGES["failed-plan"]
+    assert "<pre>" not in PAGES["failed-plan"]
 
 
 def _luminance(colour: str) -> float:

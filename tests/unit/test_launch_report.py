@@ -47,7 +47,7 @@ def broken(count: int = 3, culprit: int = 1, host: str = "hosta") -> RunReport:
 
 
 def test_the_text() -> None:
-    lines = broken().to_text().splitlines()
+    lines = str(broken()).splitlines()
     assert lines[0] == "user: process 1 on hosta raised ValueError: broken"
     assert lines[1].startswith("exit code 1, after 7.0 s, started 20")
     assert lines[3:6] == [

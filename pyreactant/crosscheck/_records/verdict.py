@@ -93,7 +93,8 @@ class BlockVerdict:
         digest: Checksum of the bits if other devices hold copies of the block; "" if not.
         sight: What the comparison with the oracle can see; None without one, and for inputs.
         places: Number of wrong elements in each cell of a grid over the block, line by line; all
-            dimensions but the last run down. None if the block passed or was not compared.
+            dimensions but the last run down. None if the block passed or was not compared, and
+            for further wrong blocks of a process.
     """
 
     array: str

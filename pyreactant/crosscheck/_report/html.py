@@ -24,9 +24,9 @@ _LOOKS = {RIGHT: "good", WRONG: "bad", RAISED: "bad", NOT_RUN: "warn", UNCHECKED
 
 _EXPLAINED = (
     "Error: Euclidean norm relative to the result's, of the worst block. Share of allowed: the "
-    "largest error of an element against what rounding allows. Time: median of the timed calls. "
-    "Difference: Euclidean norm relative to the first runtime's result."
+    "largest error of an element against what rounding allows. Time: median of the timed calls."
 )
+_PAIRS = " Difference: Euclidean norm relative to the first runtime's result."
 
 
 def page(report: ReportData) -> str:
@@ -104,7 +104,7 @@ def overview(report: ReportData, *, links: bool = True) -> Table:
     words = ("program", "problem", "result")
     head += ["received by each device"] if received else []
     return Table(
-        _EXPLAINED,
+        _EXPLAINED + (_PAIRS if pairs else ""),
         head,
         [_overview_row(number, row, links, received) for number, row in enumerate(report.rows)],
         numbers=[place for place, title in enumerate(head) if title not in words],

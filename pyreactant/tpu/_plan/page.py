@@ -46,7 +46,8 @@ def _where(found: "Plan") -> str:
 def _summary(found: "Plan") -> str:
     best = found.best
     if best is None or best.seconds is None:
-        return f"No layout was found that fits the {bytes_text(found.hbm_bytes)} of a device."
+        limit = "" if found.hbm_bytes is None else f" the {bytes_text(found.hbm_bytes)} of"
+        return f"No layout was found that fits{limit} a device."
     least = "at least " if best.at_least else ""
     text = f"{mesh_text(best)}, cut {'; '.join(best.texts())}: {least}{seconds_text(best.seconds)}"
     reference = found.reference
@@ -66,7 +67,7 @@ def _remarks(found: "Plan") -> list[str]:
     tried = len(found.candidates) + (found.reference is not None)
     large = f", {found.too_large} of them too large to fit" if found.too_large else ""
     how = "measured" if found.measured else "compiled"
-    more = [f"{found.considered} layouts were considered{large}; {tried} were {how}."]
+    more = [f"{found.considered} layouts were considered{large}; {how}: {tried}."]
     shown = [*found.candidates, *([found.reference] if found.reference else [])]
     if any(not one.mesh.all_devices for one in shown):
         more.append(

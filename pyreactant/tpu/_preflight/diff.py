@@ -53,6 +53,9 @@ class Difference:
         """Both side by side, as text for people."""
         return "\n".join(_lines(self))
 
+    def __str__(self) -> str:
+        return self.text()
+
     def to_html(self, path: str | Path | None = None) -> str:
         """Both side by side as one self-contained page; also written to `path` if given.
 

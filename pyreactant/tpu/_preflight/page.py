@@ -50,7 +50,9 @@ def page(found: "Preflight") -> str:
 def _summary(found: "Preflight") -> str:
     memory, hbm = found.bytes_per_device, found.topology.hbm_bytes
     if memory is None:
-        return f"The compiler refuses it: a device has {bytes_text(hbm)}."
+        need = found.refused_bytes
+        needs = "" if need is None else f" it needs {bytes_text(need)}, and"
+        return f"The compiler refuses it:{needs} a device has {bytes_text(hbm)}."
     share = 100 * memory.total / hbm
     return (
         f"It needs {bytes_text(memory.total)} of {bytes_text(hbm)} on each device ({share:.1f} %)."
@@ -180,7 +182,7 @@ def difference_page(found: "Difference", rows: Sequence[Sequence[str]], verdict:
     left, right, slice_ = found.left, found.right, found.left.topology
     same, fits = found.same_but_for_order, left.fits and right.fits
     look = "good" if same and fits else "warn" if fits else "bad"
-    head = ["", *(f"{one.program} ({one.source})" for one in (left, right))]
+    head = ["quantity", *(f"{one.program} ({one.source})" for one in (left, right))]
     return render(
         "difference.html",
         title=f"Two programs on {slice_.name}",

@@ -166,6 +166,9 @@ class Preflight:
         """The report for people."""
         return report(self)
 
+    def __str__(self) -> str:
+        return self.text()
+
     def to_html(self, path: str | Path | None = None) -> str:
         """The report as one self-contained page; also written to `path` if given.
 
