@@ -8,6 +8,7 @@ import pytest
 
 from pyreactant import FileError
 from pyreactant.launch import RunOptions
+from pyreactant.launch._output import close_terminals
 from tests.launch.runs import FAULTY, run_local
 from tests.pages.samples import good_run, run
 
@@ -64,6 +65,13 @@ def test_a_real_run_writes_it(tmp_path: Path) -> None:
     assert all("running until" in bar for bar in bars(text))
     times = ran.report["processes"][0]["times"]
     assert 0 <= times["joined"] <= times["spawned"] <= times["exited"] <= ran.report["seconds"]
+
+
+def test_a_page_that_cannot_be_written(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert not run().write(tmp_path, page=tmp_path / "none" / "page.html")
+    assert (tmp_path / "report.json").exists()
+    close_terminals(60)
+    assert "page.html: cannot be written (No such file" in capfd.readouterr().err
 
 
 def test_a_folder_that_is_not_there_is_found_before_the_start(tmp_path: Path) -> None:
