@@ -14,6 +14,7 @@ import numpy as np
 from .._core.dtypes import finfo, wide
 from .._core.sharding import Index
 from . import fused
+from .places import total
 from .sight import Sight, combined, counts, exact, sample, squares_of
 
 
@@ -95,6 +96,8 @@ class Verdict:
             "expected", "allowed"}; None if nothing was compared or all bits are equal. Callers
             may replace it with their own facts about the place.
         sight: What the comparison can see.
+        places: The number of wrong elements in each cell of the block's grid (`places`); None if
+            the caller does not count them.
     """
 
     method: str = ""
@@ -113,6 +116,7 @@ class Verdict:
     estimated: str = ""
     worst: dict[str, Any] | None = None
     sight: Sight = field(default_factory=Sight)
+    places: np.ndarray | None = field(default=None, compare=False)
 
     @property
     def passed(self) -> bool:
@@ -150,6 +154,7 @@ def join(parts: Iterable[Verdict]) -> Verdict:
         usual=max(v.usual for v in verdicts),
         estimated=next((v.estimated for v in verdicts if v.estimated), ""),
         sight=combined(v.sight for v in verdicts),
+        places=total(v.places for v in verdicts),
     )
 
 
@@ -191,11 +196,6 @@ def compare_copies(
         same = bool(found) and not _differ(part, parts[0]).any()
         found.append(found[0] if same else compare(part, expected, start))
     return found
-
-
-def fits(got: np.ndarray, expected: Expected) -> bool:
-    """Whether a tile has these values."""
-    return compare(got, expected).wrong == 0
 
 
 def wrong_elements(got: np.ndarray, expected: Expected) -> np.ndarray:

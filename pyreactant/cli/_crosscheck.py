@@ -1,6 +1,5 @@
 """`pyreactant crosscheck` and `pyreactant compare`: check and compare runtimes."""
 
-import importlib.util
 import sys
 from datetime import datetime
 from pathlib import Path
@@ -9,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from .._core.text import MESH_HELP, SPEC_HELP, parse_mesh, parse_spec
-from .._errors import FileError, InvalidArgumentError
+from .._errors import InvalidArgumentError
+from .._pages.page import can_render, check_page
 from ._examples import examples
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ CROSSCHECK_EXAMPLES = examples(
 )
 COMPARE_EXAMPLES = examples("pyreactant compare check/jax check/reactant --html report.html")
 
-Html = Annotated[Path | None, typer.Option(help="Write the report with pictures to this file.")]
+Html = Annotated[Path | None, typer.Option(help="Write the report as a page to this file.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the report as JSON.")]
 
 
@@ -125,7 +125,7 @@ def crosscheck(
     # Parse the text first, so that a typing error does not wait for imports.
     specs = None if spec is None else [parse_spec(part) for part in spec.split(";")]
     chosen_mesh = None if mesh is None else parse_mesh(mesh)
-    _check_pictures(html)
+    check_page(html)
     from ..crosscheck import _run
     from ..crosscheck._request import Request, write_request
     from ..crosscheck._request import coverage as choose_coverage
@@ -189,7 +189,7 @@ def compare(
 
     Their folders may be copied from other machines.
     """
-    _check_pictures(html)
+    check_page(html)
     from ..crosscheck._run import compare as compare_runs
 
     report = compare_runs(*folders)
@@ -206,24 +206,12 @@ def _list() -> None:
         print(f"{name:{width}}  {case.summary}; {', '.join(case.dtypes)}")
 
 
-def _check_pictures(html: Path | None) -> None:
-    """Check before anything runs that the requested page can be written."""
-    if html is None:
-        return
-    from ..crosscheck._report.svg import check_matplotlib
-
-    check_matplotlib()
-    if not html.absolute().parent.is_dir():
-        raise FileError(f"--html {html}: its folder does not exist; create it first")
-
-
 def _show(
     report: "Report", html: Path | None, *, required: bool, as_json: bool, folder: Path | None
 ) -> None:
     from ._console import output
 
-    drawable = importlib.util.find_spec("matplotlib") is not None
-    page = html if required or drawable else None
+    page = html if required or can_render() else None
     if page is not None:
         report.to_html(page)
     if folder is not None:
@@ -233,7 +221,7 @@ def _show(
     else:
         output().print(report)
         if folder is not None and page is None:
-            print(f"files: {folder} (no page, because matplotlib is not installed)")
+            print(f"files: {folder} (no page, because jinja2 is not installed)")
         elif page is not None:
             print(f"page: {page}" + (f", files: {folder}" if folder else ""))
     if not report.passed:

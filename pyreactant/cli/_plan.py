@@ -3,12 +3,14 @@
 import contextlib
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from .._core.text import bytes_text, parse_sizes, seconds_text
 from .._errors import InvalidArgumentError
+from .._pages.page import check_page
 from ._examples import examples
 
 if TYPE_CHECKING:
@@ -57,6 +59,9 @@ def plan(
     workers: Annotated[
         int | None, typer.Option(help="Most compilations at once.", show_default="by memory")
     ] = None,
+    html: Annotated[
+        Path | None, typer.Option(help="Write the plan as a page to this file.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
     no_cache: Annotated[
         bool, typer.Option("--no-cache", help="Do not use the cache of compilations.")
@@ -68,6 +73,7 @@ def plan(
     For a slice all times are estimates: nothing is run. Ctrl-C shows the best candidates so far.
     Exit code 5: nothing fits.
     """
+    check_page(html)
     from ..tpu import plan as find
 
     sizes = parse_sizes(size, m, k, n)
@@ -95,6 +101,8 @@ def plan(
         from ._console import output
 
         _show(output(), found)
+    if html is not None:
+        found.to_html(html)
     if found.interrupted:
         raise typer.Exit(INTERRUPTED)
     if found.best is None:

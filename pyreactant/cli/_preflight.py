@@ -10,6 +10,7 @@ import typer
 
 from .._core.text import MESH_HELP, SPEC_HELP, parse_mesh, parse_sizes, parse_spec
 from .._errors import FileError, InvalidArgumentError
+from .._pages.page import check_page
 from ._examples import examples
 
 if TYPE_CHECKING:
@@ -86,6 +87,9 @@ def preflight(
         ),
     ] = False,
     hlo: Annotated[Path | None, typer.Option(help="Write the optimised HLO to this file.")] = None,
+    html: Annotated[
+        Path | None, typer.Option(help="Write the report as a page to this file.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
     no_cache: Annotated[
         bool, typer.Option("--no-cache", help="Do not use the cache of compilations.")
@@ -101,6 +105,7 @@ def preflight(
     """
     warnings.showwarning = lambda message, *_: print(f"warning: {message}", file=sys.stderr)
     _check_choice(program, backend, stablehlo, diff=diff, hlo=hlo)
+    check_page(html)
     if hlo is not None and not hlo.absolute().parent.is_dir():
         raise FileError(f"--hlo {hlo}: its folder does not exist")
     common: dict[str, Any] = {"cache": not no_cache, "timeout": timeout}
@@ -140,7 +145,7 @@ def preflight(
         )
     if hlo is not None:
         _write(hlo, reports[0])
-    _print(reports, as_json)
+    _print(reports, as_json, html)
     if not all(report.fits for report in reports):
         raise typer.Exit(DOES_NOT_FIT)
 
@@ -244,11 +249,13 @@ def _shape(text: str) -> tuple[Any, ...]:
     return tuple(int(n) if n.isdigit() else n for n in text.lower().split("x"))
 
 
-def _print(reports: "list[Preflight]", as_json: bool) -> None:
+def _print(reports: "list[Preflight]", as_json: bool, html: Path | None) -> None:
     from ..tpu._preflight.diff import Difference
 
     shown = reports[0] if len(reports) == 1 else Difference(*reports)
     print(json.dumps(shown.to_dict(), indent=2, allow_nan=False) if as_json else shown.text())
+    if html is not None:
+        shown.to_html(html)
 
 
 def _write(path: Path, report: "Preflight") -> None:

@@ -67,6 +67,9 @@ def run(
             help="Folder for logs and report, new or empty.", show_default="in pyreactant-runs"
         ),
     ] = None,
+    html: Annotated[
+        Path | None, typer.Option(help="Write the report as a page to this file, too.")
+    ] = None,
     all_output: Annotated[
         bool,
         typer.Option(
@@ -132,6 +135,7 @@ def run(
             backend=backend,
             platform=platform,
             folder=folder,
+            html=html,
             all_output=all_output,
             quiet=quiet,
             start_timeout=start_timeout,

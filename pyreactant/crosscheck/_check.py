@@ -8,8 +8,9 @@ from functools import partial
 
 import numpy as np
 
-from .._bounds.compare import Verdict, compare_copies, join
+from .._bounds.compare import Expected, Verdict, compare_copies, join, wrong_elements
 from .._bounds.model import Model
+from .._bounds.places import count_wrong, total
 from .._core.array import ShardedArray
 from .._core.device import Shard
 from .._core.dtypes import as_dtype
@@ -73,6 +74,12 @@ Copies = Sequence[Shard]
 Measure = Callable[[Sequence[Copies]], list[list[Verdict]]]
 """Compares blocks, each with its copies, with the right values."""
 
+
+_MAPPED = 8
+"""Wrong blocks of an array, of one process, whose record says where the wrong elements are."""
+
+_COUNTED = 2**20
+"""Elements of a wrong tile that are compared at once; temporary arrays take several times more."""
 
 _ALL_BYTES = 2 * STREAM_BYTES
 """Bytes that concurrently checked tiles may need together."""
@@ -213,14 +220,15 @@ def _verdicts(
         for copies, verdicts_of_copies in zip(groups, measure(groups), strict=True)
         for shard, found in zip(copies, verdicts_of_copies, strict=True)
     }
-    verdicts = []
+    verdicts, mapped = [], 0
     for shard in shards:
         expected = wanted.get(shard.device.position)
         if id(shard) in measured:
             found = block_verdict(subject, name, shard, expected, measured[id(shard)], hints)
             if name.startswith("output") and list(wanted.values()).count(shard.index) > 1:
                 found = replace(found, digest=digest(shard.data))
-            verdicts.append(found)
+            mapped += found.places is not None
+            verdicts.append(found if mapped <= _MAPPED else replace(found, places=None))
             hints = hints or found.kinds
         else:
             verdicts.append(misshapen(subject, name, shard, expected, plan.dtype))
@@ -276,7 +284,13 @@ def _by_oracle(oracle: Oracle, blocks: Sequence[Copies]) -> list[list[Verdict]]:
             if both is not None:
                 inside, start = within(both, block), tuple(s.start for s in both)
                 parts = [one[inside] for one in data[number]]
-                found[number] = compare_copies(parts, expected.part(within(both, tile)), start)
+                right = expected.part(within(both, tile))
+                verdicts = compare_copies(parts, right, start)
+                placed: dict[int, Verdict] = {}  # equal copies share a verdict
+                for part, verdict in zip(parts, verdicts, strict=True):
+                    if id(verdict) not in placed:
+                        placed[id(verdict)] = _with_places(verdict, part, right, inside, block)
+                found[number] = [placed[id(verdict)] for verdict in verdicts]
         return found
 
     dearest = max([1, *map(oracle.cost, tiles)])
@@ -293,6 +307,22 @@ def _by_oracle(oracle: Oracle, blocks: Sequence[Copies]) -> list[list[Verdict]]:
         ]
         for number, copies in enumerate(blocks)
     ]
+
+
+def _with_places(
+    verdict: Verdict, got: np.ndarray, right: Expected, inside: Index, block: Index
+) -> Verdict:
+    """The verdict on a tile, with the places of its wrong elements in the block."""
+    if verdict.passed:
+        return verdict
+    start, shape = [s.start for s in inside], [s.stop - s.start for s in block]
+    step = max(1, len(got) * _COUNTED // got.size) if got.ndim else 1
+    grids = []
+    for first in range(0, len(got) if got.ndim else 1, step):
+        rows = (slice(first, first + step),) if got.ndim else ()
+        wrong = wrong_elements(got[rows], right.part(rows))
+        grids.append(count_wrong(wrong, [s + first for s in start[:1]] + start[1:], shape))
+    return replace(verdict, places=total(grids))
 
 
 def _by_freivalds(

@@ -335,7 +335,7 @@ class Head:
             exit_code=0 if broken is None else broken.exit_code,
             summary="all processes ended well" if broken is None else broken.summary,
             first_error=None if broken is None else first_error(broken, self.states, now),
-            processes=[process_row(s) for s in self.states],
+            processes=[process_row(s, self._began) for s in self.states],
             seconds=round(self._seconds(), 3),
             started=self._started,
             folder=str(self._folder),

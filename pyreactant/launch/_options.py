@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .._errors import FileError, InvalidArgumentError
+from .._pages.page import check_page
 from .._runtimes.known import check_backend
 from .._system import hardware
 from ..process_group import ProcessGroup
@@ -31,6 +32,7 @@ class RunOptions:
         backend: Runtime, "jax" or "reactant"; None leaves it to the program.
         platform: "cpu", "gpu" or "tpu"; None leaves it to the program.
         folder: Folder for logs and report; None makes one below ``pyreactant-runs``.
+        html: File for a page of the report; None writes none.
         all_output: Show the output of every process, not only that of process 0.
         quiet: Do not print progress messages.
         start_timeout: Seconds within which every process must join the roll-call.
@@ -54,6 +56,7 @@ class RunOptions:
     backend: str | None = None
     platform: str | None = None
     folder: Path | None = None
+    html: Path | None = None
     all_output: bool = False
     quiet: bool = False
     start_timeout: float = 120.0
@@ -70,6 +73,7 @@ class RunOptions:
     def __post_init__(self) -> None:
         if self.backend is not None:
             check_backend(self.backend)
+        check_page(self.html)
         if self.tensorboard:
             _tensorboard.check()
         check_program(find_program(self.program), self.program)

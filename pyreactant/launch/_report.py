@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from .._errors import FileError
+from .._pages.page import written
 from .._system.files import write_json, write_text
+from . import _page
 from ._cause import Failure
 from ._output import terminals
 from ._state import ProcessState
@@ -33,7 +35,8 @@ class RunReport:
         summary: One sentence that names the process.
         first_error: The failure that broke the run: process, host, time, and the exception and
             last log lines if there are any; None if nothing failed.
-        processes: State of each process, by index.
+        processes: State of each process, by index; its times are seconds from the start of the
+            run until it reached a phase, or failed.
         seconds: Duration of the run.
         started: Start time in UTC, in ISO 8601.
         folder: Folder of logs and report.
@@ -99,13 +102,30 @@ class RunReport:
             lines += ["", f"mutual TLS: {self.mutual_tls}"]
         return "\n".join([*lines, "", f"logs and report: {self.folder}"]) + "\n"
 
-    def write(self, folder: Path, name: str = "report") -> bool:
-        """Write NAME.json and NAME.txt, each whole or not at all; false if that fails."""
+    def __str__(self) -> str:
+        return self.to_text()
+
+    def to_html(self, path: str | Path | None = None) -> str:
+        """The report as one self-contained page; also written to `path` if given.
+
+        Raises:
+            RequirementError: jinja2, which makes the page, is not installed.
+            FileError: The file cannot be written.
+        """
+        return written(_page.page(self), path)
+
+    def write(self, folder: Path, name: str = "report", page: Path | None = None) -> bool:
+        """Write NAME.json and NAME.txt, and the page if it has a path; false if that fails.
+
+        Each file is written whole or not at all.
+        """
         try:
             folder.mkdir(parents=True, exist_ok=True)
             write_text(self.to_text(), folder / f"{name}.txt")
             indent = 2 if len(self.processes) <= _INDENTED else None
             write_json(self.to_dict(), folder / f"{name}.json", indent=indent)
+            if page is not None:
+                self.to_html(page)
         except OSError as error:
             say(f"the report cannot be written to {folder} ({error.strerror})")
             return False
@@ -137,14 +157,15 @@ def first_error(failure: Failure, states: Sequence[ProcessState], now: float) ->
     return found
 
 
-def process_row(state: ProcessState) -> dict[str, Any]:
-    """One process as a row of the report."""
+def process_row(state: ProcessState, began: float) -> dict[str, Any]:
+    """One process as a row of the report; `began` is when the run did."""
     return {
         "index": state.index,
         "host": state.host,
         "pid": state.pid,
         "phase": state.phase,
         "state": state.ending(),
+        "times": {name: round(at - began, 3) for name, at in state.times.items()},
         "exit_code": state.code,
         "error": state.error
         and {

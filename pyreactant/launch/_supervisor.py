@@ -204,7 +204,7 @@ async def _lead(options: RunOptions, group: ProcessGroup, prepared: _Prepared) -
             found = await asyncio.to_thread(git.result, _GIT)
     mutual_tls = f"off: {certifier.off}" if certifier.off else "on"
     report = replace(report, git=found, mutual_tls=mutual_tls)
-    report.write(folder)
+    report.write(folder, page=options.html)
     if roll_call is not None:
         end = {"type": "report", "exit_code": report.exit_code, "summary": report.summary}
         roll_call.broadcast(end)
@@ -331,7 +331,7 @@ def _report_alone(
         exit_code=broken.exit_code,
         summary=broken.summary,
         first_error=first_error(broken, states, now),
-        processes=[process_row(states[index])],
+        processes=[process_row(states[index], began)],
         seconds=round(now - began, 3),
         started=utc(now - began),
         folder=str(options.folder or Path.cwd()),

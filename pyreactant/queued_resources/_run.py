@@ -128,7 +128,7 @@ def _checked(job: Job, workers: Sequence[Worker], folder: Path, report: RunRepor
     Returns:
         `report` with the verdict as its summary; a mismatch has exit code 5.
     """
-    from ..crosscheck._report.svg import check_matplotlib
+    from .._pages.page import can_render
     from ..crosscheck._run import compare
 
     try:
@@ -143,11 +143,7 @@ def _checked(job: Job, workers: Sequence[Worker], folder: Path, report: RunRepor
             exit_code=error.exit_code,
             summary=f"the results cannot be checked: {error}",
         )
-    try:
-        check_matplotlib()
-    except PyReactantError:
-        pass  # crosscheck.json has the same content as the page
-    else:
+    if can_render():  # crosscheck.json has the same content as the page
         found.to_html(folder / "crosscheck.html")
     if found.passed:
         return dataclasses.replace(report, summary=found.verdict)

@@ -19,6 +19,8 @@ MISTAKES = {
     "script": ("slurm submit --dry-run -- missing.py", 2, "'missing.py' does not exist"),
     "devices": ("matmul --cpu-devices 100000", 2, "num_cpu_devices must be 1 to 4096"),
     "memory": ("plan --size 1000000 --topology v6e-1", 5, "none of 1 layouts"),
+    "preflight": ("preflight --topology v6e-4 --html /none/a.html", 2, "folder does not exist"),
+    "plan": ("plan --topology v6e-4 --html /none/a.html", 2, "--html /none/a.html: its folder"),
     "help": ("run --nonsense", 2, "No such option"),
 }
 

@@ -43,6 +43,7 @@ def blocks(plan: ArrayPlan, ratio: float, wrong: Sequence[int] = ()) -> tuple[Bl
                 worst=worst,
                 kinds=(Kind.TRANSPOSED,),
                 text="a transposed block",
+                places=[[128] * 16, *([0] * 15 + [64] for _ in range(15))],
             )
         )
     return tuple(found)

@@ -122,6 +122,8 @@ def test_a_wrong_input_is_found_bit_by_bit(product: CaseRun) -> None:
     assert wrong.worst is not None
     start = right[3].index
     assert wrong.worst["element"] == [start[0].start + 1, start[1].start + 2]
+    assert np.argwhere(wrong.places).tolist() == [[1, 2]]  # of 16 x 8
+    assert [verdict.places for verdict in verdicts if verdict.passed] == [None] * 7
     assert "input 0" not in changed.verified
     assert wrong.kind == Kind.ROUNDING
 
@@ -155,7 +157,7 @@ def test_large_products_take_freivalds_and_a_sample(
             assert all(verdict.passed for verdict in verdicts)
 
 
-@pytest.mark.parametrize("wrong", ["element", "bfloat16"])
+@pytest.mark.parametrize("wrong", ["element", "row", "bfloat16"])
 def test_large_products_that_are_wrong_are_named_by_the_oracle(
     wrong: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -165,7 +167,7 @@ def test_large_products_that_are_wrong_are_named_by_the_oracle(
         if wrong == "bfloat16":
             return block.astype(as_dtype("bfloat16")).astype(block.dtype)
         changed = block.copy()
-        changed[5, 7] += 1
+        changed[(5, 7) if wrong == "element" else 0] += 1
         return changed
 
     case = find_case("matmul")
@@ -178,6 +180,12 @@ def test_large_products_that_are_wrong_are_named_by_the_oracle(
         assert [verdict.wrong for verdict in verdicts] == [1] * 8
         assert verdicts[0].worst is not None
         assert verdicts[0].worst["element"] == [5, 7]
+    places = [np.array(verdict.places) for verdict in verdicts]  # blocks of 32 x 16
+    assert [int(found.sum()) for found in places] == [verdict.wrong for verdict in verdicts]
+    if wrong == "row":
+        assert [np.argwhere(found).tolist() for found in places] == [
+            [[0, i] for i in range(16)]
+        ] * 8
 
 
 def test_tiles_keep_to_their_limit_and_cover_the_block() -> None:

@@ -157,6 +157,13 @@ def _huge_mesh_of_a_set(record: dict[str, Any]) -> None:
     plans["output 0"]["sharding"]["mesh"]["shape"] = [10**9, 2]
 
 
+def _places(places: Any) -> Callable[[dict[str, Any]], None]:
+    def change(record: dict[str, Any]) -> None:
+        record["programs"][0]["blocks"][-1]["places"] = places
+
+    return change
+
+
 def test_absurd_records_take_no_memory(runs: Path, tmp_path: Path) -> None:
     changes: list[tuple[Callable[[dict[str, Any]], object], str]] = [
         (
@@ -166,6 +173,10 @@ def test_absurd_records_take_no_memory(runs: Path, tmp_path: Path) -> None:
         (lambda r: r.update(num_processes=0), "process 0 of 0"),
         (lambda r: r.update(num_processes="2"), "process 0 of '2'"),
         (_huge_mesh, r"a mesh of shape \[1000000000, 2\] on 4 devices"),
+        (_places([[1]] * 999), "places must be 8 lines of 8 counts"),
+        (_places([[-1] * 8] * 8), "places must be 8 lines of 8 counts"),
+        (_places([["1"] * 8] * 8), "places must be 8 lines of 8 counts"),
+        (_places(7), "not a record of pyreactant crosscheck"),
         (_huge_mesh_of_a_set, r"a mesh of shape \[1000000000, 2\] on 4 devices"),
     ]
     for number, (change, message) in enumerate(changes):

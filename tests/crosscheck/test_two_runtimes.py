@@ -89,10 +89,10 @@ def _outputs(result: Result) -> dict[int, Any]:
 
 
 def test_the_page_and_the_json_have_both(runs: Path) -> None:
-    pytest.importorskip("matplotlib")
+    pytest.importorskip("jinja2")
     page = (runs / "report.html").read_text()
     assert "Passed</p>" in page
-    assert page.count("<svg") >= 21
+    assert page.count("<figure>") >= 18
     report = json.loads((runs / "report.json").read_text())
     jax, reactant = report["runs"]
     assert (jax["name"], reactant["name"]) == ("jax", "reactant")

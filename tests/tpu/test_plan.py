@@ -160,13 +160,14 @@ def children_of(cache: Path) -> list[str]:
     return found
 
 
-def test_cpu_devices_are_measured() -> None:
-    ran = run(
-        "--platform", "cpu", "--devices", "4", "--size", "128", "--dtype", "float32", "--tried", "2"
-    )
+def test_cpu_devices_are_measured(tmp_path: Path) -> None:
+    page = ("--html", str(tmp_path / "plan.html"))
+    given = ("--platform", "cpu", "--devices", "4", "--size", "128", "--dtype", "float32")
+    ran = run(*given, "--tried", "2", *page)
     assert ran.returncode == 0, ran.stderr
     assert "2 layouts" not in ran.stdout
     assert "for 4 cpu devices of this machine" in ran.stdout
+    assert "on 4 cpu devices of this machine</h1>" in (tmp_path / "plan.html").read_text()
     assert "measured" in ran.stdout
     assert "estimate" not in ran.stdout
     line = next(text for text in ran.stdout.splitlines() if text.startswith("matmul:"))

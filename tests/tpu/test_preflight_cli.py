@@ -34,7 +34,8 @@ def matmul_known(compiler: Path) -> Path:
 
 
 def test_json_and_hlo(matmul_known: Path, tmp_path: Path) -> None:
-    ran = run(matmul_known, *MATMUL, "--json", "--hlo", str(tmp_path / "out.txt"))
+    written = ("--hlo", str(tmp_path / "out.txt"), "--html", str(tmp_path / "page.html"))
+    ran = run(matmul_known, *MATMUL, "--json", *written)
     assert ran.returncode == 0, ran.stderr
     assert ran.stderr == ""
     report = json.loads(ran.stdout)
@@ -48,6 +49,7 @@ def test_json_and_hlo(matmul_known: Path, tmp_path: Path) -> None:
     assert report["roofline"]["bound"] in ("compute", "hbm", "ici")
     assert set(report["versions"]) == {"pyreactant", "jax", "jaxlib", "libtpu"}
     assert (tmp_path / "out.txt").read_text().startswith("HloModule jit_matmul")
+    assert "<h1>matmul on v6e-16</h1>" in (tmp_path / "page.html").read_text()
 
 
 def test_a_known_answer_needs_no_jax(matmul_known: Path) -> None:

@@ -518,3 +518,5 @@ def test_malformed_events_break_nothing(events: list[Event]) -> None:
         for order in head._stop.orders(head.states):
             json.dumps(order)
         assert head._stop.requested_at is None or head._stop.summary
+    if events:
+        assert "</html>" in report.to_html()

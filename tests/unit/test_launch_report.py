@@ -38,7 +38,7 @@ def broken(count: int = 3, culprit: int = 1, host: str = "hosta") -> RunReport:
         failure.exit_code,
         failure.summary,
         first_error(failure, states, 7.0),
-        [process_row(s) for s in states],
+        [process_row(s, 0.0) for s in states],
         7.0,
         utc(7.0),
         "/logs",
@@ -47,7 +47,7 @@ def broken(count: int = 3, culprit: int = 1, host: str = "hosta") -> RunReport:
 
 
 def test_the_text() -> None:
-    lines = broken().to_text().splitlines()
+    lines = str(broken()).splitlines()
     assert lines[0] == "user: process 1 on hosta raised ValueError: broken"
     assert lines[1].startswith("exit code 1, after 7.0 s, started 20")
     assert lines[3:6] == [

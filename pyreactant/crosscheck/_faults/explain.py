@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..._bounds.compare import Verdict, fits
+from ..._bounds.compare import Verdict
 from ..._core.device import Device, Shard
 from ..._core.sharding import Index, plain_index
 from ..._core.text import block_text
@@ -18,7 +18,7 @@ from .._oracle.tiles import around, moved
 from .._records.verdict import BlockVerdict, Kind
 from .hypotheses import LAST_REASONS, REASONS, Test
 from .orders import blocks_of
-from .subject import TILE, Reason, Subject, Wrong
+from .subject import TILE, Reason, Subject, Wrong, fits
 
 _RUN = 8  # elements of another block that are compared first
 
@@ -136,6 +136,7 @@ def block_verdict(
         ulps=verdict.ulps,
         relative_norm=verdict.relative_norm,
         wrong=verdict.wrong,
+        places=None if verdict.passed or verdict.places is None else verdict.places.tolist(),
         non_finite=verdict.non_finite,
         sight=verdict.sight if subject is not None and name.startswith("output") else None,
         worst=None if verdict.passed else verdict.worst,

@@ -5,11 +5,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ..._bounds.compare import Expected, fits, wrong_elements
+from ..._bounds.compare import Expected, wrong_elements
 from .._oracle.oracle import OutputOracle
 from .._oracle.tiles import within
 from .._records.verdict import Kind
-from .subject import Reason, Wrong, explains
+from .subject import Reason, Wrong, explains, fits
 
 _LINE = 256
 """Elements along a dimension that are tried for shifts."""

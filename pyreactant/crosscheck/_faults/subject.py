@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..._bounds.compare import Expected, Verdict, ulp, wrong_elements
+from ..._bounds.compare import Expected, Verdict, compare, ulp, wrong_elements
 from ..._core.dtypes import is_float, wide
 from ..._core.sharding import Index, NamedSharding
 from .._execute import CaseRun
@@ -183,6 +183,11 @@ class Wrong:
             free: Number of elements that the values were fitted to.
         """
         return explains(self.values, self.right, expected, self.wrong, free)
+
+
+def fits(got: np.ndarray, expected: Expected) -> bool:
+    """Whether a tile has these values."""
+    return compare(got, expected).wrong == 0
 
 
 _CHANCE = math.log(0.02)

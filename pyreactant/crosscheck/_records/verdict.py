@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ..._bounds.places import grid_of
 from ..._bounds.sight import Sight
 from ..._core.dtypes import as_dtype
 from ..._core.sharding import NamedSharding
@@ -91,6 +92,9 @@ class BlockVerdict:
         estimated: Why the tolerance is estimated, not derived; "" if it is derived.
         digest: Checksum of the bits if other devices hold copies of the block; "" if not.
         sight: What the comparison with the oracle can see; None without one, and for inputs.
+        places: Number of wrong elements in each cell of a grid over the block, line by line; all
+            dimensions but the last run down. None if the block passed or was not compared, and
+            for further wrong blocks of a process.
     """
 
     array: str
@@ -114,6 +118,7 @@ class BlockVerdict:
     estimated: str = ""
     digest: str = ""
     sight: Sight | None = None
+    places: list[list[int]] | None = None
 
     @property
     def kind(self) -> Kind | None:
@@ -139,6 +144,8 @@ class BlockVerdict:
             given[name] = float(given[name])
         if given.get("sight") is not None:
             given["sight"] = Sight.from_dict(given["sight"])
+        if given.get("places") is not None:
+            _check_places(given["places"], given["index"])
         return cls(**{**given, "kinds": tuple(Kind(kind) for kind in given["kinds"])})
 
 
@@ -188,6 +195,14 @@ class Diagnosis:
             devices=tuple(data["devices"]),
             text=data["text"],
         )
+
+
+def _check_places(places: Any, index: Any) -> None:
+    """Check that the grid of wrong elements is that of the block; ValueError if it is not."""
+    lines, columns = grid_of([stop - start for start, stop in index])
+    shaped = len(places) == lines and all(len(line) == columns for line in places)
+    if not shaped or not all(type(n) is int and n >= 0 for line in places for n in line):
+        raise ValueError(f"places must be {lines} lines of {columns} counts")
 
 
 _NUMBERS = ("error", "allowed", "ratio", "ulps", "relative_norm")

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..._errors import FileError
+from ..._pages.page import can_render, written
 from ..._system.files import read_json, write_text
 from ..._version import __version__
 from .._records.records import SCHEMA, check_version
@@ -85,16 +86,13 @@ class Report(ReportData):
             raise FileError(f"{path}: not {what} ({error!r})") from None
 
     def to_html(self, path: str | Path | None = None) -> str:
-        """The report as one self-contained page with pictures; also written to `path` if given.
+        """The report as one self-contained page; also written to `path` if given.
 
         Raises:
-            RequirementError: matplotlib, which draws the pictures, is not installed.
+            RequirementError: jinja2, which makes the page, is not installed.
             FileError: The file cannot be written.
         """
-        text = page(self)
-        if path is not None:
-            write_text(text, Path(path))
-        return text
+        return written(page(self), path)
 
     def to_text(self, width: int = 120) -> str:
         """The report as plain text for a terminal of this width."""
@@ -111,8 +109,8 @@ class Report(ReportData):
     def __rich__(self) -> Any:
         return renderable(self)
 
-    def _repr_html_(self) -> str:
-        return fragment(self)
+    def _repr_html_(self) -> str | None:
+        return fragment(self) if can_render() else None  # a notebook shows the text then
 
 
 def _row(data: Mapping[str, Any]) -> Row:

@@ -4,10 +4,13 @@ import difflib
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from ..._core.text import bytes_text, seconds_text
+from ..._pages.page import written
 from .._hlo.collective import Collective, sent_bytes
+from .page import difference_page
 from .report import Preflight
 
 
@@ -50,6 +53,19 @@ class Difference:
         """Both side by side, as text for people."""
         return "\n".join(_lines(self))
 
+    def __str__(self) -> str:
+        return self.text()
+
+    def to_html(self, path: str | Path | None = None) -> str:
+        """Both side by side as one self-contained page; also written to `path` if given.
+
+        Raises:
+            RequirementError: jinja2, which makes the page, is not installed.
+            FileError: The file cannot be written.
+        """
+        rows = [*_numbers(self.left, self.right), *_collectives(self)]
+        return written(difference_page(self, rows, _verdict(self)), path)
+
 
 def _key(found: Collective) -> tuple[object, ...]:
     return found.op, found.bytes, found.group_size, found.times, found.across_slices
@@ -67,11 +83,15 @@ def _lines(found: Difference) -> Iterator[str]:
     yield f"two programs for {slice_.name}, {slice_.devices} devices; compiled, not run"
     for name, first, second in rows:
         yield f"{name.ljust(widths[0])}  {first.ljust(widths[1])}  {second}".rstrip()
-    other = "the same in another order" if found.same_but_for_order else "DIFFERENT"
-    same = "the same" if found.same_collectives else other
-    yield f"collectives are {same}; all times are estimates"
+    yield _verdict(found)
     for note in dict.fromkeys((*left.notes, *right.notes)):
         yield f"note: {note}"
+
+
+def _verdict(found: Difference) -> str:
+    other = "the same in another order" if found.same_but_for_order else "DIFFERENT"
+    same = "the same" if found.same_collectives else other
+    return f"collectives are {same}; all times are estimates"
 
 
 def _numbers(left: Preflight, right: Preflight) -> Iterator[tuple[str, str, str]]:

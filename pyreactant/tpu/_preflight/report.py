@@ -3,12 +3,15 @@
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
 from typing import Any
 
 from ..._core.mesh import Mesh
 from ..._core.text import bytes_text, seconds_text
+from ..._pages.page import written
 from .._hlo.collective import Collective
 from .._topology import Topology
+from .page import page
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +165,18 @@ class Preflight:
     def text(self) -> str:
         """The report for people."""
         return report(self)
+
+    def __str__(self) -> str:
+        return self.text()
+
+    def to_html(self, path: str | Path | None = None) -> str:
+        """The report as one self-contained page; also written to `path` if given.
+
+        Raises:
+            RequirementError: jinja2, which makes the page, is not installed.
+            FileError: The file cannot be written.
+        """
+        return written(page(self), path)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for `json.dumps`, without the HLO text. Times are estimates."""

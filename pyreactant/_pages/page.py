@@ -1,0 +1,87 @@
+"""Make a page from its template: one file, without scripts and without external resources."""
+
+import functools
+import importlib.util
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .._errors import FileError, RequirementError
+from .._system.files import write_text
+from .._version import __version__
+from .parts import legend_of
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+_TEMPLATES = Path(__file__).parent / "templates"
+
+
+def can_render() -> bool:
+    """Whether the package that makes pages is installed."""
+    return importlib.util.find_spec("jinja2") is not None
+
+
+def check_page(path: Path | None, option: str = "--html") -> None:
+    """Check before anything runs that a page can be made and written.
+
+    Args:
+        path: The file of the page; None if none is requested.
+        option: The option that names it.
+
+    Raises:
+        RequirementError: jinja2 is not installed.
+        FileError: The folder of the file does not exist.
+    """
+    if path is None:
+        return
+    _check_jinja()
+    if not path.absolute().parent.is_dir():
+        raise FileError(f"{option} {path}: its folder does not exist; create it first")
+
+
+def render(template: str, **data: Any) -> str:
+    """A page; the same data always gives the same text.
+
+    Args:
+        template: Name of a template, such as "run.html".
+        data: What the template shows. Text is escaped.
+
+    Raises:
+        RequirementError: jinja2 is not installed.
+    """
+    _check_jinja()
+    return _environment().get_template(f"{template}.j2").render(**data)
+
+
+def written(page: str, path: str | Path | None) -> str:
+    """The page, after it is written to `path` if one is given.
+
+    Raises:
+        FileError: The file cannot be written.
+    """
+    if path is not None:
+        write_text(page, Path(path))
+    return page
+
+
+def _check_jinja() -> None:
+    if not can_render():
+        raise RequirementError(
+            "the page needs jinja2, which is not installed; run python -m pip install "
+            "'pyreactant[report]'"
+        )
+
+
+@functools.cache
+def _environment() -> "Environment":
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    environment = Environment(
+        loader=FileSystemLoader(_TEMPLATES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.globals |= {"version": __version__, "legend_of": legend_of}
+    return environment

@@ -1,0 +1,233 @@
+"""The page of a run: what broke it, how the processes ended, and when each was in which phase."""
+
+import itertools
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from .._core.text import seconds_text
+from .._pages.page import render
+from .._pages.parts import Bar, Cell, Part, Table, commit_text, facts
+
+if TYPE_CHECKING:
+    from ._report import RunReport
+
+_SHOWN = 48
+"""Processes with a line of their own; the table of ends counts all."""
+
+_LISTED = 50
+"""Killed processes, stalls and restarts that the page lists, of each."""
+
+_RANGES = 12
+"""Ranges of processes that a line names."""
+
+# What a process does after it has entered a phase, and the colour of it.
+_AFTER = {
+    "joined": ("waiting for the others", 5),
+    "spawned": ("starting", 4),
+    "started": ("running", 1),
+    "initializing": ("initializing", 2),
+    "initialized": ("running", 1),
+    "shutdown": ("ending", 3),
+    "ending": ("ending", 3),
+}
+_FAILURES = ("error", "stalled", "lost", "gave_up")
+
+Row = Mapping[str, Any]
+
+
+def page(report: "RunReport") -> str:
+    """The whole page.
+
+    Raises:
+        RequirementError: jinja2 is not installed.
+    """
+    good, count = report.exit_code == 0, len(report.processes)
+    command = shlex.join(report.command)
+    timeline, bars = _timeline(report)
+    return render(
+        "run.html",
+        title=f"{report.cause}: {command}"[:200],
+        mark=Cell("Done", "good") if good else Cell(f"Failed: {report.cause}", "bad"),
+        heading=command if len(command) <= 200 else f"{command[:200]}…",
+        summary=report.summary,
+        small=[
+            f"exit code {report.exit_code}",
+            f"{count} process{'' if count == 1 else 'es'}",
+            f"{seconds_text(report.seconds)} from {report.started}",
+        ],
+        failure=_failure(report),
+        texts=_texts(report.first_error or {}),
+        ends=_ends(report.processes),
+        timeline=timeline,
+        bars=bars,
+        lists=_lists(report),
+        facts=_facts(report),
+    )
+
+
+def _failure(report: "RunReport") -> Table:
+    """Where and when the run broke; its header says what happened."""
+    error = report.first_error or {}
+    process, before = error.get("process"), error.get("seconds_before_end")
+    at = None if before is None else max(0.0, report.seconds - before)
+    row = next((r for r in report.processes if r["index"] == process), None)
+    found = {
+        "process": "" if process is None else str(process),
+        "host": str(error.get("host") or ""),
+        "after": "" if at is None else seconds_text(at),
+        "time": str(error.get("time") or ""),
+        "while": "" if row is None or at is None else _doing(row, at, report.seconds),
+        "exception": str(error.get("exception") or ""),
+        "log": str(error.get("log") or ""),
+    }
+    shown = {name: text for name, text in found.items() if text}
+    rows = [list(shown.values())] if shown else []
+    return Table("Where and when", list(shown), rows)
+
+
+def _texts(error: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """What the process that broke the run left: a traceback is more precise than its output."""
+    tail = "" if error.get("traceback") else error.get("log_tail")
+    found = [
+        ("Traceback", error.get("traceback")),
+        ("Last lines that it printed", tail),
+        ("Python stacks", error.get("stacks")),
+    ]
+    return [(title, str(text)) for title, text in found if text]
+
+
+def _doing(row: Row, at: float, end: float) -> str:
+    """What a process did at a time."""
+    found = [name for name, _, start, _ in _periods(row["times"], end) if start <= at]
+    return found[-1] if found else ""
+
+
+def _ends(rows: Sequence[Row]) -> Table:
+    """How many processes ended in which way."""
+    found: dict[str, list[Row]] = {}
+    for row in rows:
+        found.setdefault(str(row["state"]), []).append(row)
+    lines: list[list[Cell | str]] = [
+        [
+            Cell(state, "good" if group[0]["exit_code"] == 0 else "bad"),
+            str(len(group)),
+            str(len({row["host"] for row in group})),
+            _ranges([row["index"] for row in group]),
+        ]
+        for state, group in sorted(found.items(), key=lambda item: len(item[1]))
+    ]
+    head = ["end", "number", "hosts", "processes"]
+    return Table("How the processes ended", head, lines, numbers=(1, 2))
+
+
+def _ranges(numbers: Sequence[int]) -> str:
+    """Sorted numbers as ranges: "0-3, 7"."""
+    groups = itertools.groupby(enumerate(sorted(numbers)), lambda pair: pair[1] - pair[0])
+    found = [[number for _, number in group] for _, group in groups]
+    texts = [str(g[0]) if len(g) == 1 else f"{g[0]}-{g[-1]}" for g in found]
+    more = len(texts) - _RANGES
+    return ", ".join(texts[:_RANGES]) + (f" and {more} more ranges" if more > 0 else "")
+
+
+def _timeline(report: "RunReport") -> tuple[Table, list[Bar]]:
+    """The phases of the processes that matter most, what broke the run first."""
+    culprit = (report.first_error or {}).get("process")
+    order = sorted(
+        report.processes,
+        key=lambda r: (r["index"] != culprit, not r["error"], r["exit_code"] == 0, r["index"]),
+    )
+    shown = order[:_SHOWN]
+    end = max([report.seconds, 1e-3, *(t for r in shown for t in r["times"].values())])
+    bars = [_bar(row, end) for row in shown]
+    rows: list[list[Cell | str]] = [
+        [
+            Cell(str(row["index"]), "bad" if row["index"] == culprit else ""),
+            str(row["host"] or "-"),
+            str(row["state"]),
+            str(row["collectives"]),
+            Cell("", bar=bar),
+        ]
+        for row, bar in zip(shown, bars, strict=True)
+    ]
+    table = Table(
+        f"Phases of each process, from 0 to {seconds_text(end)}",
+        ["process", "host", "end", "collectives", "phases"],
+        rows,
+        numbers=(3,),
+        left_out=len(order) - len(shown),
+    )
+    return table, bars
+
+
+def _bar(row: Row, end: float) -> Bar:
+    parts, words = [], []
+    for name, colour, start, stop in _periods(row["times"], end):
+        parts.append(Part(name, start / end, (stop - start) / end, colour))
+        words.append(f"{name} until {seconds_text(stop)}")
+    failed = [row["times"][kind] for kind in _FAILURES if kind in row["times"]]
+    if failed:
+        at = _clamped(min(failed), end)
+        until = _clamped(row["times"].get("exited", end), end)
+        start = min(at / end, 0.99)
+        parts.append(Part("failed", start, max((until - at) / end, 0.01), 0))
+        words.append(f"failed after {seconds_text(at)}")
+    return Bar(", ".join(words) or "no phase was reported", parts)
+
+
+def _periods(times: Mapping[str, float], end: float) -> Iterator[tuple[str, int, float, float]]:
+    """Name, colour, start and end of what a process did one after the other."""
+    reached = sorted((at, name) for name, at in times.items() if name in (*_AFTER, "exited"))
+    ends = [*(at for at, _ in reached), times.get("lost", end)][1:]  # none without a phase
+    periods = [
+        (*_after(name, times), _clamped(at, end), _clamped(stop, end))
+        for (at, name), stop in zip(reached, ends, strict=True)
+        if name != "exited"
+    ]
+    for (name, colour), group in itertools.groupby(periods, lambda p: p[:2]):
+        found = list(group)
+        if found[-1][3] > found[0][2]:
+            yield name, colour, found[0][2], found[-1][3]
+
+
+def _after(phase: str, times: Mapping[str, float]) -> tuple[str, int]:
+    """What a process does in a phase.
+
+    A command says nothing of its start, so it runs from the beginning. A program that initializes
+    a runtime starts until then.
+    """
+    initializes = "initializing" in times or "initialized" in times
+    if phase == "spawned" and "started" not in times and not initializes:
+        phase = "started"
+    elif phase == "started" and initializes:
+        phase = "spawned"
+    return _AFTER[phase]
+
+
+def _clamped(at: float, end: float) -> float:
+    return min(max(at, 0.0), end)
+
+
+def _lists(report: "RunReport") -> list[tuple[str, list[str], int]]:
+    """Titles, lines and the number of further lines of what else happened."""
+    killed = [f"process {r['index']}: {what}" for r in report.processes for what in r["killed"]]
+    restarts = [f"{one['at']}: {one['summary']}" for one in report.restarts]
+    stalls = [", ".join(map(str, one.values())) for one in report.stalls]
+    found = [
+        ("Restarts", restarts),
+        ("Without progress", stalls),
+        ("Killed, because their programs left them behind", killed),
+        ("Refused connections", list(report.refused)),
+    ]
+    return [(t, lines[:_LISTED], max(0, len(lines) - _LISTED)) for t, lines in found if lines]
+
+
+def _facts(report: "RunReport") -> Table:
+    rows = [
+        ("command", shlex.join(report.command)),
+        ("folder", report.folder),
+        ("commit", commit_text(report.git)),
+        ("mutual TLS", report.mutual_tls),
+        *((str(key), str(value)) for key, value in report.facts.items()),
+    ]
+    return facts("The run", rows)
