@@ -7,8 +7,8 @@ and runs the pages' commands in their order: without a checkout on any path, wit
 folder, and with few environment variables. ``make matmul`` runs in a fresh clone of the last
 commit.
 
-With ``--packages .venv`` the environment takes all packages but pyreactant from one that exists, and
-no clone is made: this takes a minute less, and is what CI does for each Python.
+With ``--packages .venv`` all packages but pyreactant come from an environment that exists, and
+no clone is made: this takes minutes less, and is what CI does for each Python.
 """
 
 import argparse
