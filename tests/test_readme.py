@@ -123,14 +123,3 @@ def test_architecture_names_what_there_is() -> None:
     folders = {path.parent.name for path in package.glob("*/__init__.py")}
     assert folders <= named, folders - named
     assert len(text.splitlines()) <= 60
-
-
-def test_links() -> None:
-    texts = {REPOSITORY / "README.md": README}
-    texts |= {REPOSITORY / "docs" / name: text for name, text in DOCS.items()}
-    for path, text in texts.items():
-        for target in re.findall(r"\]\(([^)#:]+)\)", text):
-            assert (path.parent / target).exists(), f"{path.name}: {target}"
-        for anchor in re.findall(r"\]\(#([^)]+)\)", text):
-            headings = re.findall(r"^#+ (.*)", text, re.MULTILINE)
-            assert anchor in {h.lower().replace(" ", "-") for h in headings}, anchor

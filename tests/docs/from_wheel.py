@@ -4,8 +4,8 @@
 
 It builds the wheel, makes a virtual environment of that Python with the wheel and its dependencies,
 and runs the pages' commands in their order: without a checkout on any path, with an empty home
-folder, and with few environment variables. ``make matmul`` runs in a fresh clone of the last
-commit.
+folder, and with few environment variables: those of pip, PATH, HOME, LANG and COLUMNS. ``make
+matmul`` runs in a fresh clone of the last commit. Only pip's cache of downloads is shared.
 
 With ``--packages .venv`` all packages but pyreactant come from an environment that exists, and
 no clone is made: this takes minutes less, and is what CI does for each Python.
@@ -48,7 +48,9 @@ class Newcomer:
         self.tools = folder / "venv" / "bin"
         (folder / "home").mkdir()
         self.settings = {name: v for name, v in os.environ.items() if name.startswith(OF_PIP)}
+        cache = subprocess.run([sys.executable, "-m", "pip", "cache", "dir"], capture_output=True)
         self.settings |= {
+            "PIP_CACHE_DIR": cache.stdout.decode().strip(),  # what was downloaded before
             "PATH": f"{self.tools}{os.pathsep}{os.defpath}",
             "HOME": str(folder / "home"),
             "LANG": "C.UTF-8",
