@@ -94,7 +94,7 @@ def test_the_two_commands() -> None:
 
 def test_the_wrong_block(tmp_path: Path) -> None:
     """The README quotes the beginning of the cross-check's report on docs/swapped.py."""
-    command = re.search(r"^\$ pyreactant (crosscheck swapped.*)$", README, re.MULTILINE)
+    command = re.search(r"^\$ cd docs && pyreactant (crosscheck swapped.*)$", README, re.MULTILINE)
     assert command is not None
     argv = [sys.executable, "-m", "pyreactant", *command[1].split(), "--platform", "cpu"]
     ran = subprocess.run(
