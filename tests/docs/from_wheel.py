@@ -114,7 +114,7 @@ class Newcomer:
                 make = block.language == "bash" and block.code.startswith("make ")
                 done = self.make(block) if make else reader.follow(block)
             except AssertionError as error:
-                raise SystemExit(f"{page}:{block.line} fails\n{block.code}\n{error}") from None
+                raise SystemExit(f"{page}:{block.line}\n{block.code}\n{error}") from None
             seconds = time.monotonic() - began
             print(f"{page}:{block.line:<4} {seconds:5.1f} s  {done}", flush=True)
 

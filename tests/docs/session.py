@@ -56,7 +56,7 @@ class Session:
             self.printed = ""
             return "ran"
         if block.language == "text" and self.printed:
-            assert matches(block.code, self.printed), self.printed
+            self.expect(block.code)
             self.printed = ""
             return "was printed"
         return "is read"
@@ -72,8 +72,12 @@ class Session:
         for part in block.code.removeprefix("$ ").split("\n$ "):
             command, _, wanted = part.partition("\n")
             self.run(["bash", "-euo", "pipefail", "-c", command], block)
-            assert matches(wanted, self.printed), self.printed
+            self.expect(wanted)
         self.printed = ""
+
+    def expect(self, wanted: str) -> None:
+        """The page quotes what the last command printed."""
+        assert matches(wanted, self.printed), f"this was printed:\n{self.printed}"
 
     def run(self, argv: list[str], block: Block, *, start: Start = shell) -> None:
         ran = start(
@@ -84,5 +88,6 @@ class Session:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
         )
-        assert ran.returncode == block.exit_code, (block.line, ran.stdout)
+        ended = f"line {block.line}: exit code {ran.returncode}, after this output:\n{ran.stdout}"
+        assert ran.returncode == block.exit_code, ended
         self.printed = ran.stdout
