@@ -56,5 +56,12 @@ def test_every_page_is_found_from_the_index() -> None:
     assert not absent, "link these from docs/README.md, or from a page that it links"
 
 
+def test_a_task_of_the_index_takes_at_most_two_pages() -> None:
+    table = INDEX.read_text().partition("| I want to | read |")[2].partition("\n\n")[0]
+    rows = table.splitlines()[2:]
+    assert len(rows) >= 10
+    assert all(1 <= row.count("](") <= 2 for row in rows)
+
+
 def test_the_readme_is_short() -> None:
     assert len((REPOSITORY / "README.md").read_text().splitlines()) <= LONGEST_README
