@@ -4,7 +4,7 @@
 
 It builds the wheel, makes a virtual environment of that Python with the wheel and its dependencies,
 and runs the pages' commands in their order: without a checkout on any path, with an empty home
-folder, and with few environment variables: those of pip, PATH, HOME, LANG and COLUMNS. ``make
+folder, and with few environment variables (PATH, HOME, LANG, COLUMNS and those of pip). ``make
 matmul`` runs in a fresh clone of the last commit. Only pip's cache of downloads is shared.
 
 With ``--packages .venv`` all packages but pyreactant come from an environment that exists, and
@@ -97,7 +97,8 @@ class Newcomer:
         if self.shared:
             return "not run: it needs a checkout; without --packages it runs in a clone"
         clone = self.folder / "clone"
-        self.call("git", "clone", "--quiet", "--depth", "1", f"file://{REPOSITORY}", str(clone))
+        git = ["git", "clone", "--quiet", "--depth", "1", f"file://{REPOSITORY}", str(clone)]
+        subprocess.run(git, check=True)  # with the caller's settings of git
         printed = self.call("make", f"PYTHON={self.python}", "matmul", folder=clone)
         assert "check     right" in printed, printed
         assert "make test" in block.code
@@ -119,6 +120,12 @@ class Newcomer:
             print(f"{page}:{block.line:<4} {seconds:5.1f} s  {done}", flush=True)
 
 
+def executable(python: str) -> str:
+    """The path of a Python that the caller names; pyenv's shims need the caller's environment."""
+    argv = [python, "-c", "import sys; print(sys.executable)"]
+    return subprocess.run(argv, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
+
+
 def site_packages(environment: Path) -> Path:
     """The folder of an environment's packages."""
     (found,) = environment.resolve().glob("lib/python*/site-packages")
@@ -133,7 +140,8 @@ def main() -> None:
     parser.add_argument("pages", nargs="*", default=PAGES, help="such as docs/tutorial.md")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="newcomer-") as folder:
-        newcomer = Newcomer(Path(folder).resolve(), options.python, options.packages)
+        python = executable(options.python)
+        newcomer = Newcomer(Path(folder).resolve(), python, options.packages)
         for page in options.pages:
             newcomer.follow(page)
 

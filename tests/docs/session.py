@@ -9,7 +9,7 @@ from tests.docs.pages import Block, matches
 
 INSTALLS = "not run: it installs packages"
 Start = Callable[..., subprocess.CompletedProcess[str]]
-shell: Start = partial(subprocess.run, text=True)
+run_text: Start = partial(subprocess.run, text=True)
 
 
 class Session:
@@ -29,7 +29,7 @@ class Session:
         settings: Mapping[str, str],
         python: str,
         *,
-        start: Start = shell,
+        start: Start = run_text,
         installs: bool = False,
     ) -> None:
         self.folder, self.settings, self.python = folder, settings, python
@@ -79,7 +79,7 @@ class Session:
         """The page quotes what the last command printed."""
         assert matches(wanted, self.printed), f"this was printed:\n{self.printed}"
 
-    def run(self, argv: list[str], block: Block, *, start: Start = shell) -> None:
+    def run(self, argv: list[str], block: Block, *, start: Start = run_text) -> None:
         ran = start(
             argv,
             env=self.settings,
