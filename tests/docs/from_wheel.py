@@ -57,13 +57,13 @@ class Newcomer:
             "COLUMNS": "200",
         }
         self.call(python, "-m", "venv", str(folder / "venv"))
-        if packages is not None:
-            here, there = (site_packages(root) for root in (folder / "venv", packages))
-            (here / "packages.pth").write_text(f"{there}\n")
         wheel = self.build()
         dependencies = ["--no-deps"] if self.shared else []
         pip = [str(self.tools / "python"), "-m", "pip", "install", "--quiet"]
         self.call(*pip, *dependencies, str(wheel))
+        if packages is not None:  # after the wheel, so that pip does not find another pyreactant
+            here, there = (site_packages(root) for root in (folder / "venv", packages))
+            (here / "packages.pth").write_text(f"{there}\n")
         where = self.call(
             str(self.tools / "python"), "-c", "import pyreactant as p; print(p.__file__)"
         )
