@@ -1,4 +1,4 @@
-"""Fully sharded training (FSDP) of a transformer block: weights and optimizer state are cut."""
+"""Fully sharded training (FSDP) of a transformer block: weights and optimizer state are sharded."""
 
 import jax
 import jax.numpy as jnp

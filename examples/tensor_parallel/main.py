@@ -1,4 +1,4 @@
-"""Tensor parallel training: the weights of each layer are cut over devices, as in Megatron."""
+"""Tensor parallel training: the weights of each layer are sharded over devices, as in Megatron."""
 
 import jax
 import jax.numpy as jnp

@@ -15,7 +15,7 @@ MOST_DEVICES = 2**20
 """Of one mesh. Its ids are held in memory, so a mistaken shape must not reach the allocation."""
 
 AXIS_TYPES = ("auto", "explicit")
-"""Who chooses how a program's values are cut over an axis: the compiler, or their types."""
+"""Who chooses how a program's values are sharded over an axis: the compiler, or their types."""
 
 
 @dataclass(frozen=True, init=False, repr=False, eq=False)

@@ -3,7 +3,7 @@
 Pure NumPy and plain frozen data: mistakes are found before any runtime starts, and every
 runtime is checked against a map that it did not compute. The meaning is that of
 `jax.sharding`: device ids are row-major over the mesh, and a dimension sharded over several
-axes is cut with the first axis as the major one.
+axes is sharded with the first axis as the major one.
 """
 
 import functools
@@ -57,7 +57,7 @@ def as_index(plain: Iterable[Sequence[int]]) -> Index:
 
 @dataclass(frozen=True, init=False, repr=False, eq=False)
 class NamedSharding:
-    """How an array is cut over a mesh: the mesh axes of each dimension.
+    """How an array is sharded over a mesh: the mesh axes of each dimension.
 
     Args:
         mesh: The devices; a `jax.sharding.Mesh` is taken too, once the JAX runtime runs.
@@ -238,7 +238,7 @@ def _canonical_spec(mesh: Mesh, spec: Iterable[Axes]) -> tuple[Axes, ...]:
             if name in used:
                 raise ShardingError(
                     f"partition spec {spec} uses axis {name!r} twice; "
-                    "an axis can cut one dimension only"
+                    "an axis can shard one dimension only"
                 )
             used.append(name)
         entries.append(as_entry(names))

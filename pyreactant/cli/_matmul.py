@@ -167,7 +167,7 @@ def show_matmul(console: "Console", report: "MatmulReport", out: Path | None) ->
         f"{num_processes()} process{'' if num_processes() == 1 else 'es'}"
     )
     console.print(
-        f"x cut {spec_text(x.axes(2))}, y cut {spec_text(y.axes(2))}, product cut "
+        f"x sharded by {spec_text(x.axes(2))}, y by {spec_text(y.axes(2))}, product by "
         f"{spec_text(c.sharding.axes(2))} on {c.sharding.mesh!r}; blocks of the product:"
     )
     console.print(Drawing(c.sharding, c.shape, devices()))

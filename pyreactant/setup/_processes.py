@@ -54,9 +54,10 @@ def ask_juliapkg() -> JuliapkgState:
     if not answer:
         raise RequirementError(f"juliapkg must be importable, but is not:\n{ran.stderr.strip()}")
     if "absent" in answer:
+        absent = " and no ".join(answer["absent"])
         raise RequirementError(
-            f"{' and '.join(answer['absent'])} must be installed in {sys.prefix}, but is not; "
-            "run: pip install 'pyreactant[reactant]'"
+            f"{sys.prefix} must have the packages for Julia, but has no {absent}; "
+            "run: python -m pip install 'pyreactant[reactant]'"
         )
     return JuliapkgState(Path(answer["project"]), answer["files"])
 

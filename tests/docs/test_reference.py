@@ -9,6 +9,7 @@ import typer
 import pyreactant as pr
 from pyreactant.cli import main  # noqa: F401 - the commands
 from pyreactant.cli._main import app
+from pyreactant.crosscheck._records.verdict import Kind
 from tests.harness import REPOSITORY
 
 DOCS = REPOSITORY / "docs"
@@ -69,7 +70,35 @@ def test_an_error_text_is_one_of_ours(text: str) -> None:
     assert text in sources()
 
 
-def test_the_words_of_the_interface_have_an_entry() -> None:
+WORDS = [
+    "out_sharding",
+    "static",
+    "donate",
+    "shard_map",
+    "num_cpu_devices",
+    "jit",
+    "x64",
+    "checkpoint",
+    "metrics",
+    "preemption",
+    "spot",
+    "placement",
+    "replicated",
+    "halo",
+    "roofline",
+    "mTLS",
+    "collective",
+    "requeue",
+    "StableHLO",
+]
+
+
+def test_a_word_that_a_newcomer_looks_for_has_an_entry() -> None:
     glossary = (DOCS / "glossary.md").read_text()
-    for word in ("out_sharding", "static", "donate", "shard_map", "num_cpu_devices"):
-        assert re.search(rf"^\| `?{word}`? \|", glossary, re.MULTILINE), word
+    assert not [w for w in WORDS if not re.search(rf"^\| `?{w}`? \|", glossary, re.MULTILINE)]
+
+
+def test_every_kind_of_wrong_says_where_to_look() -> None:
+    text = (DOCS / "crosscheck.md").read_text().partition("### Kinds of wrong")[2]
+    rows = {word for row in re.findall(r"^\| ([^|]*) \|", text, re.M) for word in row.split(", ")}
+    assert {str(kind) for kind in Kind} <= rows

@@ -86,7 +86,7 @@ def test_without_juliapkg(here: Here) -> None:
         here.run(),
         "RequirementError",
         3,
-        "juliapkg must be installed in",
+        "has no juliapkg",
         "pip install 'pyreactant[reactant]'",
     )
 

@@ -33,7 +33,7 @@ def test_reactants_form() -> None:
     assert report.outputs[0].shape == (4096, 2048)
     assert {c.axes for c in report.collectives} == {("x",), ("y",)}
     text = report.text()
-    assert "argument 0 bfloat16[4096, 1024] cut x,y: [1024, 256] on each device (tensor<10" in text
+    assert "argument 0 bfloat16[4096, 1024] sharded by x,y: [1024, 256] on each device (" in text
     assert "note       Julia is column-major: each tensor of Reactant's module has" in text
     assert "in reverse order" in text
 

@@ -227,7 +227,8 @@ def _lines(found: Preflight) -> Iterator[str]:
 def _operand(operand: Operand) -> str:
     text = f"{operand.dtype}{list(operand.shape)}"
     if operand.spec:
-        text += f" cut {operand.spec}"
+        by = "" if operand.spec.startswith("into ") else "by "  # "into 2x2 blocks"
+        text += f" sharded {by}{operand.spec}"
     if operand.block is not None:
         text += f": {list(operand.block)} on each device"
     return f"{text} ({operand.in_module})" if operand.in_module else text
