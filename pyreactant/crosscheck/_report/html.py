@@ -164,7 +164,7 @@ def _program(number: int, row: Row) -> dict[str, Any]:
     """The part of one program, for the template."""
     further = Table(
         f"Further inputs of {row.program}",
-        ["runtime", "inputs", "type and cut", "elements", "checked"],
+        ["runtime", "inputs", "type and sharding", "elements", "checked"],
         rows_of(row),
     )
     return {
@@ -198,7 +198,7 @@ def _arrays(row: Row) -> Table:
         ]
         for name, plan in row.plans.items()
     ]
-    return Table(f"Arrays of {row.program}", ["array", "type", "shape", "cut"], rows)
+    return Table(f"Arrays of {row.program}", ["array", "type", "shape", "sharded by"], rows)
 
 
 def _checks(row: Row) -> Table:

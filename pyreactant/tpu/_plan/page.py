@@ -49,7 +49,8 @@ def _summary(found: "Plan") -> str:
         limit = "" if found.hbm_bytes is None else f" the {bytes_text(found.hbm_bytes)} of"
         return f"No layout was found that fits{limit} a device."
     least = "at least " if best.at_least else ""
-    text = f"{mesh_text(best)}, cut {'; '.join(best.texts())}: {least}{seconds_text(best.seconds)}"
+    specs, seconds = "; ".join(best.texts()), seconds_text(best.seconds)
+    text = f"{mesh_text(best)}, sharded by {specs}: {least}{seconds}"
     reference = found.reference
     if reference is not None and reference.seconds:
         part = best.seconds / reference.seconds

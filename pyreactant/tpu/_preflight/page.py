@@ -94,7 +94,7 @@ def _operands(found: "Preflight") -> Table:
 
     rows = [row(f"argument {i}", one) for i, one in enumerate(found.arguments)]
     rows += [row(f"output {i}", one) for i, one in enumerate(found.outputs)]
-    head = ["array", "type", "shape", "cut", "block on each device", "in the module"]
+    head = ["array", "type", "shape", "sharded by", "block on each device", "in the module"]
     if all(row[-1] == "-" for row in rows):
         head, rows = head[:-1], [row[:-1] for row in rows]
     mesh = f" on {found.mesh!r}" if found.mesh else ""
