@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from .._errors import InvalidArgumentError, RemoteError
+from ._command import App
 from ._examples import examples
 
 if TYPE_CHECKING:
     from ..jobs._job import Job
     from ..jobs._record import Record, Status
 
-app = typer.Typer(
+app = App(
     no_args_is_help=True,
     help="Jobs on this machine, Slurm, TPU slices and Ray.",
     epilog=examples(
@@ -44,7 +45,9 @@ def submit(
         ),
     ],
     on: Annotated[str, typer.Option(help="Target: local, slurm, tpu or ray.")] = "local",
-    processes: Annotated[int | None, typer.Option(help="Processes, on local.")] = None,
+    processes: Annotated[
+        int | None, typer.Option("--processes", "-n", help="Processes, on local.")
+    ] = None,
     nodes: Annotated[int | None, typer.Option(help="Nodes, on slurm.")] = None,
     platform: Annotated[str | None, typer.Option(help="Platform, cpu, gpu or tpu.")] = None,
     devices_per_process: Annotated[

@@ -14,6 +14,7 @@ from .._errors import InvalidArgumentError, MismatchError, PyReactantError
 from .._system.hook import flush_output
 from .._system.settings import check_names
 from .._version import __version__
+from ._command import App
 from ._crosscheck import COMPARE_EXAMPLES, CROSSCHECK_EXAMPLES, compare, crosscheck
 from ._doctor import EXAMPLES as DOCTOR_EXAMPLES
 from ._doctor import doctor
@@ -35,7 +36,7 @@ from ._topology import EXAMPLES as TOPOLOGY_EXAMPLES
 from ._topology import topology
 from ._tpu import app as tpu
 
-app = typer.Typer(
+app = App(
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,

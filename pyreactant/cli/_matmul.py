@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from .._matmul.report import MatmulReport
 
 EXAMPLES = examples(
-    "pyreactant matmul --size 1024 --cpu-devices 8",
+    "pyreactant matmul --size 1024 --devices-per-process 8",
     "pyreactant matmul --m 512 --k 256 --n 1024 --mesh 2x4 --spec x,y --json",
 )
 
@@ -62,8 +62,13 @@ def matmul(
     platform: Annotated[
         str | None, typer.Option(help="Platform: cpu, gpu or tpu.", show_default="best available")
     ] = None,
-    cpu_devices: Annotated[
-        int | None, typer.Option(help="Number of virtual CPU devices of this process.")
+    devices_per_process: Annotated[
+        int | None,
+        typer.Option(
+            "--devices-per-process",
+            "--cpu-devices",
+            help="Number of CPU devices of this process.",
+        ),
     ] = None,
     precision: Annotated[
         str | None,
@@ -102,7 +107,7 @@ def matmul(
     from .._matmul.report import MatmulRequest, run_matmul, write_report
     from .._runtimes.runtime import initialize, process_index
 
-    initialize(backend, platform=platform, num_cpu_devices=cpu_devices)
+    initialize(backend, platform=platform, num_cpu_devices=devices_per_process)
     report = run_matmul(
         MatmulRequest(
             size=sizes,

@@ -36,7 +36,7 @@ def plan(
     topology: Annotated[
         str | None, typer.Option(help="Slice to compile for, as v6e-16 or v6e:4x4.")
     ] = None,
-    num_slices: Annotated[int, typer.Option(help="Number of slices.")] = 1,
+    slices: Annotated[int, typer.Option("--slices", "--num-slices", help="Number of slices.")] = 1,
     platform: Annotated[
         str | None, typer.Option(help="Measure on devices of this machine, cpu or gpu, instead.")
     ] = None,
@@ -76,7 +76,7 @@ def plan(
         found = find(
             program or "matmul",
             topology=topology,
-            num_slices=num_slices,
+            num_slices=slices,
             size=sizes,
             shapes=shapes,
             dtype=dtype,

@@ -36,7 +36,7 @@ def preflight(
             show_default="matmul",
         ),
     ] = None,
-    num_slices: Annotated[int, typer.Option(help="Number of slices.")] = 1,
+    slices: Annotated[int, typer.Option("--slices", "--num-slices", help="Number of slices.")] = 1,
     size: Annotated[int | None, typer.Option(help="Matmul: side of square matrices.")] = None,
     m: Annotated[int | None, typer.Option("--m", help="Matmul: rows of x.")] = None,
     k: Annotated[int | None, typer.Option("--k", help="Matmul: columns of x, rows of y.")] = None,
@@ -112,7 +112,7 @@ def preflight(
             chosen,
             backend=name,
             topology=topology,
-            num_slices=num_slices,
+            slices=slices,
             size=parse_sizes(size, m, k, n),
             shapes=shape or [],
             dtype=dtype,
@@ -132,7 +132,7 @@ def preflight(
             preflight_stablehlo(
                 text,
                 topology=topology,
-                num_slices=num_slices,
+                num_slices=slices,
                 column_major=column_major,
                 mesh=None if mesh is None else parse_mesh(mesh),
                 **common,
@@ -185,7 +185,7 @@ def _preflight_program(
     *,
     backend: str,
     topology: str,
-    num_slices: int,
+    slices: int,
     size: Any,
     shapes: list[str],
     dtype: str,
@@ -202,7 +202,7 @@ def _preflight_program(
     from ..tpu._request import arguments_of
     from ..tpu._topology import topology as find_topology
 
-    found = find_topology(topology, num_slices)
+    found = find_topology(topology, slices)
     given = default_mesh(found.devices) if mesh is None else parse_mesh(mesh)
     y, out = (None if text is None else parse_spec(text) for text in (y_spec, out_spec))
     if program == "matmul":

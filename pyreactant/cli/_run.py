@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-import typer.core
 
 from .._errors import InvalidArgumentError
+from ._command import Command
 from ._examples import examples
 
 if TYPE_CHECKING:
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 EXAMPLES = examples(
     "pyreactant run --processes 2 --devices-per-process 4 -- train.py --steps 9",
-    "srun pyreactant run --folder out -- -m package.train",
+    "srun pyreactant run --out logs -- -m package.train",
     "pyreactant run -n 2 -- julia train.jl",
 )
 
 
-class RunCommand(typer.core.TyperCommand):
+class RunCommand(Command):
     """The command with its usage errors, which end the other processes of the run, too."""
 
     def make_context(self, *arguments: Any, **more: Any) -> Any:
@@ -61,10 +61,13 @@ def run(
         str | None, typer.Option(help="Runtime, jax or reactant.", show_default="jax")
     ] = None,
     platform: Annotated[str | None, typer.Option(help="Platform, cpu, gpu or tpu.")] = None,
-    folder: Annotated[
+    out: Annotated[
         Path | None,
         typer.Option(
-            help="Folder for logs and report, new or empty.", show_default="in pyreactant-runs"
+            "--out",
+            "--folder",
+            help="Folder for logs and report, new or empty.",
+            show_default="in pyreactant-runs",
         ),
     ] = None,
     all_output: Annotated[
@@ -131,7 +134,7 @@ def run(
             devices_per_process=devices_per_process,
             backend=backend,
             platform=platform,
-            folder=folder,
+            folder=out,
             all_output=all_output,
             quiet=quiet,
             start_timeout=start_timeout,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ._command import App
 from ._tpu_options import (
     AsJson,
     Location,
@@ -26,15 +27,15 @@ from ._tpu_run import logs, run, ssh
 if TYPE_CHECKING:
     from ..queued_resources._resource import Resource
 
-app = typer.Typer(no_args_is_help=True, help="Queued resources of Cloud TPU.")
+app = App(no_args_is_help=True, help="Queued resources of Cloud TPU.")
 
 PLACE = "--project my-project --zone asia-northeast1-b"
 
 
 @app.command(
     epilog=examples(
-        f"create {PLACE} \\\n      --name mine --accelerator-type v6e-16 --lifetime 2",
-        f"create {PLACE} \\\n      --name mine --accelerator-type v6e-16 --ray",
+        f"create {PLACE} \\\n      --name mine --topology v6e-16 --lifetime 2",
+        f"create {PLACE} \\\n      --name mine --topology v6e-16 --ray",
     )
 )
 @flat
@@ -193,19 +194,15 @@ def gc(
 app.command(
     context_settings={"allow_interspersed_args": False},
     epilog=examples(
-        f"run {PLACE} \\\n      --name mine --accelerator-type v6e-16 --backends jax",
+        f"run {PLACE} \\\n      --name mine --topology v6e-16 --backends jax",
         "run --provisioning spot --retries 3 --copy mypackage -- train.py --steps 9",
     ),
 )(run)
 app.command(
     context_settings={"allow_interspersed_args": False},
-    epilog=examples(
-        f"ssh {PLACE} \\\n      --name mine --accelerator-type v6e-16 --worker 3 -- uptime"
-    ),
+    epilog=examples(f"ssh {PLACE} \\\n      --name mine --topology v6e-16 --process 3 -- uptime"),
 )(ssh)
-app.command(
-    epilog=examples(f"logs {PLACE} \\\n      --name mine --accelerator-type v6e-16 --follow")
-)(logs)
+app.command(epilog=examples(f"logs {PLACE} \\\n      --name mine --topology v6e-16 --follow"))(logs)
 
 
 def _print(found: "Sequence[Resource]", as_json: bool) -> None:

@@ -206,7 +206,7 @@ def _run(name: str, options: Sequence[str], folder: Path, progress: bool) -> Non
         "--backend",
         name,
         *options,
-        "--folder",
+        "--out",
         str(run),
         "--",
         "-m",

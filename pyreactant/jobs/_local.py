@@ -54,7 +54,7 @@ class Local(Target):
         given = {name: value for name, value in self.settings().items() if name not in named}
         options = [f"--{name.replace('_', '-')}={value}" for name, value in given.items()]
         run = ["pyreactant", "run", f"--processes={self.processes}", f"--grace={self.grace:g}"]
-        return shlex.join([*run, *options, f"--folder={record.run}", "--", *record.command()])
+        return shlex.join([*run, *options, f"--out={record.run}", "--", *record.command()])
 
     def start(self, record: Record) -> None:
         """As `Target.start`."""

@@ -206,7 +206,7 @@ class Slurm(Target):
 
     def step(self, record: Record) -> list[str]:
         """The command that starts the supervisors, one for each process."""
-        options = ["--folder", str(record.run), "--start-timeout", "300", "--grace", "20"]
+        options = ["--out", str(record.run), "--start-timeout", "300", "--grace", "20"]
         for name in ("devices_per_process", "platform", "backend", "stall_timeout"):
             if (value := self.settings().get(name)) is not None:
                 options += [f"--{name.replace('_', '-')}", str(value)]

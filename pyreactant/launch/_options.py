@@ -101,11 +101,11 @@ def fresh_folder(folder: Path | None, name: str, restart: int) -> Path:
     except OSError as error:
         raise FileError(
             f"the run's folder {str(chosen)!r} cannot be made ({error.strerror}); name another "
-            "with --folder"
+            "with --out"
         ) from None
     if taken:
         raise FileError(
-            f"the run's folder {str(chosen)!r} exists and is not empty; name another with --folder"
+            f"the run's folder {str(chosen)!r} exists and is not empty; name another with --out"
         )
     return chosen.resolve()
 

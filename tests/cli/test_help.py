@@ -1,26 +1,10 @@
 """Help and tables: short enough, complete, and without spaces at the ends of lines."""
 
-from collections.abc import Iterator
-
 import pytest
-import typer.core
-import typer.main
 from typer.testing import CliRunner
 
 from pyreactant.cli._main import app
-
-
-def commands(command: typer.core.TyperCommand, words: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-    yield words
-    if isinstance(command, typer.core.TyperGroup):
-        for name, child in command.commands.items():
-            assert isinstance(child, typer.core.TyperCommand | typer.core.TyperGroup)
-            yield from commands(child, (*words, name))
-
-
-TREE = typer.main.get_command(app)
-assert isinstance(TREE, typer.core.TyperGroup)
-COMMANDS = [*commands(TREE, ())]
+from tests.cli.tree import COMMANDS
 
 
 def printed(*argv: str) -> str:

@@ -17,7 +17,7 @@ MISTAKES = {
     "dtype": ("slurm submit --dtype quantum --dry-run", 2, "unknown dtype 'quantum'"),
     "platform": ("slurm submit --platform quantum --dry-run", 2, "unknown platform 'quantum'"),
     "script": ("slurm submit --dry-run -- missing.py", 2, "'missing.py' does not exist"),
-    "devices": ("matmul --cpu-devices 100000", 2, "num_cpu_devices must be 1 to 4096"),
+    "devices": ("matmul --devices-per-process 100000", 2, "num_cpu_devices must be 1 to 4096"),
     "memory": ("plan --size 1000000 --topology v6e-1", 5, "none of 1 layouts"),
     "help": ("run --nonsense", 2, "No such option"),
 }

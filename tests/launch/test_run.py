@@ -216,7 +216,7 @@ def test_a_folder_with_a_run_is_not_taken_again(tmp_path: Path) -> None:
     assert run_script(tmp_path, "print(1)").code == 0
     again = run_script(tmp_path, "print(2)")
     assert again.code == 2
-    assert "exists and is not empty; name another with --folder" in again.finished[0].log
+    assert "exists and is not empty; name another with --out" in again.finished[0].log
     assert again.log(0) == b"1\n"
 
 

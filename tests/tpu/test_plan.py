@@ -82,7 +82,7 @@ def test_command(compiler: Path) -> None:
     assert report["candidates"][0]["texts"] == ["x,None", "None,y", "x,y"]
     commands = report["commands"]
     assert commands["matmul"] == f"pyreactant matmul {flags}"
-    slices = "--accelerator-type v6e-16 --slice-count 1"
+    slices = "--topology v6e-16 --slices 1"
     assert commands["tpu"] == f"pyreactant tpu run {slices} -- -m pyreactant matmul {flags}"
     here = "--platform cpu --processes 1 --devices-per-process 16"
     asked = "--size 16384 --dtype bfloat16"

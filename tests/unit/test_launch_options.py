@@ -79,7 +79,7 @@ def test_a_fresh_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     ("folder", "words"),
     [
         ("file", "exists and is not empty"),
-        ("file/below", r"cannot be made \(Not a directory\); name another with --folder"),
+        ("file/below", r"cannot be made \(Not a directory\); name another with --out"),
         ("/proc/run", r"cannot be made \(No such file or directory\); name another"),
         ("x" * 300, r"cannot be made \(File name too long\)"),
     ],
