@@ -7,7 +7,15 @@ import typer
 import typer.core
 
 OLD_NAMES = frozenset(
-    "--accelerator-type --cpu-devices --folder --num-slices --output --slice-count --worker".split()
+    [
+        "--accelerator-type",
+        "--cpu-devices",
+        "--folder",
+        "--num-slices",
+        "--output",
+        "--slice-count",
+        "--worker",
+    ]
 )
 """Names of version 0.1 before its release: they work, help does not show them, and 0.2 drops them.
 

@@ -70,7 +70,7 @@ def crosscheck(
     platform: Annotated[
         str | None, typer.Option(help="Platform: cpu, gpu or tpu.", show_default="best available")
     ] = None,
-    repeat: Annotated[int, typer.Option(help="Number of timed calls.")] = 3,
+    repeat: Annotated[int, typer.Option(help="Number of timed calls.")] = 5,
     quick: Annotated[
         bool, typer.Option("--quick", help="Only ordinary inputs, in one layout and element type.")
     ] = False,

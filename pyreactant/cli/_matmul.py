@@ -41,7 +41,9 @@ def matmul(
     dtype: Annotated[
         str | None, typer.Option(help="Element type, such as bfloat16.", show_default="float32")
     ] = None,
-    mesh: Annotated[str | None, typer.Option(help=f"Mesh: {MESH_HELP}.")] = None,
+    mesh: Annotated[
+        str | None, typer.Option(help=f"Mesh: {MESH_HELP}.", show_default="all devices")
+    ] = None,
     device_ids: Annotated[
         str | None,
         typer.Option(help="Devices of the mesh in row-major order, such as 0,1,2,3."),

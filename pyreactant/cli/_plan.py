@@ -51,7 +51,11 @@ def plan(
     ] = None,
     dtype: Annotated[str, typer.Option(help="Element type.")] = "bfloat16",
     precision: Annotated[
-        str | None, typer.Option(help="Precision of products: default, high or highest.")
+        str | None,
+        typer.Option(
+            help="Precision of products: default, high or highest.",
+            show_default="the runtime's default",
+        ),
     ] = None,
     tried: Annotated[int, typer.Option(help="Number of candidates to compile or measure.")] = 8,
     workers: Annotated[

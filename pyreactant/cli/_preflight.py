@@ -46,7 +46,9 @@ def preflight(
         typer.Option(help="Other programs: shape of an argument, as 1024x512; once for each."),
     ] = None,
     dtype: Annotated[str, typer.Option(help="Element type.")] = "bfloat16",
-    mesh: Annotated[str | None, typer.Option(help=f"Mesh of devices: {MESH_HELP}.")] = None,
+    mesh: Annotated[
+        str | None, typer.Option(help=f"Mesh: {MESH_HELP}.", show_default="all devices")
+    ] = None,
     spec: Annotated[
         list[str] | None,
         typer.Option(
@@ -56,11 +58,18 @@ def preflight(
         ),
     ] = None,
     y_spec: Annotated[
-        str | None, typer.Option(help="Matmul: partition spec of y, if not as of x.")
+        str | None, typer.Option(help="Matmul: partition spec of y.", show_default="as --spec")
     ] = None,
-    out_spec: Annotated[str | None, typer.Option(help="Partition spec of the output.")] = None,
+    out_spec: Annotated[
+        str | None,
+        typer.Option(help="Partition spec of the output.", show_default="x's rows, y's columns"),
+    ] = None,
     precision: Annotated[
-        str | None, typer.Option(help="Precision of products: default, high or highest.")
+        str | None,
+        typer.Option(
+            help="Precision of products: default, high or highest.",
+            show_default="the runtime's default",
+        ),
     ] = None,
     backend: Annotated[
         str | None,

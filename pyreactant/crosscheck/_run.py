@@ -49,7 +49,7 @@ def crosscheck(
     dtype: str | None = None,
     seed: int = 0,
     platform: str | None = None,
-    repeat: int = 3,
+    repeat: int = 5,
     coverage: str = USUAL,
     gradients: bool | str | Path | None = None,
     out: str | Path | None = None,

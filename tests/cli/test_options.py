@@ -68,7 +68,7 @@ def test_long_helps_have_panels() -> None:
     for command in long:
         panels = [one.rich_help_panel for one in options(command)]
         assert panels.count("Options") <= 10, command.name
-        assert len(set(panels)) >= 4, command.name
+        assert len(set(panels)) >= 3, command.name
 
 
 SAME = ["matmul", "preflight", "plan", "crosscheck"]
@@ -88,8 +88,19 @@ def test_equal_options_have_equal_defaults() -> None:
     assert different == {
         # A cross-check runs many programs, each with its own default.
         "--size": {**dict.fromkeys(SAME[:3]), "crosscheck": "the program's default"},
-        "--dtype": {**dict.fromkeys(SAME[:3], "float32"), "crosscheck": "the program's default"},
         "--spec": {"matmul": "x,y", "preflight": "x,y", "crosscheck": "the program's default"},
+        # A slice is asked in the type that TPUs multiply in; commands that plan prints name theirs.
+        "--dtype": {
+            "matmul": "float32",
+            "preflight": "bfloat16",
+            "plan": "bfloat16",
+            "crosscheck": "the program's default",
+        },
+        # Without --platform, plan is for a slice.
+        "--platform": {"matmul": "best available", "plan": None, "crosscheck": "best available"},
+        # A cross-check starts processes and always keeps their files.
+        "--devices-per-process": {"matmul": None, "crosscheck": "4 on CPU, otherwise all"},
+        "--out": {"matmul": None, "crosscheck": "in pyreactant-crosschecks"},
         # A compiler that hangs is ended; a run has the limit that its user gives.
         "--timeout": {"preflight": 600.0, "plan": 600.0, "crosscheck": None},
     }
