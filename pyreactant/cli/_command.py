@@ -6,6 +6,9 @@ from typing import Any, TypeVar
 import typer
 import typer.core
 
+from .._errors import InvalidArgumentError
+from ._together import check_together
+
 OLD_NAMES = frozenset(
     [
         "--accelerator-type",
@@ -45,6 +48,15 @@ PANELS = {
 _PANEL_OF = {name: panel for panel, names in PANELS.items() for name in names.split()}
 _OTHERS = "Options"
 
+# The name in messages of each argument that some options do not go with.
+_ARGUMENTS = {"program": "SCRIPT", "programs": "PROGRAM", "jobs": "ID", "name": "NAME"}
+
+MOST_WHOLE = 2**53
+"""Largest whole number of an option; JSON keeps it exactly."""
+
+MOST = 1e9
+"""Largest other number of an option: seconds, hours or days. It is 31 years in seconds."""
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -70,6 +82,19 @@ class Command(typer.core.TyperCommand):
             )
         return parser
 
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command, if its options go together and its numbers are of this world."""
+        given = set()
+        for parameter in self.params:
+            source = ctx.get_parameter_source(parameter.name)
+            if source is not None and source.name == "COMMANDLINE":
+                value = ctx.params[parameter.name]
+                names = [*parameter.opts, *parameter.secondary_opts]
+                given.add(_ARGUMENTS.get(parameter.name, names[0]))
+                check_number(names[0], value)
+        check_together(ctx.command_path.partition(" ")[2], given)
+        return super().invoke(ctx)
+
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write arguments and options, those of a long help in the order of the panels."""
         sections: dict[str, list[tuple[str, str]]] = {"Arguments": []}
@@ -84,6 +109,19 @@ class Command(typer.core.TyperCommand):
             if records:
                 with formatter.section(title):
                     formatter.write_dl(records)
+
+
+def check_number(name: str, value: Any) -> None:
+    """Refuse numbers that no clock and no array can have.
+
+    Raises:
+        InvalidArgumentError: It is NaN, infinite or too large.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return
+    most = MOST_WHOLE if isinstance(value, int) else MOST
+    if not abs(value) <= most:
+        raise InvalidArgumentError(f"{name} must be a number up to {most:g}, got {value}")
 
 
 class App(typer.Typer):

@@ -115,10 +115,6 @@ def crosscheck(
     if list_them:
         _list()
         return
-    if every and programs:
-        raise InvalidArgumentError("give programs or --all, not both")
-    if quick and thorough:
-        raise InvalidArgumentError("give --quick or --thorough, not both")
     if modules is not None and not gradients:
         raise InvalidArgumentError("--modules is for --gradients; give both")
     coverage = "quick" if quick else "thorough" if thorough else "usual"

@@ -98,8 +98,11 @@ def matmul(
     """
     # Parse the text first, so that a typing error does not wait for the runtime.
     ids = None if device_ids is None else _numbers(device_ids)
-    if ids is not None and mesh is None:
-        raise InvalidArgumentError("--device-ids needs --mesh, such as --mesh 2x2")
+    if devices_per_process is not None and platform not in (None, "cpu"):
+        raise InvalidArgumentError(
+            f"--devices-per-process is for the devices of a CPU, got --platform {platform}; leave "
+            "it out"
+        )
     mesh_given = None if mesh is None else parse_mesh(mesh, ids)
     specs = [None if text is None else parse_spec(text) for text in (spec, y_spec, out_spec)]
     sizes, files = parse_sizes(size, m, k, n), _files(x, y)

@@ -107,7 +107,7 @@ def plan(
 
 def _shape(text: str) -> tuple[int, ...]:
     parts = text.lower().split("x")
-    if not all(part.isdigit() for part in parts):
+    if not all(part.isascii() and part.isdigit() for part in parts):
         raise InvalidArgumentError(f"--shape must look like 1024x512, got {text!r}")
     return tuple(map(int, parts))
 

@@ -110,6 +110,12 @@ def preflight(
     """
     warnings.showwarning = lambda message, *_: print(f"warning: {message}", file=sys.stderr)
     _check_choice(program, backend, stablehlo, diff=diff, hlo=hlo)
+    sizes = (size, m, k, n, shape, spec, y_spec, out_spec, precision)
+    if stablehlo is not None and not diff and any(one is not None for one in sizes):
+        raise InvalidArgumentError(
+            "a module has its own shapes, shardings and precision; give --stablehlo with "
+            "--topology, --slices, --mesh and --column-major only"
+        )
     if hlo is not None and not hlo.absolute().parent.is_dir():
         raise FileError(f"--hlo {hlo}: its folder does not exist")
     common: dict[str, Any] = {"cache": not no_cache, "timeout": timeout}
@@ -250,7 +256,7 @@ def _preflight_program(
 def _shape(text: str) -> tuple[Any, ...]:
     if text == "":
         return ()
-    return tuple(int(n) if n.isdigit() else n for n in text.lower().split("x"))
+    return tuple(int(n) if n.isascii() and n.isdigit() else n for n in text.lower().split("x"))
 
 
 def _print(reports: "list[Preflight]", as_json: bool) -> None:

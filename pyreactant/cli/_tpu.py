@@ -173,10 +173,8 @@ def gc(
     from ..queued_resources._gc import collect
     from ..queued_resources._journal import Journal
 
-    located = all(
-        (location.project or os.environ.get("PROJECT"), location.zone or os.environ.get("ZONE"))
-    )
-    parents = [location.parent()] if located else []
+    settled = os.environ.get("PROJECT") and os.environ.get("ZONE")
+    parents = [location.parent()] if location.project or location.zone or settled else []
     found = collect(
         connect(transport), Journal(), tell, parents=parents, dry_run=dry_run, force=force
     )

@@ -163,6 +163,8 @@ def _split(arguments: Any) -> tuple[list[Any], dict[str, Any]]:
 def _requirements(file: str | Path | None) -> bytes | None:
     if file is None:
         return None
+    if Path(file).exists() and not Path(file).is_file():
+        raise FileError(f"requirements {str(file)!r} is not a file")
     try:
         return Path(file).read_bytes()
     except OSError as error:

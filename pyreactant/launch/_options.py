@@ -7,12 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .._errors import FileError, InvalidArgumentError
-from .._runtimes.known import check_backend
+from .._runtimes.known import MOST_CPU_DEVICES, check_backend, check_platform
 from .._system import hardware
 from ..process_group import ProcessGroup
 from ..process_group._environment import LOCAL_DEVICES
 from . import _tensorboard
 from ._program import check_program, find_program
+
+MOST_PROCESSES = 4096
+"""Processes on one machine: more could not join within any `start_timeout`."""
 
 RUNS = "pyreactant-runs"
 """Folder, in the current one, of the runs whose user names no folder."""
@@ -70,17 +73,27 @@ class RunOptions:
     def __post_init__(self) -> None:
         if self.backend is not None:
             check_backend(self.backend)
+        if self.platform is not None:
+            check_platform(self.platform)
         if self.tensorboard:
             _tensorboard.check()
-        check_program(find_program(self.program), self.program)
-        for name, least in (("processes", 1), ("devices_per_process", 1), ("max_restarts", 0)):
+        for name, least, most in (
+            ("processes", 1, MOST_PROCESSES),
+            ("devices_per_process", 1, MOST_CPU_DEVICES),
+            ("max_restarts", 0, MOST_PROCESSES),
+        ):
             value = getattr(self, name)
-            if value is not None and value < least:
-                raise InvalidArgumentError(f"{name} must be {least} or more, got {value}")
+            if value is not None and not least <= value <= most:
+                raise InvalidArgumentError(f"{name} must be {least} to {most}, got {value}")
+        if self.platform == "tpu" and self.devices_per_process is not None:
+            raise InvalidArgumentError(
+                "on TPU a process has all devices of its machine; leave out --devices-per-process"
+            )
         for name in ("start_timeout", "stall_timeout", "heartbeat_timeout", "grace", "timeout"):
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise InvalidArgumentError(f"{name} must be positive seconds, got {value}")
+        check_program(find_program(self.program), self.program)
 
 
 def fresh_folder(folder: Path | None, name: str, restart: int) -> Path:
