@@ -89,9 +89,9 @@ class Command(typer.core.TyperCommand):
             source = ctx.get_parameter_source(parameter.name)
             if source is not None and source.name == "COMMANDLINE":
                 value = ctx.params[parameter.name]
-                names = [*parameter.opts, *parameter.secondary_opts]
-                given.add(_ARGUMENTS.get(parameter.name, names[0]))
-                check_number(names[0], value)
+                argument = parameter.param_type_name == "argument"
+                given.add(_ARGUMENTS.get(parameter.name, "") if argument else parameter.opts[0])
+                check_number(parameter.opts[0], value)
         check_together(ctx.command_path.partition(" ")[2], given)
         return super().invoke(ctx)
 
@@ -127,6 +127,6 @@ def check_number(name: str, value: Any) -> None:
 class App(typer.Typer):
     """A group of commands of that class."""
 
-    def command(self, name: str | None = None, **settings: Any) -> Callable[[F], F]:  # type: ignore[override]
+    def command(self, name: str | None = None, **settings: Any) -> Callable[[F], F]:
         """As typer's, with `Command` as the class."""
         return super().command(name, **{"cls": Command, **settings})

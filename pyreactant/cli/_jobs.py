@@ -168,10 +168,12 @@ def result(
     Ends with the run's exit code.
     """
     from ..jobs._job import Job
+    from ._console import working
 
     found = Job.find(job)
     try:
-        value = found.result(timeout)
+        with working(f"waiting for job {found.id}"):
+            value = found.result(timeout)
     except RemoteError as error:
         _fail(error, as_json)
     if as_json:
@@ -207,9 +209,11 @@ def cancel(job: Id, as_json: AsJson = False) -> None:
     """End a job, and wait until nothing of it costs anything."""
     from ..jobs import _list
     from ..jobs._job import Job
+    from ._console import working
 
     found = Job.find(job)
-    ended = found.cancel()
+    with working(f"ending job {found.id}"):
+        ended = found.cancel()
     if as_json:
         print(json.dumps(_list.as_json(found.id, found.record, ended)))
     else:

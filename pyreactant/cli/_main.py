@@ -127,6 +127,9 @@ def _unexpected(error: Exception) -> int:
     if isinstance(error, OSError) and error.filename is None and error.errno in _UNWRITABLE:
         _print_error(f"error: the output cannot be written ({error.strerror}); free some space")
         return 2
+    if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
+        _print_error(f"error: {str(error.filename)[:60]}...: the name is too long")
+        return 2
     _print_error(f"internal error: {type(error).__name__}: {error}")
     _print_error("please report it with the traceback, which PYREACTANT_DEBUG=1 prints")
     return 1

@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from .._core.table import Fitting
 from .._core.text import bytes_text, parse_sizes, seconds_text
 from .._errors import InvalidArgumentError
 from ._examples import examples
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
+    from rich.table import Table
 
     from ..tpu import Candidate, Plan
     from ..tpu._plan.plan import Progress
@@ -114,27 +116,15 @@ def _shape(text: str) -> tuple[int, ...]:
 
 @contextlib.contextmanager
 def _progress(verb: str) -> "Iterator[Progress]":
-    """A progress bar on standard error, removed at the end; none if that is not a terminal."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+    from ._console import working
 
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-    )
-    console = Console(stderr=True)
-    with Progress(
-        *columns, console=console, transient=True, disable=not console.is_terminal
-    ) as bar:
-        task = bar.add_task(f"layouts {verb}", total=None)
+    with working(f"layouts are {verb}") as tell:
 
         def update(done: int, total: int, best: "Candidate | None") -> None:
-            text = f"layouts {verb}"
+            text = f"layouts {verb}: {done} of {total}"
             if best is not None and best.seconds is not None:
                 text += f", best {seconds_text(best.seconds)}"
-            bar.update(task, completed=done, total=total, description=text)
+            tell(text)
 
         yield update
 
@@ -152,7 +142,7 @@ def _parts(found: "Plan") -> "Iterator[RenderableType]":
     if found.reference is not None:
         rows.append(("R", found.reference))
     if rows:
-        yield _table(found, rows)
+        yield Fitting(_table(found, rows))
     if any(not one.mesh.all_devices for _, one in rows):
         yield "along the network: devices are ordered by chip coordinates, not by VM (--device-ids)"
     if any(one.at_least for _, one in rows):
@@ -205,7 +195,7 @@ def _head(found: "Plan") -> str:
     return "\n".join(lines)
 
 
-def _table(found: "Plan", rows: "list[tuple[str, Candidate]]") -> "RenderableType":
+def _table(found: "Plan", rows: "list[tuple[str, Candidate]]") -> "Table":
     from rich import box
     from rich.table import Table
 

@@ -122,37 +122,40 @@ def preflight(
     reports: list[Preflight] = []
     lowered_by, chosen = _lowered_by(program, backend, stablehlo, diff)
     specs = [parse_spec(text) for text in spec or ["x,y"]]
-    for name in lowered_by:
-        one = _preflight_program(
-            chosen,
-            backend=name,
-            topology=topology,
-            slices=slices,
-            size=parse_sizes(size, m, k, n),
-            shapes=shape or [],
-            dtype=dtype,
-            mesh=mesh,
-            specs=specs,
-            y_spec=y_spec,
-            out_spec=out_spec,
-            precision=precision,
-            common=common,
-        )
-        reports.insert(0, one)
-    if stablehlo is not None:
-        from ..tpu._preflight.stablehlo import preflight_stablehlo, read_text
+    from ._console import working
 
-        text = read_text(stablehlo)
-        reports.append(
-            preflight_stablehlo(
-                text,
+    with working(f"compiling for {topology}"):
+        for name in lowered_by:
+            one = _preflight_program(
+                chosen,
+                backend=name,
                 topology=topology,
-                num_slices=slices,
-                column_major=column_major,
-                mesh=None if mesh is None else parse_mesh(mesh),
-                **common,
+                slices=slices,
+                size=parse_sizes(size, m, k, n),
+                shapes=shape or [],
+                dtype=dtype,
+                mesh=mesh,
+                specs=specs,
+                y_spec=y_spec,
+                out_spec=out_spec,
+                precision=precision,
+                common=common,
             )
-        )
+            reports.insert(0, one)
+        if stablehlo is not None:
+            from ..tpu._preflight.stablehlo import preflight_stablehlo, read_text
+
+            text = read_text(stablehlo)
+            reports.append(
+                preflight_stablehlo(
+                    text,
+                    topology=topology,
+                    num_slices=slices,
+                    column_major=column_major,
+                    mesh=None if mesh is None else parse_mesh(mesh),
+                    **common,
+                )
+            )
     if hlo is not None:
         _write(hlo, reports[0])
     _print(reports, as_json)

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from .._core.table import Fitting
 from .._errors import InvalidArgumentError
 from ._examples import examples
 
@@ -52,7 +53,7 @@ def topology(
 
     console = output()
     if name is None:
-        console.print(_table(found))
+        console.print(Fitting(_table(found)))
     else:
         _show(console, found[0])
 

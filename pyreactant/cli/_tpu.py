@@ -104,8 +104,11 @@ def wait_until_active(
     The command does not delete the resource, not even after a timeout.
     """
     from ..queued_resources._lifecycle import wait_for
+    from ._console import working
 
-    wait_for(connect(transport), resource.path(), timeout, tell)
+    path = resource.path()
+    with working(f"waiting for {path.rpartition('/')[2]} to be ACTIVE"):
+        wait_for(connect(transport), path, timeout, tell)
 
 
 @app.command(epilog=examples(f"status --name mine {PLACE} --json"))
@@ -142,8 +145,11 @@ def delete(resource: ResourceName, timeout: Timeout = 900.0, transport: Transpor
     """
     from ..queued_resources._gc import delete_ours
     from ..queued_resources._journal import Journal
+    from ._console import working
 
-    delete_ours(connect(transport), Journal(), resource.path(), tell=tell, timeout=timeout)
+    path = resource.path()
+    with working(f"deleting {path.rpartition('/')[2]}"):
+        delete_ours(connect(transport), Journal(), path, tell=tell, timeout=timeout)
 
 
 @app.command(epilog=examples("gc", f"gc {PLACE} --dry-run"))

@@ -15,6 +15,8 @@ MENDED = [
     "run -n 99999999999 -- ls",
     "run --grace inf -- ls",
     f"jobs attach {'a' * 300}",
+    f"jobs submit -- {'a' * 5000}",
+    f"compare {'a' * 5000}",
     "preflight --topology v6e-1 --stablehlo /dev/full",
     "jobs submit --requirements /dev/zero -- -m this",
     "preflight softmax --topology v6e-1 --shape ²x2",

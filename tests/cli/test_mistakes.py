@@ -19,6 +19,12 @@ MISTAKES = {
     "script": ("slurm submit --dry-run -- missing.py", 2, "'missing.py' does not exist"),
     "devices": ("matmul --devices-per-process 100000", 2, "num_cpu_devices must be 1 to 4096"),
     "memory": ("plan --size 1000000 --topology v6e-1", 5, "none of 1 layouts"),
+    "processes": ("run -n 1000 --platform quantum -- ls", 2, "unknown platform 'quantum'"),
+    "chips": ("run --platform tpu --devices-per-process 4 -- ls", 2, "has all devices of its"),
+    "infinite": ("run --grace inf -- ls", 2, "--grace must be a number up to 1e+09, got inf"),
+    "module": ("preflight --topology v6e-1 --stablehlo x --size 8", 2, "has its own shapes"),
+    "gpus": ("matmul --platform gpu --devices-per-process 2", 2, "is for the devices of a CPU"),
+    "zone": ("tpu gc --project my-project", 2, "pass --zone or set ZONE"),
     "help": ("run --nonsense", 2, "No such option"),
 }
 

@@ -3,8 +3,10 @@
 import pytest
 import typer.core
 
+from pyreactant._errors import InvalidArgumentError
 from pyreactant.cli._command import LONG, OLD_NAMES, PANELS, Command
-from tests.cli.tree import LEAVES
+from pyreactant.cli._together import NOT_WITH, ONLY_WITH, check_together
+from tests.cli.tree import LEAVES, TREE
 
 OLD = {
     "run": {"--folder": "--out"},
@@ -104,3 +106,43 @@ def test_equal_options_have_equal_defaults() -> None:
         # A compiler that hangs is ended; a run has the limit that its user gives.
         "--timeout": {"preflight": 600.0, "plan": 600.0, "crosscheck": None},
     }
+
+
+def words(command: Command, name: str) -> list[str]:
+    """A command line's part for an option or an argument."""
+    found = [one for one in options(command) if name in one.opts]
+    if not found:
+        return ["1"]
+    return [name] if found[0].is_flag else [name, "1"]
+
+
+REFUSED = [
+    (command, one, other)
+    for command, table in NOT_WITH.items()
+    for one, others in table.items()
+    for other in others.split()
+]
+
+
+@pytest.mark.parametrize(("name", "one", "other"), REFUSED)
+def test_options_that_contradict_each_other(name: str, one: str, other: str) -> None:
+    command = LEAVES[name]
+    named = [one, other]
+    named.sort(key=lambda text: not text.startswith("-"))  # arguments last
+    line = [*name.split(), *(word for text in named for word in words(command, text))]
+    if name == "jobs submit" or name.split()[-1] in ("status", "logs"):
+        line.append("1")
+    with pytest.raises(InvalidArgumentError, match=f"give {one} or {other}, not both"):
+        TREE.main(line, standalone_mode=False, prog_name="pyreactant")
+
+
+@pytest.mark.parametrize(
+    ("name", "one", "needed"),
+    [(name, *pair) for name, table in ONLY_WITH.items() for pair in table.items()],
+)
+def test_options_that_need_another(name: str, one: str, needed: str) -> None:
+    known = {text for option in options(LEAVES[name]) for text in option.opts}
+    assert {one, needed} <= known
+    check_together(name, {one, needed})
+    with pytest.raises(InvalidArgumentError, match=f"{one} needs {needed}"):
+        check_together(name, {one})
