@@ -51,8 +51,8 @@ _OTHERS = "Options"
 # The name in messages of each argument that some options do not go with.
 _ARGUMENTS = {"program": "SCRIPT", "programs": "PROGRAM", "jobs": "ID", "name": "NAME"}
 
-MOST_WHOLE = 2**53
-"""Largest whole number of an option; JSON keeps it exactly."""
+MOST_WHOLE = 2**63 - 1
+"""Largest whole number of an option: what 64 bits hold, as of a seed."""
 
 MOST = 1e9
 """Largest other number of an option: seconds, hours or days. It is 31 years in seconds."""
@@ -83,7 +83,16 @@ class Command(typer.core.TyperCommand):
         return parser
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command, if its options go together and its numbers are of this world."""
+        """Run the command, if its options are fine."""
+        self.check(ctx)
+        return super().invoke(ctx)
+
+    def check(self, ctx: Any) -> None:
+        """Check that options go together, and that numbers are finite.
+
+        Raises:
+            InvalidArgumentError: They are not.
+        """
         given = set()
         for parameter in self.params:
             source = ctx.get_parameter_source(parameter.name)
@@ -93,7 +102,6 @@ class Command(typer.core.TyperCommand):
                 given.add(_ARGUMENTS.get(parameter.name, "") if argument else parameter.opts[0])
                 check_number(parameter.opts[0], value)
         check_together(ctx.command_path.partition(" ")[2], given)
-        return super().invoke(ctx)
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write arguments and options, those of a long help in the order of the panels."""

@@ -38,6 +38,13 @@ class RunCommand(Command):
             tell_others(InvalidArgumentError(error.format_message()))  # type: ignore[attr-defined]
             raise typer.Exit(InvalidArgumentError.exit_code) from None
 
+    def check(self, ctx: Any) -> None:
+        """As the other commands; all processes end if one is wrong."""
+        from ..launch._unstarted import others_told
+
+        with others_told():
+            super().check(ctx)
+
 
 def run(
     program: Annotated[
