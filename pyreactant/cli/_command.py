@@ -47,6 +47,7 @@ PANELS = {
 
 _PANEL_OF = {name: panel for panel, names in PANELS.items() for name in names.split()}
 _OTHERS = "Options"
+_LIMITS = frozenset(name for name in _PANEL_OF if name.endswith(("-timeout", "-grace")))
 
 # The name in messages of each argument that some options do not go with.
 _ARGUMENTS = {"program": "SCRIPT", "programs": "PROGRAM", "jobs": "ID", "name": "NAME"}
@@ -123,13 +124,17 @@ def check_number(name: str, value: Any) -> None:
     """Refuse numbers that no clock and no array can have.
 
     Raises:
-        InvalidArgumentError: It is NaN, infinite or too large.
+        InvalidArgumentError: It is NaN, infinite, too large, or a time limit that is over at once.
     """
     if isinstance(value, bool) or not isinstance(value, int | float):
         return
     most = MOST_WHOLE if isinstance(value, int) else MOST
     if not abs(value) <= most:
         raise InvalidArgumentError(f"{name} must be a number up to {most:g}, got {value}")
+    if name in _LIMITS and value <= 0:
+        raise InvalidArgumentError(f"{name} must be positive seconds, got {value:g}")
+    if name == "--workers" and value < 1:
+        raise InvalidArgumentError(f"{name} must be 1 or more, got {value}")
 
 
 class App(typer.Typer):

@@ -43,10 +43,14 @@ class Local(Target):
     stall_timeout: float = 300.0
     grace: float = 10.0
 
-    def check(self) -> None:
-        """As `Target.check`."""
+    def check_settings(self) -> None:
+        """As `Target.check_settings`."""
         check_runtime(self)
         _options(self, ["-m", "pyreactant.jobs._worker"], None)
+
+    def check(self) -> None:
+        """As `Target.check`."""
+        self.check_settings()
 
     def plan(self, record: Record) -> str:
         """As `Target.plan`."""

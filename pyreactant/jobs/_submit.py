@@ -123,6 +123,7 @@ def plan(
 ) -> str:
     """What `submit` would copy and ask for, as text; nothing is started."""
     target = _checked(on)
+    target.check_settings()
     call = resolve(what)
     code = _code.find(call, copies)
     record = draft(call.text, target.kind, target.settings(), code=str(code))
