@@ -102,7 +102,9 @@ class Command(typer.core.TyperCommand):
                 argument = parameter.param_type_name == "argument"
                 given.add(_ARGUMENTS.get(parameter.name, "") if argument else parameter.opts[0])
                 check_number(parameter.opts[0], value)
-        check_together(ctx.command_path.partition(" ")[2], given)
+        # The root may be called "python -m pyreactant".
+        name = ctx.command_path.removeprefix(ctx.find_root().command_path).strip()
+        check_together(name, given)
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write arguments and options, those of a long help in the order of the panels."""

@@ -25,6 +25,7 @@ MISTAKES = {
     "module": ("preflight --topology v6e-1 --stablehlo x --size 8", 2, "has its own shapes"),
     "gpus": ("matmul --platform gpu --devices-per-process 2", 2, "is for the devices of a CPU"),
     "zone": ("tpu gc --project my-project", 2, "pass --zone or set ZONE"),
+    "together": ("topology --all --slices 2", 2, "give --all or --slices, not both"),
     "job": ("jobs submit --dry-run --platform quantum -- -m this", 2, "platform must be one of"),
     "jobs": ("jobs submit --dry-run -n 0 -- -m this", 2, "processes must be 1 to 4096, got 0"),
     "node": ("jobs submit --on slurm --nodes 0 --dry-run -- -m this", 2, "nodes must be 1 or more"),
