@@ -50,7 +50,7 @@ _OTHERS = "Options"
 _LIMITS = frozenset(name for name in _PANEL_OF if name.endswith(("-timeout", "-grace")))
 
 # The name in messages of each argument that some options do not go with.
-_ARGUMENTS = {"program": "SCRIPT", "programs": "PROGRAM", "jobs": "ID", "name": "NAME"}
+_ARGUMENTS = {"program": "SCRIPT", "programs": "PROGRAM", "jobs": "ID"}
 
 MOST_WHOLE = 2**63 - 1
 """Largest whole number of an option: what 64 bits hold, as of a seed."""

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Set
 from .._errors import InvalidArgumentError
 
 NOT_WITH: Mapping[str, Mapping[str, str]] = {
-    "topology": {"--all": "--slices NAME"},
+    "topology": {"--all": "--slices"},
     "crosscheck": {
         "--list": "PROGRAM --all --backends --processes --devices-per-process --mesh --spec --size "
         "--dtype --seed --platform --repeat --quick --thorough --gradients --modules --timeout "
