@@ -16,7 +16,7 @@ SCRIPT = str(Path(__file__).with_name("logged_calls.py"))
 def log(repetitions: int) -> list[Pair]:
     """Time of one call with three names, one of them reduced; by itself, and with a JAX array."""
     with tempfile.TemporaryDirectory() as folder:
-        argv = [sys.executable, "-m", "pyreactant", "run", "--folder", f"{folder}/run"]
+        argv = [sys.executable, "-m", "pyreactant", "run", "--out", f"{folder}/run"]
         subprocess.run(
             [*argv, "--platform", "cpu", "--", SCRIPT, str(repetitions + 1)],
             check=True,

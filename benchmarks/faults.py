@@ -124,7 +124,7 @@ def _deadline(case: Case, how: str) -> float:
 
 def _supervisors(case: Case, how: str, folder: Path, absent: int | None) -> tuple[list[int], float]:
     """Run the supervisors; return their exit codes and the time when the last one ended."""
-    argv = [*RUN, "--folder", str(folder / "run"), "--stall-timeout", str(STALL)]
+    argv = [*RUN, "--out", str(folder / "run"), "--stall-timeout", str(STALL)]
     if how == "local":
         argv += ["--processes", "2"]
         settings = environment(PYREACTANT_PLATFORM="cpu", FAULT_EVENT=str(folder / "event"))

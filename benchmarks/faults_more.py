@@ -158,7 +158,7 @@ KINDS: Mapping[str, Sequence[Callable[[Path], Outcome]]] = {
 
 
 def _run(folder: Path) -> list[str]:
-    return [*RUN, "--folder", str(folder / "run")]
+    return [*RUN, "--out", str(folder / "run")]
 
 
 def _script(folder: Path, text: str) -> str:

@@ -32,7 +32,7 @@ def inject(
     cluster: Cluster, folder: Path, fault: str, when: str, process: int
 ) -> tuple[bool, int, float]:
     """Break one run; return whether the cause is right, leftovers, and seconds until srun ends."""
-    argv = [sys.executable, "-m", "pyreactant", "run", "--folder", "run"]
+    argv = [sys.executable, "-m", "pyreactant", "run", "--out", "run"]
     argv += ["--stall-timeout", str(STALL), "--start-timeout", str(START)]
     argv += ["--", FAULTY, fault, str(process), when]
     if fault == ABSENT:

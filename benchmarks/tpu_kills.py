@@ -77,12 +77,12 @@ def main() -> None:
 def _one(folder: Path, slices: int, point: Point, number: int) -> dict[str, Any]:
     api = TpuApi(workers=lambda kind: 1 if slices == 2 else hosts_of(kind))
     with cloud(folder, api, 2) as made:
-        kind = ["--accelerator-type", "v5litepod-8" if slices == 2 else "v5p-16"]
+        kind = ["--topology", "v5litepod-8" if slices == 2 else "v5p-16"]
         runtime = "v2-alpha-tpuv5-lite" if slices == 2 else "v2-alpha-tpuv5"
         argv = [
             *made.run_options(),
             *kind,
-            "--slice-count",
+            "--slices",
             str(slices),
             "--out",
             "out",

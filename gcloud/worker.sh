@@ -96,7 +96,7 @@ run() {
   export PYREACTANT_COORDINATOR_ADDRESS=$address PYREACTANT_PLATFORM=$platform
   export TF_CPP_MIN_LOG_LEVEL=${TF_CPP_MIN_LOG_LEVEL:-1}
   if [[ -d $folder/julia/bin ]]; then export PATH=$folder/julia/bin:$PATH; fi
-  local options=(--folder "$folder/runs/$backend" --heartbeat-timeout 8 --stall-timeout "$stall")
+  local options=(--out "$folder/runs/$backend" --heartbeat-timeout 8 --stall-timeout "$stall")
   if [[ $devices != 0 ]]; then options+=(--devices-per-process "$devices"); fi
   "$(python_of)" -m pyreactant run "${options[@]}" -- "$@" </dev/null &
   local child=$!

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -156,6 +157,11 @@ def on_plugin(plugin: str, folder: Path, devices: int) -> dict[str, str]:
         "PJRT_NAMES_AND_LIBRARY_PATHS": f"cpu_plugin:{described}",
         "JAX_PLATFORMS": "cpu_plugin",
     }
+
+
+def quiet(stderr: str) -> bool:
+    """Whether a command told nothing but, on a slow machine, what takes so long."""
+    return all(re.fullmatch(r"pyreactant: .* \.\.\.", line) for line in stderr.splitlines())
 
 
 def logs(finished: Sequence[Finished]) -> str:

@@ -99,7 +99,7 @@ def test_its_commands_work(installed: Path, tmp_path: Path) -> None:
         "my-project",
         "--zone",
         "us-east5-b",
-        "--accelerator-type",
+        "--topology",
         "v6e-16",
         "--runtime-version",
         "v2-alpha-tpuv6e",

@@ -12,6 +12,9 @@ BACKENDS = {
 
 PLATFORMS = ("cpu", "gpu", "tpu")
 
+MOST_CPU_DEVICES = 4096
+"""XLA starts threads for each virtual CPU device; with many more it never gets ready."""
+
 
 def check_platform(name: str) -> None:
     """Check the name of a platform.

@@ -22,14 +22,11 @@ from .._system.settings import check_names
 from ..process_group import ProcessGroup, resolve
 from ..process_group._environment import env_int
 from .compiled import Compiled
-from .known import BACKENDS, check_backend, check_platform
+from .known import BACKENDS, MOST_CPU_DEVICES, check_backend, check_platform
 from .ray_train import check_workers
 
 if TYPE_CHECKING:
     from .guard import Guarded
-
-MOST_CPU_DEVICES = 4096
-"""XLA starts threads for each virtual CPU device; with many more it never gets ready."""
 
 
 class Recent(dict[Any, Compiled]):

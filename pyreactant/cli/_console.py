@@ -1,14 +1,25 @@
-"""Standard output for tables: as wide as the terminal, without spaces at the ends of lines."""
+"""Standard output for tables, without spaces at the ends of lines; and what is being done."""
 
+import contextlib
 import io
 import re
 import sys
+import threading
+from collections.abc import Callable, Iterator
 from typing import IO, TextIO, cast
 
 from rich.console import Console
 
 FILE_WIDTH = 120
 """Characters in a line of a file or a pipe, which have no width of their own."""
+
+
+SOON = 2.0
+"""Seconds after which a pipe is told what takes so long."""
+
+
+_END = re.compile(r"(?:[ \t]|\x1b\[[\d;]*m)+$", re.MULTILINE)
+"""Spaces at the end of a line, among the codes of colours."""
 
 
 class _Trimmed(io.TextIOBase):
@@ -22,7 +33,7 @@ class _Trimmed(io.TextIOBase):
         return self._stream.encoding
 
     def write(self, text: str) -> int:
-        self._stream.write(re.sub(r"[ \t]+$", "", text, flags=re.MULTILINE))
+        self._stream.write(_END.sub(lambda end: re.sub("[ \t]+", "", end[0]), text))
         return len(text)
 
     def flush(self) -> None:
@@ -48,3 +59,58 @@ def output(width: int = FILE_WIDTH, *, soft_wrap: bool = False) -> Console:
     if not console.is_terminal:
         console.width = width
     return console
+
+
+@contextlib.contextmanager
+def working(what: str) -> Iterator[Callable[[str], None]]:
+    """Tell on standard error what is being done, until the body ends; nothing on standard output.
+
+    A terminal shows one line with the time, which goes at the end. A file or a pipe gets one line
+    once, if it takes longer than `SOON`. The body gets a function that changes the text.
+    """
+    if sys.stderr.isatty():
+        with _line(what) as tell:
+            yield tell
+        return
+    texts = [what]
+
+    def late() -> None:
+        print(f"pyreactant: {texts[-1]} ...", file=sys.stderr, flush=True)
+
+    timer = threading.Timer(SOON, late)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield texts.append
+    finally:
+        timer.cancel()
+        timer.join()
+
+
+@contextlib.contextmanager
+def _line(what: str) -> Iterator[Callable[[str], None]]:
+    from rich.progress import Progress, TextColumn, TimeElapsedColumn
+
+    columns = TextColumn("{task.description}", markup=False), TimeElapsedColumn()
+    shown = Progress(
+        *columns,
+        console=Console(stderr=True),
+        transient=True,
+        redirect_stdout=False,
+        auto_refresh=False,  # rich's own thread may live longer than the body
+    )
+    ended = threading.Event()
+
+    def refresh() -> None:
+        while not ended.wait(0.2):
+            shown.refresh()
+
+    with shown:
+        task = shown.add_task(what, total=None)
+        clock = threading.Thread(target=refresh, daemon=True)
+        clock.start()
+        try:
+            yield lambda text: shown.update(task, description=text)
+        finally:
+            ended.set()
+            clock.join()

@@ -1,5 +1,6 @@
 """`pyreactant crosscheck` and `pyreactant compare`: check and compare runtimes."""
 
+import contextlib
 import sys
 from datetime import datetime
 from pathlib import Path
@@ -14,6 +15,8 @@ from ._examples import examples
 
 if TYPE_CHECKING:
     from ..crosscheck._report.report import Report
+
+INTERRUPTED = 130
 
 CROSSCHECK_EXAMPLES = examples(
     "pyreactant crosscheck matmul softmax --platform cpu",
@@ -70,7 +73,7 @@ def crosscheck(
     platform: Annotated[
         str | None, typer.Option(help="Platform: cpu, gpu or tpu.", show_default="best available")
     ] = None,
-    repeat: Annotated[int, typer.Option(help="Number of timed calls.")] = 3,
+    repeat: Annotated[int, typer.Option(help="Number of timed calls.")] = 5,
     quick: Annotated[
         bool, typer.Option("--quick", help="Only ordinary inputs, in one layout and element type.")
     ] = False,
@@ -115,10 +118,6 @@ def crosscheck(
     if list_them:
         _list()
         return
-    if every and programs:
-        raise InvalidArgumentError("give programs or --all, not both")
-    if quick and thorough:
-        raise InvalidArgumentError("give --quick or --thorough, not both")
     if modules is not None and not gradients:
         raise InvalidArgumentError("--modules is for --gradients; give both")
     coverage = "quick" if quick else "thorough" if thorough else "usual"
@@ -152,26 +151,49 @@ def crosscheck(
         write_request(written, request)
         return
     folder = out or Path("pyreactant-crosschecks", f"{datetime.now():%Y-%m-%dT%H%M%S}")
-    report = _run.crosscheck(
-        selection,
-        backends=backends,
-        processes=processes,
-        devices_per_process=devices_per_process,
-        mesh=chosen_mesh,
-        spec=specs,
-        size=size,
-        dtype=dtype,
-        seed=seed,
-        platform=platform,
-        repeat=repeat,
-        coverage=coverage,
-        gradients=modules or gradients,
-        out=folder,
-        timeout=timeout,
-        progress=True,
-    )
+    from ._console import working
+
+    interrupted = False
+    try:
+        with working("the runtimes run one after the other"):
+            report = _run.crosscheck(
+                selection,
+                backends=backends,
+                processes=processes,
+                devices_per_process=devices_per_process,
+                mesh=chosen_mesh,
+                spec=specs,
+                size=size,
+                dtype=dtype,
+                seed=seed,
+                platform=platform,
+                repeat=repeat,
+                coverage=coverage,
+                gradients=modules or gradients,
+                out=folder,
+                timeout=timeout,
+                progress=True,
+            )
+    except KeyboardInterrupt:
+        finished = _finished(folder)
+        if not finished:
+            raise
+        interrupted, report = True, _run.compare(*finished)
     page = html or folder / "report.html"
-    _show(report, page, required=html is not None, as_json=as_json, folder=folder)
+    if interrupted:
+        print("interrupted: these are the runtimes that have finished", file=sys.stderr)
+    with contextlib.suppress(typer.Exit) if interrupted else contextlib.nullcontext():
+        _show(report, page, required=html is not None, as_json=as_json, folder=folder)
+    if interrupted:
+        raise typer.Exit(INTERRUPTED)
+
+
+def _finished(folder: Path) -> list[Path]:
+    """The folders of the runs that ended well."""
+    from .._system.files import read_json
+
+    reports = sorted(folder.glob("*/report.json"))
+    return [path.parent for path in reports if read_json(path, "a report")["cause"] == "done"]
 
 
 def compare(

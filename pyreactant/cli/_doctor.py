@@ -38,18 +38,12 @@ def doctor(
     The runtimes start in child processes, which are ended after the timeout. The exit code is 3
     if a required check fails.
     """
-    from rich.console import Console
-
     from ..doctor import diagnose
-    from ._console import output
+    from ._console import output, working
 
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # ends the children on the way
-    waiting = Console(stderr=True)
-    if waiting.is_terminal and not as_json:
-        with waiting.status("checking this machine") as status:
-            diagnosis = diagnose(backend, deep=deep, timeout=timeout, tell=status.update)
-    else:
-        diagnosis = diagnose(backend, deep=deep, timeout=timeout)
+    with working("checking this machine") as tell:
+        diagnosis = diagnose(backend, deep=deep, timeout=timeout, tell=tell)
     if as_json:
         print(json.dumps(diagnosis.to_dict(), indent=2))
     else:

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from .._errors import InvalidArgumentError, RemoteError
+from ._command import App
 from ._examples import examples
 
 if TYPE_CHECKING:
     from ..jobs._job import Job
     from ..jobs._record import Record, Status
 
-app = typer.Typer(
+app = App(
     no_args_is_help=True,
     help="Jobs on this machine, Slurm, TPU slices and Ray.",
     epilog=examples(
@@ -44,7 +45,9 @@ def submit(
         ),
     ],
     on: Annotated[str, typer.Option(help="Target: local, slurm, tpu or ray.")] = "local",
-    processes: Annotated[int | None, typer.Option(help="Processes, on local.")] = None,
+    processes: Annotated[
+        int | None, typer.Option("--processes", "-n", help="Processes, on local.")
+    ] = None,
     nodes: Annotated[int | None, typer.Option(help="Nodes, on slurm.")] = None,
     platform: Annotated[str | None, typer.Option(help="Platform, cpu, gpu or tpu.")] = None,
     devices_per_process: Annotated[
@@ -165,10 +168,12 @@ def result(
     Ends with the run's exit code.
     """
     from ..jobs._job import Job
+    from ._console import working
 
     found = Job.find(job)
     try:
-        value = found.result(timeout)
+        with working(f"waiting for job {found.id}"):
+            value = found.result(timeout)
     except RemoteError as error:
         _fail(error, as_json)
     if as_json:
@@ -204,9 +209,11 @@ def cancel(job: Id, as_json: AsJson = False) -> None:
     """End a job, and wait until nothing of it costs anything."""
     from ..jobs import _list
     from ..jobs._job import Job
+    from ._console import working
 
     found = Job.find(job)
-    ended = found.cancel()
+    with working(f"ending job {found.id}"):
+        ended = found.cancel()
     if as_json:
         print(json.dumps(_list.as_json(found.id, found.record, ended)))
     else:

@@ -14,6 +14,7 @@ from .._errors import InvalidArgumentError, MismatchError, PyReactantError
 from .._system.hook import flush_output
 from .._system.settings import check_names
 from .._version import __version__
+from ._command import App
 from ._crosscheck import COMPARE_EXAMPLES, CROSSCHECK_EXAMPLES, compare, crosscheck
 from ._doctor import EXAMPLES as DOCTOR_EXAMPLES
 from ._doctor import doctor
@@ -35,7 +36,7 @@ from ._topology import EXAMPLES as TOPOLOGY_EXAMPLES
 from ._topology import topology
 from ._tpu import app as tpu
 
-app = typer.Typer(
+app = App(
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
@@ -125,6 +126,9 @@ def _unexpected(error: Exception) -> int:
     """Print an error for which there is no kind, and give the exit code."""
     if isinstance(error, OSError) and error.filename is None and error.errno in _UNWRITABLE:
         _print_error(f"error: the output cannot be written ({error.strerror}); free some space")
+        return 2
+    if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
+        _print_error(f"error: {str(error.filename)[:60]}...: the name is too long")
         return 2
     _print_error(f"internal error: {type(error).__name__}: {error}")
     _print_error("please report it with the traceback, which PYREACTANT_DEBUG=1 prints")

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from .._matmul.report import MatmulReport
 
 EXAMPLES = examples(
-    "pyreactant matmul --size 1024 --cpu-devices 8",
+    "pyreactant matmul --size 1024 --devices-per-process 8",
     "pyreactant matmul --m 512 --k 256 --n 1024 --mesh 2x4 --spec x,y --json",
 )
 
@@ -41,7 +41,9 @@ def matmul(
     dtype: Annotated[
         str | None, typer.Option(help="Element type, such as bfloat16.", show_default="float32")
     ] = None,
-    mesh: Annotated[str | None, typer.Option(help=f"Mesh: {MESH_HELP}.")] = None,
+    mesh: Annotated[
+        str | None, typer.Option(help=f"Mesh: {MESH_HELP}.", show_default="all devices")
+    ] = None,
     device_ids: Annotated[
         str | None,
         typer.Option(help="Devices of the mesh in row-major order, such as 0,1,2,3."),
@@ -62,8 +64,13 @@ def matmul(
     platform: Annotated[
         str | None, typer.Option(help="Platform: cpu, gpu or tpu.", show_default="best available")
     ] = None,
-    cpu_devices: Annotated[
-        int | None, typer.Option(help="Number of virtual CPU devices of this process.")
+    devices_per_process: Annotated[
+        int | None,
+        typer.Option(
+            "--devices-per-process",
+            "--cpu-devices",
+            help="Number of CPU devices of this process.",
+        ),
     ] = None,
     precision: Annotated[
         str | None,
@@ -91,8 +98,11 @@ def matmul(
     """
     # Parse the text first, so that a typing error does not wait for the runtime.
     ids = None if device_ids is None else _numbers(device_ids)
-    if ids is not None and mesh is None:
-        raise InvalidArgumentError("--device-ids needs --mesh, such as --mesh 2x2")
+    if devices_per_process is not None and platform not in (None, "cpu"):
+        raise InvalidArgumentError(
+            f"--devices-per-process is for the devices of a CPU, got --platform {platform}; leave "
+            "it out"
+        )
     mesh_given = None if mesh is None else parse_mesh(mesh, ids)
     specs = [None if text is None else parse_spec(text) for text in (spec, y_spec, out_spec)]
     sizes, files = parse_sizes(size, m, k, n), _files(x, y)
@@ -102,7 +112,7 @@ def matmul(
     from .._matmul.report import MatmulRequest, run_matmul, write_report
     from .._runtimes.runtime import initialize, process_index
 
-    initialize(backend, platform=platform, num_cpu_devices=cpu_devices)
+    initialize(backend, platform=platform, num_cpu_devices=devices_per_process)
     report = run_matmul(
         MatmulRequest(
             size=sizes,

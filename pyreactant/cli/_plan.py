@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from .._core.table import Fitting
 from .._core.text import bytes_text, parse_sizes, seconds_text
 from .._errors import InvalidArgumentError
 from .._pages.page import check_page
@@ -15,6 +16,7 @@ from ._examples import examples
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
+    from rich.table import Table
 
     from ..tpu import Candidate, Plan
     from ..tpu._plan.plan import Progress
@@ -38,7 +40,7 @@ def plan(
     topology: Annotated[
         str | None, typer.Option(help="Slice to compile for, as v6e-16 or v6e:4x4.")
     ] = None,
-    num_slices: Annotated[int, typer.Option(help="Number of slices.")] = 1,
+    slices: Annotated[int, typer.Option("--slices", "--num-slices", help="Number of slices.")] = 1,
     platform: Annotated[
         str | None, typer.Option(help="Measure on devices of this machine, cpu or gpu, instead.")
     ] = None,
@@ -53,7 +55,11 @@ def plan(
     ] = None,
     dtype: Annotated[str, typer.Option(help="Element type.")] = "bfloat16",
     precision: Annotated[
-        str | None, typer.Option(help="Precision of products: default, high or highest.")
+        str | None,
+        typer.Option(
+            help="Precision of products: default, high or highest.",
+            show_default="the runtime's default",
+        ),
     ] = None,
     tried: Annotated[int, typer.Option(help="Number of candidates to compile or measure.")] = 8,
     workers: Annotated[
@@ -82,7 +88,7 @@ def plan(
         found = find(
             program or "matmul",
             topology=topology,
-            num_slices=num_slices,
+            num_slices=slices,
             size=sizes,
             shapes=shapes,
             dtype=dtype,
@@ -111,34 +117,22 @@ def plan(
 
 def _shape(text: str) -> tuple[int, ...]:
     parts = text.lower().split("x")
-    if not all(part.isdigit() for part in parts):
+    if not all(part.isascii() and part.isdigit() for part in parts):
         raise InvalidArgumentError(f"--shape must look like 1024x512, got {text!r}")
     return tuple(map(int, parts))
 
 
 @contextlib.contextmanager
 def _progress(verb: str) -> "Iterator[Progress]":
-    """A progress bar on standard error, removed at the end; none if that is not a terminal."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+    from ._console import working
 
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-    )
-    console = Console(stderr=True)
-    with Progress(
-        *columns, console=console, transient=True, disable=not console.is_terminal
-    ) as bar:
-        task = bar.add_task(f"layouts {verb}", total=None)
+    with working(f"layouts are {verb}") as tell:
 
         def update(done: int, total: int, best: "Candidate | None") -> None:
-            text = f"layouts {verb}"
+            text = f"layouts {verb}: {done} of {total}"
             if best is not None and best.seconds is not None:
                 text += f", best {seconds_text(best.seconds)}"
-            bar.update(task, completed=done, total=total, description=text)
+            tell(text)
 
         yield update
 
@@ -156,7 +150,7 @@ def _parts(found: "Plan") -> "Iterator[RenderableType]":
     if found.reference is not None:
         rows.append(("R", found.reference))
     if rows:
-        yield _table(found, rows)
+        yield Fitting(_table(found, rows))
     if any(not one.mesh.all_devices for _, one in rows):
         yield "along the network: devices are ordered by chip coordinates, not by VM (--device-ids)"
     if any(one.at_least for _, one in rows):
@@ -209,7 +203,7 @@ def _head(found: "Plan") -> str:
     return "\n".join(lines)
 
 
-def _table(found: "Plan", rows: "list[tuple[str, Candidate]]") -> "RenderableType":
+def _table(found: "Plan", rows: "list[tuple[str, Candidate]]") -> "Table":
     from rich import box
     from rich.table import Table
 

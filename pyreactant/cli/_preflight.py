@@ -37,7 +37,7 @@ def preflight(
             show_default="matmul",
         ),
     ] = None,
-    num_slices: Annotated[int, typer.Option(help="Number of slices.")] = 1,
+    slices: Annotated[int, typer.Option("--slices", "--num-slices", help="Number of slices.")] = 1,
     size: Annotated[int | None, typer.Option(help="Matmul: side of square matrices.")] = None,
     m: Annotated[int | None, typer.Option("--m", help="Matmul: rows of x.")] = None,
     k: Annotated[int | None, typer.Option("--k", help="Matmul: columns of x, rows of y.")] = None,
@@ -47,7 +47,9 @@ def preflight(
         typer.Option(help="Other programs: shape of an argument, as 1024x512; once for each."),
     ] = None,
     dtype: Annotated[str, typer.Option(help="Element type.")] = "bfloat16",
-    mesh: Annotated[str | None, typer.Option(help=f"Mesh of devices: {MESH_HELP}.")] = None,
+    mesh: Annotated[
+        str | None, typer.Option(help=f"Mesh: {MESH_HELP}.", show_default="all devices")
+    ] = None,
     spec: Annotated[
         list[str] | None,
         typer.Option(
@@ -57,11 +59,18 @@ def preflight(
         ),
     ] = None,
     y_spec: Annotated[
-        str | None, typer.Option(help="Matmul: partition spec of y, if not as of x.")
+        str | None, typer.Option(help="Matmul: partition spec of y.", show_default="as --spec")
     ] = None,
-    out_spec: Annotated[str | None, typer.Option(help="Partition spec of the output.")] = None,
+    out_spec: Annotated[
+        str | None,
+        typer.Option(help="Partition spec of the output.", show_default="x's rows, y's columns"),
+    ] = None,
     precision: Annotated[
-        str | None, typer.Option(help="Precision of products: default, high or highest.")
+        str | None,
+        typer.Option(
+            help="Precision of products: default, high or highest.",
+            show_default="the runtime's default",
+        ),
     ] = None,
     backend: Annotated[
         str | None,
@@ -106,43 +115,52 @@ def preflight(
     warnings.showwarning = lambda message, *_: print(f"warning: {message}", file=sys.stderr)
     _check_choice(program, backend, stablehlo, diff=diff, hlo=hlo)
     check_page(html)
+    sizes = (size, m, k, n, shape, spec, y_spec, out_spec, precision)
+    if stablehlo is not None and not diff and any(one is not None for one in sizes):
+        raise InvalidArgumentError(
+            "a module has its own shapes, shardings and precision; give --stablehlo with "
+            "--topology, --slices, --mesh and --column-major only"
+        )
     if hlo is not None and not hlo.absolute().parent.is_dir():
         raise FileError(f"--hlo {hlo}: its folder does not exist")
     common: dict[str, Any] = {"cache": not no_cache, "timeout": timeout}
     reports: list[Preflight] = []
     lowered_by, chosen = _lowered_by(program, backend, stablehlo, diff)
     specs = [parse_spec(text) for text in spec or ["x,y"]]
-    for name in lowered_by:
-        one = _preflight_program(
-            chosen,
-            backend=name,
-            topology=topology,
-            num_slices=num_slices,
-            size=parse_sizes(size, m, k, n),
-            shapes=shape or [],
-            dtype=dtype,
-            mesh=mesh,
-            specs=specs,
-            y_spec=y_spec,
-            out_spec=out_spec,
-            precision=precision,
-            common=common,
-        )
-        reports.insert(0, one)
-    if stablehlo is not None:
-        from ..tpu._preflight.stablehlo import preflight_stablehlo, read_text
+    from ._console import working
 
-        text = read_text(stablehlo)
-        reports.append(
-            preflight_stablehlo(
-                text,
+    with working(f"compiling for {topology}"):
+        for name in lowered_by:
+            one = _preflight_program(
+                chosen,
+                backend=name,
                 topology=topology,
-                num_slices=num_slices,
-                column_major=column_major,
-                mesh=None if mesh is None else parse_mesh(mesh),
-                **common,
+                slices=slices,
+                size=parse_sizes(size, m, k, n),
+                shapes=shape or [],
+                dtype=dtype,
+                mesh=mesh,
+                specs=specs,
+                y_spec=y_spec,
+                out_spec=out_spec,
+                precision=precision,
+                common=common,
             )
-        )
+            reports.insert(0, one)
+        if stablehlo is not None:
+            from ..tpu._preflight.stablehlo import preflight_stablehlo, read_text
+
+            text = read_text(stablehlo)
+            reports.append(
+                preflight_stablehlo(
+                    text,
+                    topology=topology,
+                    num_slices=slices,
+                    column_major=column_major,
+                    mesh=None if mesh is None else parse_mesh(mesh),
+                    **common,
+                )
+            )
     if hlo is not None:
         _write(hlo, reports[0])
     _print(reports, as_json, html)
@@ -190,7 +208,7 @@ def _preflight_program(
     *,
     backend: str,
     topology: str,
-    num_slices: int,
+    slices: int,
     size: Any,
     shapes: list[str],
     dtype: str,
@@ -207,7 +225,7 @@ def _preflight_program(
     from ..tpu._request import arguments_of
     from ..tpu._topology import topology as find_topology
 
-    found = find_topology(topology, num_slices)
+    found = find_topology(topology, slices)
     given = default_mesh(found.devices) if mesh is None else parse_mesh(mesh)
     y, out = (None if text is None else parse_spec(text) for text in (y_spec, out_spec))
     if program == "matmul":
@@ -246,7 +264,7 @@ def _preflight_program(
 def _shape(text: str) -> tuple[Any, ...]:
     if text == "":
         return ()
-    return tuple(int(n) if n.isdigit() else n for n in text.lower().split("x"))
+    return tuple(int(n) if n.isascii() and n.isdigit() else n for n in text.lower().split("x"))
 
 
 def _print(reports: "list[Preflight]", as_json: bool, html: Path | None) -> None:

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-import typer.core
 
 from .._errors import InvalidArgumentError
+from ._command import Command
 from ._examples import examples
 
 if TYPE_CHECKING:
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 EXAMPLES = examples(
     "pyreactant run --processes 2 --devices-per-process 4 -- train.py --steps 9",
-    "srun pyreactant run --folder out -- -m package.train",
+    "srun pyreactant run --out logs -- -m package.train",
     "pyreactant run -n 2 -- julia train.jl",
 )
 
 
-class RunCommand(typer.core.TyperCommand):
+class RunCommand(Command):
     """The command with its usage errors, which end the other processes of the run, too."""
 
     def make_context(self, *arguments: Any, **more: Any) -> Any:
@@ -37,6 +37,13 @@ class RunCommand(typer.core.TyperCommand):
             error.show()  # type: ignore[attr-defined] # a usage error of click, or of typer's own
             tell_others(InvalidArgumentError(error.format_message()))  # type: ignore[attr-defined]
             raise typer.Exit(InvalidArgumentError.exit_code) from None
+
+    def check(self, ctx: Any) -> None:
+        """As the other commands; all processes end if one is wrong."""
+        from ..launch._unstarted import others_told
+
+        with others_told():
+            super().check(ctx)
 
 
 def run(
@@ -61,10 +68,13 @@ def run(
         str | None, typer.Option(help="Runtime, jax or reactant.", show_default="jax")
     ] = None,
     platform: Annotated[str | None, typer.Option(help="Platform, cpu, gpu or tpu.")] = None,
-    folder: Annotated[
+    out: Annotated[
         Path | None,
         typer.Option(
-            help="Folder for logs and report, new or empty.", show_default="in pyreactant-runs"
+            "--out",
+            "--folder",
+            help="Folder for logs and report, new or empty.",
+            show_default="in pyreactant-runs",
         ),
     ] = None,
     html: Annotated[
@@ -134,7 +144,7 @@ def run(
             devices_per_process=devices_per_process,
             backend=backend,
             platform=platform,
-            folder=folder,
+            folder=out,
             html=html,
             all_output=all_output,
             quiet=quiet,

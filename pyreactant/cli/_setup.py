@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, TextIO
 import typer
 
 from ..setup._options import STAGES, Event
+from ._command import App
 from ._examples import examples
 
 if TYPE_CHECKING:
@@ -173,7 +174,7 @@ class Progress:
             self._status.console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
-app = typer.Typer(
+app = App(
     no_args_is_help=True,
     help="Reactant's preferences, which take effect at the next start.",
     epilog=examples("pyreactant prefs show", "pyreactant prefs set xla_runtime IFRT"),

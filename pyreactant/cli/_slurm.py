@@ -8,9 +8,10 @@ from typing import Annotated
 
 import typer
 
+from ._command import App
 from ._examples import examples
 
-app = typer.Typer(
+app = App(
     no_args_is_help=True,
     help="Jobs of slurm/main.sbatch on a Slurm cluster.",
     epilog=examples(
@@ -66,8 +67,9 @@ def submit(
         str | None, typer.Option(help="Partition spec of the cross-check, such as x,y.")
     ] = None,
     dtype: Annotated[str | None, typer.Option(help="Element type of the cross-check.")] = None,
-    output: Annotated[
-        Path | None, typer.Option(help="Output folder of the job, shared by all nodes.")
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "--output", help="Folder of the job, shared by all nodes."),
     ] = None,
     max_requeues: Annotated[
         int | None, typer.Option(help="Maximum number of requeues after the time limit.")
@@ -101,7 +103,7 @@ def submit(
         "mesh": mesh,
         "spec": spec,
         "dtype": dtype,
-        "output": output,
+        "output": out,
         "max_requeues": max_requeues,
     }
     command = _sbatch.submit_command(program or [], _texts(options), _texts(settings), sbatch or [])
@@ -112,7 +114,7 @@ def submit(
 
     def send() -> tuple[int, Path]:
         number = _sbatch.submit(command)
-        named = output or os.environ.get("PYREACTANT_OUTPUT")
+        named = out or os.environ.get("PYREACTANT_OUTPUT")
         return number, Path(named or f"pyreactant-runs/job-{number}").absolute()  # main.sbatch's
 
     what = " ".join(program or ["cross-check"])[:80]

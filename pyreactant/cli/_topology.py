@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from .._core.table import Fitting
 from .._errors import InvalidArgumentError
 from ._examples import examples
 
@@ -25,7 +26,7 @@ def topology(
     name: Annotated[
         str | None, typer.Argument(help="Slice, as v6e-16 or v5p-32, or by its shape as v6e:4x4.")
     ] = None,
-    num_slices: Annotated[int, typer.Option(help="Number of slices.")] = 1,
+    slices: Annotated[int, typer.Option("--slices", "--num-slices", help="Number of slices.")] = 1,
     every: Annotated[
         bool, typer.Option("--all", help="Print a table of all slices up to 256 chips.")
     ] = False,
@@ -42,7 +43,7 @@ def topology(
         raise InvalidArgumentError(
             "give the name of one slice, such as v6e-16, or --all for the table of slices"
         )
-    found = list(topologies()) if name is None else [find(name, num_slices)]
+    found = list(topologies()) if name is None else [find(name, slices)]
     if as_json:
         plain = [one.to_dict() for one in found]
         print(json.dumps(plain if name is None else plain[0], indent=2))
@@ -52,7 +53,7 @@ def topology(
 
     console = output()
     if name is None:
-        console.print(_table(found))
+        console.print(Fitting(_table(found)))
     else:
         _show(console, found[0])
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ._command import App
 from ._tpu_options import (
     AsJson,
     Location,
@@ -26,15 +27,15 @@ from ._tpu_run import logs, run, ssh
 if TYPE_CHECKING:
     from ..queued_resources._resource import Resource
 
-app = typer.Typer(no_args_is_help=True, help="Queued resources of Cloud TPU.")
+app = App(no_args_is_help=True, help="Queued resources of Cloud TPU.")
 
 PLACE = "--project my-project --zone asia-northeast1-b"
 
 
 @app.command(
     epilog=examples(
-        f"create {PLACE} \\\n      --name mine --accelerator-type v6e-16 --lifetime 2",
-        f"create {PLACE} \\\n      --name mine --accelerator-type v6e-16 --ray",
+        f"create {PLACE} \\\n      --name mine --topology v6e-16 --lifetime 2",
+        f"create {PLACE} \\\n      --name mine --topology v6e-16 --ray",
     )
 )
 @flat
@@ -103,8 +104,11 @@ def wait_until_active(
     The command does not delete the resource, not even after a timeout.
     """
     from ..queued_resources._lifecycle import wait_for
+    from ._console import working
 
-    wait_for(connect(transport), resource.path(), timeout, tell)
+    path = resource.path()
+    with working(f"waiting for {path.rpartition('/')[2]} to be ACTIVE"):
+        wait_for(connect(transport), path, timeout, tell)
 
 
 @app.command(epilog=examples(f"status --name mine {PLACE} --json"))
@@ -141,8 +145,11 @@ def delete(resource: ResourceName, timeout: Timeout = 900.0, transport: Transpor
     """
     from ..queued_resources._gc import delete_ours
     from ..queued_resources._journal import Journal
+    from ._console import working
 
-    delete_ours(connect(transport), Journal(), resource.path(), tell=tell, timeout=timeout)
+    path = resource.path()
+    with working(f"deleting {path.rpartition('/')[2]}"):
+        delete_ours(connect(transport), Journal(), path, tell=tell, timeout=timeout)
 
 
 @app.command(epilog=examples("gc", f"gc {PLACE} --dry-run"))
@@ -172,10 +179,8 @@ def gc(
     from ..queued_resources._gc import collect
     from ..queued_resources._journal import Journal
 
-    located = all(
-        (location.project or os.environ.get("PROJECT"), location.zone or os.environ.get("ZONE"))
-    )
-    parents = [location.parent()] if located else []
+    settled = os.environ.get("PROJECT") and os.environ.get("ZONE")
+    parents = [location.parent()] if location.project or location.zone or settled else []
     found = collect(
         connect(transport), Journal(), tell, parents=parents, dry_run=dry_run, force=force
     )
@@ -193,19 +198,15 @@ def gc(
 app.command(
     context_settings={"allow_interspersed_args": False},
     epilog=examples(
-        f"run {PLACE} \\\n      --name mine --accelerator-type v6e-16 --backends jax",
+        f"run {PLACE} \\\n      --name mine --topology v6e-16 --backends jax",
         "run --provisioning spot --retries 3 --copy mypackage -- train.py --steps 9",
     ),
 )(run)
 app.command(
     context_settings={"allow_interspersed_args": False},
-    epilog=examples(
-        f"ssh {PLACE} \\\n      --name mine --accelerator-type v6e-16 --worker 3 -- uptime"
-    ),
+    epilog=examples(f"ssh {PLACE} \\\n      --name mine --topology v6e-16 --process 3 -- uptime"),
 )(ssh)
-app.command(
-    epilog=examples(f"logs {PLACE} \\\n      --name mine --accelerator-type v6e-16 --follow")
-)(logs)
+app.command(epilog=examples(f"logs {PLACE} \\\n      --name mine --topology v6e-16 --follow"))(logs)
 
 
 def _print(found: "Sequence[Resource]", as_json: bool) -> None:

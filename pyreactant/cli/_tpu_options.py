@@ -60,11 +60,23 @@ class ResourceName(Location):
 class Slices(ResourceName):
     """Slices of one queued resource."""
 
-    accelerator_type: Annotated[
-        str | None, typer.Option(help="Slice, such as v6e-16.", show_default="$ACCELERATOR_TYPE")
+    topology: Annotated[
+        str | None,
+        typer.Option(
+            "--topology",
+            "--accelerator-type",
+            help="Slice, such as v6e-16.",
+            show_default="$ACCELERATOR_TYPE",
+        ),
     ] = None
-    slice_count: Annotated[
-        int | None, typer.Option(help="Number of slices.", show_default="$SLICE_COUNT or 1")
+    slices: Annotated[
+        int | None,
+        typer.Option(
+            "--slices",
+            "--slice-count",
+            help="Number of slices.",
+            show_default="$SLICE_COUNT or 1",
+        ),
     ] = None
     runtime_version: Annotated[
         str | None,
@@ -85,8 +97,8 @@ class Slices(ResourceName):
             "QR_ID": self.name,
             "PROJECT": self.project,
             "ZONE": self.zone,
-            "ACCELERATOR_TYPE": self.accelerator_type,
-            "SLICE_COUNT": None if self.slice_count is None else str(self.slice_count),
+            "ACCELERATOR_TYPE": self.topology,
+            "SLICE_COUNT": None if self.slices is None else str(self.slices),
             "RUNTIME_VERSION": self.runtime_version,
         }
         environ = {**os.environ, **{key: text for key, text in given.items() if text is not None}}

@@ -25,7 +25,9 @@ if TYPE_CHECKING:
     from ..queued_resources._reach import SshOptions
     from ..queued_resources._request import Request
 
-WorkerIndex = Annotated[int, typer.Option(help="Process index of the VM, from 0.")]
+ProcessIndex = Annotated[
+    int, typer.Option("--process", "--worker", help="Process index of the VM, from 0.")
+]
 
 
 @options
@@ -152,18 +154,18 @@ def ssh(
         list[str] | None,
         typer.Argument(metavar="[-- COMMAND]", help="Command; without one, a shell."),
     ] = None,
-    worker: WorkerIndex = 0,
+    process: ProcessIndex = 0,
     transport: Transport = "rest",
 ) -> None:
     """Open a shell or run a command on one VM of ACTIVE slices."""
-    _exec_ssh(slices, access, worker, command or (), transport=transport)
+    _exec_ssh(slices, access, process, command or (), transport=transport)
 
 
 @flat
 def logs(
     slices: Slices,
     access: SshAccess,
-    worker: WorkerIndex = 0,
+    process: ProcessIndex = 0,
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="Continue to print new output.")
     ] = False,
@@ -175,13 +177,13 @@ def logs(
     """
     tail = "exec tail -n +1 ${1:+-F} pyreactant-*/runs/*/process-*.log"
     command = ["bash", "-c", tail, "_", *(["follow"] if follow else [])]
-    _exec_ssh(slices, access, worker, command, transport=transport)
+    _exec_ssh(slices, access, process, command, transport=transport)
 
 
 def _exec_ssh(
-    slices: Slices, access: SshAccess, worker: int, command: Sequence[str], *, transport: str
+    slices: Slices, access: SshAccess, process: int, command: Sequence[str], *, transport: str
 ) -> None:
-    """Replace this process by an ssh to one worker."""
+    """Replace this process by an ssh to one VM."""
     from ..queued_resources._reach import command_on
 
     request, ssh = slices.request(), access.options()
@@ -190,7 +192,7 @@ def _exec_ssh(
         connect(transport),
         request,
         ssh,
-        worker,
+        process,
         command=command,
         terminal=sys.stdin.isatty(),
     )

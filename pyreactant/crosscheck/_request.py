@@ -124,7 +124,7 @@ class Request:
     seed: int = 0
     mesh: Mesh | None = None
     specs: tuple[Spec, ...] | None = None
-    repeat: int = 3
+    repeat: int = 5
     sets: tuple[str, ...] = SETS
     extent: str = ONE
     id: str = field(default_factory=lambda: secrets.token_hex(8))

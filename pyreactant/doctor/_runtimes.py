@@ -187,7 +187,7 @@ def product(machine: Machine, backend: str, processes: int, seconds: float) -> C
     run, matmul = _commands(backend, processes)
     with tempfile.TemporaryDirectory(prefix="pyreactant-doctor-") as folder:
         arguments = [
-            *["-m", "pyreactant", *run, "--quiet", "--folder", f"{folder}/run"],
+            *["-m", "pyreactant", *run, "--quiet", "--out", f"{folder}/run"],
             *["--timeout", f"{seconds:g}", "--grace", "2", "--", "-m", "pyreactant", *matmul],
             *["--repeat", "1", "--report", f"{folder}/product.json"],
         ]

@@ -110,7 +110,7 @@ def is_alone(processes: int | None) -> bool:
 
 
 def new_folder() -> Path:
-    """A folder for a run without --folder."""
+    """A folder for a run without --out."""
     stamp = time.strftime("%Y-%m-%dT%H%M%S", time.gmtime())
     return Path("pyreactant-runs", f"{stamp}-{os.urandom(2).hex()}")
 

@@ -25,9 +25,10 @@ def find(name: str) -> Record:
         InvalidArgumentError: It is no id, or several jobs have it.
         FileError: There is no such job; or as `load`.
     """
-    if not re.fullmatch(r"[-\w]+", name):
+    if not re.fullmatch(r"[-\w]{1,100}", name, re.ASCII):
         raise InvalidArgumentError(
-            f"a job id is like 20261122-204500-3f9a, or the beginning or end of one, got {name!r}"
+            "a job id is like 20261122-204500-3f9a, or the beginning or end of one, got "
+            f"{name[:100]!r}"
         )
     if (jobs_folder() / name).is_dir():
         return load(jobs_folder() / name)

@@ -43,10 +43,14 @@ class Local(Target):
     stall_timeout: float = 300.0
     grace: float = 10.0
 
-    def check(self) -> None:
-        """As `Target.check`."""
+    def check_settings(self) -> None:
+        """As `Target.check_settings`."""
         check_runtime(self)
         _options(self, ["-m", "pyreactant.jobs._worker"], None)
+
+    def check(self) -> None:
+        """As `Target.check`."""
+        self.check_settings()
 
     def plan(self, record: Record) -> str:
         """As `Target.plan`."""
@@ -54,7 +58,7 @@ class Local(Target):
         given = {name: value for name, value in self.settings().items() if name not in named}
         options = [f"--{name.replace('_', '-')}={value}" for name, value in given.items()]
         run = ["pyreactant", "run", f"--processes={self.processes}", f"--grace={self.grace:g}"]
-        return shlex.join([*run, *options, f"--folder={record.run}", "--", *record.command()])
+        return shlex.join([*run, *options, f"--out={record.run}", "--", *record.command()])
 
     def start(self, record: Record) -> None:
         """As `Target.start`."""

@@ -248,7 +248,7 @@ class Ray(Target):
     def _arguments(self, record: Record) -> list[str]:
         """Arguments of ``pyreactant`` on each host."""
         platform = self.platform or ("tpu" if self.topology else None)
-        options = ["--folder", "../../runs", "--quiet", "--grace", "10", "--start-timeout", "300"]
+        options = ["--out", "../../runs", "--quiet", "--grace", "10", "--start-timeout", "300"]
         for name, value in (
             ("platform", platform),
             ("devices-per-process", self.devices_per_process),

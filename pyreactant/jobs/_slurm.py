@@ -90,8 +90,8 @@ class Slurm(Target):
     def __post_init__(self) -> None:
         object.__setattr__(self, "options", tuple(self.options))  # JSON has lists
 
-    def check(self) -> None:
-        """As `Target.check`."""
+    def check_settings(self) -> None:
+        """As `Target.check_settings`."""
         check_runtime(self)
         numbers = ("nodes", "tasks_per_node", "gpus_per_node", "cpus_per_task")
         for name in (*numbers, "devices_per_process"):
@@ -101,6 +101,10 @@ class Slurm(Target):
         wrong = [word for word in self.options if not word.startswith("-")]
         if wrong:
             raise InvalidArgumentError(f"options of sbatch must start with -, got {wrong[0]!r}")
+
+    def check(self) -> None:
+        """As `Target.check`."""
+        self.check_settings()
         for tool in ("sbatch", "squeue", "scontrol", "scancel"):
             if shutil.which(tool) is None:
                 raise RequirementError(
@@ -206,7 +210,7 @@ class Slurm(Target):
 
     def step(self, record: Record) -> list[str]:
         """The command that starts the supervisors, one for each process."""
-        options = ["--folder", str(record.run), "--start-timeout", "300", "--grace", "20"]
+        options = ["--out", str(record.run), "--start-timeout", "300", "--grace", "20"]
         for name in ("devices_per_process", "platform", "backend", "stall_timeout"):
             if (value := self.settings().get(name)) is not None:
                 options += [f"--{name.replace('_', '-')}", str(value)]

@@ -123,6 +123,7 @@ def plan(
 ) -> str:
     """What `submit` would copy and ask for, as text; nothing is started."""
     target = _checked(on)
+    target.check_settings()
     call = resolve(what)
     code = _code.find(call, copies)
     record = draft(call.text, target.kind, target.settings(), code=str(code))
@@ -163,6 +164,8 @@ def _split(arguments: Any) -> tuple[list[Any], dict[str, Any]]:
 def _requirements(file: str | Path | None) -> bytes | None:
     if file is None:
         return None
+    if Path(file).exists() and not Path(file).is_file():
+        raise FileError(f"requirements {str(file)!r} is not a file")
     try:
         return Path(file).read_bytes()
     except OSError as error:

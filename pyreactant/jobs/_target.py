@@ -35,6 +35,14 @@ class Target(abc.ABC):
             if getattr(self, field.name) != field.default
         }
 
+    def check_settings(self) -> None:
+        """Check what needs no tool, for a dry run, too.
+
+        Raises:
+            InvalidArgumentError: A setting is wrong.
+        """
+        check_runtime(self)
+
     @abc.abstractmethod
     def check(self) -> None:
         """Check the settings and the tools that `start` needs, before a record exists.

@@ -8,12 +8,15 @@ from pathlib import Path
 
 from .._errors import FileError, InvalidArgumentError
 from .._pages.page import check_page
-from .._runtimes.known import check_backend
+from .._runtimes.known import MOST_CPU_DEVICES, check_backend, check_platform
 from .._system import hardware
 from ..process_group import ProcessGroup
 from ..process_group._environment import LOCAL_DEVICES
 from . import _tensorboard
 from ._program import check_program, find_program
+
+MOST_PROCESSES = 4096
+"""Processes on one machine: more could not join within any `start_timeout`."""
 
 RUNS = "pyreactant-runs"
 """Folder, in the current one, of the runs whose user names no folder."""
@@ -74,17 +77,27 @@ class RunOptions:
         if self.backend is not None:
             check_backend(self.backend)
         check_page(self.html)
+        if self.platform is not None:
+            check_platform(self.platform)
         if self.tensorboard:
             _tensorboard.check()
-        check_program(find_program(self.program), self.program)
-        for name, least in (("processes", 1), ("devices_per_process", 1), ("max_restarts", 0)):
+        for name, least, most in (
+            ("processes", 1, MOST_PROCESSES),
+            ("devices_per_process", 1, MOST_CPU_DEVICES),
+            ("max_restarts", 0, MOST_PROCESSES),
+        ):
             value = getattr(self, name)
-            if value is not None and value < least:
-                raise InvalidArgumentError(f"{name} must be {least} or more, got {value}")
+            if value is not None and not least <= value <= most:
+                raise InvalidArgumentError(f"{name} must be {least} to {most}, got {value}")
+        if self.platform == "tpu" and self.devices_per_process is not None:
+            raise InvalidArgumentError(
+                "on TPU a process has all devices of its machine; leave out --devices-per-process"
+            )
         for name in ("start_timeout", "stall_timeout", "heartbeat_timeout", "grace", "timeout"):
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise InvalidArgumentError(f"{name} must be positive seconds, got {value}")
+        check_program(find_program(self.program), self.program)
 
 
 def fresh_folder(folder: Path | None, name: str, restart: int) -> Path:
@@ -105,11 +118,11 @@ def fresh_folder(folder: Path | None, name: str, restart: int) -> Path:
     except OSError as error:
         raise FileError(
             f"the run's folder {str(chosen)!r} cannot be made ({error.strerror}); name another "
-            "with --folder"
+            "with --out"
         ) from None
     if taken:
         raise FileError(
-            f"the run's folder {str(chosen)!r} exists and is not empty; name another with --folder"
+            f"the run's folder {str(chosen)!r} exists and is not empty; name another with --out"
         )
     return chosen.resolve()
 

@@ -5,7 +5,9 @@ import shlex
 import shutil
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from importlib.machinery import PathFinder
+from importlib.util import find_spec
 from pathlib import Path
 
 from .._errors import FileError, InvalidArgumentError
@@ -34,12 +36,14 @@ class Program:
             "command" do not know of it.
         argv: The command to start. With a connection it gets that in its environment.
         path: The script, folder or archive that it runs; None for a module or a command.
+        module: The name of the module that it runs, if it runs one.
         note: What the user should know; "" if nothing.
     """
 
     kind: str
     argv: tuple[str, ...]
     path: Path | None = None
+    module: str | None = None
     note: str = ""
 
 
@@ -75,6 +79,8 @@ def check_program(program: Program, words: Sequence[str]) -> None:
     if program.kind == "python":
         if program.path is not None:
             _check_script(program.path)
+        if program.module is not None:
+            _check_module(program.module)
         return
     if shutil.which(words[0]) is not None:
         if program.kind == "julia":
@@ -111,7 +117,7 @@ def _named_python(words: Sequence[str]) -> Program:
             "path to use that one"
         )
     program = _python(words[1 : 1 + options], words[1 + options :])
-    return Program(program.kind, program.argv, program.path, note)
+    return replace(program, note=note)
 
 
 def _interpreter_options(words: Sequence[str]) -> int | None:
@@ -129,9 +135,8 @@ def _interpreter_options(words: Sequence[str]) -> int | None:
 
 def _python(options: Sequence[str], words: Sequence[str]) -> Program:
     path = None if words[0] in ("-m", "-c") else Path(words[0])
-    return Program(
-        "python", (sys.executable, *options, "-m", "pyreactant._supervised", *words), path
-    )
+    argv = (sys.executable, *options, "-m", "pyreactant._supervised", *words)
+    return Program("python", argv, path, words[1] if words[0] == "-m" else None)
 
 
 def _command(words: Sequence[str]) -> tuple[str, ...]:
@@ -159,6 +164,20 @@ def _exists(path: Path) -> bool:
         return path.exists()
     except OSError:
         return False
+
+
+def _check_module(name: str) -> None:
+    """Look for the module's outermost package, which imports nothing."""
+    package = name.partition(".")[0]
+    try:
+        found = PathFinder.find_spec(package, [str(Path.cwd())]) or find_spec(package)
+    except (ImportError, ValueError):  # of a module without a specification, such as __main__
+        found = None
+    if found is None:
+        why = f"; for the script, leave -m out: {name}" if Path(name).is_file() else ""
+        raise FileError(
+            f"there is no module {package!r} in {Path.cwd()} or in {sys.executable}{why}"
+        )
 
 
 def _check_script(script: Path) -> None:

@@ -70,14 +70,21 @@ class RunReport:
         """Plain data for `json.dumps`."""
         return {"schema": SCHEMA} | {name: getattr(self, name) for name in self.__slots__}
 
-    def to_text(self) -> str:
-        """The report as text for a terminal."""
+    def to_text(self, *, above: bool = False) -> str:
+        """The report as text for a terminal.
+
+        Args:
+            above: Whether the output of the process that failed first is on the terminal already;
+                a traceback in it is not printed again.
+        """
         lines = [
             f"{self.cause}: {self.summary}",
             f"exit code {self.exit_code}, after {self.seconds:.1f} s, started {self.started}",
             "",
         ]
         error = self.first_error or {}
+        if above and _has_traceback(error):
+            error = {**error, "traceback": "", "log_tail": ""}
         rows = _few(self.processes, error.get("process"))
         lines += [
             f"  process {p['index']}{' on ' + p['host'] if p['host'] else ''}: {p['state']}"
@@ -133,6 +140,12 @@ class RunReport:
             say(str(error))
             return False
         return True
+
+
+def _has_traceback(error: Mapping[str, Any]) -> bool:
+    """Whether a process printed its traceback, as Python does unless the program changes that."""
+    lines = (error.get("traceback") or "").splitlines()
+    return bool(lines) and lines[-1] in (error.get("log_tail") or "").splitlines()
 
 
 def first_error(failure: Failure, states: Sequence[ProcessState], now: float) -> dict[str, Any]:

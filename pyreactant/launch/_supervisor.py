@@ -384,6 +384,7 @@ def _progress(options: RunOptions) -> Callable[[str], None]:
 def _show(report: RunReport, options: RunOptions) -> None:
     terminals()[0].drain(0.5)  # print the programs' output first, in case both are one terminal
     if report.exit_code:
-        say(report.to_text().rstrip())
+        first = report.first_error or {}
+        say(report.to_text(above=options.all_output or first.get("process") == 0).rstrip())
     elif not options.quiet:
         say(f"done in {report.seconds:.1f} s; logs in {report.folder}")

@@ -56,7 +56,7 @@ def start(
     forward = f"-L{RAY_CLIENT_PORT}:{workers[0].internal}:{RAY_CLIENT_PORT}"
     slices = (
         f"--name {request.name} --project {request.project} --zone {request.zone} "
-        f"--accelerator-type {request.accelerator_type}"
+        f"--topology {request.accelerator_type}"
     )
     return "\n".join(
         [

@@ -1,26 +1,13 @@
 """Help and tables: short enough, complete, and without spaces at the ends of lines."""
 
-from collections.abc import Iterator
+import re
 
 import pytest
-import typer.core
-import typer.main
 from typer.testing import CliRunner
 
 from pyreactant.cli._main import app
-
-
-def commands(command: typer.core.TyperCommand, words: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-    yield words
-    if isinstance(command, typer.core.TyperGroup):
-        for name, child in command.commands.items():
-            assert isinstance(child, typer.core.TyperCommand | typer.core.TyperGroup)
-            yield from commands(child, (*words, name))
-
-
-TREE = typer.main.get_command(app)
-assert isinstance(TREE, typer.core.TyperGroup)
-COMMANDS = [*commands(TREE, ())]
+from tests.cli import terminal
+from tests.cli.tree import COMMANDS
 
 
 def printed(*argv: str) -> str:
@@ -43,3 +30,13 @@ def test_a_table_has_no_spaces_at_the_ends_of_its_lines() -> None:
     lines = printed("topology", "--all").splitlines()
     assert len(lines) > 10
     assert not [line for line in lines if line != line.rstrip()]
+
+
+@pytest.mark.parametrize("columns", [40, 60])
+def test_a_narrow_terminal_breaks_no_word(columns: int) -> None:
+    code, text = terminal.run(["topology", "--all"], columns=columns)
+    assert code == 0, text
+    lines = re.sub(r"\x1b\[[\d;]*m", "", text).splitlines()
+    assert not [line for line in lines if line != line.rstrip() or len(line) > columns]
+    assert "  runtime version: v2-alpha-tpuv6e" in lines
+    assert "slice: v6e-16" in lines

@@ -124,7 +124,7 @@ def test_compare(runs: Path, tmp_path: Path) -> None:
 
 
 BAD = [
-    ([], "--all", "matmul", 2, "give programs or --all, not both"),
+    ([], "--all", "matmul", 2, "give --all or PROGRAM, not both"),
     (["--quick"], "--thorough", "", 2, "give --quick or --thorough, not both"),
     ([], "--mesh", "two", 2, "cannot read mesh 'two'"),
     ([], "--spec", "x;;", 2, "cannot read partition spec"),

@@ -81,7 +81,7 @@ class Cloud:
         assert self.workers is not None
         key = self.workers.folder / "user"
         small = [
-            "--accelerator-type",
+            "--topology",
             "v5p-16",
             "--runtime-version",
             "v2-alpha-tpuv5",

@@ -30,7 +30,7 @@ def made(tmp_path: Path) -> Iterator[Cloud]:
 
 def create(made: Cloud) -> tuple[int, str]:
     options = made.run_options()
-    slices = options[options.index("--accelerator-type") :]
+    slices = options[options.index("--topology") :]
     reach = [word for word in options if word.startswith("--ssh-flag=-p")]
     slices = slices[: slices.index("--platform")] if "--platform" in slices else slices
     python = str(made.folder / "python")

@@ -288,7 +288,7 @@ def test_disk_full_on_a_worker(made: Cloud) -> None:
         (["--", "no.py"], 2, "there is no 'no.py' in"),
         (["--backends", "torch"], 2, "unknown backend 'torch'; known are: jax"),
         (["--retries", "-1"], 2, "retries must be 0 or more, got -1"),
-        (["--slice-count", "0"], 2, "SLICE_COUNT must be a whole number from 1 to 512, got 0"),
+        (["--slices", "0"], 2, "SLICE_COUNT must be a whole number from 1 to 512, got 0"),
         (["--reach", "telnet"], 2, "workers are reached with 'gcloud' or 'ssh', got 'telnet'"),
         (["--transport", "pigeon"], 2, "transport must be 'rest' or 'grpc', got 'pigeon'"),
     ],
@@ -341,14 +341,14 @@ def test_ssh_and_logs_while_it_runs(made: Cloud) -> None:
     process = started(made, "sleeps")
     wait_until_here(made)
     options = made.run_options()
-    small = options[options.index("--accelerator-type") :]
+    small = options[options.index("--topology") :]
     port = next(flag for flag in options if flag.startswith("--ssh-flag=-p"))
-    code, output = made.run("ssh", *small, port, "--worker", "1", "--", "echo", "a  b;", "$HOME")
+    code, output = made.run("ssh", *small, port, "--process", "1", "--", "echo", "a  b;", "$HOME")
     assert (code, output) == (0, "a  b; $HOME\n")
-    code, output = made.run("logs", *small, port, "--worker", "1")
+    code, output = made.run("logs", *small, port, "--process", "1")
     assert code == 0, output
     assert "process 1 is here" in output
-    code, output = made.run("ssh", *small, port, "--worker", "2", "--", "true")
+    code, output = made.run("ssh", *small, port, "--process", "2", "--", "true")
     assert (code, "there is no worker 2: test has 2 workers" in output) == (8, True)
     process.terminate()
     assert finished(made, process)[0] == 128 + signal.SIGTERM

@@ -122,7 +122,7 @@ def test_wrong_arguments_of_a_remote_function(folder: Path) -> None:
 def test_targets(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     submit = "train.py:main"
     assert "on= must be a target" in refused(2, submit, on="slurm")
-    assert "processes must be 1 or more" in refused(2, submit, on=targets.Local(processes=0))
+    assert "processes must be 1 to 4096" in refused(2, submit, on=targets.Local(processes=0))
     assert "platform must be one of cpu" in refused(2, submit, on=targets.Local(platform="x"))
     assert "nodes must be 1 or more" in refused(2, submit, on=targets.Slurm(nodes=0))
     assert "must start with -" in refused(2, submit, on=targets.Slurm(options=["x"]))

@@ -43,7 +43,7 @@ def listed() -> list[dict[str, Any]]:
 
 
 def test_runs_in_the_foreground_are_listed(folder: Path) -> None:
-    ran = command("run", "--processes", "1", "--folder", "out", "--", "program.py", "3")
+    ran = command("run", "--processes", "1", "--out", "out", "--", "program.py", "3")
     assert ran.returncode == 1, ran.stderr
     (row,) = listed()
     assert (row["state"], row["exit_code"], row["origin"]) == ("failed", 1, "run")

@@ -59,7 +59,7 @@ def run_local(
         "FAULT_EVENT": str(folder / "event"),
         **(settings or {}),
     }
-    argv = [*RUN, "--folder", str(out), *arguments]
+    argv = [*RUN, "--out", str(out), *arguments]
     return Run(
         spawn([argv], [environment(**settings)], folder, timeout, imported=processes.LIGHT), out
     )
@@ -98,7 +98,7 @@ def run_tasks(
     out = folder / "run"
     environments = task_environments(folder, count, settings)
     chosen = range(count) if started is None else started
-    argv = [*RUN, "--folder", str(out), *arguments]
+    argv = [*RUN, "--out", str(out), *arguments]
     chosen_ones = [environments[i] for i in chosen]
     return Run(
         spawn([argv] * len(chosen), chosen_ones, folder, timeout, imported=processes.LIGHT), out
@@ -137,7 +137,7 @@ def run_script(
 def popen(folder: Path, *arguments: str, **settings: str) -> "subprocess.Popen[str]":
     """Start a run that can receive signals; the caller ends it."""
     return processes.Popen(
-        [*RUN, "--folder", str(folder / "run"), *arguments],
+        [*RUN, "--out", str(folder / "run"), *arguments],
         cwd=folder,
         text=True,
         env=environment(PYREACTANT_PLATFORM="cpu", FAULT_EVENT=str(folder / "event"), **settings),

@@ -45,7 +45,7 @@ def started_here(folder: Path) -> list[int]:
 def test_children_that_hide_are_killed_and_reported(tmp_path: Path) -> None:
     argv = [
         *RUN,
-        "--folder",
+        "--out",
         str(tmp_path / "run"),
         "--",
         script(tmp_path, DETACHED),
@@ -93,7 +93,7 @@ def _status(pid: int) -> bytes:
 def test_a_guardian_ends_the_programs_of_a_killed_supervisor(tmp_path: Path) -> None:
     argv = [
         *RUN,
-        "--folder",
+        "--out",
         str(tmp_path / "run"),
         "--",
         script(tmp_path, DETACHED),
@@ -112,7 +112,7 @@ def test_a_guardian_ends_the_programs_of_a_killed_supervisor(tmp_path: Path) -> 
 def test_a_killed_guardian_changes_nothing(tmp_path: Path) -> None:
     argv = [
         *RUN,
-        "--folder",
+        "--out",
         str(tmp_path / "run"),
         "--",
         script(tmp_path, DETACHED),

@@ -132,7 +132,7 @@ def cgroup() -> Iterator[Path]:
 
 def test_out_of_memory(cgroup: Path, tmp_path: Path) -> None:
     """The kernel only sends SIGKILL; the report still names the lack of memory."""
-    argv = [*RUN, "--folder", str(tmp_path / "run"), "-n", "2", "--", script(tmp_path, HUNGRY)]
+    argv = [*RUN, "--out", str(tmp_path / "run"), "-n", "2", "--", script(tmp_path, HUNGRY)]
     inside = ["sh", "-c", 'echo $$ > "$0"/cgroup.procs; exec "$@"', str(cgroup), *argv]
     run = Run(spawn([inside], [environment()], tmp_path, 90), tmp_path / "run")
     assert run.code == 6, run

@@ -27,7 +27,7 @@ LOOP = READY + "ready()\ntime.sleep(1000)"
 @contextmanager
 def started(folder: Path, *options: str) -> Iterator[Sequence["subprocess.Popen[bytes]"]]:
     """The three supervisors of a run; yields when all programs run."""
-    argv = [*RUN, "--folder", str(folder / "run"), *options, "--", script(folder, LOOP)]
+    argv = [*RUN, "--out", str(folder / "run"), *options, "--", script(folder, LOOP)]
     with running_tasks([argv] * 3, task_environments(folder, 3), folder) as found:
         yield found
 
@@ -95,7 +95,7 @@ def test_ctrl_c_while_process_0_is_not_there(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         settings = task_environments(tmp_path, 2)[1]
         settings["PYREACTANT_COORDINATOR_ADDRESS"] = f"127.0.0.1:{silent.getsockname()[1]}"
-        argv = [*RUN, "--folder", "run", "--grace", "1000", script(tmp_path, LOOP)]
+        argv = [*RUN, "--out", "run", "--grace", "1000", script(tmp_path, LOOP)]
         with subprocess.Popen(argv, env=settings, cwd=tmp_path, stderr=subprocess.PIPE) as run:
             silent.accept()
             run.send_signal(signal.SIGINT)

@@ -108,7 +108,7 @@ def test_a_reader_that_never_reads(tmp_path: Path) -> None:
     ours, theirs = os.pipe()
     try:
         ran = subprocess.run(
-            [*RUN, "--folder", "run", "--timeout", "1", "--", script(tmp_path, "import os" + MUCH)],
+            [*RUN, "--out", "run", "--timeout", "1", "--", script(tmp_path, "import os" + MUCH)],
             cwd=tmp_path,
             env=environment(),
             stdin=subprocess.DEVNULL,
@@ -159,7 +159,7 @@ def disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def on_disk(disk: Path, text: str) -> "subprocess.CompletedProcess[str]":
-    argv = [*RUN, "--folder", str(disk / "run"), script(disk.parent, text)]
+    argv = [*RUN, "--out", str(disk / "run"), script(disk.parent, text)]
     settings: dict[str, Any] = {"cwd": disk.parent, "env": environment(), "text": True}
     return subprocess.run(argv, capture_output=True, check=False, timeout=60, **settings)
 

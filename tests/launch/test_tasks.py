@@ -174,7 +174,7 @@ def test_a_folder_that_process_0_finds_taken(tmp_path: Path) -> None:
     (tmp_path / "run" / "precious").write_text("")
     run = tasks(tmp_path, count=3)
     assert codes(run) == [2, 2, 2], run
-    words = f"run's folder '{run.folder}' exists and is not empty; name another with --folder"
+    words = f"run's folder '{run.folder}' exists and is not empty; name another with --out"
     assert f"error: the {words}" in run.finished[0].log
     for process in (1, 2):
         said = f"error: process 0 on {socket.gethostname()} cannot start: the {words}"

@@ -35,7 +35,7 @@ def settings(folder: Path) -> list[dict[str, str]]:
 
 
 def test_two_hosts(namespaces: list[str], tmp_path: Path) -> None:
-    argv = [*RUN, "--folder", str(tmp_path / "run"), "--", script(tmp_path, SAYS)]
+    argv = [*RUN, "--out", str(tmp_path / "run"), "--", script(tmp_path, SAYS)]
     argvs = on_hosts(namespaces, tmp_path, *argv)
     run = Run(spawn(argvs, settings(tmp_path), tmp_path, 60), tmp_path / "run")
     assert [f.code for f in run.finished] == [0, 0], run
@@ -46,7 +46,7 @@ def test_two_hosts(namespaces: list[str], tmp_path: Path) -> None:
 def test_a_cut_cable_ends_both_hosts(namespaces: list[str], tmp_path: Path) -> None:
     """No connection closes: each host gives up the other and ends its own programs."""
     program = script(tmp_path, READY + "ready()\ntime.sleep(1000)")
-    argv = [*RUN, "--folder", str(tmp_path / "run"), "--heartbeat-timeout", "3", "--", program]
+    argv = [*RUN, "--out", str(tmp_path / "run"), "--heartbeat-timeout", "3", "--", program]
     argvs = on_hosts(namespaces, tmp_path, *argv)
     with running_tasks(argvs, settings(tmp_path), tmp_path) as supervisors:
         cut_cable(namespaces)

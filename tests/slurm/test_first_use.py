@@ -42,7 +42,7 @@ def test_an_array_from_a_wheel_without_the_environment(
     out = tmp_path / "the output"
     options = ["--nodes", "1", "--cpus-per-task", "1", "--backends", "jax,reactant"]
     sbatch = ["--sbatch=--array=0-1", "--sbatch=--export=NONE"]
-    submit = [*PYREACTANT, "slurm", "submit", *options, *sbatch, "--output", str(out), script]
+    submit = [*PYREACTANT, "slurm", "submit", *options, *sbatch, "--out", str(out), script]
     env = environment() | {"PYTHONPATH": str(installed)}
     done = cluster.run(submit, env=env, cwd=tmp_path)
     assert done.returncode == 0, done.stderr

@@ -109,7 +109,7 @@ def test_no_verdict_on_what_an_older_job_left(cluster: Cluster, tmp_path: Path) 
     os.utime(older / "report.json", (1e9, 1e9))
     job, printed, _ = run(cluster, tmp_path, PYREACTANT_OUTPUT="out", PYREACTANT_BACKENDS="jax")
     assert (job.state, job.code) == ("FAILED", 2), printed
-    assert "/out/jax' exists and is not empty; name another with --folder" in printed
+    assert "/out/jax' exists and is not empty; name another with --out" in printed
     assert "== no verdict: no step of this job wrote a report" in printed
     assert "right" not in printed
 

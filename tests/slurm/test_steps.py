@@ -36,7 +36,7 @@ def test_a_plain_jax_program_takes_its_processes_from_the_supervisor(
     run = [
         *PYREACTANT,
         "run",
-        "--folder",
+        "--out",
         "run",
         "--all-output",
         "--platform",
@@ -66,7 +66,7 @@ def test_explain_in_a_shell_of_a_job(cluster: Cluster, tmp_path: Path, allocate:
     assert "not one of its 2 tasks" in done.stderr
     assert "srun --kill-on-bad-exit=1" in done.stderr
     # With --processes the request is explicit.
-    said = ["run", "--processes", "2", "--folder", str(tmp_path / "run"), "--", "-c.py"]
+    said = ["run", "--processes", "2", "--out", str(tmp_path / "run"), "--", "-c.py"]
     (tmp_path / "-c.py").write_text("")
     done = cluster.run([*allocate, *PYREACTANT, *said], env=settings(), cwd=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -116,7 +116,7 @@ def test_a_task_that_never_comes(cluster: Cluster, tmp_path: Path) -> None:
         "run",
         "--start-timeout",
         "3",
-        "--folder",
+        "--out",
         "run",
         "--",
         FAULTY,
@@ -137,7 +137,7 @@ def test_a_stopped_process(cluster: Cluster, tmp_path: Path) -> None:
         "run",
         "--stall-timeout",
         "3",
-        "--folder",
+        "--out",
         "run",
         "--",
         FAULTY,
@@ -156,7 +156,7 @@ def test_a_stopped_process(cluster: Cluster, tmp_path: Path) -> None:
 def test_a_usage_error(cluster: Cluster, tmp_path: Path) -> None:
     """Whoever meets it, and however soon srun ends the other task."""
     task = f'[ $SLURM_PROCID = $0 ] && export {UNKNOWN}=1; exec "$@"'
-    run = [*PYREACTANT, "run", "--folder", "run", "--", "-m", "this"]
+    run = [*PYREACTANT, "run", "--out", "run", "--", "-m", "this"]
     for process in ("0", "1"):
         done = cluster.run([*TWO, "bash", "-c", task, process, *run], env=settings(), cwd=tmp_path)
         assert done.returncode == 2, done.stderr
@@ -181,7 +181,7 @@ def test_a_node_that_is_cut_off(cut_off: Cluster, tmp_path: Path) -> None:
         "open('alive-' + os.environ['PYREACTANT_PROCESS_INDEX'], 'w').close()\n"
         "while True: time.sleep(0.1)\n"
     )
-    run = [*PYREACTANT, "run", "--heartbeat-timeout", "3", "--folder", "run", "--", str(script)]
+    run = [*PYREACTANT, "run", "--heartbeat-timeout", "3", "--out", "run", "--", str(script)]
     step = cut_off.start([*TWO, *run], env=settings(), cwd=tmp_path)
     deadline = time.monotonic() + 30
     while len(list(tmp_path.glob("alive-*"))) < 2:
@@ -205,7 +205,7 @@ def test_slurm_commands(cluster: Cluster, tmp_path: Path) -> None:
         assert done.returncode == code, done.stderr
         return done.stdout + done.stderr
 
-    said = command("submit", "--size", "128", "--output", "my out", "--time", "5")
+    said = command("submit", "--size", "128", "--out", "my out", "--time", "5")
     job = int(said.split()[2].rstrip(";"))
     cluster.wait(job)
     found = json.loads(command("status", str(job), "--json"))

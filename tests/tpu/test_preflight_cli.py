@@ -10,7 +10,7 @@ import pytest
 from pyreactant.tpu._preflight.preflight import preflight
 from pyreactant.tpu._preflight.stablehlo import preflight_stablehlo
 from tests import processes
-from tests.harness import REPOSITORY
+from tests.harness import REPOSITORY, quiet
 from tests.tpu.recorded import without_flags
 
 MODULE = Path(__file__).parent / "stablehlo" / "reactant_matmul.mlir"
@@ -37,7 +37,7 @@ def test_json_and_hlo(matmul_known: Path, tmp_path: Path) -> None:
     written = ("--hlo", str(tmp_path / "out.txt"), "--html", str(tmp_path / "page.html"))
     ran = run(matmul_known, *MATMUL, "--json", *written)
     assert ran.returncode == 0, ran.stderr
-    assert ran.stderr == ""
+    assert quiet(ran.stderr)
     report = json.loads(ran.stdout)
     assert report["fits"]
     assert report["program"] == "matmul"
@@ -146,8 +146,8 @@ def test_a_cache_that_cannot_be_written_is_a_warning(compiler: Path, tmp_path: P
     file.write_text("")
     ran = run(file, "preflight", "matmul", "--topology", "v6e-4", "--size", "8")
     assert ran.returncode == 0, ran.stderr
-    assert ran.stderr.startswith("warning: the preflight cache cannot be written")
-    assert ran.stderr.count("\n") == 1
+    (warning,) = [line for line in ran.stderr.splitlines() if not quiet(line)]
+    assert warning.startswith("warning: the preflight cache cannot be written")
 
 
 @pytest.mark.parametrize(

@@ -195,7 +195,7 @@ y=3 │ 2 2 │ 3 3 │
 
 
 def test_command() -> None:
-    ran = run("v6e-16", "--num-slices", "2")
+    ran = run("v6e-16", "--slices", "2")
     assert ran.returncode == 0, ran.stderr
     plain = "\n".join(line.rstrip() for line in ran.stdout.splitlines()) + "\n"
     assert plain.startswith("v6e-16 x 2 slices: 32 chips on 8 VMs, 32 JAX devices\n")

@@ -15,9 +15,9 @@ from pyreactant.process_group import ProcessGroup
 @pytest.mark.parametrize(
     ("values", "words"),
     [
-        ({"processes": 0}, "processes must be 1 or more, got 0"),
-        ({"devices_per_process": 0}, "devices_per_process must be 1 or more, got 0"),
-        ({"max_restarts": -1}, "max_restarts must be 0 or more, got -1"),
+        ({"processes": 0}, "processes must be 1 to 4096, got 0"),
+        ({"devices_per_process": 0}, "devices_per_process must be 1 to 4096, got 0"),
+        ({"max_restarts": -1}, "max_restarts must be 0 to 4096, got -1"),
         ({"start_timeout": 0}, "start_timeout must be positive seconds, got 0"),
         ({"stall_timeout": -1}, "stall_timeout must be positive seconds, got -1"),
         ({"heartbeat_timeout": math.nan}, "heartbeat_timeout must be positive seconds, got nan"),
@@ -33,7 +33,7 @@ from pyreactant.process_group import ProcessGroup
 )
 def test_bad_values(values: dict[str, Any], words: str) -> None:
     with pytest.raises(InvalidArgumentError, match=words):
-        RunOptions(**{"program": ["-m", "x"], **values})
+        RunOptions(**{"program": ["-m", "this"], **values})
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_a_fresh_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     ("folder", "words"),
     [
         ("file", "exists and is not empty"),
-        ("file/below", r"cannot be made \(Not a directory\); name another with --folder"),
+        ("file/below", r"cannot be made \(Not a directory\); name another with --out"),
         ("/proc/run", r"cannot be made \(No such file or directory\); name another"),
         ("x" * 300, r"cannot be made \(File name too long\)"),
     ],
@@ -105,7 +105,7 @@ def devices(
 ) -> list[dict[str, str]]:
     """The settings of each process, without their common prefix."""
     monkeypatch.setattr(_options.hardware, "gpus", lambda: gpus)
-    found = device_settings(RunOptions(["-m", "x"], **options), group, processes)
+    found = device_settings(RunOptions(["-m", "this"], **options), group, processes)
     assert len(found) == processes
     return [{k.removeprefix("PYREACTANT_"): v for k, v in each.items()} for each in found]
 

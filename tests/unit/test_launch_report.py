@@ -65,6 +65,17 @@ def test_the_text() -> None:
     assert lines[-1] == "logs and report: /logs"
 
 
+def test_a_traceback_that_the_terminal_has_is_not_printed_again() -> None:
+    report = broken()
+    assert report.first_error is not None
+    assert "traceback of" in report.to_text(above=True)  # the program has printed something else
+    printed = {**report.first_error, "log_tail": report.first_error["traceback"]}
+    text = replace(report, first_error=printed).to_text(above=True)
+    assert "traceback of" not in text
+    assert "last lines" not in text
+    assert text.startswith("user: process 1 on hosta raised ValueError: broken")
+
+
 def test_the_text_without_a_traceback() -> None:
     report = broken()
     assert report.first_error is not None

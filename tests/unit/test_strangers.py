@@ -181,7 +181,7 @@ def test_idle_connections_at_the_meeting(address: str) -> None:
 
 def test_idle_connections_at_the_roll_call(tmp_path: Path) -> None:
     """The supervisor of process 0 may open 256 files, and 300 strangers are connected."""
-    argv = [*RUN, "--folder", str(tmp_path / "run"), "--", script(tmp_path, "print('ran')")]
+    argv = [*RUN, "--out", str(tmp_path / "run"), "--", script(tmp_path, "print('ran')")]
     few = ["sh", "-c", 'ulimit -n 256; exec "$@"', "sh", *argv]
     first, second = task_environments(tmp_path, 2)
     pipes: dict[str, Any] = {"cwd": tmp_path, "stderr": subprocess.PIPE, "text": True}

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from ..._core.table import Fitting
 from ..._core.text import seconds_text, spec_text
 from .data import (
     NOT_RUN,
@@ -131,7 +132,8 @@ def renderable(report: ReportData) -> Any:
     from rich.text import Text
 
     sets = summary(report)
-    parts: list[Any] = [_table(report), *([] if sets is None else [sets])]
+    tables = [_table(report), *([] if sets is None else [sets])]
+    parts: list[Any] = [Fitting(table, wraps=True) for table in tables]
     for row in report.rows:
         parts += [Text(f"  {text}", "red") for text in complaints(row)]
         parts += [Text(f"  {text}", "yellow") for text in remarks(row)]

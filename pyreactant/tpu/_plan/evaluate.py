@@ -172,7 +172,7 @@ def measured(
             str(report),
             *candidate.flags(),
         ]
-        argv += ["--cpu-devices", f"{machine.devices}"] if machine.platform == "cpu" else []
+        argv += ["--devices-per-process", f"{machine.devices}"] if machine.platform == "cpu" else []
         argv += ["--precision", precision] if precision else []
         try:
             ran = _run(argv, timeout)

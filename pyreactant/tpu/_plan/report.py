@@ -160,7 +160,7 @@ class Plan:
     def commands(self) -> dict[str, str]:
         """Command lines that run the best candidate.
 
-        "matmul" alone, "run" supervised, "sbatch" as a Slurm job, "tpu" on slices created for it,
+        "matmul" alone, "run" supervised, "slurm" as a Slurm job, "tpu" on slices created for it,
         "crosscheck" on CPU devices. {} without a best candidate and for other programs than a
         product. Only "matmul" if this machine was measured.
         """
@@ -171,16 +171,16 @@ class Plan:
         words += self.best.flags()
         if self.measured:
             words += ["--platform", self.platform]
-            words += ["--cpu-devices", str(self.devices)] if self.platform == "cpu" else []
+            words += ["--devices-per-process", str(self.devices)] if self.platform == "cpu" else []
             return {"matmul": shlex.join(["pyreactant", *words])}
         assert self.topology is not None
         module = shlex.join(["-m", "pyreactant", *words])
-        slices = ["--accelerator-type", self.topology.accelerator_type]
-        slices += ["--slice-count", str(self.topology.num_slices)]
+        slices = ["--topology", self.topology.accelerator_type]
+        slices += ["--slices", str(self.topology.num_slices)]
         found = {
             "matmul": shlex.join(["pyreactant", *words]),
             "run": f"pyreactant run -- {module}",
-            "sbatch": f"PYREACTANT_PROGRAM={shlex.quote(module)} sbatch slurm/main.sbatch",
+            "slurm": f"pyreactant slurm submit -- {module}",
             "tpu": f"{shlex.join(['pyreactant', 'tpu', 'run', *slices])} -- {module}",
         }
         return found | self._crosscheck()

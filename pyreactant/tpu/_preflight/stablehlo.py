@@ -125,6 +125,8 @@ def read_text(path: Path) -> str:
     Raises:
         FileError: It cannot be read.
     """
+    if path.exists() and not path.is_file():
+        raise FileError(f"{path}: not a file; give a file with a StableHLO module")
     try:
         return path.read_text(encoding="utf-8", errors="replace")
     except OSError as error:

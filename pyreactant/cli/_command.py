@@ -1,0 +1,147 @@
+"""The class of all commands: options in panels, and names that options had before."""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import typer
+import typer.core
+
+from .._errors import InvalidArgumentError
+from ._together import check_together
+
+OLD_NAMES = frozenset(
+    [
+        "--accelerator-type",
+        "--cpu-devices",
+        "--folder",
+        "--num-slices",
+        "--output",
+        "--slice-count",
+        "--worker",
+    ]
+)
+"""Names of version 0.1 before its release: they work, help does not show them, and 0.2 drops them.
+
+An option declares them beside its own name.
+"""
+
+LONG = 12
+"""Options from which on a help has panels."""
+
+PANELS = {
+    "Data": "--size --m --k --n --x --y --shape --dtype --seed --precision --programs",
+    "Layout": "--mesh --device-ids --spec --y-spec --out-spec",
+    "Devices": "--topology --slices --backend --backends --platform --processes "
+    "--devices-per-process --devices",
+    "Slurm": "--account --partition --constraint --nodes --tasks-per-node --cpus-per-task --time "
+    "--max-requeues --sbatch",
+    "Cloud TPU": "--project --zone --name --runtime-version --internal-ips --provisioning "
+    "--valid-for --lifetime --network --subnetwork --retries --keep --transport",
+    "VMs": "--reach --user --ssh-flag --python --copy --ray --process",
+    "Time limits": "--timeout --start-timeout --stall-timeout --end-stalled --heartbeat-timeout "
+    "--grace --wait --reach-timeout",
+    "Output": "--out --overwrite --report --html --hlo --json --all-output --quiet --tensorboard "
+    "--request --follow --dry-run",
+}
+"""Options of each panel: one name means one thing, so it has one place in every help."""
+
+_PANEL_OF = {name: panel for panel, names in PANELS.items() for name in names.split()}
+_OTHERS = "Options"
+_LIMITS = frozenset(name for name in _PANEL_OF if name.endswith(("-timeout", "-grace")))
+
+# The name in messages of each argument that some options do not go with.
+_ARGUMENTS = {"program": "SCRIPT", "programs": "PROGRAM", "jobs": "ID"}
+
+MOST_WHOLE = 2**63 - 1
+"""Largest whole number of an option: what 64 bits hold, as of a seed."""
+
+MOST = 1e9
+"""Largest other number of an option: seconds, hours or days. It is 31 years in seconds."""
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Command(typer.core.TyperCommand):
+    """A command whose long help has panels and whose options take their old names."""
+
+    def __init__(self, *arguments: Any, **settings: Any) -> None:
+        super().__init__(*arguments, **settings)
+        self.old_names: dict[str, Any] = {}
+        options = [one for one in self.params if isinstance(one, typer.core.TyperOption)]
+        for option in options:
+            self.old_names |= dict.fromkeys(OLD_NAMES.intersection(option.opts), option)
+            option.opts = [name for name in option.opts if name not in OLD_NAMES]
+            if len(options) >= LONG:
+                option.rich_help_panel = _PANEL_OF.get(option.opts[0], _OTHERS)
+
+    def make_parser(self, ctx: Any) -> Any:
+        """The parser of the command line, with the old names."""
+        parser = super().make_parser(ctx)
+        for name, option in self.old_names.items():
+            parser.add_option(
+                obj=option, opts=[name], dest=option.name, action="store", nargs=option.nargs
+            )
+        return parser
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command, if its options are fine."""
+        self.check(ctx)
+        return super().invoke(ctx)
+
+    def check(self, ctx: Any) -> None:
+        """Check that options go together, and that numbers are finite.
+
+        Raises:
+            InvalidArgumentError: They are not.
+        """
+        given = set()
+        for parameter in self.params:
+            source = ctx.get_parameter_source(parameter.name)
+            if source is not None and source.name == "COMMANDLINE":
+                value = ctx.params[parameter.name]
+                argument = parameter.param_type_name == "argument"
+                given.add(_ARGUMENTS.get(parameter.name, "") if argument else parameter.opts[0])
+                check_number(parameter.opts[0], value)
+        # The root may be called "python -m pyreactant".
+        name = ctx.command_path.removeprefix(ctx.find_root().command_path).strip()
+        check_together(name, given)
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write arguments and options, those of a long help in the order of the panels."""
+        sections: dict[str, list[tuple[str, str]]] = {"Arguments": []}
+        sections |= {panel: [] for panel in (*PANELS, _OTHERS)}
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx)
+            panel = getattr(parameter, "rich_help_panel", None) or _OTHERS
+            if record is not None:
+                argument = parameter.param_type_name == "argument"
+                sections["Arguments" if argument else panel].append(record)
+        for title, records in sections.items():
+            if records:
+                with formatter.section(title):
+                    formatter.write_dl(records)
+
+
+def check_number(name: str, value: Any) -> None:
+    """Refuse numbers that no clock and no array can have.
+
+    Raises:
+        InvalidArgumentError: It is NaN, infinite, too large, or a time limit that is over at once.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return
+    most = MOST_WHOLE if isinstance(value, int) else MOST
+    if not abs(value) <= most:
+        raise InvalidArgumentError(f"{name} must be a number up to {most:g}, got {value}")
+    if name in _LIMITS and value <= 0:
+        raise InvalidArgumentError(f"{name} must be positive seconds, got {value:g}")
+    if name == "--workers" and value < 1:
+        raise InvalidArgumentError(f"{name} must be 1 or more, got {value}")
+
+
+class App(typer.Typer):
+    """A group of commands of that class."""
+
+    def command(self, name: str | None = None, **settings: Any) -> Callable[[F], F]:
+        """As typer's, with `Command` as the class."""
+        return super().command(name, **{"cls": Command, **settings})
