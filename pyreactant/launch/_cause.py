@@ -120,12 +120,14 @@ def _failures(state: ProcessState) -> Iterator[Failure]:
     if state.lost:
         yield failure("lost", f"{name} was lost: {state.lost}", state, times["lost"])
     if state.stalled:
-        yield failure(
-            "timeout",
-            f"{name} stopped answering while {state.stalled} (in phase {state.phase})",
-            state,
-            times["stalled"],
-        )
+        summary = f"{name} stopped answering while {state.stalled} (in phase {state.phase})"
+        if state.phase == "spawned":
+            limit = times["stalled"] - times["spawned"]
+            summary = (
+                f"{name} did not begin within {limit:.0f} s: Python is {state.stalled}; see "
+                "whether its files can be read, or give a larger --start-timeout"
+            )
+        yield failure("timeout", summary, state, times["stalled"])
     if state.error is not None:
         yield _from_error(state, state.error)
     elif state.code:
