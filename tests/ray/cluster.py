@@ -36,12 +36,14 @@ class Cluster:
         folder: Its folder: token, logs, Ray's sessions.
         port: Port of the head.
         client_port: Port of Ray's client server.
+        dashboard_port: Port of Ray's dashboard, which takes Ray Jobs.
         settings: The environment of a program that uses the cluster.
     """
 
     folder: Path
     port: int
     client_port: int
+    dashboard_port: int
     settings: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -53,6 +55,11 @@ class Cluster:
     def client_address(self) -> str:
         """The address for drivers on other machines."""
         return f"ray://127.0.1.100:{self.client_port}"
+
+    @property
+    def dashboard_address(self) -> str:
+        """The address for ``ray job submit``."""
+        return f"http://127.0.1.100:{self.dashboard_port}"
 
     def start_node(self, name: str, *options: str, **settings: str) -> subprocess.Popen[bytes]:
         """Start ``ray start``, which ends when its node is up."""
@@ -144,13 +151,14 @@ def start(
 @contextlib.contextmanager
 def cluster(*, hosts: int = HOSTS, head_cpus: int = 4) -> Iterator[Cluster]:
     """Start a head and the hosts of a slice; end them and remove their folder."""
-    require(importlib.util.find_spec("ray"), "ray (pip install 'ray[train]')")
+    lacks = [name for name in ("ray", "aiohttp_cors") if not importlib.util.find_spec(name)]
+    require(not lacks, f"{', '.join(lacks)} (pip install 'ray[client,default,train]')")
     # Ray's sockets lie in this folder, and a socket's path has a limit of 107 characters.
     folder = Path(tempfile.mkdtemp(prefix="pr-ray-"))
     token = folder / "token"
     token.touch(mode=0o600)
     token.write_text(secrets.token_hex(32))
-    made = Cluster(folder, free_port(), free_port())
+    made = Cluster(folder, free_port(), free_port(), free_port())
     made.settings = {
         **{k: v for k, v in environment().items() if not k.startswith(("RAY_", "TPU_"))},
         "RAY_AUTH_MODE": "token",
@@ -178,7 +186,9 @@ def cluster(*, hosts: int = HOSTS, head_cpus: int = 4) -> Iterator[Cluster]:
             "--node-ip-address=127.0.1.100",
             f"--num-cpus={head_cpus}",
             f"--temp-dir={folder / 'r'}",
-            "--include-dashboard=false",
+            "--include-dashboard=true",
+            "--dashboard-host=127.0.1.100",
+            f"--dashboard-port={made.dashboard_port}",
         )
         # What is left of a head that did not start would answer in place of the next one.
         start({"head": head}, folder, made.stop)
