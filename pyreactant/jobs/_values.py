@@ -96,7 +96,8 @@ class Encoder:
             return self.encode(key)
         raise self._refused(
             path,
-            f"the type of a key is {_name(key)}; keys are str, int, float, bool, None or tuples of them",
+            f"the type of a key is {_name(key)}; keys are str, int, float, bool, None or tuples of "
+            "them",
         )
 
     def _array(self, value: Any, path: str) -> Any:

@@ -1,4 +1,4 @@
-"""Odd functions and odd places: each ends with its value, or with a message that says what to do."""
+"""Odd functions and odd places: each ends with a value, or a message that says what to do."""
 
 import os
 import signal
@@ -86,9 +86,8 @@ def test_a_state_folder_that_is_read_only(tmp_path: Path) -> None:
         ran = subprocess.run(argv, env=environment(), capture_output=True, text=True, timeout=60)
         folder = _record.jobs_folder() / words[1]
         assert ran.returncode == 3, ran
-        assert ran.stderr == (
-            f"error: cannot write {folder}: Read-only file system; make it writable, and try again\n"
-        )
+        why = "Read-only file system; make it writable, and try again"
+        assert ran.stderr == f"error: cannot write {folder}: {why}\n"
     _record.release(running)
 
 
