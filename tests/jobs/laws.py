@@ -220,6 +220,8 @@ def full_disk(target: pr.targets.Target) -> None:
     The state folder is a small disk of its own, in a mount namespace of this process.
     """
     size = 8 << 20 if target.kind == "tpu" else 32 << 20
+    if isinstance(target, pr.targets.Ray):
+        target = dataclasses.replace(target, hosts=1)
     job = pr.submit("program.py:large", [size], on=target)
     if target.kind == "tpu":
         until(lambda: "free some space: the slices keep" in job.status().reason)

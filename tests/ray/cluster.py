@@ -2,7 +2,7 @@
 
 Ray detects a TPU from the environment of the process that starts a node. Each node has an address
 of its own, a token guards the cluster, and every process of it is found again by a variable in its
-environment, so that nothing is left and no other cluster is touched.
+environment or by its folder, so that nothing is left and no other cluster is touched.
 """
 
 import contextlib
@@ -26,6 +26,14 @@ MARK = "TEST_RAY_CLUSTER"
 """Set in every process of a cluster to its folder."""
 
 HOSTS = 4
+
+_WITHOUT_DASHBOARD = """
+import sys
+sys.modules["aiohttp_cors"] = None
+from ray.scripts.scripts import main
+main()
+"""
+"""A host that has Ray without its extra "default" starts smaller agents."""
 
 
 @dataclass
@@ -63,7 +71,8 @@ class Cluster:
 
     def start_node(self, name: str, *options: str, **settings: str) -> subprocess.Popen[bytes]:
         """Start ``ray start``, which ends when its node is up."""
-        argv = [sys.executable, "-m", "ray.scripts.scripts", "start", *options]
+        ray = ["-m", "ray.scripts.scripts"] if name == "head" else ["-c", _WITHOUT_DASHBOARD]
+        argv = [sys.executable, *ray, "start", *options]
         argv += ["--disable-usage-stats", "--object-store-memory=100000000"]
         argv += ["--include-log-monitor=false"]
         # A raylet that has to find out the ports of its agents gives up after 15 s.
@@ -96,13 +105,18 @@ class Cluster:
         )
 
     def processes(self) -> list[int]:
-        """Every process of the cluster that runs."""
-        wanted = f"{MARK}={self.folder}".encode()
+        """Every process of the cluster that runs.
+
+        The title that Ray's agents give themselves lies where their environment was; they still
+        work in the cluster's folder.
+        """
+        wanted, here = f"{MARK}={self.folder}".encode(), str(self.folder)
         found = []
         for entry in Path("/proc").iterdir():
             if entry.name.isdigit():
                 with contextlib.suppress(OSError):
-                    if wanted in (entry / "environ").read_bytes().split(b"\0"):
+                    marked = wanted in (entry / "environ").read_bytes().split(b"\0")
+                    if marked or os.readlink(entry / "cwd").startswith(here):
                         found.append(int(entry.name))
         return found
 
@@ -167,6 +181,7 @@ def cluster(*, hosts: int = HOSTS, head_cpus: int = 4) -> Iterator[Cluster]:
         "RAY_USAGE_STATS_ENABLED": "0",
         "RAY_raylet_start_wait_time_s": "90",
         "RAY_prestart_worker_first_driver": "0",  # workers that no test would use
+        "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.25",  # else the end of a fit is seen 2 s later
         "RAY_worker_niceness": "0",  # else the other tests' processes go first (Ray: 15)
         "JAX_PLATFORMS": "cpu",
         "OPENBLAS_NUM_THREADS": "1",
