@@ -288,11 +288,12 @@ def killed(target: pr.targets.Target, points: str = "0.5 0.95") -> None:
 _SUBMIT = """
 import os, signal, sys
 import pyreactant as pr
+EVENTS = ("open", "os.rename", "os.mkdir", "os.remove", "subprocess.Popen", "os.chmod")
 point, seen, on = int(sys.argv[1]), 0, False
 
 def hook(event, arguments):
     global seen
-    if on and event in ("open", "os.rename", "os.mkdir", "subprocess.Popen", "os.chmod"):
+    if on and event in EVENTS:
         if seen == point:
             os.kill(os.getpid(), signal.SIGKILL)
         seen += 1

@@ -60,3 +60,9 @@ def from_outside(started: dict[str, Future[Any]]) -> str:
 def lawful(started: dict[str, Future[Any]]) -> str:
     """What `drivers.lawful` printed."""
     return str(started["lawful"].result())
+
+
+@pytest.fixture(scope="package")
+def killed(started: dict[str, Future[Any]]) -> str:
+    """What `drivers.killed` printed."""
+    return str(started["killed"].result())

@@ -55,6 +55,12 @@ def lawful(on_ray: Cluster, folder: Path) -> str:
     return hold(on_ray, words, folder, before=small_disk(folder / "state", 30))
 
 
+def killed(on_ray: Cluster, folder: Path) -> str:
+    """The submitting process is killed just after the cluster has the job."""
+    target = "pr.targets.Ray(hosts=1, num_cpus=0.5, platform='cpu')"
+    return hold(on_ray, ["killed", target, "1"], folder)
+
+
 def run(on_ray: Cluster, words: list[str], folder: Path) -> str:
     """Run a Python program in a folder, which also has its jobs; its log."""
     settings = {**on_ray.settings, "XDG_STATE_HOME": str(folder / "state")}
@@ -76,5 +82,5 @@ def hold(on_ray: Cluster, words: list[str], folder: Path, *, before: tuple[str, 
 
 
 ALL: dict[str, Callable[[Cluster, Path], Any]] = {
-    driver.__name__: driver for driver in (trained, reduced, lost, from_outside, lawful)
+    driver.__name__: driver for driver in (trained, reduced, lost, from_outside, lawful, killed)
 }

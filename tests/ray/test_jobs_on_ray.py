@@ -30,8 +30,12 @@ def test_the_other_laws(lawful: str) -> None:
     assert lawful.endswith("the law holds\n")
 
 
+def test_the_submitting_process_is_killed(killed: str) -> None:
+    assert killed.endswith("the law holds\n")
+
+
 def test_nothing_is_left_on_the_hosts(
-    on_ray: Cluster, reduced: str, lost: str, from_outside: str, lawful: str
+    on_ray: Cluster, reduced: str, lost: str, from_outside: str, lawful: str, killed: str
 ) -> None:
     assert not list(on_ray.folder.glob("r/**/pyreactant-*"))
     assert not list(on_ray.folder.glob("pyreactant-*"))
