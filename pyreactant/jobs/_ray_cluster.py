@@ -173,6 +173,7 @@ def cluster_at(address: str) -> Cluster:
 
 def keep(cluster: Cluster) -> None:
     """Use a connection for later questions to its cluster, unless there is one."""
+    cluster.pass_fds = ()  # the caller closes them, and another child may follow this one
     if _clusters.setdefault(cluster.address, cluster) is not cluster:
         cluster.close()
 
