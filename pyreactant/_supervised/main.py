@@ -103,7 +103,8 @@ def await_certificate() -> None:
         time.sleep(0.005)
 
 
-_PLUMBING = (__file__, str(Path(__file__).parent.parent / "jobs" / "_worker.py"))
+_JOBS = Path(__file__).parent.parent / "jobs"
+_PLUMBING = (__file__, str(_JOBS / "_worker.py"), str(_JOBS / "_values.py"))
 """Files whose frames at the beginning of a traceback are not the user's."""
 
 
@@ -134,7 +135,7 @@ def _disconnect_fork() -> None:
     """Close the connection in a forked process, which must not report for the program."""
     if _supervised.connection is not None:
         _supervised.connection.close()
-        _supervised.connection = None
+        _supervised.connection = _supervised.at_end = None
 
 
 def _program_frames(trace: TracebackType | None) -> TracebackType | None:

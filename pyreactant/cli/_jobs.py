@@ -117,7 +117,8 @@ def list_jobs(as_json: AsJson = False) -> None:
     for name, record, status in found:
         what = f"{record.target:<6} {record.what}" if record else "?"
         age = _ago(record.created) if record else ""
-        reason = f"  ({status.reason})" if status.reason and not status.ended else ""
+        shown = status.reason and (not status.ended or record is None)
+        reason = f"  ({status.reason})" if shown else ""
         print(f"{name:<{width}}  {status.state:<9}  {age:>8}  {what}{reason}")
 
 

@@ -133,7 +133,13 @@ class Job:
         self.check(timeout)
         if not self.record.call().get("name"):
             return None
-        return _values.read(self.record.out / "value")
+        value = self.record.out / "value"
+        if not value.exists():
+            raise FileError(
+                f"the job {self.id} is done, but left no value: its process 0 ended before the "
+                "function returned, for instance by os._exit(0), or the value was removed"
+            )
+        return _values.read(value)
 
     def check(self, timeout: float | None = None) -> None:
         """Wait for the end, and raise if the job failed; as `result`, without reading the value."""

@@ -79,7 +79,9 @@ def keep(record: Record) -> Status:
     module = importlib.import_module(f"._{record.target}", __package__)
 
     def kept() -> Status:
-        signal.signal(signal.SIGINT, signal.default_int_handler)  # it may be ignored here
+        # It may be ignored here, or blocked, as in all processes of Ray.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
         with cancelled_by_file(record):
             found: Status = module.keep(record)
             return found

@@ -12,7 +12,7 @@ from typing import Any
 
 from .._errors import FileError, InvalidArgumentError, PyReactantError
 from . import targets
-from ._record import Record, Status, jobs_folder, load
+from ._record import Record, Status, changed, jobs_folder, load
 
 _BIRTH = 3600.0
 """Seconds after which a folder without a record is nobody's."""
@@ -149,6 +149,6 @@ def _give_up(record: Record) -> None:
 def _remove(folder: Path) -> None:
     """Remove a folder under another name, so that no half of it can be taken for a job."""
     going = folder.with_name(f".{folder.name}.going")
-    with contextlib.suppress(FileNotFoundError):  # another process removes it
+    with changed(folder), contextlib.suppress(FileNotFoundError):  # another process removes it
         folder.rename(going)
         shutil.rmtree(going, ignore_errors=True)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from .._errors import DeadlineError, InvalidArgumentError, RequirementError
-from ._ray_cluster import Cluster, UnreachableError, cluster_at
+from ._ray_cluster import Cluster, UnreachableError, cluster_at, keep
 from ._record import Record, Status, lock_of, private_file, written
 from ._target import Target
 
@@ -117,24 +117,25 @@ class Ray(Target):
     def start(self, record: Record) -> None:
         """As `Target.start`: the actor's name follows from the record's id."""
         # A child of its own holds the lock as well, so that a job that is being handed over
-        # counts as such even if this process is killed.
-        cluster = Cluster(self.address or "auto", pass_fds=[lock_of(record)])
+        # counts as such even if this process is killed. Later questions go to the same child.
+        lock = lock_of(record)
+        cluster = Cluster(self.address or "auto", pass_fds=[lock])
         archive = record.folder / "job.tar.gz"
         try:
             cluster.connect()
             record.write_handle({"address": cluster.address})
             _write_archive(archive, record)
-            cluster.ask(
-                600, do="start", name=_name(record), text=self._text(record), archive=str(archive)
-            )
+            asked = {"name": _name(record), "text": self._text(record), "archive": str(archive)}
+            cluster.ask(600, do="start", lock=lock, **asked)
             (record.work / "env.json").unlink(missing_ok=True)  # the cluster has it now
-        except Exception:
-            if record.handle():  # the keeper may be there
+            keep(cluster)
+        except BaseException as error:
+            cluster.close()
+            if isinstance(error, Exception) and record.handle():  # the keeper may be there
                 with contextlib.suppress(UnreachableError):
                     self._ask(record, "close", _ASK)
             raise
         finally:
-            cluster.close()
             archive.unlink(missing_ok=True)
 
     def status(self, record: Record) -> Status:

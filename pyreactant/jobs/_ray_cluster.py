@@ -171,6 +171,13 @@ def cluster_at(address: str) -> Cluster:
     return _clusters.setdefault(address, Cluster(address))
 
 
+def keep(cluster: Cluster) -> None:
+    """Use a connection for later questions to its cluster, unless there is one."""
+    cluster.pass_fds = ()  # the caller closes them, and another child may follow this one
+    if _clusters.setdefault(cluster.address, cluster) is not cluster:
+        cluster.close()
+
+
 def _refused(address: str) -> bool:
     """Whether the machine answers that nothing listens at the address."""
     import socket

@@ -78,7 +78,9 @@ def _short(error: BaseException) -> str:
 def _answer(request: dict[str, Any]) -> dict[str, Any]:
     name = request.pop("name")
     if request["do"] == "start":
-        return _start(name, request["text"], Path(request["archive"]))
+        found = _start(name, request["text"], Path(request["archive"]))
+        os.close(request["lock"])  # the keeper has the job
+        return found
     try:
         keeper = ray.get_actor(name, namespace=NAMESPACE)
     except ValueError:

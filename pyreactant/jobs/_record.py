@@ -112,8 +112,12 @@ class Record:
         return (self.folder / "cancel").exists()
 
     def ask_to_cancel(self) -> None:
-        """Note that the job is to end; its keeper looks at this."""
-        with private_file(self.folder / "cancel"):
+        """Note that the job is to end; its keeper looks at this.
+
+        Raises:
+            RequirementError: The folder cannot be written.
+        """
+        with changed(self.folder), private_file(self.folder / "cancel"):
             pass
 
     def status(self) -> Status:
@@ -330,8 +334,14 @@ def private_file(path: Path) -> Iterator[Any]:
 
 
 @contextlib.contextmanager
-def written(what: Path) -> Iterator[None]:
+def written(
+    what: Path, advice: str = "set XDG_STATE_HOME to a folder that you can write"
+) -> Iterator[None]:
     """Turn system errors of writing into a message.
+
+    Args:
+        what: What is written.
+        advice: What to do if that is not possible at all.
 
     Raises:
         RequirementError: The disk is full, or the folder cannot be written.
@@ -339,14 +349,17 @@ def written(what: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        advice = (
-            "free some space, remove old jobs with: pyreactant jobs clean, or set XDG_STATE_HOME "
-            "to another disk"
-            if full
-            else "set XDG_STATE_HOME to a folder that you can write"
-        )
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            advice = (
+                "free some space, remove old jobs with: pyreactant jobs clean, or set "
+                "XDG_STATE_HOME to another disk"
+            )
         raise RequirementError(f"cannot write {what}: {error.strerror}; {advice}") from error
+
+
+def changed(folder: Path) -> contextlib.AbstractContextManager[None]:
+    """As `written`, for the folder of a job that exists."""
+    return written(folder, "make it writable, and try again")
 
 
 def _write(path: Path, data: Mapping[str, Any]) -> None:

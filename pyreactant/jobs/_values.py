@@ -95,7 +95,9 @@ class Encoder:
         if key is None or type(key) in (str, bool, int, float):
             return self.encode(key)
         raise self._refused(
-            path, f"a key is a {_name(key)}; keys are str, int, float, bool, None or tuples of them"
+            path,
+            f"the type of a key is {_name(key)}; keys are str, int, float, bool, None or tuples of "
+            "them",
         )
 
     def _array(self, value: Any, path: str) -> Any:
@@ -142,7 +144,7 @@ class Encoder:
         elif isinstance(value, (dict, list, int, float, str)):
             base = next(k for k in (dict, list, int, float, str) if isinstance(value, k))
             advice = f"pass {base.__name__}(x)"
-        return self._refused(path, f"it is a {_name(value)}; {advice}")
+        return self._refused(path, f"its type is {_name(value)}; {advice}")
 
     def _refused(self, path: str, why: str) -> InvalidArgumentError:
         return InvalidArgumentError(f"{self._what}{path} cannot travel: {why}")

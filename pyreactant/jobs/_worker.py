@@ -39,7 +39,12 @@ def main() -> None:
     from ._values import Encoder, copy_store, read, write_encoded
 
     given = read(work / "arguments")
+    process = os.getpid()
     value = _called(function, given)
+    if os.getpid() != process:  # a fork that the function made, and that returned from it
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)
     encoder = Encoder("the value of the function", gathered)
     tree = encoder.encode(value)  # on every process, because gathering is collective
     if int(os.environ.get(INDEX) or 0) == 0:

@@ -33,7 +33,7 @@ class Agent:
         emit: Called with every event of these processes.
         shown: Whether output goes to the terminal.
         only: The one process whose output is shown; None for all.
-        stall_timeout: As in `RunOptions`.
+        stall_timeout, start_timeout: As in `RunOptions`.
         certificates: JAX's variables of each process that has a certificate; "go" says whether the
             run uses them.
     """
@@ -48,6 +48,7 @@ class Agent:
         shown: bool,
         only: int | None,
         stall_timeout: float,
+        start_timeout: float,
         certificates: Mapping[int, Mapping[str, str]],
     ) -> None:
         self._indices = indices
@@ -56,7 +57,7 @@ class Agent:
         self._settings = settings
         self._emit = emit
         self._shown, self._only = shown, only
-        self._stall_timeout = stall_timeout
+        self._stall_timeout, self._start_timeout = stall_timeout, start_timeout
         self._children: list[ChildProcess] = []
         self._memory_kills = MemoryKills()
         self._leftovers = Leftovers()
@@ -173,6 +174,7 @@ class Agent:
             terminals=shown,
             emit=self._emit,
             stall_timeout=self._stall_timeout,
+            start_timeout=self._start_timeout,
             memory_kills=self._memory_kills,
             leftovers=self._leftovers,
         )

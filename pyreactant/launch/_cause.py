@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from .._errors import PortTakenError
-from ._state import ProcessState, exit_text, names
+from ._state import PHASES, ProcessState, exit_text, names
 
 EXIT_CODES = {
     "user": 1,
@@ -105,6 +105,10 @@ def failure(
     return Failure(cause, summary, index, at, **{"exit_code": EXIT_CODES[cause], **more})
 
 
+_BEGUN = set(PHASES[PHASES.index("started") : PHASES.index("exited")])
+"""What only a process that has begun reaches."""
+
+
 def first_failure(state: ProcessState) -> Failure | None:
     """The earliest failure of one process."""
     return min(_failures(state), key=lambda f: f.at, default=None)
@@ -120,12 +124,14 @@ def _failures(state: ProcessState) -> Iterator[Failure]:
     if state.lost:
         yield failure("lost", f"{name} was lost: {state.lost}", state, times["lost"])
     if state.stalled:
-        yield failure(
-            "timeout",
-            f"{name} stopped answering while {state.stalled} (in phase {state.phase})",
-            state,
-            times["stalled"],
-        )
+        summary = f"{name} stopped answering while {state.stalled} (in phase {state.phase})"
+        if "spawned" in times and not _BEGUN & set(times):
+            limit = times["stalled"] - times["spawned"]
+            summary = (
+                f"{name} did not begin within {limit:.0f} s: Python is {state.stalled}; see "
+                "whether its files can be read, or give a larger --start-timeout"
+            )
+        yield failure("timeout", summary, state, times["stalled"])
     if state.error is not None:
         yield _from_error(state, state.error)
     elif state.code:

@@ -38,7 +38,7 @@ class RunOptions:
         html: File for a page of the report; None writes none.
         all_output: Show the output of every process, not only that of process 0.
         quiet: Do not print progress messages.
-        start_timeout: Seconds within which every process must join the roll-call.
+        start_timeout: Seconds within which every process must join the roll-call, and then begin.
         stall_timeout: Seconds without a pulse after which a process counts as stalled. Compiling
             in Julia may hold Python's lock, and with it the pulse, for minutes. Also the seconds
             after which a process without progress is reported: the stack of its main thread stays

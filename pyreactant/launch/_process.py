@@ -51,6 +51,8 @@ class ChildProcess:
             "stopped", "metrics", "idle", "stalled", "stacks", "killed", "exited", "log_failed".
             Only Python programs have some of their own.
         stall_timeout: Seconds without a pulse until a "stalled" event.
+        start_timeout: Seconds for the first pulse, if that is longer: a busy machine or a slow disk
+            starts Python slowly.
         memory_kills: Says whether a kill was for lack of memory.
         leftovers: Is told of the program, and says what it has left behind.
     """
@@ -65,6 +67,7 @@ class ChildProcess:
         terminals: tuple[Prefixed, Prefixed] | None,
         emit: Emit,
         stall_timeout: float,
+        start_timeout: float,
         memory_kills: MemoryKills,
         leftovers: Leftovers,
     ) -> None:
@@ -76,6 +79,8 @@ class ChildProcess:
         self._emit_event = emit
         self._log = log
         self._stall_timeout = stall_timeout
+        self._unbegun_limit = max(stall_timeout, start_timeout)
+        self._begun = False  # whether it has sent anything
         self._buffer = b""
         self._pulse: tuple[Any, Any] = (0, False)
         self._pulse_due = 0.0
@@ -141,9 +146,10 @@ class ChildProcess:
         """Check the pulse; the `suspended` seconds of this supervisor do not count as silence."""
         self._last_pulse += suspended
         silent = time.monotonic() - self._last_pulse
-        if self._line is not None and silent > self._stall_timeout and not self.exited.is_set():
+        limit = self._stall_timeout if self._begun else self._unbegun_limit
+        if self._line is not None and silent > limit and not self.exited.is_set():
             self._last_pulse = float("inf")
-            self._emit("stalled", age=silent - self._stall_timeout, state=self._kernel_state())
+            self._emit("stalled", age=silent - limit, state=self._kernel_state())
 
     def dump_stacks(self, *, resume: bool = True) -> None:
         """Make the program write the Python stack of every thread; with `resume` if it is stopped.
@@ -151,7 +157,8 @@ class ChildProcess:
         Args:
             resume: Whether a stopped program continues; it writes its stacks before anything else.
         """
-        if not self.exited.is_set() and self._line is not None:
+        # One that has not begun has no handler yet, and the signal would end it.
+        if self._begun and not self.exited.is_set() and self._line is not None:
             self._signal_one(STACKS_SIGNAL)
             if resume:
                 self._signal_one(signal.SIGCONT)
@@ -237,6 +244,7 @@ class ChildProcess:
     def _handle(self, line: bytes) -> None:
         now = time.monotonic()
         self._last_pulse = max(now, self._last_pulse)  # stays infinite after a stall
+        self._begun = True
         try:
             message = json.loads(line)
             kind, age = message.pop("type"), now - float(message.pop("at"))

@@ -174,6 +174,7 @@ async def _lead(options: RunOptions, group: ProcessGroup, prepared: _Prepared) -
         shown=True,
         only=None if options.all_output else 0,
         stall_timeout=options.stall_timeout,
+        start_timeout=options.start_timeout,
         certificates=keys.variables,
     )
     if remote:
@@ -240,6 +241,7 @@ async def _follow(options: RunOptions, group: ProcessGroup, prepared: _Prepared)
         shown=options.all_output,
         only=None,
         stall_timeout=options.stall_timeout,
+        start_timeout=options.start_timeout,
         certificates=keys.variables,
     )
     with handled(on_signal):

@@ -220,6 +220,8 @@ def full_disk(target: pr.targets.Target) -> None:
     The state folder is a small disk of its own, in a mount namespace of this process.
     """
     size = 8 << 20 if target.kind == "tpu" else 32 << 20
+    if isinstance(target, pr.targets.Ray):
+        target = dataclasses.replace(target, hosts=1)
     job = pr.submit("program.py:large", [size], on=target)
     if target.kind == "tpu":
         until(lambda: "free some space: the slices keep" in job.status().reason)
@@ -286,11 +288,12 @@ def killed(target: pr.targets.Target, points: str = "0.5 0.95") -> None:
 _SUBMIT = """
 import os, signal, sys
 import pyreactant as pr
+EVENTS = ("open", "os.rename", "os.mkdir", "os.remove", "subprocess.Popen", "os.chmod")
 point, seen, on = int(sys.argv[1]), 0, False
 
 def hook(event, arguments):
     global seen
-    if on and event in ("open", "os.rename", "os.mkdir", "subprocess.Popen", "os.chmod"):
+    if on and event in EVENTS:
         if seen == point:
             os.kill(os.getpid(), signal.SIGKILL)
         seen += 1

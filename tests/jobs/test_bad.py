@@ -84,7 +84,7 @@ LOOP.append(LOOP)
 @pytest.mark.parametrize(
     ("argument", "words"),
     [
-        ({"x": [object()]}, "the argument x[0] cannot travel: it is a object"),
+        ({"x": [object()]}, "the argument x[0] cannot travel: its type is object"),
         ({"x": {1, 2}}, "pass sorted(x)"),
         ({"x": iter([1])}, "pass list(x)"),
         ({"x": b"bytes"}, "numpy.frombuffer"),
@@ -94,7 +94,7 @@ LOOP.append(LOOP)
         ({"x": len}, "a function travels by its name"),
         ({"x": np.array([None])}, "an array of dtype object needs pickle"),
         ({"x": np.ma.array([1])}, "x.filled(...)"),
-        ({"x": {b"key": 1}}, "a key is a bytes"),
+        ({"x": {b"key": 1}}, "the type of a key is bytes"),
         ({"x": os.environ}, "pass dict, list"),
         (3, "arguments must be a dict by name, or a list, got int"),
     ],

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from pyreactant._supervised import idle, plain_jax
-from tests.harness import QUICK_COMPILING
+from tests.harness import QUICK_COMPILING, environment
 from tests.launch.runs import Run, left_behind, popen, run_local, script, until
 
 PLAIN = Path(__file__).parent / "plain"
@@ -279,6 +279,42 @@ def test_a_run_that_is_only_slow_goes_on(tmp_path: Path) -> None:
     assert "process 0 makes progress again" in run.finished[0].log
     assert run.report["cause"] == "done"
     assert run.report["processes"][0]["stacks"] is None
+
+
+LATE = """
+import os, time
+deadline = time.monotonic() + 60
+if "PYREACTANT_SUPERVISOR_FDS" in os.environ and os.environ["PYREACTANT_PROCESS_INDEX"] == "1":
+    while not os.path.exists(os.environ["AWAITED"]) and time.monotonic() < deadline:
+        time.sleep(0.1)
+"""
+"""What Python runs before anything of pyreactant; process 1 begins late."""
+
+WAITS = """
+import os, time
+while os.environ["PYREACTANT_PROCESS_INDEX"] == "0" and not os.path.exists("run/stalled-1.txt"):
+    time.sleep(0.1)
+print("here")
+"""
+
+
+def test_a_process_that_begins_late_or_never(tmp_path: Path) -> None:
+    """A late one is not stalled, and asking the others for their stacks does not end it."""
+    (tmp_path / "sitecustomize.py").write_text(LATE)
+    path = os.pathsep.join([str(tmp_path), environment()["PYTHONPATH"]])
+    waits = script(tmp_path, WAITS)
+    settings = {"PYTHONPATH": path, "AWAITED": "run/stalled-1.txt"}
+    run = run_local(tmp_path, "-n", "2", "--stall-timeout", "2", "--", waits, settings=settings)
+    assert run.code == 0, run
+    assert run.log(1) == b"here\n"
+    again = tmp_path / "again"
+    again.mkdir()
+    limits = ("--stall-timeout", "1", "--start-timeout", "3")
+    settings["AWAITED"] = "never"
+    run = run_local(again, "-n", "2", *limits, "--", waits, settings=settings)
+    assert run.code == 7, run
+    assert run.report["first_error"]["process"] == 1
+    assert "did not begin within 3 s: Python is waiting; see " in run.report["summary"]
 
 
 def test_progress_is_another_stack_or_cpu_time() -> None:

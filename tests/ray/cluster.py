@@ -2,7 +2,7 @@
 
 Ray detects a TPU from the environment of the process that starts a node. Each node has an address
 of its own, a token guards the cluster, and every process of it is found again by a variable in its
-environment, so that nothing is left and no other cluster is touched.
+environment or by its folder, so that nothing is left and no other cluster is touched.
 """
 
 import contextlib
@@ -27,6 +27,14 @@ MARK = "TEST_RAY_CLUSTER"
 
 HOSTS = 4
 
+_WITHOUT_DASHBOARD = """
+import sys
+sys.modules["aiohttp_cors"] = None
+from ray.scripts.scripts import main
+main()
+"""
+"""A host that has Ray without its extra "default" starts smaller agents."""
+
 
 @dataclass
 class Cluster:
@@ -36,12 +44,14 @@ class Cluster:
         folder: Its folder: token, logs, Ray's sessions.
         port: Port of the head.
         client_port: Port of Ray's client server.
+        dashboard_port: Port of Ray's dashboard, which takes Ray Jobs.
         settings: The environment of a program that uses the cluster.
     """
 
     folder: Path
     port: int
     client_port: int
+    dashboard_port: int
     settings: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -54,9 +64,15 @@ class Cluster:
         """The address for drivers on other machines."""
         return f"ray://127.0.1.100:{self.client_port}"
 
+    @property
+    def dashboard_address(self) -> str:
+        """The address for ``ray job submit``."""
+        return f"http://127.0.1.100:{self.dashboard_port}"
+
     def start_node(self, name: str, *options: str, **settings: str) -> subprocess.Popen[bytes]:
         """Start ``ray start``, which ends when its node is up."""
-        argv = [sys.executable, "-m", "ray.scripts.scripts", "start", *options]
+        ray = ["-m", "ray.scripts.scripts"] if name == "head" else ["-c", _WITHOUT_DASHBOARD]
+        argv = [sys.executable, *ray, "start", *options]
         argv += ["--disable-usage-stats", "--object-store-memory=100000000"]
         argv += ["--include-log-monitor=false"]
         # A raylet that has to find out the ports of its agents gives up after 15 s.
@@ -89,13 +105,18 @@ class Cluster:
         )
 
     def processes(self) -> list[int]:
-        """Every process of the cluster that runs."""
-        wanted = f"{MARK}={self.folder}".encode()
+        """Every process of the cluster that runs.
+
+        The title that Ray's agents give themselves lies where their environment was; they still
+        work in the cluster's folder.
+        """
+        wanted, here = f"{MARK}={self.folder}".encode(), str(self.folder)
         found = []
         for entry in Path("/proc").iterdir():
             if entry.name.isdigit():
                 with contextlib.suppress(OSError):
-                    if wanted in (entry / "environ").read_bytes().split(b"\0"):
+                    marked = wanted in (entry / "environ").read_bytes().split(b"\0")
+                    if marked or os.readlink(entry / "cwd").startswith(here):
                         found.append(int(entry.name))
         return found
 
@@ -144,13 +165,14 @@ def start(
 @contextlib.contextmanager
 def cluster(*, hosts: int = HOSTS, head_cpus: int = 4) -> Iterator[Cluster]:
     """Start a head and the hosts of a slice; end them and remove their folder."""
-    require(importlib.util.find_spec("ray"), "ray (pip install 'ray[train]')")
+    lacks = [name for name in ("ray", "aiohttp_cors") if not importlib.util.find_spec(name)]
+    require(not lacks, f"{', '.join(lacks)} (pip install 'ray[client,default,train]')")
     # Ray's sockets lie in this folder, and a socket's path has a limit of 107 characters.
     folder = Path(tempfile.mkdtemp(prefix="pr-ray-"))
     token = folder / "token"
     token.touch(mode=0o600)
     token.write_text(secrets.token_hex(32))
-    made = Cluster(folder, free_port(), free_port())
+    made = Cluster(folder, free_port(), free_port(), free_port())
     made.settings = {
         **{k: v for k, v in environment().items() if not k.startswith(("RAY_", "TPU_"))},
         "RAY_AUTH_MODE": "token",
@@ -159,6 +181,7 @@ def cluster(*, hosts: int = HOSTS, head_cpus: int = 4) -> Iterator[Cluster]:
         "RAY_USAGE_STATS_ENABLED": "0",
         "RAY_raylet_start_wait_time_s": "90",
         "RAY_prestart_worker_first_driver": "0",  # workers that no test would use
+        "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.25",  # else the end of a fit is seen 2 s later
         "RAY_worker_niceness": "0",  # else the other tests' processes go first (Ray: 15)
         "JAX_PLATFORMS": "cpu",
         "OPENBLAS_NUM_THREADS": "1",
@@ -178,7 +201,9 @@ def cluster(*, hosts: int = HOSTS, head_cpus: int = 4) -> Iterator[Cluster]:
             "--node-ip-address=127.0.1.100",
             f"--num-cpus={head_cpus}",
             f"--temp-dir={folder / 'r'}",
-            "--include-dashboard=false",
+            "--include-dashboard=true",
+            "--dashboard-host=127.0.1.100",
+            f"--dashboard-port={made.dashboard_port}",
         )
         # What is left of a head that did not start would answer in place of the next one.
         start({"head": head}, folder, made.stop)

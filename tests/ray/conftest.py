@@ -1,10 +1,13 @@
-"""One cluster for all tests of this folder: starting it is what costs most."""
+"""One cluster for all tests of this folder, and their drivers, which run at the same time."""
 
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
 from tests.ray.cluster import Cluster, cluster
+from tests.ray.drivers import ALL
 
 
 @pytest.fixture(scope="package")
@@ -12,3 +15,54 @@ def on_ray() -> Iterator[Cluster]:
     """A head and the four hosts of a pretended v6e-16; they end with the last of the tests."""
     with cluster() as made:
         yield made
+
+
+@pytest.fixture(scope="package")
+def started(
+    on_ray: Cluster, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[str, Future[Any]]]:
+    """The drivers of the tests that were chosen; they wait more than they work."""
+    names = {name for item in request.session.items for name in getattr(item, "fixturenames", ())}
+    with ThreadPoolExecutor(len(ALL)) as pool:
+        yield {
+            name: pool.submit(driver, on_ray, tmp_path_factory.mktemp(name))
+            for name, driver in ALL.items()
+            if name in names
+        }
+
+
+@pytest.fixture(scope="package")
+def trained(started: dict[str, Future[Any]]) -> dict[str, Any]:
+    """What `drivers.trained` found."""
+    found: dict[str, Any] = started["trained"].result()
+    return found
+
+
+@pytest.fixture(scope="package")
+def reduced(started: dict[str, Future[Any]]) -> str:
+    """What `drivers.reduced` printed."""
+    return str(started["reduced"].result())
+
+
+@pytest.fixture(scope="package")
+def lost(started: dict[str, Future[Any]]) -> str:
+    """What `drivers.lost` printed."""
+    return str(started["lost"].result())
+
+
+@pytest.fixture(scope="package")
+def from_outside(started: dict[str, Future[Any]]) -> str:
+    """What `drivers.from_outside` printed."""
+    return str(started["from_outside"].result())
+
+
+@pytest.fixture(scope="package")
+def lawful(started: dict[str, Future[Any]]) -> str:
+    """What `drivers.lawful` printed."""
+    return str(started["lawful"].result())
+
+
+@pytest.fixture(scope="package")
+def killed(started: dict[str, Future[Any]]) -> str:
+    """What `drivers.killed` printed."""
+    return str(started["killed"].result())

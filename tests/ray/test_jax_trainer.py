@@ -1,29 +1,11 @@
 """A train loop of Ray Train's JaxTrainer, on four workers of a pretended slice."""
 
-import json
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.harness import logs, spawn
-from tests.ray.cluster import Cluster
-
 pytestmark = pytest.mark.timeout(900)  # the first test also starts the cluster
-
-
-@pytest.fixture(scope="module")
-def trained(on_ray: Cluster, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """One fit: what the driver printed, and what each worker found."""
-    folder = tmp_path_factory.mktemp("train")
-    program = Path(__file__).with_name("train_jax.py")
-    argv = [sys.executable, str(program), str(folder / "storage"), str(folder)]
-    (finished,) = spawn([argv], [on_ray.settings], folder, 500, imported=())
-    assert finished.code == 0, logs([finished])
-    printed = [line for line in finished.log.splitlines() if line.startswith('{"metrics"')]
-    workers = [json.loads((folder / f"{i}.json").read_text()) for i in range(4)]
-    return {**json.loads(printed[-1]), "log": finished.log, "workers": workers}
 
 
 def test_initialize_takes_over_the_trainers_processes(trained: dict[str, Any]) -> None:

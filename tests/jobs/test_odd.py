@@ -1,0 +1,100 @@
+"""Odd functions and odd places: each ends with a value, or a message that says what to do."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+import pyreactant as pr
+from pyreactant.jobs import _record
+from tests.harness import environment, require
+
+PROGRAM = """
+import os, time
+
+def forks():
+    '''The child returns from the function, and its parent does not.'''
+    if child := os.fork():
+        os.waitpid(child, 0)
+        raise ValueError("in the parent")
+
+def leaves():
+    os._exit(0)
+
+def gives_object():
+    return [object()]
+
+def waits():
+    time.sleep(300)
+"""
+
+
+@pytest.fixture(autouse=True)
+def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.chdir(tmp_path)
+    Path("odd.py").write_text(PROGRAM)
+
+
+def test_odd_ends_of_a_function() -> None:
+    jobs = {name: pr.submit(f"odd.py:{name}") for name in ("forks", "leaves", "gives_object")}
+    with pytest.raises(pr.RemoteError, match="in the parent"):
+        jobs["forks"].result(timeout=60)
+    assert not (jobs["forks"].folder / "out" / "value").exists(), "the value is that of a fork"
+    with pytest.raises(pr.FileError, match=r"is done, but left no value: its process 0 ended"):
+        jobs["leaves"].result(timeout=60)
+    with pytest.raises(pr.RemoteError) as caught:
+        jobs["gives_object"].result(timeout=60)
+    assert "the value of the function[0] cannot travel: its type is object; pass dict" in str(
+        caught.value
+    )
+    assert caught.value.traceback.startswith("pyreactant._errors.InvalidArgumentError: the value")
+
+
+def test_a_submitting_process_that_blocks_interrupts() -> None:
+    """As all processes of Ray do; the keeper can be asked to end all the same."""
+    caught = []
+
+    def submit() -> None:
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # of this thread
+        caught.append(pr.submit("odd.py:waits"))
+
+    thread = threading.Thread(target=submit)
+    thread.start()
+    thread.join()
+    assert caught[0].cancel().state == "cancelled"
+
+
+READ_ONLY = 'mount --bind "$0" "$0" && mount -o remount,ro,bind "$0" && exec "$@"'
+
+
+def test_a_state_folder_that_is_read_only(tmp_path: Path) -> None:
+    require(os.geteuid() == 0, "root, to mount a folder")
+    ended = _record.create("x", "local", {})
+    ended.write_status(_record.Status("done", "", 0))
+    _record.release(ended)
+    running = _record.create("x", "local", {})
+    running.write_status(_record.Status("running"))
+    code = "import sys; from pyreactant.cli import main; main()"
+    for words in (["clean", ended.id], ["cancel", running.id]):
+        argv = ["unshare", "-m", "sh", "-c", READ_ONLY, str(tmp_path / "state")]
+        argv += [sys.executable, "-c", code, "jobs", *words]
+        ran = subprocess.run(argv, env=environment(), capture_output=True, text=True, timeout=60)
+        folder = _record.jobs_folder() / words[1]
+        assert ran.returncode == 3, ran
+        why = "Read-only file system; make it writable, and try again"
+        assert ran.stderr == f"error: cannot write {folder}: {why}\n"
+    _record.release(running)
+
+
+def test_the_list_says_what_is_wrong_with_a_job() -> None:
+    record = _record.create("x", "local", {})
+    _record.release(record)
+    record.folder.rename(record.folder.with_name("moved"))
+    argv = [sys.executable, "-m", "pyreactant", "jobs", "list"]
+    ran = subprocess.run(argv, env=environment(), capture_output=True, text=True, timeout=60)
+    assert f"?  (the folder of the job {record.id} was moved" in ran.stdout, ran
