@@ -93,7 +93,7 @@ def test_the_two_commands() -> None:
 
 
 def test_the_wrong_block(tmp_path: Path) -> None:
-    """The README quotes the cross-check's report on docs/swapped.py, and shows a part of its page."""
+    """The README quotes the report on docs/swapped.py, and shows a part of its page."""
     command = re.search(r"^\$ cd docs && pyreactant (crosscheck swapped.*)$", README, re.MULTILINE)
     assert command is not None
     argv = [sys.executable, "-m", "pyreactant", *command[1].split(), "--platform", "cpu"]
@@ -108,7 +108,8 @@ def test_the_wrong_block(tmp_path: Path) -> None:
     quoted = README[command.end() :].lstrip().partition(", ...")[0]
     assert quoted in " ".join(ran.stdout.split())
     picture = re.search(r"!\[Blocks on devices ([^\]]*) are wrong.*\]\((docs/.*)\)", README)
-    assert picture is not None and (REPOSITORY / picture[2]).exists()
+    assert picture is not None
+    assert (REPOSITORY / picture[2]).exists()
     marked = re.findall(r"✗</span><span>d(\d+) ", (tmp_path / "out" / "report.html").read_text())
     assert marked == re.findall(r"\d+", picture[1])
 
