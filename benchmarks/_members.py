@@ -1,10 +1,11 @@
 """Members for the roll-call benchmark, simulated in one process.
 
-`python -m benchmarks._members ADDRESS COUNT [SECONDS]` joins as processes 1 to COUNT - 1 at the
-same time, with the secret in `PYREACTANT_SECRET`, and waits for "go" in each. Each initializes,
-sends heartbeats for SECONDS, ends, and waits for the report. It prints JSON: the seconds until the
-last "go", from the first end until the last report, the number of reports, how often a member
-connected again, and the reasons of members without a report.
+`python -m benchmarks._members ADDRESS COUNT [SECONDS [mtls]]` joins as processes 1 to COUNT - 1 at
+the same time, with the secret in `PYREACTANT_SECRET`, and waits for "go" in each. Each initializes,
+sends heartbeats for SECONDS, ends, and waits for the report. With "mtls" each asks for a
+certificate, for which it has made its key before. It prints JSON: the seconds until the last "go",
+from the first end until the last report, the number of reports, of certificates, why members
+connected again and how often, and the reasons of members without a report.
 
 They speak the lines of real members, but in one loop without asyncio, so that on a machine with few
 cores they take less from the head than it needs itself.
@@ -20,6 +21,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 
+from pyreactant._system.certificates import Key
 from pyreactant._system.descriptors import raise_limit
 from pyreactant._system.facts import facts
 from pyreactant._system.lines import LineCodec, LineError
@@ -35,9 +37,9 @@ class _Member:
 
     def __init__(self, process: int, all_: "_Members") -> None:
         self.process, self._all = process, all_
-        self.may_go = self.reported = False
+        self.may_go = self.reported = self.certified = False
         self.why: str | None = None
-        self.connect()
+        self._asks = {"mtls": {"request": Key().request()}} if all_.mtls else {}
 
     def connect(self) -> None:
         self._rest, self._greeted = b"", False
@@ -84,10 +86,13 @@ class _Member:
             self._codec.read_greeting(line)
             self._greeted = True
             first = hello(self.process, self._all.count, self._all.facts)
-            self._socket.send(self._codec.pack(first))
+            self._socket.send(self._codec.pack({**first, **self._asks}))
             return
-        kind = self._codec.unpack(line + b"\n")["type"]
-        if kind == "go":
+        message = self._codec.unpack(line + b"\n")
+        kind = message["type"]
+        if kind == "admitted":
+            self.certified = "certificate" in message.get("mtls", {})
+        elif kind == "go":
             self.may_go = True
         elif kind == "end":
             self.event("ended")
@@ -100,7 +105,7 @@ class _Member:
         if self.may_go:
             self.why = why
         else:
-            self._all.again += 1
+            self._all.again[why] += 1
             self.connect()
 
     def _close(self) -> None:
@@ -111,16 +116,17 @@ class _Member:
 class _Members:
     """All of them."""
 
-    def __init__(self, address: str, count: int, known: Mapping[str, str]) -> None:
+    def __init__(self, address: str, count: int, known: Mapping[str, str], *, mtls: bool) -> None:
         host, port = split_address(address)
         self.address, self.count, self.facts = (host, port), count, known
         self.selector = selectors.DefaultSelector()
-        self.again = 0
-        self.members: list[_Member] = []
+        self.again, self.mtls = Counter[str](), mtls
+        self.members = [_Member(process, self) for process in range(1, count)]
 
     def run(self, seconds: float) -> dict[str, object]:
         began = time.perf_counter()
-        self.members = [_Member(process, self) for process in range(1, self.count)]
+        for member in self.members:
+            member.connect()
         self._read_until(lambda: all(m.may_go for m in self.members), began + _PATIENCE)
         joined = time.perf_counter()
         for member in self.members:
@@ -138,7 +144,8 @@ class _Members:
             "join": joined - began,
             "end": time.perf_counter() - until,
             "reports": sum(m.reported for m in self.members),
-            "again": self.again,
+            "certificates": sum(m.certified for m in self.members),
+            "again": self.again.most_common(5),
             "members_cpu": time.process_time(),
             "without": whys.most_common(5),
         }
@@ -167,4 +174,5 @@ if __name__ == "__main__":
     number = int(sys.argv[2])
     raise_limit(number + 256, f"{number} members")
     lasts = float(sys.argv[3]) if len(sys.argv) > 3 else 0.0
-    print(json.dumps(_Members(sys.argv[1], number, facts()).run(lasts)))
+    members = _Members(sys.argv[1], number, facts(), mtls="mtls" in sys.argv[4:])
+    print(json.dumps(members.run(lasts)))
