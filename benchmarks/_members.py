@@ -30,6 +30,8 @@ from pyreactant.launch._uplink import hello
 from pyreactant.process_group._group import split_address
 
 _PATIENCE = 120.0
+_ADDRESSES = 64
+_BIND_ADDRESS_NO_PORT = 24  # of Linux; the module socket has no name for it
 
 
 class _Member:
@@ -48,6 +50,10 @@ class _Member:
         self._socket = socket.socket()
         self._socket.setblocking(False)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        # Hosts have addresses of their own. From one address the kernel would search for 4 ms for
+        # a free port, once half of all ports are connected to process 0.
+        self._socket.setsockopt(socket.SOL_IP, _BIND_ADDRESS_NO_PORT, 1)
+        self._socket.bind((f"127.0.1.{1 + self.process % _ADDRESSES}", 0))
         self._socket.connect_ex(self._all.address)
         self._all.selector.register(self._socket, selectors.EVENT_READ, self)
 
@@ -129,6 +135,8 @@ class _Members:
             member.connect()
         self._read_until(lambda: all(m.may_go for m in self.members), began + _PATIENCE)
         joined = time.perf_counter()
+        if absent := sum(not m.may_go for m in self.members):
+            sys.exit(f"{absent} of {self.count} members may not go after {_PATIENCE:.0f} s")
         for member in self.members:
             member.event("spawned", pid=member.process)
             for phase in ("started", "initializing", "initialized"):

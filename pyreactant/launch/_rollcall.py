@@ -24,8 +24,8 @@ from ._member import Member
 CONVERSATION = "roll-call"
 """Name of the conversation, which its lines are bound to."""
 
-_HANDSHAKES = 400
-"""Handshakes of a second, if very many processes come at once."""
+HANDSHAKES = 400
+"""Handshakes of a second, if very many processes come at once and the machines are busy."""
 
 _BEATS = 1024
 """Heartbeats of a second, from all members together."""
@@ -42,12 +42,8 @@ _ACCEPTED = 128
 _BACKLOG = 65535
 """Connections that wait in the kernel to be accepted; it takes its own limit if that is less."""
 
-YOUNG = 0.5
-"""Seconds for which a new connection keeps its place. If very many processes come at once, the head
-accepts them sooner than they can answer, and each that it closes comes again."""
-
 _FULL = 0.02
-"""Seconds until the next connection is accepted if all strangers are so young."""
+"""Seconds until the next connection is accepted if there is no room for it."""
 
 _PAUSE = 1.0
 """Seconds until the next is accepted if this process or machine can open no more."""
@@ -101,8 +97,8 @@ class RollCall:
         self._welcome, self._refusal_code = welcome, refusal_code
         self._heartbeat_timeout = heartbeat_timeout
         self._unauthenticated: dict[Member, None] = {}  # the oldest first
-        self._max_unauthenticated = strangers_kept(0)
-        self._handshake, self._period = HANDSHAKE, 1.0
+        self._expected, self._max_unauthenticated = 0, strangers_kept(0)
+        self._handshake, self._keeps_place, self._period = HANDSHAKE, 0.0, 1.0
         self._listeners: list[socket.socket] = []
         self._expiry: asyncio.TimerHandle | None = None
         self._heartbeat: asyncio.Task[None] | None = None
@@ -120,8 +116,11 @@ class RollCall:
             RendezvousError: The port is in use, or the host does not resolve.
         """
         host, port = split_address(address)
-        self._max_unauthenticated = strangers_kept(expected)
-        self._handshake = HANDSHAKE + expected / _HANDSHAKES
+        self._expected, self._max_unauthenticated = expected, strangers_kept(expected)
+        self._handshake = HANDSHAKE + expected / HANDSHAKES
+        # If very many come at once, they are accepted sooner than they can answer, and each that is
+        # closed comes again. So a stranger keeps its place for as long as all of them may need.
+        self._keeps_place = self._max_unauthenticated / HANDSHAKES
         self._period = heartbeat_period(self._heartbeat_timeout, expected)
         bind = host if is_loopback(address) else None
         try:
@@ -213,11 +212,12 @@ class RollCall:
         loop.call_later(seconds, self._accept_from, listener)
 
     def _has_room(self) -> bool:
-        """Whether there is room for another stranger; the oldest gives way unless it is young."""
-        if len(self._unauthenticated) < self._max_unauthenticated:
+        """Whether there is room for another stranger; the oldest gives way after its time."""
+        absent = self._expected - len(self.members)  # they may all be among the strangers
+        if len(self._unauthenticated) < max(self._max_unauthenticated, absent):
             return True
         oldest = next(iter(self._unauthenticated))
-        if time.monotonic() - oldest.last_heard < YOUNG:
+        if time.monotonic() - oldest.last_heard < self._keeps_place:
             return False
         del self._unauthenticated[oldest]
         oldest.close("too many strangers")

@@ -293,7 +293,7 @@ def test_half_open_connections_do_not_keep_members_out() -> None:
 
 def test_more_come_at_once_than_strangers_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """None is sent away because others came after it, before it could answer."""
-    monkeypatch.setattr(_rollcall, "YOUNG", 60.0)
+    monkeypatch.setattr(_rollcall, "HANDSHAKES", 2)
     count = 300
 
     async def scenario() -> None:
