@@ -15,6 +15,7 @@ from typing import Any
 from pyreactant._system.descriptors import raise_limit
 from pyreactant._system.facts import facts
 from pyreactant.launch._head import Head
+from pyreactant.launch._mtls import Certifier, Keys
 from pyreactant.launch._options import RunOptions
 from pyreactant.launch._rollcall import RollCall
 from pyreactant.launch._state import ProcessState
@@ -80,12 +81,13 @@ def roll_call(count: int, repetitions: int) -> Pair:
     return Pair(f"roll-call of {count} processes, until all may go", seconds[1:], None, 5.0)
 
 
-async def simulated(count: int, lasts: float) -> dict[str, Any]:
+async def simulated(count: int, lasts: float, *, mtls: bool = False) -> dict[str, Any]:
     """Play process 0, as `pyreactant.launch._supervisor` does, without starting a program.
 
     Args:
         count: Number of processes of the run.
         lasts: Seconds that the members' programs take.
+        mtls: Whether every member asks for a certificate.
     """
 
     def broadcast(order: Mapping[str, Any]) -> None:
@@ -105,7 +107,14 @@ async def simulated(count: int, lasts: float) -> dict[str, Any]:
             folder=Path(folder),
             restart=0,
         )
-        call = RollCall(_SECRET.encode(), head.admit, head.apply, head.lose, heartbeat_timeout=60.0)
+        call = RollCall(
+            _SECRET.encode(),
+            head.admit,
+            head.apply,
+            head.lose,
+            heartbeat_timeout=60.0,
+            welcome=Certifier("benchmark", count, Keys([], "")).welcome if mtls else lambda _: {},
+        )
         address = f"127.0.0.1:{free_port()}"
         await call.listen(address, count)
         head.admit(hello(0, count, facts()))
@@ -120,6 +129,7 @@ async def simulated(count: int, lasts: float) -> dict[str, Any]:
             address,
             str(count),
             str(lasts),
+            *(["mtls"] if mtls else []),
             env={**os.environ, "PYREACTANT_SECRET": _SECRET},
             stdout=subprocess.PIPE,
         )
@@ -155,5 +165,6 @@ async def _steady(head: Head, lasts: float) -> float | None:
 
 
 if __name__ == "__main__":
-    numbers = [float(text) for text in sys.argv[1:]]
-    print(json.dumps(asyncio.run(simulated(int(numbers[0]), *numbers[1:])), indent=2))
+    many, seconds = int(sys.argv[1]), float(sys.argv[2])
+    found = asyncio.run(simulated(many, seconds, mtls="mtls" in sys.argv[3:]))
+    print(json.dumps(found, indent=2))

@@ -1,10 +1,11 @@
 """Members for the roll-call benchmark, simulated in one process.
 
-`python -m benchmarks._members ADDRESS COUNT [SECONDS]` joins as processes 1 to COUNT - 1 at the
-same time, with the secret in `PYREACTANT_SECRET`, and waits for "go" in each. Each initializes,
-sends heartbeats for SECONDS, ends, and waits for the report. It prints JSON: the seconds until the
-last "go", from the first end until the last report, the number of reports, how often a member
-connected again, and the reasons of members without a report.
+`python -m benchmarks._members ADDRESS COUNT [SECONDS [mtls]]` joins as processes 1 to COUNT - 1 at
+the same time, with the secret in `PYREACTANT_SECRET`, and waits for "go" in each. Each initializes,
+sends heartbeats for SECONDS, ends, and waits for the report. With "mtls" each asks for a
+certificate, for which it has made its key before. It prints JSON: the seconds until the last "go",
+from the first end until the last report, the number of reports, of certificates, why members
+connected again and how often, and the reasons of members without a report.
 
 They speak the lines of real members, but in one loop without asyncio, so that on a machine with few
 cores they take less from the head than it needs itself.
@@ -20,6 +21,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 
+from pyreactant._system.certificates import Key
 from pyreactant._system.descriptors import raise_limit
 from pyreactant._system.facts import facts
 from pyreactant._system.lines import LineCodec, LineError
@@ -28,6 +30,8 @@ from pyreactant.launch._uplink import hello
 from pyreactant.process_group._group import split_address
 
 _PATIENCE = 120.0
+_ADDRESSES = 64
+_BIND_ADDRESS_NO_PORT = 24  # of Linux; the module socket has no name for it
 
 
 class _Member:
@@ -35,9 +39,9 @@ class _Member:
 
     def __init__(self, process: int, all_: "_Members") -> None:
         self.process, self._all = process, all_
-        self.may_go = self.reported = False
+        self.may_go = self.reported = self.certified = False
         self.why: str | None = None
-        self.connect()
+        self._asks = {"mtls": {"request": Key().request()}} if all_.mtls else {}
 
     def connect(self) -> None:
         self._rest, self._greeted = b"", False
@@ -46,6 +50,10 @@ class _Member:
         self._socket = socket.socket()
         self._socket.setblocking(False)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        # Hosts have addresses of their own. From one address the kernel would search for 4 ms for
+        # a free port, once half of all ports are connected to process 0.
+        self._socket.setsockopt(socket.SOL_IP, _BIND_ADDRESS_NO_PORT, 1)
+        self._socket.bind((f"127.0.1.{1 + self.process % _ADDRESSES}", 0))
         self._socket.connect_ex(self._all.address)
         self._all.selector.register(self._socket, selectors.EVENT_READ, self)
 
@@ -84,10 +92,13 @@ class _Member:
             self._codec.read_greeting(line)
             self._greeted = True
             first = hello(self.process, self._all.count, self._all.facts)
-            self._socket.send(self._codec.pack(first))
+            self._socket.send(self._codec.pack({**first, **self._asks}))
             return
-        kind = self._codec.unpack(line + b"\n")["type"]
-        if kind == "go":
+        message = self._codec.unpack(line + b"\n")
+        kind = message["type"]
+        if kind == "admitted":
+            self.certified = "certificate" in message.get("mtls", {})
+        elif kind == "go":
             self.may_go = True
         elif kind == "end":
             self.event("ended")
@@ -100,7 +111,7 @@ class _Member:
         if self.may_go:
             self.why = why
         else:
-            self._all.again += 1
+            self._all.again[why] += 1
             self.connect()
 
     def _close(self) -> None:
@@ -111,18 +122,21 @@ class _Member:
 class _Members:
     """All of them."""
 
-    def __init__(self, address: str, count: int, known: Mapping[str, str]) -> None:
+    def __init__(self, address: str, count: int, known: Mapping[str, str], *, mtls: bool) -> None:
         host, port = split_address(address)
         self.address, self.count, self.facts = (host, port), count, known
         self.selector = selectors.DefaultSelector()
-        self.again = 0
-        self.members: list[_Member] = []
+        self.again, self.mtls = Counter[str](), mtls
+        self.members = [_Member(process, self) for process in range(1, count)]
 
     def run(self, seconds: float) -> dict[str, object]:
         began = time.perf_counter()
-        self.members = [_Member(process, self) for process in range(1, self.count)]
+        for member in self.members:
+            member.connect()
         self._read_until(lambda: all(m.may_go for m in self.members), began + _PATIENCE)
         joined = time.perf_counter()
+        if absent := sum(not m.may_go for m in self.members):
+            sys.exit(f"{absent} of {self.count} members may not go after {_PATIENCE:.0f} s")
         for member in self.members:
             member.event("spawned", pid=member.process)
             for phase in ("started", "initializing", "initialized"):
@@ -138,7 +152,8 @@ class _Members:
             "join": joined - began,
             "end": time.perf_counter() - until,
             "reports": sum(m.reported for m in self.members),
-            "again": self.again,
+            "certificates": sum(m.certified for m in self.members),
+            "again": self.again.most_common(5),
             "members_cpu": time.process_time(),
             "without": whys.most_common(5),
         }
@@ -167,4 +182,5 @@ if __name__ == "__main__":
     number = int(sys.argv[2])
     raise_limit(number + 256, f"{number} members")
     lasts = float(sys.argv[3]) if len(sys.argv) > 3 else 0.0
-    print(json.dumps(_Members(sys.argv[1], number, facts()).run(lasts)))
+    members = _Members(sys.argv[1], number, facts(), mtls="mtls" in sys.argv[4:])
+    print(json.dumps(members.run(lasts)))

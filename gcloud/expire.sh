@@ -7,6 +7,7 @@ set -u
 metadata=${PYREACTANT_METADATA:-http://metadata.google.internal}
 api=${PYREACTANT_TPU_API:-https://tpu.googleapis.com}
 born=${PYREACTANT_STATE_FOLDER:-/var/lib/pyreactant}/born
+limit=${PYREACTANT_ANSWER_LIMIT:-60} # seconds; without it, one call without an answer would be the last
 
 mkdir -p "${born%/*}"
 [[ -s $born ]] || date +%s >"$born"
@@ -14,12 +15,12 @@ mkdir -p "${born%/*}"
 # One call to the API about a resource: prints the status of the answer, 000 without one.
 delete() {
   local token
-  token=$(curl -sf -H 'Metadata-Flavor: Google' \
+  token=$(curl -sf --max-time "$limit" -H 'Metadata-Flavor: Google' \
     "$metadata/computeMetadata/v1/instance/service-accounts/default/token" |
     sed -n 's/.*"access_token" *: *"\([^"]*\)".*/\1/p')
   # The token goes through standard input, because every user can read command lines.
   printf 'header = "Authorization: Bearer %s"\n' "$token" |
-    curl -s -K - -o /dev/null -w '%{http_code}' -X DELETE "$api/v2/$1?force=true"
+    curl -s --max-time "$limit" -K - -o /dev/null -w '%{http_code}' -X DELETE "$api/v2/$1?force=true"
 }
 
 # Whether this VM may delete its resource: it deletes one that does not exist, for which it needs the
@@ -37,7 +38,7 @@ expire() {
       echo "$(date -u +%FT%TZ) this VM may not delete $RESOURCE (403)" >>"${born%/*}/expire.log"
     fi
     sleep "$pause"
-    pause=$(awk -v p="$pause" -v most="$longest" 'BEGIN { p *= 1.5; print p > most ? most : p }')
+    pause=$(awk -v p="$pause" -v most="$longest" 'BEGIN { p *= 1.5; print (p < most ? p : most) }')
   done
 }
 expire </dev/null >/dev/null 2>&1 &

@@ -60,14 +60,16 @@ class RefusedError(LineError):
 def strangers_kept(expected: int) -> int:
     """Number of unauthenticated connections that a server keeps; then it closes the oldest.
 
-    They take at most a quarter of the files that this process may open.
+    They take at most a quarter of the files that this process may open beside the expected ones.
 
     Args:
         expected: Number of processes of the run, which may all connect at once.
     """
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     most = max(_STRANGERS, 2 * expected)
-    return most if files == resource.RLIM_INFINITY else max(8, min(most, files // 4))
+    if files == resource.RLIM_INFINITY:
+        return most
+    return max(8, min(most, (files - expected) // 4))
 
 
 class LineCodec:

@@ -24,8 +24,8 @@ from ._member import Member
 CONVERSATION = "roll-call"
 """Name of the conversation, which its lines are bound to."""
 
-_HANDSHAKES = 400
-"""Handshakes of a second, if very many processes come at once."""
+HANDSHAKES = 400
+"""Handshakes of a second, if very many processes come at once and the machines are busy."""
 
 _BEATS = 1024
 """Heartbeats of a second, from all members together."""
@@ -38,6 +38,12 @@ _HANG_UP_ALL = 60.0
 
 _ACCEPTED = 128
 """Connections accepted at a time."""
+
+_BACKLOG = 65535
+"""Connections that wait in the kernel to be accepted; it takes its own limit if that is less."""
+
+_FULL = 0.02
+"""Seconds until the next connection is accepted if there is no room for it."""
 
 _PAUSE = 1.0
 """Seconds until the next is accepted if this process or machine can open no more."""
@@ -91,8 +97,8 @@ class RollCall:
         self._welcome, self._refusal_code = welcome, refusal_code
         self._heartbeat_timeout = heartbeat_timeout
         self._unauthenticated: dict[Member, None] = {}  # the oldest first
-        self._max_unauthenticated = strangers_kept(0)
-        self._handshake, self._period = HANDSHAKE, 1.0
+        self._expected, self._max_unauthenticated = 0, strangers_kept(0)
+        self._handshake, self._keeps_place, self._period = HANDSHAKE, 0.0, 1.0
         self._listeners: list[socket.socket] = []
         self._expiry: asyncio.TimerHandle | None = None
         self._heartbeat: asyncio.Task[None] | None = None
@@ -110,12 +116,15 @@ class RollCall:
             RendezvousError: The port is in use, or the host does not resolve.
         """
         host, port = split_address(address)
-        self._max_unauthenticated = strangers_kept(expected)
-        self._handshake = HANDSHAKE + expected / _HANDSHAKES
+        self._expected, self._max_unauthenticated = expected, strangers_kept(expected)
+        self._handshake = HANDSHAKE + expected / HANDSHAKES
+        # If very many come at once, they are accepted sooner than they can answer, and each that is
+        # closed comes again. So a stranger keeps its place for as long as all of them may need.
+        self._keeps_place = self._max_unauthenticated / HANDSHAKES
         self._period = heartbeat_period(self._heartbeat_timeout, expected)
         bind = host if is_loopback(address) else None
         try:
-            self._listeners = await _listen(bind, port, self._max_unauthenticated)
+            self._listeners = await _listen(bind, port)
         except socket.gaierror as error:
             raise RendezvousError(
                 f"process 0 must listen at {address}, but {host!r} does not resolve here "
@@ -181,23 +190,38 @@ class RollCall:
     def _accept(self, listener: socket.socket) -> None:
         loop = asyncio.get_running_loop()
         for _ in range(_ACCEPTED):
+            if not self._has_room():
+                self._accept_later(listener, _FULL)
+                break
             try:
                 connection, address = listener.accept()
             except (BlockingIOError, ConnectionAbortedError):
-                return
+                break
             except OSError:  # no more descriptors, or no memory for another
-                loop.remove_reader(listener)
-                loop.call_later(_PAUSE, self._accept_from, listener)
-                return
+                self._accept_later(listener, _PAUSE)
+                break
             codec = LineCodec(self._secret, CONVERSATION, server=True)
             member = Member(connection, str(address[0]), codec, self._take, self._end)
             self._unauthenticated[member] = None
-            if len(self._unauthenticated) > self._max_unauthenticated:
-                oldest = next(iter(self._unauthenticated))
-                del self._unauthenticated[oldest]
-                oldest.close("too many strangers")
         if self._unauthenticated and self._expiry is None:
             self._expiry = loop.call_later(self._handshake, self._expire)
+
+    def _accept_later(self, listener: socket.socket, seconds: float) -> None:
+        loop = asyncio.get_running_loop()
+        loop.remove_reader(listener)
+        loop.call_later(seconds, self._accept_from, listener)
+
+    def _has_room(self) -> bool:
+        """Whether there is room for another stranger; the oldest gives way after its time."""
+        absent = self._expected - len(self.members)  # they may all be among the strangers
+        if len(self._unauthenticated) < max(self._max_unauthenticated, absent):
+            return True
+        oldest = next(iter(self._unauthenticated))
+        if time.monotonic() - oldest.last_heard < self._keeps_place:
+            return False
+        del self._unauthenticated[oldest]
+        oldest.close("too many strangers")
+        return True
 
     def _expire(self) -> None:
         """Close the connections that have shown no secret in time."""
@@ -285,7 +309,7 @@ class RollCall:
                     )
 
 
-async def _listen(host: str | None, port: int, backlog: int) -> list[socket.socket]:
+async def _listen(host: str | None, port: int) -> list[socket.socket]:
     """Sockets that listen on a port, for IPv4 and IPv6 where this machine has both.
 
     Raises:
@@ -297,7 +321,7 @@ async def _listen(host: str | None, port: int, backlog: int) -> list[socket.sock
     unusable: OSError | None = None
     for family, address in dict.fromkeys((entry[0], entry[4]) for entry in found):
         try:
-            listeners.append(socket.create_server(address, family=family, backlog=backlog))
+            listeners.append(socket.create_server(address, family=family, backlog=_BACKLOG))
         except OSError as error:
             if error.errno not in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
                 for listener in listeners:

@@ -14,6 +14,10 @@ from ..process_group._group import split_address
 from ..process_group._secret import SAME_SECRET
 from ._rollcall import CONVERSATION
 
+GREETING = 30.0
+"""Seconds to wait for process 0's first line. If very many processes connect at once, its kernel
+may drop a connection that this end takes for established."""
+
 
 def hello(
     index: int, count: int, facts: Mapping[str, str], error: PyReactantError | None = None
@@ -156,7 +160,7 @@ async def _enter(address: str, secret: bytes, hello: Mapping[str, Any], timeout:
         reader, writer = await asyncio.open_connection(host, port, limit=LINE_LIMIT)
     uplink = Uplink(reader, writer, codec)
     try:
-        async with asyncio.timeout(timeout):
+        async with asyncio.timeout(min(timeout, GREETING)):
             greeting = await reader.readline()
         try:
             codec.read_greeting(greeting)

@@ -81,15 +81,19 @@ class Journal:
                 requested.
         """
         text = json.dumps({"schema": _SCHEMA, **asdict(made)}, indent=1)
+        first = made.run not in self._held
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            if made.run not in self._held:
+            if first:
                 lock = (self.folder / f"{made.run}.lock").open("wb")
                 fcntl.flock(lock, fcntl.LOCK_EX)
                 self._held[made.run] = lock
             with replacing(self.folder / f"{made.run}.json", durable=True) as partial:
                 partial.write_text(text, encoding="utf-8")
         except OSError as error:
+            if first:
+                with contextlib.suppress(OSError):
+                    self.forget(made.run)  # a lock without its note
             raise FileError(
                 f"the journal folder {self.folder} cannot be written and locked "
                 f"({error.strerror}); set XDG_STATE_HOME to a folder on this machine"

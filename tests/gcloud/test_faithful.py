@@ -243,8 +243,9 @@ def test_a_vm_deletes_its_resource_when_its_time_is_over(made: Cloud, tmp_path: 
     script = startup_script(request)
     Client(environ=made.settings).create(request, "run", script)
     until(lambda: len(made.api.left()) == 2)
-    # The first call is about the permission; then come a failure and two refusals.
+    # The first call is about the permission; then come a failure, no answer, and two refusals.
     made.api.faults += [Fault("DELETE", code=403), Fault("DELETE", code=503)]
+    made.api.faults += [Fault("DELETE", delay=300.0)]
     made.api.faults += [Fault("DELETE", code=403)] * 2
     assert body_of(made)["node"]["metadata"]["startup-script"] == script
     server = ThreadingHTTPServer(("127.0.0.1", 0), _Metadata)
@@ -253,15 +254,25 @@ def test_a_vm_deletes_its_resource_when_its_time_is_over(made: Cloud, tmp_path: 
     state.mkdir()
     (state / "born").write_text(f"{int(time.time()) - 58}\n")  # simulate this boot time
     api = made.settings["CLOUDSDK_API_ENDPOINT_OVERRIDES_TPU"].rstrip("/")
+    pauses, sleep = tmp_path / "pauses", tmp_path / "sleep"
+    sleep.write_text(f'#!/bin/sh\necho "$1" >>{pauses}\nexec {shutil.which("sleep")} "$1"\n')
+    sleep.chmod(0o755)
     settings = {
         **os.environ,
+        "PATH": f"{tmp_path}:{os.environ['PATH']}",
+        "PYREACTANT_ANSWER_LIMIT": "1",
         "PYREACTANT_METADATA": f"http://127.0.0.1:{server.server_port}",
         "PYREACTANT_TPU_API": api,
         "PYREACTANT_STATE_FOLDER": str(state),
         "PYREACTANT_EXPIRE_PAUSE": "0.2",
     }
     process = subprocess.Popen(
-        ["bash"], stdin=subprocess.PIPE, env=settings, start_new_session=True, text=True
+        ["bash"],
+        stdin=subprocess.PIPE,
+        env=settings,
+        start_new_session=True,
+        text=True,
+        cwd=tmp_path,
     )
     try:
         process.communicate(
@@ -274,6 +285,8 @@ def test_a_vm_deletes_its_resource_when_its_time_is_over(made: Cloud, tmp_path: 
         # After the answer 404 it ends; a refusal is in its log.
         until(lambda: not in_session(process.pid))
         assert "may not delete" in (state / "expire.log").read_text()
+        _, *later = map(float, pauses.read_text().split())
+        assert later[:4] == pytest.approx([0.2, 0.3, 0.45, 0.675], rel=1e-3)
     finally:
         subprocess.run(["pkill", "-KILL", "-s", str(process.pid)], check=False)
         server.shutdown()

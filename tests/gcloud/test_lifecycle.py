@@ -1,5 +1,6 @@
 """The life of a queued resource on the stand-in API: every state and answer; nothing remains."""
 
+import resource
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -368,3 +369,23 @@ def test_state_folder_that_cannot_be_written(tmp_path: Path) -> None:
         assert (code, api.left()) == (2, [])
         assert "cannot be written" in output
         assert not [call for call in api.calls if call.startswith("POST")]
+
+
+def test_a_full_disk_leaves_no_lock(tmp_path: Path) -> None:
+    """A lock without its note would stay for ever."""
+    from pyreactant import FileError
+    from pyreactant.queued_resources._journal import Journal, entry
+
+    journal, limits = Journal(tmp_path), resource.getrlimit(resource.RLIMIT_FSIZE)
+    made = entry(
+        "projects/p/locations/z/queuedResources/q", "run1", asked=0, lifetime=1, kept=False
+    )
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
+    try:
+        with pytest.raises(FileError, match="cannot be written and locked"):
+            journal.write(made)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert list(journal.folder.iterdir()) == []
+    journal.write(made)
+    assert journal.launcher(made) == "alive"

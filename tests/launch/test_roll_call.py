@@ -13,6 +13,7 @@ import pytest
 
 from pyreactant import RendezvousError
 from pyreactant._system.lines import LINE_LIMIT, LineCodec
+from pyreactant.launch import _rollcall, _uplink
 from pyreactant.launch._rollcall import CONVERSATION, RollCall
 from pyreactant.launch._uplink import Uplink, join
 from tests.harness import free_port
@@ -285,6 +286,51 @@ def test_half_open_connections_do_not_keep_members_out() -> None:
             assert len(call._unauthenticated) <= 16 + 128 + 1  # the oldest connections were closed
             uplink.close()
             for sock in idle:
+                sock.close()
+
+    asyncio.run(scenario())
+
+
+def test_more_come_at_once_than_strangers_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """None is sent away because others came after it, before it could answer."""
+    monkeypatch.setattr(_rollcall, "HANDSHAKES", 2)
+    count = 300
+
+    async def scenario() -> None:
+        heard = Heard()
+        async with listening(heard) as (_, address):
+            host, port = address.split(":")
+            some = [socket.create_connection((host, int(port))) for _ in range(count)]
+            await asyncio.sleep(0.1)  # the head accepts what it has room for
+
+            async def answer(process: int) -> bytes:
+                reader, writer = await asyncio.open_connection(sock=some[process])
+                codec = LineCodec(SECRET, CONVERSATION, server=False)
+                codec.read_greeting(await reader.readline())
+                writer.write(codec.pack({"type": "join", "process": process}))
+                told = await reader.readline()
+                writer.close()
+                return told
+
+            told = await asyncio.gather(*map(answer, range(count)))
+            assert all(b"admitted" in line for line in told)
+            assert sorted(heard.admitted) == list(range(count))
+
+    asyncio.run(scenario())
+
+
+def test_a_connection_that_process_0_does_not_know(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its kernel dropped it: nothing ever comes, and a member connects again."""
+    monkeypatch.setattr(_uplink, "GREETING", 0.2)
+
+    async def scenario() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            address = f"127.0.0.1:{listener.getsockname()[1]}"
+            entering = asyncio.create_task(enter(address, timeout=20))
+            dropped, _ = await asyncio.to_thread(listener.accept)
+            again, _ = await asyncio.to_thread(listener.accept)
+            entering.cancel()
+            for sock in (dropped, again):
                 sock.close()
 
     asyncio.run(scenario())

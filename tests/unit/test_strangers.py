@@ -200,7 +200,8 @@ def test_idle_connections_at_the_roll_call(tmp_path: Path) -> None:
 def test_number_of_strangers(monkeypatch: pytest.MonkeyPatch) -> None:
     for files, expected, kept in (
         (1024, 2, 128),
-        (256, 2, 64),
+        (256, 2, 63),
+        (20_000, 16_384, 904),
         (16, 2, 8),
         (1 << 20, 1000, 2000),
         (resource.RLIM_INFINITY, 2, 128),
