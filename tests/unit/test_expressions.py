@@ -72,7 +72,7 @@ def test_changes_in_place(statements: Any) -> None:
 
 def test_integers_are_exact_while_a_float_holds_them() -> None:
     """A program may compute them as floats, which round from 2^24 on."""
-    whole = Tracked(np.arange(1000), 0.0, MODEL)
+    whole: Any = Tracked(np.arange(1000), 0.0, MODEL)
     for exact in (whole * 7 + 3, whole // 8, whole % 5, np.fmod(whole, 5), whole - whole // 2):
         assert exact.value.dtype.kind == "i"
         assert not exact.bound.any()

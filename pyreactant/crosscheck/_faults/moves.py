@@ -25,8 +25,10 @@ def transposed(wrong: Wrong) -> Iterator[Reason]:
             yield Kind.TRANSPOSED, f"its dimensions {a} and {b} are exchanged"
             return
     row, column = "row-major order", "column-major order"
-    for written, order, read, other in ((column, "C", row, "F"), (row, "F", column, "C")):
-        back = np.reshape(got.ravel(order), got.shape, order=other)
+    for written, read, back in (
+        (column, row, np.reshape(got.ravel(), got.shape, order="F")),
+        (row, column, np.reshape(got.ravel(order="F"), got.shape)),
+    ):
         if got.ndim > 1 and _turned(wrong, back[local]):
             yield Kind.TRANSPOSED, f"it was written in {written} and read in {read}"
             return
