@@ -3,8 +3,8 @@
 `[--only mutants,draws,cost,memory,all,sensitivity] [--draws N] [--meshes N] [--layouts N]
 [--programs A,B] [--dtypes A,B] [--size N] [--seed N] [--quick] [--json FILE]`. `--dtypes` selects
 element types for the mutants; each program ignores those that it does not take, and the default is
-its first one. The mutants are defined in `tests/crosscheck`. The exit code is 1 if a mutant is missed or a
-healthy run fails; exceeding a time bound does not change it.
+its first one. The mutants are defined in `tests/crosscheck`. The exit code is 1 if a mutant is
+missed or a healthy run fails; exceeding a time bound does not change it.
 """
 
 import argparse
