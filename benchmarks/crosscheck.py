@@ -1,10 +1,10 @@
 """`python -m benchmarks.crosscheck`: measure the cross-check, as tables and as JSON.
 
-`[--only mutants,draws,cost,memory,all] [--draws N] [--meshes N] [--layouts N] [--programs A,B]
-[--dtypes A,B] [--size N] [--seed N] [--quick] [--json FILE]`. `--dtypes` selects element types for
-the mutants; each program ignores those that it does not take, and the default is its first one.
-The mutants are defined in `tests/crosscheck`. The exit code is 1 if a mutant is missed or a
-healthy run fails; exceeding a time bound does not change it.
+`[--only mutants,draws,cost,memory,all,sensitivity] [--draws N] [--meshes N] [--layouts N]
+[--programs A,B] [--dtypes A,B] [--size N] [--seed N] [--quick] [--json FILE]`. `--dtypes` selects
+element types for the mutants; each program ignores those that it does not take, and the default is
+its first one. The mutants are defined in `tests/crosscheck`. The exit code is 1 if a mutant is
+missed or a healthy run fails; exceeding a time bound does not change it.
 """
 
 import argparse
@@ -26,6 +26,7 @@ from typing import Any
 import pyreactant as pr
 from pyreactant.crosscheck._check import check_blocks, check_inputs
 from pyreactant.crosscheck._execute import CaseRun, run_case
+from pyreactant.crosscheck._report.sensitivity import seen
 from pyreactant.programs import CASES, find_case
 from pyreactant.programs._case import Case
 from tests.crosscheck.draws import draws
@@ -34,7 +35,7 @@ from tests.crosscheck.trials import Trial, attempts, diagnosis_of
 
 from ._measure import machine, quartiles
 
-PARTS = ("mutants", "draws", "cost", "memory", "all")
+PARTS = ("mutants", "draws", "cost", "memory", "all", "sensitivity")
 COST, MEMORY, ALL = 0.25, 1.5, 90.0
 """Bounds: time of checks over time of the run, peak memory over size of the shards, seconds.
 
@@ -82,7 +83,7 @@ def main() -> None:
     print(", ".join(f"{name} {value}" for name, value in found.items()), end="\n\n")
     bad = 0
     names = args.programs or list(CASES)
-    if {"mutants", "draws"} & args.only:
+    if {"mutants", "draws", "sensitivity"} & args.only:
         os.environ.setdefault("JAX_PLATFORMS", "cpu")
         pr.initialize(platform="cpu", num_cpu_devices=8)
     if "mutants" in args.only:
@@ -91,6 +92,8 @@ def main() -> None:
     if "draws" in args.only:
         found["draws"] = _draws(args.seed, args.draws)
         bad += len(found["draws"]["alarms"])
+    if "sensitivity" in args.only:
+        found["sensitivity"] = _sensitivities(names)
     if {"cost", "memory"} & args.only:
         found["cost"] = _costs(names, args.quick)
     if "all" in args.only:
@@ -181,6 +184,20 @@ def _draws(seed: int, count: int) -> dict[str, Any]:
         "sets": per_set,
         "seconds": seconds,
     }
+
+
+def _sensitivities(names: Sequence[str]) -> dict[str, dict[str, float]]:
+    """The table of docs/checks.md: what a check sees of each program and element type."""
+    found: dict[str, dict[str, float]] = {}
+    for case in map(find_case, names):
+        for dtype in (one for one in case.dtypes if not case.is_exact(one)):
+            run = run_case(case, dtype=dtype, calls=1)
+            blocks = [block for array in check_blocks(run) for block in array]
+            found.setdefault(case.name, {})[dtype] = seen(blocks, run.plans).sensitivity
+        if case.name in found:
+            row = (f"{dtype} {value:.2g}" for dtype, value in found[case.name].items())
+            print(f"| {case.name} | {', '.join(row)} |", flush=True)
+    return found
 
 
 def _measured(name: str, quick: bool) -> dict[str, Any]:

@@ -23,14 +23,15 @@ _RANGES = ("arange", "linspace", "indices")
 
 
 Range = Callable[[np.ndarray], Any]
-"""What replaces a range, which is given in float64."""
+"""What replaces a range, which is given in float64, or as integers if it is one of integers."""
 
 
 def tracked_ranges(model: Model) -> Range:
     """Ranges that carry the error of the runtime's own ones.
 
-    Whole numbers are exact. Others are a sum of two products of the ends or of the step, so that
-    each may have four roundings of the largest one.
+    Whole numbers are exact, and integers stay integers, so that a mask such as ``j <= i + 1`` is
+    exact too. Others are a sum of two products of the ends or of the step, so that each may have
+    four roundings of the largest one.
     """
 
     def tracked(values: np.ndarray) -> Tracked:
@@ -99,6 +100,9 @@ class _NumPy:
             return found
 
         def ranged(*args: Any, **options: Any) -> Any:
+            given = np.asarray(found(*args, **options))
+            if given.dtype.kind in "iu":
+                return self._make(given)
             # In float64, whatever type the oracle names: the error is that of the runtime's type.
             options.pop("dtype", None)
             return self._make(np.asarray(found(*args, **options), np.float64))

@@ -71,26 +71,34 @@ def compared(
         (largest ratio, its row, its column, largest error, largest error in ulps, sum of squared
         errors, sum of squared values, elements without a bound).
     """
-    most, row, column, unbounded = -1.0, 0, 0, 0
+    most, at, column, unbounded = -1.0, 0, 0, 0
     error_most, ulps, error_squares, value_squares = 0.0, 0.0, 0.0, 0.0
+    n = got.shape[1]
+    ratios, sizes, errors = np.empty(n), np.empty(n), np.empty(n)
     for i in range(got.shape[0]):
-        for j in range(got.shape[1]):
-            v, b = value[i, j], bound[i, j]
+        # Without branches and sums this becomes vector instructions.
+        held, values, bounds = got[i], value[i], bound[i]
+        for j in range(n):
+            v, b = values[j], bounds[j]
             size = abs(v)
-            error = abs(np.float64(got[i, j]) - v)
+            error = abs(np.float64(held[j]) - v)
             power = np.int64(np.float64(size + b).view(np.int64) & exponent).view(np.float64)
-            ratio = error / (b + max(power, tiny) * eps)
+            ratios[j] = error / (b + max(power, tiny) * eps)
+            power = np.int64(np.float64(size).view(np.int64) & exponent).view(np.float64)
+            sizes[j] = error / max(power, tiny)
+            errors[j] = error
+        for j in range(n):
+            ratio, error = ratios[j], errors[j]
             if not ratio <= most:
                 if not ratio <= 1.0:
                     return math.nan, i, j, 0.0, 0.0, 0.0, 0.0, 0
-                most, row, column = ratio, i, j
+                most, at, column = ratio, i, j
             error_most = max(error_most, error)
-            power = np.int64(np.float64(size).view(np.int64) & exponent).view(np.float64)
-            ulps = max(ulps, error / max(power, tiny))
+            ulps = max(ulps, sizes[j])
             error_squares += error * error
-            value_squares += v * v
-            unbounded += b == np.inf
-    return most, row, column, error_most, ulps / eps, error_squares, value_squares, unbounded
+            value_squares += values[j] * values[j]
+            unbounded += bounds[j] == np.inf
+    return most, at, column, error_most, ulps / eps, error_squares, value_squares, unbounded
 
 
 @Loop
@@ -154,12 +162,13 @@ def normalized(
     """(x - mean) / deviation * gain + shift, with bounds; gain and shift are exact."""
     value, bound = np.empty(x.shape), np.empty(x.shape)
     for i in range(x.shape[0]):
-        s = deviation[i]
+        row, values, bounds = x[i], value[i], bound[i]
+        middle, s, of_mean = mean[i], deviation[i], mean_bound[i] * (1 + u) + tiny
         scale = 1 / (abs(s) - deviation_bound[i])
         part = deviation_bound[i] * scale
-        for j in range(x.shape[1]):
-            c = x[i, j] - mean[i]
-            b = abs(c) * u + (mean_bound[i] * (1 + u) + tiny)
+        for j in range(len(row)):
+            c = row[j] - middle
+            b = abs(c) * u + of_mean
             z = c / s
             e = abs(z) * part + b * scale
             b = abs(z) * of_quotient + (e * (1 + of_quotient) + tiny)
@@ -167,8 +176,8 @@ def normalized(
             z = z * g
             b = abs(z) * u + (abs(g) * b * (1 + u) + tiny)
             z = z + shift[j]
-            value[i, j] = z
-            bound[i, j] = abs(z) * u + (b * (1 + u) + tiny)
+            values[j] = z
+            bounds[j] = abs(z) * u + (b * (1 + u) + tiny)
     return value, bound
 
 
@@ -197,13 +206,14 @@ def scaled(z: Any, b: Any, factor: float, factor_bound: float, u: float, tiny: f
 def differences(x: Any, b: Any, most: Any, most_bound: Any, u: float, tiny: float) -> Any:
     """The rows minus a number each, with bounds. `b` has one column if the rows are exact."""
     value, bound = np.empty(x.shape), np.empty(x.shape)
-    wide = b.shape[1] > 1
+    exact = np.zeros(x.shape[1])
     for i in range(x.shape[0]):
-        for j in range(x.shape[1]):
-            d = x[i, j] - most[i]
-            e = (b[i, j] if wide else b[i, 0]) + most_bound[i]
-            value[i, j] = d
-            bound[i, j] = abs(d) * u + (e * (1 + u) + tiny)
+        row, errors, values, bounds = x[i], b[i] if b.shape[1] > 1 else exact, value[i], bound[i]
+        largest, of_largest = most[i], most_bound[i]
+        for j in range(len(row)):
+            d = row[j] - largest
+            values[j] = d
+            bounds[j] = abs(d) * u + ((errors[j] + of_largest) * (1 + u) + tiny)
     return value, bound
 
 
@@ -216,21 +226,31 @@ def exponentials(z: Any, b: Any, of_exp: float, tiny: float) -> Any:
         largest bound of an exponent.
     """
     found, n = np.zeros((5, z.shape[0])), z.shape[1]
+    whole = n // 4 * 4
     for i in range(z.shape[0]):
-        sums, widest = np.zeros((4, 4)), np.zeros(4)
-        for j in range(0, n, 4):
-            for k in range(min(4, n - j)):
-                one, of = z[i, j + k], b[i, j + k]
+        values, bounds = z[i], b[i]
+        sums, widest = np.zeros((3, 4)), np.zeros(4)
+        for j in range(0, whole, 4):
+            for k in range(4):
+                one, of = values[j + k], bounds[j + k]
                 widest[k] = max(widest[k], of)
                 e = one * (of * (1 + of))
                 of = one * of_exp + (e * (1 + of_exp) + tiny)
-                b[i, j + k] = of
+                bounds[j + k] = of
                 sums[0, k] += one
                 sums[1, k] += of
-                sums[2, k] += one + of
-                sums[3, k] += (one + of) * (one + of)
-        for k in range(4):
-            found[k, i] = sums[k].sum()
+                sums[2, k] += (one + of) * (one + of)
+        for j in range(whole, n):
+            one, of = values[j], bounds[j]
+            widest[0] = max(widest[0], of)
+            e = one * (of * (1 + of))
+            of = one * of_exp + (e * (1 + of_exp) + tiny)
+            bounds[j] = of
+            sums[0, 0] += one
+            sums[1, 0] += of
+            sums[2, 0] += (one + of) * (one + of)
+        found[0, i], found[1, i] = sums[0].sum(), sums[1].sum()
+        found[2, i], found[3, i] = found[0, i] + found[1, i], sums[2].sum()
         found[4, i] = widest.max()
     return found
 

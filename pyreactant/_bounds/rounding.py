@@ -18,11 +18,14 @@ def rounded(
 ) -> Tracked:
     """A result with the error inherited from its operands and one rounding of its own.
 
-    Integers and booleans are not rounded.
+    Integers and booleans are not rounded, but a program may compute the integers of an oracle as
+    floats, which are exact only up to 2^p.
     """
     value = np.asarray(value)
     if value.dtype.kind in "biu":
-        return Tracked(value, np.broadcast_to(error, value.shape).copy(), model)
+        size = np.abs(value.astype(np.float64))
+        beyond = np.where(size * model.sum_roundoff > 1, relative * size, 0.0)
+        return Tracked(value, error + beyond, model)
     # relative * (|value| + error) + error + tiny; `error` may be narrow.
     bound = np.asarray(np.abs(value))
     bound *= relative

@@ -1,5 +1,6 @@
 """Forty more kinds of faults: each is caught, and named as what it is or as unknown."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,7 +13,18 @@ from pyreactant.crosscheck._records.verdict import Kind
 from pyreactant.programs import heat, layer_norm, softmax
 
 from . import user_programs
-from .faults import Fault, Scene, cut_along, every, halo, instead, only_on, stale, weighted
+from .faults import (
+    Fault,
+    Scene,
+    by_blocks,
+    cut_along,
+    every,
+    halo,
+    instead,
+    only_on,
+    stale,
+    weighted,
+)
 from .trials import diagnosis_of
 
 pytestmark = pytest.mark.usefixtures("backend")
@@ -42,9 +54,32 @@ def affine(x: np.ndarray, w: np.ndarray, c: np.ndarray) -> Any:
     return x @ w + c
 
 
+def gelu(x: np.ndarray) -> Any:
+    return np.vectorize(math.erf, otypes=[float])(x / math.sqrt(2)) * x / 2 + x / 2
+
+
+def with_old_parameters(x: np.ndarray, w: np.ndarray, c: np.ndarray) -> Any:
+    """A second step from the gradient of the first."""
+    return user_programs.two_steps(x, w, c, again=False)
+
+
 def one_changed(block: np.ndarray) -> np.ndarray:
     block.flat[3] *= 1.01
     return block
+
+
+def own_part(scene: Scene, device: int) -> Any:
+    """The product of a device's block of x, without those of the other devices."""
+    x, w, c = scene.inputs
+    plan = scene.run.plans["input 0"]
+    part = np.zeros(x.shape)
+    index = plan.sharding.devices_indices_map(plan.shape)[device]
+    part[index] = x[index]
+    return affine(part, w, c)[scene.index(device)]
+
+
+def read_by_columns(block: np.ndarray) -> np.ndarray:
+    return block.ravel().reshape(block.shape, order="F")
 
 
 def one_more(block: np.ndarray) -> np.ndarray:
@@ -147,6 +182,8 @@ OF_COLUMNS: list[Fault] = [
 ]
 
 OF_AFFINE: list[Fault] = [
+    ("no sum over devices", Kind.MISSING_REDUCTION, by_blocks(own_part)),
+    ("row-major as column-major", Kind.TRANSPOSED, every(read_by_columns)),
     ("a part lost", PARTS, weighted(affine, {5: 0})),
     ("the product scaled", FACTOR, instead(lambda x, w, c: 0.5 * (x @ w) * 1.1 + c)),
 ]
@@ -183,6 +220,20 @@ OF_HEAT: list[Fault] = [
     ("stale halos of one device", HALO, only_on(2, halo("stale", 0, heat.oracle))),
 ]
 
+OF_GELU: list[Fault] = [
+    ("without the approximation", UNKNOWN, instead(gelu)),
+    ("bfloat16", Kind.LOWER_PRECISION, every(short)),
+]
+
+OF_STEPS: list[Fault] = [
+    ("stale parameters", UNKNOWN, instead(with_old_parameters)),
+    (
+        "inputs in bfloat16",
+        Kind.LOWER_PRECISION,
+        instead(lambda *inputs: user_programs.two_steps(*(short(x) for x in inputs))),
+    ),
+]
+
 OF_STENCIL: list[Fault] = [
     ("halos exchanged", HALO, halo("exchanged", 1, user_programs.numpy_stencil)),
     ("stale halos", HALO, halo("stale", 0, user_programs.numpy_stencil)),
@@ -203,6 +254,8 @@ ALL: dict[str, tuple[Any, int, Sequence[Fault]]] = {
     "softmax": ("softmax", 64, OF_SOFTMAX),
     "layer_norm": ("layer_norm", 32, OF_NORMALISATION),
     "heat": ("heat", 32, OF_HEAT),
+    "gelu": (user_programs.of_gelu, 32, OF_GELU),
+    "steps": (user_programs.of_steps, 32, OF_STEPS),
     "stencil": (user_programs.of_stencil, 32, OF_STENCIL),
     "transpose": ("transpose", 32, OF_INTEGERS),
 }

@@ -13,7 +13,14 @@ from pyreactant.crosscheck._inputs import input_sets
 from pyreactant.crosscheck._records.verdict import Diagnosis
 from pyreactant.programs import find_case
 from pyreactant.programs._case import Case
-from tests.crosscheck.user_programs import rotary, rotary_without_rule, short_rotary, wave
+from tests.crosscheck.user_programs import (
+    next_one,
+    next_two,
+    rotary,
+    rotary_without_rule,
+    short_rotary,
+    wave,
+)
 
 from .trials import diagnosis_of
 
@@ -121,6 +128,12 @@ def test_constants_that_a_program_computes_itself(program: pr.Program) -> None:
 
 def test_short_constants_are_still_wrong() -> None:
     assert not found(find_case(short_rotary), size=64)["ordinary"].passed
+
+
+def test_a_mask_of_computed_indices_is_exact() -> None:
+    """Whole numbers are not rounded: a mask that is one off is wrong, not unchecked."""
+    assert all(one.passed for one in found(find_case(next_one), size=16).values())
+    assert not found(find_case(next_two), size=16)["ordinary"].passed
 
 
 def test_a_user_s_wide_inputs_stay_below_one_in_size() -> None:

@@ -2,7 +2,9 @@
 
 import json
 import math
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,8 +13,10 @@ import pyreactant as pr
 from pyreactant._bounds.compare import Expected, compare
 from pyreactant._bounds.sight import Sight, combined
 from pyreactant.crosscheck._check import check_blocks
+from pyreactant.crosscheck._execute import run_case
 from pyreactant.crosscheck._records.verdict import ArrayPlan, BlockVerdict
 from pyreactant.crosscheck._report.sensitivity import Seen, outliers, percent, seen
+from pyreactant.programs import find_case
 from tests.crosscheck.samples import report
 
 from . import user_programs
@@ -172,6 +176,29 @@ def test_a_result_that_is_zero_is_checked() -> None:
     found = seen(blocks, scene.run.plans)
     assert 0 < found.sensitivity < 1e-3
     assert not found.unchecked
+
+
+@pytest.mark.usefixtures("backend")
+@pytest.mark.parametrize(
+    ("program", "dtype", "column"),
+    [
+        ("row_sum", "float32", 0),
+        ("row_sum", "bfloat16", 2),
+        ("softmax", "float16", 3),
+        ("fft", "complex64", 0),
+        ("perceptron_gradient", "float32", 0),
+    ],
+)
+def test_the_table_in_the_documentation_is_true(program: str, dtype: str, column: int) -> None:
+    """`python -m benchmarks.crosscheck --only sensitivity` prints all of it."""
+    text = (Path(__file__).parents[2] / "docs/checks.md").read_text()
+    row = re.search(rf"^\|.*\b{program} \|(.*)\|$", text, re.MULTILINE)
+    assert row
+    given = row[1].split("|")[column].strip()
+    stated = float(given.split()[0]) * (0.01 if given.endswith("%") else 1)
+    run = run_case(find_case(program), dtype=dtype, calls=1)
+    blocks = [block for array in check_blocks(run) for block in array]
+    assert seen(blocks, run.plans).sensitivity == pytest.approx(stated, rel=0.15)
 
 
 def test_a_run_says_what_it_cannot_see(capfd: pytest.CaptureFixture[str]) -> None:

@@ -147,6 +147,23 @@ def affine(x: Any, w: Any, c: Any) -> Any:
     return x @ w + c
 
 
+def two_steps(x: Any, w: Any, c: Any, *, again: bool = True) -> Any:
+    """Two steps of descent on a linear model, the second from a new gradient."""
+    gradient = x.T @ (x @ w - c) / len(x)
+    first = w - gradient / 4
+    return first - (x.T @ (x @ first - c) / len(x) if again else gradient) / 4
+
+
+def gelu(x: Any) -> Any:
+    import jax
+
+    return jax.nn.gelu(x)
+
+
+def numpy_gelu(x: np.ndarray) -> Any:
+    return x * (1 + np.tanh(0.7978845608028654 * (x + 0.044715 * x * x * x))) / 2
+
+
 def stencil(x: Any) -> Any:
     import jax.numpy as jnp
 
@@ -223,6 +240,10 @@ of_stencil = program("stencil", "stencil", "numpy_stencil")
 of_affine = pr.Program(
     "affine", jax=f"{HERE}:affine", oracle=f"{HERE}:affine", inputs=(("n", "n"), ("n", "n"), ("n",))
 )
+of_gelu = program("gelu", "gelu", "numpy_gelu")
+of_steps = pr.Program(
+    "steps", jax=f"{HERE}:two_steps", oracle=f"{HERE}:two_steps", inputs=(("n", "n"),) * 3
+)
 of_layers = pr.Program(
     "deep", jax=f"{HERE}:deep", oracle=f"{HERE}:numpy_deep", inputs=(("n", "n"), ("n", "n"))
 )
@@ -286,6 +307,30 @@ def embedded_oracle_without_rule(x: Any) -> Any:
     return rotate(x, angle, np)
 
 
+def attended(x: Any, ahead: int, numpy: Any) -> Any:
+    """Attention of rows with those before them and some ahead, by indices that are computed."""
+    i, j = numpy.arange(len(x))[:, None], numpy.arange(len(x))
+    scores = numpy.where(j - ahead <= i, x @ x.T / 2, -1e30)
+    e = numpy.exp(scores - scores.max(axis=1, keepdims=True))
+    return e / e.sum(axis=1, keepdims=True) @ x
+
+
+def attended_to_the_next(x: Any) -> Any:
+    import jax.numpy as jnp
+
+    return attended(x, 1, jnp)
+
+
+def attended_to_two(x: Any) -> Any:
+    import jax.numpy as jnp
+
+    return attended(x, 2, jnp)
+
+
+def attended_oracle(x: Any) -> Any:
+    return attended(x, 1, np)
+
+
 def waved(x: Any) -> Any:
     import jax.numpy as jnp
 
@@ -318,6 +363,8 @@ rotary = pr.Program("rotary", jax=embedded, oracle=embedded_oracle, inputs=SQUAR
 rotary_without_rule = pr.Program(
     "rotary_without_rule", jax=embedded, oracle=embedded_oracle_without_rule, inputs=SQUARE
 )
+next_one = pr.Program("next_one", jax=attended_to_the_next, oracle=attended_oracle, inputs=SQUARE)
+next_two = pr.Program("next_two", jax=attended_to_two, oracle=attended_oracle, inputs=SQUARE)
 wave = pr.Program("wave", jax=waved, oracle=waved_oracle, inputs=SQUARE)
 short_rotary = pr.Program(
     "short_rotary", jax=embedded_in_short, oracle=embedded_oracle, inputs=SQUARE

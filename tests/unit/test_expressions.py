@@ -70,6 +70,17 @@ def test_changes_in_place(statements: Any) -> None:
         assert not beyond(statements(values["x"], values["y"]), expected)
 
 
+def test_integers_are_exact_while_a_float_holds_them() -> None:
+    """A program may compute them as floats, which round from 2^24 on."""
+    whole: Any = Tracked(np.arange(1000), 0.0, MODEL)
+    for exact in (whole * 7 + 3, whole // 8, whole % 5, np.fmod(whole, 5), whole - whole // 2):
+        assert exact.value.dtype.kind == "i"
+        assert not exact.bound.any()
+    cubes = whole**3
+    assert not cubes.bound[:256].any()
+    assert np.all(cubes.bound[257:] >= np.spacing(cubes.value[257:].astype(np.float32)) / 2)
+
+
 def test_how_many_are_tracked() -> None:
     every = [text for family in FAMILIES for text in expressions(family)]
     assert len(every) == len(set(every)) >= 215

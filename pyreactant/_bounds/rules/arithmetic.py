@@ -160,19 +160,26 @@ def _absolute(m: Model, x: Tracked) -> Tracked:
 
 @rule(np.floor_divide)
 def _floor_divide(m: Model, x: Tracked, y: Tracked) -> Tracked:
+    if _whole(x, y):
+        return Tracked(np.floor_divide(x.value, y.value), 0.0, m)
     return _numpy.floor(x / y)
 
 
 @rule(np.remainder)
 def _remainder(m: Model, x: Tracked, y: Tracked) -> Tracked:
-    found = x - _numpy.floor(x / y) * y
-    return Tracked(np.remainder(x.value, y.value), found.bound, m)
+    bound = 0.0 if _whole(x, y) else (x - _numpy.floor(x / y) * y).bound
+    return Tracked(np.remainder(x.value, y.value), bound, m)
 
 
 @rule(np.fmod)
 def _fmod(m: Model, x: Tracked, y: Tracked) -> Tracked:
-    found = x - _numpy.trunc(x / y) * y
-    return Tracked(np.fmod(x.value, y.value), found.bound, m)
+    bound = 0.0 if _whole(x, y) else (x - _numpy.trunc(x / y) * y).bound
+    return Tracked(np.fmod(x.value, y.value), bound, m)
+
+
+def _whole(*operands: Tracked) -> bool:
+    """Whether all operands are exact integers: their quotients are not rounded."""
+    return all(x.value.dtype.kind in "iu" and not x.narrow.any() for x in operands)
 
 
 @rule(np.divmod)

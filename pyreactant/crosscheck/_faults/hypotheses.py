@@ -7,10 +7,11 @@ from functools import partial
 import numpy as np
 
 from ..._bounds.compare import Expected, wrong_elements
-from ..._core.dtypes import as_dtype, finfo, is_float, wide
+from ..._core.dtypes import finfo, is_float, wide
 from .._records.verdict import Kind
 from .factors import wrong_factor
 from .moves import shifted, transposed, wrong_halo
+from .precision import lower_precision
 from .reductions import equal_parts, lost_parts, own_part_alone, partial_sum
 from .subject import Reason, Wrong
 
@@ -65,39 +66,6 @@ def _spread(values: np.ndarray) -> float:
     return float(logs.std()) if logs.size > 3 else 0.0
 
 
-def looks_rounded(got: np.ndarray, expected: Expected) -> str | None:
-    """How the elements of a tile resemble lower precision; None if they do not."""
-    if not is_float(got.dtype) or not got.size:
-        return None
-    with np.errstate(all="ignore"):
-        value = expected.value.astype(np.complex128 if got.dtype.kind == "c" else np.float64)
-        error = np.abs(got.astype(value.dtype) - value)
-        sizes = np.abs(value)
-    if not np.isfinite(error).all():
-        return None
-    eps = float(finfo(got.dtype).eps)
-    small = error.max() <= 2.0**-4 * sizes.max()
-    spread = (error > 2 * eps * sizes).mean() >= 0.25
-    if not (small and spread):
-        return None
-    held = next((name for name in _shorter(got.dtype) if _representable(got, name)), None)
-    if held:
-        return f"its elements are rounded to {held}"
-    bits = -np.log2(max(error.max() / sizes.max(), eps))
-    return f"it is accurate to about {bits:.0f} bits"
-
-
-def _shorter(dtype: np.dtype[np.generic]) -> list[str]:
-    part = dtype.itemsize // (2 if dtype.kind == "c" else 1)
-    return [name for name in ("bfloat16", "float16", "float32") if as_dtype(name).itemsize < part]
-
-
-def _representable(got: np.ndarray, name: str) -> bool:
-    parts = [got.real, got.imag] if got.dtype.kind == "c" else [got]
-    with np.errstate(all="ignore"):
-        return all((part.astype(as_dtype(name)).astype(part.dtype) == part).all() for part in parts)
-
-
 Test = Callable[[Wrong], Iterator[Reason]]
 
 _NEAR = 4.0  # units in the last place
@@ -138,12 +106,6 @@ def _off_by_rounding(wrong: Wrong) -> Iterator[Reason]:
         yield Kind.ROUNDING, f"it is off by up to {ulps:.2g} ULP, and every bit must be right"
 
 
-def _rounded(wrong: Wrong) -> Iterator[Reason]:
-    found = looks_rounded(wrong.values, wrong.right)
-    if found and wrong.got.size > 1:  # one element shows no precision
-        yield Kind.LOWER_PRECISION, found
-
-
 def _non_finite(wrong: Wrong) -> Iterator[Reason]:
     if wrong.verdict.wrong_patterns:
         count = wrong.verdict.wrong_patterns
@@ -167,7 +129,7 @@ LAST_REASONS: list[tuple[Kind, Test]] = [
     (Kind.PARTS, lost_parts),
     (Kind.ROUNDING, _off_by_rounding),
     (Kind.FACTOR, wrong_factor),
-    (Kind.LOWER_PRECISION, _rounded),
+    (Kind.LOWER_PRECISION, lower_precision),
     (Kind.NON_FINITE, _non_finite),
 ]
 """Tried in this order if none of `REASONS` fits; the first that fits is reported."""

@@ -24,9 +24,14 @@ def transposed(wrong: Wrong) -> Iterator[Reason]:
         if got.shape[a] == got.shape[b] and _turned(wrong, got.swapaxes(a, b)[local]):
             yield Kind.TRANSPOSED, f"its dimensions {a} and {b} are exchanged"
             return
-    if got.ndim > 1 and _turned(wrong, np.reshape(got.ravel(), got.shape, order="F")[local]):
-        yield Kind.TRANSPOSED, "it was written in column-major order and read in row-major order"
-        return
+    row, column = "row-major order", "column-major order"
+    for written, read, back in (
+        (column, row, np.reshape(got.ravel(), got.shape, order="F")),
+        (row, column, np.reshape(got.ravel(order="F"), got.shape)),
+    ):
+        if got.ndim > 1 and _turned(wrong, back[local]):
+            yield Kind.TRANSPOSED, f"it was written in {written} and read in {read}"
+            return
     if got.ndim == 2 and wrong.shape[0] == wrong.shape[1]:
         value = wrong.oracle.block((wrong.tile[1], wrong.tile[0]))
         bound = None if value.bound is None else value.bound.T

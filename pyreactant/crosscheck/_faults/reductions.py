@@ -107,6 +107,9 @@ def lost_parts(wrong: Wrong) -> Iterator[Reason]:
             parts = _parts(wrong, oracle, number, groups)
             weights = _weights(wrong, parts) if len(parts) > 1 else None
             if weights is not None:
+                if _only_own(wrong.device, parts, weights):
+                    text = f"of the sum over {len(parts)} parts it holds only its own"
+                    yield Kind.MISSING_REDUCTION, text
                 yield Kind.PARTS, _parts_text(parts, weights)
                 return
 
@@ -206,6 +209,13 @@ def _explained(wrong: Wrong, parts: Sequence[_Part], weights: Sequence[int], fre
     else:
         faulty = Expected(value, right.bound * max(1, *map(abs, weights)))
     return explains(wrong.values, right, faulty, wrong.wrong, free)
+
+
+def _only_own(device: int, parts: Sequence[_Part], weights: Sequence[int]) -> bool:
+    """Whether the sum has nothing but the device's own part."""
+    return all(
+        weight == int(device in part.devices) for weight, part in zip(weights, parts, strict=True)
+    )
 
 
 def _parts_text(parts: Sequence[_Part], weights: Sequence[int]) -> str:

@@ -43,6 +43,27 @@ class Widened(Altered):
         return self._source.read(index).astype(self.dtype)
 
 
+class Rounded(Altered):
+    """A source with fewer bits in the significands of its numbers."""
+
+    def __init__(self, source: Source, bits: int) -> None:
+        super().__init__(source)
+        self._bits = bits
+
+    def read(self, index: Index) -> np.ndarray:
+        block = self._source.read(index)
+        if block.dtype.kind in "biu":
+            return block
+        if block.dtype.kind == "c":
+            return (self._short(block.real) + 1j * self._short(block.imag)).astype(self.dtype)
+        return self._short(block).astype(self.dtype)
+
+    def _short(self, x: np.ndarray) -> np.ndarray:
+        part, exponent = np.frexp(x.astype(np.float64))
+        found: np.ndarray = np.ldexp(np.rint(np.ldexp(part, self._bits)), exponent - self._bits)
+        return found
+
+
 class Masked(Altered):
     """A source with zeros except at some positions along a dimension."""
 
