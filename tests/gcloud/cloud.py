@@ -73,8 +73,10 @@ class Cloud:
                 os.killpg(process.pid, signal.SIGKILL)
         return code, log.read_text()
 
-    def run_options(self, *, gcloud: bool = False) -> list[str]:
+    def run_options(self, *, gcloud: bool = False, script: bool = False) -> list[str]:
         """Options of `pyreactant tpu run` for these workers and this Python, on CPUs.
+
+        They are those of the product, or of a script.
 
         Either two VMs, reached by ssh with the user's key, or four, reached through gcloud.
         """
@@ -94,8 +96,7 @@ class Cloud:
             "run",
             "--backends",
             "jax",
-            "--size",
-            "64",
+            *([] if script else ["--size", "64"]),
             "--platform",
             "cpu",
             "--devices-per-process",

@@ -95,7 +95,8 @@ print("program done")
 
 def started(made: Cloud, how: str, *more: str) -> subprocess.Popen[str]:
     (made.folder / TRAIN).write_text(PROGRAM)
-    return made.start(*made.run_options(), "--out", "out", *more, "--", TRAIN, how)
+    options = made.run_options(script=True)
+    return made.start(*options, "--out", "out", *more, "--", TRAIN, how)
 
 
 def finished(made: Cloud, process: subprocess.Popen[str], seconds: float = 200) -> tuple[int, str]:

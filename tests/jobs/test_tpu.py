@@ -91,8 +91,7 @@ def test_tpu_run_is_listed(made: Cloud) -> None:
 
 
 def test_the_logs_of_tpu_run(made: Cloud) -> None:
-    options = [word for word in made.run_options() if word != "--size"]
-    options.remove("64")
+    options = made.run_options(script=True)
     code, output = made.run(
         *options, "--out", "out", "--copy", "program.py", "--", "program.py", "0"
     )

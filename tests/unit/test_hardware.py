@@ -63,7 +63,7 @@ def test_every_user_of_the_count_sees_the_same(
     for name in VISIBLE:
         monkeypatch.delenv(name, raising=False)
     assert reactant.local_gpus(ProcessGroup(), StartOptions()) == (0, 1)
-    settings = device_settings(RunOptions(["-m", "x"], processes=2), ProcessGroup(), 2)
+    settings = device_settings(RunOptions(["-m", "this"], processes=2), ProcessGroup(), 2)
     assert [s["PYREACTANT_LOCAL_DEVICE_IDS"] for s in settings] == ["0", "1"]
 
 

@@ -408,7 +408,7 @@ async def run_with_ports(ports: Sequence[int], free: int, folder: Path) -> tuple
                 head.apply({**error(0, "PortTakenError", "no", code=4), "process": 0, "age": 0})
 
     head = Head(
-        RunOptions(["-m", "x"], quiet=True),
+        RunOptions(["-m", "this"], quiet=True),
         [ProcessState(0)],
         broadcast,
         coordinator=lambda: f"h:{left.pop(0)}",
@@ -502,7 +502,7 @@ EVENTS = st.fixed_dictionaries(
 def test_malformed_events_break_nothing(events: list[Event]) -> None:
     orders: list[Any] = []
     head = Head(
-        RunOptions(["-m", "x"]),
+        RunOptions(["-m", "this"]),
         [ProcessState(0), ProcessState(1)],
         orders.append,
         coordinator=lambda: None,
