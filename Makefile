@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-JOBS ?= 4
+JOBS ?= 6
 
 .PHONY: matmul test xla lint docs bench faults clean
 

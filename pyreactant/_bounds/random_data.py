@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from .rules.products import norms
 from .tracked import Tracked
 
 _SMALL = 0.25
@@ -18,10 +17,10 @@ _SMALL = 0.25
 
 
 def over_batch(x: Tracked | None, y: Tracked, alike: np.ndarray) -> Tracked:
-    """``x @ y``, or the sum of the rows of y without x, for exact x.
+    """``x.T @ y``, or the sum of the rows of y without x, for exact x.
 
     Args:
-        x: Factors, (m, batch), without an error; None for a sum.
+        x: Factors, (batch, m), without an error; None for a sum.
         y: Summands, (batch, n).
         alike: The part of the bound of y, (batch, n), whose errors may have the same sign.
     """
@@ -34,7 +33,7 @@ def over_batch(x: Tracked | None, y: Tracked, alike: np.ndarray) -> Tracked:
     if x is None:
         inherited = _norms(bounds) + alike.sum(axis=0)
     else:
-        rows, largest = norms(x, 1)[0], np.maximum(x.value.max(axis=1), -x.value.min(axis=1))
+        rows, largest = _norms(x.value), np.abs(x.value).max(axis=0)
         # Both are at least the root of the sum of the squares of the products.
         random = np.minimum(np.outer(largest, _norms(bounds)), np.outer(rows, bounds.max(axis=0)))
         inherited = random + np.outer(rows, _norms(alike))
@@ -43,7 +42,7 @@ def over_batch(x: Tracked | None, y: Tracked, alike: np.ndarray) -> Tracked:
 
 
 def _plain(x: Tracked | None, y: Tracked) -> Any:
-    return y.sum(axis=0) if x is None else x @ y
+    return y.sum(axis=0) if x is None else x.T @ y
 
 
 def _norms(array: np.ndarray) -> Any:

@@ -48,13 +48,9 @@ class Tracked(NDArrayOperatorsMixin):
         bound: Error bounds, float64, broadcastable to the shape of `value`, not negative;
             infinite where unknown. Views of `value` have the same views of `bound`.
         model: Rounding model of the runtime.
-
-    Attributes:
-        norms: What `rules.products.norms` found along each dimension, for arrays that are in many
-            products and do not change; empty for others.
     """
 
-    __slots__ = ("bound", "model", "norms", "value")
+    __slots__ = ("bound", "model", "value")
 
     def __init__(self, value: Any, bound: Any, model: Model) -> None:
         self.value = np.asarray(value)
@@ -62,7 +58,6 @@ class Tracked(NDArrayOperatorsMixin):
         if self.bound.shape != self.value.shape:
             self.bound = np.broadcast_to(self.bound, self.value.shape)
         self.model = model
-        self.norms: dict[int, Any] = {}
 
     shape = property(lambda self: self.value.shape)
     ndim = property(lambda self: self.value.ndim)

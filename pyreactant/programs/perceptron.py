@@ -55,29 +55,18 @@ _COLUMNS = 128  # columns of weights read at a time
 
 
 def _by_columns(output: int, index: Index, read: Read, shapes: tuple[Shape, ...]) -> Any:
-    return result_of(hidden_of(index[0], read, shapes), index[1], read)
-
-
-def hidden_of(rows: slice, read: Read, shapes: tuple[Shape, ...]) -> Any:
-    """The hidden layer of some rows of the batch."""
-    inner, hidden = shapes[1]
-    x, everything = read(0, (rows, slice(0, inner))), slice(0, inner)
-    parts = [
-        np.tanh(x @ read(1, (everything, some)) + read(2, (some,)))
-        for some in pieces(hidden, _COLUMNS)
-    ]
-    return np.concatenate(parts, axis=1)
-
-
-def result_of(hidden: Any, columns: slice, read: Read) -> Any:
-    """Some columns of the result for all of a hidden layer."""
-    everything = slice(0, hidden.shape[1])
-    parts = [
-        hidden @ read(3, (everything, some)) + read(4, (some,))
-        for piece in pieces(columns.stop - columns.start, _COLUMNS)
-        for some in [slice(columns.start + piece.start, columns.start + piece.stop)]
-    ]
-    return np.concatenate(parts, axis=1)
+    (b, o), (i, h) = index, (slice(0, n) for n in shapes[1])
+    x = read(0, (b, i))
+    hidden = np.concatenate(
+        [np.tanh(x @ read(1, (i, some)) + read(2, (some,))) for some in pieces(h.stop, _COLUMNS)],
+        axis=1,
+    )
+    columns = (
+        slice(o.start + s.start, o.start + s.stop) for s in pieces(o.stop - o.start, _COLUMNS)
+    )
+    return np.concatenate(
+        [hidden @ read(3, (h, some)) + read(4, (some,)) for some in columns], axis=1
+    )
 
 
 def _elements_at_once(index: Index, shapes: tuple[Shape, ...]) -> int:

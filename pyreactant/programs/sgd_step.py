@@ -6,10 +6,8 @@ Communicated bytes: those of the gradient; the step itself is local.
 from dataclasses import replace
 from typing import Any
 
-from .._core.sharding import Index
 from . import perceptron_gradient
 from ._build import subscript_case
-from ._case import Read, Shape
 from ._domain import Domain
 from .perceptron import weight_scale
 
@@ -28,11 +26,6 @@ def oracle(x: Any, w: Any, c: Any, v: Any, d: Any, t: Any) -> Any:
     return tuple(p - RATE * g for p, g in zip((w, c, v, d), gradients, strict=True))
 
 
-def _block(output: int, index: Index, read: Read, shapes: tuple[Shape, ...], shared: Any) -> Any:
-    gradient = perceptron_gradient.gradient(output, index, read, shapes, shared)
-    return read(output + 1, index) - RATE * gradient
-
-
 SUBSCRIPTS = perceptron_gradient.SUBSCRIPTS
 
 
@@ -47,5 +40,5 @@ CASE = replace(
         scales={1: weight_scale, 3: weight_scale},
         communicated=perceptron_gradient.communicated,
     ),
-    staged=replace(perceptron_gradient.STAGED, block=_block),
+    at_once=oracle,
 )

@@ -299,7 +299,7 @@ def test_refused_before_anything_is_asked_for(
 ) -> None:
     (made.folder / "there").mkdir()
     before = len(made.api.calls)
-    got, output = made.run(*made.run_options(), *arguments)
+    got, output = made.run(*made.run_options(script="--" in arguments), *arguments)
     assert (got, len(made.api.calls)) == (code, before), output
     assert message in output
 

@@ -22,7 +22,7 @@ def _matmul(model: Model, x: Tracked, y: Tracked) -> Tracked:
     To avoid it, the norm of the products is also estimated, as that of independent numbers.
     """
     n, z = x.shape[-1], np.matmul(x.value, y.value)
-    (rows, row_errors), (columns, column_errors) = norms(x, -1), norms(y, -2 if y.ndim > 1 else 0)
+    (rows, row_errors), (columns, column_errors) = _norms(x, -1), _norms(y, -2 if y.ndim > 1 else 0)
     bound = _in_one_pass(model, z, (rows, row_errors, columns, column_errors), n)
     if bound is not None:
         return Tracked(z, bound, model)
@@ -64,10 +64,8 @@ def _in_one_pass(model: Model, z: np.ndarray, norms: Any, n: int) -> np.ndarray 
     return bound.reshape(z.shape) if near else None
 
 
-def norms(x: Tracked, axis: int) -> Any:
+def _norms(x: Tracked, axis: int) -> tuple[np.ndarray, np.ndarray]:
     """Euclidean norms of the values and of the bounds along one dimension."""
-    if axis % x.ndim in x.norms:
-        return x.norms[axis % x.ndim]
     # Covers the rounding of the sums of squares.
     slack = 1 + x.shape[axis] * 2.0**-52
     value = np.sqrt(squares(x.value, axis)) * slack
@@ -130,12 +128,12 @@ def sums_of_products(function: Any, operands: tuple[Tracked, ...], n: int) -> Tr
         n: Most products of a sum.
     """
     model = model_of(*operands)
-    z, exact, size, sizes = (
+    z, exact, size, norms = (
         function(*map(part, operands)) for part in (_value, _size, _reach, _square)
     )
     # The subtraction cancels, so add the rounding of both sums.
     error = np.maximum(size - exact, 0) + n * 2.0**-50 * size
-    sums = (n, size, np.abs(z) + error, np.sqrt(sizes))
+    sums = (n, size, np.abs(z) + error, np.sqrt(norms))
     parts = np.iscomplexobj(z)
     if len(operands) < 3:
         rounding = (
@@ -145,7 +143,7 @@ def sums_of_products(function: Any, operands: tuple[Tracked, ...], n: int) -> Tr
         # Products of sums have structure. Their lengths add up to at most n.
         steps = len(operands) - 1
         worst = replace(model, random=False)
-        sums = (n + steps, size, size + error, np.sqrt(sizes))
+        sums = (n + steps, size, size + error, np.sqrt(norms))
         rounding = steps * 1.01 * worst.product_error(*sums, parts)
     found = Tracked(z, error + rounding + n * len(operands) * model.tiny, model)
     return with_infinities(found, function, operands)

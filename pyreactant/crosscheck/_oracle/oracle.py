@@ -112,8 +112,6 @@ class OutputOracle:
         if self.streamed:
             return self.stream_bytes
         # Loops need a third of the memory, and small tiles cost them more than they compute.
-        if self.case.staged is not None:
-            return self.stream_bytes // 4
         return TILE_BYTES * (4 if self.model is not None and available() else 1)
 
     def cost(self, index: Index) -> int:
@@ -121,11 +119,6 @@ class OutputOracle:
         if self.streamed and self.case.stream is not None:
             at_once = self.case.stream.elements(index, tuple(s.shape for s in self.sources))
             return self._each * (size(index) + at_once)
-        if self.case.staged is not None and self.model is not None:
-            more = self.case.staged.elements(
-                self.number, index, tuple(s.shape for s in self.sources)
-            )
-            return self._each * (size(index) + more)
         return self._each * (size(index) + sum(map(size, self._needs(index))))
 
     @property
