@@ -182,7 +182,8 @@ def test_cpu_devices_are_measured(tmp_path: Path) -> None:
 def test_devices_that_are_not_here() -> None:
     ran = run("--platform", "gpu", "--devices", "1", "--size", "64")
     assert ran.returncode == 3
-    assert ran.stderr.startswith("error: platform 'gpu' was requested, but JAX has: cpu")
+    message = ran.stderr.splitlines()[-1]  # on a slow machine after what is being done
+    assert message.startswith("error: platform 'gpu' was requested, but JAX has: cpu")
 
 
 def made_up(seconds: float | None, **given: Any) -> Candidate:
