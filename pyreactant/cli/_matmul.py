@@ -79,7 +79,9 @@ def matmul(
             show_default="the runtime's default",
         ),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the random operands.")] = 0,
+    seed: Annotated[
+        int | None, typer.Option(help="Seed of the random operands.", show_default="0")
+    ] = None,
     repeat: Annotated[int, typer.Option(help="Number of timed calls.")] = 5,
     x: Annotated[Path | None, typer.Option("--x", help="Left operand, a .npy file.")] = None,
     y: Annotated[Path | None, typer.Option("--y", help="Right operand, a .npy file.")] = None,
@@ -106,6 +108,11 @@ def matmul(
     mesh_given = None if mesh is None else parse_mesh(mesh, ids)
     specs = [None if text is None else parse_spec(text) for text in (spec, y_spec, out_spec)]
     sizes, files = parse_sizes(size, m, k, n), _files(x, y)
+    if seed is not None and sizes is None and files is None:
+        raise InvalidArgumentError(
+            "--seed is for random operands, and the reference case has none; give --size, or --m, "
+            "--k and --n, or leave --seed out"
+        )
     if report_file is not None and not report_file.absolute().parent.is_dir():
         raise FileError(f"--report {report_file}: its folder does not exist; create it first")
 
@@ -122,7 +129,7 @@ def matmul(
             y_spec=specs[1],
             out_spec=specs[2],
             precision=precision,
-            seed=seed,
+            seed=seed or 0,
             repeat=repeat,
             files=files,
             out=out,

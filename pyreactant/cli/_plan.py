@@ -26,7 +26,7 @@ INTERRUPTED = 130
 
 EXAMPLES = examples(
     "pyreactant plan --topology v6e-8 --size 4096",
-    "pyreactant plan --platform cpu --devices 8 --size 2048 --dtype float32",
+    "pyreactant plan --platform cpu --devices 8 --size 2048",
 )
 
 
@@ -53,7 +53,7 @@ def plan(
         list[str] | None,
         typer.Option(help="Other programs: shape of an argument, as 1024x512; once for each."),
     ] = None,
-    dtype: Annotated[str, typer.Option(help="Element type.")] = "bfloat16",
+    dtype: Annotated[str, typer.Option(help="Element type, such as bfloat16.")] = "float32",
     precision: Annotated[
         str | None,
         typer.Option(

@@ -46,7 +46,9 @@ def preflight(
         list[str] | None,
         typer.Option(help="Other programs: shape of an argument, as 1024x512; once for each."),
     ] = None,
-    dtype: Annotated[str, typer.Option(help="Element type.")] = "bfloat16",
+    dtype: Annotated[
+        str | None, typer.Option(help="Element type, such as bfloat16.", show_default="float32")
+    ] = None,
     mesh: Annotated[
         str | None, typer.Option(help=f"Mesh: {MESH_HELP}.", show_default="all devices")
     ] = None,
@@ -115,10 +117,10 @@ def preflight(
     warnings.showwarning = lambda message, *_: print(f"warning: {message}", file=sys.stderr)
     _check_choice(program, backend, stablehlo, diff=diff, hlo=hlo)
     check_page(html)
-    sizes = (size, m, k, n, shape, spec, y_spec, out_spec, precision)
-    if stablehlo is not None and not diff and any(one is not None for one in sizes):
+    own = (size, m, k, n, shape, dtype, spec, y_spec, out_spec, precision)
+    if stablehlo is not None and not diff and any(one is not None for one in own):
         raise InvalidArgumentError(
-            "a module has its own shapes, shardings and precision; give --stablehlo with "
+            "a module has its own shapes, types, shardings and precision; give --stablehlo with "
             "--topology, --slices, --mesh and --column-major only"
         )
     if hlo is not None and not hlo.absolute().parent.is_dir():
@@ -138,7 +140,7 @@ def preflight(
                 slices=slices,
                 size=parse_sizes(size, m, k, n),
                 shapes=shape or [],
-                dtype=dtype,
+                dtype="float32" if dtype is None else dtype,
                 mesh=mesh,
                 specs=specs,
                 y_spec=y_spec,

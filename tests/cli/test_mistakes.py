@@ -25,6 +25,12 @@ MISTAKES = {
     "chips": ("run --platform tpu --devices-per-process 4 -- ls", 2, "has all devices of its"),
     "infinite": ("run --grace inf -- ls", 2, "--grace must be a number up to 1e+09, got inf"),
     "module": ("preflight --topology v6e-1 --stablehlo x --size 8", 2, "has its own shapes"),
+    "type": (
+        "preflight --topology v6e-1 --stablehlo x --dtype float16",
+        2,
+        "its own shapes, types",
+    ),
+    "seed": ("matmul --seed 1", 2, "the reference case has none; give --size"),
     "gpus": ("matmul --platform gpu --devices-per-process 2", 2, "is for the devices of a CPU"),
     "zone": ("tpu gc --project my-project", 2, "pass --zone or set ZONE"),
     "together": ("topology --all --slices 2", 2, "give --all or --slices, not both"),

@@ -1,8 +1,11 @@
 """Options: one name for one thing, and the names that they had before."""
 
+import inspect
+
 import pytest
 import typer.core
 
+import pyreactant as pr
 from pyreactant._errors import InvalidArgumentError
 from pyreactant.cli._command import LONG, OLD_NAMES, PANELS, Command
 from pyreactant.cli._together import NOT_WITH, ONLY_WITH, check_together
@@ -91,13 +94,7 @@ def test_equal_options_have_equal_defaults() -> None:
         # A cross-check runs many programs, each with its own default.
         "--size": {**dict.fromkeys(SAME[:3]), "crosscheck": "the program's default"},
         "--spec": {"matmul": "x,y", "preflight": "x,y", "crosscheck": "the program's default"},
-        # A slice is asked in the type that TPUs multiply in; commands that plan prints name theirs.
-        "--dtype": {
-            "matmul": "float32",
-            "preflight": "bfloat16",
-            "plan": "bfloat16",
-            "crosscheck": "the program's default",
-        },
+        "--dtype": {**dict.fromkeys(SAME[:3], "float32"), "crosscheck": "the program's default"},
         # Without --platform, plan is for a slice.
         "--platform": {"matmul": "best available", "plan": None, "crosscheck": "best available"},
         # A cross-check starts processes and always keeps their files.
@@ -106,6 +103,8 @@ def test_equal_options_have_equal_defaults() -> None:
         # A compiler that hangs is ended; a run has the limit that its user gives.
         "--timeout": {"preflight": 600.0, "plan": 600.0, "crosscheck": None},
     }
+    for function in (pr.preflight, pr.plan):
+        assert inspect.signature(function).parameters["dtype"].default == "float32"
 
 
 def words(command: Command, name: str) -> list[str]:

@@ -153,7 +153,7 @@ PROGRAMS: list[tuple[str, int, pr.Mesh, tuple[Any, ...]]] = [
 
 def row(found: Topology, mesh: pr.Mesh, spec: tuple[Any, ...], label: str) -> str:
     """A product's collectives and the load of the links, as in docs/tpu.md."""
-    report = preflight("matmul", topology=found, size=4096, mesh=mesh, spec=spec)
+    report = preflight("matmul", topology=found, size=4096, dtype="bfloat16", mesh=mesh, spec=spec)
     gathered = [c for c in report.collectives if c.op == "all-gather"]
     assert all(c.whole and len(c.axes) == 1 for c in gathered)
     sent = {axis: sum(c.wire_bytes for c in gathered if c.axes == (axis,)) for axis in ("x", "y")}

@@ -33,6 +33,7 @@ def test_the_bound(compiler: Path) -> None:
     found = plan(
         topology="v6e-16",
         size=16384,
+        dtype="bfloat16",
         tried=2,
         progress=lambda done, total, best: seen.append((done, total, best and best.seconds)),
     )
@@ -57,7 +58,7 @@ def test_the_bound(compiler: Path) -> None:
 
 
 def test_closed_forms_are_bounds_of_what_is_compiled(compiler: Path) -> None:
-    found = plan(topology="v6e-16", size=2048, tried=4)
+    found = plan(topology="v6e-16", size=2048, dtype="bfloat16", tried=4)
     for one in [*found.candidates, found.reference]:
         assert one is not None
         assert one.bytes_per_device is not None
@@ -65,8 +66,9 @@ def test_closed_forms_are_bounds_of_what_is_compiled(compiler: Path) -> None:
 
 
 def test_command(compiler: Path) -> None:
-    plan(topology="v6e-16", size=16384, tried=2)  # the command then finds the answer in the cache
-    arguments = ("--topology", "v6e-16", "--size", "16384", "--tried", "2")
+    # The command then finds the answers in the cache.
+    plan(topology="v6e-16", size=16384, dtype="bfloat16", tried=2)
+    arguments = ("--topology", "v6e-16", "--size", "16384", "--dtype", "bfloat16", "--tried", "2")
     ran = run(*arguments, XDG_CACHE_HOME=str(compiler))
     assert ran.returncode == 0, ran.stderr
     assert quiet(ran.stderr)
@@ -92,7 +94,7 @@ def test_command(compiler: Path) -> None:
 
 def test_the_plan_is_cross_checked_here(compiler: Path, tmp_path: Path) -> None:
     """Run the command that the plan prints: the same mesh and specs, on CPU devices."""
-    found = plan(topology="v6e-4", size=512, tried=1)
+    found = plan(topology="v6e-4", size=512, dtype="bfloat16", tried=1)
     command = shlex.split(found.commands()["crosscheck"])
     argv = [sys.executable, "-m", *command, "--backends", "jax", "--out", str(tmp_path / "out")]
     ran = processes.run(argv, env=environment())
@@ -101,14 +103,16 @@ def test_the_plan_is_cross_checked_here(compiler: Path, tmp_path: Path) -> None:
 
 
 def test_several_slices(compiler: Path) -> None:
-    found = plan(topology="v6e-4", num_slices=2, size=2048, tried=2)
+    found = plan(topology="v6e-4", num_slices=2, size=2048, dtype="bfloat16", tried=2)
     assert found.best is not None
     assert found.best.mesh.axis_names[0] == "slice"
     assert found.devices == 8
 
 
 def test_another_program(compiler: Path) -> None:
-    found = plan("jax.nn:softmax", topology="v6e-4", shapes=[(4096, 512)], tried=3)
+    found = plan(
+        "jax.nn:softmax", topology="v6e-4", shapes=[(4096, 512)], dtype="bfloat16", tried=3
+    )
     assert found.best is not None
     assert found.best.specs == (("x", None),)  # each row is on one device, so nothing is sent
     assert found.best.sent_bytes == 0
@@ -162,10 +166,11 @@ def children_of(cache: Path) -> list[str]:
 
 def test_cpu_devices_are_measured(tmp_path: Path) -> None:
     page = ("--html", str(tmp_path / "plan.html"))
-    given = ("--platform", "cpu", "--devices", "4", "--size", "128", "--dtype", "float32")
+    given = ("--platform", "cpu", "--devices", "4", "--size", "128")
     ran = run(*given, "--tried", "2", *page)
     assert ran.returncode == 0, ran.stderr
     assert "2 layouts" not in ran.stdout
+    assert "128x128 float32" in ran.stdout
     assert "for 4 cpu devices of this machine" in ran.stdout
     assert "on 4 cpu devices of this machine</h1>" in (tmp_path / "plan.html").read_text()
     assert "measured" in ran.stdout

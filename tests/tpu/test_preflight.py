@@ -24,7 +24,7 @@ def aval(shape: tuple[int, ...], spec: Any, mesh: pr.Mesh, dtype: str = "float32
 
 @pytest.mark.usefixtures("compiler")
 def test_matmul() -> None:
-    report = preflight("matmul", topology="v6e-16", size=16384)
+    report = preflight("matmul", topology="v6e-16", size=16384, dtype="bfloat16")
     assert report.fits
     assert report.mesh == pr.Mesh((4, 4), ("x", "y"))
     memory = report.bytes_per_device
@@ -55,14 +55,19 @@ def test_matmul() -> None:
 @pytest.mark.usefixtures("compiler")
 def test_specs_without_collectives() -> None:
     report = preflight(
-        "matmul", topology="v6e-16", size=16384, spec=("x", None), y_spec=(None, "y")
+        "matmul",
+        topology="v6e-16",
+        size=16384,
+        dtype="bfloat16",
+        spec=("x", None),
+        y_spec=(None, "y"),
     )
     assert report.collectives == ()
     assert "collectives  none" in report.text()
     memory = report.bytes_per_device
     assert memory is not None
     assert memory.total - memory.code - memory.temporaries == (2 * 4 + 1) * 4096 * 4096 * 2
-    other = preflight("matmul", topology="v6e-16", size=16384)
+    other = preflight("matmul", topology="v6e-16", size=16384, dtype="bfloat16")
     assert report.seconds is not None
     assert other.seconds is not None
     assert report.seconds < 0.65 * other.seconds
@@ -70,7 +75,9 @@ def test_specs_without_collectives() -> None:
 
 @pytest.mark.usefixtures("compiler")
 def test_several_slices() -> None:
-    report = preflight("matmul", topology="v6e-4", num_slices=2, size=(512, 1024, 2048))
+    report = preflight(
+        "matmul", topology="v6e-4", num_slices=2, size=(512, 1024, 2048), dtype="bfloat16"
+    )
     assert report.topology.devices == 8
     crossing = [c for c in report.collectives if c.across_slices]
     assert {c.op for c in crossing} == {"send", "recv"}
@@ -83,7 +90,7 @@ def test_several_slices() -> None:
 
 @pytest.mark.usefixtures("compiler")
 def test_does_not_fit() -> None:
-    report = preflight("matmul", topology="v6e-4", size=81920, spec=(None, None))
+    report = preflight("matmul", topology="v6e-4", size=81920, dtype="bfloat16", spec=(None, None))
     assert not report.fits
     assert report.bytes_per_device is None
     assert report.refusal.startswith("RESOURCE_EXHAUSTED")

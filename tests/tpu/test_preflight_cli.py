@@ -15,7 +15,7 @@ from tests.harness import REPOSITORY, quiet
 from tests.tpu.recorded import without_flags
 
 MODULE = Path(__file__).parent / "stablehlo" / "reactant_matmul.mlir"
-MATMUL = ("preflight", "matmul", "--topology", "v6e-16", "--size", "16384")
+MATMUL = ("preflight", "matmul", "--topology", "v6e-16", "--size", "16384", "--dtype", "bfloat16")
 
 
 def run(cache: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -30,7 +30,7 @@ def run(cache: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 @pytest.fixture
 def matmul_known(compiler: Path) -> Path:
     """A cache that contains the answer to `MATMUL`."""
-    preflight("matmul", topology="v6e-16", size=16384)
+    preflight("matmul", topology="v6e-16", size=16384, dtype="bfloat16")
     return compiler
 
 
@@ -68,7 +68,7 @@ def test_a_known_answer_needs_no_jax(matmul_known: Path) -> None:
 
 
 def test_does_not_fit(compiler: Path) -> None:
-    preflight("matmul", topology="v6e-4", size=81920, spec=(None, None))
+    preflight("matmul", topology="v6e-4", size=81920, dtype="bfloat16", spec=(None, None))
     ran = run(
         compiler,
         "preflight",
@@ -77,6 +77,8 @@ def test_does_not_fit(compiler: Path) -> None:
         "v6e-4",
         "--size",
         "81920",
+        "--dtype",
+        "bfloat16",
         "--spec",
         "None,None",
     )
@@ -117,7 +119,7 @@ def test_another_program(real_compiler: Path) -> None:
 
 
 def test_side_by_side(compiler: Path) -> None:
-    preflight("matmul", topology="v6e-16", size=(4096, 1024, 2048))
+    preflight("matmul", topology="v6e-16", size=(4096, 1024, 2048), dtype="bfloat16")
     preflight_stablehlo(MODULE.read_text(), topology="v6e-16")
     ran = run(
         compiler,
@@ -131,6 +133,8 @@ def test_side_by_side(compiler: Path) -> None:
         "1024",
         "--n",
         "2048",
+        "--dtype",
+        "bfloat16",
         "--stablehlo",
         str(MODULE),
         "--diff",

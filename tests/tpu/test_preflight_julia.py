@@ -44,7 +44,7 @@ def look(program: Any, *args: Any, **options: Any) -> Difference:
 
 def test_the_product_of_the_largest_matrices() -> None:
     """Preflight of 16384^2 and more allocates nothing of that size."""
-    found = look("matmul", size=(16384, 8192, 32768))
+    found = look("matmul", size=(16384, 8192, 32768), dtype="bfloat16")
     assert found.same_but_for_order, found.text()
     left, right = found.left, found.right
     assert [a.shape for a in right.arguments] == [(16384, 8192), (8192, 32768)]
@@ -74,6 +74,7 @@ def test_axes_have_the_same_names(mesh: pr.Mesh) -> None:
     found = look(
         "matmul",
         size=4096,
+        dtype="bfloat16",
         mesh=mesh,
         spec=((first, second), None),
         y_spec=(None, None),
@@ -112,7 +113,7 @@ def test_other_programs(program: Any, specs: list[Any]) -> None:
 
 
 def test_one_device() -> None:
-    report = preflight("matmul", topology="v6e-1", size=512, backend="reactant", mesh=None)
+    report = preflight("matmul", topology="v6e-1", size=512, dtype="bfloat16", backend="reactant")
     assert report.fits
     assert report.collectives == ()
     assert report.arguments[0].shape == (512, 512)
@@ -120,7 +121,12 @@ def test_one_device() -> None:
 
 def test_does_not_fit() -> None:
     report = preflight(
-        "matmul", topology="v6e-4", size=81920, spec=(None, None), backend="reactant"
+        "matmul",
+        topology="v6e-4",
+        size=81920,
+        dtype="bfloat16",
+        spec=(None, None),
+        backend="reactant",
     )
     assert not report.fits
     assert report.source == "reactant"
@@ -175,12 +181,12 @@ def test_side_by_side_on_the_command_line(compiler: Path, tmp_path: Path) -> Non
             timeout=600,
         )
 
-    ran = run("--size", "4096", "--diff")
+    ran = run("--size", "4096", "--dtype", "bfloat16", "--diff")
     assert ran.returncode == 0, ran.stderr
     assert "matmul (jax)" in ran.stdout
     assert "matmul (reactant)" in ran.stdout
     assert "collectives are the same" in ran.stdout
-    ran = run("gram", "--shape", "1024x512", "--dtype", "float32", "--diff", "--json")
+    ran = run("gram", "--shape", "1024x512", "--diff", "--json")
     assert ran.returncode == 0, ran.stderr
     found = json.loads(ran.stdout)
     assert [found[side]["source"] for side in ("left", "right")] == ["jax", "reactant"]

@@ -30,7 +30,12 @@ from tests.harness import REPOSITORY, environment
 TEXT = (Path(__file__).parent / "stablehlo" / "reactant_matmul.mlir").read_text()
 MESH = pr.Mesh((2, 2), ("x", "y"))
 X = Aval((8, 8), np.dtype("float32"), pr.NamedSharding(MESH, ("x", "y")))
-MATMUL: dict[str, Any] = {"topology": "v6e-16", "size": (4096, 1024, 2048), "backend": "reactant"}
+MATMUL: dict[str, Any] = {
+    "topology": "v6e-16",
+    "size": (4096, 1024, 2048),
+    "dtype": "bfloat16",
+    "backend": "reactant",
+}
 VERSIONS = {"julia": "1.12.6", "Reactant": "0.2.280"}
 
 

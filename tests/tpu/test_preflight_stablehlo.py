@@ -51,7 +51,7 @@ def test_as_it_is() -> None:
 @pytest.mark.usefixtures("compiler")
 def test_beside_jax() -> None:
     """The same product from JAX and Reactant has the same exchanges, bytes and estimate."""
-    jax = preflight("matmul", topology="v6e-16", size=(4096, 1024, 2048))
+    jax = preflight("matmul", topology="v6e-16", size=(4096, 1024, 2048), dtype="bfloat16")
     found = Difference(jax, preflight_stablehlo(REACTANT, topology="v6e-16"))
     assert found.same_collectives
     assert found.left.bytes_per_device is not None
@@ -81,7 +81,12 @@ def test_the_same_in_another_order() -> None:
 @pytest.mark.usefixtures("compiler")
 def test_beside_another_layout() -> None:
     jax = preflight(
-        "matmul", topology="v6e-16", size=(4096, 1024, 2048), spec=("x", None), y_spec=(None, "y")
+        "matmul",
+        topology="v6e-16",
+        size=(4096, 1024, 2048),
+        dtype="bfloat16",
+        spec=("x", None),
+        y_spec=(None, "y"),
     )
     found = Difference(jax, preflight_stablehlo(REACTANT, topology="v6e-16"))
     assert not found.same_collectives

@@ -158,7 +158,7 @@ def test_versions_that_do_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def small() -> bool:
-    return preflight("matmul", topology="v6e-4", size=8).cached
+    return preflight("matmul", topology="v6e-4", size=8, dtype="bfloat16").cached
 
 
 @pytest.mark.usefixtures("compiler")

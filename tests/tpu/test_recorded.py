@@ -27,13 +27,13 @@ def test_libtpu_still_says_the_same(
     several = [t for t in topologies() if t.generation == generation and t.devices > 1]
     kind = min(several, key=lambda found: found.devices).name
     monkeypatch.setenv("XDG_CACHE_HOME", "/proc/none")  # nothing is read from there
-    real = preflight("matmul", topology=kind, size=256, cache=False)
+    real = preflight("matmul", topology=kind, size=256, dtype="bfloat16", cache=False)
     assert real.fits
     assert real.collectives
     if not recorded.read():
         return  # nothing is recorded for these versions, so libtpu would compile the same again
     monkeypatch.setattr(ask, "compile_in_child", Recorded(ask.compile_in_child))
-    again = preflight("matmul", topology=kind, size=256, cache=False)
+    again = preflight("matmul", topology=kind, size=256, dtype="bfloat16", cache=False)
     assert again.collectives == real.collectives
     assert again.bytes_per_device == real.bytes_per_device
     assert again.seconds == real.seconds

@@ -40,7 +40,7 @@ def plan(
     num_slices: int = 1,
     size: int | tuple[int, int, int] | None = None,
     shapes: Sequence[Sequence[int]] = (),
-    dtype: Any = "bfloat16",
+    dtype: Any = "float32",
     precision: str | None = None,
     platform: str | None = None,
     devices: int | None = None,

@@ -26,7 +26,7 @@ def preflight(
     num_slices: int = 1,
     backend: str = "jax",
     size: int | tuple[int, int, int] | None = None,
-    dtype: Any = "bfloat16",
+    dtype: Any = "float32",
     mesh: Mesh | None = None,
     spec: Spec = ("x", "y"),
     y_spec: Spec | None = None,
