@@ -123,8 +123,8 @@ class Ray(Target):
         archive = record.folder / "job.tar.gz"
         try:
             cluster.connect()
-            record.write_handle({"address": cluster.address})
             _write_archive(archive, record)
+            record.write_handle({"address": cluster.address})  # from now on the keeper may be there
             asked = {"name": _name(record), "text": self._text(record), "archive": str(archive)}
             cluster.ask(600, do="start", lock=lock, **asked)
             (record.work / "env.json").unlink(missing_ok=True)  # the cluster has it now

@@ -56,9 +56,9 @@ def lawful(on_ray: Cluster, folder: Path) -> str:
 
 
 def killed(on_ray: Cluster, folder: Path) -> str:
-    """The submitting process is killed just after the cluster has the job."""
+    """The submitting process is killed while it packs the job, and when the cluster has it."""
     target = "pr.targets.Ray(hosts=1, num_cpus=0.5, platform='cpu')"
-    return hold(on_ray, ["killed", target, "1"], folder)
+    return hold(on_ray, ["killed", target, "0.5 1"], folder)
 
 
 def run(on_ray: Cluster, words: list[str], folder: Path) -> str:
