@@ -1,5 +1,6 @@
 """A reader who follows a page: one folder and one shell for all blocks, in their order."""
 
+import re
 import subprocess
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -8,6 +9,8 @@ from pathlib import Path
 from tests.docs.pages import Block, matches
 
 INSTALLS = "not run: it installs packages"
+# Gloo prints at any time, also within a line of the program.
+GLOO = re.compile(r"\[Gloo\] Rank [^\n]*\n(?:\[\d+\] )?")
 Start = Callable[..., subprocess.CompletedProcess[str]]
 run_text: Start = partial(subprocess.run, text=True)
 
@@ -90,4 +93,4 @@ class Session:
         )
         ended = f"line {block.line}: exit code {ran.returncode}, after this output:\n{ran.stdout}"
         assert ran.returncode == block.exit_code, ended
-        self.printed = ran.stdout
+        self.printed = GLOO.sub("", ran.stdout)
