@@ -25,6 +25,9 @@ OLD_NAMES = frozenset(
 An option declares them beside its own name.
 """
 
+INTERRUPTED = 130
+"""The exit code after Ctrl-C, as shells have it."""
+
 LONG = 12
 """Options from which on a help has panels."""
 

@@ -9,14 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from .._core.text import MESH_HELP, SPEC_HELP, parse_mesh, parse_spec
-from .._errors import InvalidArgumentError
 from .._pages.page import can_render, check_page
+from ._command import INTERRUPTED
 from ._examples import examples
 
 if TYPE_CHECKING:
     from ..crosscheck._report.report import Report
-
-INTERRUPTED = 130
 
 CROSSCHECK_EXAMPLES = examples(
     "pyreactant crosscheck matmul softmax --platform cpu",
@@ -118,8 +116,6 @@ def crosscheck(
     if list_them:
         _list()
         return
-    if modules is not None and not gradients:
-        raise InvalidArgumentError("--modules is for --gradients; give both")
     coverage = "quick" if quick else "thorough" if thorough else "usual"
     # Parse the text first, so that a typing error does not wait for imports.
     specs = None if spec is None else [parse_spec(part) for part in spec.split(";")]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from .._errors import InvalidArgumentError, RemoteError
-from ._command import App
+from ._command import INTERRUPTED, App
 from ._examples import examples
 
 if TYPE_CHECKING:
@@ -202,7 +202,7 @@ def attach(job: Id) -> None:
         _fail(error, as_json=False)
     except KeyboardInterrupt:
         print(f"the job {found.id} goes on; end it with: pyreactant jobs cancel {found.id}")
-        raise typer.Exit(130) from None
+        raise typer.Exit(INTERRUPTED) from None
 
 
 @app.command(epilog=examples("pyreactant jobs cancel 3f9a"))

@@ -14,7 +14,7 @@ from .._errors import InvalidArgumentError, MismatchError, PyReactantError
 from .._system.hook import flush_output
 from .._system.settings import check_names
 from .._version import __version__
-from ._command import App
+from ._command import INTERRUPTED, App
 from ._crosscheck import COMPARE_EXAMPLES, CROSSCHECK_EXAMPLES, compare, crosscheck
 from ._doctor import EXAMPLES as DOCTOR_EXAMPLES
 from ._doctor import doctor
@@ -102,7 +102,7 @@ def main() -> None:
         _supervised.tell_error(error)
         _print_error(f"error: {error}")
     except KeyboardInterrupt:
-        code = 130
+        code = INTERRUPTED
         _print_error("interrupted")
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else int(end.code is not None)

@@ -12,6 +12,7 @@ from .._core.table import Fitting
 from .._core.text import bytes_text, parse_sizes, seconds_text
 from .._errors import InvalidArgumentError
 from .._pages.page import check_page
+from ._command import INTERRUPTED
 from ._examples import examples
 
 if TYPE_CHECKING:
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from ..tpu._plan.plan import Progress
 
 NOTHING_FITS = 5
-INTERRUPTED = 130
 
 EXAMPLES = examples(
     "pyreactant plan --topology v6e-8 --size 4096",

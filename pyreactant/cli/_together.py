@@ -28,6 +28,7 @@ NOT_WITH: Mapping[str, Mapping[str, str]] = {
 """For each command, options and the others that would be ignored beside them."""
 
 ONLY_WITH: Mapping[str, Mapping[str, str]] = {
+    "crosscheck": {"--modules": "--gradients"},
     "matmul": {"--overwrite": "--out", "--device-ids": "--mesh"},
     "preflight": {"--column-major": "--stablehlo"},
     "slurm logs": {"--run": "--process"},

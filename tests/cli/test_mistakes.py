@@ -33,6 +33,7 @@ MISTAKES = {
     "seed": ("matmul --seed 1", 2, "the reference case has none; give --size"),
     "gpus": ("matmul --platform gpu --devices-per-process 2", 2, "is for the devices of a CPU"),
     "zone": ("tpu gc --project my-project", 2, "pass --zone or set ZONE"),
+    "needed": ("crosscheck matmul --modules .", 2, "--modules needs --gradients; give both"),
     "together": ("topology --all --slices 2", 2, "give --all or --slices, not both"),
     "job": ("jobs submit --dry-run --platform quantum -- -m this", 2, "platform must be one of"),
     "jobs": ("jobs submit --dry-run -n 0 -- -m this", 2, "processes must be 1 to 4096, got 0"),
