@@ -1,6 +1,8 @@
 """A table that fits: on a narrow terminal each row becomes lines of its own."""
 
-from dataclasses import dataclass
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -26,15 +28,43 @@ class Fitting:
 
         wide = options.update(width=10_000)
         measured = Measurement.get(console, wide, self.table)
-        if (measured.minimum if self.wraps else measured.maximum) <= options.max_width:
+        room = options.max_width
+        if measured.maximum <= room:
             yield self.table
             return
+        columns = [
+            [Measurement.get(console, wide, cell) for cell in (column.header, *column.cells)]
+            for column in self.table.columns
+        ]
+        least = [max(m.minimum for m in cells) for cells in columns]
+        most = [max(m.maximum for m in cells) for cells in columns]
+        room -= measured.maximum - sum(most)  # what lies between columns
+        if self.wraps and sum(least) <= room:
+            yield self._with_widths(_shared(room, least, most))
+            return
         names = [str(column.header).replace("\n", " ") for column in self.table.columns]
+        if self.wraps:
+            yield ""  # as above a table
         for row in zip(*(column.cells for column in self.table.columns), strict=True):
             for number, (name, cell) in enumerate(zip(names, row, strict=True)):
                 yield _line(name, cell, first=number == 0)
         if self.table.caption:
             yield self.table.caption
+        if self.wraps:
+            yield ""
+
+    def _with_widths(self, widths: Sequence[int]) -> "Table":
+        """The table with these widths of columns: rich's own would break words before lines."""
+        table = copy.copy(self.table)
+        pairs = zip(table.columns, widths, strict=True)
+        table.columns = [replace(column, width=width) for column, width in pairs]
+        return table
+
+
+def _shared(room: int, least: Sequence[int], most: Sequence[int]) -> list[int]:
+    """Widths of columns: each its longest word, and a share of the rest by what it lacks."""
+    spare, lack = room - sum(least), sum(most) - sum(least)
+    return [a + spare * (b - a) // lack for a, b in zip(least, most, strict=True)]
 
 
 def _line(name: str, cell: Any, *, first: bool) -> Any:

@@ -3,8 +3,9 @@
 Command lines and environment variables give meshes and specs in this form too.
 """
 
+import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from .._errors import InvalidArgumentError, ShardingError
@@ -130,6 +131,25 @@ def bytes_text(value: float | None) -> str:
         if abs(value) >= scale:
             return f"{_three_digits(value / scale)} {unit}"
     return f"{value:.0f} B"
+
+
+def percent_text(part: float, digits: int = 3) -> str:
+    """A fraction in per cent, such as "0.04 %"; never rounded to nothing."""
+    return f"{100 * part:.{digits}g} %" if part < 1 else f"{100 * part:.0f} %"
+
+
+def ranges_text(numbers: Iterable[int], limit: int = 12) -> str:
+    """Numbers as ranges, in order: "0-3, 7".
+
+    Args:
+        numbers: Indices of processes or devices.
+        limit: Ranges that are named; the others are counted.
+    """
+    groups = itertools.groupby(enumerate(sorted(numbers)), lambda pair: pair[1] - pair[0])
+    found = [[number for _, number in group] for _, group in groups]
+    texts = [f"{g[0]}-{g[-1]}" if len(g) > 2 else ", ".join(map(str, g)) for g in found]
+    more = len(texts) - limit
+    return ", ".join(texts[:limit]) + (f" and {more} more ranges" if more > 0 else "")
 
 
 def _three_digits(value: float) -> str:

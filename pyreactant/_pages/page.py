@@ -1,5 +1,6 @@
 """Make a page from its template: one file, without scripts and without external resources."""
 
+import abc
 import functools
 import importlib.util
 from pathlib import Path
@@ -14,6 +15,28 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
 _TEMPLATES = Path(__file__).parent / "templates"
+
+
+class HasPage(abc.ABC):
+    """A report that can be shown as a page."""
+
+    __slots__ = ()
+
+    @abc.abstractmethod
+    def _page(self) -> str:
+        """The page."""
+
+    def to_html(self, path: str | Path | None = None) -> str:
+        """The report as one self-contained page; also written to `path` if given.
+
+        Raises:
+            RequirementError: jinja2, which makes the page, is not installed.
+            FileError: The file cannot be written.
+        """
+        page = self._page()
+        if path is not None:
+            write_text(page, Path(path))
+        return page
 
 
 def can_render() -> bool:
@@ -51,17 +74,6 @@ def render(template: str, **data: Any) -> str:
     """
     _check_jinja()
     return _environment().get_template(f"{template}.j2").render(**data)
-
-
-def written(page: str, path: str | Path | None) -> str:
-    """The page, after it is written to `path` if one is given.
-
-    Raises:
-        FileError: The file cannot be written.
-    """
-    if path is not None:
-        write_text(page, Path(path))
-    return page
 
 
 def _check_jinja() -> None:

@@ -9,6 +9,10 @@ SIGNS = {"good": "✓", "bad": "✗", "warn": "!"}
 """The sign of each look: colours alone do not carry a meaning."""
 
 
+NEUTRAL = 6
+"""Number of the colour of an end that is neither good nor bad."""
+
+
 @dataclass(frozen=True, slots=True)
 class Part:
     """A piece of a bar.
@@ -17,7 +21,8 @@ class Part:
         name: What it stands for; the legend has each name once.
         start: Its beginning, as a share of the bar.
         length: Its length, as a share of the bar.
-        colour: Number of its colour in the style sheet, 1 to 5; 0 is the colour of a failure.
+        colour: Number of its colour in the style sheet, 1 to 5; 0 is the colour of a failure,
+            `NEUTRAL` that of an end that is none.
     """
 
     name: str

@@ -116,6 +116,29 @@ def write_json(data: Any, path: Path, *, indent: int | None = 2) -> None:
     write_text(json.dumps(data, indent=indent, allow_nan=False) + "\n", path)
 
 
+_LINE = 100
+"""Characters of a line of JSON that a list without dictionaries may fill."""
+
+
+def json_lines(data: Any, level: int = 0) -> str:
+    """Plain data as JSON for readers: numbers have no line of their own.
+
+    Args:
+        data: The data.
+        level: How deep in the whole it is.
+    """
+    inner, outer = "\n" + " " * (level + 1), "\n" + " " * level
+    numbers = isinstance(data, dict) and all(type(one) in (int, float) for one in data.values())
+    if isinstance(data, dict) and not numbers:
+        pairs = (f"{json.dumps(key)}: {json_lines(one, level + 1)}" for key, one in data.items())
+        return f"{{{inner}{f',{inner}'.join(pairs)}{outer}}}"
+    line = json.dumps(data, allow_nan=False)
+    flat = "{" not in line and (len(line) <= _LINE or "[" not in line[1:])
+    if numbers or flat or not isinstance(data, (list, tuple)):
+        return line
+    return f"[{inner}{f',{inner}'.join(json_lines(one, level + 1) for one in data)}{outer}]"
+
+
 def write_text(text: str, path: Path) -> None:
     """Write a text file in UTF-8, atomically.
 

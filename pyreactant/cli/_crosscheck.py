@@ -238,9 +238,12 @@ def _show(
         print(report.to_json(), end="")
     else:
         output().print(report)
-        if folder is not None and page is None:
-            print(f"files: {folder} (no page, because jinja2 is not installed)")
-        elif page is not None:
-            print(f"page: {page}" + (f", files: {folder}" if folder else ""))
+        # A line each, so that a narrow terminal breaks neither.
+        if page is not None:
+            print(f"page: {page}")
+        elif folder is not None:
+            print("no page, because jinja2 is not installed")
+        if folder is not None:
+            print(f"files: {folder}")
     if not report.passed:
         raise typer.Exit(report.exit_code)

@@ -14,7 +14,7 @@ from typing import Any
 
 from .._errors import FileError
 from .._system.certificates import Authority, Certified, Key, uri_prefix, variables
-from ..process_group._mtls import why_not
+from ..process_group._mtls import why_not, without
 
 
 class Keys:
@@ -82,6 +82,9 @@ class Keys:
         self.variables.clear()
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
+
+
+_UNJOINED = "not all processes joined"
 
 
 class Certifier:
@@ -152,7 +155,7 @@ class Certifier:
             process = min(self._off)
             where = "" if len(self._off) == self._count else f"process {process}: "
             return f"{where}{self._off[process]}"
-        return "" if len(self._asked) == self._count else "not all processes joined"
+        return "" if len(self._asked) == self._count else _UNJOINED
 
 
 def off_reason(backend: str | None, count: int, no_mtls: bool) -> str:
@@ -167,4 +170,21 @@ def off_reason(backend: str | None, count: int, no_mtls: bool) -> str:
         return "one process"
     if no_mtls:
         return "--no-mtls"
-    return why_not(backend or os.environ.get("PYREACTANT_BACKEND") or "jax")
+    return why_not(_runtime(backend))
+
+
+def off_note(backend: str | None, count: int, off: str) -> str:
+    """What the user must know of a run whose runtime has mutual TLS, but which has none; or "".
+
+    Args:
+        backend: As for `off_reason`.
+        count: As for `off_reason`.
+        off: `Certifier.off`.
+    """
+    if not off or off == _UNJOINED or count == 1 or without(_runtime(backend)):
+        return ""
+    return f"mutual TLS is off ({off}): whoever reaches JAX's coordinator can end the run"
+
+
+def _runtime(backend: str | None) -> str:
+    return backend or os.environ.get("PYREACTANT_BACKEND") or "jax"

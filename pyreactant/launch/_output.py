@@ -3,6 +3,7 @@
 import codecs
 import os
 import queue
+import re
 import select
 import sys
 import threading
@@ -19,6 +20,24 @@ _LONGEST_LINE = 1 << 16
 
 _QUEUED = 64
 """Chunks (of at most 64 KiB) that may be queued for the terminal."""
+
+
+_CHATTER = re.compile(
+    r"\[Gloo\] Rank \d+ is connected to \d+ peer ranks\. "
+    r"Expected number of connected peer ranks is : \d+\n?"
+)
+"""What the library through which CPU processes communicate prints when it connects them. It prints
+at any time, also within a line of the program."""
+
+
+def own_lines(text: str) -> tuple[str, str]:
+    """The output of a program without that of libraries about connections; for excerpts only.
+
+    Returns:
+        The text, and how many lines are left out, such as "2 lines"; "" if none are.
+    """
+    own, count = _CHATTER.subn("", text)
+    return own, f"{count} line{'' if count == 1 else 's'}" if count else ""
 
 
 class Log:

@@ -2,12 +2,13 @@
 
 import itertools
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
 
-from .._core.text import seconds_text
+from .._core.text import ranges_text, seconds_text
 from .._pages.page import render
-from .._pages.parts import Bar, Cell, Part, Table, commit_text, facts
+from .._pages.parts import NEUTRAL, Bar, Cell, Part, Table, commit_text, facts
+from ._shown import Row, ends, texts
 
 if TYPE_CHECKING:
     from ._report import RunReport
@@ -17,9 +18,6 @@ _SHOWN = 48
 
 _LISTED = 50
 """Killed processes, stalls and restarts that the page lists, of each."""
-
-_RANGES = 12
-"""Ranges of processes that a line names."""
 
 # What a process does after it has entered a phase, and the colour of it.
 _AFTER = {
@@ -33,8 +31,6 @@ _AFTER = {
 }
 _FAILURES = ("error", "stalled", "lost", "gave_up")
 
-Row = Mapping[str, Any]
-
 
 def page(report: "RunReport") -> str:
     """The whole page.
@@ -45,6 +41,7 @@ def page(report: "RunReport") -> str:
     good, count = report.exit_code == 0, len(report.processes)
     command = shlex.join(report.command)
     timeline, bars = _timeline(report)
+    shown = texts(report.first_error or {})
     return render(
         "run.html",
         title=f"{report.cause}: {command}"[:200],
@@ -57,8 +54,8 @@ def page(report: "RunReport") -> str:
             f"{seconds_text(report.seconds)} from {report.started}",
         ],
         failure=_failure(report),
-        texts=_texts(report.first_error or {}),
-        ends=_ends(report.processes),
+        texts=[(title[0].upper() + title[1:], text) for title, text in shown],
+        ends=_ends(report),
         timeline=timeline,
         bars=bars,
         lists=_lists(report),
@@ -86,48 +83,32 @@ def _failure(report: "RunReport") -> Table:
     return Table("Where and when", list(shown), rows)
 
 
-def _texts(error: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """What the process that broke the run left: a traceback is more precise than its output."""
-    tail = "" if error.get("traceback") else error.get("log_tail")
-    found = [
-        ("Traceback", error.get("traceback")),
-        ("Last lines that it printed", tail),
-        ("Python stacks", error.get("stacks")),
-    ]
-    return [(title, str(text)) for title, text in found if text]
-
-
 def _doing(row: Row, at: float, end: float) -> str:
     """What a process did at a time."""
     found = [name for name, _, start, _ in _periods(row["times"], end) if start <= at]
     return found[-1] if found else ""
 
 
-def _ends(rows: Sequence[Row]) -> Table:
+def _ends(report: "RunReport") -> Table:
     """How many processes ended in which way."""
-    found: dict[str, list[Row]] = {}
-    for row in rows:
-        found.setdefault(str(row["state"]), []).append(row)
+    culprit = (report.first_error or {}).get("process")
     lines: list[list[Cell | str]] = [
         [
-            Cell(state, "good" if group[0]["exit_code"] == 0 else "bad"),
+            _end(group[0]),
             str(len(group)),
             str(len({row["host"] for row in group})),
-            _ranges([row["index"] for row in group]),
+            ranges_text(row["index"] for row in group),
         ]
-        for state, group in sorted(found.items(), key=lambda item: len(item[1]))
+        for _, group in ends(report.processes, culprit)
     ]
     head = ["end", "number", "hosts", "processes"]
     return Table("How the processes ended", head, lines, numbers=(1, 2))
 
 
-def _ranges(numbers: Sequence[int]) -> str:
-    """Sorted numbers as ranges: "0-3, 7"."""
-    groups = itertools.groupby(enumerate(sorted(numbers)), lambda pair: pair[1] - pair[0])
-    found = [[number for _, number in group] for _, group in groups]
-    texts = [str(g[0]) if len(g) == 1 else f"{g[0]}-{g[-1]}" for g in found]
-    more = len(texts) - _RANGES
-    return ", ".join(texts[:_RANGES]) + (f" and {more} more ranges" if more > 0 else "")
+def _end(row: Row) -> Cell:
+    """How a process ended; without a look if its supervisor ended it."""
+    look = "good" if row["exit_code"] == 0 else "" if _innocent(row) else "bad"
+    return Cell(str(row["state"]), look)
 
 
 def _timeline(report: "RunReport") -> tuple[Table, list[Bar]]:
@@ -135,7 +116,13 @@ def _timeline(report: "RunReport") -> tuple[Table, list[Bar]]:
     culprit = (report.first_error or {}).get("process")
     order = sorted(
         report.processes,
-        key=lambda r: (r["index"] != culprit, not r["error"], r["exit_code"] == 0, r["index"]),
+        key=lambda r: (
+            r["index"] != culprit,
+            not r["error"],
+            r["exit_code"] == 0,
+            r["by_supervisor"],
+            r["index"],
+        ),
     )
     shown = order[:_SHOWN]
     end = max([report.seconds, 1e-3, *(t for r in shown for t in r["times"].values())])
@@ -144,7 +131,7 @@ def _timeline(report: "RunReport") -> tuple[Table, list[Bar]]:
         [
             Cell(str(row["index"]), "bad" if row["index"] == culprit else ""),
             str(row["host"] or "-"),
-            str(row["state"]),
+            _end(row),
             str(row["collectives"]),
             Cell("", bar=bar),
         ]
@@ -165,23 +152,33 @@ def _bar(row: Row, end: float) -> Bar:
     for name, colour, start, stop in _periods(row["times"], end):
         parts.append(Part(name, start / end, (stop - start) / end, colour))
         words.append(f"{name} until {seconds_text(stop)}")
-    failed = [row["times"][kind] for kind in _FAILURES if kind in row["times"]]
-    if failed:
-        at = _clamped(min(failed), end)
-        until = _clamped(row["times"].get("exited", end), end)
-        start = min(at / end, 0.99)
-        parts.append(Part("failed", start, max((until - at) / end, 0.01), 0))
-        words.append(f"failed after {seconds_text(at)}")
+    exited = row["times"].get("exited", end)
+    failed = min(_failures(row), default=exited if row["exit_code"] else None)
+    if failed is not None:
+        at, until = _clamped(failed, end), _clamped(exited, end)
+        name, colour = ("ended by the supervisor", NEUTRAL) if _innocent(row) else ("failed", 0)
+        parts.append(Part(name, min(at / end, 0.99), max((until - at) / end, 0.01), colour))
+        words.append(f"{name} after {seconds_text(at)}")
     return Bar(", ".join(words) or "no phase was reported", parts)
+
+
+def _failures(row: Row) -> list[float]:
+    """When a process failed by itself, in any way but its exit code."""
+    return [row["times"][kind] for kind in _FAILURES if kind in row["times"]]
+
+
+def _innocent(row: Row) -> bool:
+    """Whether a process ended only because its supervisor ended it."""
+    return row["by_supervisor"] and not _failures(row)
 
 
 def _periods(times: Mapping[str, float], end: float) -> Iterator[tuple[str, int, float, float]]:
     """Name, colour, start and end of what a process did one after the other."""
     reached = sorted((at, name) for name, at in times.items() if name in (*_AFTER, "exited"))
-    ends = [*(at for at, _ in reached), times.get("lost", end)][1:]  # none without a phase
+    stops = [*(at for at, _ in reached), times.get("lost", end)][1:]  # none without a phase
     periods = [
         (*_after(name, times), _clamped(at, end), _clamped(stop, end))
-        for (at, name), stop in zip(reached, ends, strict=True)
+        for (at, name), stop in zip(reached, stops, strict=True)
         if name != "exited"
     ]
     for (name, colour), group in itertools.groupby(periods, lambda p: p[:2]):
@@ -214,6 +211,7 @@ def _lists(report: "RunReport") -> list[tuple[str, list[str], int]]:
     restarts = [f"{one['at']}: {one['summary']}" for one in report.restarts]
     stalls = [", ".join(map(str, one.values())) for one in report.stalls]
     found = [
+        ("Notes", list(report.notes)),
         ("Restarts", restarts),
         ("Without progress", stalls),
         ("Killed, because their programs left them behind", killed),
@@ -227,7 +225,7 @@ def _facts(report: "RunReport") -> Table:
         ("command", shlex.join(report.command)),
         ("folder", report.folder),
         ("commit", commit_text(report.git)),
-        ("mutual TLS", report.mutual_tls),
+        ("mutual TLS", report.mutual_tls if report.mutual_tls == "on" else ""),
         *((str(key), str(value)) for key, value in report.facts.items()),
     ]
     return facts("The run", rows)

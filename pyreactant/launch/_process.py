@@ -85,6 +85,7 @@ class ChildProcess:
         self._pulse: tuple[Any, Any] = (0, False)
         self._pulse_due = 0.0
         self._stacks = b""
+        self._signalled: set[int] = set()
         line, program_end = socket.socketpair()
         self._stacks_end, stacks = os.pipe()
         descriptors = program_end.fileno(), stacks
@@ -134,12 +135,14 @@ class ChildProcess:
     def signal(self, number: int) -> None:
         """Send a signal to the program and to its process group."""
         if not self.exited.is_set():
+            self._signalled.add(number)
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._popen.pid, number)
 
     def forward(self, number: int) -> None:
         """Pass a signal on to the program; SIGUSR1 only if the program handles it."""
         if not self.exited.is_set() and (number != signal.SIGUSR1 or self._catches(number)):
+            self._signalled.add(number)
             self._signal_one(number)
 
     def watch(self, suspended: float) -> None:
@@ -285,7 +288,14 @@ class ChildProcess:
         self.exited.set()
         age = time.monotonic() - ended
         memory = code == -signal.SIGKILL and self._memory_kills.is_recent()
-        self._emit("exited", age=age, code=code, log_tail=self._log.tail(), out_of_memory=memory)
+        self._emit(
+            "exited",
+            age=age,
+            code=code,
+            by_supervisor=-code in self._signalled,
+            log_tail=self._log.tail(),
+            out_of_memory=memory,
+        )
 
     def _close_line(self) -> None:
         if self._line is not None:

@@ -7,12 +7,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from .._core.text import ranges_text
 from .._errors import FileError
-from .._pages.page import written
+from .._pages.page import HasPage
 from .._system.files import write_json, write_text
 from . import _page
 from ._cause import Failure
 from ._output import terminals
+from ._shown import Row, ends, texts
 from ._state import ProcessState
 
 SCHEMA = 1
@@ -20,12 +22,18 @@ SCHEMA = 1
 _MAX_KILLED = 16
 """Killed processes that the text names; report.json has more."""
 
+_ENDS = 16
+"""Ends of processes that the text lists; report.json has all."""
+
+_HOSTS = 4
+"""Hosts that a line names; more are counted."""
+
 _INDENTED = 256
 """Processes of a run whose report.json is indented; members of a larger one wait for it."""
 
 
 @dataclass(frozen=True, slots=True)
-class RunReport:
+class RunReport(HasPage):
     """How a run ended.
 
     Attributes:
@@ -48,6 +56,7 @@ class RunReport:
         git: Commit and changed files of the working directory.
         refused: Connections that the roll-call refused, with the reasons.
         mutual_tls: Whether JAX's coordinator used it: "on", or "off: " and the reason.
+        notes: Sentences about the run that its user should know, whatever its cause.
     """
 
     cause: str
@@ -65,6 +74,7 @@ class RunReport:
     git: Mapping[str, Any] = field(default_factory=dict)
     refused: Sequence[str] = ()
     mutual_tls: str = ""
+    notes: Sequence[str] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for `json.dumps`."""
@@ -85,52 +95,41 @@ class RunReport:
         error = self.first_error or {}
         if above and _has_traceback(error):
             error = {**error, "traceback": "", "log_tail": ""}
-        rows = _few(self.processes, error.get("process"))
-        lines += [
-            f"  process {p['index']}{' on ' + p['host'] if p['host'] else ''}: {p['state']}"
-            for p in rows
-        ]
-        if len(rows) < len(self.processes):
-            lines.append(f"  and {len(self.processes) - len(rows)} more, in report.json")
-        for title, text in (
-            ("traceback", error.get("traceback")),
-            ("last lines it printed", "" if error.get("traceback") else error.get("log_tail")),
-            ("Python stacks", error.get("stacks")),
-        ):
-            if text:
-                lines += ["", f"{title} of process {error['process']}:", _indent(text)]
+        lines += _end_lines(self.processes, error.get("process"))
+        for title, text in texts(error):
+            lines += ["", f"{title}:", _indent(text)]
         killed = [(row["index"], what) for row in self.processes for what in row["killed"]]
         if killed:
             lines += ["", "killed, because their programs left them behind:"]
             lines += [f"  process {index}: {what}" for index, what in killed[:_MAX_KILLED]]
         for refused in self.refused:
             lines += ["", f"refused: {refused}"]
-        if self.mutual_tls:
-            lines += ["", f"mutual TLS: {self.mutual_tls}"]
+        for note in self.notes:
+            lines += ["", note]
         return "\n".join([*lines, "", f"logs and report: {self.folder}"]) + "\n"
 
     def __str__(self) -> str:
         return self.to_text()
 
-    def to_html(self, path: str | Path | None = None) -> str:
-        """The report as one self-contained page; also written to `path` if given.
+    def _page(self) -> str:
+        return _page.page(self)
 
-        Raises:
-            RequirementError: jinja2, which makes the page, is not installed.
-            FileError: The file cannot be written.
-        """
-        return written(_page.page(self), path)
-
-    def write(self, folder: Path, name: str = "report", page: Path | None = None) -> bool:
+    def write(self, folder: Path | None, name: str = "report", page: Path | None = None) -> bool:
         """Write NAME.json and NAME.txt, and the page if it has a path; false if that fails.
 
         Each file is written whole or not at all.
+
+        Args:
+            folder: Where NAME.json and NAME.txt go; None writes only the page.
+            name: The beginning of their names.
+            page: The file of the page.
         """
         try:
-            folder.mkdir(parents=True, exist_ok=True)
-            write_text(self.to_text(), folder / f"{name}.txt")
-            indent = 2 if len(self.processes) <= _INDENTED else None
-            write_json(self.to_dict(), folder / f"{name}.json", indent=indent)
+            if folder is not None:
+                folder.mkdir(parents=True, exist_ok=True)
+                write_text(self.to_text(), folder / f"{name}.txt")
+                indent = 2 if len(self.processes) <= _INDENTED else None
+                write_json(self.to_dict(), folder / f"{name}.json", indent=indent)
             if page is not None:
                 self.to_html(page)
         except OSError as error:
@@ -180,6 +179,7 @@ def process_row(state: ProcessState, began: float) -> dict[str, Any]:
         "state": state.ending(),
         "times": {name: round(at - began, 3) for name, at in state.times.items()},
         "exit_code": state.code,
+        "by_supervisor": state.by_supervisor,
         "error": state.error
         and {
             **{key: state.error.get(key) for key in ("exception", "message", "traceback")},
@@ -206,14 +206,19 @@ def say(text: str) -> None:
     err.put(f"pyreactant: {text}\n".encode(errors="backslashreplace"))
 
 
-def _few(
-    rows: Sequence[Mapping[str, Any]], culprit: int | None, limit: int = 16
-) -> Sequence[Mapping[str, Any]]:
-    """All rows of a small run; for a large one the culprit and other failures, then the rest."""
-    if len(rows) <= limit:
-        return rows
-    order = sorted(rows, key=lambda r: (r["index"] != culprit, r["exit_code"] == 0, r["index"]))
-    return order[:limit]
+def _end_lines(rows: Sequence[Row], culprit: int | None) -> list[str]:
+    """One line for each kind of end, with its processes and hosts."""
+    groups = ends(rows, culprit)
+    lines = []
+    for state, group in groups[:_ENDS]:
+        hosts = list(dict.fromkeys(row["host"] for row in group if row["host"]))
+        where = f" on {', '.join(hosts)}" if hosts else ""
+        if len(hosts) > _HOSTS:
+            where = f" on {len(hosts)} hosts"
+        some = "process" if len(group) == 1 else "processes"
+        lines.append(f"  {some} {ranges_text(row['index'] for row in group)}{where}: {state}")
+    more = sum(len(group) for _, group in groups[_ENDS:])
+    return [*lines, f"  and {more} more, in report.json"] if more else lines
 
 
 def _indent(text: str) -> str:

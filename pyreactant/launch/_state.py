@@ -34,6 +34,7 @@ class ProcessState:
         phase: The latest of `PHASES` that it reached.
         times: When it reached each phase, and when "error", "stalled" and "lost" happened.
         code: Its exit code, negative for a signal; None while it runs.
+        by_supervisor: Whether its supervisor sent the signal that ended it.
         ending_code: The exit code with which it is about to end.
         error: The exception that ends it: its name, message, traceback, causes, exit code.
         lost: Why its supervisor is gone.
@@ -55,6 +56,7 @@ class ProcessState:
     facts: Mapping[str, str] = field(default_factory=dict)
     times: dict[str, float] = field(default_factory=dict)
     code: int | None = None
+    by_supervisor: bool = False
     out_of_memory: bool = False
     ending_code: int | None = None
     error: Mapping[str, Any] | None = None
@@ -125,6 +127,7 @@ class ProcessState:
             self.times.setdefault("stalled", at)
         elif kind == "exited":
             self.code = int(event["code"])
+            self.by_supervisor = bool(event.get("by_supervisor"))
             self.out_of_memory = bool(event.get("out_of_memory"))
             self.log_tail = str(event["log_tail"])
             self.enter("exited", at)
@@ -171,6 +174,8 @@ class ProcessState:
             return "stopped answering"
         if self.code is None:
             return f"in phase {self.phase}"
+        if self.by_supervisor:
+            return f"ended by the supervisor with {_signal_name(-self.code)}"
         return exit_text(self.code)
 
 
@@ -188,12 +193,14 @@ def _exception(event: Mapping[str, Any]) -> dict[str, Any]:
 
 def exit_text(code: int) -> str:
     """An exit code in words."""
-    if code >= 0:
-        return f"exit code {code}"
+    return f"exit code {code}" if code >= 0 else f"killed by {_signal_name(-code)}"
+
+
+def _signal_name(number: int) -> str:
     try:
-        return f"killed by {signal.Signals(-code).name}"
+        return signal.Signals(number).name
     except ValueError:
-        return f"killed by signal {-code}"
+        return f"signal {number}"
 
 
 def names(states: Sequence[ProcessState], limit: int = 4) -> str:

@@ -21,7 +21,7 @@ from ..process_group._secret import MEETING_SECRET, meeting_secret, run_secret
 from ._agent import Agent
 from ._cause import failure
 from ._head import Head
-from ._mtls import Certifier, Keys, off_reason
+from ._mtls import Certifier, Keys, off_note, off_reason
 from ._options import RunOptions, device_settings, fresh_folder
 from ._output import close_terminals, terminals
 from ._program import find_program
@@ -204,7 +204,9 @@ async def _lead(options: RunOptions, group: ProcessGroup, prepared: _Prepared) -
             agent.close()
             found = await asyncio.to_thread(git.result, _GIT)
     mutual_tls = f"off: {certifier.off}" if certifier.off else "on"
-    report = replace(report, git=found, mutual_tls=mutual_tls)
+    note = off_note(options.backend, count, certifier.off)
+    notes = [note] if note else []
+    report = replace(report, git=found, mutual_tls=mutual_tls, notes=notes)
     report.write(folder, page=options.html)
     if roll_call is not None:
         end = {"type": "report", "exit_code": report.exit_code, "summary": report.summary}
@@ -340,8 +342,10 @@ def _report_alone(
         command=list(options.program),
         facts=facts(),
     )
-    if options.folder is not None:
-        report.write(options.folder, f"report-process-{index}")
+    # Other processes may be alone too, and write theirs.
+    name = f"report-process-{index}"
+    page = options.html and options.html.with_stem(f"{options.html.stem}-process-{index}")
+    report.write(options.folder, name, page)
     _show(report, options)
     return report.exit_code
 

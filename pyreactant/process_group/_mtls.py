@@ -22,6 +22,13 @@ def why_not(backend: str, environ: Mapping[str, str] = os.environ) -> str:
         return f"{CERTIFICATE} is set, and decides"
     if environ.get(MTLS) == "0":
         return f"{MTLS}=0"
+    if lacking := without(backend):
+        return lacking
+    return "" if package_version("cryptography") else "cryptography is not installed"
+
+
+def without(backend: str) -> str:
+    """Why the runtime has no mutual TLS, whatever the settings; "" if it has."""
     if backend == "reactant":
         return "Reactant's coordinator has none"
     version = package_version("jax")
@@ -30,7 +37,7 @@ def why_not(backend: str, environ: Mapping[str, str] = os.environ) -> str:
     # Not by `packaging`, for which every supervisor would wait 15 ms.
     if tuple(map(int, re.findall(r"\d+", version)[:3])) < _FIRST:
         return f"jax {version} has none, jax {'.'.join(map(str, _FIRST))} does"
-    return "" if package_version("cryptography") else "cryptography is not installed"
+    return ""
 
 
 def coordinator_note(group: ProcessGroup, environ: Mapping[str, str] = os.environ) -> str:

@@ -163,10 +163,28 @@ def test_one_process_that_differs_is_named() -> None:
 
     found = diagnosis_of(odd)
     assert (found.kind, found.processes) == (Kind.ONE_PROCESS, (1,))
-    assert "no other process has wrong blocks" in found.text
+    assert "only process 1 has wrong blocks" in found.text
     found = diagnosis_of(short)
     assert (found.kind, found.processes) == (Kind.LOWER_PRECISION, (1,))
-    assert "no other process has wrong blocks" in found.text
+    assert "all blocks of process 1, and of no other" in found.text
+    assert "no other process has wrong blocks" not in found.text  # said already
+    turned = diagnosis_of(lambda d, _: wrong(Kind.TRANSPOSED) if d > 3 else {})
+    assert "no other process has wrong blocks" in turned.text
+
+
+def test_the_sentence_says_nothing_twice() -> None:
+    """Which blocks are wrong is said if it is not all, and the array is named once."""
+    text = "output 0 on device 5 (process 1), block [4:8, 2:4]: every element is wrong"
+
+    def change(device: int, block: list[list[int]]) -> dict[str, Any]:
+        return wrong(Kind.MISSING_REDUCTION, text=text)
+
+    assert diagnosis_of(change).text == (
+        "matmul on jax: output 0 looks like missing reduction; all 8 blocks are wrong; the worst "
+        "is on device 5 (process 1), block [4:8, 2:4]: every element is wrong"
+    )
+    one = diagnosis_of(lambda d, b: change(d, b) if d == 5 else {})
+    assert "1 of 8 blocks is wrong; no other process has wrong blocks; the block is on" in one.text
 
 
 def test_lower_precision_of_one_process_shows_in_all_its_blocks() -> None:

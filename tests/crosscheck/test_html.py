@@ -61,13 +61,29 @@ def test_errors_shares_and_times_have_columns_of_their_own() -> None:
 def test_wrong_elements_are_mapped() -> None:
     """Devices 5 and 6 are wrong in the first line and the last column of their grid."""
     page = report(NAMES, wrong=[5, 6]).to_html()
-    assert page.count('aria-label="wrong in lines 0 to 15 and columns 0 to 15 of 16 x 16"') == 2
-    assert page.count("<rect ") == 2 * (16 + 15)
-    assert "device 5: 4000 of 32768 elements are wrong" in page
+    assert page.count('aria-label="wrong in lines 0 to 15 and columns 0 to 15 of 16 x 16"') == 1
+    assert page.count("<rect ") == 16 + 15  # equal maps are one
+    assert "devices 5, 6: 4000 of 32768 elements are wrong in each" in page
     assert '<rect x="0" y="0" width="1" height="1" fill-opacity="1.0"/>' in page
     assert "<rect " not in report(NAMES).to_html()
     again = Report.from_dict(json.loads(report(NAMES, wrong=[5, 6]).to_json()))
     assert again.to_html() == page
+
+
+def test_only_numbers_that_are_there_are_explained() -> None:
+    good, bad = report(["matmul"], ["jax"]), report(["matmul"], ["jax"], wrong=[5])
+    for made, shown in ((good, True), (bad, False)):
+        page, text = made.to_html(), made.to_text()
+        assert ("Share of allowed: the largest" in page) == shown
+        overview = page[: page.index("Each program")]
+        assert ('data-label="error"' in overview) == shown
+        assert ("Error in the worst block" in text) == shown  # and lines end anywhere
+        assert "Time: median of the timed calls." in page
+        assert "Time: median of the timed calls." in " ".join(text.split())
+    assert "bars show the share" in bad.to_html()
+    every = report(["matmul"], ["jax"], wrong=range(8)).to_html()
+    assert "bars show the share" not in every
+    assert "devices 0-7: 4000 of 32768 elements are wrong in each" in every
 
 
 def test_gradients_are_on_it() -> None:

@@ -30,6 +30,19 @@ def test_the_first_failure() -> None:
     assert "<pre>printed" in without.to_html()
 
 
+def test_a_process_that_the_supervisor_ended_has_no_look() -> None:
+    page = run().to_html()
+    ended = "ended by the supervisor with SIGTERM"
+    assert f'data-label="end" class="words">{ended}<' in page
+    assert f"</span><span>{ended}" not in page  # no sign
+    assert "ended by the supervisor after 12 s" in bars(page)[1]
+    assert '<i class="colour-6" aria-hidden="true"></i>ended by the supervisor' in page
+    row = {**run().processes[0], "exit_code": -9, "by_supervisor": False, "state": "killed"}
+    killed = replace(run(), processes=[row]).to_html()
+    assert "failed after 12 s" in bars(killed)[0]
+    assert "</span><span>killed</span>" in killed
+
+
 def test_phases_and_ends() -> None:
     shown = bars(run().to_html())
     assert len(shown) == 6

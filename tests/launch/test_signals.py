@@ -56,7 +56,7 @@ def test_the_deaf_are_killed_after_the_grace(
         run.send_signal(number)
         code, report = ended(run, tmp_path)
     assert (code, report["cause"]) == expected
-    assert [p["state"] for p in report["processes"]] == ["killed by SIGKILL"] * 2
+    assert [p["state"] for p in report["processes"]] == ["ended by the supervisor with SIGKILL"] * 2
     # The supervisor forwards the signal once, and sends SIGTERM once more at the end.
     assert (tmp_path / "run" / "process-1.log").read_text() in ("no\n", "no\nno\n")
 
@@ -78,7 +78,7 @@ def test_sigterm_to_programs_that_do_not_cooperate(number: signal.Signals, tmp_p
         code, report = ended(run, tmp_path)
     assert (code, report["cause"]) == (6, "preempted")
     assert report["summary"] == "the supervisor got SIGTERM"
-    assert [p["state"] for p in report["processes"]] == ["killed by SIGTERM"] * 2
+    assert [p["state"] for p in report["processes"]] == ["ended by the supervisor with SIGTERM"] * 2
     assert not report["restarts"]
 
 

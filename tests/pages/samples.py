@@ -122,9 +122,10 @@ def run(count: int = 6, culprit: int = 4) -> RunReport:
         if state.index == culprit:
             error = {"type": "error", "exception": "ValueError", "message": HOSTILE}
             state.apply({**error, "traceback": f"Traceback:\n  {HOSTILE}\n"}, 110.0)
-        code = 1 if state.index == culprit else -15
-        late = 0.5 if state.index == culprit else 2.0
-        state.apply({"type": "exited", "code": code, "log_tail": "printed\n"}, 110.0 + late)
+        ends = {"type": "exited", "code": -15, "by_supervisor": True, "log_tail": "printed\n"}
+        if state.index == culprit:
+            ends |= {"code": 1, "by_supervisor": False}
+        state.apply(ends, 110.0 + (0.5 if state.index == culprit else 2.0))
     failure = find_failure(states, 112.5)
     assert failure is not None
     error = {**first_error(failure, states, 112.5), "time": "2026-01-02T03:04:15+00:00"}

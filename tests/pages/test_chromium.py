@@ -24,6 +24,17 @@ MEASURE = """<script>
 document.querySelectorAll("details").forEach(d => { d.open = true; });
 const wide = e => e.getBoundingClientRect().right > window.innerWidth + 1;
 const inside = e => !e.parentElement.closest(".scroll") && !e.closest("svg *");
+const words = e => {
+  const walk = document.createTreeWalker(e, NodeFilter.SHOW_TEXT), found = [];
+  while (walk.nextNode()) for (const word of walk.currentNode.data.matchAll(/\\b\\w{2,20}\\b/g)) {
+    const range = new Range();
+    range.setStart(walk.currentNode, word.index);
+    range.setEnd(walk.currentNode, word.index + word[0].length);
+    found.push(range);
+  }
+  return found;
+};
+const broken = range => new Set([...range.getClientRects()].map(r => Math.round(r.top))).size > 1;
 const all = [...document.querySelectorAll("body *")];
 const sizes = all.filter(e => e.innerText).map(e => parseFloat(getComputedStyle(e).fontSize));
 parent.postMessage(JSON.stringify({
@@ -32,6 +43,10 @@ parent.postMessage(JSON.stringify({
   empty: [...document.querySelectorAll("svg, .bar")].map(s => s.getBoundingClientRect())
     .filter(b => b.width < 30 || b.height < 10).length,
   outside: all.filter(e => inside(e) && wide(e)).map(e => e.outerHTML.slice(0, 80)),
+  clipped: [...document.querySelectorAll(".scroll")]
+    .filter(e => !e.querySelector(".mesh") && e.scrollWidth > e.clientWidth + 1)
+    .map(e => e.ariaLabel),
+  broken: [...document.querySelectorAll("table th")].flatMap(words).filter(broken).map(String),
   paper: getComputedStyle(document.body).backgroundColor,
 }), "*");</script>"""
 
@@ -104,6 +119,8 @@ def test_every_page_fits_every_screen(browse: Browse, tmp_path: Path) -> None:
         assert frame["outside"] == [], (frame["name"], frame["window"])
         assert frame["page"] <= frame["window"], frame
         assert frame["empty"] == 0, frame
+        assert frame["clipped"] == [], (frame["name"], frame["window"])
+        assert frame["broken"] == [], (frame["name"], frame["window"])
         assert frame["smallest"] >= 11, frame
         assert frame["paper"] == "rgb(255, 255, 255)"
 

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+import pyreactant.process_group._mtls
 from pyreactant.launch import RunReport
 from pyreactant.launch._judge import find_failure
+from pyreactant.launch._mtls import off_note
 from pyreactant.launch._output import close_terminals
 from pyreactant.launch._report import first_error, process_row, utc
 from pyreactant.launch._state import ProcessState
@@ -29,8 +31,10 @@ def broken(count: int = 3, culprit: int = 1, host: str = "hosta") -> RunReport:
                 },
                 5.0,
             )
-        code = 1 if state.index == culprit else -15
-        state.apply({"type": "exited", "code": code, "log_tail": "printed\n"}, 6.0)
+        exited = {"type": "exited", "code": 1, "log_tail": "printed\n"}
+        if state.index != culprit:
+            exited |= {"code": -15, "by_supervisor": True}
+        state.apply(exited, 6.0)
     failure = find_failure(states, 7.0)
     assert failure is not None
     return RunReport(
@@ -51,11 +55,11 @@ def test_the_text() -> None:
     assert lines[0] == "user: process 1 on hosta raised ValueError: broken"
     assert lines[1].startswith("exit code 1, after 7.0 s, started 20")
     assert lines[3:6] == [
-        "  process 0 on hosta: killed by SIGTERM",
         "  process 1 on hosta: exit code 1",
-        "  process 2 on hosta: killed by SIGTERM",
+        "  processes 0, 2 on hosta: ended by the supervisor with SIGTERM",
+        "",
     ]
-    assert lines[7:11] == [
+    assert lines[6:10] == [
         "traceback of process 1:",
         "  | Traceback:",
         "  |   here",
@@ -82,30 +86,65 @@ def test_the_text_without_a_traceback() -> None:
     error = {**report.first_error, "traceback": None, "log_tail": "\n".join(map(str, range(99)))}
     error["stacks"] = "Thread 1:\n  waits"
     text = replace(report, first_error=error, refused=["a connection from x: why"]).to_text()
-    assert "last lines it printed of process 1:\n  | 59\n" in text  # 40 lines
+    assert "last lines that process 1 printed:\n  | 59\n" in text  # 40 lines
     assert "  | 98\n\nPython stacks of process 1:\n  | Thread 1:\n  |   waits\n" in text
     assert "\nrefused: a connection from x: why\n" in text
+
+
+GLOO = (
+    "[Gloo] Rank 3 is connected to 7 peer ranks. Expected number of connected peer ranks is : 7\n"
+)
+
+
+def test_the_text_has_the_program_s_own_lines() -> None:
+    """What Gloo prints of its connections is counted, also if it stands within a line."""
+    report = broken()
+    error = {**(report.first_error or {}), "traceback": None}
+    printed = f"{GLOO}{GLOO}step {GLOO}1\nGloo is a library\n"
+    text = replace(report, first_error={**error, "log_tail": printed}).to_text()
+    wanted = "last lines that process 1 printed (without 3 lines of Gloo):\n  | step 1\n  | Gloo is"
+    assert wanted in text
+    assert "last lines" not in replace(report, first_error={**error, "log_tail": GLOO}).to_text()
+
+
+def test_mutual_tls_is_named_only_where_it_could_be_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    report = replace(broken(), mutual_tls="off: jax 0.10.2 has none")
+    assert "TLS" not in report.to_text()
+    monkeypatch.setattr(pyreactant.process_group._mtls, "package_version", lambda _: "0.12.0")
+    note = off_note("jax", 2, "--no-mtls")
+    assert (
+        note == "mutual TLS is off (--no-mtls): whoever reaches JAX's coordinator can end the run"
+    )
+    assert f"\n{note}\n" in replace(report, notes=[note]).to_text()
+    assert off_note("jax", 1, "one process") == off_note("jax", 2, "") == ""
+    assert off_note("reactant", 2, "Reactant's coordinator has none") == ""
+    monkeypatch.setattr(pyreactant.process_group._mtls, "package_version", lambda _: "0.10.2")
+    assert off_note("jax", 2, "PYREACTANT_MTLS=0") == ""
 
 
 def test_a_large_run_shows_what_broke_it_and_what_did_not_end_well() -> None:
     report = broken(1000, culprit=500)
     lines = report.to_text().splitlines()
     assert lines[3] == "  process 500 on hosta: exit code 1"
-    assert lines[4] == "  process 0 on hosta: killed by SIGTERM"
-    assert lines[19] == "  and 984 more, in report.json"
+    everyone = "processes 0-499, 501-999 on hosta: ended by the supervisor with SIGTERM"
+    assert lines[4:6] == [f"  {everyone}", ""]
     assert len(report.to_dict()["processes"]) == 1000
     rows = [{**row, "exit_code": 0, "state": "exit code 0"} for row in report.processes]
-    rows[700] = dict(report.processes[700])
+    rows[700] = {**report.processes[700], "by_supervisor": False, "state": "killed by SIGTERM"}
     shown = replace(report, processes=rows, first_error=None).to_text().splitlines()
     assert shown[3] == "  process 700 on hosta: killed by SIGTERM"
-    assert shown[4] == "  process 0 on hosta: exit code 0"
+    assert shown[4] == "  processes 0-699, 701-999 on hosta: exit code 0"
+    rows = [{**row, "state": f"exit code {row['index']}"} for row in rows]
+    many = replace(report, processes=rows).to_text().splitlines()
+    assert many[3] == "  process 500 on hosta: exit code 500"
+    assert many[19] == "  and 984 more, in report.json"
 
 
 def test_json(tmp_path: Path) -> None:
     report = broken()
     assert report.write(tmp_path / "new")
     read = json.loads((tmp_path / "new/report.json").read_text())
-    assert read == {**report.to_dict(), "restarts": [], "stalls": [], "refused": []}
+    assert read == {**report.to_dict(), "restarts": [], "stalls": [], "refused": [], "notes": []}
     assert (read["schema"], read["cause"], read["exit_code"]) == (1, "user", 1)
     assert read["first_error"]["exception"] == "ValueError"
     assert read["first_error"]["seconds_before_end"] == 2.0

@@ -12,6 +12,9 @@ from .orders import orders
 _OF_ORDERS = (Kind.PERMUTED, Kind.WRONG_DEVICES, Kind.STRUCTURE)
 """Kinds that single blocks show when the device order is wrong."""
 
+_NAMES_IT = (Kind.ONE_PROCESS, Kind.LOWER_PRECISION)
+"""Kinds whose reason names the process if only one has wrong blocks."""
+
 _MOST = 8  # devices or processes listed before "and N more"
 
 
@@ -63,12 +66,13 @@ def diagnose(
         reasons = [(Kind.COPIES, copies_text(apart))]
     kinds = list(dict.fromkeys(kind for kind, _ in reasons))
     devices = tuple(sorted({verdict.device for verdict in wrong}))
+    which = "the worst" if len(wrong) > 1 else "the block"
     parts = [
         f"{program} on {runtime}: {name} {_finding(kinds[0], reasons[0][1])}",
-        f"{len(wrong)} of {len(blocks)} blocks are wrong, on {_named('process', processes)} and "
-        f"{_named('device', devices)}",
-        *(["no other process has wrong blocks"] if alone else []),
-        f"the worst block: {_worst(wrong).text}",
+        _extent(len(wrong), len(blocks), processes, devices),
+        # Those of one process that differs name it themselves.
+        *(["no other process has wrong blocks"] if alone and kinds[0] not in _NAMES_IT else []),
+        f"{which} is on {_worst(wrong).text.removeprefix(f'{name} on ')}",
         *([repeats_text(repeats)] if repeats else []),
     ]
     if kinds[1:]:
@@ -109,9 +113,21 @@ def _only_repeats(repeats: Sequence[Mapping[str, Any]], what: str) -> Diagnosis:
     )
 
 
+def _extent(wrong: int, blocks: int, processes: Sequence[int], devices: Sequence[int]) -> str:
+    """How many blocks are wrong, and where; that of a single one is said with its elements."""
+    if wrong == blocks:
+        return f"all {blocks} blocks are wrong" if blocks > 1 else "its only block is wrong"
+    if wrong == 1:
+        return f"1 of {blocks} blocks is wrong"
+    where = f"{_named('process', processes)} and {_named('device', devices)}"
+    return f"{wrong} of {blocks} blocks are wrong, on {where}"
+
+
 def _finding(kind: Kind, reason: str) -> str:
     if kind == Kind.UNKNOWN:
         return "is wrong; the kind of fault is unknown"
+    if not reason:
+        return f"looks like {kind}"
     if kind in (Kind.ONE_PROCESS, Kind.COPIES):
         return f"{kind}: {reason}"
     return f"looks like {kind}: {reason}"
@@ -179,7 +195,7 @@ def _description(kind: Kind, wrong: Sequence[BlockVerdict]) -> str:
             if verdict.index is not None
         )
     count = sum(kind in verdict.kinds for verdict in wrong)
-    return f"{count} of {len(wrong)} wrong blocks match"
+    return f"{count} of {len(wrong)} wrong blocks match" if count < len(wrong) else ""
 
 
 def _worst(wrong: Sequence[BlockVerdict]) -> BlockVerdict:

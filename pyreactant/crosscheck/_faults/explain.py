@@ -185,12 +185,27 @@ def misshapen(
 
 def _error_text(verdict: Verdict) -> str:
     assert verdict.worst is not None
-    worst = verdict.worst
+    worst, some = verdict.worst, f"{verdict.wrong} of {verdict.elements} elements are wrong"
+    if verdict.wrong == verdict.elements:
+        some = "every element is wrong"
+    got, expected = _numbers(worst["got"], worst["expected"])
     return (
-        f"{verdict.wrong} of {verdict.elements} elements are wrong, the worst at "
-        f"{tuple(worst['element'])} is {worst['got']} and must be {worst['expected']} "
+        f"{some}, the worst at {tuple(worst['element'])} is {got} and must be {expected} "
         f"(within {worst['allowed']:.3g})"
     )
+
+
+def _numbers(got: str, expected: str) -> tuple[str, str]:
+    """Two numbers with no more digits than show how they differ; JSON has all."""
+    try:
+        a, b = float(got), float(expected)
+    except ValueError:  # complex numbers
+        return got, expected
+    if "." not in got or "." not in expected or a == b or not math.isfinite(a * b):
+        return got, expected
+    digits = 3 + math.ceil(math.log10(max(abs(a), abs(b)) / abs(a - b)))
+    shown = min(17, max(6, digits))
+    return f"{a:.{shown}g}", f"{b:.{shown}g}"
 
 
 def _expected_text(expected: Index | None) -> str:

@@ -7,6 +7,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+from ...launch._output import own_lines
 from .._compare import compare_program
 from .._faults.copies import Differing, copies_text, differing, must_be_equal, repeats_text
 from .._faults.diagnose import diagnose
@@ -228,5 +229,8 @@ def _logs(folder: Path) -> dict[str, str]:
             text = f"cannot be read ({error.strerror})"
         plain = re.sub("\x1b\\[[0-9;?]*[A-Za-z]", "", text)
         printable = "".join(c for c in plain if c.isprintable() or c in "\n\t")
-        found[path.stem.removeprefix("process-")] = "\n".join(printable.splitlines()[-_LOG_LINES:])
+        own, left_out = own_lines(printable)
+        lines = own.splitlines()[-_LOG_LINES:]
+        lines += [f"({left_out} of Gloo left out)"] if left_out else []
+        found[path.stem.removeprefix("process-")] = "\n".join(lines)
     return found

@@ -8,7 +8,7 @@ import numpy as np
 
 from ..._bounds.places import cell_sizes
 from ..._core.mesh import Mesh
-from ..._core.text import block_text
+from ..._core.text import block_text, ranges_text
 from ..._pages.parts import Cell, Table
 from .._records.verdict import BlockVerdict
 from .data import Result, Row
@@ -21,7 +21,7 @@ _DRAWN = 1024
 """Most devices of a mesh that is drawn."""
 
 _MAPS = 8
-"""Most wrong blocks whose wrong elements are drawn."""
+"""Most maps of wrong elements that are drawn; equal ones are one."""
 
 _ROWS = 64
 """Most blocks in the table of their numbers."""
@@ -29,10 +29,10 @@ _ROWS = 64
 
 @dataclass(frozen=True, slots=True)
 class Map:
-    """Where in a block the wrong elements are.
+    """Where in blocks the wrong elements are.
 
     Attributes:
-        title: Device, block and the number of wrong elements.
+        title: The devices whose blocks it shows, and the number of wrong elements.
         text: In which cells they are.
         lines: Lines of the grid.
         columns: Columns of the grid.
@@ -58,6 +58,7 @@ class Figure:
         numbers: The numbers of each block, the wrong ones first.
         maps: Where the wrong elements are, of the first wrong blocks.
         more: Number of further wrong blocks.
+        has_shares: Whether cells of the mesh have bars.
     """
 
     title: str
@@ -67,6 +68,7 @@ class Figure:
     numbers: Table
     maps: Sequence[Map] = ()
     more: int = 0
+    has_shares: bool = False
 
 
 def figures(row: Row, result: Result) -> list[Figure]:
@@ -83,13 +85,30 @@ def figures(row: Row, result: Result) -> list[Figure]:
 def _figure(mesh: Mesh, title: str, blocks: Sequence[BlockVerdict]) -> Figure:
     down, across = _labels(mesh)
     lines = [] if mesh.size > _DRAWN else _cells(mesh, blocks)
-    wrong = [block for block in blocks if block.places is not None]
-    maps, more = [_map(block) for block in wrong[:_MAPS]], max(0, len(wrong) - _MAPS)
-    return Figure(title, down, across, lines, _numbers(title, blocks), maps, more)
+    alike: dict[str, list[BlockVerdict]] = {}
+    for block in blocks:
+        if block.places is not None:
+            alike.setdefault(f"{_shape(block)} {block.places}", []).append(block)
+    groups = list(alike.values())
+    return Figure(
+        title,
+        down,
+        across,
+        lines,
+        numbers=_numbers(title, blocks),
+        maps=[_map(group) for group in groups[:_MAPS]],
+        more=sum(map(len, groups[_MAPS:])),
+        has_shares=any(cell.share is not None for line in lines for cell in line),
+    )
 
 
-def _map(block: BlockVerdict) -> Map:
-    shape = [stop - start for start, stop in block.index or []]
+def _shape(block: BlockVerdict) -> list[int]:
+    return [stop - start for start, stop in block.index or []]
+
+
+def _map(blocks: Sequence[BlockVerdict]) -> Map:
+    """The map of blocks that are wrong in the same places."""
+    block, shape = blocks[0], _shape(blocks[0])
     places = np.array(block.places, np.int64)
     height, width = places.shape
     across = np.array(cell_sizes(shape[-1] if shape else 1, width))
@@ -97,8 +116,12 @@ def _map(block: BlockVerdict) -> Map:
     parts = places / np.outer(down, across)
     lines, columns = (np.flatnonzero(places.any(axis)) for axis in (1, 0))
     where = [f"{at[0]} to {at[-1]}" for at in (lines, columns) if at.size]
+    every = block.wrong == math.prod(shape)
+    some = "every element is" if every else f"{block.wrong} of {math.prod(shape)} elements are"
+    several = len(blocks) > 1
+    who = f"device{'s' * several} {ranges_text(b.device for b in blocks)}"
     return Map(
-        title=f"device {block.device}: {block.wrong} of {math.prod(shape)} elements are wrong",
+        title=f"{who}: {some} wrong{' in each' if several and not every else ''}",
         text=f"wrong in lines {' and columns '.join(where)} of {height} x {width}",
         lines=height,
         columns=width,

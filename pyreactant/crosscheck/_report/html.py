@@ -1,6 +1,6 @@
 """The page of a cross-check, and its table for a notebook."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..._core.text import bytes_text, seconds_text, spec_text
@@ -14,6 +14,7 @@ from .sets import rows_of
 from .text import (
     complaints,
     estimates,
+    has_error,
     outcome_text,
     problem_text,
     ratio_text,
@@ -22,11 +23,16 @@ from .text import (
 
 _LOOKS = {RIGHT: "good", WRONG: "bad", RAISED: "bad", NOT_RUN: "warn", UNCHECKED: "warn"}
 
-_EXPLAINED = (
-    "Error: Euclidean norm relative to the result's, of the worst block. Share of allowed: the "
-    "largest error of an element against what rounding allows. Time: median of the timed calls."
-)
-_PAIRS = " Difference: Euclidean norm relative to the first runtime's result."
+_COLUMNS = {
+    "error": "Error: Euclidean norm relative to the result's, of the worst block.",
+    "share of allowed": "Share of allowed: the largest error of an element against what rounding "
+    "allows.",
+    "time": "Time: median of the timed calls.",
+}
+"""The numbers of a result that the table of all programs has if there are any."""
+
+_DIFFERENCE = "Difference: Euclidean norm relative to the first runtime's result."
+_NONE = "-"
 
 
 def page(report: ReportData) -> str:
@@ -91,7 +97,8 @@ def overview(report: ReportData, *, links: bool = True) -> Table:
     """One line for each program: its result on each runtime, and whether runtimes agree."""
     pairs = report.rows[0].pairs if report.rows else ()
     received = any(row.communicated is not None for row in report.rows)
-    columns = ["result", "error", "share of allowed", "time"]
+    shown = [_result_cells(result) for row in report.rows for result in row.results]
+    columns = ["result", *(name for name in _COLUMNS if any(one[name] != _NONE for one in shown))]
     groups = [("", 2), *((run.name, len(columns)) for run in report.runs)]
     groups += [(f"{p.first} and {p.second}", 2) for p in pairs]
     groups += [("", 1)] if received else []
@@ -103,36 +110,48 @@ def overview(report: ReportData, *, links: bool = True) -> Table:
     ]
     words = ("program", "problem", "result")
     head += ["received by each device"] if received else []
+    explained = [_COLUMNS[name] for name in columns[1:]] + [_DIFFERENCE] * bool(pairs)
     return Table(
-        _EXPLAINED + (_PAIRS if pairs else ""),
+        " ".join(explained) or "Results",
         head,
-        [_overview_row(number, row, links, received) for number, row in enumerate(report.rows)],
+        [
+            _overview_row(number, row, columns, links=links, received=received)
+            for number, row in enumerate(report.rows)
+        ],
         numbers=[place for place, title in enumerate(head) if title not in words],
         groups=groups,
     )
 
 
-def _overview_row(number: int, row: Row, links: bool, received: bool) -> list[Cell | str]:
+def _overview_row(
+    number: int, row: Row, columns: Sequence[str], *, links: bool, received: bool
+) -> list[Cell | str]:
     oracle = "" if row.oracle or not row.problem else ", no oracle"
     name = Cell(row.program, link=f"program-{number}" if links else "")
     cells: list[Cell | str] = [name, problem_text(row) + oracle]
     for result in row.results:
-        cells += _result_cells(result)
+        found = _result_cells(result)
+        cells += [found[name] for name in columns]
     for pair in row.pairs:
         cells += _pair_cells(pair)
     return cells + ([bytes_text(row.communicated)] if received else [])
 
 
-def _result_cells(result: Result) -> list[Cell | str]:
-    time = seconds_text(result.seconds["call"]) if "call" in result.seconds else "-"
-    mark = Cell(outcome_text(result), _LOOKS[result.outcome])
-    if result.outcome != RIGHT or not result.blocks:
-        return [mark, "-", "-", time]
-    if result.error == 0:
-        return [mark, "exact", "-", time]
-    estimated = "of the estimate" if result.estimated else ""
-    share = Cell(ratio_text(result.ratio), share=result.ratio, detail=estimated)
-    return [mark, f"{result.relative_norm:.0e}", share, time]
+def _result_cells(result: Result) -> dict[str, Cell | str]:
+    """The cells of a result, by column; `_NONE` for a number that it does not have."""
+    found: dict[str, Cell | str] = {
+        "result": Cell(outcome_text(result), _LOOKS[result.outcome]),
+        "error": _NONE,
+        "share of allowed": _NONE,
+        "time": seconds_text(result.seconds["call"]) if "call" in result.seconds else _NONE,
+    }
+    if has_error(result):
+        estimated = "of the estimate" if result.estimated else ""
+        share = Cell(ratio_text(result.ratio), share=result.ratio, detail=estimated)
+        found |= {"error": f"{result.relative_norm:.0e}", "share of allowed": share}
+    elif result.outcome == RIGHT and result.blocks:
+        found["error"] = "exact"
+    return found
 
 
 def _pair_cells(pair: Pair) -> list[Cell | str]:
@@ -221,7 +240,7 @@ def _checks(row: Row) -> Table:
 def _provenance_table(report: ReportData) -> Table:
     """Versions, devices, settings and commit, with one column per runtime."""
     columns = [_provenance(run) for run in report.runs]
-    keys = dict.fromkeys(key for column in columns for key in column)
+    keys = dict.fromkeys(key for column in columns for key, value in column.items() if value)
     rows = [[key, *(column.get(key) or "-" for column in columns)] for key in keys]
     return Table("Where the results come from", ["fact", *(r.name for r in report.runs)], rows)
 
@@ -235,7 +254,7 @@ def _provenance(run: RunFacts) -> dict[str, str]:
         **{key: value for key, value in run.facts.items() if value},
         "commit": commit_text(run.ended.get("git") or {}),
         "started": str(run.ended.get("started", "")),
-        "seconds": str(run.ended.get("seconds", "")),
+        "duration": seconds_text(run.ended["seconds"]) if "seconds" in run.ended else "",
         "ended": f"{run.ended.get('cause')}: {run.ended.get('summary')}" if run.ended else "",
         "folder": run.folder,
     }

@@ -1,14 +1,13 @@
 """The report of a cross-check: JSON, HTML, terminal and notebook."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from ..._errors import FileError
-from ..._pages.page import can_render, written
-from ..._system.files import read_json, write_text
+from ..._pages.page import HasPage, can_render
+from ..._system.files import json_lines, read_json, write_text
 from ..._version import __version__
 from .._records.records import SCHEMA, check_version
 from .._records.verdict import ArrayPlan, BlockVerdict, Pair, plain
@@ -18,7 +17,7 @@ from .text import renderable, verdict
 
 
 @dataclass(frozen=True, slots=True)
-class Report(ReportData):
+class Report(ReportData, HasPage):
     """The results of a cross-check; rich's `print` and notebooks display it.
 
     Examples:
@@ -65,7 +64,7 @@ class Report(ReportData):
         Raises:
             FileError: The file cannot be written.
         """
-        text = json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n"
+        text = json_lines(self.to_dict()) + "\n"
         if path is not None:
             write_text(text, Path(path))
         return text
@@ -85,14 +84,8 @@ class Report(ReportData):
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise FileError(f"{path}: not {what} ({error!r})") from None
 
-    def to_html(self, path: str | Path | None = None) -> str:
-        """The report as one self-contained page; also written to `path` if given.
-
-        Raises:
-            RequirementError: jinja2, which makes the page, is not installed.
-            FileError: The file cannot be written.
-        """
-        return written(page(self), path)
+    def _page(self) -> str:
+        return page(self)
 
     def to_text(self, width: int = 120) -> str:
         """The report as plain text for a terminal of this width."""

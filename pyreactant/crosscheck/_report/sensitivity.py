@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from ..._bounds.sight import COARSE, FINE, FINE_SHORT, Sight, combined
 from ..._core.dtypes import as_dtype
-from ..._core.text import block_text
+from ..._core.text import block_text, percent_text
 from .._records.verdict import ArrayPlan, BlockVerdict
 
 _FAR = 4.0
@@ -101,8 +101,8 @@ def _unbounded(found: Mapping[str, Sight]) -> str:
 
 
 def percent(part: float) -> str:
-    """A fraction in per cent, with two digits."""
-    return f"{100 * part:.2g} %" if part < 1 else f"{100 * part:.0f} %"
+    """A fraction in per cent, with two digits: bounds are not known better."""
+    return percent_text(part, digits=2)
 
 
 def outliers(blocks: Sequence[BlockVerdict]) -> str:

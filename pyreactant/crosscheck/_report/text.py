@@ -27,10 +27,11 @@ if TYPE_CHECKING:
 COLOURS = {RIGHT: "green", WRONG: "bold red", RAISED: "red", NOT_RUN: "yellow", UNCHECKED: "yellow"}
 
 
-EXPLAINED = (
+_ERRORS = (
     "Error in the worst block: its Euclidean norm relative to the result's, and its largest "
-    "element as a fraction of what rounding allows. Then the median time of a call."
+    "element as a fraction of what rounding allows."
 )
+_TIMES = "Time: median of the timed calls."
 
 
 def verdict(report: ReportData) -> str:
@@ -114,10 +115,11 @@ def _failed(report: ReportData) -> str:
             for pair in row.pairs
             if not pair.passed
         ]
-        parts.append(f"{row.program} {' and '.join(reasons)}")
+        name = f"{row.program} " if len(report.rows) > 1 else ""
+        parts.append(f"{name}{' and '.join(reasons)}")
     more = f", and {len(broken) - 5} more" if len(broken) > 5 else ""
     total = len(report.rows)
-    some = f"{len(broken)} of {total} programs" if total > 1 else "The program"
+    some = f"{len(broken)} of {total} programs" if total > 1 else broken[0].program
     return f"{some} did not pass: {'; '.join(parts)}{more}."
 
 
@@ -144,14 +146,25 @@ def renderable(report: ReportData) -> Any:
     return Group(*parts)
 
 
+def _explained(report: ReportData) -> str:
+    """What the numbers in the table are; nothing about numbers that it does not have."""
+    results = [result for row in report.rows for result in row.results]
+    found = [
+        (_ERRORS, any(map(has_error, results))),
+        (_TIMES, any("call" in r.seconds for r in results)),
+    ]
+    return " ".join(text for text, shown in found if shown)
+
+
 def _table(report: ReportData) -> "Table":
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, caption=EXPLAINED, caption_justify="left")
+    caption = _explained(report) or None
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, caption=caption, caption_justify="left")
     table.add_column("program")
-    table.add_column("problem", overflow="fold")
+    table.add_column("problem")
     for run in report.runs:
         table.add_column(run.name)
     for pair in report.rows[0].pairs if report.rows else ():
@@ -177,7 +190,7 @@ def problem_text(row: Row) -> str:
 def result_text(result: Result) -> str:
     """A result in a few words: outcome, accuracy and time."""
     parts = [part for part in (outcome_text(result), detail_text(result)) if part]
-    return (", " if result.coarse else " ").join(parts)
+    return (" " if outcome_text(result) == result.outcome else ", ").join(parts)
 
 
 def outcome_text(result: Result) -> str:
@@ -191,13 +204,19 @@ def outcome_text(result: Result) -> str:
 def detail_text(result: Result) -> str:
     """Accuracy and the time of a call."""
     parts = []
-    if result.outcome == RIGHT and result.blocks:
+    if result.outcome == RIGHT and result.blocks and not result.error:
+        parts.append("exactly")
+    elif has_error(result):
         limit = "of the estimate" if result.estimated else "of allowed"
-        close = f"{result.relative_norm:.0e}, {ratio_text(result.ratio)} {limit}"
-        parts.append("exactly" if result.error == 0 else close)
+        parts.append(f"{result.relative_norm:.0e}, {ratio_text(result.ratio)} {limit}")
     if "call" in result.seconds:
         parts.append(seconds_text(result.seconds["call"]))
     return ", ".join(parts)
+
+
+def has_error(result: Result) -> bool:
+    """Whether a result has numbers that say how close it is: it is right, but not exact."""
+    return result.outcome == RIGHT and bool(result.blocks) and result.error != 0
 
 
 def ratio_text(ratio: float) -> str:

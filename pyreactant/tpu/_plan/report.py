@@ -4,14 +4,13 @@ import math
 import shlex
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 from ..._core.mesh import Mesh
 from ..._core.sharding import NamedSharding
 from ..._core.text import bytes_text, seconds_text, spec_text
 from ..._matmul.matmul import default_out_spec
-from ..._pages.page import written
+from ..._pages.page import HasPage
 from .._topology import Topology
 from .layout import Layout, Spec
 from .page import page
@@ -104,7 +103,7 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class Plan(HasPage):
     """The result of `plan`.
 
     Attributes:
@@ -219,14 +218,8 @@ class Plan:
             return ["--size", str(m)]
         return ["--m", str(m), "--k", str(k), "--n", str(n)]
 
-    def to_html(self, path: str | Path | None = None) -> str:
-        """The plan as one self-contained page; also written to `path` if given.
-
-        Raises:
-            RequirementError: jinja2, which makes the page, is not installed.
-            FileError: The file cannot be written.
-        """
-        return written(page(self), path)
+    def _page(self) -> str:
+        return page(self)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for `json.dumps`."""

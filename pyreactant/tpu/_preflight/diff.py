@@ -4,18 +4,17 @@ import difflib
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from ..._core.text import bytes_text, seconds_text
-from ..._pages.page import written
+from ..._pages.page import HasPage
 from .._hlo.collective import Collective, sent_bytes
 from .page import difference_page
 from .report import Preflight
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class Difference(HasPage):
     """Two programs compiled for one slice.
 
     Attributes:
@@ -56,15 +55,9 @@ class Difference:
     def __str__(self) -> str:
         return self.text()
 
-    def to_html(self, path: str | Path | None = None) -> str:
-        """Both side by side as one self-contained page; also written to `path` if given.
-
-        Raises:
-            RequirementError: jinja2, which makes the page, is not installed.
-            FileError: The file cannot be written.
-        """
+    def _page(self) -> str:
         rows = [*_numbers(self.left, self.right), *_collectives(self)]
-        return written(difference_page(self, rows, _verdict(self)), path)
+        return difference_page(self, rows, _verdict(self))
 
 
 def _key(found: Collective) -> tuple[object, ...]:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ..._core.text import bytes_text, seconds_text
+from ..._core.text import bytes_text, percent_text, seconds_text
 from ..._pages.page import render
 from ..._pages.parts import Bar, Cell, Part, Table, facts
 from .._hlo.collective import Collective
@@ -53,10 +53,8 @@ def _summary(found: "Preflight") -> str:
         need = found.refused_bytes
         needs = "" if need is None else f" it needs {bytes_text(need)}, and"
         return f"The compiler refuses it:{needs} a device has {bytes_text(hbm)}."
-    share = 100 * memory.total / hbm
-    return (
-        f"It needs {bytes_text(memory.total)} of {bytes_text(hbm)} on each device ({share:.1f} %)."
-    )
+    share = percent_text(memory.total / hbm)
+    return f"It needs {bytes_text(memory.total)} of {bytes_text(hbm)} on each device ({share})."
 
 
 def _memory_bar(memory: "DeviceBytes", hbm: int) -> Bar:
@@ -79,7 +77,7 @@ def _memory(found: "Preflight") -> Table:
     sizes = {} if memory is None else {k: v for k, v in memory.to_dict().items() if v}
     names = {"alias": "outputs in memory of arguments"}
     rows = [
-        [names.get(name, name), bytes_text(size), f"{100 * size / hbm:.2f} %"]
+        [names.get(name, name), bytes_text(size), percent_text(size / hbm)]
         for name, size in sizes.items()
     ]
     head = ["kind", "bytes", "share of the device"]

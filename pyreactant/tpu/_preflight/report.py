@@ -3,12 +3,11 @@
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
-from pathlib import Path
 from typing import Any
 
 from ..._core.mesh import Mesh
-from ..._core.text import bytes_text, seconds_text
-from ..._pages.page import written
+from ..._core.text import bytes_text, percent_text, seconds_text
+from ..._pages.page import HasPage
 from .._hlo.collective import Collective
 from .._topology import Topology
 from .page import page
@@ -98,7 +97,7 @@ class Operand:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Preflight:
+class Preflight(HasPage):
     """The compiler's answer for a program on a slice. The program was compiled, not run.
 
     Attributes:
@@ -169,14 +168,8 @@ class Preflight:
     def __str__(self) -> str:
         return self.text()
 
-    def to_html(self, path: str | Path | None = None) -> str:
-        """The report as one self-contained page; also written to `path` if given.
-
-        Raises:
-            RequirementError: jinja2, which makes the page, is not installed.
-            FileError: The file cannot be written.
-        """
-        return written(page(self), path)
+    def _page(self) -> str:
+        return page(self)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for `json.dumps`, without the HLO text. Times are estimates."""
@@ -243,7 +236,7 @@ def _memory(found: Preflight) -> Iterator[str]:
         verdict = "fits" if found.fits else "DOES NOT FIT"
         yield (
             f"memory     {verdict}: {bytes_text(memory.total)} of {bytes_text(hbm)} on each device "
-            f"({100 * memory.total / hbm:.1f} %)"
+            f"({percent_text(memory.total / hbm)})"
         )
         parts = {k: v for k, v in memory.to_dict().items() if k != "total" and v}
         yield "           " + ", ".join(f"{kind} {bytes_text(n)}" for kind, n in parts.items())
