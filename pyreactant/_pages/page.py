@@ -3,6 +3,7 @@
 import abc
 import functools
 import importlib.util
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ from .parts import legend_of
 if TYPE_CHECKING:
     from jinja2 import Environment
 
+_PIECES = re.compile(r"[^\W_]*(?:[\W_]+|$)")
 _TEMPLATES = Path(__file__).parent / "templates"
 
 
@@ -87,6 +89,11 @@ def _check_jinja() -> None:
 @functools.cache
 def _environment() -> "Environment":
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
+    from markupsafe import Markup, escape
+
+    def breakable(name: str) -> Markup:
+        """A name whose line may end after each of its signs, such as "package.module:program"."""
+        return Markup("<wbr>").join(escape(part) for part in _PIECES.findall(name) if part)
 
     environment = Environment(
         loader=FileSystemLoader(_TEMPLATES),
@@ -95,5 +102,6 @@ def _environment() -> "Environment":
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters["breakable"] = breakable
     environment.globals |= {"version": __version__, "legend_of": legend_of}
     return environment

@@ -121,3 +121,22 @@ def test_on_a_terminal() -> None:
 
 def test_ratios_as_text() -> None:
     assert [ratio_text(r) for r in (0, 0.254, 3e-5, 6.2e6)] == ["0.00", "0.25", "3e-05", "6e+06"]
+
+
+def test_json_has_no_line_for_each_number() -> None:
+    """A map of wrong elements has one line for each of its own."""
+    made = report(["matmul"], ["jax"], wrong=range(8))
+    lines = [line.strip().rstrip(",") for line in made.to_json().splitlines()]
+    assert lines.count(str([128] * 16)) == 8
+    assert not any(line.lstrip("-").isdecimal() for line in lines)
+    assert json.loads(made.to_json()) == made.to_dict()
+
+
+@pytest.mark.parametrize("width", [30, 40, 60])
+def test_a_narrow_terminal_breaks_no_word(width: int) -> None:
+    made = report(["heat", "pkg.module:program"], wrong=[3])
+    lines = made.to_text(width=width).splitlines()
+    assert max(map(len, lines)) <= width
+    words = " ".join(lines).split()
+    for word in ("pkg.module:program", "transposed", "stand-in", "allowed,"):
+        assert word in words, word

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from pyreactant._pages.page import can_render
 from tests.harness import QUICK_COMPILING
 from tests.launch.runs import Run, left_behind, run_tasks, script
 
@@ -96,7 +97,8 @@ def test_counts_that_disagree(tmp_path: Path) -> None:
 
 def test_a_wrong_secret(tmp_path: Path) -> None:
     wrong = {"PYREACTANT_SECRET": "another secret of some length"}
-    run = tasks(tmp_path, "--start-timeout", "2", settings=[{}, wrong])
+    page = str(tmp_path / "page.html")
+    run = tasks(tmp_path, "--start-timeout", "2", "--html", page, settings=[{}, wrong])
     assert codes(run) == [4, 4], run
     assert "process 1 did not join the roll-call" in run.report["summary"]
     refused = "a connection from 127.0.0.1: it does not have this run's secret"
@@ -106,6 +108,9 @@ def test_a_wrong_secret(tmp_path: Path) -> None:
         "the run's secret differs between the two; set PYREACTANT_SECRET or"
         in (report_of(run, 1)["summary"])
     )
+    if can_render():  # process 1, which is alone, writes a page too
+        assert "secret differs" in (tmp_path / "page-process-1.html").read_text()
+        assert "process 1 did not join" in (tmp_path / "page.html").read_text()
 
 
 def test_a_secret_in_a_file(tmp_path: Path) -> None:

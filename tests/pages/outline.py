@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 class Outline(HTMLParser):
     """Collect open tags, ids and references of a page."""
 
-    VOID = ("meta", "br", "link", "img", "hr", "input")
+    VOID = ("meta", "br", "wbr", "link", "img", "hr", "input")
 
     def __init__(self, page: str) -> None:
         super().__init__()

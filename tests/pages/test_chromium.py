@@ -26,7 +26,8 @@ const wide = e => e.getBoundingClientRect().right > window.innerWidth + 1;
 const inside = e => !e.parentElement.closest(".scroll") && !e.closest("svg *");
 const words = e => {
   const walk = document.createTreeWalker(e, NodeFilter.SHOW_TEXT), found = [];
-  while (walk.nextNode()) for (const word of walk.currentNode.data.matchAll(/(?<!\\S)[^\\s-]{2,24}(?!\\S)/g)) {
+  const word_of = /(?<!\\S)\\w{2,24}(?!\\S)/g;  // a longer one may have to break
+  while (walk.nextNode()) for (const word of walk.currentNode.data.matchAll(word_of)) {
     const range = new Range();
     range.setStart(walk.currentNode, word.index);
     range.setEnd(walk.currentNode, word.index + word[0].length);

@@ -120,7 +120,13 @@ def test_a_table_of_cells() -> None:
     table = Table(
         "caption",
         ["name", "result", "share"],
-        [[Cell("a", link="there"), Cell("right", "good"), Cell("0.5", share=0.5, detail="<b>")]],
+        [
+            [
+                Cell("a.b_c:<d", link="there"),
+                Cell("right", "good"),
+                Cell("0.5", share=0.5, detail="<b>"),
+            ]
+        ],
         numbers=(2,),
         groups=[("", 1), ("jax", 2)],
         left_out=7,
@@ -128,7 +134,7 @@ def test_a_table_of_cells() -> None:
     page = render("fragment.html", mark=Cell("x"), table=table)
     assert Outline(page).stack == []
     for text in (
-        '<a href="#there">a</a>',
+        '<a href="#there">a.<wbr>b_<wbr>c:&lt;<wbr>d</a>',
         '<th scope="colgroup" role="columnheader" colspan="2">jax</th>',
         'data-label="jax" class="words first"',  # names the column where titles are not shown
         'data-label="share" class="number"',

@@ -13,6 +13,8 @@ from pyreactant._core.text import (
     format_mesh,
     parse_mesh,
     parse_spec,
+    percent_text,
+    ranges_text,
     seconds_text,
     spec_text,
 )
@@ -101,3 +103,14 @@ def test_seconds_as_text(value: float, text: str) -> None:
 )
 def test_bytes_as_text(value: float | None, text: str) -> None:
     assert bytes_text(value) == text
+
+
+def test_shares_are_never_rounded_to_nothing() -> None:
+    texts = [percent_text(part) for part in (0, 0.000392, 0.548, 1.5)]
+    assert texts == ["0 %", "0.0392 %", "54.8 %", "150 %"]
+
+
+def test_ranges() -> None:
+    assert ranges_text([7, 0, 1, 2, 4, 5]) == "0-2, 4, 5, 7"
+    assert ranges_text(range(0, 10, 2), limit=3) == "0, 2, 4 and 2 more ranges"
+    assert ranges_text([]) == ""

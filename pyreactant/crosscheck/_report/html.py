@@ -223,16 +223,17 @@ def _arrays(row: Row) -> Table:
 def _checks(row: Row) -> Table:
     """How each runtime's values were checked, and the times of all steps."""
     steps = list(dict.fromkeys(key for r in row.results for key in r.seconds))
+    seen = ["errors seen above"] if any(r.sensitivity for r in row.results) else []
     rows = [
         [
             r.runtime,
             r.method or "nothing",
-            percent(r.sensitivity) if r.sensitivity else "-",
-            *(seconds_text(r.seconds[step]) if step in r.seconds else "-" for step in steps),
+            *[percent(r.sensitivity) if r.sensitivity else _NONE for _ in seen],
+            *(seconds_text(r.seconds[step]) if step in r.seconds else _NONE for step in steps),
         ]
         for r in row.results
     ]
-    head = ["runtime", "checked by", "errors seen above", *steps]
+    head = ["runtime", "checked by", *seen, *steps]
     caption = f"Checks and times of {row.program}, of the slowest process"
     return Table(caption, head, rows, numbers=range(2, len(head)))
 

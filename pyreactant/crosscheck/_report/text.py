@@ -221,7 +221,7 @@ def has_error(result: Result) -> bool:
 
 def ratio_text(ratio: float) -> str:
     """A ratio with two digits."""
-    return f"{ratio:.2f}" if 0.01 <= ratio < 100 or ratio == 0 else f"{ratio:.0e}"
+    return f"{ratio:.2f}" if 0.005 <= ratio < 100 or ratio == 0 else f"{ratio:.0e}"
 
 
 def pair_text(pair: "Pair") -> str:
