@@ -108,7 +108,7 @@ def test_copies_that_differ(of_users: Report, found: dict[str, Result]) -> None:
     assert "on device 2 than on other devices" in found["nudged"].text
     assert "each is within its tolerance" in found["nudged"].text
     alone = replace(of_users, rows=tuple(r for r in of_users.rows if "nudged" in r.program))
-    assert "nudged wrong on jax (copies differ)" in alone.verdict
+    assert "nudged did not pass: wrong on jax (copies differ)." in alone.verdict
 
 
 def test_raising_on_one_process_ends_the_run_and_names_it() -> None:
