@@ -94,7 +94,7 @@ def _ends(report: "RunReport") -> Table:
     culprit = (report.first_error or {}).get("process")
     lines: list[list[Cell | str]] = [
         [
-            _end(group[0]),
+            _end(next(filter(_innocent, group), group[0])),
             str(len(group)),
             str(len({row["host"] for row in group})),
             ranges_text(row["index"] for row in group),
