@@ -4,6 +4,7 @@ import contextlib
 import io
 import re
 import sys
+import textwrap
 import threading
 from collections.abc import Callable, Iterator
 from typing import IO, TextIO, cast
@@ -59,6 +60,27 @@ def output(width: int = FILE_WIDTH, *, soft_wrap: bool = False) -> Console:
     if not console.is_terminal:
         console.width = width
     return console
+
+
+def wrapped(text: str) -> str:
+    """Text whose lines fit a terminal: they are broken between words, and go on further right.
+
+    If standard output is no terminal, lines stay whole.
+    """
+    if not sys.stdout.isatty():
+        return text
+    width = output().width
+    lines = []
+    for line in text.splitlines():
+        start = len(line) - len(line.lstrip())
+        lines += textwrap.wrap(
+            line,
+            width,
+            subsequent_indent=" " * min(start + 2, width // 2),
+            break_long_words=False,
+            break_on_hyphens=False,
+        ) or [""]
+    return "\n".join(lines)
 
 
 @contextlib.contextmanager

@@ -14,7 +14,7 @@ from .._core.program import Program, function_name, named
 from .._core.sharding import NamedSharding
 from .._errors import InvalidArgumentError, ShardingError
 from .._matmul.matmul import Spec, default_mesh
-from ..programs import CASES, find_case
+from ..programs import CASES, find_case, hint_of
 from ._topology import Topology
 
 
@@ -225,7 +225,6 @@ def find_program(program: Program | str, backend: str) -> Program | None:
     example = "package.module:function" if backend == "jax" else "Module.function"
     language = "JAX" if backend == "jax" else "Julia"
     raise InvalidArgumentError(
-        f"a program is 'matmul', another built-in one ({', '.join(list(CASES)[1:4])}, ...), a "
-        f"pyreactant.Program or the name of a {language} function such as {example!r}, got "
-        f"{program!r}"
+        f"no program {program!r}: {hint_of(str(program))}; name your own as a {language} function, "
+        f"{example!r}, or give a pyreactant.Program"
     )
