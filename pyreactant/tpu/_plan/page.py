@@ -28,7 +28,7 @@ def page(found: "Plan") -> str:
     Raises:
         RequirementError: jinja2 is not installed.
     """
-    best, where = found.best, where_text(found)
+    best, where, lines = found.best, where_text(found), times(found)
     word = "Nothing fits" if best is None else "Fastest layout"
     if len(found.tied) > 1:
         word = "Layouts tie"
@@ -42,7 +42,8 @@ def page(found: "Plan") -> str:
         summary=_summary(found),
         small=["measured" if found.measured else "compiled, not run: all times are estimates"],
         table=_table(found),
-        times=times(found),
+        times=lines,
+        bar_names=list(dict.fromkeys(bar[:2] for line in lines for bar in line.bars)),
         placement=placement(found),
         width=WIDTH,
         more=_remarks(found),

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 WIDTH = 360.0
 """Width of a picture in its own units; one is about a pixel."""
 
+_ROOM = 44
+"""Characters beside the time of a layout."""
+
 _LEAST = 0.3
 """Smallest ratio of sides of a drawn matrix."""
 
@@ -86,6 +89,7 @@ def times(found: "Plan") -> list[Line]:
         )
         bars = tuple((name, colour, value / most) for name, colour, value in parts if value)
         text = f"{mesh_text(one)}; {'; '.join(one.texts())}"
+        text = text if len(text) <= _ROOM else f"{text[:_ROOM]}…"  # the table has it whole
         time = f"{'at least ' if one.at_least else ''}{seconds_text(seconds)}"
         lines.append(Line(label, text, time, bars, one is found.best))
     return lines
