@@ -62,14 +62,8 @@ def output(width: int = FILE_WIDTH, *, soft_wrap: bool = False) -> Console:
     return console
 
 
-def wrapped(text: str) -> str:
-    """Text whose lines fit a terminal: they are broken between words, and go on further right.
-
-    If standard output is no terminal, lines stay whole.
-    """
-    if not sys.stdout.isatty():
-        return text
-    width = output().width
+def wrapped(text: str, width: int) -> str:
+    """Text whose lines are not wider: they are broken between words, and go on further right."""
     lines = []
     for line in text.splitlines():
         start = len(line) - len(line.lstrip())
@@ -81,6 +75,11 @@ def wrapped(text: str) -> str:
             break_on_hyphens=False,
         ) or [""]
     return "\n".join(lines)
+
+
+def print_wrapped(text: str) -> None:
+    """Print text that fits the terminal; in a file or a pipe its lines stay whole."""
+    print(wrapped(text, output().width) if sys.stdout.isatty() else text)
 
 
 @contextlib.contextmanager

@@ -275,11 +275,13 @@ def _preflight_program(
 def _print(reports: "list[Preflight]", as_json: bool, html: Path | None) -> None:
     """Print the report, or both side by side."""
     from ..tpu._preflight.diff import Difference
-    from ._console import wrapped
+    from ._console import print_wrapped
 
     shown = reports[0] if len(reports) == 1 else Difference(*reports)
-    plain = json.dumps(shown.to_dict(), indent=2, allow_nan=False) if as_json else ""
-    print(plain or wrapped(shown.text()))
+    if as_json:
+        print(json.dumps(shown.to_dict(), indent=2, allow_nan=False))
+    else:
+        print_wrapped(shown.text())
     if html is not None:
         shown.to_html(html)
 

@@ -1,5 +1,6 @@
 """`plan` from request to flags: for an absent slice, on CPU devices, interrupted, and wrong."""
 
+import io
 import json
 import os
 import shlex
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 import pyreactant as pr
 from pyreactant._core.text import parse_mesh, parse_spec
@@ -18,6 +20,7 @@ from pyreactant.tpu import Candidate, Plan, plan, topology
 from pyreactant.tpu._plan.layout import Layout
 from pyreactant.tpu._plan.report import ranked
 from pyreactant.tpu._plan.scatter import Point, scatter
+from pyreactant.tpu._plan.text import Shown
 from tests import processes
 from tests.harness import environment, quiet
 from tests.tpu.recorded import without_flags
@@ -276,6 +279,16 @@ def test_str_is_the_report() -> None:
     page = found.to_html()
     assert page.count("<svg") == 4  # times, x, y and the product
     assert ">0-1</text>" in page  # the devices of a block of x
+
+
+def test_narrow() -> None:
+    found = made_up_plan(made_up(1e-3, xla_seconds=1e-3), made_up(2e-3, xla_seconds=2e-3))
+    file = io.StringIO()
+    Console(file=file, width=40).print(Shown(found), crop=False)
+    commands = tuple(found.commands())
+    lines = [line for line in file.getvalue().splitlines() if not line.startswith(commands)]
+    assert "  mesh: x=2,y=2" in lines
+    assert max(map(len, lines)) <= 40
 
 
 def test_commands_of_a_layout_that_crosscheck_cannot_have() -> None:
