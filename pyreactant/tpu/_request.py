@@ -176,6 +176,11 @@ def check_mesh(mesh: Mesh, topology: Topology) -> None:
     """
     there = f"{topology.name}{f' x {topology.num_slices}' if topology.num_slices > 1 else ''}"
     square = default_mesh(topology.devices)
+    if mesh.size > topology.devices:
+        raise ShardingError(
+            f"{mesh!r} needs {mesh.size} devices, but {there} has {topology.devices}; use a mesh "
+            f"of {topology.devices} such as {square!r}"
+        )
     if max(mesh.device_ids) >= topology.devices:
         raise ShardingError(
             f"{mesh!r} needs devices at positions up to {max(mesh.device_ids)}, but {there} has "

@@ -84,7 +84,7 @@ def test_command(compiler: Path) -> None:
     assert "of the time of R, the default layout of matmul_sharded" in ran.stdout
     flags = "--size 16384 --dtype bfloat16 --mesh x=4,y=4 --spec x,None --y-spec None,y"
     assert f"pyreactant slurm submit --nodes NODES -- -m pyreactant matmul {flags}" in ran.stdout
-    assert "Replace NODES by the number of nodes" in ran.stdout
+    assert "slurm, tpu: replace NODES by the number of nodes" in ran.stdout
     assert "float32 products" not in ran.stdout
     again = run(*arguments, "--json", XDG_CACHE_HOME=str(compiler))
     report = json.loads(again.stdout)
@@ -299,7 +299,10 @@ def test_commands_of_a_layout_that_crosscheck_cannot_have() -> None:
     assert set(lines) == {"matmul", "run", "slurm", "tpu"}
     assert "--m 8 --k 512 --n 6" in lines["matmul"]
     assert "--m 8 --k 12000 --n 6" in lines["slurm"]
-    assert "with smaller sizes (8x512x6)" in " ".join(str(found).split())
+    assert (
+        "matmul, run: for CPU devices of this machine, 4 in all with smaller sizes (8x512x6)."
+        in " ".join(str(found).split())
+    )
     assert "There is no crosscheck command" in str(found)
 
 

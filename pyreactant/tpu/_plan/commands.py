@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ..._core.sharding import NamedSharding
 from ..._runtimes.known import MOST_CPU_DEVICES
+from .words import counted
 
 if TYPE_CHECKING:
     from .report import Candidate, Plan
@@ -42,22 +43,20 @@ def remarks(found: "Plan") -> Iterator[str]:
     best, lines = found.best, found.commands()
     if best is None or found.measured or not lines:
         return
-    sizes = _tried(found, best)
-    if "matmul" in lines:
+    sizes, devices = _tried(found, best), counted(found.devices, "device")
+    here = [name for name in ("matmul", "run", "crosscheck") if name in lines]
+    if here:
         size = (
-            "" if sizes == _sides(found) else f", with smaller sizes ({'x'.join(map(str, sizes))})"
+            "" if sizes == _sides(found) else f" with smaller sizes ({'x'.join(map(str, sizes))})"
         )
-        yield (
-            f"matmul, run and crosscheck try the layout on {found.devices} CPU devices of this "
-            f"machine{size}."
-        )
+        yield f"{', '.join(here)}: for CPU devices of this machine, {found.devices} in all{size}."
     if "crosscheck" not in lines:
         yield (
             "There is no crosscheck command for this layout: crosscheck takes neither --out-spec "
             f"nor --device-ids, and up to {MOST_CPU_DEVICES} devices."
         )
     yield (
-        f"Replace NODES by the number of nodes that have {found.devices} devices in all, and NAME, "
+        f"slurm, tpu: replace NODES by the number of nodes that have {devices} in all, and NAME, "
         "PROJECT and ZONE by your own for Cloud TPU, which costs money."
     )
 

@@ -32,6 +32,11 @@ def where_text(found: "Plan") -> str:
     return f"{found.topology.name}{several}"
 
 
+def counted(number: int, what: str) -> str:
+    """A number of things: "1 layout", "2 layouts"."""
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
 def shapes_text(found: "Plan") -> str:
     """The shapes of the arguments."""
     joint = " @ " if found.program == "matmul" else ", "
@@ -49,7 +54,8 @@ def considered_text(found: "Plan") -> str:
     large = f", {found.too_large} of them with blocks too large to fit" if found.too_large else ""
     verb = "measured" if found.measured else "compiled"
     extra = "" if found.reference is None else ", and R, the default layout of matmul_sharded"
-    return f"{found.considered} layouts considered{large}; {len(found.candidates)} {verb}{extra}"
+    considered = counted(found.considered, "layout")
+    return f"{considered} considered{large}; {len(found.candidates)} {verb}{extra}"
 
 
 def remarks_on_rows(found: "Plan") -> list[str]:

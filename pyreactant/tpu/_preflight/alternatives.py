@@ -16,7 +16,7 @@ from ..._core.array import Aval
 from ..._core.mesh import Mesh
 from ..._core.sharding import NamedSharding
 from ..._core.text import bytes_text, format_mesh, spec_text
-from ..._errors import PyReactantError
+from ..._errors import DeadlineError, PyReactantError
 from ..._matmul.matmul import MATMUL, Spec, default_mesh, default_out_spec
 from .._request import Request
 from .._topology import Topology, topologies
@@ -26,6 +26,9 @@ from .report import Preflight
 
 TRIES = 2
 """Most compilations of layouts that should fit by the count."""
+
+SECONDS = 60.0
+"""Most seconds for one alternative: libtpu takes minutes for some layouts."""
 
 SHARE = 0.9
 """Share of a device's memory that may be used by the count; the program itself needs some too."""
@@ -53,11 +56,16 @@ def alternatives_to(
     tried: list[str] = []
 
     def size_of(candidate: Request, options: str) -> int | None:
-        tried.append(options)
+        limit = min(timeout, SECONDS)
         try:
-            found = compile_request(candidate, cache=cache, timeout=timeout)
-        except PyReactantError:
-            return None  # libtpu gives up on some programs, which says nothing about the others
+            found = compile_request(candidate, cache=cache, timeout=limit)
+        except DeadlineError:
+            tried.append(f"{options}: not compiled within {limit:g} s")
+            return None
+        except PyReactantError:  # libtpu gives up on some programs, which says nothing of others
+            tried.append(f"{options}: could not be compiled")
+            return None
+        tried.append(f"{options}: does not fit either")
         return found.bytes_per_device.total if found.bytes_per_device else None
 
     for candidate, options in itertools.islice(_candidates(request), TRIES):
@@ -69,8 +77,8 @@ def alternatives_to(
     if not tried:
         return (f"no layout for slices up to {_name(slices[-1])} divides the sizes",)
     return (
-        f"compiled as well, and none fits: {'; '.join(tried)} (other specs up to "
-        f"{_name(slices[-1])} were not compiled)",
+        f"nothing that fits was found: {'; '.join(tried)} (other specs up to {_name(slices[-1])} "
+        "were not tried)",
     )
 
 
@@ -276,4 +284,5 @@ def _by_size(request: Request, report: Preflight) -> tuple[str, ...]:
     for larger in _larger(topology):
         if needed * topology.devices < 0.9 * larger.hbm_bytes * larger.devices:
             return (f"{larger.name} may hold it, by size alone; not compiled",)
-    return ()
+    largest = [topology, *_larger(topology)][-1]
+    return (f"no slice up to {_name(largest)} may hold it, by size alone; not compiled",)
