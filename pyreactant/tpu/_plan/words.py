@@ -89,7 +89,9 @@ def verdict_text(found: "Plan") -> str:
     if len(found.tied) > 1:
         others = [labels[id(one)] for one in found.tied if one is not best]
         why = (
-            "the default is preferred" if best is reference else f"{name} sends less or is smaller"
+            "the default is preferred"
+            if best is reference
+            else f"{name} is the first of them in the table"
         )
         within = "as times of equal runs do" if found.measured else "less than the model resolves"
         return (
