@@ -101,6 +101,21 @@ def parse_sizes(
     return m, k, n
 
 
+def parse_shape(text: str) -> tuple[int, ...]:
+    """The shape that a text describes: "1024x512"; "" for a scalar.
+
+    Raises:
+        InvalidArgumentError: It has another form.
+    """
+    sides = text.lower().split("x") if text else []
+    if not all(re.fullmatch("[0-9]{1,18}", side) for side in sides):
+        raise InvalidArgumentError(
+            f"a shape is whole numbers with x between them, as 1024x512, got {text!r}; all "
+            "sizes are fixed, so give the largest that you need and pad to it"
+        )
+    return tuple(map(int, sides))
+
+
 def block_text(index: "Index | Sequence[Sequence[int]] | None") -> str:
     """A block as Python slices it: "[0:4, 2:4]"; "no block" for None.
 

@@ -4,6 +4,7 @@ import errno
 import gc
 import io
 import os
+import signal
 import sys
 from typing import Annotated
 
@@ -88,6 +89,14 @@ def _options(
 
 def main() -> None:
     """Run the command line; the process ends with the exit codes above."""
+    try:
+        _end(_run())
+    except KeyboardInterrupt:  # a second one, or one while the process ends
+        os._exit(INTERRUPTED)
+
+
+def _run() -> int:
+    """Run the command, print its error, and give the exit code."""
     # Nearly all objects made at start stay alive, so collecting garbage would only cost time.
     gc.set_threshold(100_000)
     for stream in (sys.stdout, sys.stderr):
@@ -119,7 +128,7 @@ def main() -> None:
     except Exception as error:
         _supervised.tell_error(error)
         code = _unexpected(error)
-    _end(code)
+    return code
 
 
 def _unexpected(error: Exception) -> int:
@@ -164,5 +173,6 @@ def _end(code: int) -> None:
     if runtime is not None and started and code == 0:
         runtime.shutdown()
     flush_output()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # all is done: Ctrl-C has nothing to end
     if started or code:
         os._exit(code)

@@ -8,18 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .._core.table import Fitting
-from .._core.text import bytes_text, parse_sizes, seconds_text
-from .._errors import InvalidArgumentError
+from .._core.text import parse_shape, parse_sizes, seconds_text
 from .._pages.page import check_page
 from ._command import INTERRUPTED
 from ._examples import examples
+from ._interrupted import interruptible, tell_interrupted
 
 if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
-    from rich.table import Table
-
-    from ..tpu import Candidate, Plan
+    from ..tpu import Candidate
     from ..tpu._plan.plan import Progress
 
 NOTHING_FITS = 5
@@ -34,7 +30,9 @@ def plan(
     program: Annotated[
         str | None,
         typer.Argument(
-            help="matmul, or a JAX function as package.module:function.", show_default="matmul"
+            help="matmul, another built-in program (`pyreactant crosscheck --list` lists them), or "
+            "a JAX function as package.module:function.",
+            show_default="matmul",
         ),
     ] = None,
     topology: Annotated[
@@ -61,7 +59,12 @@ def plan(
             show_default="the runtime's default",
         ),
     ] = None,
-    tried: Annotated[int, typer.Option(help="Number of candidates to compile or measure.")] = 8,
+    tried: Annotated[
+        int,
+        typer.Option(
+            help="Number of candidates to compile or measure, beside the default layout of matmul."
+        ),
+    ] = 8,
     workers: Annotated[
         int | None, typer.Option(help="Most compilations at once.", show_default="by memory")
     ] = None,
@@ -76,15 +79,17 @@ def plan(
 ) -> None:
     """Find the fastest mesh and specs of a program.
 
-    For a slice all times are estimates: nothing is run. Ctrl-C shows the best candidates so far.
+    For a slice all times are estimates: nothing is run. Ctrl-C shows the best candidates so far;
+    compilations that finished stay in the cache.
     Exit code 5: nothing fits.
     """
     check_page(html)
-    from ..tpu import plan as find
-
     sizes = parse_sizes(size, m, k, n)
-    shapes = [_shape(text) for text in shape or []]
-    with _progress("compiled" if topology else "measured") as progress:
+    shapes = [parse_shape(text) for text in shape or []]
+    cached = topology is not None and not no_cache
+    with interruptible(cached), _progress("compiled" if topology else "measured") as progress:
+        from ..tpu import plan as find
+
         found = find(
             program or "matmul",
             topology=topology,
@@ -104,29 +109,24 @@ def plan(
     if as_json:
         print(json.dumps(found.to_dict(), indent=2, allow_nan=False))
     else:
+        from ..tpu._plan.text import Shown
         from ._console import output
 
-        _show(output(), found)
+        output().print(Shown(found), crop=False)
     if html is not None:
         found.to_html(html)
     if found.interrupted:
+        tell_interrupted(cached)
         raise typer.Exit(INTERRUPTED)
     if found.best is None:
         raise typer.Exit(NOTHING_FITS)
-
-
-def _shape(text: str) -> tuple[int, ...]:
-    parts = text.lower().split("x")
-    if not all(part.isascii() and part.isdigit() for part in parts):
-        raise InvalidArgumentError(f"--shape must look like 1024x512, got {text!r}")
-    return tuple(map(int, parts))
 
 
 @contextlib.contextmanager
 def _progress(verb: str) -> "Iterator[Progress]":
     from ._console import working
 
-    with working(f"layouts are {verb}") as tell:
+    with working(f"layouts are being {verb}") as tell:
 
         def update(done: int, total: int, best: "Candidate | None") -> None:
             text = f"layouts {verb}: {done} of {total}"
@@ -135,101 +135,3 @@ def _progress(verb: str) -> "Iterator[Progress]":
             tell(text)
 
         yield update
-
-
-def _show(console: "Console", found: "Plan") -> None:
-    for part in _parts(found):
-        console.print(part, soft_wrap=isinstance(part, str))
-
-
-def _parts(found: "Plan") -> "Iterator[RenderableType]":
-    from ..tpu._plan.report import Point, scatter
-
-    yield _head(found)
-    rows = [(str(number), one) for number, one in enumerate(found.candidates, 1)]
-    if found.reference is not None:
-        rows.append(("R", found.reference))
-    if rows:
-        yield Fitting(_table(found, rows))
-    if any(not one.mesh.all_devices for _, one in rows):
-        yield "along the network: devices are ordered by chip coordinates, not by VM (--device-ids)"
-    if any(one.at_least for _, one in rows):
-        yield ">: XLA has no estimate for this layout, so the time is only a lower bound"
-    for label, one in rows:
-        if one.trouble:
-            yield f"{label}: {one.trouble}"
-    points = [
-        Point(label, one.bytes_per_device or one.layout.memory_bytes, one.seconds)
-        for label, one in rows
-        if one.seconds is not None
-    ]
-    if points:
-        yield "\n".join(["", *scatter(points, found.hbm_bytes), ""])
-    best, reference = found.best, found.reference
-    if best is None and found.interrupted:
-        yield "no layout that fits was found before the interruption"
-        return
-    if best is None:
-        yield f"no layout fits the {bytes_text(found.hbm_bytes or 0)} of a device"
-        return
-    if reference is not None and reference.seconds and best.seconds:
-        yield (
-            f"1 takes {best.seconds / reference.seconds:.2f} of the time of R, the default layout "
-            "of matmul_sharded"
-        )
-    for where, line in found.commands().items():
-        yield f"{where + ':':<12}{line}"
-
-
-def _head(found: "Plan") -> str:
-    sizes = " @ " if found.program == "matmul" else ", "
-    shapes = sizes.join("x".join(map(str, shape)) for shape in found.shapes)
-    if found.topology is None:
-        where = f"{found.devices} {found.platform} devices of this machine"
-    else:
-        several = found.topology.num_slices > 1
-        where = (
-            f"{found.topology.name}{f' x {found.topology.num_slices} slices' if several else ''}"
-        )
-    tried = len(found.candidates) + (found.reference is not None)
-    how = "measured" if found.measured else "compiled; all times are estimates, nothing was run"
-    left = f", {found.too_large} of them with blocks too large to fit" if found.too_large else ""
-    lines = [
-        f"plan of {found.program} {shapes} {found.dtype} for {where}",
-        f"{found.considered} layouts considered{left}; {tried} {how}",
-    ]
-    if found.interrupted:
-        lines.append("interrupted: these are the results so far")
-    return "\n".join(lines)
-
-
-def _table(found: "Plan", rows: "list[tuple[str, Candidate]]") -> "Table":
-    from rich import box
-    from rich.table import Table
-
-    matmul = found.program == "matmul"
-    names = ["x", "y", "product"] if matmul else [f"argument {i}" for i in range(len(found.shapes))]
-    times = ["measured"] if found.measured else ["estimate", "XLA", "links"]
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
-    for name in ("", "mesh", *names):
-        table.add_column(name, overflow="fold")
-    for name in (*times, "sends", "per device"):
-        table.add_column(name, justify="right", overflow="fold")
-    for label, one in rows:
-        seconds = (
-            [one.seconds] if found.measured else [one.seconds, one.xla_seconds, one.link_seconds]
-        )
-        numbers = ["-" if value is None else seconds_text(value) for value in seconds]
-        if one.at_least:
-            numbers[0] = f"> {numbers[0]}"
-        sizes = (one.sent_bytes, one.bytes_per_device)
-        numbers += ["-" if size is None else bytes_text(size) for size in sizes]
-        table.add_row(
-            label, _mesh(one), *one.texts(), *numbers, style="bold" if one is found.best else None
-        )
-    return table
-
-
-def _mesh(one: "Candidate") -> str:
-    sizes = ",".join(f"{n}={s}" for n, s in zip(one.mesh.axis_names, one.mesh.shape, strict=True))
-    return sizes if one.mesh.all_devices else f"{sizes} along the network"

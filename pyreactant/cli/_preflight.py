@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .._core.text import MESH_HELP, SPEC_HELP, parse_mesh, parse_sizes, parse_spec
+from .._core.text import MESH_HELP, SPEC_HELP, parse_mesh, parse_shape, parse_sizes, parse_spec
 from .._errors import FileError, InvalidArgumentError
 from .._pages.page import check_page
 from ._examples import examples
+from ._interrupted import interruptible
 
 if TYPE_CHECKING:
     from .._core.program import Program
@@ -32,8 +33,8 @@ def preflight(
     program: Annotated[
         str | None,
         typer.Argument(
-            help="matmul, another built-in program, or a function: package.module:function for "
-            "JAX, Module.function for Julia.",
+            help="matmul, another built-in program (`pyreactant crosscheck --list` lists them), or "
+            "a function: package.module:function for JAX, Module.function for Julia.",
             show_default="matmul",
         ),
     ] = None,
@@ -131,38 +132,46 @@ def preflight(
     specs = [parse_spec(text) for text in spec or ["x,y"]]
     from ._console import working
 
-    with working(f"compiling for {topology}"):
-        for name in lowered_by:
-            one = _preflight_program(
-                chosen,
-                backend=name,
-                topology=topology,
-                slices=slices,
-                size=parse_sizes(size, m, k, n),
-                shapes=shape or [],
-                dtype="float32" if dtype is None else dtype,
-                mesh=mesh,
-                specs=specs,
-                y_spec=y_spec,
-                out_spec=out_spec,
-                precision=precision,
-                common=common,
-            )
-            reports.insert(0, one)
-        if stablehlo is not None:
-            from ..tpu._preflight.stablehlo import preflight_stablehlo, read_text
+    with interruptible(not no_cache):
+        try:
+            with working(f"compiling for {topology}"):
+                for name in lowered_by:
+                    one = _preflight_program(
+                        chosen,
+                        backend=name,
+                        topology=topology,
+                        slices=slices,
+                        size=parse_sizes(size, m, k, n),
+                        shapes=shape or [],
+                        dtype="float32" if dtype is None else dtype,
+                        mesh=mesh,
+                        specs=specs,
+                        y_spec=y_spec,
+                        out_spec=out_spec,
+                        precision=precision,
+                        common=common,
+                    )
+                    reports.insert(0, one)
+                    if one.interrupted:
+                        raise KeyboardInterrupt
+                if stablehlo is not None:
+                    from ..tpu._preflight.stablehlo import preflight_stablehlo, read_text
 
-            text = read_text(stablehlo)
-            reports.append(
-                preflight_stablehlo(
-                    text,
-                    topology=topology,
-                    num_slices=slices,
-                    column_major=column_major,
-                    mesh=None if mesh is None else parse_mesh(mesh),
-                    **common,
-                )
-            )
+                    text = read_text(stablehlo)
+                    reports.append(
+                        preflight_stablehlo(
+                            text,
+                            topology=topology,
+                            num_slices=slices,
+                            column_major=column_major,
+                            mesh=None if mesh is None else parse_mesh(mesh),
+                            **common,
+                        )
+                    )
+        except KeyboardInterrupt:
+            if reports:  # what has finished, such as one of two programs
+                _print(reports, as_json, html)
+            raise
     if hlo is not None:
         _write(hlo, reports[0])
     _print(reports, as_json, html)
@@ -251,7 +260,7 @@ def _preflight_program(
         )
     if size is not None or y is not None:
         raise InvalidArgumentError("--size and --y-spec are for matmul; give --shape and --spec")
-    arguments = arguments_of([_shape(text) for text in shapes], specs, dtype, given)
+    arguments = arguments_of([parse_shape(text) for text in shapes], specs, dtype, given)
     return compile_program(
         program,
         *arguments,
@@ -263,17 +272,16 @@ def _preflight_program(
     )
 
 
-def _shape(text: str) -> tuple[Any, ...]:
-    if text == "":
-        return ()
-    return tuple(int(n) if n.isascii() and n.isdigit() else n for n in text.lower().split("x"))
-
-
 def _print(reports: "list[Preflight]", as_json: bool, html: Path | None) -> None:
+    """Print the report, or both side by side."""
     from ..tpu._preflight.diff import Difference
+    from ._console import print_wrapped
 
     shown = reports[0] if len(reports) == 1 else Difference(*reports)
-    print(json.dumps(shown.to_dict(), indent=2, allow_nan=False) if as_json else shown.text())
+    if as_json:
+        print(json.dumps(shown.to_dict(), indent=2, allow_nan=False))
+    else:
+        print_wrapped(shown.text())
     if html is not None:
         shown.to_html(html)
 

@@ -11,3 +11,4 @@ from ._case import Output as Output
 from ._case import Stream as Stream
 from ._find import CASES as CASES
 from ._find import find_case as find_case
+from ._find import hint_of as hint_of

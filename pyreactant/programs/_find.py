@@ -54,6 +54,13 @@ class _Cases(Mapping[str, Case]):
 CASES: Mapping[str, Case] = _Cases()
 
 
+def hint_of(name: str) -> str:
+    """Advice for a name that no built-in program has: the nearest one, or where the list is."""
+    near = difflib.get_close_matches(name, NAMES, n=1)
+    where = "`pyreactant crosscheck --list` shows the built-in ones"
+    return f"did you mean {near[0]!r}? {where}" if near else where
+
+
 def find_case(name: str | Program) -> Case:
     """The case of a built-in program, a "package.module:object", or a Program.
 
@@ -70,11 +77,9 @@ def find_case(name: str | Program) -> Case:
     if name in CASES:
         return CASES[name]
     if not all(name.rpartition(":")):
-        near = difflib.get_close_matches(name, NAMES, n=1)
-        hint = f"did you mean {near[0]!r}? " if near else ""
         raise InvalidArgumentError(
-            f"no program {name!r}: {hint}the built-in ones are {', '.join(NAMES)}; name your own "
-            "program as 'package.module:object' or 'path/to/file.py:object'"
+            f"no program {name!r}: {hint_of(name)}; name your own program as "
+            "'package.module:object' or 'path/to/file.py:object'"
         )
     try:
         found = find_object(name)

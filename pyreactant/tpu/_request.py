@@ -14,7 +14,7 @@ from .._core.program import Program, function_name, named
 from .._core.sharding import NamedSharding
 from .._errors import InvalidArgumentError, ShardingError
 from .._matmul.matmul import Spec, default_mesh
-from ..programs import CASES, find_case
+from ..programs import CASES, find_case, hint_of
 from ._topology import Topology
 
 
@@ -176,6 +176,11 @@ def check_mesh(mesh: Mesh, topology: Topology) -> None:
     """
     there = f"{topology.name}{f' x {topology.num_slices}' if topology.num_slices > 1 else ''}"
     square = default_mesh(topology.devices)
+    if mesh.size > topology.devices:
+        raise ShardingError(
+            f"{mesh!r} needs {mesh.size} devices, but {there} has {topology.devices}; use a mesh "
+            f"of {topology.devices} such as {square!r}"
+        )
     if max(mesh.device_ids) >= topology.devices:
         raise ShardingError(
             f"{mesh!r} needs devices at positions up to {max(mesh.device_ids)}, but {there} has "
@@ -225,7 +230,6 @@ def find_program(program: Program | str, backend: str) -> Program | None:
     example = "package.module:function" if backend == "jax" else "Module.function"
     language = "JAX" if backend == "jax" else "Julia"
     raise InvalidArgumentError(
-        f"a program is 'matmul', another built-in one ({', '.join(list(CASES)[1:4])}, ...), a "
-        f"pyreactant.Program or the name of a {language} function such as {example!r}, got "
-        f"{program!r}"
+        f"no program {program!r}: {hint_of(str(program))}; name your own as a {language} function, "
+        f"{example!r}, or give a pyreactant.Program"
     )

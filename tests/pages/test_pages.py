@@ -82,9 +82,9 @@ def test_facts_of_a_preflight() -> None:
 
 def test_facts_of_a_plan() -> None:
     page = plan().to_html()
-    assert "1.1 ms, 0.34 of the time of the default layout of matmul_sharded." in page
+    assert "1.1 ms. 1 takes 0.34 of the time of R, the default layout of matmul_sharded." in page
     assert page.count("&gt; 2.4 ms") == 1  # only a lower bound
-    assert "<pre>pyreactant matmul --size 16384" in page
+    assert "<pre>pyreactant matmul --size 512 " in page
     assert "it needs 96 GiB of 31 GiB" in PAGES["failed-plan"]
     assert "<pre>" not in PAGES["failed-plan"]
 

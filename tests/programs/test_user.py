@@ -48,9 +48,9 @@ def test_a_case_is_found_by_name() -> None:
     ("name", "message"),
     [
         ("matmull", "no program 'matmull': did you mean 'matmul'"),
-        ("zzz", "no program 'zzz': the built-in ones are matmul, "),
-        ("", "no program '': the built-in ones are"),
-        ("tests.programs.own:", "the built-in ones are matmul, .*'package.module:object'"),
+        ("zzz", "no program 'zzz': `pyreactant crosscheck --list` shows"),
+        ("", "no program '': `pyreactant crosscheck --list` shows"),
+        ("tests.programs.own:", "shows the built-in ones; .*'package.module:object'"),
         ("no.such:program", "cannot import program 'no.such:program'"),
         ("tests.programs.own:missing", "cannot import program 'tests.programs.own:missing'"),
         ("tests.programs.own:NUMBER", "must be a pyreactant.Program or a .*Case, got int"),

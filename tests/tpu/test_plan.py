@@ -1,5 +1,6 @@
 """`plan` from request to flags: for an absent slice, on CPU devices, interrupted, and wrong."""
 
+import io
 import json
 import os
 import shlex
@@ -11,12 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 import pyreactant as pr
 from pyreactant._core.text import parse_mesh, parse_spec
 from pyreactant.tpu import Candidate, Plan, plan, topology
 from pyreactant.tpu._plan.layout import Layout
-from pyreactant.tpu._plan.report import Point, ranked, scatter
+from pyreactant.tpu._plan.report import ranked
+from pyreactant.tpu._plan.scatter import Point, scatter
+from pyreactant.tpu._plan.text import Shown
 from tests import processes
 from tests.harness import environment, quiet
 from tests.tpu.recorded import without_flags
@@ -74,20 +78,28 @@ def test_command(compiler: Path) -> None:
     assert quiet(ran.stderr)
     assert "plan of matmul 16384x16384 @ 16384x16384 bfloat16 for v6e-16" in ran.stdout
     assert "all times are estimates, nothing was run" in ran.stdout
-    assert "time of a call, against bytes on each device" in ran.stdout
+    assert "time of a call (up), against bytes on each device (to the right)" in ran.stdout
+    assert "2 compiled, and R, the default layout of matmul_sharded\n" in ran.stdout
+    assert "\nlinks: time until the busiest link has carried its data\n" in ran.stdout
     assert "of the time of R, the default layout of matmul_sharded" in ran.stdout
     flags = "--size 16384 --dtype bfloat16 --mesh x=4,y=4 --spec x,None --y-spec None,y"
-    assert f"pyreactant matmul {flags}" in ran.stdout
-    assert f"pyreactant run -- -m pyreactant matmul {flags}" in ran.stdout
+    assert f"pyreactant slurm submit --nodes NODES -- -m pyreactant matmul {flags}" in ran.stdout
+    assert "slurm, tpu: replace NODES by the number of nodes" in ran.stdout
+    assert "float32 products" not in ran.stdout
     again = run(*arguments, "--json", XDG_CACHE_HOME=str(compiler))
     report = json.loads(again.stdout)
     assert report["candidates"][0]["texts"] == ["x,None", "None,y", "x,y"]
     commands = report["commands"]
-    assert commands["matmul"] == f"pyreactant matmul {flags}"
-    slices = "--topology v6e-16 --slices 1"
+    account = "--name NAME --project PROJECT --zone ZONE"
+    slices = f"--topology v6e-16 --slices 1 {account}"
     assert commands["tpu"] == f"pyreactant tpu run {slices} -- -m pyreactant matmul {flags}"
+    small = flags.replace("16384", "512")
+    cpu = "--platform cpu --devices-per-process 16"
+    assert commands["matmul"] == f"pyreactant matmul {small} {cpu}"
+    two = "--platform cpu --processes 2 --devices-per-process 8"
+    assert commands["run"] == f"pyreactant run {two} -- -m pyreactant matmul {small}"
     here = "--platform cpu --processes 1 --devices-per-process 16"
-    asked = "--size 16384 --dtype bfloat16"
+    asked = "--size 512 --dtype bfloat16"
     specs = "--mesh x=4,y=4 --spec 'x,None;None,y'"
     assert commands["crosscheck"] == f"pyreactant crosscheck matmul {asked} {here} {specs}"
 
@@ -100,6 +112,10 @@ def test_the_plan_is_cross_checked_here(compiler: Path, tmp_path: Path) -> None:
     ran = processes.run(argv, env=environment())
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert "matmul: right on jax" in ran.stdout
+    argv = [sys.executable, "-m", *shlex.split(found.commands()["matmul"])]
+    alone = processes.run(argv, imported=processes.WITH_JAX, env=environment())
+    assert alone.returncode == 0, alone.stderr
+    assert "right: error" in alone.stdout
 
 
 def test_several_slices(compiler: Path) -> None:
@@ -145,6 +161,9 @@ def test_interrupted(compiler: Path, tmp_path: Path) -> None:
     text = log.read_text()
     assert code == 130, text
     assert "interrupted: these are the results so far" in text
+    kept = f"are kept in {tmp_path / 'pyreactant' / 'preflight'}; the same command continues there"
+    assert f"interrupted: {kept}" not in text  # --no-cache
+    assert "interrupted: nothing is kept" in text
     assert "pyreactant matmul --size 512" in text
     deadline = time.monotonic() + 20  # they end when their output is closed
     while children_of(tmp_path) and time.monotonic() < deadline:
@@ -212,6 +231,81 @@ def test_order() -> None:
     )
 
 
+def made_up_plan(*candidates: Candidate, reference: Candidate | None = None, **given: Any) -> Plan:
+    settings: dict[str, Any] = {
+        "program": "matmul",
+        "shapes": ((8, 8), (8, 8)),
+        "dtype": "float32",
+        "precision": None,
+        "topology": topology("v6e-4"),
+        "platform": "tpu",
+        "devices": 4,
+        "hbm_bytes": 2**30,
+        "candidates": ranked(candidates),
+        "reference": reference,
+        "considered": 5,
+        "too_large": 1,
+        "interrupted": False,
+        "peak_bytes": None,
+        "at_once": 1,
+    }
+    return Plan(**{**settings, **given})
+
+
+@pytest.mark.parametrize(
+    ("first", "default", "best", "said"),
+    [
+        (1.0, 1.004, "R", "R, the default layout of matmul_sharded, ties with 1: their times"),
+        (1.0, 1.5, "1", "1 takes 0.67 of the time of R, the default layout of matmul_sharded"),
+        (1.5, 1.0, "R", "R, the default layout of matmul_sharded, is the fastest"),
+    ],
+)
+def test_the_default_layout_is_preferred_in_a_tie(
+    first: float, default: float, best: str, said: str
+) -> None:
+    reference = made_up(default, xla_seconds=default, bytes_per_device=9.0, reference=True)
+    found = made_up_plan(made_up(first, xla_seconds=first), reference=reference)
+    assert found.best is dict(found.rows)[best]
+    assert said in " ".join(str(found).split())
+    assert said in found.to_html()
+    assert len(found.tied) == 1 + ("ties" in said)
+
+
+def test_str_is_the_report() -> None:
+    found = made_up_plan(made_up(1e-3, xla_seconds=1e-3), made_up(2e-3, xla_seconds=2e-3))
+    assert str(found) == found.text()
+    assert found.text().startswith("plan of matmul 8x8 @ 8x8 float32 for v6e-4\n")
+    assert not [line for line in found.text().splitlines() if line != line.rstrip()]
+    page = found.to_html()
+    assert page.count("<svg") == 4  # times, x, y and the product
+    assert ">0-1</text>" in page  # the devices of a block of x
+
+
+def test_narrow() -> None:
+    found = made_up_plan(made_up(1e-3, xla_seconds=1e-3), made_up(2e-3, xla_seconds=2e-3))
+    file = io.StringIO()
+    Console(file=file, width=40).print(Shown(found), crop=False)
+    commands = tuple(found.commands())
+    lines = [line for line in file.getvalue().splitlines() if not line.startswith(commands)]
+    assert "  mesh: x=2,y=2" in lines
+    assert max(map(len, lines)) <= 40
+
+
+def test_commands_of_a_layout_that_crosscheck_cannot_have() -> None:
+    mesh = pr.Mesh((2, 2), ("x", "y"), (0, 2, 1, 3))
+    layout = Layout(mesh, (("x", None), (None, "y")), ("x", "y"), 100.0)
+    found = made_up_plan(Candidate(layout=layout, seconds=1.0), shapes=((8, 12000), (12000, 6)))
+    lines = found.commands()
+    assert set(lines) == {"matmul", "run", "slurm", "tpu"}
+    assert "--m 8 --k 512 --n 6" in lines["matmul"]
+    assert "--m 8 --k 12000 --n 6" in lines["slurm"]
+    assert (
+        "matmul, run: for CPU devices of this machine, 4 in all with smaller sizes (8x512x6)."
+        in " ".join(str(found).split())
+    )
+    assert "There is no crosscheck command" in str(found)
+
+
 def test_flags_read_back() -> None:
     ids = (0, 2, 1, 3)
     mesh = pr.Mesh((2, 2), ("slice", "x"), ids)
@@ -235,17 +329,16 @@ def test_flags_read_back() -> None:
 
 def test_picture() -> None:
     points = [Point("1", 100, 1.0), Point("2", 100, 1.0), Point("R", 50, 2.0)]
-    assert scatter(points, 110, 22, 4) == [
+    assert scatter(points, 110, 28, 4) == [
         "2 s │          R           ┊",
         "    │                    12┊",
         "    │                      ┊",
         "0 s │                      ┊",
         "    └───────────────────────",
         "     0 B               110 B",
-        "     time of a call, against bytes on each device; ┊ is what a device has",
     ]
     assert "┊" not in "".join(scatter(points, 10_000))  # outside of the shown range
-    far = scatter([Point("1", 2**20, 1e-3), Point("2", 2**30, 1.0)], None, 30, 4)
+    far = scatter([Point("1", 2**20, 1e-3), Point("2", 2**30, 1.0)], None, 39, 4)
     assert far[0] == "   1 s │                              2"  # a logarithmic axis
     assert far[2:4] == ["       │", "769 us │ 1"]
     assert scatter([]) == []
@@ -254,8 +347,8 @@ def test_picture() -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"size": 64}, "give topology= .* or platform=.* not both"),
-        ({"size": 64, "topology": "v6e-4", "platform": "cpu"}, "devices, not both"),
+        ({"size": 64}, "give topology= .* or platform=.*; got neither"),
+        ({"size": 64, "topology": "v6e-4", "platform": "cpu"}, "devices; not both"),
         ({"topology": "v6e-4"}, "matmul needs size="),
         ({"topology": "v6e-4", "size": 0}, "sizes must be 1 or more, got m=0, k=0, n=0"),
         ({"topology": "v6e-5", "size": 64}, "the nearest are v6e-4"),
@@ -263,6 +356,14 @@ def test_picture() -> None:
         ({"topology": "v6e-4", "size": 64, "tried": 0}, "tried must be a whole number from 1"),
         ({"platform": "gpu", "size": 64}, "give the number of this machine's GPUs"),
         ({"platform": "tpu", "size": 64}, "platform must be cpu or gpu, got 'tpu'"),
+        (
+            {"topology": "v6e-4", "program": "softmaxx", "shapes": [(8, 8)]},
+            "^no program 'softmaxx': did you mean 'softmax'. `pyreactant crosscheck --list` shows",
+        ),
+        (
+            {"topology": "v6e-4", "program": "softmax", "shapes": [(8, 0)]},
+            r"whole numbers from 1, got \(8, 0\)",
+        ),
         ({"topology": "v6e-4", "program": "jax.nn:softmax"}, "the shape of each argument"),
         (
             {"platform": "cpu", "program": "jax.nn:relu", "shapes": [(8,)]},
@@ -284,26 +385,10 @@ def test_nothing_fits_is_exit_code_5() -> None:
 
 def test_plan_is_plain_data() -> None:
     one = made_up(1e-3, xla_seconds=1e-3)
-    found = Plan(
-        program="matmul",
-        shapes=((8, 8), (8, 8)),
-        dtype="float32",
-        precision="highest",
-        topology=topology("v6e-4"),
-        platform="tpu",
-        devices=4,
-        hbm_bytes=2**30,
-        candidates=(one,),
-        reference=None,
-        considered=5,
-        too_large=1,
-        interrupted=False,
-        peak_bytes=None,
-        at_once=1,
-    )
+    found = made_up_plan(one, precision="highest")
     assert json.loads(json.dumps(found.to_dict()))["commands"]["matmul"] == (
         "pyreactant matmul --size 8 --dtype float32 --precision highest --mesh x=2,y=2 "
-        "--spec x,None --y-spec None,y"
+        "--spec x,None --y-spec None,y --platform cpu --devices-per-process 4"
     )
     assert found.best is one
     assert not found.measured

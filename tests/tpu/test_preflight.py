@@ -11,6 +11,7 @@ import pyreactant as pr
 from pyreactant._core.array import Aval
 from pyreactant._matmul.matmul import MATMUL, default_out_spec
 from pyreactant.tpu import topology
+from pyreactant.tpu._preflight import alternatives
 from pyreactant.tpu._preflight.alternatives import matmul_bytes
 from pyreactant.tpu._preflight.preflight import preflight
 from pyreactant.tpu._request import Request
@@ -102,6 +103,55 @@ def test_does_not_fit() -> None:
     assert advice.startswith("fits with --spec ")
     assert advice.endswith(", compiled")
     assert advice in text
+
+
+@pytest.mark.usefixtures("compiler")
+def test_what_is_called_fitting_fits() -> None:
+    """By the count nothing fits, but the compiler gathers a part at a time: only it can decide."""
+    (advice,) = preflight("matmul", topology="v6e-128", size=393216, dtype="bfloat16").alternatives
+    assert advice == "fits with --topology v6e-256 --mesh 16x16: 27 GiB on each device, compiled"
+    mesh = pr.Mesh((16, 16), ("x", "y"))
+    asked = preflight("matmul", topology="v6e-256", size=393216, dtype="bfloat16", mesh=mesh)
+    assert asked.fits
+
+
+@pytest.mark.usefixtures("compiler")
+def test_nothing_fits_is_said_of_blocks_alone() -> None:
+    (advice,) = preflight("matmul", topology="v6e-4", size=2**21, dtype="bfloat16").alternatives
+    assert advice == (
+        "no specs fit up to v6e-256: the blocks alone are 96 GiB on each device, however they are "
+        "sharded"
+    )
+
+
+@pytest.mark.usefixtures("compiler")
+def test_ctrl_c_keeps_the_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the search for alternatives is lost."""
+
+    def interrupted(*arguments: object, **options: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(alternatives, "compile_request", interrupted)
+    report = preflight("matmul", topology="v6e-4", size=81920, dtype="bfloat16", spec=(None, None))
+    assert report.interrupted
+    assert not report.fits
+    assert "interrupted before specs or a slice that fit were found" in report.text()
+
+
+@pytest.mark.usefixtures("compiler")
+@pytest.mark.parametrize(
+    ("dtype", "precision", "said"),
+    [
+        ("float32", None, "round their operands to bfloat16 (1 pass, TPU's default)"),
+        ("float32", "highest", "take 6 bfloat16 passes (--precision highest); the estimates count"),
+        ("bfloat16", "highest", None),
+    ],
+)
+def test_passes_of_float32_products(dtype: str, precision: str | None, said: str | None) -> None:
+    report = preflight("matmul", topology="v6e-4", size=64, dtype=dtype, precision=precision)
+    notes = [note for note in report.notes if note.startswith("float32 products")]
+    assert len(notes) == (said is not None)
+    assert (said or "") in "".join(notes)
 
 
 @pytest.mark.usefixtures("compiler")

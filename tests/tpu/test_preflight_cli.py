@@ -165,7 +165,9 @@ def test_a_cache_that_cannot_be_written_is_a_warning(compiler: Path, tmp_path: P
         (["matmul", "--topology", "v6e-4", "--shape", "8x8"], "--shape and more than one"),
         (["a:b", "--topology", "v6e-4", "--size", "8"], "--size and --y-spec are for matmul"),
         (["a:b", "--topology", "v6e-4"], "give the arguments to compile it for"),
-        (["a:b", "--topology", "v6e-4", "--shape", "8x?"], "a TPU program has fixed shapes"),
+        (["a:b", "--topology", "v6e-4", "--shape", "8x?"], "got '8x?'; all sizes are fixed"),
+        (["a:b", "--topology", "v6e-4", "--shape", "12ax5"], "numbers with x between them, as"),
+        (["nothing", "--topology", "v6e-4", "--shape", "8"], "no program 'nothing': `pyreactant"),
         (
             [
                 "a:b",

@@ -74,8 +74,7 @@ X = Aval((8, 8), np.dtype("float32"), pr.NamedSharding(MESH, ("x", "y")))
         (
             {"program": "softmaxx", "size": 64},
             pr.InvalidArgumentError,
-            r"a program is 'matmul', another built-in one \(matmul_transposed, gram, matvec, ...\),"
-            " a pyreactant.Program or the name of a JAX function such as",
+            "no program 'softmaxx': did you mean 'softmax'. .* as a JAX function, 'package.module:",
         ),
         (
             {"program": "softmax", "size": 64},
@@ -260,6 +259,8 @@ def test_the_child_ends_with_us(how: signal.Signals, compiler: Path, tmp_path: P
     assert out == ""
     if how == signal.SIGINT:
         assert parent.returncode == 130
+        kept = f"compilations that finished are kept in {compiler / 'pyreactant' / 'preflight'}"
+        assert err.splitlines()[-1].startswith(f"interrupted: {kept}")
         assert "Traceback" not in err
 
 

@@ -40,12 +40,15 @@ def compiled(
     *,
     cache: bool,
     timeout: float,
+    errors: list[PyReactantError] | None = None,
     reference: bool = False,
 ) -> Candidate:
     """Compile a layout for its slice in a child process.
 
+    An error other than the one below makes a candidate without a time, and is added to `errors`.
+
     Raises:
-        RequirementError: There is no compiler; every other error makes a candidate without a time.
+        RequirementError: There is no compiler.
     """
     assert machine.topology is not None
     common: dict[str, Any] = {
@@ -76,6 +79,8 @@ def compiled(
     except RequirementError:
         raise
     except PyReactantError as error:
+        if errors is not None:
+            errors.append(error)
         return Candidate(layout=layout, trouble=str(error), fits=False, reference=reference)
     return _candidate(layout, machine, report, reference)
 
@@ -98,6 +103,7 @@ def _candidate(layout: Layout, machine: Machine, report: Preflight, reference: b
         link_seconds=links,
         sent_bytes=float(sum(c.wire_bytes * (c.times or 1) for c in report.collectives)),
         bytes_per_device=memory.total,
+        notes=report.notes,
         reference=reference,
     )
 

@@ -2,9 +2,21 @@
 
 from typing import TYPE_CHECKING
 
-from ..._core.text import bytes_text, format_mesh, seconds_text
+from ..._core.text import bytes_text, seconds_text
 from ..._pages.page import render
 from ..._pages.parts import Cell, Table
+from .commands import remarks
+from .pictures import WIDTH, placement, times
+from .words import (
+    LEGEND,
+    MEASURED_LEGEND,
+    considered_text,
+    mesh_text,
+    remarks_on_rows,
+    shapes_text,
+    verdict_text,
+    where_text,
+)
 
 if TYPE_CHECKING:
     from .report import Candidate, Plan
@@ -16,31 +28,28 @@ def page(found: "Plan") -> str:
     Raises:
         RequirementError: jinja2 is not installed.
     """
-    best, where = found.best, _where(found)
-    shapes = (" @ " if found.program == "matmul" else ", ").join(
-        "x".join(map(str, shape)) for shape in found.shapes
-    )
+    best, where, lines = found.best, where_text(found), times(found)
     word = "Nothing fits" if best is None else "Fastest layout"
+    if len(found.tied) > 1:
+        word = "Layouts tie"
     if found.interrupted:
         word += " so far"
     return render(
         "plan.html",
         title=f"Plan of {found.program} on {where}",
         mark=Cell(word, "bad" if best is None else "good"),
-        heading=f"{found.program} {shapes} {found.dtype} on {where}",
+        heading=f"{found.program} {shapes_text(found)} {found.dtype} on {where}",
         summary=_summary(found),
         small=["measured" if found.measured else "compiled, not run: all times are estimates"],
         table=_table(found),
+        times=lines,
+        bar_names=list(dict.fromkeys(bar[:2] for line in lines for bar in line.bars)),
+        placement=placement(found),
+        width=WIDTH,
         more=_remarks(found),
         commands=found.commands(),
+        remarks=list(remarks(found)),
     )
-
-
-def _where(found: "Plan") -> str:
-    if found.topology is None:
-        return f"{found.devices} {found.platform} devices of this machine"
-    several = f" x {found.topology.num_slices} slices" if found.topology.num_slices > 1 else ""
-    return f"{found.topology.name}{several}"
 
 
 def _summary(found: "Plan") -> str:
@@ -50,43 +59,24 @@ def _summary(found: "Plan") -> str:
         return f"No layout was found that fits{limit} a device."
     least = "at least " if best.at_least else ""
     specs, seconds = "; ".join(best.texts()), seconds_text(best.seconds)
-    text = f"{mesh_text(best)}, sharded by {specs}: {least}{seconds}"
-    reference = found.reference
-    if reference is not None and reference.seconds:
-        part = best.seconds / reference.seconds
-        text += f", {part:.2f} of the time of the default layout of matmul_sharded"
-    return f"{text}."
-
-
-def mesh_text(one: "Candidate") -> str:
-    """The mesh of a candidate, and whether its devices are in an order of its own."""
-    text = format_mesh(one.mesh)
-    return text if one.mesh.all_devices else f"{text} along the network"
+    return f"{mesh_text(best)}, sharded by {specs}: {least}{seconds}. {verdict_text(found)}."
 
 
 def _remarks(found: "Plan") -> list[str]:
-    tried = len(found.candidates) + (found.reference is not None)
-    large = f", {found.too_large} of them too large to fit" if found.too_large else ""
-    how = "measured" if found.measured else "compiled"
-    more = [f"{found.considered} layouts were considered{large}; {how}: {tried}."]
-    shown = [*found.candidates, *([found.reference] if found.reference else [])]
-    if any(not one.mesh.all_devices for one in shown):
-        more.append(
-            "Along the network: devices are ordered by chip coordinates, not by VM (--device-ids)."
-        )
-    if any(one.at_least for one in shown):
-        more.append("XLA has no estimate for times with >, so they are only lower bounds.")
-    return more
+    columns = MEASURED_LEGEND if found.measured else LEGEND
+    legend = [f"{name}: {meaning}" for name, meaning in columns.items()]
+    bars = "Bars under times are shares of the longest one"
+    if found.hbm_bytes:
+        bars += f"; bars under bytes are shares of a device's {bytes_text(found.hbm_bytes)}"
+    return [f"{considered_text(found)}.", *legend, f"{bars}.", *remarks_on_rows(found)]
 
 
 def _table(found: "Plan") -> Table:
-    rows = [(str(number), one) for number, one in enumerate(found.candidates, 1)]
-    if found.reference is not None:
-        rows.append(("default", found.reference))
+    rows = found.rows
     matmul = found.program == "matmul"
     names = ["x", "y", "product"] if matmul else [f"argument {i}" for i in range(len(found.shapes))]
     times = ["measured"] if found.measured else ["estimate", "XLA", "links"]
-    head = ["rank", "mesh", *names, *times, "sends", "memory of a device"]
+    head = ["rank", "mesh", *names, *times, "sends", "per device"]
     first = 2 + len(names)
     troubles = any(one.trouble for _, one in rows)
     most = max((one.seconds or 0.0 for _, one in rows), default=0.0) or 1.0

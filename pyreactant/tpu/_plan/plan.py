@@ -8,8 +8,9 @@ from typing import Any
 from ..._core.dtypes import as_dtype
 from ..._core.program import Program
 from ..._core.sharding import NamedSharding
-from ..._errors import InvalidArgumentError
+from ..._errors import InvalidArgumentError, PyReactantError
 from ..._matmul.matmul import MATMUL, default_mesh, default_out_spec
+from .._request import find_program
 from .._topology import Topology
 from .._topology import topology as find_topology
 from .candidates import layout_of, product_layouts, program_layouts
@@ -88,8 +89,9 @@ def plan(
     """
     if not isinstance(tried, int) or tried < 1:
         raise InvalidArgumentError(f"tried must be a whole number from 1, got {tried!r}")
-    if program == MATMUL:
-        program = "matmul"
+    chosen = find_program(program, "jax")
+    name = program if isinstance(program, str) else "matmul" if chosen is None else chosen.name
+    program = "matmul" if chosen is None or chosen == MATMUL else chosen
     element = as_dtype(dtype)
     machine = _machine(topology, num_slices, platform, devices, element.name)
     product, given = _sizes(program, size, shapes, element.itemsize)
@@ -105,12 +107,14 @@ def plan(
     if not found.layouts:
         kind = NothingFitsError if found.considered else InvalidArgumentError
         raise kind(_nothing(found, machine, given))
-    evaluate = _evaluator(machine, program, given, element.name, precision, cache, timeout)
+    errors: list[PyReactantError] = []
+    evaluate = _evaluator(machine, program, given, element.name, precision, cache, timeout, errors)
     layouts = [*found.layouts, *([] if reference is None else [reference])]
     jobs = [functools.partial(evaluate, one, reference=one is reference) for one in layouts]
     pool: Pool[Candidate] = Pool(1 if machine.topology is None else workers)
     done, interrupted = _evaluate(pool, jobs, progress)
-    name = program if isinstance(program, str) else program.name
+    if len(errors) == len(jobs) and len({str(error) for error in errors}) == 1:
+        raise errors[0]  # the program is wrong, not its layouts
     return Plan(
         program=name,
         shapes=given,
@@ -154,9 +158,10 @@ def _machine(
     dtype: str,
 ) -> Machine:
     if (topology is None) == (platform is None):
+        got = "got neither" if topology is None else "not both"
         raise InvalidArgumentError(
             "give topology= (--topology) to plan for a TPU slice, or platform= (--platform) to "
-            "measure on this machine's devices, not both"
+            f"measure on this machine's devices; {got}"
         )
     if topology is not None:
         if devices is not None:
@@ -188,7 +193,15 @@ def _sizes(
         raise InvalidArgumentError(
             "a program other than matmul needs the shape of each argument: shapes= (--shape)"
         )
-    return None, tuple(tuple(int(side) for side in shape) for shape in shapes)
+    if any(
+        isinstance(side, bool) or not isinstance(side, int) or side < 1
+        for s in shapes
+        for side in s
+    ):
+        raise InvalidArgumentError(
+            f"shapes must be whole numbers from 1, got {', '.join(str(tuple(s)) for s in shapes)}"
+        )
+    return None, tuple(tuple(shape) for shape in shapes)
 
 
 def _reference(product: Product, machine: Machine) -> Layout | None:
@@ -211,6 +224,7 @@ def _evaluator(
     precision: str | None,
     cache: bool,
     timeout: float,
+    errors: list[PyReactantError],
 ) -> Callable[..., Candidate]:
     if machine.topology is None:
         return functools.partial(
@@ -230,6 +244,7 @@ def _evaluator(
         precision=precision,
         cache=cache,
         timeout=timeout,
+        errors=errors,
     )
 
 

@@ -1,19 +1,20 @@
 """Plan: meshes and specs, the best first, as plain data."""
 
 import math
-import shlex
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from ..._core.mesh import Mesh
 from ..._core.sharding import NamedSharding
-from ..._core.text import bytes_text, seconds_text, spec_text
+from ..._core.text import spec_text
 from ..._matmul.matmul import default_out_spec
 from ..._pages.page import HasPage
 from .._topology import Topology
+from .commands import commands
 from .layout import Layout, Spec
 from .page import page
+from .text import text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +31,7 @@ class Candidate:
         bytes_per_device: Bytes that each device needs; if measured, those of its blocks.
         fits: Whether these fit.
         trouble: Why there is no time; "" if there is one.
+        notes: Limits of these numbers; see `Preflight.notes`.
         reference: Whether this is the default layout of `matmul_sharded`, for comparison.
     """
 
@@ -41,12 +43,18 @@ class Candidate:
     bytes_per_device: float | None = None
     fits: bool = True
     trouble: str = ""
+    notes: tuple[str, ...] = ()
     reference: bool = False
 
     @property
     def at_least(self) -> bool:
         """Whether `seconds` is only a lower bound, because XLA's estimate is missing."""
         return self.link_seconds is not None and self.xla_seconds is None
+
+    @property
+    def refused(self) -> bool:
+        """Whether the compiler refused it because it does not fit."""
+        return self.trouble.startswith("RESOURCE_EXHAUSTED")
 
     @property
     def mesh(self) -> Mesh:
@@ -147,9 +155,36 @@ class Plan(HasPage):
 
     @property
     def best(self) -> Candidate | None:
-        """The first candidate that fits and has a time, or None."""
-        usable = [c for c in self.candidates if c.fits and c.seconds is not None]
-        return usable[0] if usable else None
+        """The fastest candidate, or the default layout if that ties with it; None if nothing fits.
+
+        See `tied`. The default layout needs no options, so another one must be faster.
+        """
+        tied = self.tied
+        return next((one for one in tied if one.reference), tied[0] if tied else None)
+
+    @property
+    def tied(self) -> tuple[Candidate, ...]:
+        """The candidates, the default layout included, whose time the model calls the least.
+
+        Estimates within 1 % are a tie, and measured times within 5 %.
+        """
+        usable = ranked([one for _, one in self.rows if one.fits and one.seconds is not None])
+        if not usable or usable[0].seconds is None:
+            return ()
+        most = (1 + self.tie) * usable[0].seconds
+        least = usable[0].at_least  # a lower bound ties only with other lower bounds
+        return tuple(one for one in usable if (one.seconds or 0) <= most and one.at_least == least)
+
+    @property
+    def tie(self) -> float:
+        """The relative difference of times below which they tie."""
+        return 0.05 if self.measured else 0.01
+
+    @property
+    def rows(self) -> list[tuple[str, Candidate]]:
+        """The candidates with their labels in the report: their rank, or R for the default."""
+        rows = [(str(number), one) for number, one in enumerate(self.candidates, 1)]
+        return rows + ([] if self.reference is None else [("R", self.reference)])
 
     @property
     def measured(self) -> bool:
@@ -157,66 +192,21 @@ class Plan(HasPage):
         return self.topology is None
 
     def commands(self) -> dict[str, str]:
-        """Command lines that run the best candidate.
+        """Command lines for the best candidate, by name.
 
-        "matmul" alone, "run" supervised, "slurm" as a Slurm job, "tpu" on slices created for it,
-        "crosscheck" on CPU devices. {} without a best candidate and for other programs than a
-        product. Only "matmul" if this machine was measured.
+        "matmul", "run" and "crosscheck" try the layout on CPU devices of this machine, large
+        products with smaller sizes. "slurm" and "tpu" run the product itself; words such as ZONE
+        stand for what the user fills in. {} without a best candidate and for other programs than a
+        product. If this machine was measured, only "matmul".
         """
-        if self.best is None or self.program != "matmul":
-            return {}
-        words = ["matmul", *self._sizes(), "--dtype", self.dtype]
-        words += ["--precision", self.precision] if self.precision else []
-        words += self.best.flags()
-        if self.measured:
-            words += ["--platform", self.platform]
-            words += ["--devices-per-process", str(self.devices)] if self.platform == "cpu" else []
-            return {"matmul": shlex.join(["pyreactant", *words])}
-        assert self.topology is not None
-        module = shlex.join(["-m", "pyreactant", *words])
-        slices = ["--topology", self.topology.accelerator_type]
-        slices += ["--slices", str(self.topology.num_slices)]
-        found = {
-            "matmul": shlex.join(["pyreactant", *words]),
-            "run": f"pyreactant run -- {module}",
-            "slurm": f"pyreactant slurm submit -- {module}",
-            "tpu": f"{shlex.join(['pyreactant', 'tpu', 'run', *slices])} -- {module}",
-        }
-        return found | self._crosscheck()
+        return commands(self)
 
-    def _crosscheck(self) -> dict[str, str]:
-        """On as many CPU devices as the slices have; {} for products that are not square."""
-        assert self.best is not None
-        assert self.topology is not None
-        sizes = self._sizes()
-        flags = self.best.flags()
-        if sizes[0] != "--size" or "--out-spec" in flags or "--device-ids" in flags:
-            return {}
-        x, y = self.best.texts()[:2]
-        words = [
-            "pyreactant",
-            "crosscheck",
-            "matmul",
-            *sizes,
-            "--dtype",
-            self.dtype,
-            "--platform",
-            "cpu",
-            "--processes",
-            "1",
-            "--devices-per-process",
-            str(self.devices),
-            *flags[:2],
-            "--spec",
-            f"{x};{y}",
-        ]
-        return {"crosscheck": shlex.join(words)}
+    def text(self) -> str:
+        """The report for people."""
+        return text(self)
 
-    def _sizes(self) -> list[str]:
-        (m, k), (_, n) = self.shapes
-        if m == k == n:
-            return ["--size", str(m)]
-        return ["--m", str(m), "--k", str(k), "--n", str(n)]
+    def __str__(self) -> str:
+        return self.text()
 
     def _page(self) -> str:
         return page(self)
@@ -229,6 +219,7 @@ class Plan(HasPage):
             "topology": None if self.topology is None else self.topology.to_dict(),
             "candidates": [one.to_dict() for one in self.candidates],
             "reference": None if self.reference is None else self.reference.to_dict(),
+            "best": None if self.best is None else self.best.to_dict(),
             "measured": self.measured,
             "commands": self.commands(),
         }
@@ -237,91 +228,3 @@ class Plan(HasPage):
 def ranked(candidates: Sequence[Candidate]) -> tuple[Candidate, ...]:
     """Candidates, the best first; see `Candidate.order`."""
     return tuple(sorted(candidates, key=lambda one: one.order))
-
-
-_WIDTH, _HEIGHT = 64, 12
-_FAR_APART = 8.0
-
-
-@dataclass(frozen=True, slots=True)
-class Point:
-    """A candidate in the picture: its label in the table, bytes on each device, seconds."""
-
-    label: str
-    size: float
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True)
-class _Scale:
-    """The scale of an axis: linear from 0, or logarithmic if values are far apart."""
-
-    low: float
-    high: float
-
-    @classmethod
-    def of(cls, values: Sequence[float], high: float) -> "_Scale":
-        low = min(values)
-        return cls(low / 1.3 if 0 < low < high / _FAR_APART else 0.0, high or 1.0)
-
-    def place(self, value: float) -> float:
-        """The position of a value, from 0 to 1."""
-        if not self.low:
-            return min(1.0, value / self.high)
-        return min(1.0, math.log(value / self.low) / math.log(self.high / self.low))
-
-    def value(self, place: float) -> float:
-        """The value at a position."""
-        if not self.low:
-            return self.high * place
-        return float(self.low * (self.high / self.low) ** place)
-
-
-def scatter(
-    points: Sequence[Point], limit: float | None = None, width: int = _WIDTH, height: int = _HEIGHT
-) -> list[str]:
-    """Lines of a scatter plot: fast is low, small is left; each point is its label.
-
-    A label whose position is taken moves to the nearest free one on its right.
-
-    Args:
-        points: The points.
-        limit: Memory of a device in bytes; drawn if it is in range.
-        width: Characters of the plot area.
-        height: Lines of the plot area.
-    """
-    if not points:
-        return []
-    sizes, times = [p.size for p in points], [p.seconds for p in points]
-    near = limit is not None and limit <= 4 * max(sizes)
-    right = max(limit, *sizes) if near and limit is not None else 1.05 * max(sizes)
-    across, up = _Scale.of(sizes, right), _Scale.of(times, max(times))
-    grid = [[" "] * (width + 1) for _ in range(height)]
-    if near and limit is not None:
-        for row in grid:
-            row[round(across.place(limit) * width)] = "┊"
-    for point in points:
-        row = grid[height - 1 - round(up.place(point.seconds) * (height - 1))]
-        _write(row, round(across.place(point.size) * width), point.label)
-    names = [
-        seconds_text(up.value((height - 1 - i) / (height - 1))) if i % 3 == (height - 1) % 3 else ""
-        for i in range(height)
-    ]
-    margin = max(map(len, names))
-    lines = [
-        f"{name:>{margin}} │{''.join(row).rstrip()}" for name, row in zip(names, grid, strict=True)
-    ]
-    left, end = bytes_text(across.low), bytes_text(right)
-    lines.append(f"{'':>{margin}} └{'─' * (width + 1)}")
-    lines.append(f"{'':>{margin}}  {left}{end:>{width + 1 - len(left)}}")
-    note = "; ┊ is what a device has" if near else ""
-    lines.append(f"{'':>{margin}}  time of a call, against bytes on each device{note}")
-    return lines
-
-
-def _write(row: list[str], column: int, label: str) -> None:
-    column = max(0, min(column, len(row) - len(label)))
-    for start in [*range(column, len(row) - len(label) + 1), *range(column, -1, -1)]:
-        if all(c in " ┊" for c in row[start : start + len(label)]):
-            row[start : start + len(label)] = label
-            return

@@ -60,7 +60,11 @@ def build(
         flops=flops,
         bytes_accessed=accessed,
         roofline=None if memory is None else _roofline(topology, arguments, found, flops, accessed),
-        notes=(*notes, *_notes(found, answer.get("hlo", ""))),
+        notes=(
+            *notes,
+            *_notes(found, answer.get("hlo", "")),
+            *_precision_notes(arguments, answer.get("hlo", "")),
+        ),
         versions=versions,
         compile_seconds=answer["compile_seconds"],
         compiler_bytes=answer["compiler_bytes"],
@@ -164,3 +168,31 @@ def _notes(found: Sequence[Collective], hlo: str) -> Iterator[str]:
         yield "some collectives run in a loop of unknown length; the estimates count them once"
     if any(c.across_slices for c in found):
         yield "XLA's own estimate leaves out the network between slices"
+
+
+# Passes over bfloat16 parts for a float32 product on TPU, as `jax.lax.Precision` documents them.
+_PASSES = {"default": 1, "high": 3, "highest": 6}
+_PRODUCT = re.compile(r"= f32\[[^=\n]* (?:convolution|dot)\(([^\n]*)")
+_PRECISION = re.compile(r"operand_precision=\{(\w+),")
+
+
+def _precision_notes(arguments: Sequence[Operand], hlo: str) -> Iterator[str]:
+    """How float32 products are computed; XLA computes them from bfloat16 parts."""
+    if not any(argument.dtype in ("float32", "complex64") for argument in arguments):
+        return
+    found = set()
+    for product in _PRODUCT.finditer(hlo):
+        given = _PRECISION.search(product[1])
+        found.add(given[1] if given else "default")
+    for name in sorted(found & set(_PASSES), key=lambda name: _PASSES[name]):
+        passes = _PASSES[name]
+        if passes == 1:
+            yield (
+                "float32 products round their operands to bfloat16 (1 pass, TPU's default); "
+                "--precision high takes 3 passes, highest 6 for nearly float32"
+            )
+        else:
+            yield (
+                f"float32 products take {passes} bfloat16 passes (--precision {name}); the "
+                "estimates count one"
+            )

@@ -65,6 +65,9 @@ def preflight(
         timeout: Seconds for compiling; lowering with Reactant has as many again.
         alternatives: Whether to look for specs and slices that fit if this one does not.
 
+    Returns:
+        The report. After a KeyboardInterrupt during the search for alternatives it has none.
+
     Raises:
         ShardingError, DTypeError, InvalidArgumentError: The arguments are inconsistent, or the
             program cannot be traced. Where possible this is raised before a compiler starts.
@@ -112,9 +115,11 @@ def preflight(
         return report
     from .alternatives import alternatives_to
 
-    return dataclasses.replace(
-        report, alternatives=alternatives_to(request, report, cache=cache, timeout=timeout)
-    )
+    try:
+        found_instead = alternatives_to(request, report, cache=cache, timeout=timeout)
+    except KeyboardInterrupt:
+        return dataclasses.replace(report, interrupted=True)
+    return dataclasses.replace(report, alternatives=found_instead)
 
 
 def _refuse_options(why: str, **options: Any) -> None:

@@ -117,6 +117,7 @@ class Preflight(HasPage):
         bytes_accessed: Bytes of HBM that one device reads and writes in one call; None if unknown.
         roofline: Lower bounds from published speeds; None if the program does not fit.
         alternatives: Texts of specs or slices that fit, if the program does not.
+        interrupted: Whether the search for alternatives was interrupted.
         notes: Limits of these numbers.
         versions: Versions of the packages that lowered and compiled the program.
         compile_seconds: Seconds that the compiler took.
@@ -144,6 +145,7 @@ class Preflight(HasPage):
     bytes_accessed: float | None
     roofline: Roofline | None
     alternatives: tuple[str, ...] = ()
+    interrupted: bool = False
     notes: tuple[str, ...] = ()
     versions: Mapping[str, str] = field(hash=False)
     compile_seconds: float
@@ -242,6 +244,8 @@ def _memory(found: Preflight) -> Iterator[str]:
         yield "           " + ", ".join(f"{kind} {bytes_text(n)}" for kind, n in parts.items())
     for line in found.alternatives:
         yield f"           {line}"
+    if found.interrupted:
+        yield "           interrupted before specs or a slice that fit were found"
 
 
 def _collectives(found: Sequence[Collective]) -> Iterator[str]:
