@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from .. import _supervised
+from .._arguments import argument
 from .._core import progress
 from .._core.backend import AbstractBackend, StartOptions
 from .._core.device import Device
@@ -220,7 +221,8 @@ def _options(arguments: Mapping[str, Any]) -> StartOptions:
     check_platform(options.get("platform", "cpu"))
     if not 1 <= options.get("num_cpu_devices", 1) <= MOST_CPU_DEVICES:
         raise InvalidArgumentError(
-            f"num_cpu_devices must be 1 to {MOST_CPU_DEVICES}, got {options['num_cpu_devices']}"
+            f"{argument('num_cpu_devices')} must be 1 to {MOST_CPU_DEVICES}, got "
+            f"{options['num_cpu_devices']}"
         )
     for key in ("initialization_timeout", "heartbeat_timeout"):
         if not options.get(key, 1) > 0:
@@ -373,12 +375,12 @@ def check_mesh(mesh: Mesh) -> None:
         raise ShardingError(
             f"{mesh!r} needs {mesh.size} devices, at positions up to {max(mesh.device_ids)}, but "
             f"there are {len(found)} ({found[0].platform}); use a smaller mesh or start with more "
-            "devices (on CPU: num_cpu_devices)"
+            f"devices (on CPU: {argument('num_cpu_devices')})"
         )
     if mesh.all_devices and mesh.size < len(found):
         raise ShardingError(
             f"{mesh!r} uses {mesh.size} of {len(found)} devices; use a mesh of {len(found)}, or "
-            f"name the devices with device_ids=range({mesh.size}) to leave the others idle"
+            f"name {mesh.size} of them with {argument('device_ids')} to leave the others idle"
         )
     idle = set(range(running.group.num_processes)) - {
         found[i].process_index for i in mesh.device_ids

@@ -46,6 +46,13 @@ class _Trimmed(io.TextIOBase):
         return self._stream.fileno()
 
 
+class _Output(Console):
+    """A console that leaves a closed pipe to the command line."""
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError
+
+
 def output(width: int = FILE_WIDTH, *, soft_wrap: bool = False) -> Console:
     """The console on standard output.
 
@@ -53,7 +60,7 @@ def output(width: int = FILE_WIDTH, *, soft_wrap: bool = False) -> Console:
         width: Characters in a line if standard output is no terminal.
         soft_wrap: Whether the terminal breaks long lines, so that they can be copied.
     """
-    console = Console(
+    console = _Output(
         file=cast(IO[str], _Trimmed(sys.stdout)), highlight=False, soft_wrap=soft_wrap
     )
     if not console.is_terminal:

@@ -9,7 +9,7 @@ NOT_WITH: Mapping[str, Mapping[str, str]] = {
     "crosscheck": {
         "--list": "PROGRAM --all --backends --processes --devices-per-process --mesh --spec --size "
         "--dtype --seed --platform --repeat --quick --thorough --gradients --modules --timeout "
-        "--out --html --json --request",
+        "--out --html --request",
         "--request": "--backends --processes --devices-per-process --platform --gradients "
         "--modules --timeout --out --html --json",
         "--all": "PROGRAM",

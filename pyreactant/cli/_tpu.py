@@ -133,7 +133,8 @@ def list_resources(
 
     * marks those that pyreactant created.
     """
-    _print(connect(transport).resources(location.parent()), as_json)
+    parent = location.parent()
+    _print(connect(transport).resources(parent), as_json)
 
 
 @app.command(epilog=examples(f"delete --name mine {PLACE}"))

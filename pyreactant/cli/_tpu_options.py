@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from .._errors import InvalidArgumentError, RequirementError
+from ._command import KEYWORDS
 
 if TYPE_CHECKING:
     from ..queued_resources._client import Client
@@ -38,8 +39,8 @@ class Location:
 
     def parent(self) -> str:
         """Full name of project and zone."""
-        project = _required("--project", "PROJECT", self.project)
-        return f"projects/{project}/locations/{_required('--zone', 'ZONE', self.zone)}"
+        project = _required("PROJECT", self.project)
+        return f"projects/{project}/locations/{_required('ZONE', self.zone)}"
 
 
 @options
@@ -52,7 +53,7 @@ class ResourceName(Location):
 
     def path(self) -> str:
         """Full name of the queued resource."""
-        name = _required("--name", "QR_ID", self.name)
+        name = _required("QR_ID", self.name)
         return f"{self.parent()}/queuedResources/{name}"
 
 
@@ -91,7 +92,7 @@ class Slices(ResourceName):
         return self._request()
 
     def _request(self, **more: Any) -> "Request":
-        from ..queued_resources._request import from_environment
+        from ..queued_resources._request import REQUIRED, from_environment
 
         given = {
             "QR_ID": self.name,
@@ -102,6 +103,10 @@ class Slices(ResourceName):
             "RUNTIME_VERSION": self.runtime_version,
         }
         environ = {**os.environ, **{key: text for key, text in given.items() if text is not None}}
+        absent = [key for key in REQUIRED if not environ.get(key)]
+        if absent:
+            options = ", ".join(KEYWORDS[key] for key in absent)
+            raise InvalidArgumentError(f"give {options}, or set {', '.join(absent)}")
         return from_environment(environ, internal_ips=self.internal_ips, **more)
 
 
@@ -208,11 +213,11 @@ def tell(text: str) -> None:
     print(f"pyreactant: {text}", file=sys.stderr, flush=True)
 
 
-def _required(option: str, variable: str, given: str | None) -> str:
+def _required(variable: str, given: str | None) -> str:
     from ..queued_resources._request import check_form
 
     value = given or os.environ.get(variable)
     if not value:
-        raise InvalidArgumentError(f"pass {option} or set {variable}")
+        raise InvalidArgumentError(f"give {KEYWORDS[variable]}, or set {variable}")
     check_form(variable, value)
     return value

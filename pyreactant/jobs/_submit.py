@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from .._errors import FileError, InvalidArgumentError
+from .._system.terminal import broken
 from . import _code, _values
 from ._call import Call, What, check_not_importing, resolve
 from ._environment import chosen
@@ -132,7 +133,7 @@ def plan(
 
 def say(text: str) -> None:
     """Print a message for the user."""
-    sys.stderr.write(f"pyreactant: {text}\n")
+    sys.stderr.write(f"{broken(f'pyreactant: {text}')}\n")
     sys.stderr.flush()
 
 
