@@ -97,13 +97,18 @@ def working(what: str) -> Iterator[Callable[[str], None]]:
 @contextlib.contextmanager
 def _line(what: str) -> Iterator[Callable[[str], None]]:
     from rich.progress import Progress, TextColumn, TimeElapsedColumn
+    from rich.table import Column
 
-    columns = TextColumn("{task.description}", markup=False), TimeElapsedColumn()
+    cut = Column(no_wrap=True, overflow="ellipsis")
+    columns = (
+        TextColumn("{task.description}", markup=False, table_column=cut),
+        TimeElapsedColumn(table_column=Column(no_wrap=True, min_width=len("0:00:00"))),
+    )
     shown = Progress(
         *columns,
         console=Console(stderr=True),
         transient=True,
-        redirect_stdout=False,
+        redirect_stdout=sys.stdout is not None and sys.stdout.isatty(),  # lines go above
         auto_refresh=False,  # rich's own thread may live longer than the body
     )
     ended = threading.Event()

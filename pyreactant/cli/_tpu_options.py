@@ -1,11 +1,12 @@
 """Options that commands of `pyreactant tpu` share: dataclasses with one field for each option."""
 
+import contextlib
 import dataclasses
 import functools
 import inspect
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -211,6 +212,26 @@ def connect(transport: str) -> "Client":
 def tell(text: str) -> None:
     """Print a message for the user."""
     print(f"pyreactant: {text}", file=sys.stderr, flush=True)
+
+
+@contextlib.contextmanager
+def telling(what: str) -> Iterator[Callable[[str], None]]:
+    """`tell`; on a terminal with a line below that has the last message and the time.
+
+    A file or a pipe has the messages already.
+    """
+    from ._console import working
+
+    if not sys.stderr.isatty():
+        yield tell
+        return
+    with working(what) as update:
+
+        def both(text: str) -> None:
+            tell(text)
+            update(text)
+
+        yield both
 
 
 def _required(variable: str, given: str | None) -> str:
