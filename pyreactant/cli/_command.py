@@ -161,8 +161,10 @@ class Command(typer.core.TyperCommand):
             source = ctx.get_parameter_source(parameter.name)
             if source is not None and source.name == "COMMANDLINE":
                 argument = parameter.param_type_name == "argument"
-                name = _ARGUMENTS.get(parameter.name, "") if argument else parameter.opts[0]
-                found[name] = ctx.params[parameter.name]
+                value = ctx.params[parameter.name]
+                names = parameter.secondary_opts if value is False else parameter.opts
+                name = _ARGUMENTS.get(parameter.name, "") if argument else names[0]
+                found[name] = value
         return found
 
     def check(self, ctx: Any) -> None:

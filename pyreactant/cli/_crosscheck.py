@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .._core.text import MESH_HELP, SPEC_HELP, parse_mesh, parse_spec
+from .._core.text import SPEC_HELP, parse_mesh, parse_spec
 from .._pages.page import can_render, check_page
 from .._system.terminal import hanging, width_of
+from ._annotations import MeshText
 from ._command import INTERRUPTED
 from ._examples import examples
 
@@ -51,9 +52,7 @@ def crosscheck(
         int | None,
         typer.Option(help="Devices of each process.", show_default="4 on CPU, otherwise all"),
     ] = None,
-    mesh: Annotated[
-        str | None, typer.Option(help=f"Mesh: {MESH_HELP}.", show_default="all devices")
-    ] = None,
+    mesh: MeshText = None,
     spec: Annotated[
         str | None,
         typer.Option(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .._arguments import named
+from .._arguments import argument, named
 from .._errors import InvalidArgumentError, RemoteError
 from .._system.terminal import hanging, width_of
 from ._command import INTERRUPTED, App
@@ -88,9 +88,15 @@ def submit(
     settings = {name: value for name, value in given.items() if value is not None}
     what: Any = program[0] if len(program) == 1 and ".py:" in program[0] else program
     with named({name: f"--set {name}" for name in targets.settings_of(on) if name not in given}):
-        target = targets.make(on, settings | targets.parse(on, set_ or []))
+        parsed = targets.parse(on, set_ or [])
+        for name in settings.keys() & parsed.keys():
+            raise InvalidArgumentError(f"give {argument(name)} or --set {name}, not both")
+        target = targets.make(on, settings | parsed)
         if dry_run:
-            print(_submit.plan(what, on=target, copies=copy or ()))
+            plan = _submit.plan(
+                what, on=target, copies=copy or (), requirements=requirements, env=env or ()
+            )
+            print(plan)
             return
         job = _submit.submit(
             what, on=target, copies=copy or (), requirements=requirements, env=env or ()

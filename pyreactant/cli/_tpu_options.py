@@ -80,10 +80,6 @@ class Slices(ResourceName):
             show_default="$SLICE_COUNT or 1",
         ),
     ] = None
-    runtime_version: Annotated[
-        str | None,
-        typer.Option(help="TPU VM image.", show_default="$RUNTIME_VERSION or the slice's own"),
-    ] = None
     internal_ips: Annotated[
         bool, typer.Option("--internal-ips", help="Give the VMs no public IP addresses.")
     ] = False
@@ -92,7 +88,7 @@ class Slices(ResourceName):
         """The validated request."""
         return self._request()
 
-    def _request(self, **more: Any) -> "Request":
+    def _request(self, runtime_version: str | None = None, **more: Any) -> "Request":
         from ..queued_resources._request import REQUIRED, from_environment
 
         given = {
@@ -101,7 +97,7 @@ class Slices(ResourceName):
             "ZONE": self.zone,
             "ACCELERATOR_TYPE": self.topology,
             "SLICE_COUNT": None if self.slices is None else str(self.slices),
-            "RUNTIME_VERSION": self.runtime_version,
+            "RUNTIME_VERSION": runtime_version,
         }
         environ = {**os.environ, **{key: text for key, text in given.items() if text is not None}}
         absent = [key for key in REQUIRED if not environ.get(key)]
@@ -115,6 +111,10 @@ class Slices(ResourceName):
 class NewSlices(Slices):
     """Slices to create."""
 
+    runtime_version: Annotated[
+        str | None,
+        typer.Option(help="TPU VM image.", show_default="$RUNTIME_VERSION or the slice's own"),
+    ] = None
     provisioning: Annotated[str, typer.Option(help="on-demand, spot or reserved.")] = "on-demand"
     valid_for: Annotated[
         float | None,
@@ -140,6 +140,7 @@ class NewSlices(Slices):
 
         valid_for = min(max(wait, SHORTEST), LONGEST)
         return self._request(
+            self.runtime_version,
             provisioning=self.provisioning,
             valid_for=valid_for if self.valid_for is None else self.valid_for * 3600,
             lifetime=self.lifetime * 3600,

@@ -83,6 +83,8 @@ def parse(kind: str, words: Sequence[str]) -> dict[str, Any]:
         if not equals:
             raise InvalidArgumentError(f"a setting is NAME=VALUE, got {word!r}")
         form = types.get(name, "str")
+        if name in found and "tuple" not in form:
+            raise InvalidArgumentError(f"{argument(name)} is given twice; give it once")
         try:
             if "tuple" in form:
                 found[name] = (*found.get(name, ()), text)

@@ -181,7 +181,7 @@ def test_code_and_environment(folder: Path) -> None:
     assert "requirements 'absent' cannot be read" in refused(
         2, "train.py:main", requirements="absent"
     )
-    assert "env= names LAW_ABSENT, which is not set here" in refused(
+    assert "env names LAW_ABSENT, which is not set here" in refused(
         2, "train.py:main", env=["LAW_ABSENT"]
     )
     assert "env= must be names, or a dict of text" in refused(2, "train.py:main", env={"A": 1})
