@@ -78,6 +78,8 @@ class Running:
     guarded: "Guarded | None" = None
 
 
+_CPU_DEVICES = "PYREACTANT_NUM_CPU_DEVICES"
+
 _running: Running | None = None
 _ended = False
 
@@ -210,19 +212,20 @@ def _load(name: str) -> AbstractBackend:
 
 
 def _options(arguments: Mapping[str, Any]) -> StartOptions:
-    options = {key: value for key, value in arguments.items() if value is not None}
+    given = {key: value for key, value in arguments.items() if value is not None}
+    options = dict(given)
     environment = {
         "platform": os.environ.get("PYREACTANT_PLATFORM") or None,
-        "num_cpu_devices": env_int("PYREACTANT_NUM_CPU_DEVICES"),
+        "num_cpu_devices": env_int(_CPU_DEVICES),
     }
     for key, value in environment.items():
         if value is not None:
             options.setdefault(key, value)
     check_platform(options.get("platform", "cpu"))
+    name = argument("num_cpu_devices") if "num_cpu_devices" in given else _CPU_DEVICES
     if not 1 <= options.get("num_cpu_devices", 1) <= MOST_CPU_DEVICES:
         raise InvalidArgumentError(
-            f"{argument('num_cpu_devices')} must be 1 to {MOST_CPU_DEVICES}, got "
-            f"{options['num_cpu_devices']}"
+            f"{name} must be 1 to {MOST_CPU_DEVICES}, got {options['num_cpu_devices']}"
         )
     for key in ("initialization_timeout", "heartbeat_timeout"):
         if not options.get(key, 1) > 0:

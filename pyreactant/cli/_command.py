@@ -1,7 +1,7 @@
 """The class of all commands: options in panels, and names that options had before."""
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import typer
@@ -74,6 +74,9 @@ KEYWORDS = {
 }
 """Arguments of Python, and variables, that options of other names set."""
 
+_SCALAR = "--shape"  # may be empty
+_EMPTY = "it is empty; give a value, or leave it out"
+
 MOST_WHOLE = 2**63 - 1
 """Largest whole number of an option: what 64 bits hold, as of a seed."""
 
@@ -121,12 +124,32 @@ class Command(typer.core.TyperCommand):
 
     def make_parser(self, ctx: Any) -> Any:
         """The parser of the command line, with the old names."""
-        parser = super().make_parser(ctx)
+        parser: Any = super().make_parser(ctx)
         for name, option in self.old_names.items():
             parser.add_option(
                 obj=option, opts=[name], dest=option.name, action="store", nargs=option.nargs
             )
+        parse = parser.parse_args
+
+        def parse_args(args: list[str]) -> Any:
+            found = parse(args)
+            self.check_empty(ctx, found[0])
+            return found
+
+        parser.parse_args = parse_args
         return parser
+
+    def check_empty(self, ctx: Any, values: Mapping[str, Any]) -> None:
+        """Refuse an empty value of an option: often a variable of the shell that is not set.
+
+        Raises:
+            typer.BadParameter: An option is empty.
+        """
+        for option in self.params:
+            value = values.get(option.name)
+            texts = value if isinstance(value, list) else [value]
+            if option.param_type_name == "option" and "" in texts and option.opts[0] != _SCALAR:
+                raise typer.BadParameter(_EMPTY, ctx, param_hint=f"'{option.opts[0]}'")
 
     def get_help(self, ctx: Any) -> str:
         """The help."""

@@ -127,7 +127,7 @@ def list_jobs(as_json: AsJson = False) -> None:
         what = f"{record.target:<6} {record.what}" if record else "?"
         age = _ago(record.created) if record else ""
         shown = status.reason and (not status.ended or record is None)
-        reason = f"  ({status.reason})" if shown else ""
+        reason = f"  ({' '.join(status.reason.split())})" if shown else ""
         print(hanging(f"{name:<{width}}  {status.state:<9}  {age:>7}  ", what + reason, columns))
 
 

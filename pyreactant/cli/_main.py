@@ -8,6 +8,7 @@ import os
 import select
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -166,9 +167,20 @@ def _unexpected(error: Exception) -> int:
     if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
         _print_error(f"error: {str(error.filename)[:60]}...: the name is too long")
         return 2
+    if isinstance(error, FileNotFoundError) and error.filename is None and _is_homeless():
+        _print_error("error: the current folder does not exist any more; change to another one")
+        return 2
     _print_error(f"internal error: {type(error).__name__}: {error}")
     _print_error("please report it with the traceback, which PYREACTANT_DEBUG=1 prints")
     return 1
+
+
+def _is_homeless() -> bool:
+    try:
+        Path.cwd()
+    except FileNotFoundError:
+        return True
+    return False
 
 
 def _print_error(message: str) -> None:

@@ -112,8 +112,8 @@ def executable_named(julia: str) -> str:
     found = shutil.which(julia)
     if found is None:
         raise RequirementError(
-            f"julia must name a Julia executable or a version, got {julia!r}, which is neither; "
-            "name the file, or a version such as 1.11 for juliapkg to install"
+            f"{argument('julia')} must name a Julia executable or a version, got {julia!r}, "
+            "which is neither; name the file, or a version such as 1.11 for juliapkg to install"
         )
     return str(Path(found).absolute())
 

@@ -34,6 +34,33 @@ def test_a_closed_pipe(line: str, tmp_path: Path) -> None:
     assert (process.returncode, message) == (141, "")
 
 
+def in_a_shell(before: str, line: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """A command line behind `before`, of which `"$@"` is replaced by the command."""
+    return processes.run(
+        ["sh", "-c", before, "sh", *PYREACTANT, *line.split()],
+        env=environment(XDG_STATE_HOME=str(folder)),
+        cwd=folder,
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "code"), [("topology v6e-4", 0), ("topology v6e-4 --slices 0", 2)]
+)
+def test_closed_streams(line: str, code: int, tmp_path: Path) -> None:
+    assert in_a_shell('exec "$@" <&- >&- 2>&-', line, tmp_path).returncode == code
+    told = in_a_shell('exec "$@" <&- >&-', line, tmp_path)
+    assert (told.returncode, told.stdout, bool(told.stderr)) == (code, "", code != 0)
+
+
+def test_a_removed_folder(tmp_path: Path) -> None:
+    gone = 'mkdir gone && cd gone && rmdir ../gone && exec "$@"'
+    ran = in_a_shell(gone, "run -- ls", tmp_path)
+    assert ran.returncode == 2
+    assert (
+        ran.stderr == "error: the current folder does not exist any more; change to another one\n"
+    )
+
+
 @pytest.mark.parametrize(
     ("tool", "line"),
     [("sbatch", "slurm submit --nodes 1"), ("julia", "setup --offline --julia {tool}")],

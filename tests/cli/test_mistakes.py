@@ -61,6 +61,8 @@ MISTAKES = {
     "sbatch": ("slurm submit --nodes 2 --sbatch=-N3 --dry-run", 2, "give --nodes or --sbatch=-N3"),
     "dry": ("jobs submit --dry-run --env LAW_NOPE -- -m this", 2, "--env names LAW_NOPE, which"),
     "off": ("crosscheck --no-gradients --modules .", 2, "give --no-gradients or --modules"),
+    "empty": ("matmul --dtype=", 2, "Invalid value for '--dtype': it is empty; give a value"),
+    "path": ("run --out= -- ls", 2, "Invalid value for '--out': it is empty; give a value"),
     "help": ("run --nonsense", 2, "No such option"),
 }
 
