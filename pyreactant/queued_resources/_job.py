@@ -126,14 +126,14 @@ def check_size(job: Job) -> None:
         nearest = f"{below} or {above}" if below else f"{above}"
         raise InvalidArgumentError(
             f"{words}: blocks must be equal on a mesh of {' x '.join(map(str, mesh.shape))}; "
-            f"use {argument('size', nearest)}"
+            f"use {argument('size')} {nearest}"
         )
     need, have = _MATRICES * size**2, devices * slices.hbm_bytes
     if on_tpu and need > have:
         largest = math.isqrt(have // _MATRICES) // unit * unit
         raise InvalidArgumentError(
             f"{words}: its three matrices take {need / GIB:,.0f} GiB in float32, and the devices "
-            f"have {have / GIB:,.0f} GiB; use {argument('size', largest)} or less, or more chips"
+            f"have {have / GIB:,.0f} GiB; use {argument('size')} {largest} or less, or more chips"
         )
 
 
