@@ -13,6 +13,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from ._arguments import argument
 from ._errors import InvalidArgumentError, RequirementError
 from ._julia.place import check_no_julia, find_place, package_folder
 from ._julia.preferences import NAMES, Preference, PreferenceValue, edits, local_file
@@ -134,7 +135,7 @@ def _folder(project: str | Path | None) -> Path:
     folder = Path(project)
     if not (os.access(folder, os.F_OK) and folder.is_dir()):
         raise InvalidArgumentError(
-            f"project must be an existing folder of a Julia project, got {folder}"
+            f"{argument('project')} must be an existing folder of a Julia project, got {folder}"
         )
     return folder
 

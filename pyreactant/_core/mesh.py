@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from .._arguments import argument
 from .._errors import ShardingError
 from . import above
 
@@ -263,11 +264,13 @@ def _as_ids(device_ids: Sequence[Any] | np.ndarray) -> np.ndarray:
     try:
         ids = np.asarray(device_ids)
     except ValueError:  # a ragged list
-        raise ShardingError(f"device_ids must form a grid, got {device_ids!r}") from None
+        raise ShardingError(
+            f"{argument('device_ids')} must form a grid, got {device_ids!r}"
+        ) from None
     if ids.dtype.kind not in "iu" or (ids.size and int(ids.min()) < 0):
         raise ShardingError(
-            "device_ids must be whole numbers from 0, the positions in pyreactant.devices(), "
-            f"got {device_ids!r}"
+            f"{argument('device_ids')} must be whole numbers from 0, the positions in "
+            f"pyreactant.devices(), got {device_ids!r}"
         )
     return ids
 
@@ -280,5 +283,5 @@ def _flat_ids(ids: np.ndarray, sizes: tuple[int, ...]) -> tuple[int, ...]:
         )
     flat = tuple(int(i) for i in ids.ravel())
     if len(set(flat)) != len(flat):
-        raise ShardingError(f"a mesh holds each device once, got device_ids={flat}")
+        raise ShardingError(f"a mesh holds each device once, got {argument('device_ids')} {flat}")
     return flat

@@ -6,6 +6,7 @@ runtime is checked against a map that it did not compute. The meaning is that of
 axes is sharded with the first axis as the major one.
 """
 
+import contextlib
 import functools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,6 +18,7 @@ import numpy as np
 from .._errors import ShardingError
 from . import above
 from .mesh import Mesh
+from .text import parse_spec
 
 Axes = str | tuple[str, ...] | None
 """One entry of a partition spec: not sharded, over one axis, or over several axes."""
@@ -214,7 +216,8 @@ def _canonical_spec(mesh: Mesh, spec: Iterable[Axes]) -> tuple[Axes, ...]:
     """The one form of a spec: "x" for ("x",), None for (), tuples for lists."""
     if isinstance(spec, str):
         raise ShardingError(
-            f"a partition spec has one entry per dimension: write ({spec!r},), not {spec!r}"
+            f"a partition spec has one entry per dimension: write {_meant(mesh, spec)}, not "
+            f"{spec!r}"
         )
     try:
         spec = tuple(spec)
@@ -243,6 +246,14 @@ def _canonical_spec(mesh: Mesh, spec: Iterable[Axes]) -> tuple[Axes, ...]:
             used.append(name)
         entries.append(as_entry(names))
     return tuple(entries)
+
+
+def _meant(mesh: Mesh, text: str) -> tuple[Axes, ...]:
+    """The spec of this mesh that a text most likely means."""
+    for read in (parse_spec, tuple):  # as at the command line, or one letter per dimension
+        with contextlib.suppress(ShardingError):
+            return _canonical_spec(mesh, read(text))
+    return mesh.axis_names
 
 
 def _not_divisible(

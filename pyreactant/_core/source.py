@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from .._arguments import argument
 from .._errors import DTypeError, FileError
 from .dtypes import as_array, as_dtype
 from .sharding import Index
@@ -156,7 +157,7 @@ def open_npy(path: str | Path, dtype: Any = None) -> ArraySource:
     elif raw:
         raise DTypeError(
             f"{path}: its elements are raw bytes ({array.dtype.itemsize} each), as np.save writes "
-            "bfloat16 and float8; name their type with --dtype, for instance --dtype bfloat16"
+            f"bfloat16 and float8; name their type: {argument('dtype', 'bfloat16')}"
         )
     if array.ndim != 2:
         raise FileError(f"{path}: must hold a matrix, got an array of shape {array.shape}")

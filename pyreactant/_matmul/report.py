@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from .._arguments import argument
 from .._bounds.compare import Verdict
 from .._core.array import ShardedArray
 from .._core.dtypes import as_dtype
@@ -169,7 +170,7 @@ def run_matmul(request: MatmulRequest) -> MatmulReport:
     """
     running = current()
     if request.repeat < 0:
-        raise InvalidArgumentError(f"repeat must be 0 or more, got {request.repeat}")
+        raise InvalidArgumentError(f"{argument('repeat')} must be 0 or more, got {request.repeat}")
 
     def prepare() -> tuple[Source, Source, str]:
         if request.out is not None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from .. import _supervised
+from .._arguments import argument
 from .._core import progress
 from .._core.backend import AbstractBackend, StartOptions
 from .._core.device import Device
@@ -76,6 +77,8 @@ class Running:
     meshes: set[Mesh] = field(default_factory=set)
     guarded: "Guarded | None" = None
 
+
+_CPU_DEVICES = "PYREACTANT_NUM_CPU_DEVICES"
 
 _running: Running | None = None
 _ended = False
@@ -209,18 +212,20 @@ def _load(name: str) -> AbstractBackend:
 
 
 def _options(arguments: Mapping[str, Any]) -> StartOptions:
-    options = {key: value for key, value in arguments.items() if value is not None}
+    given = {key: value for key, value in arguments.items() if value is not None}
+    options = dict(given)
     environment = {
         "platform": os.environ.get("PYREACTANT_PLATFORM") or None,
-        "num_cpu_devices": env_int("PYREACTANT_NUM_CPU_DEVICES"),
+        "num_cpu_devices": env_int(_CPU_DEVICES),
     }
     for key, value in environment.items():
         if value is not None:
             options.setdefault(key, value)
     check_platform(options.get("platform", "cpu"))
+    name = argument("num_cpu_devices") if "num_cpu_devices" in given else _CPU_DEVICES
     if not 1 <= options.get("num_cpu_devices", 1) <= MOST_CPU_DEVICES:
         raise InvalidArgumentError(
-            f"num_cpu_devices must be 1 to {MOST_CPU_DEVICES}, got {options['num_cpu_devices']}"
+            f"{name} must be 1 to {MOST_CPU_DEVICES}, got {options['num_cpu_devices']}"
         )
     for key in ("initialization_timeout", "heartbeat_timeout"):
         if not options.get(key, 1) > 0:
@@ -373,12 +378,12 @@ def check_mesh(mesh: Mesh) -> None:
         raise ShardingError(
             f"{mesh!r} needs {mesh.size} devices, at positions up to {max(mesh.device_ids)}, but "
             f"there are {len(found)} ({found[0].platform}); use a smaller mesh or start with more "
-            "devices (on CPU: num_cpu_devices)"
+            f"devices (on CPU: {argument('num_cpu_devices')})"
         )
     if mesh.all_devices and mesh.size < len(found):
         raise ShardingError(
             f"{mesh!r} uses {mesh.size} of {len(found)} devices; use a mesh of {len(found)}, or "
-            f"name the devices with device_ids=range({mesh.size}) to leave the others idle"
+            f"name {mesh.size} of them with {argument('device_ids')} to leave the others idle"
         )
     idle = set(range(running.group.num_processes)) - {
         found[i].process_index for i in mesh.device_ids

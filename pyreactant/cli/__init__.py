@@ -1,3 +1,30 @@
 """The command line: commands call library functions and hold no logic."""
 
-from ._main import main as main
+import os
+import sys
+
+
+def main() -> None:
+    """Run the command line; Ctrl-C ends it without a traceback, also while modules load."""
+    _open_closed_streams()
+    try:
+        from ._main import main as run
+
+        run()
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        os._exit(130)  # as `INTERRUPTED`, which may not have loaded
+
+
+def _open_closed_streams() -> None:
+    """Open /dev/null for a standard stream that is closed, as after `>&-`.
+
+    Otherwise the next file or socket would get its number, and what is printed would go there.
+    """
+    for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
+        if getattr(sys, name) is None:
+            null = os.open(os.devnull, os.O_RDWR)
+            if null != number:
+                os.dup2(null, number)
+                os.close(null)
+            setattr(sys, name, os.fdopen(number, mode, encoding="utf-8"))

@@ -1,11 +1,13 @@
 """The class of all commands: options in panels, and names that options had before."""
 
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import typer
 import typer.core
 
+from .._arguments import named
 from .._errors import InvalidArgumentError
 from ._together import check_together
 
@@ -27,6 +29,9 @@ An option declares them beside its own name.
 
 INTERRUPTED = 130
 """The exit code after Ctrl-C, as shells have it."""
+
+UNREAD = 141
+"""The exit code if the reader of standard output has gone, as with `| head`; as shells have it."""
 
 LONG = 12
 """Options from which on a help has panels."""
@@ -55,6 +60,23 @@ _LIMITS = frozenset(name for name in _PANEL_OF if name.endswith(("-timeout", "-g
 # The name in messages of each argument that some options do not go with.
 _ARGUMENTS = {"program": "SCRIPT", "programs": "PROGRAM", "jobs": "ID"}
 
+KEYWORDS = {
+    "ACCELERATOR_TYPE": "--topology",
+    "PROJECT": "--project",
+    "QR_ID": "--name",
+    "RUNTIME_VERSION": "--runtime-version",
+    "SLICE_COUNT": "--slices",
+    "ZONE": "--zone",
+    "folder": "--out",
+    "gradients": "--modules",
+    "num_cpu_devices": "--devices-per-process",
+    "num_slices": "--slices",
+}
+"""Arguments of Python, and variables, that options of other names set."""
+
+_SCALAR = "--shape"  # may be empty
+_EMPTY = "it is empty; give a value, or leave it out"
+
 MOST_WHOLE = 2**63 - 1
 """Largest whole number of an option: what 64 bits hold, as of a seed."""
 
@@ -62,6 +84,29 @@ MOST = 1e9
 """Largest other number of an option: seconds, hours or days. It is 31 years in seconds."""
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+NARROW = 50
+"""Columns from which on a help is as wide as the terminal without help from here."""
+
+
+def fit(ctx: Any) -> None:
+    """Make the help of a command fit a narrow terminal."""
+    columns = shutil.get_terminal_size().columns - 2
+    if ctx.terminal_width is None and columns < NARROW:
+        ctx.terminal_width = max(columns, NARROW // 2)
+
+
+class Group(typer.core.TyperGroup):
+    """A group of commands, whose help fits narrow terminals."""
+
+    def get_help(self, ctx: Any) -> str:
+        """The help."""
+        fit(ctx)
+        return super().get_help(ctx)
+
+    def get_short_help_str(self, limit: int = 45) -> str:
+        """The first sentence of the help: whole, since a narrow help breaks lines."""
+        return super().get_short_help_str(max(limit, 2 * NARROW))
 
 
 class Command(typer.core.TyperCommand):
@@ -79,17 +124,71 @@ class Command(typer.core.TyperCommand):
 
     def make_parser(self, ctx: Any) -> Any:
         """The parser of the command line, with the old names."""
-        parser = super().make_parser(ctx)
+        parser: Any = super().make_parser(ctx)
         for name, option in self.old_names.items():
             parser.add_option(
                 obj=option, opts=[name], dest=option.name, action="store", nargs=option.nargs
             )
+        parse = parser.parse_args
+
+        def parse_args(args: list[str]) -> Any:
+            found = parse(args)
+            self.check_empty(ctx, found[0])
+            return found
+
+        parser.parse_args = parse_args
         return parser
+
+    def check_empty(self, ctx: Any, values: Mapping[str, Any]) -> None:
+        """Refuse an empty value of an option: often a variable of the shell that is not set.
+
+        Raises:
+            typer.BadParameter: An option is empty.
+        """
+        for option in self.params:
+            value = values.get(option.name)
+            texts = value if isinstance(value, list) else [value]
+            if option.param_type_name == "option" and "" in texts and option.opts[0] != _SCALAR:
+                raise typer.BadParameter(_EMPTY, ctx, param_hint=f"'{option.opts[0]}'")
+
+    def get_help(self, ctx: Any) -> str:
+        """The help."""
+        fit(ctx)
+        return super().get_help(ctx)
+
+    def get_short_help_str(self, limit: int = 45) -> str:
+        """The first sentence of the help: whole, since a narrow help breaks lines."""
+        return super().get_short_help_str(max(limit, 2 * NARROW))
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command, if its options are fine."""
         self.check(ctx)
-        return super().invoke(ctx)
+        with named(self.options(ctx)):
+            return super().invoke(ctx)
+
+    def options(self, ctx: Any) -> dict[str, str]:
+        """The option of each argument in Python that this command has under some name."""
+        options = [one for one in self.params if isinstance(one, typer.core.TyperOption)]
+        found = {name[2:].replace("-", "_"): name for one in options for name in one.opts[:1]}
+        found |= {
+            keyword: name
+            for keyword, name in KEYWORDS.items()
+            if name in (self.given(ctx) if keyword.isupper() else found.values())
+        }
+        return found
+
+    def given(self, ctx: Any) -> dict[str, Any]:
+        """The options and arguments on the command line, with their values."""
+        found = {}
+        for parameter in self.params:
+            source = ctx.get_parameter_source(parameter.name)
+            if source is not None and source.name == "COMMANDLINE":
+                argument = parameter.param_type_name == "argument"
+                value = ctx.params[parameter.name]
+                names = parameter.secondary_opts if value is False else parameter.opts
+                name = _ARGUMENTS.get(parameter.name, "") if argument else names[0]
+                found[name] = value
+        return found
 
     def check(self, ctx: Any) -> None:
         """Check that options go together, and that numbers are finite.
@@ -97,17 +196,12 @@ class Command(typer.core.TyperCommand):
         Raises:
             InvalidArgumentError: They are not.
         """
-        given = set()
-        for parameter in self.params:
-            source = ctx.get_parameter_source(parameter.name)
-            if source is not None and source.name == "COMMANDLINE":
-                value = ctx.params[parameter.name]
-                argument = parameter.param_type_name == "argument"
-                given.add(_ARGUMENTS.get(parameter.name, "") if argument else parameter.opts[0])
-                check_number(parameter.opts[0], value)
+        given = self.given(ctx)
+        for option, value in given.items():
+            check_number(option, value)
         # The root may be called "python -m pyreactant".
         name = ctx.command_path.removeprefix(ctx.find_root().command_path).strip()
-        check_together(name, given)
+        check_together(name, given.keys())
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write arguments and options, those of a long help in the order of the panels."""
@@ -122,7 +216,7 @@ class Command(typer.core.TyperCommand):
         for title, records in sections.items():
             if records:
                 with formatter.section(title):
-                    formatter.write_dl(records)
+                    formatter.write_dl(records, 30 if formatter.width >= NARROW else 12)
 
 
 def check_number(name: str, value: Any) -> None:
@@ -144,6 +238,9 @@ def check_number(name: str, value: Any) -> None:
 
 class App(typer.Typer):
     """A group of commands of that class."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**{"cls": Group, **settings})
 
     def command(self, name: str | None = None, **settings: Any) -> Callable[[F], F]:
         """As typer's, with `Command` as the class."""

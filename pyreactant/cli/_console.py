@@ -47,6 +47,13 @@ class _Trimmed(io.TextIOBase):
         return self._stream.fileno()
 
 
+class _Output(Console):
+    """A console that leaves a closed pipe to the command line."""
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError
+
+
 def output(width: int = FILE_WIDTH, *, soft_wrap: bool = False) -> Console:
     """The console on standard output.
 
@@ -54,7 +61,7 @@ def output(width: int = FILE_WIDTH, *, soft_wrap: bool = False) -> Console:
         width: Characters in a line if standard output is no terminal.
         soft_wrap: Whether the terminal breaks long lines, so that they can be copied.
     """
-    console = Console(
+    console = _Output(
         file=cast(IO[str], _Trimmed(sys.stdout)), highlight=False, soft_wrap=soft_wrap
     )
     if not console.is_terminal:
@@ -111,13 +118,18 @@ def working(what: str) -> Iterator[Callable[[str], None]]:
 @contextlib.contextmanager
 def _line(what: str) -> Iterator[Callable[[str], None]]:
     from rich.progress import Progress, TextColumn, TimeElapsedColumn
+    from rich.table import Column
 
-    columns = TextColumn("{task.description}", markup=False), TimeElapsedColumn()
+    cut = Column(no_wrap=True, overflow="ellipsis")
+    columns = (
+        TextColumn("{task.description}", markup=False, table_column=cut),
+        TimeElapsedColumn(table_column=Column(no_wrap=True, min_width=len("0:00:00"))),
+    )
     shown = Progress(
         *columns,
         console=Console(stderr=True),
         transient=True,
-        redirect_stdout=False,
+        redirect_stdout=sys.stdout is not None and sys.stdout.isatty(),  # lines go above
         auto_refresh=False,  # rich's own thread may live longer than the body
     )
     ended = threading.Event()

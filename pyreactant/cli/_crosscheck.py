@@ -1,6 +1,6 @@
 """`pyreactant crosscheck` and `pyreactant compare`: check and compare runtimes."""
 
-import contextlib
+import json
 import sys
 from datetime import datetime
 from pathlib import Path
@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .._core.text import MESH_HELP, SPEC_HELP, parse_mesh, parse_spec
+from .._core.text import SPEC_HELP, parse_mesh, parse_spec
 from .._pages.page import can_render, check_page
+from .._system.terminal import hanging, width_of
+from ._annotations import MeshText
 from ._command import INTERRUPTED
 from ._examples import examples
 
@@ -50,9 +52,7 @@ def crosscheck(
         int | None,
         typer.Option(help="Devices of each process.", show_default="4 on CPU, otherwise all"),
     ] = None,
-    mesh: Annotated[
-        str | None, typer.Option(help=f"Mesh: {MESH_HELP}.", show_default="all devices")
-    ] = None,
+    mesh: MeshText = None,
     spec: Annotated[
         str | None,
         typer.Option(
@@ -114,7 +114,7 @@ def crosscheck(
     product runs.
     """
     if list_them:
-        _list()
+        _list(as_json)
         return
     coverage = "quick" if quick else "thorough" if thorough else "usual"
     # Parse the text first, so that a typing error does not wait for imports.
@@ -149,7 +149,6 @@ def crosscheck(
     folder = out or Path("pyreactant-crosschecks", f"{datetime.now():%Y-%m-%dT%H%M%S}")
     from ._console import working
 
-    interrupted = False
     try:
         with working("the runtimes run one after the other"):
             report = _run.crosscheck(
@@ -171,25 +170,25 @@ def crosscheck(
                 progress=True,
             )
     except KeyboardInterrupt:
-        finished = _finished(folder)
-        if not finished:
-            raise
-        interrupted, report = True, _run.compare(*finished)
+        _tell_interrupted(folder, html)
+        raise typer.Exit(INTERRUPTED) from None
     page = html or folder / "report.html"
-    if interrupted:
-        print("interrupted: these are the runtimes that have finished", file=sys.stderr)
-    with contextlib.suppress(typer.Exit) if interrupted else contextlib.nullcontext():
-        _show(report, page, required=html is not None, as_json=as_json, folder=folder)
-    if interrupted:
-        raise typer.Exit(INTERRUPTED)
+    _show(report, page, required=html is not None, as_json=as_json, folder=folder)
 
 
-def _finished(folder: Path) -> list[Path]:
-    """The folders of the runs that ended well."""
-    from .._system.files import read_json
+def _tell_interrupted(folder: Path, html: Path | None) -> None:
+    """Write the report on the finished programs, and say in one line where it is."""
+    from ..crosscheck._run import so_far
 
-    reports = sorted(folder.glob("*/report.json"))
-    return [path.parent for path in reports if read_json(path, "a report")["cause"] == "done"]
+    report, finished = so_far(folder)
+    where = f"; logs: {folder}" if folder.exists() else ""
+    if report is not None:
+        report.to_json(folder / "report.json")
+        if html is not None or can_render():
+            report.to_html(html or folder / "report.html")
+        where = f"; report and records: {folder}"
+    runs = (f"finished on {name}: {', '.join(done)}" for name, done in finished.items() if done)
+    print(f"interrupted; {'; '.join(runs) or 'no program has finished'}{where}", file=sys.stderr)
 
 
 def compare(
@@ -216,12 +215,19 @@ def compare(
     _show(report, html, required=html is not None, as_json=as_json, folder=None)
 
 
-def _list() -> None:
+def _list(as_json: bool) -> None:
     from ..programs import CASES
 
-    width = max(map(len, CASES))
+    if as_json:
+        rows = [
+            {"name": name, "summary": case.summary, "dtypes": list(case.dtypes)}
+            for name, case in CASES.items()
+        ]
+        print(json.dumps(rows, indent=2))
+        return
+    width, columns = max(map(len, CASES)), width_of(sys.stdout)
     for name, case in CASES.items():
-        print(f"{name:{width}}  {case.summary}; {', '.join(case.dtypes)}")
+        print(hanging(f"{name:{width}}  ", f"{case.summary}; {', '.join(case.dtypes)}", columns))
 
 
 def _show(

@@ -3,11 +3,11 @@
 import json
 import signal
 import sys
-import textwrap
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from .._system.terminal import hanging
 from ._examples import examples
 
 if TYPE_CHECKING:
@@ -72,9 +72,7 @@ def _print_row(console: "Console", check: "Check", width: int) -> None:
     from rich.text import Text
 
     start = f"  {_LABELS[check.status]}  {check.name:<{width}}  "
-    room = max(console.width - len(start), 30)
-    lines = textwrap.wrap(check.found, room, break_long_words=False, break_on_hyphens=False)
-    text = Text(start + f"\n{' ' * len(start)}".join(lines))
+    text = Text(hanging(start, check.found, console.width))
     text.stylize(_STYLES[check.status], 2, 6)
     if check.mend:
         text.append("\n        fix: ").append(check.mend, "cyan")

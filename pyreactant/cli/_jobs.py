@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from .._arguments import argument, named
 from .._errors import InvalidArgumentError, RemoteError
+from .._system.terminal import hanging, width_of
 from ._command import INTERRUPTED, App
 from ._examples import examples
 
@@ -84,14 +86,21 @@ def submit(
         "devices_per_process": devices_per_process,
     }
     settings = {name: value for name, value in given.items() if value is not None}
-    target = targets.make(on, settings | targets.parse(on, set_ or []))
     what: Any = program[0] if len(program) == 1 and ".py:" in program[0] else program
-    if dry_run:
-        print(_submit.plan(what, on=target, copies=copy or ()))
-        return
-    job = _submit.submit(
-        what, on=target, copies=copy or (), requirements=requirements, env=env or ()
-    )
+    with named({name: f"--set {name}" for name in targets.settings_of(on) if name not in given}):
+        parsed = targets.parse(on, set_ or [])
+        for name in settings.keys() & parsed.keys():
+            raise InvalidArgumentError(f"give {argument(name)} or --set {name}, not both")
+        target = targets.make(on, settings | parsed)
+        if dry_run:
+            plan = _submit.plan(
+                what, on=target, copies=copy or (), requirements=requirements, env=env or ()
+            )
+            print(plan)
+            return
+        job = _submit.submit(
+            what, on=target, copies=copy or (), requirements=requirements, env=env or ()
+        )
     if as_json:
         print(json.dumps({"id": job.id, "folder": str(job.folder)}))
     else:
@@ -113,13 +122,13 @@ def list_jobs(as_json: AsJson = False) -> None:
     if not found:
         print("there are no jobs")
         return
-    width = max(len(row[0]) for row in found)
+    width, columns = max(len(row[0]) for row in found), width_of(sys.stdout)
     for name, record, status in found:
         what = f"{record.target:<6} {record.what}" if record else "?"
         age = _ago(record.created) if record else ""
         shown = status.reason and (not status.ended or record is None)
-        reason = f"  ({status.reason})" if shown else ""
-        print(f"{name:<{width}}  {status.state:<9}  {age:>8}  {what}{reason}")
+        reason = f"  ({' '.join(status.reason.split())})" if shown else ""
+        print(hanging(f"{name:<{width}}  {status.state:<9}  {age:>7}  ", what + reason, columns))
 
 
 @app.command(epilog=examples("pyreactant jobs status 3f9a --json"))

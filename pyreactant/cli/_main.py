@@ -1,12 +1,16 @@
 """The command tree, and how errors become messages and exit codes."""
 
+import contextlib
 import errno
 import gc
 import io
 import os
+import select
 import signal
 import sys
-from typing import Annotated
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
@@ -15,7 +19,7 @@ from .._errors import InvalidArgumentError, MismatchError, PyReactantError
 from .._system.hook import flush_output
 from .._system.settings import check_names
 from .._version import __version__
-from ._command import INTERRUPTED, App
+from ._command import INTERRUPTED, UNREAD, App, Group
 from ._crosscheck import COMPARE_EXAMPLES, CROSSCHECK_EXAMPLES, compare, crosscheck
 from ._doctor import EXAMPLES as DOCTOR_EXAMPLES
 from ._doctor import doctor
@@ -37,7 +41,45 @@ from ._topology import EXAMPLES as TOPOLOGY_EXAMPLES
 from ._topology import topology
 from ._tpu import app as tpu
 
+
+class Root(Group):
+    """All commands; typer would end without a word after Ctrl-C, and with 1 at a closed pipe."""
+
+    def make_context(self, *arguments: Any, **more: Any) -> Any:
+        """Parse the command line; --help prints here."""
+        with _ends_told():
+            return super().make_context(*arguments, **more)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command."""
+        with _ends_told():
+            return super().invoke(ctx)
+
+
+@contextlib.contextmanager
+def _ends_told() -> Iterator[None]:
+    try:
+        yield
+    except KeyboardInterrupt:
+        _print_error("interrupted")
+        raise SystemExit(INTERRUPTED) from None
+    except BrokenPipeError as error:
+        if _is_unread():
+            raise SystemExit(UNREAD) from None
+        raise RuntimeError(f"a connection was closed ({error})") from error
+
+
+def _is_unread() -> bool:
+    """Whether the reader of standard output, or of standard error, has gone."""
+    polled = select.poll()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            polled.register(stream.fileno(), 0)
+    return any(event & select.POLLERR for _, event in polled.poll(0))
+
+
 app = App(
+    cls=Root,
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
@@ -45,7 +87,7 @@ app = App(
     help="Run sharded array programs on many processes, on JAX and Reactant.jl, and check them.",
     epilog="Exit codes: 0 success, 1 a program failed, 2 usage error, 3 a requirement is missing, "
     "4 rendezvous failed, 5 a result is wrong or a program does not fit, 6 a process was lost, "
-    "7 timeout, 8 Cloud TPU refused the request.",
+    "7 timeout, 8 Cloud TPU refused the request, 130 interrupted, 141 nobody reads the output.",
 )
 app.command(epilog=MATMUL_EXAMPLES)(matmul)
 app.command(epilog=CROSSCHECK_EXAMPLES)(crosscheck)
@@ -110,9 +152,6 @@ def _run() -> int:
         code = error.exit_code
         _supervised.tell_error(error)
         _print_error(f"error: {error}")
-    except KeyboardInterrupt:
-        code = INTERRUPTED
-        _print_error("interrupted")
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else int(end.code is not None)
         if code in _PRINTED:
@@ -123,8 +162,6 @@ def _run() -> int:
         _print_error(
             f"out of memory: {error}; use more processes on more machines, or smaller arrays"
         )
-    except BrokenPipeError:
-        code = 1  # the reader of our output is gone, as with `| head`, so print nothing
     except Exception as error:
         _supervised.tell_error(error)
         code = _unexpected(error)
@@ -139,9 +176,20 @@ def _unexpected(error: Exception) -> int:
     if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
         _print_error(f"error: {str(error.filename)[:60]}...: the name is too long")
         return 2
+    if isinstance(error, FileNotFoundError) and error.filename is None and _is_homeless():
+        _print_error("error: the current folder does not exist any more; change to another one")
+        return 2
     _print_error(f"internal error: {type(error).__name__}: {error}")
     _print_error("please report it with the traceback, which PYREACTANT_DEBUG=1 prints")
     return 1
+
+
+def _is_homeless() -> bool:
+    try:
+        Path.cwd()
+    except FileNotFoundError:
+        return True
+    return False
 
 
 def _print_error(message: str) -> None:
@@ -173,6 +221,8 @@ def _end(code: int) -> None:
     if runtime is not None and started and code == 0:
         runtime.shutdown()
     flush_output()
+    if not code and _is_unread():
+        code = UNREAD
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # all is done: Ctrl-C has nothing to end
     if started or code:
         os._exit(code)

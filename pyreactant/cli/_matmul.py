@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from .._core.text import (
-    MESH_HELP,
     SPEC_HELP,
     parse_mesh,
     parse_sizes,
@@ -18,6 +17,7 @@ from .._core.text import (
     spec_text,
 )
 from .._errors import FileError, InvalidArgumentError
+from ._annotations import DType, MeshText
 from ._examples import examples
 
 if TYPE_CHECKING:
@@ -38,12 +38,8 @@ def matmul(
     m: Annotated[int | None, typer.Option("--m", help="Number of rows of x.")] = None,
     k: Annotated[int | None, typer.Option("--k", help="Columns of x and rows of y.")] = None,
     n: Annotated[int | None, typer.Option("--n", help="Number of columns of y.")] = None,
-    dtype: Annotated[
-        str | None, typer.Option(help="Element type, such as bfloat16.", show_default="float32")
-    ] = None,
-    mesh: Annotated[
-        str | None, typer.Option(help=f"Mesh: {MESH_HELP}.", show_default="all devices")
-    ] = None,
+    dtype: DType = None,
+    mesh: MeshText = None,
     device_ids: Annotated[
         str | None,
         typer.Option(help="Devices of the mesh in row-major order, such as 0,1,2,3."),

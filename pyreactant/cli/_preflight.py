@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .._core.text import MESH_HELP, SPEC_HELP, parse_mesh, parse_shape, parse_sizes, parse_spec
+from .._core.text import SPEC_HELP, parse_mesh, parse_shape, parse_sizes, parse_spec
 from .._errors import FileError, InvalidArgumentError
 from .._pages.page import check_page
+from ._annotations import DType, MeshText
 from ._examples import examples
 from ._interrupted import interruptible
 
@@ -47,12 +48,8 @@ def preflight(
         list[str] | None,
         typer.Option(help="Other programs: shape of an argument, as 1024x512; once for each."),
     ] = None,
-    dtype: Annotated[
-        str | None, typer.Option(help="Element type, such as bfloat16.", show_default="float32")
-    ] = None,
-    mesh: Annotated[
-        str | None, typer.Option(help=f"Mesh: {MESH_HELP}.", show_default="all devices")
-    ] = None,
+    dtype: DType = None,
+    mesh: MeshText = None,
     spec: Annotated[
         list[str] | None,
         typer.Option(

@@ -2,12 +2,9 @@
 
 import json
 import os
-import sys
-import time
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Annotated, TextIO
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -89,8 +86,10 @@ def setup(
         offline=offline,
         wait=WAIT if wait is None else wait,
     )
-    with Progress(sys.stderr) as progress:
-        record = set_up(options, progress)
+    from ._console import working
+
+    with working("setting up Julia and Reactant") as tell:
+        record = set_up(options, lambda *event: tell(_shown(*event)))
     if as_json:
         print(json.dumps(record.to_dict(), indent=2))
     else:
@@ -113,65 +112,11 @@ def _libtpu(chosen: Mapping[str, str | None]) -> str:
     return f"{chosen['version'] or 'unknown version'}  {chosen['path']}"
 
 
-if TYPE_CHECKING:
-    from rich.status import Status
-
-_WIDTH = max(map(len, STAGES.values()))
-
-
-class Progress:
-    """Shows the events of a setup on a stream, within a `with` block."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-        self._status: Status | None = None
-        self._since = time.monotonic()
-
-    def __enter__(self) -> "Progress":
-        if self._stream.isatty():
-            from rich.console import Console
-
-            self._status = Console(file=self._stream).status("")
-            self._status.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        if self._status is not None:
-            self._status.stop()
-
-    def __call__(self, stage: str, event: Event, text: str) -> None:
-        """Show one event."""
-        if event == "waits":
-            self._print(f"waiting for {text}")
-        elif event == "starts":
-            self._since = time.monotonic()
-            self._update(stage, f"{text} ...")
-        elif event == "done":
-            seconds = time.monotonic() - self._since
-            self._print(f"{STAGES[stage]:<{_WIDTH}}  {text} ({seconds:.1f} s)")
-        elif self._status is not None:
-            self._update(stage, text)
-
-    def _update(self, stage: str, text: str) -> None:
-        if self._status is None:
-            self._print(f"{STAGES[stage]:<{_WIDTH}}  {text}")
-            return
-        from rich.text import Text
-
-        seconds = time.monotonic() - self._since
-        line = Text(f"{STAGES[stage]}  {seconds:.0f} s  {text}", overflow="ellipsis", no_wrap=True)
-        self._status.update(line)
-
-    def _print(self, line: str) -> None:
-        if self._status is None:
-            print(line, file=self._stream, flush=True)
-        else:
-            self._status.console.print(line, markup=False, highlight=False, soft_wrap=True)
+def _shown(stage: str, event: Event, text: str) -> str:
+    """What is being done, as the event of a setup says it."""
+    if event == "waits":
+        return f"waiting for {text}"
+    return f"{STAGES[stage]}: {text}"
 
 
 app = App(

@@ -8,10 +8,12 @@ NOT_WITH: Mapping[str, Mapping[str, str]] = {
     "topology": {"--all": "--slices"},
     "crosscheck": {
         "--list": "PROGRAM --all --backends --processes --devices-per-process --mesh --spec --size "
-        "--dtype --seed --platform --repeat --quick --thorough --gradients --modules --timeout "
-        "--out --html --json --request",
+        "--dtype --seed --platform --repeat --quick --thorough --gradients --no-gradients "
+        "--modules --timeout "
+        "--out --html --request",
         "--request": "--backends --processes --devices-per-process --platform --gradients "
-        "--modules --timeout --out --html --json",
+        "--no-gradients --modules --timeout --out --html --json",
+        "--no-gradients": "--modules",
         "--all": "PROGRAM",
         "--quick": "--thorough",
     },
@@ -30,7 +32,7 @@ NOT_WITH: Mapping[str, Mapping[str, str]] = {
 ONLY_WITH: Mapping[str, Mapping[str, str]] = {
     "crosscheck": {"--modules": "--gradients"},
     "matmul": {"--overwrite": "--out", "--device-ids": "--mesh"},
-    "preflight": {"--column-major": "--stablehlo"},
+    "preflight": dict.fromkeys(["--column-major", "--row-major"], "--stablehlo"),
     "slurm logs": {"--run": "--process"},
     "tpu create": dict.fromkeys(["--python", "--reach", "--user", "--ssh-flag"], "--ray"),
 }

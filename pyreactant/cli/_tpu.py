@@ -21,6 +21,7 @@ from ._tpu_options import (
     examples,
     flat,
     tell,
+    telling,
 )
 from ._tpu_run import logs, run, ssh
 
@@ -66,21 +67,25 @@ def create(
     ssh, printed = access.options(), ""
     if ray:
         ssh.check()
-    lease = Lease(
-        client=connect(transport),
-        request=request,
-        run=os.urandom(8).hex(),
-        journal=Journal(),
-        tell=tell,
-        to_keep=True,
-    )
+    client = connect(transport)
     try:
-        with cleaned_up(lease.close, tell):
-            lease.create()
-            workers = lease.wait(wait_for)
-            if ray:
-                printed = _ray.start(request, ssh, python, workers, check=lease.check, tell=tell)
-            lease.keep()
+        with telling(f"creating {request.name}") as told:
+            lease = Lease(
+                client=client,
+                request=request,
+                run=os.urandom(8).hex(),
+                journal=Journal(),
+                tell=told,
+                to_keep=True,
+            )
+            with cleaned_up(lease.close, told):
+                lease.create()
+                workers = lease.wait(wait_for)
+                if ray:
+                    printed = _ray.start(
+                        request, ssh, python, workers, check=lease.check, tell=told
+                    )
+                lease.keep()
     except Interrupted as end:
         tell(f"ended by {end}")
         raise typer.Exit(128 + end.number) from None
@@ -133,7 +138,8 @@ def list_resources(
 
     * marks those that pyreactant created.
     """
-    _print(connect(transport).resources(location.parent()), as_json)
+    parent = location.parent()
+    _print(connect(transport).resources(parent), as_json)
 
 
 @app.command(epilog=examples(f"delete --name mine {PLACE}"))

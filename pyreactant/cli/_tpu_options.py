@@ -1,16 +1,18 @@
 """Options that commands of `pyreactant tpu` share: dataclasses with one field for each option."""
 
+import contextlib
 import dataclasses
 import functools
 import inspect
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from .._errors import InvalidArgumentError, RequirementError
+from ._command import KEYWORDS
 
 if TYPE_CHECKING:
     from ..queued_resources._client import Client
@@ -38,8 +40,8 @@ class Location:
 
     def parent(self) -> str:
         """Full name of project and zone."""
-        project = _required("--project", "PROJECT", self.project)
-        return f"projects/{project}/locations/{_required('--zone', 'ZONE', self.zone)}"
+        project = _required("PROJECT", self.project)
+        return f"projects/{project}/locations/{_required('ZONE', self.zone)}"
 
 
 @options
@@ -52,7 +54,7 @@ class ResourceName(Location):
 
     def path(self) -> str:
         """Full name of the queued resource."""
-        name = _required("--name", "QR_ID", self.name)
+        name = _required("QR_ID", self.name)
         return f"{self.parent()}/queuedResources/{name}"
 
 
@@ -78,10 +80,6 @@ class Slices(ResourceName):
             show_default="$SLICE_COUNT or 1",
         ),
     ] = None
-    runtime_version: Annotated[
-        str | None,
-        typer.Option(help="TPU VM image.", show_default="$RUNTIME_VERSION or the slice's own"),
-    ] = None
     internal_ips: Annotated[
         bool, typer.Option("--internal-ips", help="Give the VMs no public IP addresses.")
     ] = False
@@ -90,8 +88,8 @@ class Slices(ResourceName):
         """The validated request."""
         return self._request()
 
-    def _request(self, **more: Any) -> "Request":
-        from ..queued_resources._request import from_environment
+    def _request(self, runtime_version: str | None = None, **more: Any) -> "Request":
+        from ..queued_resources._request import REQUIRED, from_environment
 
         given = {
             "QR_ID": self.name,
@@ -99,9 +97,13 @@ class Slices(ResourceName):
             "ZONE": self.zone,
             "ACCELERATOR_TYPE": self.topology,
             "SLICE_COUNT": None if self.slices is None else str(self.slices),
-            "RUNTIME_VERSION": self.runtime_version,
+            "RUNTIME_VERSION": runtime_version,
         }
         environ = {**os.environ, **{key: text for key, text in given.items() if text is not None}}
+        absent = [key for key in REQUIRED if not environ.get(key)]
+        if absent:
+            options = ", ".join(KEYWORDS[key] for key in absent)
+            raise InvalidArgumentError(f"give {options}, or set {', '.join(absent)}")
         return from_environment(environ, internal_ips=self.internal_ips, **more)
 
 
@@ -109,6 +111,10 @@ class Slices(ResourceName):
 class NewSlices(Slices):
     """Slices to create."""
 
+    runtime_version: Annotated[
+        str | None,
+        typer.Option(help="TPU VM image.", show_default="$RUNTIME_VERSION or the slice's own"),
+    ] = None
     provisioning: Annotated[str, typer.Option(help="on-demand, spot or reserved.")] = "on-demand"
     valid_for: Annotated[
         float | None,
@@ -134,6 +140,7 @@ class NewSlices(Slices):
 
         valid_for = min(max(wait, SHORTEST), LONGEST)
         return self._request(
+            self.runtime_version,
             provisioning=self.provisioning,
             valid_for=valid_for if self.valid_for is None else self.valid_for * 3600,
             lifetime=self.lifetime * 3600,
@@ -208,11 +215,31 @@ def tell(text: str) -> None:
     print(f"pyreactant: {text}", file=sys.stderr, flush=True)
 
 
-def _required(option: str, variable: str, given: str | None) -> str:
+@contextlib.contextmanager
+def telling(what: str) -> Iterator[Callable[[str], None]]:
+    """`tell`; on a terminal with a line below that has the last message and the time.
+
+    A file or a pipe has the messages already.
+    """
+    from ._console import working
+
+    if not sys.stderr.isatty():
+        yield tell
+        return
+    with working(what) as update:
+
+        def both(text: str) -> None:
+            tell(text)
+            update(text)
+
+        yield both
+
+
+def _required(variable: str, given: str | None) -> str:
     from ..queued_resources._request import check_form
 
     value = given or os.environ.get(variable)
     if not value:
-        raise InvalidArgumentError(f"pass {option} or set {variable}")
+        raise InvalidArgumentError(f"give {KEYWORDS[variable]}, or set {variable}")
     check_form(variable, value)
     return value

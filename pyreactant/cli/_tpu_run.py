@@ -17,7 +17,7 @@ from ._tpu_options import (
     connect,
     flat,
     options,
-    tell,
+    telling,
 )
 
 if TYPE_CHECKING:
@@ -128,7 +128,8 @@ def run(
     client = connect(transport)
 
     def work() -> int:
-        report = run_job(job, client, Journal(), tell=tell, show=print)
+        with telling(f"running on {job.request.name}") as told:
+            report = run_job(job, client, Journal(), tell=told, show=print)
         print(report.to_text(), end="")
         return report.exit_code
 

@@ -17,7 +17,8 @@ import numpy as np
 from .._bounds.compare import ulp
 from .._core.dtypes import as_dtype, finfo, wide
 from .._core.text import block_text
-from ._records.records import RAN, ProgramRecord, Run
+from ._records.records import RAN, ProcessRecord, ProgramRecord, Run
+from ._records.shards import shards_name
 from ._records.verdict import NOT_COMPARED, BlockVerdict, Pair, differ
 
 
@@ -179,6 +180,9 @@ def compare_program(one: Run, two: Run, program: str, names: tuple[str, str]) ->
     for run, found, name in zip((one, two), both, names, strict=True):
         if len(found) < len(run.records) or not found or any(r.outcome != RAN for r in found):
             return differ(names, NOT_COMPARED, f"not compared: no complete result on {name}")
+        # The file of blocks appears at the end of a run.
+        if run.exit_code and not all(_has_blocks(run, record) for record in run.records):
+            return differ(names, NOT_COMPARED, f"not compared: the run on {name} was broken off")
     first, second = both[0][0], both[1][0]
     wrong = _different_problem(first, second) or _different_inputs(*both)
     if wrong:
@@ -193,6 +197,10 @@ def compare_program(one: Run, two: Run, program: str, names: tuple[str, str]) ->
         for array in first.outputs
     ]
     return _merge(pairs, first, names)
+
+
+def _has_blocks(run: Run, record: ProcessRecord) -> bool:
+    return (run.folder / shards_name(record.process)).exists()
 
 
 def _different_problem(one: ProgramRecord, two: ProgramRecord) -> str:

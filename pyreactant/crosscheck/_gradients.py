@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from .._arguments import argument
 from .._core.program import Program
 from .._errors import FileError, PyReactantError
 from .._lowering.ask import environment
@@ -39,8 +40,9 @@ def wanted(gradients: bool | str | Path | None, backends: Sequence[str], coverag
     check_enzyme()
     if gradients is not True and not Path(gradients).is_dir():
         raise FileError(
-            f"gradients={str(gradients)!r} is not a folder; give one with a lowered module for "
-            "each program, NAME.mlir, as as_jax(...).as_text() writes it, or True to use Julia"
+            f"{argument('gradients', str(gradients))} is not a folder; give one with a lowered "
+            "module for each program, NAME.mlir, as as_jax(...).as_text() writes it, or none to "
+            "use Julia"
         )
     return True
 

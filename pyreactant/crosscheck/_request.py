@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from .._arguments import argument
 from .._core.dtypes import as_dtype
 from .._core.mesh import Mesh
 from .._core.program import Program
@@ -142,7 +143,7 @@ class Request:
         for name, least in (("size", 1), ("seed", 0), ("repeat", 1)):
             value = getattr(self, name)
             if value is not None and value < least:
-                raise InvalidArgumentError(f"{name} must be {least} or more, got {value}")
+                raise InvalidArgumentError(f"{argument(name)} must be {least} or more, got {value}")
         if self.dtype is not None:
             as_dtype(self.dtype)
         for what, given, known in (("inputs", self.sets, SETS), ("extent", [self.extent], EXTENTS)):
@@ -302,7 +303,7 @@ def device_options(
     """Options of `pyreactant run` for processes and devices."""
     for name, count in (("processes", processes), ("devices_per_process", devices_per_process)):
         if count is not None and count < 1:
-            raise InvalidArgumentError(f"{name} must be 1 or more, got {count}")
+            raise InvalidArgumentError(f"{argument(name)} must be 1 or more, got {count}")
     platform = platform or os.environ.get("PYREACTANT_PLATFORM") or None
     if platform is not None and platform not in PLATFORMS:
         raise InvalidArgumentError(
@@ -342,7 +343,8 @@ def _check_size(mesh: Mesh, count: int) -> None:
         return
     raise ShardingError(
         f"{mesh!r} does not fit the {count} devices of a run; give another mesh, or other "
-        "--processes and --devices-per-process (a mesh over some devices names them)"
+        f"{argument('processes')} and {argument('devices_per_process')} (a mesh over some devices "
+        "names them)"
     )
 
 

@@ -6,7 +6,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,7 @@ from ._request import (
 from ._request import coverage as choose_coverage
 
 ALL = "all"
+_GRACE = "5"  # seconds: a program of a cross-check has nothing to save
 _PROCESS = (COORDINATOR, COUNT, INDEX, LOCAL_DEVICES, "PYREACTANT_NUM_CPU_DEVICES")
 
 
@@ -158,6 +159,35 @@ def compare(*folders: str | Path) -> Report:
     return build_report(runs, {})
 
 
+def so_far(folder: Path) -> tuple[Report | None, dict[str, list[str]]]:
+    """What an interrupted cross-check has finished.
+
+    Args:
+        folder: The folder of its runs.
+
+    Returns:
+        The report on the finished programs, None without any; and their names by runtime.
+    """
+    runs = []
+    for path in sorted(folder.glob("*/report.json"), key=lambda path: path.stat().st_mtime):
+        with suppress(FileError):  # ended before its supervisor could write all
+            runs.append(read_run(path.parent))
+    finished = {
+        run.name: [
+            record.program
+            for record in run.records[0].programs
+            if len(run.of(record.program)) == run.records[0].num_processes
+        ]
+        for run in runs
+        if run.records
+    }
+    done = {program for programs in finished.values() for program in programs}
+    if not done:
+        return None, finished
+    report = build_report([run for run in runs if run.records], {})
+    return replace(report, rows=tuple(r for r in report.rows if r.program in done)), finished
+
+
 def selected(program: str | Program | Sequence[str | Program]) -> tuple[str | Program, ...]:
     """The programs that the first argument of `crosscheck` selects."""
     if program == ALL:
@@ -203,6 +233,8 @@ def _run(name: str, options: Sequence[str], folder: Path, progress: bool) -> Non
         "pyreactant",
         "run",
         "--quiet",
+        "--grace",
+        _GRACE,
         "--backend",
         name,
         *options,

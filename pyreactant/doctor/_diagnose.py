@@ -6,6 +6,7 @@ from contextlib import ExitStack
 from functools import partial
 from typing import NamedTuple
 
+from .._arguments import argument
 from .._errors import InvalidArgumentError
 from .._system.hardware import tpu_chips
 from . import _accelerators, _julia, _launch, _python, _runtimes, _settings, _system
@@ -143,7 +144,7 @@ def diagnose(
         known = ", ".join(BACKENDS)
         raise InvalidArgumentError(f"unknown backend {backend!r}; known are: {known}")
     if not timeout > 0:
-        raise InvalidArgumentError(f"timeout must be positive seconds, got {timeout}")
+        raise InvalidArgumentError(f"{argument('timeout')} must be positive seconds, got {timeout}")
     begin, machine = time.monotonic(), machine or Machine()
     try:
         names = list(_to_start(machine, backend, deep))

@@ -5,6 +5,7 @@ import sysconfig
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from .._arguments import argument
 from .._errors import InvalidArgumentError
 from .._system.settings import SETTINGS
 
@@ -36,8 +37,8 @@ def chosen(env: Mapping[str, str] | Iterable[str] | None) -> dict[str, str]:
         absent = [name for name in env if name not in os.environ]
         if absent:
             raise InvalidArgumentError(
-                f"env= names {absent[0]}, which is not set here; set it, or pass a dict with its "
-                "value"
+                f"{argument('env')} names {absent[0]}, which is not set here; set it, or leave it "
+                "out"
             )
         return {name: os.environ[name] for name in env}
     for name, value in env.items():

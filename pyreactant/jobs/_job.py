@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .._arguments import argument
 from .._errors import DeadlineError, FileError, InvalidArgumentError, RemoteError, RequirementError
 from . import _values, targets
 from ._list import find
@@ -235,7 +236,7 @@ def _pauses(job: str, timeout: float | None) -> Iterator[None]:
         DeadlineError: The time is over.
     """
     if timeout is not None and not timeout >= 0:
-        raise InvalidArgumentError(f"timeout must be seconds, got {timeout}")
+        raise InvalidArgumentError(f"{argument('timeout')} must be seconds, got {timeout}")
     began = time.monotonic()
     pause = _POLL
     while True:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from .._arguments import argument
 from .._errors import DeadlineError, InvalidArgumentError, RequirementError
 from ._ray_cluster import Cluster, UnreachableError, cluster_at, keep
 from ._record import Record, Status, lock_of, private_file, written
@@ -70,17 +71,24 @@ class Ray(Target):
         for name, least in (("slices", 1), ("hosts", 1), ("num_gpus", 0)):
             value = getattr(self, name)
             if type(value) is not int or value < least:
-                raise InvalidArgumentError(f"{name} must be {least} or more, got {value!r}")
+                raise InvalidArgumentError(
+                    f"{argument(name)} must be {least} or more, got {value!r}"
+                )
         for name in ("num_cpus", "stall_timeout", "wait", "keep"):
             value = getattr(self, name)
             if not isinstance(value, int | float) or not value > 0:
-                raise InvalidArgumentError(f"{name} must be a positive number, got {value!r}")
+                raise InvalidArgumentError(
+                    f"{argument(name)} must be a positive number, got {value!r}"
+                )
         if self.topology is None and self.slices != 1:
-            raise InvalidArgumentError('slices= needs topology=, such as topology="v6e-16"')
+            raise InvalidArgumentError(
+                f"{argument('slices')} needs {argument('topology')}, such as v6e-16"
+            )
         if self.topology is not None and (self.hosts != 1 or self.num_gpus):
             raise InvalidArgumentError(
-                "a slice has its own hosts and no GPUs: pass topology= and slices=, or hosts= and "
-                "num_gpus="
+                "a slice has its own hosts and no GPUs: pass "
+                f"{argument('topology')} and {argument('slices')}, or {argument('hosts')} and "
+                f"{argument('num_gpus')}"
             )
         self._slice()
         if importlib.util.find_spec("ray") is None:

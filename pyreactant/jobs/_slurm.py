@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, NamedTuple
 
+from .._arguments import argument
 from .._errors import DeadlineError, InvalidArgumentError, RequirementError
 from .._system.files import replacing
 from ..launch._slurm_job import JobId, cancel_command, job_fields
@@ -97,7 +98,7 @@ class Slurm(Target):
         for name in (*numbers, "devices_per_process"):
             value = getattr(self, name)
             if value is not None and (type(value) is not int or value < 1):
-                raise InvalidArgumentError(f"{name} must be 1 or more, got {value!r}")
+                raise InvalidArgumentError(f"{argument(name)} must be 1 or more, got {value!r}")
         wrong = [word for word in self.options if not word.startswith("-")]
         if wrong:
             raise InvalidArgumentError(f"options of sbatch must start with -, got {wrong[0]!r}")

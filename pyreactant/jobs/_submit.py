@@ -7,7 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from .._arguments import argument
 from .._errors import FileError, InvalidArgumentError
+from .._system.terminal import broken
 from . import _code, _values
 from ._call import Call, What, check_not_importing, resolve
 from ._environment import chosen
@@ -120,11 +122,15 @@ def plan(
     *,
     on: Target | None = None,
     copies: Iterable[str | Path] = (),
+    requirements: str | Path | None = None,
+    env: Env = None,
 ) -> str:
     """What `submit` would copy and ask for, as text; nothing is started."""
     target = _checked(on)
     target.check_settings()
     call = resolve(what)
+    chosen(env)
+    _requirements(requirements)
     code = _code.find(call, copies)
     record = draft(call.text, target.kind, target.settings(), code=str(code))
     return f"# {call.text} on {target.kind}, {code}\n{target.plan(record)}"
@@ -132,7 +138,7 @@ def plan(
 
 def say(text: str) -> None:
     """Print a message for the user."""
-    sys.stderr.write(f"pyreactant: {text}\n")
+    sys.stderr.write(f"{broken(f'pyreactant: {text}')}\n")
     sys.stderr.flush()
 
 
@@ -165,11 +171,13 @@ def _requirements(file: str | Path | None) -> bytes | None:
     if file is None:
         return None
     if Path(file).exists() and not Path(file).is_file():
-        raise FileError(f"requirements {str(file)!r} is not a file")
+        raise FileError(f"{argument('requirements')} {str(file)!r} is not a file")
     try:
         return Path(file).read_bytes()
     except OSError as error:
-        raise FileError(f"requirements {str(file)!r} cannot be read ({error.strerror})") from None
+        raise FileError(
+            f"{argument('requirements')} {str(file)!r} cannot be read ({error.strerror})"
+        ) from None
 
 
 def _prepare(record: Record, call: Call, code: _code.Code, target: Target) -> None:

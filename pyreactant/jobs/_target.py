@@ -10,6 +10,7 @@ import dataclasses
 from pathlib import Path
 from typing import Any, ClassVar
 
+from .._arguments import argument
 from .._errors import InvalidArgumentError
 from ._call import find_julia
 from ._record import Record, Status
@@ -147,4 +148,6 @@ def check_runtime(target: Target) -> None:
     for name, values in known.items():
         value = getattr(target, name, None)
         if value is not None and value not in values:
-            raise InvalidArgumentError(f"{name} must be one of {', '.join(values)}, got {value!r}")
+            raise InvalidArgumentError(
+                f"{argument(name)} must be one of {', '.join(values)}, got {value!r}"
+            )

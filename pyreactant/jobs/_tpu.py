@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from .._arguments import argument
 from .._errors import DeadlineError, InvalidArgumentError, RequirementError
 from .._system.files import is_full
 from ..launch._metrics import FILE
@@ -107,11 +108,13 @@ class TPU(Target):
         _job(self, draft("", self.kind, {}))
         if self.store is not None and not re.fullmatch(r"gs://[^/\s]+(/\S*)?", self.store):
             raise InvalidArgumentError(
-                f'store must be a folder of Cloud Storage such as "gs://mine/values", got '
-                f"{self.store!r}"
+                f"{argument('store')} must be a folder of Cloud Storage such as gs://mine/values, "
+                f"got {self.store!r}"
             )
         if self.transport not in ("rest", "grpc"):
-            raise InvalidArgumentError(f"transport must be rest or grpc, got {self.transport!r}")
+            raise InvalidArgumentError(
+                f"{argument('transport')} must be rest or grpc, got {self.transport!r}"
+            )
         if importlib.util.find_spec("google.cloud.tpu_v2") is None:
             raise RequirementError(
                 "Google's client for Cloud TPU is not installed; install it with: "
@@ -123,8 +126,8 @@ class TPU(Target):
         """As `Target.check_julia`: Julia comes to the VMs with Reactant."""
         if self.backend != "reactant" and self.python is None:
             raise InvalidArgumentError(
-                'a Julia program needs backend="reactant" on TPU, with which the VMs get Julia, '
-                f"got {self.backend!r}"
+                f"a Julia program needs {argument('backend', 'reactant')} on TPU, with which the "
+                f"VMs get Julia, got {self.backend!r}"
             )
 
     def plan(self, record: Record) -> str:
@@ -311,7 +314,7 @@ def _request(target: TPU, record: Record) -> "Request":
         raise InvalidArgumentError("a slice is spot or reserved, not both")
     for name in ("project", "zone"):
         if not getattr(target, name):
-            raise InvalidArgumentError(f"pass {name}= to TPU, or set {name.upper()}")
+            raise InvalidArgumentError(f"give {argument(name)}, or set {name.upper()}")
     given: dict[str, Any] = {
         "QR_ID": record.more.get("name") or f"job-{record.id.lower()}",
         "PROJECT": target.project,

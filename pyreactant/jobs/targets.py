@@ -5,6 +5,7 @@ import importlib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from .._arguments import argument
 from .._errors import InvalidArgumentError
 from .._lazy import attach
 
@@ -30,16 +31,20 @@ def make(kind: str, settings: Mapping[str, Any]) -> "Target":
         InvalidArgumentError: There is no such target, or it has no such setting.
     """
     found = type_of(kind)
-    known = [field.name for field in _fields(kind)]
+    known = settings_of(kind)
     for name in settings:
         if name not in known:
             raise InvalidArgumentError(
                 f"the target {kind} has no setting {name!r}; it has {', '.join(known)}"
             )
-    try:
-        return found(**settings)
-    except TypeError as error:  # a setting without default is absent
-        raise InvalidArgumentError(f"the target {kind}: {error}") from None
+    needed = [
+        field.name
+        for field in dataclasses.fields(found)
+        if field.default is dataclasses.MISSING and field.name not in settings
+    ]
+    if needed:
+        raise InvalidArgumentError(f"the target {kind} needs {', '.join(map(argument, needed))}")
+    return found(**settings)
 
 
 def type_of(kind: str) -> "type[Target]":
@@ -54,8 +59,13 @@ def type_of(kind: str) -> "type[Target]":
     return found
 
 
-def _fields(kind: str) -> "tuple[dataclasses.Field[Any], ...]":
-    return dataclasses.fields(type_of(kind))
+def settings_of(kind: str) -> list[str]:
+    """The names of a target's settings.
+
+    Raises:
+        InvalidArgumentError: There is no such target.
+    """
+    return [field.name for field in dataclasses.fields(type_of(kind))]
 
 
 def parse(kind: str, words: Sequence[str]) -> dict[str, Any]:
@@ -64,13 +74,17 @@ def parse(kind: str, words: Sequence[str]) -> dict[str, Any]:
     Raises:
         InvalidArgumentError: A word is no setting, or has no value of its type.
     """
-    types = {f.name: getattr(f.type, "__name__", str(f.type)) for f in _fields(kind)}
+    types = {
+        f.name: getattr(f.type, "__name__", str(f.type)) for f in dataclasses.fields(type_of(kind))
+    }
     found: dict[str, Any] = {}
     for word in words:
         name, equals, text = word.partition("=")
         if not equals:
             raise InvalidArgumentError(f"a setting is NAME=VALUE, got {word!r}")
         form = types.get(name, "str")
+        if name in found and "tuple" not in form:
+            raise InvalidArgumentError(f"{argument(name)} is given twice; give it once")
         try:
             if "tuple" in form:
                 found[name] = (*found.get(name, ()), text)
@@ -81,5 +95,5 @@ def parse(kind: str, words: Sequence[str]) -> dict[str, Any]:
             else:
                 found[name] = float(text) if "float" in form else text
         except (ValueError, KeyError):
-            raise InvalidArgumentError(f"{name} must be {form}, got {text!r}") from None
+            raise InvalidArgumentError(f"{argument(name)} must be {form}, got {text!r}") from None
     return found

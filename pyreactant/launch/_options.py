@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from .._arguments import argument
 from .._errors import FileError, InvalidArgumentError
 from .._pages.page import check_page
 from .._runtimes.known import MOST_CPU_DEVICES, check_backend, check_platform
@@ -88,15 +89,20 @@ class RunOptions:
         ):
             value = getattr(self, name)
             if value is not None and not least <= value <= most:
-                raise InvalidArgumentError(f"{name} must be {least} to {most}, got {value}")
+                raise InvalidArgumentError(
+                    f"{argument(name)} must be {least} to {most}, got {value}"
+                )
         if self.platform == "tpu" and self.devices_per_process is not None:
             raise InvalidArgumentError(
-                "on TPU a process has all devices of its machine; leave out --devices-per-process"
+                "on TPU a process has all devices of its machine; leave out "
+                f"{argument('devices_per_process')}"
             )
         for name in ("start_timeout", "stall_timeout", "heartbeat_timeout", "grace", "timeout"):
             value = getattr(self, name)
             if value is not None and not value > 0:
-                raise InvalidArgumentError(f"{name} must be positive seconds, got {value}")
+                raise InvalidArgumentError(
+                    f"{argument(name)} must be positive seconds, got {value}"
+                )
         check_program(find_program(self.program), self.program)
 
 
@@ -118,11 +124,12 @@ def fresh_folder(folder: Path | None, name: str, restart: int) -> Path:
     except OSError as error:
         raise FileError(
             f"the run's folder {str(chosen)!r} cannot be made ({error.strerror}); name another "
-            "with --out"
+            f"with {argument('folder')}"
         ) from None
     if taken:
         raise FileError(
-            f"the run's folder {str(chosen)!r} exists and is not empty; name another with --out"
+            f"the run's folder {str(chosen)!r} exists and is not empty; name another with "
+            f"{argument('folder')}"
         )
     return chosen.resolve()
 
@@ -150,7 +157,7 @@ def device_settings(
     gpus = 0 if options.platform in ("cpu", "tpu") else hardware.gpus()
     if options.platform == "tpu" and processes > 1:
         raise InvalidArgumentError(
-            "one process drives all TPU chips of a machine; omit --processes"
+            f"one process drives all TPU chips of a machine; omit {argument('processes')}"
         )
     if not gpus and options.platform != "gpu":
         named = any(
@@ -169,7 +176,7 @@ def device_settings(
     if each * processes > gpus or not each:
         raise InvalidArgumentError(
             f"{processes} processes with {each or 1} GPUs each were requested, but this machine "
-            f"has {gpus}; use fewer, or --platform cpu"
+            f"has {gpus}; use fewer, or {argument('platform', 'cpu')}"
         )
     return [
         {**common, LOCAL_DEVICES: ",".join(str(i * each + j) for j in range(each))}

@@ -11,6 +11,7 @@ from .._core.text import ranges_text
 from .._errors import FileError
 from .._pages.page import HasPage
 from .._system.files import write_json, write_text
+from .._system.terminal import broken
 from . import _page
 from ._cause import Failure
 from ._output import terminals
@@ -203,7 +204,7 @@ def utc(seconds_ago: float = 0.0) -> str:
 def say(text: str) -> None:
     """Print a line to stderr, in order with the output of the programs."""
     _, err = terminals()
-    err.put(f"pyreactant: {text}\n".encode(errors="backslashreplace"))
+    err.put(f"{broken(f'pyreactant: {text}')}\n".encode(errors="backslashreplace"))
 
 
 def _end_lines(rows: Sequence[Row], culprit: int | None) -> list[str]:

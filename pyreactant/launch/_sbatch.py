@@ -66,6 +66,7 @@ def submit_command(
     script = batch_folder() / "main.sbatch"
     variables |= _python(script)
     chosen = [f"--{k.replace('_', '-')}={v}" for k, v in options.items() if v is not None]
+    _check_once(options, more)
     comment = [] if output is None else [f"--comment={_COMMENT}{output}"]
     if script.is_relative_to(Path.cwd()):
         script = script.relative_to(Path.cwd())
@@ -97,6 +98,26 @@ def _check(
         as_dtype(dtype)
     if program and (found := find_program(program)).kind == "python":
         check_program(found, program)
+
+
+_LETTERS = {
+    "-A": "--account",
+    "-C": "--constraint",
+    "-N": "--nodes",
+    "-c": "--cpus-per-task",
+    "-p": "--partition",
+    "-t": "--time",
+}
+
+
+def _check_once(options: Mapping[str, str | None], more: Sequence[str]) -> None:
+    """Refuse an option of sbatch that is given twice, since sbatch would take the last one."""
+    given = {f"--{name.replace('_', '-')}" for name, value in options.items() if value is not None}
+    for word in more:
+        name = word.partition("=")[0] if word.startswith("--") else _LETTERS.get(word[:2], word)
+        if name in given:
+            own = name.replace("--ntasks-per-node", "--tasks-per-node")
+            raise InvalidArgumentError(f"give {own} or --sbatch={word}, not both")
 
 
 def _python(script: Path) -> dict[str, str]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from .._arguments import argument
 from .._errors import InvalidArgumentError, PyReactantError, RendezvousError
 from .._system.descriptors import raise_limit
 from .._system.facts import GitState, facts
@@ -82,9 +83,9 @@ def _group(options: RunOptions) -> ProcessGroup:
         return ProcessGroup()  # such as in a batch shell, where --processes decides
     if group.num_processes > 1:
         raise InvalidArgumentError(
-            f"--processes {options.processes} was requested, but this is already process "
-            f"{group.process_index} of {group.num_processes} ({group.source}); omit --processes, "
-            "since the launcher starts one supervisor per process"
+            f"{argument('processes', options.processes)} was requested, but this is already "
+            f"process {group.process_index} of {group.num_processes} ({group.source}); omit "
+            f"{argument('processes')}, since the launcher starts one supervisor per process"
         )
     return group
 

@@ -19,6 +19,7 @@ from google.auth.exceptions import DefaultCredentialsError, GoogleAuthError, Tra
 from google.cloud import tpu_v2
 from google.protobuf.json_format import ParseError
 
+from .._arguments import argument
 from .._errors import InvalidArgumentError, RequirementError
 from ._request import Request
 from ._resource import (
@@ -76,7 +77,9 @@ class Client:
         environ: Mapping[str, str] = os.environ,
     ) -> None:
         if transport not in ("rest", "grpc"):
-            raise InvalidArgumentError(f"transport must be 'rest' or 'grpc', got {transport!r}")
+            raise InvalidArgumentError(
+                f"{argument('transport')} must be 'rest' or 'grpc', got {transport!r}"
+            )
         self.patience = patience
         endpoint = environ.get("CLOUDSDK_API_ENDPOINT_OVERRIDES_TPU", "").rstrip("/")
         anonymous = environ.get("CLOUDSDK_AUTH_DISABLE_CREDENTIALS", "").lower() in ("true", "1")

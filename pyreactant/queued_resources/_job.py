@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from .._arguments import argument
 from .._errors import InvalidArgumentError
 from .._runtimes.known import BACKENDS
 from ..tpu._generations import GIB
@@ -69,27 +70,34 @@ class Job:
         for name in self.backends:
             if list(self.backends).count(name) > 1:
                 raise InvalidArgumentError(f"backend {name!r} is named twice; name it once")
-        for name, least in (("retries", 0), ("size", 1), ("devices", 0)):
-            number = getattr(self, name)
+        for name, number, least in (
+            ("retries", self.retries, 0),
+            ("size", self.size, 1),
+            ("devices_per_process", self.devices, 0),
+        ):
             if number < least:
-                raise InvalidArgumentError(f"{name} must be {least} or more, got {number}")
+                raise InvalidArgumentError(
+                    f"{argument(name)} must be {least} or more, got {number}"
+                )
         for name in ("wait", "reach_timeout", "install_timeout", "timeout", "stall_timeout"):
             value = getattr(self, name)
             if value is not None and not value > 0:
-                raise InvalidArgumentError(f"{name} must be positive seconds, got {value:g}")
+                raise InvalidArgumentError(
+                    f"{argument(name)} must be positive seconds, got {value:g}"
+                )
         self._check_platform()
 
     def _check_platform(self) -> None:
         if self.platform not in _PLATFORMS:
             raise InvalidArgumentError(
-                f"platform must be {' or '.join(_PLATFORMS)}, which the VMs of slices have, got "
-                f"{self.platform!r}"
+                f"{argument('platform')} must be {' or '.join(_PLATFORMS)}, which the VMs of "
+                f"slices have, got {self.platform!r}"
             )
         if self.platform == "tpu" and self.devices:
             raise InvalidArgumentError(
                 f"{self.devices} devices per process were requested, but on TPU a process has all "
                 f"{self.request.topology.devices_per_process} devices of its VM; omit "
-                "--devices-per-process, or use --platform cpu"
+                f"{argument('devices_per_process')}, or use {argument('platform', 'cpu')}"
             )
 
 
@@ -118,14 +126,14 @@ def check_size(job: Job) -> None:
         nearest = f"{below} or {above}" if below else f"{above}"
         raise InvalidArgumentError(
             f"{words}: blocks must be equal on a mesh of {' x '.join(map(str, mesh.shape))}; "
-            f"use --size {nearest}"
+            f"use {argument('size')} {nearest}"
         )
     need, have = _MATRICES * size**2, devices * slices.hbm_bytes
     if on_tpu and need > have:
         largest = math.isqrt(have // _MATRICES) // unit * unit
         raise InvalidArgumentError(
             f"{words}: its three matrices take {need / GIB:,.0f} GiB in float32, and the devices "
-            f"have {have / GIB:,.0f} GiB; use --size {largest} or less, or more chips"
+            f"have {have / GIB:,.0f} GiB; use {argument('size')} {largest} or less, or more chips"
         )
 
 

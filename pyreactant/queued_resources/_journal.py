@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO
 
-from .._errors import FileError
+from .._errors import RequirementError
 from .._system.files import replacing
 from .._system.folders import earlier_state_folder, state_folder
 
@@ -77,7 +77,7 @@ class Journal:
         Call this before requesting the resource.
 
         Raises:
-            FileError: The entry cannot be written or locked; then the resource must not be
+            RequirementError: The entry cannot be written or locked; then the resource must not be
                 requested.
         """
         text = json.dumps({"schema": _SCHEMA, **asdict(made)}, indent=1)
@@ -94,7 +94,7 @@ class Journal:
             if first:
                 with contextlib.suppress(OSError):
                     self.forget(made.run)  # a lock without its note
-            raise FileError(
+            raise RequirementError(
                 f"the journal folder {self.folder} cannot be written and locked "
                 f"({error.strerror}); set XDG_STATE_HOME to a folder on this machine"
             ) from None

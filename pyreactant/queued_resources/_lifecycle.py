@@ -96,7 +96,7 @@ class Lease:
 
         Raises:
             CloudError: The API refuses, or the name is taken.
-            FileError: The journal cannot be written.
+            RequirementError: The journal cannot be written.
             RequirementError: There are no usable credentials; nothing was requested.
         """
         request = self.request
@@ -189,7 +189,7 @@ class Lease:
         """Keep the resource after this process, until its lifetime is over.
 
         Raises:
-            FileError: The journal cannot be written.
+            RequirementError: The journal cannot be written.
         """
         self._record(time.time(), kept=True)
         self.kept = True

@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from .._errors import FileError
+from .._system.files import writing
 from .._system.folders import state_folder
 from ._job import Job
 from ._reach import SshOptions
@@ -39,17 +39,15 @@ def start(
 
     Raises:
         PyReactantError: A step failed on a VM.
-        FileError: The token cannot be written.
+        RequirementError: The token cannot be written.
     """
     token = secrets.token_hex(32)
     file = state_folder() / "ray" / f"{request.project}-{request.zone}-{request.name}.token"
-    try:
+    with writing(file, "set XDG_STATE_HOME to a folder that you can write"):
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         file.unlink(missing_ok=True)
         file.touch(mode=0o600)
         file.write_text(token)
-    except OSError as error:
-        raise FileError(f"the token cannot be written to {file} ({error.strerror})") from None
     with tempfile.TemporaryDirectory(prefix="pyreactant-ray-") as folder:
         job = Job(request=request, out=Path(folder), backends=("jax",), ssh=ssh, python=python)
         address = start_ray(job, workers, Path(folder), token, check=check, tell=tell)

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from .._arguments import argument
 from .._errors import InvalidArgumentError
 from ..tpu._topology import Topology, topology
 
@@ -77,16 +78,17 @@ class Request:
         count = self.slice_count
         if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= 512:
             raise InvalidArgumentError(
-                f"SLICE_COUNT must be a whole number from 1 to 512, got {count!r}"
+                f"{argument('SLICE_COUNT')} must be a whole number from 1 to 512, got {count!r}"
             )
         if self.provisioning not in PROVISIONING:
             raise InvalidArgumentError(
-                f"provisioning must be one of {', '.join(PROVISIONING)}, got {self.provisioning!r}"
+                f"{argument('provisioning')} must be one of {', '.join(PROVISIONING)}, got "
+                f"{self.provisioning!r}"
             )
         for label, seconds in (("valid_for", self.valid_for), ("lifetime", self.lifetime)):
             if seconds is not None and not SHORTEST <= seconds <= LONGEST:
                 raise InvalidArgumentError(
-                    f"{label} must be from 60 seconds to 7 days, got {seconds:g} seconds"
+                    f"{argument(label)} must be from 60 seconds to 7 days, got {seconds:g} seconds"
                 )
         self._check_slice()
 
@@ -94,8 +96,8 @@ class Request:
         found = self.topology
         if found.accelerator_type != self.accelerator_type:
             raise InvalidArgumentError(
-                f"ACCELERATOR_TYPE must be Cloud TPU's name, {found.accelerator_type!r}, got "
-                f"{self.accelerator_type!r}"
+                f"{argument('ACCELERATOR_TYPE')} must be Cloud TPU's name, "
+                f"{found.accelerator_type!r}, got {self.accelerator_type!r}"
             )
         if found.runtime_version is None:
             raise InvalidArgumentError(
@@ -106,8 +108,8 @@ class Request:
         own = re.search(r"tpu(v[0-9]+[a-z]?)(?:-lite)?", found.runtime_version)
         if other and (own is None or other.group() != own.group()):
             raise InvalidArgumentError(
-                f"RUNTIME_VERSION {self.runtime_version!r} is not for {self.accelerator_type}; "
-                f"use {found.runtime_version}"
+                f"{argument('RUNTIME_VERSION')} {self.runtime_version!r} is not for "
+                f"{self.accelerator_type}; use {found.runtime_version}"
             )
 
     @property
@@ -133,6 +135,10 @@ class Request:
         return tuple(f"{self.name}-{i}" for i in range(self.slice_count))
 
 
+REQUIRED = ("QR_ID", "PROJECT", "ZONE", "ACCELERATOR_TYPE")
+"""Variables that `from_environment` needs."""
+
+
 def from_environment(environ: Mapping[str, str], **more: Any) -> Request:
     """A request from environment variables.
 
@@ -144,8 +150,7 @@ def from_environment(environ: Mapping[str, str], **more: Any) -> Request:
     Raises:
         InvalidArgumentError: A variable is missing or invalid.
     """
-    names = ("QR_ID", "PROJECT", "ZONE", "ACCELERATOR_TYPE")
-    missing = [name for name in names if not environ.get(name)]
+    missing = [name for name in REQUIRED if not environ.get(name)]
     if missing:
         raise InvalidArgumentError(
             f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} not set; start from "
@@ -154,7 +159,7 @@ def from_environment(environ: Mapping[str, str], **more: Any) -> Request:
     kind, count = environ["ACCELERATOR_TYPE"], environ.get("SLICE_COUNT") or "1"
     if not re.fullmatch(r"[0-9]{1,4}", count):
         raise InvalidArgumentError(
-            f"SLICE_COUNT must be a whole number from 1 to 512, got {count!r}"
+            f"{argument('SLICE_COUNT')} must be a whole number from 1 to 512, got {count!r}"
         )
     runtime = environ.get("RUNTIME_VERSION") or topology(kind).runtime_version or ""
     return Request(
@@ -172,9 +177,11 @@ def check_form(label: str, value: str) -> None:
     """Raise InvalidArgumentError if Cloud TPU does not accept a value."""
     form, requirement = _FORMS[label]
     if value.startswith("<"):
-        raise InvalidArgumentError(f"{label} is still the placeholder {value!r}; replace it")
+        raise InvalidArgumentError(
+            f"{argument(label)} is still the placeholder {value!r}; replace it"
+        )
     if not form.fullmatch(value):
-        raise InvalidArgumentError(f"{label} must be {requirement}; got {value!r}")
+        raise InvalidArgumentError(f"{argument(label)} must be {requirement}; got {value!r}")
 
 
 # USD per chip-hour on demand in US regions (cloud.google.com/tpu/pricing, 2025). Prices change,

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from .._arguments import argument
 from .._errors import InvalidArgumentError, RequirementError
 from .._julia.place import OLDEST
 from .._system.lock import WAIT
@@ -48,20 +49,28 @@ class Options:
 
     def __post_init__(self) -> None:
         if self.gpu is not None and self.gpu not in GPU_VERSIONS:
-            raise InvalidArgumentError(f"gpu must be cuda, rocm or none, got {self.gpu!r}")
+            raise InvalidArgumentError(
+                f"{argument('gpu')} must be cuda, rocm or none, got {self.gpu!r}"
+            )
         if self.gpu_version is not None:
             if self.gpu not in ("cuda", "rocm"):
                 raise InvalidArgumentError(
-                    f"gpu_version needs gpu cuda or rocm, got gpu {self.gpu!r}"
+                    f"{argument('gpu_version')} needs {argument('gpu')} cuda or rocm, got "
+                    f"{self.gpu or 'none'}"
                 )
             if not re.fullmatch(r"\d+\.\d+", self.gpu_version):
                 raise InvalidArgumentError(
-                    f"gpu_version must be a version such as 12.9, got {self.gpu_version!r}"
+                    f"{argument('gpu_version')} must be a version such as 12.9, got "
+                    f"{self.gpu_version!r}"
                 )
         if self.wait < 0:
-            raise InvalidArgumentError(f"wait must be 0 seconds or more, got {self.wait:g}")
+            raise InvalidArgumentError(
+                f"{argument('wait')} must be 0 seconds or more, got {self.wait:g}"
+            )
         if self.project is not None and self.project.exists() and not self.project.is_dir():
-            raise InvalidArgumentError(f"project must be a folder, got the file {self.project}")
+            raise InvalidArgumentError(
+                f"{argument('project')} must be a folder, got the file {self.project}"
+            )
 
 
 def check_variables(options: Options, environ: Mapping[str, str] = os.environ) -> None:
@@ -90,7 +99,7 @@ def version_spec(julia: str) -> str:
     """
     count = len(julia.split("."))
     if not at_least(julia, ".".join(OLDEST.split(".")[:count])):
-        raise InvalidArgumentError(f"julia must be {OLDEST} or newer, got {julia}")
+        raise InvalidArgumentError(f"{argument('julia')} must be {OLDEST} or newer, got {julia}")
     return ("=" if count == 3 else "~") + julia
 
 
@@ -103,8 +112,8 @@ def executable_named(julia: str) -> str:
     found = shutil.which(julia)
     if found is None:
         raise RequirementError(
-            f"julia must name a Julia executable or a version, got {julia!r}, which is neither; "
-            "name the file, or a version such as 1.11 for juliapkg to install"
+            f"{argument('julia')} must name a Julia executable or a version, got {julia!r}, "
+            "which is neither; name the file, or a version such as 1.11 for juliapkg to install"
         )
     return str(Path(found).absolute())
 

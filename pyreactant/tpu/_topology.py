@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from .._arguments import argument
 from .._errors import InvalidArgumentError
 from ._generations import (
     ALIASES,
@@ -237,7 +238,9 @@ def topology(name: str, num_slices: int = 1) -> Topology:
         InvalidArgumentError: No slice has this name; the message has the nearest names.
     """
     if not isinstance(num_slices, int) or isinstance(num_slices, bool) or num_slices < 1:
-        raise InvalidArgumentError(f"num_slices must be a whole number from 1, got {num_slices!r}")
+        raise InvalidArgumentError(
+            f"{argument('num_slices')} must be a whole number from 1, got {num_slices!r}"
+        )
     if not isinstance(name, str):
         raise InvalidArgumentError(f"a slice is named as 'v6e-16' or 'v6e:4x4', got {name!r}")
     return _build(name, *_parse(name), num_slices)

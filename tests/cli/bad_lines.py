@@ -11,6 +11,7 @@ import io
 import itertools
 import os
 import random
+import re
 import resource
 import shlex
 import signal
@@ -24,6 +25,7 @@ from pathlib import Path
 import typer.core
 
 from pyreactant.cli import _main
+from pyreactant.cli._command import KEYWORDS as COMMAND_KEYWORDS
 from tests.cli.tree import LEAVES, TREE
 
 LIMIT = 20.0
@@ -84,11 +86,40 @@ MENDED = [
     f"jobs attach {'a' * 300}",
     f"jobs submit -- {'a' * 5000}",
     f"compare {'a' * 5000}",
+    "topology v6e-4 --slices 0",
+    "matmul --mesh 2x2 --device-ids 0,0,1,1",
+    "matmul --mesh 2x2 --devices-per-process 8",
+    "matmul --mesh 4x4 --devices-per-process 8",
+    "crosscheck --size 0",
+    "crosscheck --processes 0",
+    "doctor --timeout 0",
+    "setup --gpu quantum",
+    "setup --gpu-version 12",
+    "setup --wait -1",
+    "setup --julia 1.2",
+    "plan --devices 0 --platform cpu --size 8",
+    "plan --tried 0 --platform cpu --size 8",
+    "jobs submit --set max_restarts=-1 -- -m this",
+    "jobs submit --on tpu -- -m this",
+    "tpu run --name A --project my-project --zone a-b1-c --topology v6e-4",
+    "tpu run --name a --project my-project --zone a-b1-c --topology v6e-4 --slices 0 --dry-run",
     "preflight --topology v6e-1 --stablehlo /dev/full",
     "jobs submit --requirements /dev/zero -- -m this",
     "preflight softmax --topology v6e-1 --shape ²x2",
     "plan jax.nn:softmax --topology v6e-1 --shape ²x2",
 ]
+
+KEYWORDS = {
+    **{keyword.lower(): option for keyword, option in COMMAND_KEYWORDS.items()},
+    **{
+        name[2:].replace("-", "_"): name
+        for command in LEAVES.values()
+        for one in command.params
+        for name in one.opts
+        if name.startswith("--") and len(name) > 3  # an axis is called x, too
+    },
+}
+"""Names of arguments in Python, each with the option that a message must have in its place."""
 
 WRITES = {"--out", "--folder", "--output", "--html", "--report", "--hlo", "--request"}
 """Options that ask for files."""
@@ -180,9 +211,33 @@ def broken(line: Line, folder: Path) -> list[str]:
     found += [words for words in ("Traceback", "internal error") if words in printed]
     if code and not printed.strip():
         found.append("no message")
+    found += [f"it says {name}" for name in python_names(printed, line)]
     if any(here.iterdir()) and not WRITES.intersection(line.words):
         found.append(f"it wrote {sorted(path.name for path in here.iterdir())}")
     return [f"{what}: {line}\n{printed[-600:]}" for what in found]
+
+
+def python_names(printed: str, line: Line) -> list[str]:
+    """The names of arguments in Python that a message has although they are options here."""
+    given = " ".join(line.words)
+    return [
+        keyword
+        for keyword, option in KEYWORDS.items()
+        if re.search(rf"(?<![-\w.]){keyword}( must|=)", printed)
+        and not re.search(rf"{option}|--set {keyword}", printed)
+        and f"{keyword}=" not in given
+    ]
+
+
+def numbers() -> Iterator[Line]:
+    """A line for each option that takes a number, which is negative."""
+    for name, command in LEAVES.items():
+        for option in command.params:
+            kind = str(getattr(option, "annotation", "")) + option.bare_type()
+            if option.param_type_name == "option" and re.search("int|float", kind):
+                stop = list(STOPS.get(name, ()))
+                wrong = [*name.split(), option.opts[0], "-1"]
+                yield Line((*wrong, *stop))
 
 
 def _child(line: Line, here: Path, output: Path) -> None:
@@ -272,7 +327,8 @@ def sweep(count: int, seed: int, folder: Path, *, earnest: bool = False) -> list
     warm()
     found = []
     mended = (Line(tuple(text.split())) for text in MENDED)
-    for number, line in enumerate(itertools.chain(mended, lines(count, seed, earnest=earnest))):
+    chosen = itertools.chain(mended, numbers(), lines(count, seed, earnest=earnest))
+    for number, line in enumerate(chosen):
         found += broken(line, folder / str(number))
     return found + [f"left running: {command}" for command in left_running()]
 

@@ -5,6 +5,7 @@ import re
 import pytest
 from typer.testing import CliRunner
 
+from pyreactant._system.terminal import hanging
 from pyreactant.cli._main import app
 from tests.cli import terminal
 from tests.cli.tree import COMMANDS
@@ -32,11 +33,42 @@ def test_a_table_has_no_spaces_at_the_ends_of_its_lines() -> None:
     assert not [line for line in lines if line != line.rstrip()]
 
 
-@pytest.mark.parametrize("columns", [40, 60])
-def test_a_narrow_terminal_breaks_no_word(columns: int) -> None:
-    code, text = terminal.run(["topology", "--all"], columns=columns)
+def shown(line: str, columns: int) -> list[str]:
+    """The lines of a command on a terminal, without colours."""
+    code, text = terminal.run(line.split(), columns=columns)
     assert code == 0, text
-    lines = re.sub(r"\x1b\[[\d;]*m", "", text).splitlines()
+    return re.sub(r"\x1b\[[\d;]*m", "", text).splitlines()
+
+
+@pytest.mark.parametrize("columns", [40, 60])
+def test_a_narrow_terminal_breaks_no_word_of_a_table(columns: int) -> None:
+    lines = shown("topology --all", columns)
     assert not [line for line in lines if line != line.rstrip() or len(line) > columns]
     assert "  runtime version: v2-alpha-tpuv6e" in lines
     assert "slice: v6e-16" in lines
+
+
+@pytest.mark.parametrize("line", ["--help", "jobs --help", "setup --help", "crosscheck --list"])
+def test_a_narrow_terminal_breaks_no_word_of(line: str) -> None:
+    lines = shown(line, 40)
+    examples = [text for text in lines if "  pyreactant " in text]
+    assert not [text for text in lines if len(text) > 40 and text not in examples]
+    assert not [text for text in lines if text.endswith("...") and "ARGS" not in text], "cut off"
+
+
+def test_text_behind_a_beginning() -> None:
+    text = "not checked: juliacall is not installed"
+    assert hanging("  pass  Julia  ", text, None) == f"  pass  Julia  {text}"
+    assert hanging("  pass  Julia  ", text, 40).splitlines() == [
+        "  pass  Julia  not checked: juliacall is",
+        "               not installed",
+    ]
+    assert hanging("  pass  Reactant devices  ", text, 40).splitlines() == [
+        "  pass  Reactant devices",
+        "    not checked: juliacall is not",
+        "    installed",
+    ]
+    assert hanging("", "in /a/path/without/a/space", 10).splitlines() == [
+        "in",
+        "/a/path/without/a/space",
+    ]

@@ -183,9 +183,9 @@ BAD = [
     (["--platform", "gpu"], 3, "platform 'gpu' was requested, but JAX has: cpu; run on a"),
     (["--platform", "abacus"], 2, "unknown platform 'abacus'; known are: cpu, gpu, tpu"),
     (["--precision", "most"], 2, "unknown precision 'most'; known are: default, high, highest"),
-    (["--devices-per-process", "100000"], 2, "num_cpu_devices must be 1 to 4096, got 100000"),
-    (["--devices-per-process", "0"], 2, "num_cpu_devices must be 1 to 4096, got 0"),
-    (["--repeat", "-1"], 2, "repeat must be 0 or more, got -1"),
+    (["--devices-per-process", "100000"], 2, "error: --devices-per-process must be 1 to 4096"),
+    (["--devices-per-process", "0"], 2, "error: --devices-per-process must be 1 to 4096"),
+    (["--repeat", "-1"], 2, "error: --repeat must be 0 or more, got -1"),
     (["--sise", "8"], 2, "No such option"),
 ]
 

@@ -109,7 +109,7 @@ def test_equal_options_have_equal_defaults() -> None:
 
 def words(command: Command, name: str) -> list[str]:
     """A command line's part for an option or an argument."""
-    found = [one for one in options(command) if name in one.opts]
+    found = [one for one in options(command) if name in (*one.opts, *one.secondary_opts)]
     if not found:
         return ["1"]
     return [name] if found[0].is_flag else [name, "1"]
@@ -140,7 +140,9 @@ def test_options_that_contradict_each_other(name: str, one: str, other: str) -> 
     [(name, *pair) for name, table in ONLY_WITH.items() for pair in table.items()],
 )
 def test_options_that_need_another(name: str, one: str, needed: str) -> None:
-    known = {text for option in options(LEAVES[name]) for text in option.opts}
+    known = {
+        text for option in options(LEAVES[name]) for text in (*option.opts, *option.secondary_opts)
+    }
     assert {one, needed} <= known
     check_together(name, {one, needed})
     with pytest.raises(InvalidArgumentError, match=f"{one} needs {needed}"):

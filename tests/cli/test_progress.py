@@ -37,6 +37,26 @@ def test_in_a_pipe() -> None:
     assert ran.stderr == "pyreactant: compiling [x] ...\n"
 
 
+def test_messages_stay_above_the_line() -> None:
+    """As of `tpu run`, whose program prints, too."""
+    code = SLOW.replace('_console.working("compiling [x]")', '_tpu_options.telling("creating")')
+    code = code.replace("import _console\n", "import _console, _tpu_options\n")
+    code = code.replace('tell("checking")', 'tell("checking"); print("of the program")')
+    ended, text = terminal.run([], code=code)
+    assert ended == 0, text
+    assert "pyreactant: checking\n" in text
+    assert "of the program\n" in text
+    assert re.search(r"checking +\S*0:00:0\d", text)
+    assert text.endswith("the result\n")
+    piped = subprocess.run(
+        [sys.executable, "-c", code], env=environment(), capture_output=True, text=True, timeout=60
+    )
+    assert (piped.stdout, piped.stderr) == (
+        "of the program\nthe result\n",
+        "pyreactant: checking\n",
+    )
+
+
 def test_short_work_is_not_told() -> None:
     code = SLOW.replace("SOON = 0.1", "SOON = 600")
     argv = [sys.executable, "-c", code]

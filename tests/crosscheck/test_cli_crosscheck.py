@@ -1,6 +1,7 @@
 """`pyreactant crosscheck` and `compare` as a user runs them."""
 
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import pyreactant as pr
 from tests import processes
 from tests.crosscheck.runs import change_blocks, copy
 from tests.harness import environment
@@ -131,8 +133,8 @@ BAD = [
     ([], "--html", "no/page.html", 2, "--html no/page.html: its folder does not exist"),
     ([], "--out", "taken", 2, "taken: exists and is not empty; name another folder"),
     ([], "--backends", "absent", 2, "unknown backend 'absent'; known are: auto, jax"),
-    ([], "-n", "0", 2, "processes must be 1 or more, got 0"),
-    ([], "-n", "-1", 2, "processes must be 1 or more, got -1"),
+    ([], "-n", "0", 2, "--processes must be 1 or more, got 0"),
+    ([], "-n", "-1", 2, "--processes must be 1 or more, got -1"),
     (["matmull"], "--seed", "1", 2, "did you mean 'matmul'"),
 ]
 
@@ -180,31 +182,45 @@ def _left(folder: Path) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
-def test_told_to_stop_it_leaves_nothing_running(number: int, code: int, tmp_path: Path) -> None:
-    argv = [
-        sys.executable,
-        "-m",
-        "pyreactant",
-        "crosscheck",
-        "tests.crosscheck.user_programs:slow",
-        "--size",
-        "8",
-        "--out",
-        str(tmp_path / "out"),
-        *SMALL,
-    ]
+def _stopped(number: int, folder: Path) -> tuple[int, str]:
+    """Exit code and message of a cross-check that gets a signal while its second program runs."""
+    slow = "tests.crosscheck.user_programs:slow"
+    words = ["crosscheck", "transpose", slow, "--quick", "--size", "8", *SMALL]
     process = subprocess.Popen(
-        argv, env=environment(), cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        [sys.executable, "-m", "pyreactant", *words, "--out", str(folder / "out")],
+        env=environment(),
+        cwd=folder,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
     )
     try:
         deadline = time.monotonic() + 60
-        while not (tmp_path / "out" / "jax" / "process-0.json").exists():
+        record = folder / "out" / "jax" / "process-0.json"
+        while not (record.exists() and json.loads(record.read_text())["running"] == slow):
             assert time.monotonic() < deadline
             time.sleep(0.1)
-        assert len(_left(tmp_path)) >= 3
-        process.send_signal(number)
-        assert process.wait(60) == code
+        assert len(_left(folder)) >= 3
+        os.killpg(process.pid, number)  # as a terminal does
+        _, message = process.communicate(timeout=60)
     finally:
         process.kill()
-    assert _left(tmp_path) == []
+    assert _left(folder) == []
+    return process.returncode, message
+
+
+def test_ctrl_c_writes_a_report_on_the_finished_programs(tmp_path: Path) -> None:
+    code, message = _stopped(signal.SIGINT, tmp_path)
+    assert code == 130, message
+    last = message.splitlines()[-1]
+    folder = tmp_path / "out"
+    assert last == f"interrupted; finished on jax: transpose; report and records: {folder}"
+    report = pr.Report.from_json(folder / "report.json")
+    (row,) = report.rows
+    assert (row.program, row.results[0].outcome) == ("transpose", "right")
+    assert (folder / "report.html").exists()
+
+
+def test_sigterm_leaves_nothing_running(tmp_path: Path) -> None:
+    assert _stopped(signal.SIGTERM, tmp_path)[0] == 143

@@ -1,5 +1,6 @@
 """The comparison of two finished runs: what agrees, and the name of each kind of difference."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -210,6 +211,22 @@ def test_a_program_that_one_run_has_not(runs: Path, tmp_path: Path) -> None:
     assert pair(report, "row_sum").text == "not compared: no complete result on standin"
     assert not report.passed
     assert pair(report, "matmul").passed
+
+
+def test_a_run_that_broke_off_has_no_blocks(runs: Path, tmp_path: Path) -> None:
+    """The file of blocks appears at the end of a run; its finished programs are reported."""
+
+    def broke_off(run: Path) -> None:
+        for process in range(2):
+            (run / f"shards-{process}.npz").unlink()
+            change_record(run, process, lambda record: record.update(finished=False))
+        report = json.loads((run / "report.json").read_text())
+        (run / "report.json").write_text(json.dumps(report | {"exit_code": 6, "cause": "lost"}))
+
+    report = compared(runs, tmp_path, broke_off)
+    found = pair(report, "matmul")
+    assert found.text == "not compared: the run on standin was broken off"
+    assert [result.outcome for result in report.rows[0].results] == ["right", "right"]
 
 
 def test_distance() -> None:

@@ -3,6 +3,7 @@
 import doctest
 import inspect
 import os
+import pydoc
 import sys
 from pathlib import Path
 
@@ -19,15 +20,10 @@ NAMES = [
     for name in sorted(pr.__all__, key=lambda name: (name[0].isupper(), name))
     if name not in WITHOUT and (name == "PyReactantError" or not name.endswith("Error"))
 ]
-DOCUMENTED = {"crosscheck": "pyreactant.crosscheck._run"}
 
 
 def docstring(name: str) -> str:
-    thing = getattr(pr, name)
-    if name in DOCUMENTED:
-        __import__(DOCUMENTED[name])
-        thing = getattr(sys.modules[DOCUMENTED[name]], name)
-    return inspect.getdoc(thing) or ""
+    return inspect.getdoc(getattr(pr, name)) or ""
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -64,3 +60,11 @@ def test_the_examples(tmp_path: Path) -> None:
         imported=processes.WITH_JAX,
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
+def test_help_of_the_cross_check_shows_how_it_is_called() -> None:
+    """It is a package as well, of which help() shows the text."""
+    text = pydoc.plain(pydoc.render_doc(pr.crosscheck))
+    assert "    pyreactant.crosscheck(program='matmul', *, backends='auto'," in text
+    assert ">>> report = pr.crosscheck(" in text
+    assert inspect.signature(pr.crosscheck).parameters["repeat"].default == 5

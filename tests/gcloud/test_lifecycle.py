@@ -366,14 +366,14 @@ def test_state_folder_that_cannot_be_written(tmp_path: Path) -> None:
         (tmp_path / "file").touch()
         made.settings["XDG_STATE_HOME"] = str(tmp_path / "file")
         code, output = made.run("create")
-        assert (code, api.left()) == (2, [])
+        assert (code, api.left()) == (3, [])
         assert "cannot be written" in output
         assert not [call for call in api.calls if call.startswith("POST")]
 
 
 def test_a_full_disk_leaves_no_lock(tmp_path: Path) -> None:
     """A lock without its note would stay for ever."""
-    from pyreactant import FileError
+    from pyreactant import RequirementError
     from pyreactant.queued_resources._journal import Journal, entry
 
     journal, limits = Journal(tmp_path), resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -382,7 +382,7 @@ def test_a_full_disk_leaves_no_lock(tmp_path: Path) -> None:
     )
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
     try:
-        with pytest.raises(FileError, match="cannot be written and locked"):
+        with pytest.raises(RequirementError, match="cannot be written and locked"):
             journal.write(made)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)

@@ -78,20 +78,20 @@ def test_bad_options(more: dict[str, Any], message: str) -> None:
     [
         ({"platform": "gpu"}, {}, "platform must be tpu or cpu, .* got 'gpu'"),
         ({"platform": "TPU"}, {}, "platform must be tpu or cpu, .* got 'TPU'"),
-        ({"devices": 2}, {}, "has all 4 devices of its VM; omit --devices-per-process"),
+        ({"devices": 2}, {}, "has all 4 devices of its VM; omit devices_per_process"),
         (
             {"size": 4095},
             {},
             "of size 4095 does not fit the 16 devices of v6e-16: blocks must be equal on a mesh of "
-            "4 x 4; use --size 4092 or 4096",
+            "4 x 4; use size 4092 or 4096",
         ),
-        ({"size": 1}, {"SLICE_COUNT": "2"}, "the 32 devices of 2 slices of v6e-16.*use --size 8$"),
+        ({"size": 1}, {"SLICE_COUNT": "2"}, "the 32 devices of 2 slices of v6e-16.*use size 8$"),
         (
             {"size": 10**6},
             {},
-            "take 11,176 GiB in float32, and the devices have .* GiB; use --size [0-9]+ or less",
+            "take 11,176 GiB in float32, and the devices have .* GiB; use size [0-9]+ or less",
         ),
-        ({"size": 9, "platform": "cpu", "devices": 2}, {}, "the 8 devices .*; use --size 8 or 12"),
+        ({"size": 9, "platform": "cpu", "devices": 2}, {}, "the 8 devices .*; use size 8 or 12"),
         ({"backends": ["jax", "jax"]}, {}, "backend 'jax' is named twice; name it once"),
     ],
 )

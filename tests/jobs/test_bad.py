@@ -130,7 +130,7 @@ def test_targets(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     unknown = targets.TPU("v6e-17", **place)
     assert "v6e-17" in refused(2, submit, on=unknown)
     monkeypatch.delenv("PROJECT", raising=False)
-    assert "pass project= to TPU" in refused(2, submit, on=targets.TPU("v6e-16"))
+    assert "give project, or set PROJECT" in refused(2, submit, on=targets.TPU("v6e-16"))
     both = targets.TPU("v6e-16", spot=True, reserved=True, **place)
     assert "spot or reserved, not both" in refused(2, submit, on=both)
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -165,7 +165,7 @@ def test_julia_is_absent(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Non
         assert "a Julia program needs Julia, but 'julia' is not in PATH; install it" in message
         assert "pyreactant setup" in message
     tpu = targets.TPU("v6e-16", project="my-project", zone="us-east5-b")
-    assert 'needs backend="reactant" on TPU' in refused(2, "train.jl", on=tpu)
+    assert "needs backend='reactant' on TPU" in refused(2, "train.jl", on=tpu)
 
 
 def test_gcloud_is_absent(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -181,7 +181,7 @@ def test_code_and_environment(folder: Path) -> None:
     assert "requirements 'absent' cannot be read" in refused(
         2, "train.py:main", requirements="absent"
     )
-    assert "env= names LAW_ABSENT, which is not set here" in refused(
+    assert "env names LAW_ABSENT, which is not set here" in refused(
         2, "train.py:main", env=["LAW_ABSENT"]
     )
     assert "env= must be names, or a dict of text" in refused(2, "train.py:main", env={"A": 1})

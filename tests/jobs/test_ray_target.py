@@ -24,7 +24,7 @@ def _state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ({"topology": "v6e-17"}, "no Cloud TPU slice is called 'v6e-17'; the nearest are v6e-16"),
         ({"topology": "v6e-16", "hosts": 4}, "a slice has its own hosts and no GPUs"),
         ({"topology": "v6e-16", "num_gpus": 1}, "a slice has its own hosts and no GPUs"),
-        ({"slices": 2}, "slices= needs topology="),
+        ({"slices": 2}, "slices needs topology, such as v6e-16"),
         ({"hosts": 0}, "hosts must be 1 or more, got 0"),
         ({"num_gpus": -1}, "num_gpus must be 0 or more, got -1"),
         ({"hosts": True}, "hosts must be 1 or more, got True"),

@@ -79,7 +79,7 @@ def test_a_fresh_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     ("folder", "words"),
     [
         ("file", "exists and is not empty"),
-        ("file/below", r"cannot be made \(Not a directory\); name another with --out"),
+        ("file/below", r"cannot be made \(Not a directory\); name another with folder"),
         ("/proc/run", r"cannot be made \(No such file or directory\); name another"),
         ("x" * 300, r"cannot be made \(File name too long\)"),
     ],
@@ -170,11 +170,11 @@ def test_the_launchers_share_of_gpus_stays(monkeypatch: pytest.MonkeyPatch) -> N
             3,
             {"devices_per_process": 2},
             "3 processes with 2 GPUs each were requested, but this "
-            "machine has 4; use fewer, or --platform cpu",
+            "machine has 4; use fewer, or platform='cpu'",
         ),
         (2, 3, {}, "3 processes with 1 GPUs each were requested, but this machine has 2"),
-        (0, 2, {"platform": "gpu"}, "this machine has 0; use fewer, or --platform cpu"),
-        (0, 2, {"platform": "tpu"}, "one process drives all TPU chips .*; omit --processes"),
+        (0, 2, {"platform": "gpu"}, "this machine has 0; use fewer, or platform='cpu'"),
+        (0, 2, {"platform": "tpu"}, "one process drives all TPU chips .*; omit processes"),
     ],
 )
 def test_devices_that_are_not_there(

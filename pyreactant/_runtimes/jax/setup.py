@@ -10,6 +10,7 @@ from typing import Any
 
 import jax
 
+from ..._arguments import argument
 from ..._core.backend import StartOptions
 from ..._errors import RendezvousError, RequirementError, StateError
 from ..._system.hardware import tpu_chips
@@ -35,8 +36,9 @@ def configure(group: ProcessGroup, options: StartOptions) -> None:
     forced = "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", "")
     if options.num_cpu_devices is not None:
         if forced:
+            asked = argument("num_cpu_devices", options.num_cpu_devices)
             raise StateError(
-                f"num_cpu_devices={options.num_cpu_devices} was requested, but XLA_FLAGS sets "
+                f"{asked} was requested, but XLA_FLAGS sets "
                 "xla_force_host_platform_device_count too; keep one of them"
             )
         _update("jax_num_cpu_devices", options.num_cpu_devices)
@@ -160,8 +162,8 @@ def find_devices(
     platform = platform_of(found[0])
     if cpus is not None and platform == "cpu" and local != cpus:
         raise StateError(
-            f"num_cpu_devices={cpus} was requested, but JAX had already started with {local}; "
-            "call pyreactant.initialize before anything uses JAX"
+            f"{argument('num_cpu_devices', cpus)} was requested, but JAX had already started with "
+            f"{local}; call pyreactant.initialize before anything uses JAX"
         )
     if gpus is not None and platform == "gpu" and local != len(gpus):
         raise StateError(

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ... import _supervised, preferences
+from ..._arguments import argument
 from ..._core.backend import StartOptions
 from ..._core.device import Device
 from ..._errors import PyReactantError, RendezvousError, RequirementError, StateError
@@ -147,8 +148,8 @@ def cpu_devices(group: ProcessGroup, options: StartOptions) -> int | None:
     forced = _FORCED in os.environ.get("XLA_FLAGS", "")
     if options.num_cpu_devices is not None and forced:
         raise StateError(
-            f"num_cpu_devices={options.num_cpu_devices} was requested, but XLA_FLAGS sets "
-            f"{_FORCED} too; keep one of them"
+            f"{argument('num_cpu_devices', options.num_cpu_devices)} was requested, but XLA_FLAGS "
+            f"sets {_FORCED} too; keep one of them"
         )
     if options.num_cpu_devices is None and group.num_processes == 1 and not forced:
         return DEFAULT_CPU_DEVICES  # beside a GPU or TPU they cost nothing
@@ -225,9 +226,9 @@ def check_started(group: ProcessGroup, options: StartOptions, devices: tuple[Dev
     ):
         if wanted is not None and platform == kind and local != wanted:
             raise StateError(
-                f"{name} requests {wanted} devices in this process, but Reactant has {local}; "
-                "call pyreactant.initialize before anything uses Reactant, and name devices of "
-                "this machine"
+                f"{argument(name)} requests {wanted} devices in this process, but Reactant has "
+                f"{local}; call pyreactant.initialize before anything uses Reactant, and name "
+                "devices of this machine"
             )
 
 

@@ -3,6 +3,7 @@
 import re
 from dataclasses import dataclass
 
+from ..._arguments import argument
 from ..._errors import InvalidArgumentError
 from .._topology import Topology
 from .model import Speeds
@@ -71,11 +72,13 @@ def local_machine(platform: str, devices: int) -> Machine:
     """This machine's devices, whose speeds will be measured."""
     if platform not in ("cpu", "gpu"):
         raise InvalidArgumentError(
-            f"platform must be cpu or gpu, got {platform!r}; give topology= (--topology) to "
-            "plan for a TPU slice"
+            f"{argument('platform')} must be cpu or gpu, got {platform!r}; give topology= "
+            "(--topology) to plan for a TPU slice"
         )
     if not isinstance(devices, int) or devices < 1:
-        raise InvalidArgumentError(f"devices must be a whole number from 1, got {devices!r}")
+        raise InvalidArgumentError(
+            f"{argument('devices')} must be a whole number from 1, got {devices!r}"
+        )
     return Machine(
         devices, 1, None, _CPU_FLOPS, _CPU_MEMORY, _CPU_EXCHANGE, _CPU_EXCHANGE, 0.0, None, platform
     )

@@ -5,6 +5,7 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ..._arguments import argument
 from ..._core.dtypes import as_dtype
 from ..._core.program import Program
 from ..._core.sharding import NamedSharding
@@ -88,7 +89,9 @@ def plan(
         8
     """
     if not isinstance(tried, int) or tried < 1:
-        raise InvalidArgumentError(f"tried must be a whole number from 1, got {tried!r}")
+        raise InvalidArgumentError(
+            f"{argument('tried')} must be a whole number from 1, got {tried!r}"
+        )
     chosen = find_program(program, "jax")
     name = program if isinstance(program, str) else "matmul" if chosen is None else chosen.name
     program = "matmul" if chosen is None or chosen == MATMUL else chosen
@@ -166,7 +169,7 @@ def _machine(
     if topology is not None:
         if devices is not None:
             raise InvalidArgumentError(
-                "devices= is for this machine's devices; a slice has a fixed number"
+                f"{argument('devices')} is for this machine's devices; a slice has a fixed number"
             )
         found = topology if isinstance(topology, Topology) else find_topology(topology, num_slices)
         return slice_machine(found, dtype)

@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+from ..._arguments import argument
 from ..._core.array import Aval
 from ..._core.dtypes import as_dtype
 from ..._core.mesh import Mesh
@@ -184,7 +185,8 @@ def _matmul_request(
     sizes = (size, size, size) if isinstance(size, int) else tuple(size)
     if len(sizes) != 3 or not all(isinstance(n, int) and n > 0 for n in sizes):
         raise InvalidArgumentError(
-            f"size must be a whole number from 1, or three of them (m, k, n), got {size!r}"
+            f"{argument('size')} must be a whole number from 1, or three of them (m, k, n), got "
+            f"{size!r}"
         )
     m, k, n = sizes
     mesh, element = mesh or default_mesh(topology.devices), as_dtype(dtype)
