@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pyreactant._system.descriptors import raise_limit
 from pyreactant._system.facts import facts
+from pyreactant._system.process import raise_limit
 from pyreactant.launch._head import Head
 from pyreactant.launch._mtls import Certifier, Keys
 from pyreactant.launch._options import RunOptions

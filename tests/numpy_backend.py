@@ -28,7 +28,7 @@ from pyreactant._core.sharding import Index, NamedSharding
 from pyreactant._core.store import Store
 from pyreactant._runtimes import runtime
 from pyreactant._runtimes.reactant.meeting import Meeting, meet
-from pyreactant._system.hook import end_at_once_on_error
+from pyreactant._system.process import end_at_once_on_error
 from pyreactant.process_group import ProcessGroup
 
 DEVICES = 2  # of each process, unless num_cpu_devices says otherwise

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from .._errors import FileError, InvalidArgumentError, RequirementError, StateError
-from .._system.folders import config_folder
+from .._system.files import config_folder
 
 EXECUTABLE = "PYTHON_JULIACALL_EXE"
 PROJECT = "PYTHON_JULIACALL_PROJECT"

@@ -4,8 +4,8 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from .._system.facts import at_least
 from .._system.hardware import nvidia_gpus_of_driver, tpu_chips
-from .._system.versions import at_least
 from ._check import CheckResult
 from ._machine import Machine
 

@@ -14,8 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
 
-from .._system.child import last_answer, send, started
-from .._system.environment import LAUNCHERS, import_path, without
+from .._system.child import LAUNCHERS, import_path, last_answer, send, started, without
 from ._machine import Machine
 
 _KEPT = ("PYREACTANT_PLATFORM", "PYREACTANT_NUM_CPU_DEVICES", "PYREACTANT_DEBUG")

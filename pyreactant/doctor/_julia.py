@@ -7,7 +7,7 @@ from typing import Any
 
 from .._errors import PyReactantError
 from .._julia.place import EXECUTABLE, OLDEST, PROJECT, Place, find_place
-from .._system.versions import at_least, release
+from .._system.facts import at_least, release
 from ._accelerators import gpu_count
 from ._check import CheckResult
 from ._machine import Machine

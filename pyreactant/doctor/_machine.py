@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from .._system import versions
+from .._system import facts
 from .._system.child import started
 
 
@@ -139,12 +139,12 @@ def required_spec(machine: Machine, package: str, other: str, *extras: str) -> s
         other: The required package.
         extras: The extras of the package to look in; without any, what it always requires.
     """
-    return versions.required(_requirement_lines(machine, package), other, *extras)
+    return facts.required(_requirement_lines(machine, package), other, *extras)
 
 
 def requirements(machine: Machine, package: str) -> Iterator[tuple[str, str]]:
     """The packages that a package always requires, each with the versions."""
-    return versions.requirements(_requirement_lines(machine, package))
+    return facts.requirements(_requirement_lines(machine, package))
 
 
 def _requirement_lines(machine: Machine, package: str) -> list[str]:

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+from .._system.facts import at_least, satisfies
 from .._system.hardware import tpu_chips
-from .._system.versions import at_least, satisfies
 from .._version import __version__
 from ._accelerators import cuda_extra, gpu_count
 from ._check import CheckResult

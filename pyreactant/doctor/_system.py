@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from .._system.folders import cache_folder
+from .._system.files import cache_folder
 from ._accelerators import gpu_count
 from ._check import CheckResult
 from ._julia import place_of

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from .._errors import PyReactantError, RequirementError
-from .._system.folders import cache_folder
+from .._system.files import cache_folder
 from ._environment import JOB
 from ._record import Record, Status, load, private_file, private_folder, written
 

@@ -8,7 +8,7 @@ from collections.abc import Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from .._system.memory import MemoryKills
+from .._system.child import MemoryKills
 from ._environment import program_environment
 from ._leftovers import Leftovers
 from ._merge import Merged, Part

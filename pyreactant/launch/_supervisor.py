@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from .._errors import InvalidArgumentError, PyReactantError, RendezvousError
-from .._system.descriptors import raise_limit
 from .._system.facts import GitState, facts
+from .._system.process import raise_limit
 from ..process_group import ProcessGroup, resolve
 from ..process_group._environment import env_int
 from ..process_group._group import join_address, split_address

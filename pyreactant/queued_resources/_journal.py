@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import IO
 
 from .._errors import FileError
-from .._system.files import replacing
-from .._system.folders import earlier_state_folder, state_folder
+from .._system.files import earlier_state_folder, replacing, state_folder
 
 _SCHEMA = 1
 _NAME = "queued-resources"

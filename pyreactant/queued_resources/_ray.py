@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from .._errors import FileError
-from .._system.folders import state_folder
+from .._system.files import state_folder
 from ._job import Job
 from ._reach import SshOptions
 from ._request import Request

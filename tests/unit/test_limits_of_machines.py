@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pyreactant._system.memory import MemoryKills
+from pyreactant._system.child import MemoryKills
 from tests.harness import environment
 
 PROGRAM = (

@@ -8,7 +8,7 @@ from typing import NoReturn
 from ... import _supervised
 from ..._core import progress
 from ..._errors import MismatchError, PyReactantError
-from ..._system.hook import end_at_once, flush_output
+from ..._system.process import end_at_once, flush_output
 from .aborts import AbortsDelayed
 
 _STEP = 0.05  # seconds

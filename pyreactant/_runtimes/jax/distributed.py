@@ -15,7 +15,7 @@ import jax
 
 from ..._core.backend import StartOptions
 from ..._errors import DeadlineError, RendezvousError
-from ..._system.hook import end_at_once_on_error
+from ..._system.process import end_at_once_on_error
 from ...process_group import ProcessGroup
 from ...process_group._coordinator import bind_host, check_coordinator, is_loopback
 from ...process_group._group import join_address, split_address
