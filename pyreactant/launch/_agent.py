@@ -11,8 +11,7 @@ from typing import Any
 from .._system.child import MemoryKills
 from ._environment import program_environment
 from ._leftovers import Leftovers
-from ._merge import Merged, Part
-from ._output import Log, Prefixed, terminals
+from ._output import Log, Merged, Part, Prefixed, terminals
 from ._process import ChildProcess, Emit
 from ._program import find_program
 
