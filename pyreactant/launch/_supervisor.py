@@ -20,6 +20,7 @@ from ..process_group._group import join_address, split_address
 from ..process_group._secret import MEETING_SECRET, meeting_secret, run_secret
 from ._agent import Agent
 from ._cause import failure
+from ._connection import CannotStartError, Uplink, hello, join
 from ._head import Head
 from ._mtls import Certifier, Keys, off_reason
 from ._options import RunOptions, device_settings, fresh_folder
@@ -30,7 +31,6 @@ from ._rollcall import RollCall, heartbeat_period
 from ._signals import handled
 from ._state import ProcessState
 from ._unstarted import others_told
-from ._uplink import CannotStartError, Uplink, hello, join
 
 _GIT = 0.2
 """Seconds that the report waits for git, which had the time of the whole run."""
