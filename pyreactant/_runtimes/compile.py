@@ -14,7 +14,7 @@ from .._core.program import Program, function_name
 from .._core.sharding import NamedSharding
 from .._errors import InvalidArgumentError, ShardingError
 from .compiled import Compiled, describe, place_of
-from .guard.announce import compiling
+from .guard.operation import compiling
 from .runtime import Running, check_mesh, current
 from .shardings import as_sharding, is_sharding
 

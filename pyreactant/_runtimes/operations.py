@@ -17,7 +17,7 @@ from .._core.tree import broadcast
 from .._errors import DTypeError, InvalidArgumentError, ShardingError
 from .collective import equal_everywhere
 from .compile import compile
-from .guard.announce import placing
+from .guard.operation import placing
 from .runtime import Running, check_mesh, current, devices, local_devices, process_index
 from .shardings import as_sharding
 
