@@ -130,8 +130,7 @@ Started = tuple[Store, Callable[[str, float], None], Callable[[], None]]
 def start_jax(group: ProcessGroup) -> Started:
     import jax
 
-    from pyreactant._runtimes.jax.distributed import connect, wait_at_barrier
-    from pyreactant._runtimes.jax.store import run_store
+    from pyreactant._runtimes.jax.distributed import connect, run_store, wait_at_barrier
 
     connect(group, StartOptions())
     return run_store(group.num_processes), wait_at_barrier, jax.distributed.shutdown
