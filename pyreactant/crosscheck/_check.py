@@ -10,7 +10,7 @@ import numpy as np
 
 from .._bounds.compare import Expected, Verdict, compare_copies, join, wrong_elements
 from .._bounds.model import Model
-from .._bounds.places import count_wrong, total
+from .._bounds.sight import count_wrong, total
 from .._core.array import ShardedArray
 from .._core.device import Shard
 from .._core.dtypes import as_dtype

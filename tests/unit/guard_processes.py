@@ -12,8 +12,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from pyreactant._core.backend import StartOptions
-from pyreactant._core.store import Store
+from pyreactant._core.backend import StartOptions, Store
 from pyreactant._errors import MismatchError
 from pyreactant._runtimes.guard import explain
 from pyreactant._runtimes.guard.guard import Guard

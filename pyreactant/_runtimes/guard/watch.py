@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ..._core.store import Store
+from ..._core.backend import Store
 from ..._errors import MismatchError, PyReactantError
 from .explain import describe, explain
 from .order import Stream, stream_id

@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..._bounds.places import grid_of
-from ..._bounds.sight import Sight
+from ..._bounds.sight import Sight, grid_of
 from ..._core.dtypes import as_dtype
 from ..._core.sharding import NamedSharding
 
