@@ -1,4 +1,4 @@
-"""Functions that move, join and repeat elements, where nothing is rounded; sorting and quantiles."""
+"""Functions that move, join and repeat elements: nothing is rounded. Sorting and quantiles."""
 
 import functools
 from collections.abc import Callable
