@@ -49,7 +49,7 @@ LIGHT = (
     "pyreactant.cli._main",
     "pyreactant.crosscheck._run",
     "pyreactant.jobs._foreground",
-    "pyreactant.jobs._list",
+    "pyreactant.jobs._job",
     "pyreactant.launch._supervisor",
     "pyreactant.tpu._topology",
 )

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from .._errors import PyReactantError
-from ._environment import JOB
+from ._call import JOB
 from ._keeper import cancelled_by_file, ended
 from ._record import Record, Status, create, release
 from ._submit import say

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from .._errors import PyReactantError, RequirementError
 from .._system.files import cache_folder
-from ._environment import JOB
+from ._call import JOB
 from ._record import Record, Status, load, private_file, private_folder, written
 
 _TICK = 0.1

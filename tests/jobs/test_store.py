@@ -14,7 +14,7 @@ import pytest
 import pyreactant as pr
 from pyreactant.jobs import _record, _submit, _values
 from pyreactant.jobs._call import resolve
-from pyreactant.jobs._code import find
+from pyreactant.jobs._submit import find
 from tests.harness import environment
 
 GCLOUD = """#!/bin/sh
