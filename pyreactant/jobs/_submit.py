@@ -7,7 +7,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ from .._errors import FileError, InvalidArgumentError, RequirementError
 from . import _values
 from ._call import Call, What, check_not_importing, chosen, resolve
 from ._job import Job
+from ._keeper import say
 from ._record import Record, Status, create, draft, private_file, private_folder, release, written
 from ._target import Target
 
@@ -290,12 +290,6 @@ def plan(
     code = find_code(call, copies)
     record = draft(call.text, target.kind, target.settings(), code=str(code))
     return f"# {call.text} on {target.kind}, {code}\n{target.plan(record)}"
-
-
-def say(text: str) -> None:
-    """Print a message for the user."""
-    sys.stderr.write(f"pyreactant: {text}\n")
-    sys.stderr.flush()
 
 
 def _checked(on: Target | None) -> Target:
