@@ -12,14 +12,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pyreactant._system.descriptors import raise_limit
 from pyreactant._system.facts import facts
+from pyreactant._system.process import raise_limit
+from pyreactant.launch._connection import hello
 from pyreactant.launch._head import Head
 from pyreactant.launch._mtls import Certifier, Keys
 from pyreactant.launch._options import RunOptions
 from pyreactant.launch._rollcall import RollCall
 from pyreactant.launch._state import ProcessState
-from pyreactant.launch._uplink import hello
 from tests.harness import environment, free_port, run_environments
 
 from ._measure import Pair, interleave, keeping_bytecode, timed

@@ -21,12 +21,12 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 
-from pyreactant._system.certificates import Key
-from pyreactant._system.descriptors import raise_limit
 from pyreactant._system.facts import facts
 from pyreactant._system.lines import LineCodec, LineError
-from pyreactant.launch._rollcall import CONVERSATION, heartbeat_period
-from pyreactant.launch._uplink import hello
+from pyreactant._system.process import raise_limit
+from pyreactant.launch._connection import CONVERSATION, hello
+from pyreactant.launch._mtls import Key
+from pyreactant.launch._rollcall import heartbeat_period
 from pyreactant.process_group._group import split_address
 
 _PATIENCE = 120.0

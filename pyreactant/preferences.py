@@ -18,8 +18,7 @@ from ._errors import InvalidArgumentError, RequirementError
 from ._julia.place import check_no_julia, find_place, package_folder
 from ._julia.preferences import NAMES, Preference, PreferenceValue, edits, local_file
 from ._julia.preferences import find as _find
-from ._system.files import write, writing
-from ._system.lock import WAIT, project_lock
+from ._system.files import LOCK_WAIT, project_lock, write, writing
 
 __all__ = ["check_runtime", "find", "get", "set", "unset"]
 
@@ -116,7 +115,7 @@ def check_runtime(num_processes: int, *, project: str | Path | None = None) -> N
 def _change(project: Path, values: Mapping[str, str | None]) -> Path:
     if edits(project, values):
         check_no_julia("changing a preference")
-        with project_lock(project, "pyreactant prefs", advice=_ADVICE, wait=WAIT):
+        with project_lock(project, "pyreactant prefs", advice=_ADVICE, wait=LOCK_WAIT):
             for path, text in edits(project, values).items():
                 with writing(path, _ADVICE):
                     write(path, text.encode())

@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 from .. import _errors
 from .._errors import PyReactantError, RequirementError
 from .._julia.place import find_place
-from .._system.child import Activity, ask_child
-from .._system.environment import LAUNCHERS, TPU, import_path, without
+from .._system.child import LAUNCHERS, TPU, Activity, ask_child, import_path, without
 
 _DEVICES = re.compile(r"--xla_force_host_platform_device_count=\S*")
 

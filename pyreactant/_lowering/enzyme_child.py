@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jaxlib.mlir import ir
 
 from .._runtimes.jax.module import find_main, parse
-from .._system.child_main import Request, Stop, serve
+from .._system.child import Request, Stop, serve
 
 _INNER = "function_to_differentiate"
 

@@ -10,7 +10,7 @@ from .._core.program import Program
 from .._core.sharding import NamedSharding
 from .._errors import PyReactantError
 from .._runtimes.reactant.backend import ReactantBackend
-from .._system.child_main import Request, Stop, serve
+from .._system.child import Request, Stop, serve
 from ..process_group import ProcessGroup
 from .ask import static_of, tuples
 

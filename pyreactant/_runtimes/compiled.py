@@ -9,8 +9,7 @@ from .._core.backend import AbstractBackend, Call, Executable
 from .._core.program import Program
 from .._core.tree import outline
 from .._errors import InvalidArgumentError
-from .guard.announce import Calls
-from .guard.operation import Operation
+from .guard.operation import Calls, Operation
 
 
 class Compiled:

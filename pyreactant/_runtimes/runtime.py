@@ -10,8 +10,8 @@ from .. import _supervised
 from .._arguments import argument
 from .._core import progress
 from .._core.backend import AbstractBackend, StartOptions
-from .._core.device import Device
 from .._core.mesh import Mesh
+from .._core.sharding import Device
 from .._errors import (
     InvalidArgumentError,
     RequirementError,

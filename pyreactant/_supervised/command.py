@@ -8,7 +8,7 @@ import signal
 import sys
 from typing import NoReturn
 
-from .process import die_with_parent
+from .._system.process import die_with_parent
 
 
 def main() -> None:

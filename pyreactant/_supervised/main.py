@@ -16,11 +16,10 @@ from pathlib import Path
 from types import CodeType, ModuleType, TracebackType
 
 from .. import _supervised
-from .._system.hook import end_at_once
+from .._system.process import die_with_parent, end_at_once
 from ..process_group._environment import COUNT
 from . import metrics, plain_jax
 from .link import Link
-from .process import die_with_parent
 
 DESCRIPTORS = "PYREACTANT_SUPERVISOR_FDS"
 """Environment variable with two file descriptors: for messages, and for Python stacks."""

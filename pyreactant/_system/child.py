@@ -1,19 +1,50 @@
-"""Child processes that never outlive this one, and one that answers a JSON request."""
+"""Child processes: their environment, their end with this process, and one JSON request.
+
+A child that runs `serve` gets its request as one line of standard input and answers with one line
+on the original standard output; all other output goes to standard error. If standard input closes,
+the parent is gone and the child ends. SIGKILL alone does not tell why a child ended;
+`out_of_memory_kills` does.
+"""
 
 import contextlib
 import json
 import os
+import queue
 import re
+import resource
 import signal
 import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from .._errors import DeadlineError, PyReactantError
+
+LAUNCHERS = ("PYREACTANT_", "SLURM_", "OMPI_", "PMI", "PRTE_", "MPI_LOCAL")
+"""Prefixes of the variables that make a process one of several of a run."""
+
+TPU = ("TPU_", "MEGASCALE_", "CLOUD_TPU_")
+"""Prefixes of the variables that describe this machine's TPU and its slice."""
+
+
+def without(*prefixes: str, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """A copy of an environment without the variables that begin with one of these prefixes."""
+    return {name: value for name, value in environ.items() if not name.startswith(prefixes)}
+
+
+def import_path(*, current_folder: bool = False) -> str:
+    """PYTHONPATH for a child that can import whatever this process can.
+
+    Args:
+        current_folder: Whether to append the current folder.
+    """
+    folders = [*sys.path, ""] if current_folder else sys.path
+    return os.pathsep.join(folder or str(Path.cwd()) for folder in folders)
+
 
 _LINES_OF_LOG = 15
 _NOISE = re.compile(r"coredump_hook|process_state|Coroner|symbolize|Source Location|^\s+platforms/")
@@ -34,7 +65,7 @@ def started(
 
     So is everything that it started in its session: Julia compiles packages in further processes.
     Ctrl-C does not reach it directly. A child that ends when its standard input closes (see
-    `child_main.serve`) never outlives this process, even if this process is killed.
+    `serve`) never outlives this process, even if this process is killed.
 
     Args:
         argv: The command.
@@ -135,10 +166,10 @@ def ask_child(
     activity: Activity,
     cached_answer: Callable[[Any], dict[str, Any] | None] = lambda shown: None,
 ) -> dict[str, Any]:
-    """The answer of a child process that runs a module; see `child_main`.
+    """The answer of a child process that runs a module; see `serve`.
 
     Args:
-        module: Name of the module, which calls `child_main.serve`.
+        module: Name of the module, which calls `serve`.
         environment: The child's whole environment.
         request: The request, as plain data for JSON.
         timeout: Seconds to wait for the answer.
@@ -150,8 +181,6 @@ def ask_child(
         ChildLostError: The child was killed, or ended without an answer.
         DeadlineError: The child did not answer in time.
     """
-    from .memory import out_of_memory_kills  # costs an import
-
     kills = out_of_memory_kills()
     argv = [sys.executable, "-P", "-m", module]
     with tempfile.TemporaryFile() as log, started(argv, environment, stderr=log) as child:
@@ -219,3 +248,102 @@ def _lost(code: int, log: IO[bytes], activity: Activity, *, out_of_memory: bool)
     lines = [line for line in text.splitlines() if not _NOISE.search(line)][-_LINES_OF_LOG:]
     output = "\n".join(["", "its last output:", *(f"  {line}" for line in lines)]) if lines else ""
     return ChildLostError(f"the process that {activity.verb} {how}{advice}{output}")
+
+
+_PERIOD = 1.0
+"""Seconds between samples; a kill counts as recent for one to two of them."""
+
+
+class MemoryKills:
+    """Whether processes were killed for lack of memory just now.
+
+    The kernel counts the kills of a whole cgroup or machine, so an old one says nothing about a
+    process that ends now.
+
+    Args:
+        count: Returns the number of kills until now.
+        clock: Returns the time in seconds.
+    """
+
+    def __init__(
+        self, count: Callable[[], int] | None = None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._count, self._clock = count or out_of_memory_kills, clock
+        self._at = clock()
+        self._older = self._newer = self._count()
+
+    def sample(self) -> None:
+        """Take a sample if one is due; to be called often."""
+        if (now := self._clock()) - self._at >= _PERIOD:
+            self._older, self._newer, self._at = self._newer, self._count(), now
+
+    def is_recent(self) -> bool:
+        """Whether there was a kill in the last second or two."""
+        return self._count() > self._older
+
+
+def out_of_memory_kills() -> int:
+    """Number of kills for lack of memory in this process's cgroup, otherwise on the machine.
+
+    From ``memory.events`` (cgroup v2), ``memory.oom_control`` (v1) or ``/proc/vmstat``, whose
+    line ``oom_kill`` is described in the kernel's Documentation/admin-guide/cgroup-v2.rst.
+    """
+    for path in [*_cgroup_files(), Path("/proc/vmstat")]:
+        try:
+            lines = path.read_text().splitlines()
+        except OSError:
+            continue
+        for line in lines:
+            name, _, count = line.partition(" ")
+            if name == "oom_kill" and count.isdigit():
+                return int(count)
+    return 0
+
+
+def _cgroup_files() -> list[Path]:
+    try:
+        lines = Path("/proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return []
+    found = []
+    for line in lines:
+        _, controllers, folder = line.split(":", 2)
+        if not controllers:
+            found.append(Path("/sys/fs/cgroup", folder.lstrip("/"), "memory.events"))
+        elif "memory" in controllers.split(","):
+            found.append(Path("/sys/fs/cgroup/memory", folder.lstrip("/"), "memory.oom_control"))
+    return found
+
+
+Request = Mapping[str, Any]
+Stop = Callable[[Any], bool]
+"""Sends plain JSON to the parent; returns whether the parent knows the answer already."""
+
+
+def serve(answer: Callable[[Request, Stop], Mapping[str, Any]]) -> None:
+    """Answer one request and end the process."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # an abort is reported; no core file
+    requests, answers = os.fdopen(os.dup(0)), os.fdopen(os.dup(1), "w")
+    # Julia makes its standard input non-blocking, which a reader would take for its end.
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.dup2(2, 1)
+    lines: queue.SimpleQueue[str] = queue.SimpleQueue()
+    threading.Thread(target=_read, args=(requests, lines), daemon=True).start()
+
+    def send(message: Mapping[str, Any]) -> None:
+        answers.write(json.dumps(message) + "\n")
+        answers.flush()
+
+    def stop(shown: Any) -> bool:
+        send({"lowered": shown})
+        return bool(json.loads(lines.get())["stop"])
+
+    with contextlib.suppress(BrokenPipeError):
+        send(answer(json.loads(lines.get()), stop))
+    os._exit(0)  # an orderly shutdown of the runtime takes time
+
+
+def _read(requests: IO[str], lines: "queue.SimpleQueue[str]") -> None:
+    for line in requests:
+        lines.put(line)
+    os._exit(1)

@@ -16,7 +16,7 @@ import typer
 
 from .. import _supervised
 from .._errors import InvalidArgumentError, MismatchError, PyReactantError
-from .._system.hook import flush_output
+from .._system.process import flush_output
 from .._system.settings import check_names
 from .._version import __version__
 from ._command import INTERRUPTED, UNREAD, App, Group

@@ -72,7 +72,7 @@ def setup(
     Run it once, on a machine with network: it takes minutes and several GB. The processes of a
     run then start offline. It is idempotent: a second call finishes what is missing.
     """
-    from .._system.lock import WAIT
+    from .._system.files import LOCK_WAIT
     from ..setup import Options
     from ..setup import setup as set_up
 
@@ -84,7 +84,7 @@ def setup(
         any_version=any_version,
         tpu=tpu,
         offline=offline,
-        wait=WAIT if wait is None else wait,
+        wait=LOCK_WAIT if wait is None else wait,
     )
     from ._console import working
 

@@ -26,7 +26,7 @@ from ._tpu_options import (
 from ._tpu_run import logs, run, ssh
 
 if TYPE_CHECKING:
-    from ..queued_resources._resource import Resource
+    from ..queued_resources._request import Resource
 
 app = App(no_args_is_help=True, help="Queued resources of Cloud TPU.")
 
@@ -57,11 +57,11 @@ def create(
 
     They exist until `pyreactant tpu delete` deletes them or their lifetime is over.
     """
-    from ..queued_resources import _ray
+    from ..queued_resources._deletion import Interrupted, cleaned_up
     from ..queued_resources._journal import Journal
     from ..queued_resources._lifecycle import Lease
     from ..queued_resources._request import cost_of_forgetting
-    from ..queued_resources._signals import Interrupted, cleaned_up
+    from ..queued_resources._run import start_cluster
 
     request = slices.new_request(wait_for)
     ssh, printed = access.options(), ""
@@ -82,7 +82,7 @@ def create(
                 lease.create()
                 workers = lease.wait(wait_for)
                 if ray:
-                    printed = _ray.start(
+                    printed = start_cluster(
                         request, ssh, python, workers, check=lease.check, tell=told
                     )
                 lease.keep()
@@ -120,7 +120,7 @@ def wait_until_active(
 @flat
 def status(resource: ResourceName, as_json: AsJson = False, transport: Transport = "rest") -> None:
     """Print the state of a queued resource."""
-    from ..queued_resources._resource import CloudError
+    from ..queued_resources._request import CloudError
 
     path = resource.path()
     found = connect(transport).get(path)

@@ -16,7 +16,7 @@ from .._core.source import Source
 from .._errors import PyReactantError
 from .._lowering.as_jax import as_jax
 from .._runtimes.jax.x64 import context, is_wide
-from .._system.child_main import Request, Stop, serve
+from .._system.child import Request, Stop, serve
 from ..programs import Case, find_case
 from ._inputs import ORDINARY_SET
 from ._report.data import RIGHT, WRONG

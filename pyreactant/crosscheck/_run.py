@@ -15,7 +15,7 @@ from .._core.mesh import Mesh
 from .._core.program import Program, named
 from .._core.text import parse_mesh, parse_spec
 from .._errors import FileError, InvalidArgumentError, RendezvousError, RequirementError
-from .._system.environment import import_path, without
+from .._system.child import import_path, without
 from ..process_group._environment import COORDINATOR, COUNT, INDEX, LOCAL_DEVICES
 from . import _gradients
 from ._member import PROGRESS_PREFIX

@@ -6,7 +6,7 @@ A runtime that hangs, aborts, prints or takes the accelerator does so here, not 
 import time
 from typing import Any
 
-from .._system.child_main import Request, Stop, serve
+from .._system.child import Request, Stop, serve
 
 
 def _answer(request: Request, _: Stop) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import IO, Any
 
 from .._errors import FileError, RequirementError
-from .._system.environment import import_path
+from .._system.child import import_path
 
 _CONNECT = 90.0
 """Seconds for the connection to a cluster; Ray itself waits longer."""

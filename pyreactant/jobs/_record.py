@@ -27,8 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from .._errors import FileError, RequirementError
-from .._system.files import replacing
-from .._system.folders import state_folder
+from .._system.files import replacing, state_folder
 
 SCHEMA = 1
 

@@ -76,8 +76,7 @@ def _environment(work: Path) -> Mapping[str, str]:
 def _run_program(words: list[str]) -> None:
     """Run a Python program as Python does, or any command, from the copy of the code."""
     from .._supervised.command import become
-    from ..launch._environment import for_julia
-    from ..launch._program import find_program
+    from ..launch._program import find_program, for_julia
 
     kind = find_program(words).kind
     if kind == "julia":

@@ -8,13 +8,11 @@ from collections.abc import Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from .._system.memory import MemoryKills
-from ._environment import program_environment
+from .._system.child import MemoryKills
 from ._leftovers import Leftovers
-from ._merge import Merged, Part
-from ._output import Log, Prefixed, terminals
+from ._output import Log, Merged, Part, Prefixed, terminals
 from ._process import ChildProcess, Emit
-from ._program import find_program
+from ._program import find_program, program_environment
 
 _STACKS_WAIT = 0.15
 _TICK = 0.1

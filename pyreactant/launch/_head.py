@@ -10,15 +10,13 @@ from typing import Any
 
 from ._cause import PORT_TAKEN, Failure, differences, failure
 from ._judge import Judge
-from ._metrics import Metrics
+from ._metrics import Metrics, TensorBoard
 from ._options import RunOptions
 from ._report import RunReport, first_error, process_row, say, utc
-from ._stalls import Stalls
+from ._signals import Stop
+from ._stalls import Stalls, Waits
 from ._state import ProcessState, names
-from ._stop import Stop
-from ._tensorboard import TensorBoard
 from ._unstarted import PATIENCE
-from ._waits import Waits
 
 Send = Callable[[Mapping[str, Any]], None]
 

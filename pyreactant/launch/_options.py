@@ -13,7 +13,7 @@ from .._runtimes.known import MOST_CPU_DEVICES, check_backend, check_platform
 from .._system import hardware
 from ..process_group import ProcessGroup
 from ..process_group._environment import LOCAL_DEVICES
-from . import _tensorboard
+from . import _metrics
 from ._program import check_program, find_program
 
 MOST_PROCESSES = 4096
@@ -81,7 +81,7 @@ class RunOptions:
         if self.platform is not None:
             check_platform(self.platform)
         if self.tensorboard:
-            _tensorboard.check()
+            _metrics.check_tensorboard()
         for name, least, most in (
             ("processes", 1, MOST_PROCESSES),
             ("devices_per_process", 1, MOST_CPU_DEVICES),

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from .._supervised.main import DESCRIPTORS, STACKS_SIGNAL
-from .._system.descriptors import restore_limit
-from .._system.memory import MemoryKills
+from .._system.child import MemoryKills
+from .._system.process import restore_limit
 from ._leftovers import Leftovers
 from ._output import Log, Prefixed
 from ._program import Program

@@ -19,10 +19,7 @@ from .._system.lines import (
 )
 from ..process_group._coordinator import is_loopback
 from ..process_group._group import split_address
-from ._member import Member
-
-CONVERSATION = "roll-call"
-"""Name of the conversation, which its lines are bound to."""
+from ._connection import CONVERSATION, Member
 
 HANDSHAKES = 400
 """Handshakes of a second, if very many processes come at once and the machines are busy."""

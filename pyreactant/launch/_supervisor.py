@@ -13,14 +13,15 @@ from typing import Any
 
 from .._arguments import argument
 from .._errors import InvalidArgumentError, PyReactantError, RendezvousError
-from .._system.descriptors import raise_limit
 from .._system.facts import GitState, facts
+from .._system.process import raise_limit
 from ..process_group import ProcessGroup, resolve
 from ..process_group._environment import env_int
 from ..process_group._group import join_address, split_address
 from ..process_group._secret import MEETING_SECRET, meeting_secret, run_secret
 from ._agent import Agent
 from ._cause import failure
+from ._connection import CannotStartError, Uplink, hello, join
 from ._head import Head
 from ._mtls import Certifier, Keys, off_note, off_reason
 from ._options import RunOptions, device_settings, fresh_folder
@@ -31,7 +32,6 @@ from ._rollcall import RollCall, heartbeat_period
 from ._signals import handled
 from ._state import ProcessState
 from ._unstarted import others_told
-from ._uplink import CannotStartError, Uplink, hello, join
 
 _GIT = 0.2
 """Seconds that the report waits for git, which had the time of the whole run."""

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from .._errors import FileError, InvalidArgumentError
-from .._system.folders import config_folder
+from .._system.files import config_folder
 from . import ProcessGroup
 
 SECRET = "PYREACTANT_SECRET"  # noqa: S105 - the variable's name

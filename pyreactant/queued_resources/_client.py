@@ -21,8 +21,7 @@ from google.protobuf.json_format import ParseError
 
 from .._arguments import argument
 from .._errors import InvalidArgumentError, RequirementError
-from ._request import Request
-from ._resource import (
+from ._request import (
     HEARTBEAT_LABEL,
     KEPT_LABEL,
     LIFETIME_LABEL,
@@ -30,6 +29,7 @@ from ._resource import (
     CloudError,
     Node,
     NotOursError,
+    Request,
     Resource,
     Worker,
     from_api,

@@ -11,8 +11,8 @@ from typing import Literal
 from .._arguments import argument
 from .._errors import InvalidArgumentError, RequirementError
 from .._julia.place import OLDEST
-from .._system.lock import WAIT
-from .._system.versions import at_least
+from .._system.facts import at_least
+from .._system.files import LOCK_WAIT
 
 GPU_VERSIONS = {"none": None, "cuda": "12.9", "rocm": "7.1"}
 """The default version of the libraries of each kind of GPU; Reactant has no default if the kind is
@@ -45,7 +45,7 @@ class Options:
     any_version: bool | None = None
     tpu: bool | None = None
     offline: bool = False
-    wait: float = WAIT
+    wait: float = LOCK_WAIT
 
     def __post_init__(self) -> None:
         if self.gpu is not None and self.gpu not in GPU_VERSIONS:

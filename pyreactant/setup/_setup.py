@@ -14,8 +14,7 @@ from .._julia.place import (
     named_place,
     package_folder,
 )
-from .._system.files import writing
-from .._system.lock import project_lock
+from .._system.files import project_lock, writing
 from . import _record
 from ._options import (
     Options,

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 
-from pyreactant._system.certificates import Authority, Key, variables
-from pyreactant.process_group._mtls import why_not
+from pyreactant.launch._mtls import Authority, Key, variables
+from pyreactant.process_group._coordinator import why_not
 from tests.harness import Finished, environment, spawn
 from tests.launch.runs import Run, run_script, run_tasks, running, script
 

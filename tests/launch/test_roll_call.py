@@ -13,9 +13,9 @@ import pytest
 
 from pyreactant import RendezvousError
 from pyreactant._system.lines import LINE_LIMIT, LineCodec
-from pyreactant.launch import _rollcall, _uplink
-from pyreactant.launch._rollcall import CONVERSATION, RollCall
-from pyreactant.launch._uplink import Uplink, join
+from pyreactant.launch import _connection, _rollcall
+from pyreactant.launch._connection import CONVERSATION, Uplink, join
+from pyreactant.launch._rollcall import RollCall
 from tests.harness import free_port
 
 SECRET = b"0123456789abcdef0123456789abcdef"
@@ -321,7 +321,7 @@ def test_more_come_at_once_than_strangers_are_kept(monkeypatch: pytest.MonkeyPat
 
 def test_a_connection_that_process_0_does_not_know(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its kernel dropped it: nothing ever comes, and a member connects again."""
-    monkeypatch.setattr(_uplink, "GREETING", 0.2)
+    monkeypatch.setattr(_connection, "GREETING", 0.2)
 
     async def scenario() -> None:
         with socket.create_server(("127.0.0.1", 0)) as listener:

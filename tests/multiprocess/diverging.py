@@ -16,9 +16,8 @@ import pyreactant as pr
 from pyreactant._core import progress
 from pyreactant._runtimes import runtime
 from pyreactant._runtimes.guard import Guarded, explain
-from pyreactant._runtimes.guard.announce import gathering
-from pyreactant._runtimes.guard.failure import Failure
-from pyreactant._runtimes.guard.guard import Guard
+from pyreactant._runtimes.guard.guard import Failure, Guard
+from pyreactant._runtimes.guard.operation import gathering
 from tests import numpy_backend
 
 

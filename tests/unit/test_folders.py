@@ -9,15 +9,15 @@ import platformdirs.macos
 import pytest
 
 from pyreactant._julia.place import pointers
-from pyreactant._system import folders
+from pyreactant._system import files
 from pyreactant.queued_resources import Journal
 from pyreactant.queued_resources._journal import entry
 from pyreactant.tpu._compiler import cache
 
 CASES = [
-    (folders.cache_folder, "XDG_CACHE_HOME", ".cache"),
-    (folders.config_folder, "XDG_CONFIG_HOME", ".config"),
-    (folders.state_folder, "XDG_STATE_HOME", ".local/state"),
+    (files.cache_folder, "XDG_CACHE_HOME", ".cache"),
+    (files.config_folder, "XDG_CONFIG_HOME", ".config"),
+    (files.state_folder, "XDG_STATE_HOME", ".local/state"),
 ]
 
 
@@ -34,7 +34,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def mac(home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A home directory on macOS, as platformdirs and this package detect it."""
     monkeypatch.setattr(platformdirs, "PlatformDirs", platformdirs.macos.MacOS)
-    monkeypatch.setattr(folders.sys, "platform", "darwin")
+    monkeypatch.setattr(files.sys, "platform", "darwin")
     return home
 
 
@@ -58,14 +58,14 @@ def test_files_on_linux(home: Path) -> None:
     assert cache.folder() == home / ".cache/pyreactant/preflight"
     assert pointers()[0].parent == home / ".config/pyreactant/julia"
     assert Journal().folder == home / ".local/state/pyreactant/queued-resources"
-    assert folders.earlier_state_folder() is None
+    assert files.earlier_state_folder() is None
 
 
 def test_folders_on_macos(mac: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert folders.cache_folder() == mac / "Library/Caches/pyreactant"
-    assert folders.state_folder() == mac / "Library/Application Support/pyreactant"
+    assert files.cache_folder() == mac / "Library/Caches/pyreactant"
+    assert files.state_folder() == mac / "Library/Application Support/pyreactant"
     monkeypatch.setenv("XDG_STATE_HOME", "/elsewhere")
-    assert folders.state_folder() == Path("/elsewhere/pyreactant")
+    assert files.state_folder() == Path("/elsewhere/pyreactant")
 
 
 def test_entries_of_the_earlier_folder_on_macos(mac: Path) -> None:

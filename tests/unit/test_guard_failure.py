@@ -9,8 +9,7 @@ import pytest
 
 import pyreactant as pr
 from pyreactant._core import progress
-from pyreactant._runtimes.guard.failure import Failure
-from pyreactant._runtimes.guard.guard import Guard
+from pyreactant._runtimes.guard.guard import Failure, Guard
 from tests.unit.guards import one_error, ran, together
 
 
@@ -55,7 +54,7 @@ def test_failure_ends_a_process_that_waits(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     ended: list[int] = []
-    monkeypatch.setattr("pyreactant._runtimes.guard.failure.end_at_once", ended.append)
+    monkeypatch.setattr("pyreactant._runtimes.guard.guard.end_at_once", ended.append)
     failure = Failure()
     watcher = threading.Thread(target=failure, args=(pr.MismatchError("they differ"),))
     watcher.start()
@@ -70,7 +69,7 @@ def test_failure_ends_a_process_that_waits(
 
 def test_failure_lets_a_closed_guard_go(monkeypatch: pytest.MonkeyPatch) -> None:
     ended: list[int] = []
-    monkeypatch.setattr("pyreactant._runtimes.guard.failure.end_at_once", ended.append)
+    monkeypatch.setattr("pyreactant._runtimes.guard.guard.end_at_once", ended.append)
     failure = Failure()
     watcher = threading.Thread(target=failure, args=(pr.MismatchError("they differ"),))
     watcher.start()
@@ -104,7 +103,7 @@ def test_error_of_processes_that_do_not_differ(alone: bool) -> None:
 
 ABORTS = """
 import ctypes, sys, threading, time
-from pyreactant._runtimes.guard.failure import Failure
+from pyreactant._runtimes.guard.guard import Failure
 failure = Failure()
 if sys.argv[1] == "closed":
     failure.close()

@@ -10,9 +10,15 @@ import numpy as np
 import pytest
 from jax.experimental import io_callback
 
-from pyreactant._runtimes.guard.announce import values_digest
-from pyreactant._runtimes.guard.operation import VALUES, Operation, caller_line, digest_of
-from pyreactant._runtimes.guard.program import canonical, program_digest
+from pyreactant._runtimes.guard.operation import (
+    VALUES,
+    Operation,
+    caller_line,
+    canonical,
+    digest_of,
+    program_digest,
+    values_digest,
+)
 
 pytestmark = pytest.mark.usefixtures("backend")  # lowering starts JAX in this process
 

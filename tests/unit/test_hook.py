@@ -10,7 +10,7 @@ from tests.harness import environment
 PROGRAM = """
 import atexit, sys
 from pyreactant import MismatchError
-from pyreactant._system.hook import end_at_once_on_error
+from pyreactant._system.process import end_at_once_on_error
 atexit.register(print, "exit hooks ran")
 end_at_once_on_error()
 sys.stdout.write("buffered;")

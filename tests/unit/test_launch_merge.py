@@ -7,8 +7,7 @@ import hypothesis
 import hypothesis.strategies as st
 import pytest
 
-from pyreactant.launch._merge import WINDOW, Merged, Part, ranges
-from pyreactant.launch._output import Terminal
+from pyreactant.launch._output import WINDOW, Merged, Part, Terminal, ranges
 
 
 class Screen(Terminal):

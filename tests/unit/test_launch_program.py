@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import pyreactant as pr
-from pyreactant.launch import _environment, _program
+from pyreactant.launch import _program
 
 SELF = (sys.executable, "-m", "pyreactant._supervised")
 COMMAND = (*SELF[:2], "pyreactant._supervised.command")
@@ -106,7 +106,7 @@ def test_what_is_no_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 def variables(settings: dict[str, str], **environ: str) -> dict[str, str]:
     go = {"num_processes": 2, "restarts": 0, "coordinator": "127.0.0.1:9"}
-    return _environment.program_environment(
+    return _program.program_environment(
         _program.find_program(["a.py"]),
         settings,
         go,

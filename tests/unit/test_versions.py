@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from packaging.specifiers import SpecifierSet
 
 from pyreactant._julia.place import OLDEST
-from pyreactant._system.versions import at_least, required, requirements, satisfies
+from pyreactant._system.facts import at_least, required, requirements, satisfies
 from tests.harness import REPOSITORY
 
 RELEASES = st.lists(st.integers(0, 12), min_size=1, max_size=4).map(lambda n: ".".join(map(str, n)))

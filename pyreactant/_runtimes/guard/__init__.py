@@ -5,11 +5,10 @@ from dataclasses import dataclass
 
 from ... import _supervised
 from ..._core import progress
-from ..._core.store import Store
+from ..._core.backend import Store
 from ..._errors import PyReactantError
-from .announce import gathering
-from .failure import Failure, end_with
-from .guard import Guard
+from .guard import Failure, Guard, end_with
+from .operation import gathering
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,16 +1,26 @@
-"""The guard of one process: takes its operations, and waits for those of the others."""
+"""The guard of one process: takes its operations, and waits for those of the others.
 
+A process that cannot raise, because it waits in a collective for one that differs, is ended here;
+it may abort before the guard has found out, so abort() waits for that.
+"""
+
+import contextlib
+import ctypes
 import os
+import signal
+import sys
 import threading
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
-from ..._core.store import Store
+from ... import _supervised
+from ..._core import progress
+from ..._core.backend import Store
 from ..._errors import MismatchError, PyReactantError, StateError
-from .operation import Operation
-from .order import Stream
+from ..._system.process import end_at_once, flush_output
+from .operation import Operation, Stream
 from .tree import Tree, equal
 from .watch import Watch
 
@@ -239,3 +249,72 @@ class Guard:
 
 class _AgreedError(Exception):
     """All processes have done the operation that is waited for."""
+
+
+_STEP = 0.05  # seconds
+_STEPS = 10
+
+
+class Failure:
+    """Ends the process when it waits in one collective for half a second after a mismatch.
+
+    It is the `fail` of a `Guard`, and goes on looking until `close`: a process that computes when
+    the mismatch is found may wait later. Until then abort() is delayed too.
+    """
+
+    def __init__(self) -> None:
+        self._closed = threading.Event()
+        self._aborts = AbortsDelayed()
+
+    def close(self) -> None:
+        """Let the process go on, whatever it does."""
+        self._closed.set()
+        self._aborts.restore()
+
+    def __call__(self, error: MismatchError) -> None:
+        """Look until the process waits; then report the error and end with its exit code."""
+        steps, collectives = 0, progress.collectives
+        while steps < _STEPS:
+            if self._closed.wait(_STEP):
+                return
+            same = progress.waiting > 0 and progress.collectives == collectives
+            steps, collectives = steps + 1 if same else 0, progress.collectives
+        end_with(error)
+
+
+def end_with(error: PyReactantError) -> NoReturn:
+    """Report an error that nothing can catch, and end with its exit code."""
+    _supervised.tell_error(error)
+    flush_output()
+    with contextlib.suppress(Exception):
+        sys.stderr.write(f"pyreactant: {type(error).__name__}: {error}\n")
+    end_at_once(error.exit_code)
+
+
+_libc: Any = ctypes.CDLL(None)
+_libc.signal.restype = ctypes.c_void_p
+_libc.signal.argtypes = [ctypes.c_int, ctypes.c_void_p]
+
+
+class AbortsDelayed:
+    """From now until `restore`, a thread that calls abort() first sleeps for 6 seconds.
+
+    Gloo, which does the collectives on CPUs, ends the process when it receives data of another size
+    than it expects, in a thread of its own and within milliseconds.
+
+    The handler of SIGABRT is the C function sleep, which takes the signal's number as its argument.
+    It needs neither Python's global lock nor anything else that another thread may hold.
+    """
+
+    def __init__(self) -> None:
+        self._previous: int | None = None
+        self._is_installed = sys.platform == "linux"
+        if self._is_installed:
+            sleep = ctypes.cast(_libc.sleep, ctypes.c_void_p)
+            self._previous = _libc.signal(signal.SIGABRT, sleep)
+
+    def restore(self) -> None:
+        """Let abort() end the process at once again."""
+        if self._is_installed:
+            self._is_installed = False
+            _libc.signal(signal.SIGABRT, self._previous)

@@ -12,12 +12,11 @@ from typing import Any
 from ... import _supervised, preferences
 from ..._arguments import argument
 from ..._core.backend import StartOptions
-from ..._core.device import Device
+from ..._core.sharding import Device
 from ..._errors import PyReactantError, RendezvousError, RequirementError, StateError
-from ..._julia.place import find_place
-from ..._julia.versions import LIBRARY
+from ..._julia.place import LIBRARY, find_place
 from ..._system.hardware import gpus, tpu_chips
-from ..._system.hook import end_at_once, end_at_once_on_error, flush_output
+from ..._system.process import end_at_once, end_at_once_on_error, flush_output
 from ...process_group import ProcessGroup
 from ...process_group._coordinator import bind_host, check_coordinator
 from ...process_group._group import join_address, split_address

@@ -6,10 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..._errors import InvalidArgumentError, PyReactantError, RequirementError
-from ..._system.child import Activity, ask_child
-from ..._system.environment import TPU, import_path, without
-from ..._system.facts import package_version
-from ..._system.versions import required, satisfies
+from ..._system.child import TPU, Activity, ask_child, import_path, without
+from ..._system.facts import package_version, required, satisfies
 from ..._version import __version__
 from .._hlo.stablehlo import unknown_custom_calls
 from .._request import environment

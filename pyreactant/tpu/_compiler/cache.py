@@ -10,8 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ..._system.files import replacing
-from ..._system.folders import cache_folder
+from ..._system.files import cache_folder, replacing
 
 LIMIT = 512 * 2**20
 """Bytes that the folder may hold; above them the least recently used entries are removed."""

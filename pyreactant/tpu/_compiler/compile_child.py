@@ -27,7 +27,7 @@ from ..._core.program import Program, load
 from ..._core.sharding import NamedSharding, plain_spec
 from ..._errors import PyReactantError
 from ..._lowering.ask import static_of
-from ..._system.child_main import Request, Stop, serve
+from ..._system.child import Request, Stop, serve
 
 
 class FailedError(Exception):

@@ -19,7 +19,7 @@ from ..._core.mesh import Mesh
 from ..._core.program import Program
 from ..._core.sharding import NamedSharding
 from ..._errors import PyReactantError, RequirementError
-from ..._system.environment import LAUNCHERS, without
+from ..._system.child import LAUNCHERS, without
 from ..._system.facts import usable_cores
 from .._hlo.collective import Collective
 from .._preflight.preflight import preflight

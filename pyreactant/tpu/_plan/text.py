@@ -5,8 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..._core.table import Fitting
-from ..._core.text import bytes_text, seconds_text
+from ..._core.text import Fitting, bytes_text, seconds_text
 from .commands import remarks
 from .scatter import WIDTH, Point, scatter
 from .words import (
