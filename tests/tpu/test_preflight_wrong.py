@@ -46,7 +46,7 @@ X = Aval((8, 8), np.dtype("float32"), pr.NamedSharding(MESH, ("x", "y")))
         (
             {"mesh": pr.Mesh((8, 4), ("x", "y")), "size": 64},
             pr.ShardingError,
-            "needs devices at positions up to 31, but v6e-16 has 16",
+            "needs 32 devices, but v6e-16 has 16; use a mesh of 16",
         ),
         (
             {"mesh": pr.Mesh((12,), ("x",), range(12)), "spec": ("x",), "size": 12},
