@@ -220,9 +220,13 @@ def _end(code: int) -> None:
     started = runtime is not None and runtime.is_initialized()
     if runtime is not None and started and code == 0:
         runtime.shutdown()
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:  # a run writes elsewhere, and goes on without a reader
+        code = code or UNREAD
+    except Exception:  # noqa: S110 - closed, or a full disk, which `flush_output` skips as well
+        pass
     flush_output()
-    if not code and _is_unread():
-        code = UNREAD
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # all is done: Ctrl-C has nothing to end
     if started or code:
         os._exit(code)

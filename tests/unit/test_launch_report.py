@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-import pyreactant.process_group._coordinator
 from pyreactant.launch import RunReport
 from pyreactant.launch._judge import find_failure
 from pyreactant.launch._mtls import off_note
 from pyreactant.launch._output import close_terminals
 from pyreactant.launch._report import first_error, process_row, utc
 from pyreactant.launch._state import ProcessState
+from pyreactant.process_group import _coordinator
 
 
 def broken(count: int = 3, culprit: int = 1, host: str = "hosta") -> RunReport:
@@ -110,9 +110,7 @@ def test_the_text_has_the_program_s_own_lines() -> None:
 def test_mutual_tls_is_named_only_where_it_could_be_on(monkeypatch: pytest.MonkeyPatch) -> None:
     report = replace(broken(), mutual_tls="off: jax 0.10.2 has none")
     assert "TLS" not in report.to_text()
-    monkeypatch.setattr(
-        pyreactant.process_group._coordinator, "package_version", lambda _: "0.12.0"
-    )
+    monkeypatch.setattr(_coordinator, "package_version", lambda _: "0.12.0")
     note = off_note("jax", 2, "--no-mtls")
     assert (
         note == "mutual TLS is off (--no-mtls): whoever reaches JAX's coordinator can end the run"
@@ -120,9 +118,7 @@ def test_mutual_tls_is_named_only_where_it_could_be_on(monkeypatch: pytest.Monke
     assert f"\n{note}\n" in replace(report, notes=[note]).to_text()
     assert off_note("jax", 1, "one process") == off_note("jax", 2, "") == ""
     assert off_note("reactant", 2, "Reactant's coordinator has none") == ""
-    monkeypatch.setattr(
-        pyreactant.process_group._coordinator, "package_version", lambda _: "0.10.2"
-    )
+    monkeypatch.setattr(_coordinator, "package_version", lambda _: "0.10.2")
     assert off_note("jax", 2, "PYREACTANT_MTLS=0") == ""
 
 
