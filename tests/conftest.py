@@ -5,6 +5,7 @@ import faulthandler
 import os
 import re
 import shutil
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -73,6 +74,16 @@ def pytest_configure(config: pytest.Config) -> None:
         faulthandler.disable()
         if place.absent() is None:
             os.environ.update(place.settings())
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """In a fresh clone, compile the tests once, before each worker compiles them all."""
+    if not getattr(session.config.option, "numprocesses", None):
+        return
+    compiled = f"__pycache__/test_*.{sys.implementation.cache_tag}-pytest-{pytest.__version__}.pyc"
+    if not any(Path(__file__).parent.rglob(compiled)):
+        argv = [sys.executable, "-m", "pytest", "--collect-only", "-q", *session.config.args]
+        subprocess.run(argv, stdout=subprocess.DEVNULL, check=False)  # the workers tell what fails
 
 
 IMPORTS_JAX = "test_as_jax.py"

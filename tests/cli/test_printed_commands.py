@@ -6,8 +6,6 @@ import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 import pyreactant
 from tests.cli.tree import LEAVES, TREE
 
@@ -42,33 +40,38 @@ def texts(tree: ast.AST) -> Iterator[str]:
                 yield node.value
 
 
-def found() -> Iterator[tuple[str, str]]:
-    for path in sorted(PACKAGE.rglob("*.py")):
-        for text in texts(ast.parse(path.read_text())):
-            for match in COMMAND.finditer(text.replace("\\\n", " ")):
-                words = END.split(match[1], maxsplit=1)[0].strip()
-                words = words if words.endswith("...") else words.rstrip(".,:")
-                yield f"{path.relative_to(PACKAGE)}", words
+def commands(text: str) -> Iterator[str]:
+    """The commands that a text names, as a reader would paste them."""
+    for match in COMMAND.finditer(text.replace("\\\n", " ")):
+        words = END.split(match[1], maxsplit=1)[0].strip()
+        yield words if words.endswith("...") else words.rstrip(".,:")
 
 
-PRINTED = sorted(set(found()))
-
-
-def test_there_are_many() -> None:
-    assert len({words for _, words in PRINTED}) > 60
-
-
-@pytest.mark.parametrize(("where", "words"), PRINTED, ids=lambda text: text[:60])
-def test_a_printed_command(where: str, words: str) -> None:
+def check(words: str) -> None:
+    """Raise if the command line does not take the words."""
     split = shlex.split(words)
     depth = 2 if " ".join(split[:2]) in LEAVES else 1
     name, rest = " ".join(split[:depth]), split[depth:]
-    assert name in LEAVES or name in TREE.commands, f"{where}: no command {name!r}"
+    assert name in LEAVES or name in TREE.commands, f"no command {name!r}"
     if name in LEAVES and (rest or not any(one.required for one in LEAVES[name].params)):
         LEAVES[name].make_context(name, rest)  # raises if the words are not its own
 
 
-def test_none_needs_a_checkout() -> None:
+def test_printed_commands() -> None:
+    """All modules in one test, which parses them once; each wrong command is shown.
+
+    No message needs a checkout, either.
+    """
+    printed = set()
     for path in sorted(PACKAGE.rglob("*.py")):
         for text in texts(ast.parse(path.read_text())):
             assert "sbatch slurm/" not in text, path
+            printed |= {(f"{path.relative_to(PACKAGE)}", words) for words in commands(text)}
+    assert len({words for _, words in printed}) > 60
+    wrong = []
+    for where, words in sorted(printed):
+        try:
+            check(words)
+        except Exception as error:
+            wrong.append(f"{where}: pyreactant {words}: {error}")
+    assert not wrong, "\n".join(wrong)

@@ -162,9 +162,18 @@ def test_a_vm_that_goes_away(made: Cloud, again: bool) -> None:
     assert "process 1" in output or "worker 1" in output
 
 
+def logs_of_process_1(made: Cloud) -> set[Path]:
+    """On the workers' disks, also those of earlier runs."""
+    assert made.workers is not None
+    return set(made.workers.folder.glob("home-*/pyreactant-*/runs/jax/process-1.log"))
+
+
 def test_a_program_that_hangs(made: Cloud) -> None:
+    before = logs_of_process_1(made)
     process = started(made, "sleeps", "--stall-timeout", "3")
     wait_until_here(made)
+    # Stopped before its first pulse, it would have the start timeout.
+    until(lambda: any(log.stat().st_size for log in logs_of_process_1(made) - before), 150)
     os.kill(_program(1), signal.SIGSTOP)
     code, output = finished(made, process)
     assert code == 7, output
