@@ -180,6 +180,7 @@ def result(
     if as_json:
         print(json.dumps({"state": "done", "exit_code": 0, "value": _tree(found)}))
     elif value is not None:
+        sys.set_int_max_str_digits(0)  # a limit against the input of strangers
         print(repr(value))
 
 
@@ -287,14 +288,15 @@ def _print_status(record: "Record", status: "Status") -> None:
 
 
 def _print_metrics(job: "Job", follow: bool) -> None:
-    """One line for each name and step, as they come."""
-    printed: set[tuple[int, str]] = set()
+    """One line for each name and step, as they come; another one for a later value."""
+    printed: dict[tuple[int, str], str] = {}
     while True:
         ended = not follow or job.status().ended
         for metric in job.metrics():
-            if (metric.step, metric.name) not in printed:
-                printed.add((metric.step, metric.name))
-                print(f"step {metric.step}: {metric.name} = {metric.value:g}", flush=True)
+            value = f"{metric.value:g}"
+            if printed.get((metric.step, metric.name)) != value:
+                printed[metric.step, metric.name] = value
+                print(f"step {metric.step}: {metric.name} = {value}", flush=True)
         if ended:
             return
         time.sleep(0.2)

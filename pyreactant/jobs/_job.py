@@ -39,8 +39,7 @@ def find(name: str) -> Record:
     """
     if not re.fullmatch(r"[-\w]{1,100}", name, re.ASCII):
         raise InvalidArgumentError(
-            "a job id is like 20261122-204500-3f9a, or the beginning or end of one, got "
-            f"{name[:100]!r}"
+            f"a job id is like 20261122-204500-3f9a, or its beginning or end, got {name[:100]!r}"
         )
     if (jobs_folder() / name).is_dir():
         return load(jobs_folder() / name)
@@ -253,7 +252,9 @@ class Job:
                     yield decoder.decode(data)
             if ended:
                 break
-        if not read and not path.exists() and self.status().ended:
+        if read:
+            yield decoder.decode(b"", final=True)  # a last character that is cut short
+        elif not path.exists() and self.status().ended:
             raise FileError(f"process {process} of the job {self.id} has no log: {self._why()}")
 
     def metrics(self) -> "list[Metric]":
