@@ -48,7 +48,7 @@ LIGHT = (
     "platformdirs",
     "pyreactant.cli._main",
     "pyreactant.crosscheck._run",
-    "pyreactant.jobs._foreground",
+    "pyreactant.jobs._keeper",
     "pyreactant.jobs._job",
     "pyreactant.launch._supervisor",
     "pyreactant.tpu._topology",

@@ -15,10 +15,9 @@ import numpy as np
 from .._errors import DTypeError, StateError
 from ..process_group import ProcessGroup
 from .array import Aval, ShardedArray
-from .device import Device, Shard
 from .mesh import Mesh
 from .program import Program
-from .sharding import Index, NamedSharding
+from .sharding import Device, Index, NamedSharding, Shard
 from .tree import OpTrees, Trees
 
 

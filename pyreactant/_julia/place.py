@@ -1,7 +1,6 @@
 """Julia without starting it: its executable and project, and the versions that our code is for."""
 
 import hashlib
-import importlib.metadata
 import json
 import os
 import shutil
@@ -267,6 +266,8 @@ def described_libtpu(environ: Mapping[str, str] = os.environ) -> str:
 
 def version_beside(library: Path) -> str | None:
     """The version of the installed package that a libtpu.so belongs to; None if it has none."""
+    import importlib.metadata  # it takes 15 ms, which most processes need not wait for
+
     folder = str(library.parent.parent)
     found: list[Any] = list(importlib.metadata.distributions(name="libtpu", path=[folder]))
     return str(found[0].version) if found else None

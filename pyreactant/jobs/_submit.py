@@ -8,7 +8,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ from .._errors import FileError, InvalidArgumentError, RequirementError
 from . import _values
 from ._call import Call, What, check_not_importing, chosen, is_remote, resolve
 from ._job import Job
+from ._keeper import say
 from ._record import Record, Status, create, draft, private_file, private_folder, release, written
 from ._target import Target
 
@@ -311,12 +311,6 @@ def plan(
     code = find_code(call, copies)
     record = draft(call.text, target.kind, target.settings(), code=str(code))
     return f"# {call.text} on {target.kind}, {code}\n{target.plan(record)}"
-
-
-def say(text: str) -> None:
-    """Print a message for the user."""
-    sys.stderr.write(f"pyreactant: {text}\n")
-    sys.stderr.flush()
 
 
 def _checked(on: Target | None) -> Target:

@@ -20,8 +20,7 @@ from ..._core import progress
 from ..._core.backend import Store
 from ..._errors import MismatchError, PyReactantError, StateError
 from ..._system.process import end_at_once, flush_output
-from .operation import Operation
-from .order import Stream
+from .operation import Operation, Stream
 from .tree import Tree, equal
 from .watch import Watch
 

@@ -10,11 +10,10 @@ from jax.sharding import NamedSharding as JaxNamedSharding
 
 from ..._core.array import Aval, ShardedArray
 from ..._core.backend import AbstractBackend, Call, Capabilities, Lowered, StartOptions, Store
-from ..._core.device import Device, Shard
 from ..._core.dtypes import NAMES
 from ..._core.mesh import Mesh
 from ..._core.program import Program
-from ..._core.sharding import Index, NamedSharding
+from ..._core.sharding import Device, Index, NamedSharding, Shard
 from ..._core.tree import Trees
 from ..._errors import DTypeError, InvalidArgumentError
 from ..._system.facts import package_version

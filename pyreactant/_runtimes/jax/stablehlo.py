@@ -20,8 +20,8 @@ from ..._core.program import Program
 from ..._core.stablehlo import described, mlir_dtype, read, state
 from ..._errors import InvalidArgumentError, PyReactantError, ShardingError
 from . import x64
+from .convert import JaxTrees
 from .module import attribute, describe, find_main, operations_of, parse, rows_of, to_shardy
-from .trees import JaxTrees
 
 _SHARDING_CALLS = ("Sharding",)
 _PRODUCTS = ("stablehlo.dot_general", "stablehlo.dot", "stablehlo.convolution")

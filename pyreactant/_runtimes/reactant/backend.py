@@ -7,11 +7,10 @@ from typing import Any, ClassVar, final
 import numpy as np
 
 from ..._core.backend import AbstractBackend, Call, Capabilities, Lowered, StartOptions, Store
-from ..._core.device import Device, Shard
 from ..._core.dtypes import EXTENDED, NAMES, as_dtype
 from ..._core.mesh import Mesh
 from ..._core.program import Program
-from ..._core.sharding import Index, NamedSharding
+from ..._core.sharding import Device, Index, NamedSharding, Shard
 from ..._errors import ShardingError
 from ..._julia.place import described_libtpu
 from ...process_group import ProcessGroup

@@ -11,7 +11,7 @@ from typing import Any
 
 from ... import _supervised, preferences
 from ..._core.backend import StartOptions
-from ..._core.device import Device
+from ..._core.sharding import Device
 from ..._errors import PyReactantError, RendezvousError, RequirementError, StateError
 from ..._julia.place import LIBRARY, find_place
 from ..._system.hardware import gpus, tpu_chips

@@ -12,9 +12,8 @@ from functools import partial
 import numpy as np
 
 from ..._bounds.compare import Expected, Verdict, wrong_elements
-from ..._core.device import Device, Shard
 from ..._core.dtypes import finfo, is_float, wide
-from ..._core.sharding import Index, plain_index
+from ..._core.sharding import Device, Index, Shard, plain_index
 from ..._core.text import block_text
 from .._oracle.tiles import around, moved
 from .._records.verdict import BlockVerdict, Kind
