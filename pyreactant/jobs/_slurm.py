@@ -266,7 +266,7 @@ def keep(record: Record) -> Status:
             ).returncode
     finally:
         secret.unlink(missing_ok=True)
-    if record.report().get("cause") in VAGUE:
+    if record.report().get("cause") in ("preempted", "interrupted"):
         # Slurm knows who sent a signal, but says it when this process has ended: to `status`.
         return Status("running", "its processes have ended")
     return ended(record, code if code >= 0 else 128 - code)

@@ -295,7 +295,7 @@ def _check_arguments(
     try:
         signature.bind(*positional, **named)
     except TypeError as error:
-        raise InvalidArgumentError(f"{function.__name__}(): {error}") from None
+        raise InvalidArgumentError(f"{function.__qualname__}(): {error}") from None
 
 
 def plan(

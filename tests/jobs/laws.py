@@ -254,7 +254,8 @@ def cleaned(target: Any) -> None:
     """A job on Ray that is removed before its value was fetched leaves no keeper behind."""
     job = pr.submit("program.py:back", on=dataclasses.replace(target, hosts=1))
     job.wait(timeout=WAIT)
-    cluster = _ray_cluster.cluster_at(job.record.handle()["address"])
+    address = job.record.handle()["address"]
+    cluster = _ray_cluster.cluster_at(address)
     asked = {"do": "status", "name": _ray._name(job.record), "folder": str(job.folder)}
     assert cluster.ask(60, **asked)["state"] == "done"
     assert json.loads(pyreactant("clean", job.id, "--json")) == [job.id]
@@ -262,7 +263,7 @@ def cleaned(target: Any) -> None:
     # A submission that is killed before and after its keeper exists.
     for handle, words in (({}, "the submitting process ended before"), ({"started": True}, "gone")):
         record = _record.create("x", "ray", target.settings())
-        record.write_handle({"address": job.record.handle()["address"], **handle})
+        record.write_handle({"address": address, **handle})
         _record.release(record)
         assert words in pr.Job(record).status().reason, pr.Job(record).status()
         _job.remove(record)
