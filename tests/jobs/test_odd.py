@@ -1,6 +1,7 @@
 """Odd functions and odd places: each ends with a value, or a message that says what to do."""
 
 import contextlib
+import json
 import os
 import shutil
 import signal
@@ -83,6 +84,29 @@ def test_a_record_that_was_removed() -> None:
     for entry in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             assert mark not in (entry / "environ").read_bytes(), (entry / "cmdline").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("state", "reason", "code", "kind", "words"),
+    [
+        ("failed", "timeout: the job reached its limit", 7, "timeout", "reached its limit"),
+        ("preempted", "preempted: Slurm took the nodes", 6, "preempted", "got SIGTERM"),
+        ("failed", "the launcher broke", 1, "preempted", "got SIGTERM"),
+        ("lost", "its keeper was killed", 6, "lost", "its keeper was killed"),
+        ("cancelled", "interrupted", 130, "cancelled", "interrupted"),
+    ],
+)
+def test_whose_word_counts(state: str, reason: str, code: int, kind: str, words: str) -> None:
+    """The report's, unless Slurm knows another cause."""
+    record = _record.create("x", "local", {})
+    record.run.mkdir()
+    report = {"cause": "preempted", "summary": "process 0 got SIGTERM", "processes": []}
+    (record.run / "report.json").write_text(json.dumps(report))
+    record.write_status(_record.Status(state, reason, code))
+    _record.release(record)
+    with pytest.raises(pr.RemoteError, match=words) as caught:
+        pr.Job(record).result()
+    assert (caught.value.kind, caught.value.exit_code) == (kind, code)
 
 
 def test_a_submitting_process_that_blocks_interrupts() -> None:
