@@ -85,7 +85,13 @@ def submit(
     }
     settings = {name: value for name, value in given.items() if value is not None}
     target = targets.make(on, settings | targets.parse(on, set_ or []))
-    what: Any = program[0] if len(program) == 1 and ".py:" in program[0] else program
+    is_function = ".py:" in program[0] and not Path(program[0]).exists()
+    if is_function and len(program) > 1:
+        raise InvalidArgumentError(
+            f"a function is called without arguments here, got {' '.join(program[1:])}; pass them "
+            "with pr.submit in Python"
+        )
+    what: Any = program[0] if is_function else program
     if dry_run:
         print(_submit.plan(what, on=target, copies=copy or ()))
         return
