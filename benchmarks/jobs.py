@@ -218,11 +218,12 @@ def killed(place: Place, points: int) -> bool:
     return True
 
 
-def faults(place: Place, times: int) -> bool:
+def faults(place: Place, times: int, kinds: Sequence[str]) -> bool:
     """Inject each fault; whether every cause was right."""
     (place.folder / "program.py").write_text(PROGRAM)
     right = True
-    for kind, expected in KINDS.items():
+    for kind in kinds:
+        expected = KINDS[kind]
         printed = place.python(FAULT, kind, str(times), str(AT_ONCE[place.name])).splitlines()
         wrong = [line for line in printed if not line.startswith(f"{expected}|1|True|")]
         count = len(printed) - len(wrong)
@@ -261,31 +262,46 @@ def main() -> int:
     parser.add_argument("--only", default="start,value,list,killed,faults")
     parser.add_argument("--on", default="local,slurm,ray,tpu")
     parser.add_argument("--times", type=int, help="times of each fault")
+    parser.add_argument("--kinds", default=",".join(KINDS), help="kinds of faults")
     parser.add_argument("--points", type=int, default=20)
     asked = parser.parse_args()
-    only, rounds = asked.only.split(","), 1 if asked.quick else 7
-    right = True
-    with tempfile.TemporaryDirectory() as base:
-        for name in asked.on.split(","):
-            if not {"killed", "faults", *(() if name in ONLY_ENDS else ("start", "value"))} & {
-                *only
-            }:
-                continue
-            if lack := lacks(name):
-                print(f"{name}: not measured: {lack}")
-                continue
-            with contextlib.ExitStack() as stack:
-                place = Place(name, Path(base, name), stack)
-                if name not in ONLY_ENDS:
-                    measured(place, only, rounds)
-                if "killed" in only:
-                    right &= killed(place, 2 if asked.quick else asked.points)
-                if "faults" in only:
-                    right &= faults(place, asked.times or (1 if asked.quick else 20))
-        if "list" in only:
-            seconds = listing(Path(base), 1000)
+    if unknown := set(asked.kinds.split(",")) - set(KINDS):
+        parser.error(f"--kinds must be of {', '.join(KINDS)}, got {', '.join(sorted(unknown))}")
+    base = Path(tempfile.mkdtemp(prefix="pyreactant-jobs-"))
+    right = False
+    try:
+        measured_right = [_measure(name, base, asked) for name in asked.on.split(",")]
+        right = all(measured_right)
+        if "list" in asked.only.split(","):
+            seconds = listing(base, 1000)
             print(f"list of 1000: {statistics.median(seconds):.3f} s, {json.dumps(seconds)}")
+    finally:
+        if right:
+            shutil.rmtree(base)
+        else:
+            print(f"the records of the jobs are kept in {base}")
     return 0 if right else 1
+
+
+def _measure(name: str, base: Path, asked: argparse.Namespace) -> bool:
+    """Measure what was asked for at one place; whether all was right."""
+    only, right = asked.only.split(","), True
+    possible = {"killed", "faults"} if name in ONLY_ENDS else {"killed", "faults", "start", "value"}
+    if not possible & set(only):
+        return True
+    if lack := lacks(name):
+        print(f"{name}: not measured: {lack}")
+        return True
+    with contextlib.ExitStack() as stack:
+        place = Place(name, base / name, stack)
+        if name not in ONLY_ENDS:
+            measured(place, only, 1 if asked.quick else 7)
+        if "killed" in only:
+            right &= killed(place, 2 if asked.quick else asked.points)
+        if "faults" in only:
+            times = asked.times or (1 if asked.quick else 20)
+            right &= faults(place, times, asked.kinds.split(","))
+    return right
 
 
 def _text(pairs: list[tuple[float, float]]) -> str:

@@ -14,8 +14,11 @@ connection: "Link | None" = None
 at_end: Callable[[int], None] | None = None
 """What `main` calls with the program's exit code before it reports that; it may raise."""
 
-_TEXT_LIMIT = 12_000
-"""Longest traceback, in characters; a message has a limit, and a traceback's end says most."""
+_BEGIN, _END = 4000, 8000
+"""Characters of a traceback that are kept of its two ends; a message has a limit.
+
+The end says most, unless it is the text of an exception, which can be longer than that.
+"""
 
 
 def tell(kind: str, **message: Any) -> None:
@@ -32,7 +35,7 @@ def tell_error(error: BaseException) -> None:
         "error",
         exception=type(error).__name__[:200],
         message=_text(error)[:2000],
-        traceback=_traceback(error)[-_TEXT_LIMIT:],
+        traceback=_shortened(_traceback(error)),
         causes=_causes(error),
         code=exit_code(error),
     )
@@ -49,6 +52,13 @@ def _traceback(error: BaseException) -> str:
             frame = frame.tb_next
         return "\n".join([*lines, f"{type(error).__name__}: {_text(error)}\n"])
     return "".join(traceback.format_exception(error))
+
+
+def _shortened(text: str) -> str:
+    left_out = len(text) - _BEGIN - _END
+    if left_out <= 0:
+        return text
+    return f"{text[:_BEGIN]}\n... {left_out} characters are left out ...\n{text[-_END:]}"
 
 
 def exit_code(error: BaseException) -> int | None:

@@ -147,6 +147,10 @@ def _step(step: Any) -> int:
 
 
 def _check_reduce(reduce: Mapping[str, str], scalars: Mapping[str, Any]) -> None:
+    if not isinstance(reduce, Mapping):
+        raise InvalidArgumentError(
+            f'reduce must be a dict such as {{"loss": "mean"}}, got {reduce!r:.80}'
+        )
     for name, how in reduce.items():
         if how not in REDUCTIONS:
             raise InvalidArgumentError(
@@ -177,7 +181,11 @@ def _admitted(name: str, value: Any) -> Any:
     if hasattr(value, "to_jax"):  # a ShardedArray
         inner = value.value
         return inner if hasattr(inner, "is_ready") else _OfMainThread(value)
-    return _from_array(value)
+    try:
+        return _from_array(value)
+    except TypeError as error:  # a key of jax.random, or an array that jit traces
+        why = str(error).partition("\n")[0]
+        raise InvalidArgumentError(f"{name}: {_KEEP}, got one without a value: {why}") from None
 
 
 def _is_real(dtype: Any) -> bool:

@@ -86,7 +86,13 @@ def submit(
         "devices_per_process": devices_per_process,
     }
     settings = {name: value for name, value in given.items() if value is not None}
-    what: Any = program[0] if len(program) == 1 and ".py:" in program[0] else program
+    is_function = ".py:" in program[0] and not Path(program[0]).exists()
+    if is_function and len(program) > 1:
+        raise InvalidArgumentError(
+            f"a function is called without arguments here, got {' '.join(program[1:])}; pass them "
+            "with pr.submit in Python"
+        )
+    what: Any = program[0] if is_function else program
     with named({name: f"--set {name}" for name in targets.settings_of(on) if name not in given}):
         parsed = targets.parse(on, set_ or [])
         for name in settings.keys() & parsed.keys():
@@ -189,6 +195,7 @@ def result(
     if as_json:
         print(json.dumps({"state": "done", "exit_code": 0, "value": _tree(found)}))
     elif value is not None:
+        sys.set_int_max_str_digits(0)  # a limit against the input of strangers
         print(repr(value))
 
 
@@ -296,14 +303,15 @@ def _print_status(record: "Record", status: "Status") -> None:
 
 
 def _print_metrics(job: "Job", follow: bool) -> None:
-    """One line for each name and step, as they come."""
-    printed: set[tuple[int, str]] = set()
+    """One line for each name and step, as they come; another one for a later value."""
+    printed: dict[tuple[int, str], str] = {}
     while True:
         ended = not follow or job.status().ended
         for metric in job.metrics():
-            if (metric.step, metric.name) not in printed:
-                printed.add((metric.step, metric.name))
-                print(f"step {metric.step}: {metric.name} = {metric.value:g}", flush=True)
+            value = f"{metric.value:g}"
+            if printed.get((metric.step, metric.name)) != value:
+                printed[metric.step, metric.name] = value
+                print(f"step {metric.step}: {metric.name} = {value}", flush=True)
         if ended:
             return
         time.sleep(0.2)

@@ -40,8 +40,7 @@ def find(name: str) -> Record:
     """
     if not re.fullmatch(r"[-\w]{1,100}", name, re.ASCII):
         raise InvalidArgumentError(
-            "a job id is like 20261122-204500-3f9a, or the beginning or end of one, got "
-            f"{name[:100]!r}"
+            f"a job id is like 20261122-204500-3f9a, or its beginning or end, got {name[:100]!r}"
         )
     if (jobs_folder() / name).is_dir():
         return load(jobs_folder() / name)
@@ -85,8 +84,7 @@ def rows() -> Iterator[tuple[str, Record | None, Status]]:
 
 def status_of(record: Record) -> Status:
     """How a job stands; a place that cannot be asked now is its reason."""
-    found = record.status()
-    if found.ended:
+    if (found := record.status()).ended:
         return found
     try:
         return targets.make(record.target, record.settings).status(record)
@@ -133,9 +131,9 @@ def clean(older_than: float, *, dry_run: bool) -> list[Record]:
 
 def _unborn(now: float) -> list[Path]:
     """Folders without a record: the submitting process was killed before it wrote that."""
-    folders = [jobs_folder() / name for name in names()]
-    found = [folder for folder in folders if not (folder / "job.json").exists()]
-    return [folder for folder in found if now - folder.stat().st_mtime > _BIRTH]
+    folders = (jobs_folder() / name for name in names())
+    unborn = (folder for folder in folders if not (folder / "job.json").exists())
+    return [folder for folder in unborn if now - folder.stat().st_mtime > _BIRTH]
 
 
 def remove(record: Record) -> None:
@@ -144,8 +142,7 @@ def remove(record: Record) -> None:
     Raises:
         InvalidArgumentError: It has not ended.
     """
-    status = status_of(record)
-    if not status.ended:
+    if not (status := status_of(record)).ended:
         raise InvalidArgumentError(
             f"the job {record.id} is {status.state}; only an ended job can be removed: pyreactant "
             f"jobs cancel {record.id}"
@@ -167,8 +164,7 @@ def _remove(folder: Path) -> None:
         shutil.rmtree(going, ignore_errors=True)
 
 
-_POLL = 0.05
-_SLOWEST = 0.5
+_POLL, _SLOWEST = 0.05, 0.5
 _PATIENCE = 120.0
 """Seconds for which a controller may be silent while somebody waits."""
 
@@ -254,7 +250,9 @@ class Job:
                     yield decoder.decode(data)
             if ended:
                 break
-        if not read and not path.exists() and self.status().ended:
+        if read:
+            yield decoder.decode(b"", final=True)  # a last character that is cut short
+        elif not path.exists() and self.status().ended:
             raise FileError(f"process {process} of the job {self.id} has no log: {self._why()}")
 
     def metrics(self) -> "list[Metric]":
@@ -343,8 +341,10 @@ def failure(record: Record, status: Status) -> RemoteError:
     name = f"job {record.id} on {record.target}"
     report = record.report()
     first: Mapping[str, Any] = report.get("first_error") or {}
-    if status.state in ("cancelled", "lost") or not report:
-        kind = "cancelled" if status.state == "cancelled" else _KIND.get(code, status.state)
+    cause = status.reason.partition(":")[0]
+    said = cause in _CAUSES and cause != report.get("cause")  # by Slurm, which knows more
+    if status.state in ("cancelled", "lost") or not report or said:
+        kind = cause if said else _KIND.get(code, status.state)
         return RemoteError(f"{name}: {status.state}: {status.reason}", kind=kind, exit_code=code)
     raised = first.get("exception") if report["cause"] == "user" else None
     return RemoteError(
@@ -359,6 +359,7 @@ def failure(record: Record, status: Status) -> RemoteError:
 
 
 _KIND = {3: "environment", 4: "rendezvous", 6: "lost", 7: "timeout", 8: "cloud"}
+_CAUSES = {*_KIND.values(), "out of memory", "preempted"}
 
 
 def _others(report: Mapping[str, Any], first: int | None) -> list[dict[str, Any]]:

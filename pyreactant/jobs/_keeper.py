@@ -114,10 +114,10 @@ def finish(record: Record, work: Callable[[], Status]) -> Status:
 
 
 def _write_last(record: Record, status: Status) -> Status:
-    """Write the last state, for which a full disk may need some time."""
+    """Write the last state that the keeper knows, for which a full disk may need some time."""
     deadline = time.monotonic() + _ROOM
     found = record.write_status(status)
-    while not record.status().ended and time.monotonic() < deadline:
+    while status.ended and not record.status().ended and time.monotonic() < deadline:
         time.sleep(1)
         found = record.write_status(status)
     return found
@@ -129,7 +129,10 @@ def ended(record: Record, code: int) -> Status:
     if not report and not code:
         return Status("done", "its report could not be written", 0)
     if not report:
-        return Status("failed", f"the run ended with exit code {code} and left no report", code)
+        log = record.folder / "keeper.log"
+        see = f"; see {log}" if log.exists() else ""
+        why = f"the run ended with exit code {code} and left no report{see}"
+        return Status("failed", why, code)
     if report["exit_code"] == 0:
         return Status("done", "", 0)
     state = "preempted" if report["cause"] == "preempted" else "failed"

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from .._errors import DeadlineError
+from .._errors import DeadlineError, FileError
 from .._system.files import is_full
 from ..launch import RunOptions, supervise
 from ._call import JOB, of_login
 from ._keeper import detach, ended, install, running_once
 from ._record import Record, Status, lock_of
-from ._target import Target, check_runtime
+from ._target import Target
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +45,7 @@ class Local(Target):
 
     def check_settings(self) -> None:
         """As `Target.check_settings`."""
-        check_runtime(self)
+        super().check_settings()
         _options(self, ["-m", "pyreactant.jobs._worker"], None)
 
     def check(self) -> None:
@@ -118,7 +118,12 @@ def kept_status(record: Record) -> Status:
 
 def cancel_kept(record: Record, limit: float) -> Status:
     """Ask the keeper of a job to end it, wait for that, and kill what a killed keeper left."""
-    if (found := kept_status(record)).ended:
+    try:
+        found = kept_status(record)
+    except FileError:  # the record was removed, and its keeper does not see that it is to end
+        kill_marked(record)
+        raise
+    if found.ended:
         kill_marked(record)
         return found
     record.ask_to_cancel()

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 _ASK, _BRING, _END = 40.0, 3600.0, 120.0
 """Seconds for a question, for files, and until a cancelled job is gone."""
+_NOT_STARTED = "the submitting process ended before the cluster had the job"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,20 +67,12 @@ class Ray(Target):
         # Other shells need not have the variable, nor be on this machine's cluster.
         object.__setattr__(self, "address", self.address or os.environ.get("RAY_ADDRESS") or None)
 
-    def check(self) -> None:
-        """As `Target.check`."""
+    def check_settings(self) -> None:
+        """As `Target.check_settings`."""
+        super().check_settings()
         for name, least in (("slices", 1), ("hosts", 1), ("num_gpus", 0)):
-            value = getattr(self, name)
-            if type(value) is not int or value < least:
-                raise InvalidArgumentError(
-                    f"{argument(name)} must be {least} or more, got {value!r}"
-                )
-        for name in ("num_cpus", "stall_timeout", "wait", "keep"):
-            value = getattr(self, name)
-            if not isinstance(value, int | float) or not value > 0:
-                raise InvalidArgumentError(
-                    f"{argument(name)} must be a positive number, got {value!r}"
-                )
+            if (value := getattr(self, name)) < least:
+                raise InvalidArgumentError(f"{argument(name)} must be {least} or more, got {value}")
         if self.topology is None and self.slices != 1:
             raise InvalidArgumentError(
                 f"{argument('slices')} needs {argument('topology')}, such as v6e-16"
@@ -91,6 +84,10 @@ class Ray(Target):
                 f"{argument('num_gpus')}"
             )
         self._slice()
+
+    def check(self) -> None:
+        """As `Target.check`."""
+        self.check_settings()
         if importlib.util.find_spec("ray") is None:
             raise RequirementError(
                 "Ray is not installed; install it with: python -m pip install 'pyreactant[ray]'"
@@ -132,9 +129,11 @@ class Ray(Target):
         try:
             cluster.connect()
             _write_archive(archive, record)
-            record.write_handle({"address": cluster.address})  # from now on the keeper may be there
+            handle = {"address": cluster.address}
+            record.write_handle(handle)  # from now on the keeper may be there
             asked = {"name": _name(record), "text": self._text(record), "archive": str(archive)}
             cluster.ask(600, do="start", lock=lock, **asked)
+            record.write_handle({**handle, "started": True})
             (record.work / "env.json").unlink(missing_ok=True)  # the cluster has it now
             keep(cluster)
         except BaseException as error:
@@ -155,7 +154,7 @@ class Ray(Target):
             found = record.status()
             if found.ended:
                 return found
-            return self._gone(record, "the submitting process ended before the cluster had the job")
+            return self._gone(record, _NOT_STARTED)
         try:
             answer = self._ask(record, "status", _ASK)
         except UnreachableError as error:
@@ -164,8 +163,12 @@ class Ray(Target):
             found = record.status()
             if found.ended:
                 return found
+            if found.state == "requested" and not record.handle().get("started"):
+                return self._gone(record, _NOT_STARTED)
             return self._gone(
-                record, "its keeper on the cluster is gone: the head was restarted, or killed it"
+                record,
+                "its keeper on the cluster is gone: the head was restarted, or killed it, or "
+                f"nobody fetched the value within {self.keep:g} h",
             )
         if answer["state"] == "requested":
             return found

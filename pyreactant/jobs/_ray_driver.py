@@ -42,7 +42,7 @@ def main() -> None:
         _connect(sys.argv[1])
         answer(connected=_own_address(sys.argv[1]))
     except Exception as error:  # Ray has no common kind for what goes wrong here
-        answer(error=_short(error), kind="connect")
+        answer(error=one_line(error), kind="connect")
         return
     for line in sys.stdin:
         try:
@@ -50,7 +50,7 @@ def main() -> None:
         except PyReactantError as error:
             answer(error=str(error), kind=type(error).__name__)
         except Exception as error:
-            answer(error=_short(error), kind="ray")
+            answer(error=one_line(error), kind="ray")
 
 
 def _connect(address: str) -> None:
@@ -70,9 +70,9 @@ def _own_address(given: str) -> str:
     return str(ray.get_runtime_context().gcs_address)
 
 
-def _short(error: BaseException) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return (lines[0] if lines else type(error).__name__)[:500]
+def one_line(error: BaseException) -> str:
+    """An error of Ray, whose later lines may have what matters, such as two versions."""
+    return " ".join(str(error).split())[:500] or type(error).__name__
 
 
 def _answer(request: dict[str, Any]) -> dict[str, Any]:

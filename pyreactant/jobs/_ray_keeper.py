@@ -146,6 +146,7 @@ class Keeper:
 
     def _reserve(self) -> tuple[Any, int]:
         """The placement group of the hosts, and their number; waits until the cluster has it."""
+        import ray
         from ray.util.placement_group import placement_group
 
         asked = self._asked
@@ -154,7 +155,10 @@ class Keeper:
             if asked["num_gpus"]:
                 bundle["GPU"] = asked["num_gpus"]
             hosts = f"{asked['hosts']} host{'s'[: asked['hosts'] > 1]}"
-            self._say("queued", f"waits for {hosts} with {_text(bundle)}")
+            exist = ray.cluster_resources()
+            has = _text({name: exist.get(name, 0) for name in bundle})
+            what = f"waits for {hosts} with {_text(bundle)}; the cluster has {has} in all"
+            self._say("queued", what)
             group = placement_group([bundle] * asked["hosts"], strategy="SPREAD")
             self._held.append(group)
         else:
@@ -164,6 +168,7 @@ class Keeper:
 
     def _reserve_slices(self) -> Any:
         """Slices as a whole: Ray reserves the first host of a slice, then the others."""
+        import ray
         from ray.util.tpu import SlicePlacementGroup
 
         asked = self._asked
@@ -171,7 +176,9 @@ class Keeper:
         what = f"waits for {asked['slices']} free slice{'s'[: asked['slices'] > 1]} of {name}"
         deadline = time.monotonic() + asked["wait"]
         while True:
-            self._say("queued", what)
+            # The first host of each slice has a resource such as "TPU-v6e-16-head".
+            exist = {k[4:-5]: n for k, n in ray.cluster_resources().items() if k[-5:] == "-head"}
+            self._say("queued", f"{what}; the cluster has {_text(exist) or 'no slice'} in all")
             self._check_cancelled(deadline)
             try:
                 slices = SlicePlacementGroup(
@@ -351,7 +358,7 @@ class Keeper:
             raise _CancelledError
         if deadline is not None and time.monotonic() > deadline:
             what = self._state["reason"] or "waits for its hosts to start"
-            raise TimeoutError(f"the job {what}, longer than it may")
+            raise TimeoutError(f"its time is over, and the job {what}")
 
     def _wait(self, refs: list[Any], limit: float = 600.0) -> list[Any]:
         """The values of tasks, unless the job is cancelled before."""

@@ -28,6 +28,7 @@ from typing import Any
 
 from .._errors import FileError, RequirementError
 from .._system.files import replacing, state_folder
+from ._fields import is_made_of
 
 SCHEMA = 1
 
@@ -122,7 +123,13 @@ class Record:
     def status(self) -> Status:
         """How the job stood when its state was written last."""
         found = self._read("state.json")
-        return Status(**found) if found else Status("requested", since=self.created)
+        if found:
+            if "state" in found and is_made_of(Status, found):
+                return Status(**found)
+            raise self._damaged("state.json", "this version writes other fields")
+        if not (self.folder / "job.json").exists():
+            raise FileError(f"the record of the job {self.id} was removed from {self.folder}")
+        return Status("requested", since=self.created)
 
     def write_status(self, status: Status) -> Status:
         """Write how the job stands, unless it has ended.
@@ -203,12 +210,15 @@ class Record:
             found = json.loads(_content(f"{self.folder}/{name}"))
         except (FileNotFoundError, NotADirectoryError):
             return {}
-        except (OSError, ValueError) as error:
-            raise FileError(
-                f"{self.folder / name} is damaged or cannot be read ({error}); the job's logs are "
-                f"in {self.run}"
-            ) from None
+        except (OSError, ValueError, RecursionError) as error:
+            raise self._damaged(name, error) from None
         return found if isinstance(found, dict) else {}
+
+    def _damaged(self, name: str, why: object) -> FileError:
+        return FileError(
+            f"{self.folder / name} is damaged or cannot be read ({why}); the job's logs are in "
+            f"{self.run}; remove its folder once nothing of it runs"
+        )
 
 
 def jobs_folder() -> Path:
@@ -295,12 +305,16 @@ def load(folder: Path) -> Record:
             )
         noted = data.pop("folder")
         record = Record(folder=folder if noted == str(folder) else Path(noted), **data)
+        if not is_made_of(Record, data):
+            raise ValueError("this version writes other fields")
     except PermissionError:
         raise FileError(f"the job {folder.name} belongs to {_owner(folder)}, not to you") from None
     except FileNotFoundError:
         raise FileError(f"{folder} is not the folder of a job: it has no job.json") from None
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-        raise FileError(f"{folder / 'job.json'} is damaged ({error})") from None
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise FileError(
+            f"{folder / 'job.json'} is damaged ({error}); remove {folder} once nothing of it runs"
+        ) from None
     if os.stat(folder).st_uid != os.geteuid():  # noqa: PTH116 - for a thousand jobs
         raise FileError(f"the job {folder.name} belongs to {_owner(folder)}, not to you")
     if record.folder is not folder and record.folder.resolve() != folder.resolve():

@@ -1,13 +1,12 @@
 """A function that runs on the processes of a target when it is called."""
 
 import functools
-import inspect
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from .._errors import FileError, InvalidArgumentError
+from .._errors import FileError
 from . import _submit
 from ._call import check_not_importing
 from ._job import Job
@@ -51,11 +50,6 @@ class Remote:
     def submit(self, *args: Any, **kwargs: Any) -> Job:
         """Start a job and return at once; as `pyreactant.submit`."""
         check_not_importing()
-        try:
-            inspect.signature(self.local).bind(*args, **kwargs)
-        except TypeError as error:
-            name = getattr(self.local, "__name__", "the function")
-            raise InvalidArgumentError(f"{name}(): {error}") from None
         return _submit.start(self.local, args, kwargs, on=self.on, **self._options)
 
 

@@ -3,6 +3,7 @@
 The record lies in the user's state folder, which the nodes must share with the login node.
 """
 
+import contextlib
 import json
 import os
 import secrets
@@ -30,10 +31,9 @@ from ._record import (
     load,
     lock_of,
     private_file,
-    private_folder,
     written,
 )
-from ._target import Target, check_runtime
+from ._target import Target
 
 INTERVAL = 2.0
 """Seconds between two questions to the controller, by all processes of this user together."""
@@ -89,15 +89,15 @@ class Slurm(Target):
     options: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "options", tuple(self.options))  # JSON has lists
+        if isinstance(self.options, list):  # of JSON
+            object.__setattr__(self, "options", tuple(self.options))
 
     def check_settings(self) -> None:
         """As `Target.check_settings`."""
-        check_runtime(self)
-        numbers = ("nodes", "tasks_per_node", "gpus_per_node", "cpus_per_task")
-        for name in (*numbers, "devices_per_process"):
+        super().check_settings()
+        for name in ("nodes", "tasks_per_node", "gpus_per_node", "cpus_per_task"):
             value = getattr(self, name)
-            if value is not None and (type(value) is not int or value < 1):
+            if value is not None and value < 1:
                 raise InvalidArgumentError(f"{argument(name)} must be 1 or more, got {value!r}")
         wrong = [word for word in self.options if not word.startswith("-")]
         if wrong:
@@ -200,7 +200,7 @@ class Slurm(Target):
             "--signal=USR1@90",
             "--open-mode=append",
             f"--chdir={record.folder}",
-            f"--output={record.folder}/keeper.log",
+            f"--output={record.folder}/keeper.log".replace("%", "%%"),  # sbatch replaces %j
             *self.options,
             f"{record.folder}/job.sbatch",
         ]
@@ -242,7 +242,11 @@ def main() -> None:
 
 
 def keep(record: Record) -> Status:
-    """Run the step of a job on the nodes of its allocation."""
+    """Run the step of a job on the nodes of its allocation.
+
+    Returns:
+        How it ended; not ended if only Slurm can say that.
+    """
     number = int(os.environ["SLURM_JOB_ID"])
     record.write_handle({"slurm": number})
     if record.cancelling:
@@ -263,6 +267,9 @@ def keep(record: Record) -> Status:
             ).returncode
     finally:
         secret.unlink(missing_ok=True)
+    if record.report().get("cause") in ("preempted", "interrupted"):
+        # Slurm knows who sent a signal, but says it when this process has ended: to `status`.
+        return Status("running", "its processes have ended")
     return ended(record, code if code >= 0 else 128 - code)
 
 
@@ -346,8 +353,11 @@ def queue(*, fresh: bool = False) -> list[Row]:
         except (OSError, ValueError, KeyError, TypeError):
             pass  # nobody has asked, or another version did
     rows = _ask()
-    private_folder(jobs_folder())
-    with replacing(file) as partial, private_file(partial) as opened:
+    with (
+        contextlib.suppress(OSError),  # a full disk hides no job
+        replacing(file) as partial,
+        private_file(partial) as opened,
+    ):
         opened.write(json.dumps({"at": time.time(), "rows": rows}).encode())
     return rows
 

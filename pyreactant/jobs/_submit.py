@@ -3,11 +3,12 @@
 A job runs a copy of the user's code, made when it is submitted.
 """
 
+import inspect
 import json
 import os
 import shutil
 import subprocess
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from typing import Any
 from .._arguments import argument
 from .._errors import FileError, InvalidArgumentError, RequirementError
 from . import _values
-from ._call import Call, What, check_not_importing, chosen, resolve
+from ._call import Call, What, check_not_importing, chosen, is_remote, resolve
 from ._job import Job
 from ._keeper import say
 from ._record import Record, Status, create, draft, private_file, private_folder, release, written
@@ -242,10 +243,13 @@ def start(
     call = resolve(what)
     if call.program and (positional or named):
         raise InvalidArgumentError("a program has its arguments in its list of words")
+    if callable(what):
+        _check_arguments(what, positional, named)
     encoder = _values.Encoder("the argument")
     tree = {
         "args": [encoder.encode(value, f" {i}") for i, value in enumerate(positional)],
-        "kwargs": {name: encoder.encode(value, f" {name}") for name, value in named.items()},
+        # Pairs, because a name may look like a mark of the encoding, such as "$array".
+        "kwargs": {"$dict": [[k, encoder.encode(v, f" {k}")] for k, v in named.items()]},
     }
     variables = chosen(env)
     needed = _requirements(requirements)
@@ -276,6 +280,23 @@ def start(
     finally:
         release(record)
     return Job(record)
+
+
+def _check_arguments(
+    function: Callable[..., Any], positional: Sequence[Any], named: Mapping[str, Any]
+) -> None:
+    """Check that a function takes these arguments."""
+    if is_remote(function):
+        function = function.local  # type: ignore[attr-defined]
+    try:
+        # Not of what a decorator wraps, to which it may pass other arguments.
+        signature = inspect.signature(function, follow_wrapped=False)
+    except (TypeError, ValueError):
+        return  # it is not written in Python
+    try:
+        signature.bind(*positional, **named)
+    except TypeError as error:
+        raise InvalidArgumentError(f"{function.__qualname__}(): {error}") from None
 
 
 def plan(

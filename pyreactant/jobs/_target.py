@@ -13,7 +13,11 @@ from typing import Any, ClassVar
 from .._arguments import argument
 from .._errors import InvalidArgumentError
 from ._call import find_julia
+from ._fields import fits, words
 from ._record import Record, Status
+
+_KNOWN = {"platform": ("cpu", "gpu", "tpu"), "backend": ("jax", "reactant")}
+"""What some settings may be."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -42,7 +46,25 @@ class Target(abc.ABC):
         Raises:
             InvalidArgumentError: A setting is wrong.
         """
-        check_runtime(self)
+        for field in dataclasses.fields(self):
+            name, value = field.name, getattr(self, field.name)
+            if not fits(value, field.type):
+                raise InvalidArgumentError(
+                    f"{argument(name)} must be {words(field.type)}, got {value!r}"
+                )
+            if isinstance(value, float | int) and "float" in str(field.type) and value <= 0:
+                raise InvalidArgumentError(
+                    f"{argument(name)} must be a positive number, got {value!r}"
+                )
+            if name in _KNOWN and value is not None and value not in _KNOWN[name]:
+                raise InvalidArgumentError(
+                    f"{argument(name)} must be one of {', '.join(_KNOWN[name])}, got {value!r}"
+                )
+        devices = getattr(self, "devices_per_process", None)
+        if devices is not None and devices < 1:
+            raise InvalidArgumentError(
+                f"{argument('devices_per_process')} must be 1 or more, got {devices}"
+            )
 
     @abc.abstractmethod
     def check(self) -> None:
@@ -136,18 +158,3 @@ class Target(abc.ABC):
         "cancelled". It works without the submitting process, and also for a job that is lost or
         whose `start` was killed.
         """
-
-
-def check_runtime(target: Target) -> None:
-    """Check the settings ``platform`` and ``backend`` of a target that has them.
-
-    Raises:
-        InvalidArgumentError: One is unknown.
-    """
-    known = {"platform": ("cpu", "gpu", "tpu"), "backend": ("jax", "reactant")}
-    for name, values in known.items():
-        value = getattr(target, name, None)
-        if value is not None and value not in values:
-            raise InvalidArgumentError(
-                f"{argument(name)} must be one of {', '.join(values)}, got {value!r}"
-            )

@@ -101,10 +101,12 @@ class TPU(Target):
         # The job's keeper, and other shells, need not have these variables.
         for name in ("project", "zone"):
             object.__setattr__(self, name, getattr(self, name) or os.environ.get(name.upper()))
-        object.__setattr__(self, "ssh_flags", tuple(self.ssh_flags))  # JSON has lists
+        if isinstance(self.ssh_flags, list):  # of JSON
+            object.__setattr__(self, "ssh_flags", tuple(self.ssh_flags))
 
     def check(self) -> None:
         """As `Target.check`."""
+        self.check_settings()
         _job(self, draft("", self.kind, {}))
         if self.store is not None and not re.fullmatch(r"gs://[^/\s]+(/\S*)?", self.store):
             raise InvalidArgumentError(

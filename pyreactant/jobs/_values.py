@@ -27,6 +27,9 @@ _PLAIN = "dict, list, tuple, None, bool, int, float, complex, str and arrays"
 _SAFE = 1 << 53
 """Whole numbers below this are the same in every reader of JSON."""
 
+_DEEPEST = 200
+"""How deep values may be nested."""
+
 _NATIVE = "biufcSUMm"
 """Kinds of NumPy's own dtypes that .npy files hold without pickle."""
 
@@ -72,8 +75,8 @@ class Encoder:
     def _container(self, value: Any, path: str) -> Any:
         if id(value) in self._above:
             raise self._refused(path, "it contains itself")
-        if len(self._above) > 200:
-            raise self._refused(path, "it is nested more than 200 deep")
+        if len(self._above) > _DEEPEST:
+            raise self._refused(path, f"it is nested more than {_DEEPEST} deep")
         self._above.add(id(value))
         try:
             if type(value) is not dict:
@@ -89,9 +92,11 @@ class Encoder:
             return dict(pairs)
         return {"$dict": pairs}
 
-    def _key(self, key: Any, path: str) -> Any:
+    def _key(self, key: Any, path: str, depth: int = 0) -> Any:
+        if depth > _DEEPEST:
+            raise self._refused(path, f"a key is nested more than {_DEEPEST} deep")
         if type(key) is tuple:
-            return {"$tuple": [self._key(part, path) for part in key]}
+            return {"$tuple": [self._key(part, path, depth + 1) for part in key]}
         if key is None or type(key) in (str, bool, int, float):
             return self.encode(key)
         raise self._refused(
@@ -108,20 +113,30 @@ class Encoder:
         if scalar:
             value = numpy.asarray(value)
         elif is_on_devices(value):
-            value = self._gather(value)
+            try:
+                value = self._gather(value)
+            except TypeError as error:  # a key of jax.random, or an array that jit traces
+                raise self._refused(path, str(error).partition("\n")[0]) from None
         elif type(value) not in (numpy.ndarray, numpy.memmap):
             if isinstance(value, numpy.ma.MaskedArray):
                 raise self._refused(path, "the mask of a masked array is lost; use x.filled(...)")
+            if isinstance(value, numpy.ndarray):
+                raise self._refused(path, f"its type is {_name(value)}; pass numpy.array(x)")
             raise self._no_type(value, path)
         entry: dict[str, Any] = {"$array": len(self.arrays)}
         dtype = value.dtype
         if dtype.type.__module__.partition(".")[0] == "ml_dtypes":  # such as bfloat16
             entry["dtype"] = dtype.name
             value = value.view(f"uint{8 * dtype.itemsize}")
-        elif dtype.hasobject or dtype.kind not in _NATIVE:
+        elif dtype.hasobject:
             raise self._refused(
                 path, f"an array of dtype {dtype} needs pickle; convert it to numbers"
             )
+        elif dtype.names:
+            advice = "pass its fields, {name: x[name] for name in x.dtype.names}"
+            raise self._refused(path, f"its dtype {dtype} has fields; {advice}")
+        elif dtype.kind not in _NATIVE:
+            raise self._refused(path, f"arrays of dtype {dtype} do not travel; convert it")
         self.arrays.append(value)
         return {**entry, "scalar": True} if scalar else entry
 
@@ -137,7 +152,9 @@ class Encoder:
             advice = "pass numpy.frombuffer(x, numpy.uint8)"
         elif isinstance(value, Coroutine):
             advice = "an async function must be run: return asyncio.run(...)"
-        elif isinstance(value, Iterator):
+        elif isinstance(value, os.PathLike):
+            advice = "pass str(x)"
+        elif isinstance(value, (Iterator, range)):
             advice = "pass list(x)"
         elif callable(value):
             advice = "a function travels by its name: import it where the job runs"
@@ -202,8 +219,21 @@ def read(folder: Path) -> Any:
         return decode(tree, arrays)
     except FileNotFoundError as error:
         raise FileError(f"there is no {error.filename}: the value is absent or cut short") from None
-    except (OSError, ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
+    except _DAMAGED as error:
         raise FileError(f"the value in {folder} is damaged ({error})") from None
+
+
+_DAMAGED = (
+    OSError,
+    EOFError,
+    ValueError,
+    TypeError,
+    LookupError,
+    AttributeError,
+    ArithmeticError,
+    RecursionError,
+)
+"""What reading a file of another content raises."""
 
 
 def copy_store(source: str, to: str) -> None:

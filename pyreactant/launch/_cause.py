@@ -144,7 +144,7 @@ def _failures(state: ProcessState) -> Iterator[Failure]:
 def _from_error(state: ProcessState, error: Mapping[str, Any]) -> Failure:
     kind, at = str(error["exception"]), state.times["error"]
     first, *_ = str(error["message"]).splitlines() or [""]
-    summary = f"{state.name()} raised {kind}: {first[:300]}"
+    summary = f"{state.name()} raised {kind}" + (f": {first[:300]}" if first else "")
     chain = _chain(error)
     if any(_NO_MEMORY.search(text) for text in chain):
         return failure("out of memory", summary, state, at)

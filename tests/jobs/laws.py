@@ -215,6 +215,17 @@ def cancelled(target: pr.targets.Target) -> None:
     assert failure(job).kind == "cancelled"
 
 
+def scancelled(target: pr.targets.Target) -> None:
+    """A job that its user ends by Slurm's own command was cancelled, not preempted."""
+    job = pr.submit("program.py:waits", on=target)
+    until(lambda: "waiting" in "".join(job.logs()))
+    subprocess.run(["scancel", f"--name=pyreactant-{job.id}"], check=True)
+    status = job.wait(timeout=WAIT)
+    assert (status.state, status.reason) == ("cancelled", "cancelled in Slurm"), status
+    assert status.exit_code == 130
+    assert not left(job.id)
+
+
 def full_disk(target: pr.targets.Target) -> None:
     """A value larger than the disk here stays where it is until there is room.
 
@@ -243,11 +254,19 @@ def cleaned(target: Any) -> None:
     """A job on Ray that is removed before its value was fetched leaves no keeper behind."""
     job = pr.submit("program.py:back", on=dataclasses.replace(target, hosts=1))
     job.wait(timeout=WAIT)
-    cluster = _ray_cluster.cluster_at(job.record.handle()["address"])
+    address = job.record.handle()["address"]
+    cluster = _ray_cluster.cluster_at(address)
     asked = {"do": "status", "name": _ray._name(job.record), "folder": str(job.folder)}
     assert cluster.ask(60, **asked)["state"] == "done"
     assert json.loads(pyreactant("clean", job.id, "--json")) == [job.id]
     assert cluster.ask(60, **asked) == {"absent": True}
+    # A submission that is killed before and after its keeper exists.
+    for handle, words in (({}, "the submitting process ended before"), ({"started": True}, "gone")):
+        record = _record.create("x", "ray", target.settings())
+        record.write_handle({"address": address, **handle})
+        _record.release(record)
+        assert words in pr.Job(record).status().reason, pr.Job(record).status()
+        _job.remove(record)
     assert not job.folder.exists()
     assert not left(job.id)
 

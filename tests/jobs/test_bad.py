@@ -111,12 +111,40 @@ def test_deep_nesting() -> None:
     assert "nested more than 200 deep" in refused(2, "train.py:main", [deep])
 
 
-def test_wrong_arguments_of_a_remote_function(folder: Path) -> None:
+def test_wrong_arguments_of_a_function() -> None:
     remote = pr.remote(program.fails)
     with pytest.raises(pr.InvalidArgumentError, match="missing a required argument: 'text'"):
         remote.submit()
     assert remote.local is program.fails
-    assert _job.names() == []
+    assert "fails(): too many positional arguments" in refused(2, program.fails, ["a", "b"])
+    assert "fails(): missing a required argument: 'text'" in refused(2, remote)
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        (targets.Local(processes="2"), "processes must be a whole number (int), got '2'"),
+        (
+            targets.Local(processes=np.int64(2)),
+            "processes must be a whole number (int), got np.int",
+        ),
+        (targets.Local(processes=True), "processes must be a whole number (int), got True"),
+        (
+            targets.Local(timeout=np.float32(3)),
+            "timeout must be a finite number (float) or None, got",
+        ),
+        (targets.Local(timeout=float("inf")), "timeout must be a finite number (float) or None"),
+        (targets.Local(platform=Path("cpu")), "platform must be text or None, got PosixPath"),
+        (targets.Slurm(stall_timeout=-1), "stall_timeout must be a positive number, got -1"),
+        (targets.Slurm(account=Path("x")), "account must be text or None"),
+        (targets.Slurm(options="--exclusive"), "options must be a list of texts, got '--excl"),
+        (targets.TPU("v6e-16", lifetime="6"), "lifetime must be a finite number (float), got '6'"),
+        (targets.TPU("v6e-16", spot="no"), "spot must be True or False, got 'no'"),
+    ],
+    ids=lambda value: value.kind if isinstance(value, targets.Target) else None,
+)
+def test_settings_of_another_type(target: Any, message: str) -> None:
+    assert refused(2, "train.py:main", on=target).startswith(message)
 
 
 def test_targets(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -202,10 +230,23 @@ def test_unknown_moved_and_foreign_jobs(folder: Path) -> None:
     record.folder.rename(moved)
     assert f"was moved from {record.folder} to {moved}; move it back" in missing(moved.name)
     moved.rename(record.folder)
+    good, job = (record.folder / "job.json").read_bytes(), pr.Job(record)
+    (record.folder / "job.json").write_bytes(good.replace(b'"settings": {}', b'"settings": null'))
+    assert "is damaged (this version writes other fields); remove " in missing(record.id)
     (record.folder / "job.json").write_text("{")
     assert "is damaged" in missing(record.id)
+    (record.folder / "job.json").write_bytes(good)
+    for text in ("", "{", '{"state": "done", "more": 1}', '{"reason": ""}', "[" * 100_000):
+        (record.folder / "state.json").write_text(text)
+        with pytest.raises(pr.FileError, match=r"state\.json is damaged"):
+            job.status()
+        ((_, row, status),) = _job.rows()
+        assert (row, status.state) == (None, "lost"), "others are not listed"
+    (record.folder / "state.json").unlink()
     (record.folder / "job.json").unlink()
     assert "is not the folder of a job" in missing(record.id)
+    with pytest.raises(pr.FileError, match=f"the record of the job {record.id} was removed"):
+        job.status()
     first, second = (_record.create("x", "local", {}) for _ in range(2))
     assert "jobs have an id like 2" in missing("2")
     if os.geteuid() == 0:

@@ -42,6 +42,12 @@ def listed() -> list[dict[str, Any]]:
     return found
 
 
+def test_a_function_takes_no_words() -> None:
+    ran = command("jobs", "submit", "--", "program.py:back", "3")
+    assert ran.returncode == 2
+    assert ran.stderr.startswith("error: a function is called without arguments here, got 3; pass")
+
+
 def test_runs_in_the_foreground_are_listed(folder: Path) -> None:
     ran = command("run", "--processes", "1", "--out", "out", "--", "program.py", "3")
     assert ran.returncode == 1, ran.stderr

@@ -15,7 +15,14 @@ from tests.slurm.cluster import Cluster, missing, started
 
 LAWS = {
     "local": ("value", "arrays", "raises", "faults", "cancelled", "script", "killed"),
-    "slurm": ("value", "raises", "faults", "cancelled", "killed"),  # the others are no matter of it
+    "slurm": (
+        "value",
+        "raises",
+        "faults",
+        "cancelled",
+        "scancelled",
+        "killed",
+    ),  # the others are no matter of it
 }
 CASES = [(target, law) for target, laws in sorted(LAWS.items()) for law in laws]
 TARGETS = {
@@ -40,13 +47,14 @@ def hold(request: pytest.FixtureRequest, tmp_path: Path) -> Hold:
     def check(law: str, target: str, *more: str) -> None:
         shutil.copy(REPOSITORY / "tests" / "jobs" / "program.py", tmp_path)
         argv = [sys.executable, "-m", "tests.jobs.laws", law, TARGETS[target], *more]
-        settings = environment(XDG_STATE_HOME=str(tmp_path / "state"))
+        # A folder of which sbatch would make another one.
+        settings = environment(XDG_STATE_HOME=str(tmp_path / "state %j"))
         if target == "slurm":
             cluster: Cluster = request.getfixturevalue("cluster")
             ran = cluster.run(argv, env=settings, cwd=tmp_path, timeout=250)
         else:
             ran = processes.run(argv, env=settings, cwd=tmp_path, timeout=250)
-        logs = [p.read_text() for p in sorted(tmp_path.glob("state/**/*.log"))]
+        logs = [p.read_text() for p in sorted(tmp_path.glob("state*/**/*.log"))]
         assert ran.returncode == 0, (ran.stdout, ran.stderr, *logs)
         assert ran.stdout.endswith("the law holds\n")
 

@@ -1,6 +1,9 @@
 """Odd functions and odd places: each ends with a value, or a message that says what to do."""
 
+import contextlib
+import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,7 +17,12 @@ from pyreactant.jobs import _record
 from tests.harness import environment, require
 
 PROGRAM = """
-import os, time
+import os, sys, time
+
+def back(**named):
+    '''Its last character is cut short.'''
+    sys.stdout.buffer.write(b"caf\\xc3")
+    return {**named, "large": 10**5000}
 
 def forks():
     '''The child returns from the function, and its parent does not.'''
@@ -55,6 +63,52 @@ def test_odd_ends_of_a_function() -> None:
     assert caught.value.traceback.startswith("pyreactant._errors.InvalidArgumentError: the value")
 
 
+def test_odd_names_and_values() -> None:
+    job = pr.submit("odd.py:back", {"$array": 0, "a b": 1})
+    assert job.result(timeout=60) == {"$array": 0, "a b": 1, "large": 10**5000}
+    assert "".join(job.logs()) == "caf\ufffd"
+    argv = [sys.executable, "-m", "pyreactant", "jobs", "result", job.id]
+    ran = subprocess.run(argv, env=environment(), capture_output=True, text=True, timeout=60)
+    assert (ran.returncode, len(ran.stdout)) == (
+        0,
+        5000 + len("{'$array': 0, 'a b': 1, 'large': 1}\n"),
+    )
+
+
+def test_a_record_that_was_removed() -> None:
+    job = pr.submit("odd.py:waits")
+    shutil.rmtree(job.folder)
+    with pytest.raises(pr.FileError, match="was removed"):
+        job.cancel()
+    mark = f"PYREACTANT_JOB={job.id}".encode()
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            assert mark not in (entry / "environ").read_bytes(), (entry / "cmdline").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("state", "reason", "code", "kind", "words"),
+    [
+        ("failed", "timeout: the job reached its limit", 7, "timeout", "reached its limit"),
+        ("preempted", "preempted: Slurm took the nodes", 6, "preempted", "got SIGTERM"),
+        ("failed", "the launcher broke", 1, "preempted", "got SIGTERM"),
+        ("lost", "its keeper was killed", 6, "lost", "its keeper was killed"),
+        ("cancelled", "interrupted", 130, "cancelled", "interrupted"),
+    ],
+)
+def test_whose_word_counts(state: str, reason: str, code: int, kind: str, words: str) -> None:
+    """The report's, unless Slurm knows another cause."""
+    record = _record.create("x", "local", {})
+    record.run.mkdir()
+    report = {"cause": "preempted", "summary": "process 0 got SIGTERM", "processes": []}
+    (record.run / "report.json").write_text(json.dumps(report))
+    record.write_status(_record.Status(state, reason, code))
+    _record.release(record)
+    with pytest.raises(pr.RemoteError, match=words) as caught:
+        pr.Job(record).result()
+    assert (caught.value.kind, caught.value.exit_code) == (kind, code)
+
+
 def test_a_submitting_process_that_blocks_interrupts() -> None:
     """As all processes of Ray do; the keeper can be asked to end all the same."""
     caught = []
@@ -72,18 +126,32 @@ def test_a_submitting_process_that_blocks_interrupts() -> None:
 READ_ONLY = 'mount --bind "$0" "$0" && mount -o remount,ro,bind "$0" && exec "$@"'
 
 
+SQUEUE = "#!/bin/sh\necho '12|RUNNING|None|x'\n"
+
+
 def test_a_state_folder_that_is_read_only(tmp_path: Path) -> None:
     require(os.geteuid() == 0, "root, to mount a folder")
+    on_slurm = _record.create("x", "slurm", {})
+    on_slurm.write_handle({"slurm": 12})
+    _record.release(on_slurm)
+    squeue = tmp_path / "squeue"
+    squeue.write_text(SQUEUE)
+    squeue.chmod(0o755)
     ended = _record.create("x", "local", {})
     ended.write_status(_record.Status("done", "", 0))
     _record.release(ended)
     running = _record.create("x", "local", {})
     running.write_status(_record.Status("running"))
     code = "import sys; from pyreactant.cli import main; main()"
-    for words in (["clean", ended.id], ["cancel", running.id]):
+    settings = environment(PATH=f"{tmp_path}:{os.environ['PATH']}")
+    for words in (["list"], ["clean", ended.id], ["cancel", running.id]):
         argv = ["unshare", "-m", "sh", "-c", READ_ONLY, str(tmp_path / "state")]
         argv += [sys.executable, "-c", code, "jobs", *words]
-        ran = subprocess.run(argv, env=environment(), capture_output=True, text=True, timeout=60)
+        ran = subprocess.run(argv, env=settings, capture_output=True, text=True, timeout=60)
+        if words == ["list"]:
+            assert len(ran.stdout.splitlines()) == 3, ran
+            assert f"{on_slurm.id}  starting" in ran.stdout
+            continue
         folder = _record.jobs_folder() / words[1]
         assert ran.returncode == 3, ran
         why = "Read-only file system; make it writable, and try again"

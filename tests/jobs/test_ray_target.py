@@ -1,6 +1,8 @@
 """The Ray target without a cluster: wrong settings, the plan, a frozen head, a vanished cluster."""
 
 import importlib.util
+import platform
+import re
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,13 +29,16 @@ def _state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ({"slices": 2}, "slices needs topology, such as v6e-16"),
         ({"hosts": 0}, "hosts must be 1 or more, got 0"),
         ({"num_gpus": -1}, "num_gpus must be 0 or more, got -1"),
-        ({"hosts": True}, "hosts must be 1 or more, got True"),
-        ({"wait": float("nan")}, "wait must be a positive number, got nan"),
-        ({"keep": "a day"}, "keep must be a positive number, got 'a day'"),
+        ({"hosts": True}, "hosts must be a whole number (int), got True"),
+        ({"wait": float("nan")}, "wait must be a finite number (float), got nan"),
+        ({"keep": "a day"}, "keep must be a finite number (float), got 'a day'"),
+        ({"keep": 0.0}, "keep must be a positive number, got 0.0"),
+        ({"timeout": -1}, "timeout must be a positive number, got -1"),
+        ({"platform": "x"}, "platform must be one of cpu, gpu, tpu, got 'x'"),
     ],
 )
 def test_wrong_settings(settings: dict[str, object], message: str) -> None:
-    with pytest.raises(pr.InvalidArgumentError, match="^" + message.replace("(", r"\(")):
+    with pytest.raises(pr.InvalidArgumentError, match="^" + re.escape(message)):
         targets.make("ray", settings).check()
 
 
@@ -41,6 +46,22 @@ def test_ray_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(pr.RequirementError, match=r"pip install 'pyreactant\[ray\]'"):
         pr.targets.Ray(topology="v6e-16").check()
+
+
+def test_two_versions_of_ray_are_named() -> None:
+    require(importlib.util.find_spec("ray"), "ray")
+    from ray._private.utils import check_version_info
+
+    from pyreactant.jobs import _ray_driver
+
+    other = {"ray_version": "1.2.3", "python_version": "3.4.5"}
+    with pytest.raises(RuntimeError) as caught:
+        check_version_info(other, "here", raise_on_mismatch=True)
+    text = _ray_driver.one_line(caught.value)
+    assert text.startswith(
+        "Version mismatch: The cluster was started with: Ray: 1.2.3 Python: 3.4.5 This process"
+    )
+    assert text.endswith(f"Python: {platform.python_version()}")
 
 
 def test_plan() -> None:

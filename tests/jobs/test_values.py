@@ -108,6 +108,39 @@ def test_large_arrays_belong_to_who_reads_them(tmp_path: Path) -> None:
             _values.read(tmp_path / "value")
 
 
+def keys(depth: int) -> Any:
+    key: Any = ()
+    for _ in range(depth):
+        key = (key,)
+    return {key: 1}
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (np.zeros(2, [("a", "f4"), ("b", "i4")]), "pass its fields, {name: x[name]"),
+        (np.void(b"abc"), "arrays of dtype |V3 do not travel"),
+        (np.zeros(3).view(type("Own", (np.ndarray,), {})), "pass numpy.array(x)"),
+        (keys(3000), "a key is nested more than 200 deep"),
+        (Path("x"), "pass str(x)"),
+        (range(3), "pass list(x)"),
+    ],
+    ids=["fields", "void", "own", "key", "path", "range"],
+)
+def test_what_cannot_travel(value: Any, words: str) -> None:
+    with pytest.raises(pr.InvalidArgumentError) as caught:
+        _values.Encoder("the value").encode({"x": [value]})
+    assert str(caught.value).startswith("the value['x'][0] cannot travel: ")
+    assert words in str(caught.value)
+
+
+def test_a_key_of_jax_random(backend: str) -> None:
+    import jax
+
+    with pytest.raises(pr.InvalidArgumentError, match=r"value\[0\] .*Use jax.random.key_data"):
+        _values.Encoder("the value").encode([jax.random.key(0)])
+
+
 def test_huge_whole_numbers(tmp_path: Path) -> None:
     _values.write(tmp_path / "value", {"n": 10**5000}, "the value")
     assert _values.read(tmp_path / "value")["n"] == 10**5000
@@ -120,9 +153,10 @@ def test_a_value_appears_when_it_is_whole(tmp_path: Path) -> None:
     _values.write(folder, [np.zeros(4)], "the value")
     assert folder.stat().st_mode & 0o777 == 0o700
     assert {path.stat().st_mode & 0o777 for path in folder.iterdir()} == {0o600}
-    os.truncate(folder / "0.npy", 140)
-    with pytest.raises(pr.FileError, match="is damaged"):
-        _values.read(folder)
+    for length in (140, 1, 0):
+        os.truncate(folder / "0.npy", length)
+        with pytest.raises(pr.FileError, match="is damaged"):
+            _values.read(folder)
     (folder / "0.npy").unlink()
     with pytest.raises(pr.FileError, match="absent or cut short"):
         _values.read(folder)

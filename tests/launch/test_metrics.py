@@ -207,6 +207,11 @@ class _Array:
         self.shape, self.dtype = shape, np.dtype(dtype)
 
 
+class _Traced(_Array):
+    def __array__(self, *_: Any, **__: Any) -> np.ndarray:
+        raise TypeError("traced here\nand more")
+
+
 def _wrong() -> Iterator[tuple[str, tuple[Any, ...], dict[str, Any], str]]:
     yield "none", (0,), {}, "log needs at least one number"
     yield "step", (0.5,), {"x": 1}, r"step must be a whole number, got 0\.5"
@@ -223,6 +228,8 @@ def _wrong() -> Iterator[tuple[str, tuple[Any, ...], dict[str, Any], str]]:
     yield "long", (0,), {"x" * 201: 1}, "a name must have from 1 to 200 characters, got 201"
     yield "sum", (0,), {"x": 1, "reduce": {"x": "sum"}}, "reduce must map names to 'mean' or 'max'"
     yield "other", (0,), {"x": 1, "reduce": {"y": "max"}}, "reduce names 'y', .* it logs x"
+    yield "how", (0,), {"x": 1, "reduce": "mean"}, 'reduce must be a dict such as {"loss": "mean"}'
+    yield "traced", (0,), {"x": _Traced((), "f4")}, "x: .* got one without a value: traced here"
 
 
 @pytest.mark.parametrize(

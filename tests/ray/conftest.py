@@ -31,38 +31,15 @@ def started(
         }
 
 
-@pytest.fixture(scope="package")
-def trained(started: dict[str, Future[Any]]) -> dict[str, Any]:
-    """What `drivers.trained` found."""
-    found: dict[str, Any] = started["trained"].result()
+def _found(name: str) -> Any:
+    """A fixture: what the driver of that name found or printed."""
+
+    @pytest.fixture(scope="package", name=name)
+    def found(started: dict[str, Future[Any]]) -> Any:
+        return started[name].result()
+
     return found
 
 
-@pytest.fixture(scope="package")
-def reduced(started: dict[str, Future[Any]]) -> str:
-    """What `drivers.reduced` printed."""
-    return str(started["reduced"].result())
-
-
-@pytest.fixture(scope="package")
-def lost(started: dict[str, Future[Any]]) -> str:
-    """What `drivers.lost` printed."""
-    return str(started["lost"].result())
-
-
-@pytest.fixture(scope="package")
-def from_outside(started: dict[str, Future[Any]]) -> str:
-    """What `drivers.from_outside` printed."""
-    return str(started["from_outside"].result())
-
-
-@pytest.fixture(scope="package")
-def lawful(started: dict[str, Future[Any]]) -> str:
-    """What `drivers.lawful` printed."""
-    return str(started["lawful"].result())
-
-
-@pytest.fixture(scope="package")
-def killed(started: dict[str, Future[Any]]) -> str:
-    """What `drivers.killed` printed."""
-    return str(started["killed"].result())
+for _name in ALL:
+    globals()[_name] = _found(_name)

@@ -138,6 +138,11 @@ def test_one_process(events: list[Event], cause: str, code: int, words: str) -> 
     assert EXIT_CODES[cause] == code or cause == "user"
 
 
+def test_an_exception_without_text() -> None:
+    found = verdict(process(0, phase(0.5, "initializing"), error(1, "ValueError", "")))
+    assert found.summary == "process 0 on host0 raised ValueError"
+
+
 CONSEQUENCES = (
     lambda at: error(at, "XlaRuntimeError", "UNAVAILABLE: Connection reset by peer"),
     lambda at: error(at, "ValueError", "INTERNAL: Gloo all-reduce failed: timeout"),

@@ -100,6 +100,23 @@ def test_an_array_of_another_runtime_is_read_by_the_next_call(connection: Connec
     assert metrics.last() == (2, {"y": 1})
 
 
+def test_a_long_text_of_an_exception_does_not_hide_where_it_was_raised(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told: list[dict[str, Any]] = []
+    link = type("Link", (), {"tell": lambda self, kind, **message: told.append(message)})
+    monkeypatch.setattr(_supervised, "connection", link())
+    try:
+        raise ValueError("x" * 50_000 + "end")
+    except ValueError as error:
+        _supervised.tell_error(error)
+    (text,) = [message["traceback"] for message in told]
+    assert "test_supervised_metrics.py" in text
+    assert "characters are left out" in text
+    assert text.endswith("xend\n")
+    assert len(text) < 12_100
+
+
 def test_messages_stay_below_the_limit_of_a_line(connection: Connection) -> None:
     for step in range(300):
         pr.log(step, **{"\x00" * 199 + str(i): float("-inf") for i in range(3)})
