@@ -57,7 +57,7 @@ def attacked(tmp_path_factory: pytest.TempPathFactory) -> Attacked:
     with running(folder, MEETS) as supervisor:
         address, prefix = (folder / "address").read_text().split()
         key = Key()
-        other = Authority(prefix.split("/")[2]).certify(key.request(), 1)
+        other = Authority(prefix.split("/")[2]).certify(key.public(), 1)
         key.store(folder / "other", other)
         files = variables(folder / "other", other.prefix)
         paths = [files[f"JAX_MTLS_{name}_FILE"] for name in ("CERT", "KEY", "CA")]
