@@ -150,17 +150,6 @@ class Agent:
             self._children.append(self._start(index, environment, folder))
 
     def _start(self, index: int, environment: Mapping[str, str], folder: Path) -> ChildProcess:
-        log = Log(folder / f"process-{index}.log")
-        if log.error:
-            self._emit(
-                {
-                    "type": "log_failed",
-                    "process": index,
-                    "age": 0.0,
-                    "path": str(log.path),
-                    "error": log.error,
-                }
-            )
         shown = None
         if self._shown and self._only in (None, index):
             shown = self._screens(index)
@@ -168,7 +157,7 @@ class Agent:
             index,
             self._program,
             environment,
-            log,
+            Log(folder / f"process-{index}.log"),
             terminals=shown,
             emit=self._emit,
             stall_timeout=self._stall_timeout,

@@ -81,6 +81,7 @@ class Head:
         self._ended: set[int] = set()
         self._restarts: list[dict[str, Any]] = []
         self._announced: set[str] = set()
+        self._said_log_error = False
         sinks = [TensorBoard(folder)] if options.tensorboard else []
         self._metrics = Metrics(folder, len(self.states), sinks)
         self._stalls = Stalls(
@@ -145,6 +146,9 @@ class Head:
                 state = self.states[int(event["process"])]
                 state.apply(event, time.monotonic())
                 self._judge.note(state.index)
+                if kind == "log_failed" and not self._said_log_error:
+                    self._said_log_error = True
+                    say(f"the log of {state.name()} is not complete: {state.log_error}")
         except (LookupError, TypeError, ValueError, ArithmeticError):
             return  # another version's message, or a program that wrote to its supervisor's line
         self._changed.set()

@@ -76,7 +76,7 @@ class Authority:
         )
         self._certificate = self._sign(own)
         both = x509.ExtendedKeyUsage([Usage.SERVER_AUTH, Usage.CLIENT_AUTH])
-        # Shared by all certificates: of ten thousand, each must be made in a tenth of a millisecond.
+        # Shared by all certificates: each of ten thousand must be made in a tenth of a millisecond.
         self._common = (
             _builder(issuer=name, ca=False)
             .subject_name(x509.Name([]))

@@ -17,8 +17,8 @@ from ._state import ProcessState
 
 SCHEMA = 1
 
-_MAX_KILLED = 16
-"""Killed processes that the text names; report.json has more."""
+_MAX_NAMED = 16
+"""Killed processes, and logs that are not complete, that the text names; report.json has more."""
 
 _INDENTED = 256
 """Processes of a run whose report.json is indented; members of a larger one wait for it."""
@@ -66,6 +66,11 @@ class RunReport:
     refused: Sequence[str] = ()
     mutual_tls: str = ""
 
+    @property
+    def broken_logs(self) -> list[str]:
+        """Paths of logs that could not be written, or were deleted, each with the reason."""
+        return [row["log_error"] for row in self.processes if row.get("log_error")]
+
     def to_dict(self) -> dict[str, Any]:
         """Plain data for `json.dumps`."""
         return {"schema": SCHEMA} | {name: getattr(self, name) for name in self.__slots__}
@@ -102,7 +107,10 @@ class RunReport:
         killed = [(row["index"], what) for row in self.processes for what in row["killed"]]
         if killed:
             lines += ["", "killed, because their programs left them behind:"]
-            lines += [f"  process {index}: {what}" for index, what in killed[:_MAX_KILLED]]
+            lines += [f"  process {index}: {what}" for index, what in killed[:_MAX_NAMED]]
+        if self.broken_logs:
+            lines += ["", "logs that are not complete:"]
+            lines += [f"  {text}" for text in self.broken_logs[:_MAX_NAMED]]
         for refused in self.refused:
             lines += ["", f"refused: {refused}"]
         if self.mutual_tls:

@@ -389,4 +389,5 @@ def _show(report: RunReport, options: RunOptions) -> None:
         first = report.first_error or {}
         say(report.to_text(above=options.all_output or first.get("process") == 0).rstrip())
     elif not options.quiet:
-        say(f"done in {report.seconds:.1f} s; logs in {report.folder}")
+        broken = f" ({len(report.broken_logs)} not complete)" if report.broken_logs else ""
+        say(f"done in {report.seconds:.1f} s; logs in {report.folder}{broken}")

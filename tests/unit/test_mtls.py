@@ -88,7 +88,7 @@ def pem(key: object) -> str:
     ],
 )
 def test_what_is_no_public_key(public: str) -> None:
-    with pytest.raises(ValueError, match="it is no public key|must be on the curve secp256r1"):
+    with pytest.raises(ValueError, match=r"it is no public key|must be on the curve secp256r1"):
         Certifier(RUN, 2, Keys([], "")).welcome({"process": 1, "mtls": {"public": public}})
 
 
