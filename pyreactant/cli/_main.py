@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from .. import _supervised
-from .._errors import InvalidArgumentError, MismatchError, PyReactantError
+from .._errors import InvalidArgumentError, MismatchError, PyReactantError, no_room
 from .._system.process import flush_output
 from .._system.settings import check_names
 from .._version import __version__
@@ -127,12 +127,22 @@ def _unexpected(error: Exception) -> int:
     if isinstance(error, OSError) and error.filename is None and error.errno in _UNWRITABLE:
         _print_error(f"error: the output cannot be written ({error.strerror}); free some space")
         return 2
+    if _is_no_room(error):
+        _print_error(f"error: {no_room(error)}")
+        return no_room(error).exit_code
     if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
         _print_error(f"error: {str(error.filename)[:60]}...: the name is too long")
         return 2
     _print_error(f"internal error: {type(error).__name__}: {error}")
     _print_error("please report it with the traceback, which PYREACTANT_DEBUG=1 prints")
     return 1
+
+
+def _is_no_room(error: Exception) -> bool:
+    """Whether the system starts no further process or thread; Python's words for a thread."""
+    if isinstance(error, OSError):
+        return error.errno in (errno.EAGAIN, errno.ENOMEM)
+    return isinstance(error, RuntimeError) and str(error) == "can't start new thread"
 
 
 def _print_error(message: str) -> None:

@@ -8,11 +8,13 @@ from collections.abc import Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from .._errors import no_room
 from .._system.child import MemoryKills
 from ._leftovers import Leftovers
-from ._output import Log, Merged, Part, Prefixed, terminals
+from ._output import Log, Merged, Part, Prefixed, log_name, terminals
 from ._process import ChildProcess, Emit
 from ._program import find_program, program_environment
+from ._state import error_event
 
 _STACKS_WAIT = 0.15
 _TICK = 0.1
@@ -146,8 +148,11 @@ class Agent:
                 stall_timeout=self._stall_timeout,
             )
             if message.get("mtls"):
-                environment |= self._certificates[index]
-            self._children.append(self._start(index, environment, folder))
+                environment |= self._certificates.get(index, {})
+            try:
+                self._children.append(self._start(index, environment, folder))
+            except (OSError, RuntimeError) as error:  # no more processes, threads or memory
+                self._emit(error_event(index, no_room(error)))
 
     def _start(self, index: int, environment: Mapping[str, str], folder: Path) -> ChildProcess:
         shown = None
@@ -157,7 +162,7 @@ class Agent:
             index,
             self._program,
             environment,
-            Log(folder / f"process-{index}.log"),
+            Log(folder / log_name(index)),
             terminals=shown,
             emit=self._emit,
             stall_timeout=self._stall_timeout,

@@ -13,6 +13,7 @@ from .._system import hardware
 from ..process_group import ProcessGroup
 from ..process_group._environment import LOCAL_DEVICES
 from . import _metrics
+from ._output import log_name
 from ._program import check_program, find_program
 
 MOST_PROCESSES = 4096
@@ -103,6 +104,9 @@ class RunOptions:
 def fresh_folder(folder: Path | None, name: str, restart: int) -> Path:
     """Make the folder of a run; a requeued job gets a subfolder for each restart.
 
+    Of several runs that ask for one folder at the same time, the first gets it: it has made the log
+    of process 0. `give_back` takes that back.
+
     Raises:
         FileError: The folder is not empty, or cannot be made.
     """
@@ -115,6 +119,9 @@ def fresh_folder(folder: Path | None, name: str, restart: int) -> Path:
             chosen.mkdir(parents=True, exist_ok=True)
             if folder is None:
                 _keep_from_git(Path(RUNS))
+            (chosen / log_name(0)).touch(exist_ok=False)
+    except FileExistsError:
+        taken = True
     except OSError as error:
         raise FileError(
             f"the run's folder {str(chosen)!r} cannot be made ({error.strerror}); name another "
@@ -125,6 +132,14 @@ def fresh_folder(folder: Path | None, name: str, restart: int) -> Path:
             f"the run's folder {str(chosen)!r} exists and is not empty; name another with --out"
         )
     return chosen.resolve()
+
+
+def give_back(folder: Path) -> None:
+    """Let another run have the folder of a run that did not start."""
+    log = folder / log_name(0)
+    with contextlib.suppress(OSError):
+        if not log.stat().st_size:
+            log.unlink()
 
 
 def _keep_from_git(folder: Path) -> None:

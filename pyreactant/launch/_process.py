@@ -78,6 +78,7 @@ class ChildProcess:
         self._loop = asyncio.get_running_loop()
         self._emit_event = emit
         self._log = log
+        self._log_error: str | None = None
         self._stall_timeout = stall_timeout
         self._unbegun_limit = max(stall_timeout, start_timeout)
         self._begun = False  # whether it has sent anything
@@ -124,7 +125,6 @@ class ChildProcess:
             self._loop.add_reader(stream, self._read, stream)
         threading.Thread(target=self._wait, daemon=True).start()
         self._emit("spawned", pid=self._popen.pid)
-        self._log_error: str | None = None
         self._tell_log_error()
 
     def order(self, message: Mapping[str, Any]) -> None:

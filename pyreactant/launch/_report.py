@@ -9,9 +9,10 @@ from typing import Any
 
 from .._errors import FileError
 from .._pages.page import written
+from .._system.facts import facts
 from .._system.files import write_json, write_text
 from . import _page
-from ._cause import Failure
+from ._cause import Failure, failure
 from ._output import terminals
 from ._state import ProcessState
 
@@ -200,6 +201,42 @@ def process_row(state: ProcessState, began: float) -> dict[str, Any]:
         "log_tail": state.log_tail,
         "log_error": state.log_error,
     }
+
+
+def alone(
+    state: ProcessState,
+    why: str,
+    *,
+    joined: bool,
+    began: float,
+    folder: Path | None,
+    command: Sequence[str],
+) -> RunReport:
+    """The report of one process alone, because process 0 is gone or was never reached.
+
+    Args:
+        state: The process, as its own supervisor knows it.
+        why: What happened.
+        joined: Whether it had joined the roll-call.
+        began: When its supervisor began, in monotonic seconds.
+        folder: As in `RunOptions`.
+        command: The program and its arguments.
+    """
+    now = time.monotonic()
+    head = ProcessState(0)
+    broken = failure("lost" if joined else "rendezvous", f"{state.name()}: {why}", head, now)
+    return RunReport(
+        cause=broken.cause,
+        exit_code=broken.exit_code,
+        summary=broken.summary,
+        first_error=first_error(broken, [head], now),
+        processes=[process_row(state, began)],
+        seconds=round(now - began, 3),
+        started=utc(now - began),
+        folder=str(folder or Path.cwd()),
+        command=list(command),
+        facts=facts(),
+    )
 
 
 def utc(seconds_ago: float = 0.0) -> str:

@@ -5,6 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from .._errors import PyReactantError
+
 PHASES = (
     "expected",
     "joined",
@@ -174,6 +176,17 @@ class ProcessState:
         if self.code is None:
             return f"in phase {self.phase}"
         return exit_text(self.code)
+
+
+def error_event(process: int, error: PyReactantError) -> dict[str, Any]:
+    """The event for an error that keeps a supervisor from starting a program."""
+    return {
+        "type": "error",
+        "process": process,
+        "exception": type(error).__name__,
+        "message": str(error),
+        "code": error.exit_code,
+    }
 
 
 def _exception(event: Mapping[str, Any]) -> dict[str, Any]:
