@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ._cause import PORT_TAKEN, Failure, differences, failure
+from ._cause import PORT_TAKEN, Clock, Failure, differences, failure
 from ._judge import Judge
 from ._metrics import Metrics, TensorBoard
 from ._options import RunOptions
@@ -72,6 +72,7 @@ class Head:
         self._began = time.monotonic()
         self._started = utc()
         self._waits = Waits()
+        self._clock = Clock(time.time(), self._began)
         self._changed = asyncio.Event()
         self._woke = self._began
         self._stop = Stop(options.grace)
@@ -250,6 +251,7 @@ class Head:
         found_at: float | None = None
         while True:
             now = time.monotonic()
+            self._clock.look(time.time(), now)
             for order in self._stop.orders(self.states):
                 self._broadcast(order)
             self._stalls.check(self.states, now)
@@ -263,7 +265,7 @@ class Head:
                 settle = _SETTLE_CONSEQUENCE if broken.consequence else _SETTLE
                 alone = not self._judge.unfinished
                 if now - found_at > settle or (alone and not broken.consequence):
-                    return broken
+                    return self._clock.explain(broken)
             self._say_phases()
             if waits := self._waits.message(self.states, now):
                 self._say(waits)
