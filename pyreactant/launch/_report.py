@@ -1,5 +1,6 @@
 """The report of a run, as JSON and as text; the same with every launcher."""
 
+import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -116,7 +117,7 @@ class RunReport:
             lines += ["", f"refused: {refused}"]
         if self.mutual_tls:
             lines += ["", f"mutual TLS: {self.mutual_tls}"]
-        return "\n".join([*lines, "", f"logs and report: {self.folder}"]) + "\n"
+        return _plain("\n".join([*lines, "", f"logs and report: {self.folder}"]) + "\n")
 
     def __str__(self) -> str:
         return self.to_text()
@@ -149,6 +150,18 @@ class RunReport:
             say(str(error))
             return False
         return True
+
+
+_CONTROL = re.compile(
+    r"\x1b\[[0-?]*[ -/]*[@-~]"  # colours, and movements of the cursor
+    r"|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)"  # such as a window's title
+    r"|[\x00-\x08\x0b-\x1f\x7f-\x9f]"
+)
+
+
+def _plain(text: str) -> str:
+    """The text without control characters, which could hide it on a terminal; line ends stay."""
+    return _CONTROL.sub(lambda found: "" if len(found[0]) > 1 else f"\\x{ord(found[0]):02x}", text)
 
 
 def _has_traceback(error: Mapping[str, Any]) -> bool:
@@ -248,7 +261,7 @@ def utc(seconds_ago: float = 0.0) -> str:
 def say(text: str) -> None:
     """Print a line to stderr, in order with the output of the programs."""
     _, err = terminals()
-    err.put(f"pyreactant: {text}\n".encode(errors="backslashreplace"))
+    err.put(f"pyreactant: {_plain(text)}\n".encode(errors="backslashreplace"))
 
 
 def _few(
