@@ -24,9 +24,9 @@ from collections.abc import Callable, Mapping
 from pyreactant._system.facts import facts
 from pyreactant._system.lines import LineCodec, LineError
 from pyreactant._system.process import raise_limit
-from pyreactant.launch._connection import hello
+from pyreactant.launch._connection import CONVERSATION, hello
 from pyreactant.launch._mtls import Key
-from pyreactant.launch._rollcall import CONVERSATION, heartbeat_period
+from pyreactant.launch._rollcall import heartbeat_period
 from pyreactant.process_group._group import split_address
 
 _PATIENCE = 120.0

@@ -10,8 +10,7 @@ import jax
 
 from pyreactant._core.backend import StartOptions
 from pyreactant._runtimes.guard.guard import Guard
-from pyreactant._runtimes.jax.distributed import connect
-from pyreactant._runtimes.jax.store import run_store
+from pyreactant._runtimes.jax.distributed import connect, run_store
 from pyreactant.process_group import resolve
 from tests.unit.guards import placed
 

@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from . import testing as testing
     from ._core.array import Aval as Aval
     from ._core.array import ShardedArray as ShardedArray
-    from ._core.device import Device as Device
-    from ._core.device import Shard as Shard
     from ._core.mesh import Mesh as Mesh
     from ._core.program import Program as Program
     from ._core.program import program as program
+    from ._core.sharding import Device as Device
     from ._core.sharding import NamedSharding as NamedSharding
+    from ._core.sharding import Shard as Shard
     from ._errors import DeadlineError as DeadlineError
     from ._errors import DTypeError as DTypeError
     from ._errors import FileError as FileError
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from ._matmul.matmul import matmul_sharded as matmul_sharded
     from ._runtimes.compile import compile as compile
     from ._runtimes.compiled import Compiled as Compiled
+    from ._runtimes.loop import reached_preemption as reached_preemption
+    from ._runtimes.loop import report as report
     from ._runtimes.make_mesh import make_mesh as make_mesh
     from ._runtimes.operations import device_put as device_put
     from ._runtimes.operations import from_callback as from_callback
@@ -43,8 +45,6 @@ if TYPE_CHECKING:
     from ._runtimes.operations import from_process_local as from_process_local
     from ._runtimes.operations import gather as gather
     from ._runtimes.operations import reshard as reshard
-    from ._runtimes.preemption import reached_preemption as reached_preemption
-    from ._runtimes.ray_report import report as report
     from ._runtimes.runtime import backend_name as backend_name
     from ._runtimes.runtime import barrier as barrier
     from ._runtimes.runtime import devices as devices
@@ -68,10 +68,9 @@ if TYPE_CHECKING:
 
 _MODULES = {
     "_core.array": "Aval ShardedArray",
-    "_core.device": "Device Shard",
     "_core.mesh": "Mesh",
     "_core.program": "Program program",
-    "_core.sharding": "NamedSharding",
+    "_core.sharding": "Device NamedSharding Shard",
     "_errors": "DeadlineError DTypeError FileError InvalidArgumentError MismatchError "
     "NotAddressableError PyReactantError RemoteError "
     "RendezvousError RequirementError ShardingError StateError",
@@ -81,8 +80,7 @@ _MODULES = {
     "_runtimes.compile": "compile",
     "_runtimes.make_mesh": "make_mesh",
     "_runtimes.operations": "device_put from_callback from_jax from_process_local gather reshard",
-    "_runtimes.preemption": "reached_preemption",
-    "_runtimes.ray_report": "report",
+    "_runtimes.loop": "reached_preemption report",
     "_runtimes.runtime": "backend_name barrier devices initialize is_initialized local_devices "
     "num_processes process_index shutdown",
     "_supervised.metrics": "log",

@@ -19,13 +19,12 @@ from pyreactant._core.backend import (
     Executable,
     Lowered,
     StartOptions,
+    Store,
 )
-from pyreactant._core.device import Device, Shard
 from pyreactant._core.dtypes import NAMES
 from pyreactant._core.mesh import Mesh
 from pyreactant._core.program import Program, load
-from pyreactant._core.sharding import Index, NamedSharding
-from pyreactant._core.store import Store
+from pyreactant._core.sharding import Device, Index, NamedSharding, Shard
 from pyreactant._runtimes import runtime
 from pyreactant._runtimes.reactant.meeting import Meeting, meet
 from pyreactant._system.process import end_at_once_on_error

@@ -48,8 +48,8 @@ LIGHT = (
     "platformdirs",
     "pyreactant.cli._main",
     "pyreactant.crosscheck._run",
-    "pyreactant.jobs._foreground",
-    "pyreactant.jobs._list",
+    "pyreactant.jobs._keeper",
+    "pyreactant.jobs._job",
     "pyreactant.launch._supervisor",
     "pyreactant.tpu._topology",
 )

@@ -14,8 +14,7 @@ import numpy as np
 from .._core.dtypes import finfo, wide
 from .._core.sharding import Index
 from . import fused
-from .places import total
-from .sight import Sight, combined, counts, exact, sample, squares_of
+from .sight import Sight, combined, counts, exact, sample, squares_of, total
 
 
 @dataclass(frozen=True, slots=True)

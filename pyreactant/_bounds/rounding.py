@@ -5,8 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from .accuracy import Accuracy
-from .model import Model
+from .model import Accuracy, Model
 from .tracked import Tracked, UnknownOperationError, as_tracked
 
 Certain = Callable[[], Any]

@@ -343,3 +343,25 @@ def _unknown(name: str, method: str, options: Mapping[str, Any]) -> str:
     how = name if method == "__call__" else f"{name}.{method}"
     given = f" with {', '.join(options)}" if options else ""
     return f"no error bound is known for {how}{given}"
+
+
+def rule(*ufuncs: np.ufunc) -> Callable[[Rule], Rule]:
+    """Register the rule of ufuncs: ``rule(model, *operands)`` with Tracked operands."""
+
+    def register(function: Rule) -> Rule:
+        for ufunc in ufuncs:
+            UFUNCS[ufunc] = function
+        return function
+
+    return register
+
+
+def function(*functions: Any) -> Callable[[Rule], Rule]:
+    """Register the rule of NumPy functions, which has their parameters in the same order."""
+
+    def register(found: Rule) -> Rule:
+        for one in functions:
+            FUNCTIONS[one] = found
+        return found
+
+    return register

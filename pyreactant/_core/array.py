@@ -9,9 +9,8 @@ import numpy as np
 
 from .._errors import NotAddressableError, StateError
 from . import progress
-from .device import Device, Shard
 from .mesh import Mesh
-from .sharding import NamedSharding
+from .sharding import Device, NamedSharding, Shard
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -8,19 +8,37 @@ in a folder of its own, the only place that imports the runtime's package.
 import abc
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
 from .._errors import DTypeError, StateError
 from ..process_group import ProcessGroup
 from .array import Aval, ShardedArray
-from .device import Device, Shard
 from .mesh import Mesh
 from .program import Program
-from .sharding import Index, NamedSharding
-from .store import Store
+from .sharding import Device, Index, NamedSharding, Shard
 from .tree import OpTrees, Trees
+
+
+class Store(Protocol):
+    """Keys are paths such as ``guard/main/12``. Every method may be called from any thread.
+
+    Every method raises a PyReactantError if the store or the connection to it is lost.
+    """
+
+    def put(self, key: str, value: str) -> None:
+        """Set a key; a value that it has is replaced."""
+
+    def get(self, key: str, timeout: float) -> str | None:
+        """Wait for a key's value; None if it has none within `timeout` seconds."""
+
+    def peek(self, key: str) -> str | None:
+        """The value that a key has now; None if it has none."""
+
+    def delete(self, prefix: str) -> None:
+        """Delete this key, and all keys that begin with it and a slash."""
+
 
 PRECISIONS = ("default", "high", "highest")
 """Precision of products, as JAX and XLA name it; "highest" is float32 for float32 inputs."""

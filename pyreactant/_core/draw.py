@@ -6,8 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from .device import Device
-from .sharding import NamedSharding
+from .sharding import Device, NamedSharding
 from .text import block_text
 
 if TYPE_CHECKING:

@@ -1,20 +1,126 @@
 """Preferences as Julia reads them: the files that hold them, and edits of these files.
 
+Edits of a TOML file change nothing else in it.
+
 The rules are those of `Base.get_preferences` (base/loading.jl of Julia 1.10 to 1.12). For each
 environment on the load path, the last one first, Julia merges `[preferences]` of the project file
 and then (Julia)LocalPreferences.toml. The table's name is the one that the project has for the
 package's UUID in [deps], [extras] or [weakdeps]; without a name, Julia ignores the preferences.
 """
 
+import math
 import os
 import re
-from collections.abc import Iterator, Mapping
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .._errors import FileError
-from . import toml
+
+if TYPE_CHECKING:
+    from tomlkit import TOMLDocument
+
+
+def load(path: Path) -> dict[str, Any]:
+    """The content of a file; empty if the file does not exist.
+
+    Raises:
+        FileError: The file cannot be read, or is not TOML; the message has the line.
+    """
+    return parse(path, read(path))
+
+
+def read(path: Path) -> str:
+    """The text of a file, with its own line endings; empty if the file does not exist.
+
+    Raises:
+        FileError: The file cannot be read, or is not UTF-8.
+    """
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return ""
+    except OSError as error:
+        raise FileError(f"cannot read {path}: {error.strerror}") from None
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise _bad(path, line, f"byte {data[error.start]:#04x} is not UTF-8") from None
+
+
+def parse(path: Path, text: str) -> dict[str, Any]:
+    """The content of a text.
+
+    Raises:
+        FileError: The text is not TOML.
+    """
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        why = str(error)
+        at = re.search(r" ?\(at (?:line (\d+), column \d+|end of document)\)$", why)
+        line = int(at[1]) if at and at[1] else text.count("\n") + 1
+        raise _bad(path, line, why[: at.start()] if at else why) from None
+    except RecursionError:
+        raise _bad(path, 1, "it is nested too deeply") from None
+
+
+def edit(
+    path: Path, text: str, change: "Callable[[TOMLDocument | dict[str, Any]], object]", by_hand: str
+) -> str:
+    """The text after a change; comments, order and spaces stay.
+
+    Args:
+        path: The file, for messages.
+        text: The text of the file.
+        change: The change. It is applied to tomlkit's document and to a plain dictionary of the
+            same content; the results must be equal, which proves that nothing else changed.
+        by_hand: What a person would write into the file, for messages.
+
+    Raises:
+        FileError: The text is not TOML, or tomlkit cannot edit it.
+    """
+    import tomlkit
+    from tomlkit.exceptions import TOMLKitError
+
+    expected = parse(path, text)
+    change(expected)
+    try:
+        document = tomlkit.parse(text)
+        change(document)
+        edited = tomlkit.dumps(document)
+        proven = same(_filled(tomllib.loads(edited)), _filled(expected))
+    except (TOMLKitError, tomllib.TOMLDecodeError, TypeError, ValueError, LookupError):
+        proven = False
+    if not proven:
+        raise FileError(
+            f"{path} cannot be edited without changing something else in it; "
+            f"write it by hand: {by_hand}"
+        )
+    return edited
+
+
+def same(one: Any, other: Any) -> bool:
+    """Whether two TOML values are equal; nan equals nan."""
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        return one.keys() == other.keys() and all(same(one[k], other[k]) for k in one)
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(same, one, other))
+    if isinstance(one, float) and isinstance(other, float) and math.isnan(one):
+        return math.isnan(other)
+    return type(one) is type(other) and bool(one == other)
+
+
+def _filled(content: dict[str, Any]) -> dict[str, Any]:
+    """The content without empty tables: tomlkit drops a table with its last dotted key."""
+    return {key: value for key, value in content.items() if value != {}}
+
+
+def _bad(path: Path, line: int, why: str) -> FileError:
+    return FileError(f"{path}, line {line}: must be TOML, but {why}; fix that line, then try again")
 
 
 @dataclass(frozen=True)
@@ -108,13 +214,13 @@ def edits(project: Path, values: Mapping[str, str | None]) -> dict[Path, str]:
         FileError: A file cannot be read, is damaged, or cannot be edited.
     """
     named, local = project_file(project), local_file(project)
-    old = {named: toml.read(named), local: toml.read(local)}
+    old = {named: read(named), local: read(local)}
     new = dict(old)
     for key, value in values.items():
         package = NAMES[key].package
         if value is not None:
             new[named] = _with_package(named, new[named], package)
-        section = name_in_project(toml.parse(named, new[named]), package) or package.name
+        section = name_in_project(parse(named, new[named]), package) or package.name
         new[local] = _with_preference(local, new[local], section, key=key, value=value)
     return {path: text for path, text in new.items() if text != old[path]}
 
@@ -128,13 +234,13 @@ def copies(project: Path) -> dict[Path, str]:
         FileError: A file cannot be read, is damaged, or cannot be edited.
     """
     named, local = project_file(project), local_file(project)
-    content = toml.load(named)
-    old = text = toml.read(local)
+    content = load(named)
+    old = text = read(local)
     for package in PACKAGES:
         section = name_in_project(content, package)
         if section is None:
             continue
-        table = _table(local, toml.parse(local, text), section)
+        table = _table(local, parse(local, text), section)
         for key, value in _table(named, content.get("preferences", {}), section).items():
             if key not in table and key not in table.get("__clear__", ()):
                 text = _with_preference(local, text, section, key=key, value=value)
@@ -155,16 +261,16 @@ def name_in_project(project: Mapping[str, Any], package: Package) -> str | None:
 
 def _preference_tables(folder: Path, package: Package) -> Iterator[tuple[Path, Mapping[str, Any]]]:
     named, local = project_file(folder), local_file(folder)
-    project = toml.load(named)
+    project = load(named)
     section = name_in_project(project, package)
     if section is not None:
         yield named, _table(named, project.get("preferences", {}), section)
-        yield local, _table(local, toml.load(local), section)
+        yield local, _table(local, load(local), section)
 
 
 def _with_preference(path: Path, text: str, section: str, *, key: str, value: Any) -> str:
     """The text of a preferences file with one preference changed."""
-    table = _table(path, toml.parse(path, text), section)
+    table = _table(path, parse(path, text), section)
     if table.get(key) == value:
         return text
 
@@ -174,12 +280,12 @@ def _with_preference(path: Path, text: str, section: str, *, key: str, value: An
         else:
             document.setdefault(section, {})[key] = value
 
-    return toml.edit(path, text, change, f"{key} under [{section}] must be {value!r}")
+    return edit(path, text, change, f"{key} under [{section}] must be {value!r}")
 
 
 def _with_package(path: Path, text: str, package: Package) -> str:
     """The text of a project file that lists the package."""
-    project = toml.parse(path, text)
+    project = parse(path, text)
     if name_in_project(project, package) is not None:
         return text
     for section in ("deps", "weakdeps", "extras"):
@@ -192,7 +298,7 @@ def _with_package(path: Path, text: str, package: Package) -> str:
     def change(document: Any) -> None:
         document.setdefault("extras", {})[package.name] = package.uuid
 
-    return toml.edit(path, text, change, f'{package.name} = "{package.uuid}" under [extras]')
+    return edit(path, text, change, f'{package.name} = "{package.uuid}" under [extras]')
 
 
 def _table(path: Path, within: Any, name: str) -> Mapping[str, Any]:

@@ -134,7 +134,7 @@ def _question(
     precision: str | None,
 ) -> dict[str, Any]:
     """The request for `lower_child`: on one device, for which Reactant writes no shardings."""
-    from .._runtimes.jax.trees import JaxTrees
+    from .._runtimes.jax.convert import JaxTrees
     from .._runtimes.reactant.trees import describe
 
     trees = JaxTrees()
@@ -207,9 +207,9 @@ def _function(
     differentiable: bool,
     timeout: float,
 ) -> "JuliaFunction":
+    from .._runtimes.jax.convert import JaxTrees
     from .._runtimes.jax.julia import JuliaFunction
     from .._runtimes.jax.stablehlo import Module
-    from .._runtimes.jax.trees import JaxTrees
     from .._runtimes.reactant.trees import rebuild
 
     name = re.sub(r"\W", "_", program.name)

@@ -15,9 +15,8 @@ from .._bounds.compare import Expected, Verdict, compare, join
 from .._bounds.product import Tolerance, product_tolerance
 from .._bounds.sight import Sight
 from .._core.array import ShardedArray
-from .._core.device import Shard
 from .._core.dtypes import wide
-from .._core.sharding import Index, NamedSharding
+from .._core.sharding import Index, NamedSharding, Shard
 from .._core.source import Source
 from .._core.text import block_text
 from .._runtimes.collective import exchange_json

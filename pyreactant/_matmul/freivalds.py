@@ -21,8 +21,7 @@ import numpy as np
 from .._bounds.compare import Verdict, worst_of
 from .._bounds.product import Tolerance
 from .._core.array import ShardedArray
-from .._core.device import Shard
-from .._core.sharding import Index, NamedSharding
+from .._core.sharding import Index, NamedSharding, Shard
 from .._core.source import Source
 from .._runtimes.collective import total
 from .._runtimes.runtime import current

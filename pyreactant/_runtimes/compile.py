@@ -11,12 +11,11 @@ from .._core.array import Aval, DonatedArray, ShardedArray
 from .._core.backend import PRECISIONS, Call
 from .._core.dtypes import as_dtype
 from .._core.program import Program, function_name
-from .._core.sharding import NamedSharding
+from .._core.sharding import NamedSharding, as_sharding, is_sharding
 from .._errors import InvalidArgumentError, ShardingError
 from .compiled import Compiled, describe, place_of
 from .guard.operation import compiling
 from .runtime import Running, check_mesh, current
-from .shardings import as_sharding, is_sharding
 
 
 def compile(

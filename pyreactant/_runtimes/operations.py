@@ -12,14 +12,13 @@ import numpy as np
 from .._core.array import Aval, ShardedArray, shared
 from .._core.dtypes import as_array, as_dtype
 from .._core.program import Program
-from .._core.sharding import Index, NamedSharding, process_local_blocks
+from .._core.sharding import Index, NamedSharding, as_sharding, process_local_blocks
 from .._core.tree import broadcast
 from .._errors import DTypeError, InvalidArgumentError, ShardingError
 from .collective import equal_everywhere
 from .compile import compile
 from .guard.operation import placing
 from .runtime import Running, check_mesh, current, devices, local_devices, process_index
-from .shardings import as_sharding
 
 RESHARD = Program(
     "reshard", jax="pyreactant._runtimes.operations:_unchanged", julia="PyReactant.identity_of"

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from .. import _supervised
 from .._core import progress
 from .._core.backend import AbstractBackend, StartOptions
-from .._core.device import Device
 from .._core.mesh import Mesh
+from .._core.sharding import Device
 from .._errors import (
     InvalidArgumentError,
     RequirementError,

@@ -4,7 +4,6 @@ A runtime's exit hooks wait minutes for other processes, so a process that faile
 """
 
 import contextlib
-import ctypes
 import os
 import resource
 import signal
@@ -18,6 +17,8 @@ from .._errors import PyReactantError, RequirementError
 def die_with_parent() -> None:
     """From now on the kernel kills this process when its parent dies; also after an exec."""
     if sys.platform == "linux":
+        import ctypes  # a command's --help does not wait for it
+
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
 
 

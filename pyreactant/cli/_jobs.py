@@ -104,11 +104,11 @@ def list_jobs(as_json: AsJson = False) -> None:
 
     They include those of `run`, `slurm submit` and `tpu run`.
     """
-    from ..jobs import _list
+    from ..jobs import _job
 
-    found = list(_list.rows())
+    found = list(_job.rows())
     if as_json:
-        print(json.dumps([_list.as_json(*row) for row in found]))
+        print(json.dumps([_job.as_json(*row) for row in found]))
         return
     if not found:
         print("there are no jobs")
@@ -125,13 +125,13 @@ def list_jobs(as_json: AsJson = False) -> None:
 @app.command(epilog=examples("pyreactant jobs status 3f9a --json"))
 def status(job: Id, as_json: AsJson = False) -> None:
     """Print how a job stands."""
-    from ..jobs import _list
-    from ..jobs._list import find
+    from ..jobs import _job
+    from ..jobs._job import find
 
     record = find(job)
-    found = _list.status_of(record)
+    found = _job.status_of(record)
     if as_json:
-        print(json.dumps(_list.as_json(record.id, record, found), indent=2))
+        print(json.dumps(_job.as_json(record.id, record, found), indent=2))
     else:
         _print_status(record, found)
 
@@ -208,7 +208,7 @@ def attach(job: Id) -> None:
 @app.command(epilog=examples("pyreactant jobs cancel 3f9a"))
 def cancel(job: Id, as_json: AsJson = False) -> None:
     """End a job, and wait until nothing of it costs anything."""
-    from ..jobs import _list
+    from ..jobs import _job
     from ..jobs._job import Job
     from ._console import working
 
@@ -216,7 +216,7 @@ def cancel(job: Id, as_json: AsJson = False) -> None:
     with working(f"ending job {found.id}"):
         ended = found.cancel()
     if as_json:
-        print(json.dumps(_list.as_json(found.id, found.record, ended)))
+        print(json.dumps(_job.as_json(found.id, found.record, ended)))
     else:
         _print_status(found.record, ended)
 
@@ -233,8 +233,8 @@ def clean(
     as_json: AsJson = False,
 ) -> None:
     """Remove records, logs and values of ended jobs."""
-    from ..jobs import _list
-    from ..jobs._list import find
+    from ..jobs import _job
+    from ..jobs._job import find
 
     if older_than < 0:
         raise InvalidArgumentError(f"--older-than must be 0 days or more, got {older_than:g}")
@@ -242,9 +242,9 @@ def clean(
         removed = [find(name) for name in jobs]
         for record in removed:
             if not dry_run:
-                _list.remove(record)
+                _job.remove(record)
     else:
-        removed = _list.clean(older_than * 86400, dry_run=dry_run)
+        removed = _job.clean(older_than * 86400, dry_run=dry_run)
     if as_json:
         print(json.dumps([record.id for record in removed]))
         return

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
-    from .._core.device import Device
+    from .._core.sharding import Device
     from .._matmul.report import MatmulReport
 
 EXAMPLES = examples(

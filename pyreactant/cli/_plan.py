@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .._core.table import Fitting
-from .._core.text import bytes_text, parse_sizes, seconds_text
+from .._core.text import Fitting, bytes_text, parse_sizes, seconds_text
 from .._errors import InvalidArgumentError
 from .._pages.page import check_page
 from ._command import INTERRUPTED

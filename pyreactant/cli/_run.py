@@ -164,12 +164,12 @@ def run(
 
 def _listed(options: "RunOptions", supervise: Callable[["RunOptions"], int]) -> int:
     """Supervise the run, with a record for `pyreactant jobs` if it is a job of its own."""
-    from ..jobs import _foreground
+    from ..jobs import _keeper
 
-    if not _foreground.is_alone(options.processes):
+    if not _keeper.is_alone(options.processes):
         return supervise(options)
-    folder = options.folder or _foreground.new_folder()
-    return _foreground.recorded(
+    folder = options.folder or _keeper.new_folder()
+    return _keeper.recorded(
         lambda: supervise(dataclasses.replace(options, folder=folder)),
         origin="run",
         what=shlex.join(options.program)[:80],

@@ -110,7 +110,7 @@ def submit(
     if dry_run:
         print(command)
         return
-    from ..jobs._foreground import submitted_to_slurm
+    from ..jobs._keeper import submitted_to_slurm
 
     def send() -> tuple[int, Path]:
         number = _sbatch.submit(command)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .._core.table import Fitting
+from .._core.text import Fitting
 from .._errors import InvalidArgumentError
 from ._examples import examples
 

@@ -56,11 +56,11 @@ def create(
 
     They exist until `pyreactant tpu delete` deletes them or their lifetime is over.
     """
-    from ..queued_resources import _ray
+    from ..queued_resources._deletion import Interrupted, cleaned_up
     from ..queued_resources._journal import Journal
     from ..queued_resources._lifecycle import Lease
     from ..queued_resources._request import cost_of_forgetting
-    from ..queued_resources._signals import Interrupted, cleaned_up
+    from ..queued_resources._run import start_cluster
 
     request = slices.new_request(wait_for)
     ssh, printed = access.options(), ""
@@ -79,7 +79,7 @@ def create(
             lease.create()
             workers = lease.wait(wait_for)
             if ray:
-                printed = _ray.start(request, ssh, python, workers, check=lease.check, tell=tell)
+                printed = start_cluster(request, ssh, python, workers, check=lease.check, tell=tell)
             lease.keep()
     except Interrupted as end:
         tell(f"ended by {end}")

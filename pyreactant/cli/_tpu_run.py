@@ -123,7 +123,7 @@ def run(
     if dry_run:
         print(plan_text(job))
         return
-    from ..jobs._foreground import recorded
+    from ..jobs._keeper import recorded
 
     client = connect(transport)
 

@@ -10,11 +10,10 @@ import numpy as np
 
 from .._bounds.compare import Expected, Verdict, compare_copies, join, wrong_elements
 from .._bounds.model import Model
-from .._bounds.places import count_wrong, total
+from .._bounds.sight import count_wrong, total
 from .._core.array import ShardedArray
-from .._core.device import Shard
 from .._core.dtypes import as_dtype
-from .._core.sharding import Index
+from .._core.sharding import Index, Shard
 from .._core.source import Source
 from .._core.text import block_text
 from .._runtimes.runtime import devices, local_devices

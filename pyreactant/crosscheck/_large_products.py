@@ -14,8 +14,7 @@ from .._bounds.compare import Expected, Verdict, compare
 from .._bounds.model import Model
 from .._bounds.tracked import track
 from .._core.array import ShardedArray
-from .._core.device import Shard
-from .._core.sharding import Index, NamedSharding
+from .._core.sharding import Index, NamedSharding, Shard
 from .._core.source import Source
 from .._matmul.check import FULL_CHECK_WORK, tolerance_of
 from .._matmul.freivalds import freivalds

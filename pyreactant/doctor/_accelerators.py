@@ -6,8 +6,7 @@ from typing import NamedTuple
 
 from .._system.facts import at_least
 from .._system.hardware import nvidia_gpus_of_driver, tpu_chips
-from ._check import CheckResult
-from ._machine import Machine
+from ._check import CheckResult, Machine
 
 _QUERY = (
     "--query-gpu=index,name,driver_version,memory.total,memory.used,compute_mode",

@@ -8,11 +8,9 @@ from typing import NamedTuple
 
 from .._errors import InvalidArgumentError
 from .._system.hardware import tpu_chips
-from . import _accelerators, _julia, _launch, _python, _runtimes, _settings, _system
-from ._check import Check, CheckResult, Diagnosis, Status, without_secrets
-from ._children import Answer, Child
-from ._machine import Machine
-from ._runtimes import TITLES
+from . import _accelerators, _runtimes, _settings, _software, _system
+from ._check import Check, CheckResult, Diagnosis, Machine, Status, without_secrets
+from ._runtimes import TITLES, Answer, Child
 
 BACKENDS = ("jax", "reactant")
 
@@ -37,22 +35,22 @@ _JAX, _REACTANT = ("jax",), ("reactant",)
 
 BEFORE_RUNTIMES = {
     "installation": (
-        Row("Python", _python.python, _ALWAYS),
-        Row("pyreactant", _python.pyreactant, _ALWAYS),
-        Row("numpy", _python.numpy, _ALWAYS),
+        Row("Python", _software.python, _ALWAYS),
+        Row("pyreactant", _software.pyreactant, _ALWAYS),
+        Row("numpy", _software.numpy, _ALWAYS),
     ),
     "JAX": (
-        Row("jax", _python.jax, _JAX),
-        Row("jaxlib", _python.jaxlib, _JAX),
-        Row("GPU plugins", _python.plugins),
-        Row("libtpu", _python.libtpu),
+        Row("jax", _software.jax, _JAX),
+        Row("jaxlib", _software.jaxlib, _JAX),
+        Row("GPU plugins", _software.plugins),
+        Row("libtpu", _software.libtpu),
     ),
     "Reactant": (
-        Row("juliacall", _julia.juliacall, _REACTANT),
-        Row("Julia", _julia.julia, _REACTANT),
-        Row("Julia project", _julia.project, _REACTANT),
-        Row("Reactant", _julia.reactant, _REACTANT),
-        Row("Reactant_jll", _julia.libraries),
+        Row("juliacall", _software.juliacall, _REACTANT),
+        Row("Julia", _software.julia, _REACTANT),
+        Row("Julia project", _software.project, _REACTANT),
+        Row("Reactant", _software.reactant, _REACTANT),
+        Row("Reactant_jll", _software.libraries),
     ),
     "accelerators": (
         Row("NVIDIA driver", _accelerators.driver),
@@ -80,9 +78,9 @@ AFTER_RUNTIMES = {
         Row("disk", _system.disk),
     ),
     "launch": (
-        Row("who am I", _launch.who_am_i),
-        Row("Slurm", _launch.slurm),
-        Row("gcloud", _launch.gcloud),
+        Row("who am I", _system.who_am_i),
+        Row("Slurm", _system.slurm),
+        Row("gcloud", _system.gcloud),
     ),
 }
 """The groups of the table after the runtimes."""
@@ -176,7 +174,7 @@ def _to_start(machine: Machine, backend: str | None, deep: bool) -> Iterator[str
     if (
         requested
         and machine.version("juliacall") is not None
-        and _julia.place_of(machine) is not None
+        and _software.place_of(machine) is not None
     ):
         yield "reactant"
 
@@ -234,7 +232,7 @@ def _not_started(machine: Machine, backend: str | None, name: str) -> CheckResul
         return CheckResult("pass", f"not started: only {TITLES[backend]} is requested")
     if machine.version(_PACKAGE[name]) is None:
         return CheckResult("unknown", f"not started: {_PACKAGE[name]} is not installed")
-    if name == "reactant" and _julia.place_of(machine) is None:
+    if name == "reactant" and _software.place_of(machine) is None:
         return CheckResult("unknown", "not started: no Julia project is set up")
     return CheckResult(
         "pass", "not started because it takes long; --backend reactant or --deep starts it"

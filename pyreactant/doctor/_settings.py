@@ -8,8 +8,7 @@ from pathlib import Path
 
 from .._system.hardware import tpu_chips
 from ._accelerators import gpu_count
-from ._check import CheckResult
-from ._machine import Machine
+from ._check import CheckResult, Machine
 
 _PROXIES = ("http_proxy", "https_proxy", "all_proxy", "grpc_proxy")
 _FRACTIONS = (

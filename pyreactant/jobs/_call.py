@@ -1,4 +1,7 @@
-"""What a job runs: a function that travels by its name, or a program with its arguments."""
+"""What a job runs: a function that travels by its name, or a program with its arguments.
+
+Its environment has a few variables of every login, and those that the user names.
+"""
 
 import importlib.util
 import inspect
@@ -6,12 +9,13 @@ import os
 import shutil
 import sys
 import sysconfig
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from .._errors import FileError, InvalidArgumentError, PyReactantError, RequirementError, StateError
+from .._system.settings import SETTINGS
 
 What = Callable[..., Any] | str | Sequence[str]
 """A function, its name as "FILE.py:NAME" or "MODULE:NAME", or a program as a list of words."""
@@ -205,3 +209,58 @@ def check_not_importing() -> None:
             f"a job was started while a worker imports the file of {importing}: calls at the top "
             'level of that file must stand below `if __name__ == "__main__":`'
         )
+
+
+JOB = "PYREACTANT_JOB"
+"""The id of the job, in every process of it."""
+
+_ROOT = Path(__file__).resolve().parent.parent.parent
+"""The folder from which pyreactant is imported."""
+_LOGIN = ("HOME", "PATH", "USER", "LOGNAME", "SHELL", "TERM", "TZ", "TMPDIR", "LD_LIBRARY_PATH")
+_PREFIXES = ("LANG", "LC_", "XDG_", "NVIDIA_", "CUDA_")
+_OURS = frozenset(name for name, setting in SETTINGS.items() if setting.reader == "tests") | {
+    "PYREACTANT_DEBUG",
+    "PYREACTANT_METADATA",
+    "PYREACTANT_TPU_API",
+}
+
+
+def chosen(env: Mapping[str, str] | Iterable[str] | None) -> dict[str, str]:
+    """The variables that the user names: values, or names whose values are taken from here.
+
+    Raises:
+        InvalidArgumentError: A variable is not set here, or is no text.
+    """
+    if env is None:
+        return {}
+    if isinstance(env, str):
+        env = [env]
+    if not isinstance(env, Mapping):
+        absent = [name for name in env if name not in os.environ]
+        if absent:
+            raise InvalidArgumentError(
+                f"env= names {absent[0]}, which is not set here; set it, or pass a dict with its "
+                "value"
+            )
+        return {name: os.environ[name] for name in env}
+    for name, value in env.items():
+        if not isinstance(name, str) or not isinstance(value, str) or not name or "=" in name:
+            raise InvalidArgumentError(
+                f"env= must be names, or a dict of text, got {name!r}: {type(value).__name__}"
+            )
+    return dict(env)
+
+
+def of_login(*more: str) -> dict[str, str]:
+    """The variables of this process that every job gets.
+
+    Args:
+        more: Further prefixes of names.
+    """
+    prefixes = (*_PREFIXES, *more)
+    kept = {k: v for k, v in os.environ.items() if k in _LOGIN or k.startswith(prefixes)}
+    kept |= {name: os.environ[name] for name in _OURS if name in os.environ}
+    # Not sys.path, whose first folder is the script's: the job has its copy.
+    parts = [] if Path(sysconfig.get_path("purelib")) == _ROOT else [str(_ROOT)]
+    parts += filter(None, [os.environ.get("PYTHONPATH")])
+    return {**kept, **({"PYTHONPATH": os.pathsep.join(parts)} if parts else {})}

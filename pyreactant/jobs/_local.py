@@ -12,7 +12,7 @@ from typing import ClassVar
 from .._errors import DeadlineError
 from .._system.files import is_full
 from ..launch import RunOptions, supervise
-from ._environment import JOB, of_login
+from ._call import JOB, of_login
 from ._keeper import detach, ended, install, running_once
 from ._record import Record, Status, lock_of
 from ._target import Target, check_runtime

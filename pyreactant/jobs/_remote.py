@@ -11,6 +11,7 @@ from .._errors import FileError, InvalidArgumentError
 from . import _submit
 from ._call import check_not_importing
 from ._job import Job
+from ._keeper import say
 from ._target import Target
 
 
@@ -43,7 +44,7 @@ class Remote:
             show(job)
             return job.result()
         except KeyboardInterrupt:
-            _submit.say(f"cancelling the job {job.id} ...")
+            say(f"cancelling the job {job.id} ...")
             job.cancel()
             raise
 

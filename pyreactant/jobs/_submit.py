@@ -1,19 +1,181 @@
-"""Submit a job: check everything, copy the code, write the record, then start."""
+"""Submit a job: check everything, copy the code, write the record, then start.
+
+A job runs a copy of the user's code, made when it is submitted.
+"""
 
 import json
 import os
-import sys
+import shutil
+import subprocess
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .._errors import FileError, InvalidArgumentError
-from . import _code, _values
-from ._call import Call, What, check_not_importing, resolve
-from ._environment import chosen
+from .._errors import FileError, InvalidArgumentError, RequirementError
+from . import _values
+from ._call import Call, What, check_not_importing, chosen, resolve
 from ._job import Job
+from ._keeper import say
 from ._record import Record, Status, create, draft, private_file, private_folder, release, written
 from ._target import Target
+
+LIMIT = 100 << 20
+"""Largest copy, in bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """Files to copy, found but not yet copied.
+
+    Attributes:
+        top: Folder below which all of them lie; None if nothing is copied.
+        files: Their paths below `top`, each once.
+        size: Their size in bytes.
+    """
+
+    top: Path | None
+    files: Sequence[Path]
+    size: int
+
+    def __str__(self) -> str:
+        """Number and size, for the user."""
+        count = f"{len(self.files)} {'file' if len(self.files) == 1 else 'files'}"
+        size = f"{self.size / 1024:.0f} KiB" if self.size < 1 << 20 else f"{self.size >> 20} MiB"
+        return f"{count} of code, {size}"
+
+    def inside(self, path: Path | None) -> str:
+        """A path relative to the copy; "." for a folder outside."""
+        if self.top is None or path is None or not path.is_relative_to(self.top):
+            return "."
+        return str(path.relative_to(self.top))
+
+    def copy(self, folder: Path) -> None:
+        """Copy the files.
+
+        Raises:
+            RequirementError: The disk is full.
+            FileError: A file cannot be read.
+        """
+        private_folder(folder)
+        made = {folder}
+        for path in self.files:
+            assert self.top is not None
+            source, to = self.top / path, folder / path
+            with written(folder):
+                if to.parent not in made:
+                    private_folder(to.parent)
+                    made.add(to.parent)
+                if source.is_symlink() and source.is_dir():
+                    to.symlink_to(os.readlink(source))  # noqa: PTH115 - unchanged
+                    continue
+            _copy_file(source, to)
+
+
+def find_code(call: Call, copies: Iterable[str | Path] = ()) -> Code:
+    """What to copy: in a git repository its tracked files, else the script; and `copies`.
+
+    Args:
+        call: What runs.
+        copies: Further files and folders, relative to the working directory.
+
+    Raises:
+        FileError: A file does not exist, or all are larger than `LIMIT`.
+        InvalidArgumentError: One of the copies lies outside.
+        RequirementError: The folder is in a git repository that git refuses to read.
+    """
+    wanted = [Path(path).absolute() for path in copies]
+    if call.root is None and not wanted:
+        return Code(None, (), 0)
+    root = (call.root or Path.cwd()).resolve()
+    top = _repository(root)
+    found: dict[Path, None] = {}
+    if top is not None:
+        found = dict.fromkeys(_tracked(top))
+    elif call.file is None and (call.module or call.program[:1] == ("-m",)):
+        package = call.module.partition(".")[0] or (call.program[1:2] or [""])[0].partition(".")[0]
+        wanted += [p for p in (root / package, root / f"{package}.py") if package and p.exists()]
+    top = top or root
+    if call.file is not None:
+        wanted.append(call.file)
+    for path in wanted:
+        found |= dict.fromkeys(_below(path, top))
+    files = list(found)
+    size = sum((top / path).stat().st_size for path in files)
+    if size > LIMIT:
+        largest = sorted(files, key=lambda path: -(top / path).stat().st_size)[:3]
+        some = ", ".join(f"{p} ({(top / p).stat().st_size >> 20} MiB)" for p in largest)
+        raise FileError(
+            f"the code must be at most {LIMIT >> 20} MiB, but the files of {top} are "
+            f"{size >> 20} MiB; the largest are {some}; keep data outside of the repository and "
+            "pass its path as an argument"
+        )
+    return Code(top, files, size)
+
+
+def _repository(folder: Path) -> Path | None:
+    """The root of the git repository with a folder; None if it is in none."""
+    found = next((at for at in (folder, *folder.parents) if (at / ".git").exists()), None)
+    if found is None:
+        return None
+    return Path(_git(found, "rev-parse", "--show-toplevel").rstrip("\n")).resolve()
+
+
+def _tracked(top: Path) -> list[Path]:
+    listed = _git(top, "ls-files", "-z", "--cached", "--recurse-submodules")
+    paths = [Path(name) for name in listed.split("\0") if name]
+    return [path for path in paths if (top / path).exists()]
+
+
+def _git(folder: Path, *arguments: str) -> str:
+    try:
+        ran = subprocess.run(
+            ["git", "-C", str(folder), *arguments],  # noqa: S607 - the user's own git
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="surrogateescape",
+            check=False,
+            timeout=60,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise RequirementError(
+            f"{folder} is a git repository, and git must list its files: {error}; install git"
+        ) from None
+    if ran.returncode:
+        raise RequirementError(
+            f"git cannot list the files of {folder}: {ran.stderr.strip()}; mend that, or submit "
+            "from a folder that is no repository"
+        )
+    return ran.stdout
+
+
+def _below(path: Path, top: Path) -> list[Path]:
+    """The files of a path, relative to `top`."""
+    if not path.exists():
+        raise FileError(f"there is no {str(path)!r} to copy")
+    path = path.parent.resolve() / path.name
+    if not path.is_relative_to(top):
+        raise InvalidArgumentError(
+            f"what is copied must lie below {top}, because the job has it under the same relative "
+            f"path, got {str(path)!r}; pass the path of data as an argument instead"
+        )
+    if not path.is_dir():
+        return [path.relative_to(top)]
+    inner = (p for p in sorted(path.rglob("*")) if p.is_file())
+    skipped = {"__pycache__", ".git"}
+    return [p.relative_to(top) for p in inner if not skipped.intersection(p.parts)]
+
+
+def _copy_file(source: Path, to: Path) -> None:
+    try:
+        with source.open("rb"):
+            pass
+    except OSError as error:
+        raise FileError(f"{source} cannot be read ({error.strerror})") from None
+    with written(to):
+        shutil.copy2(source, to)
+
 
 Env = Mapping[str, str] | Iterable[str] | None
 
@@ -86,7 +248,7 @@ def start(
     }
     variables = chosen(env)
     needed = _requirements(requirements)
-    code = _code.find(call, copies)
+    code = find_code(call, copies)
     if call.julia:
         target.check_julia(call.program[0])
     target.check()
@@ -125,15 +287,9 @@ def plan(
     target = _checked(on)
     target.check_settings()
     call = resolve(what)
-    code = _code.find(call, copies)
+    code = find_code(call, copies)
     record = draft(call.text, target.kind, target.settings(), code=str(code))
     return f"# {call.text} on {target.kind}, {code}\n{target.plan(record)}"
-
-
-def say(text: str) -> None:
-    """Print a message for the user."""
-    sys.stderr.write(f"pyreactant: {text}\n")
-    sys.stderr.flush()
 
 
 def _checked(on: Target | None) -> Target:
@@ -172,7 +328,7 @@ def _requirements(file: str | Path | None) -> bytes | None:
         raise FileError(f"requirements {str(file)!r} cannot be read ({error.strerror})") from None
 
 
-def _prepare(record: Record, call: Call, code: _code.Code, target: Target) -> None:
+def _prepare(record: Record, call: Call, code: Code, target: Target) -> None:
     """Copy the code, and write what is to run."""
     with written(record.work):
         private_folder(record.work)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from .._errors import DeadlineError, InvalidArgumentError, RequirementError
 from .._system.files import is_full
 from ..launch._metrics import FILE
-from ._environment import of_login
+from ._call import of_login
 from ._keeper import detach, ended
 from ._local import cancel_kept, kept_status
 from ._record import Record, Status, draft, lock_of, private_folder, written

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from .._errors import InvalidArgumentError
-from . import _gpus
+from . import _nodes
 from ._environment import (
     COORDINATOR,
     COUNT,
@@ -17,7 +17,7 @@ from ._environment import (
     required_int,
 )
 from ._group import ProcessGroup, join_address, port_of
-from ._slurm_nodes import host_names
+from ._nodes import host_names
 
 OPEN_MPI, PMIX = "Open MPI", "PMIx"
 _URI = "OMPI_MCA_orte_hnp_uri"
@@ -145,16 +145,16 @@ def _group(world: World, environ: Mapping[str, str]) -> tuple[ProcessGroup, tupl
     return group, notes
 
 
-def _local_devices(world: World, environ: Mapping[str, str]) -> _gpus.Assignment:
+def _local_devices(world: World, environ: Mapping[str, str]) -> _nodes.Assignment:
     tasks = world.local_size or 1
-    own, notes = _gpus.assign(
+    own, notes = _nodes.assign(
         environ,
         tasks,
         world.local_rank or 0,
         bound=False,
         command=_PROCESS_PER_GPU[world.name],
     )
-    unknown = own is None and _gpus.visible_gpus(environ) is None
+    unknown = own is None and _nodes.visible_gpus(environ) is None
     if tasks > 1 and unknown and environ.get("PYREACTANT_PLATFORM") != "cpu":
         notes += (
             f"CUDA_VISIBLE_DEVICES is not set: if this host has GPUs, each of the {tasks} "

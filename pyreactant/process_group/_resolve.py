@@ -1,4 +1,9 @@
-"""Resolve the processes of a run: the first resolver that applies decides."""
+"""Resolve the processes of a run: the first resolver that applies decides.
+
+Here are the resolvers of our own variables. Those of a Kubernetes JobSet are among them: Kubernetes
+numbers the pods within each replica (JOB_COMPLETION_INDEX); the replica's own index is a label of
+the pod, which the manifest passes on. docs/kubernetes.md has such a manifest.
+"""
 
 import dataclasses
 import os
@@ -12,15 +17,18 @@ from ._environment import (
     COUNT,
     INDEX,
     JOB_INDEX,
+    JOB_REPLICAS,
     LOCAL_DEVICES,
     LaunchError,
     Resolution,
+    check_jax_process_id,
     defined_variables,
     env_int,
     local_devices,
+    required,
+    required_int,
 )
 from ._group import ProcessGroup
-from ._jobset import jobset, steps_aside
 from ._mpi import open_mpi, pmix
 from ._slurm import slurm
 
@@ -135,6 +143,54 @@ def _incomplete(given: Sequence[str]) -> InvalidArgumentError:
     )
 
 
+_JOBSET = "JobSet"
+_COMPLETION = "JOB_COMPLETION_INDEX"
+
+
+def jobset(environ: Mapping[str, str]) -> Resolution:
+    """The pods of all replicas; process = index of the replica * its pods + index of the pod."""
+    if not environ.get(JOB_INDEX):
+        evidence = defined_variables((_COMPLETION,), environ)
+        return Resolution(_JOBSET, f"{JOB_INDEX} is not set", evidence)
+    names = (_COMPLETION, JOB_INDEX, JOB_REPLICAS, COUNT, COORDINATOR)
+    evidence = defined_variables(names, environ)
+    try:
+        group = _group(environ)
+    except InvalidArgumentError as error:
+        return Resolution(_JOBSET, "the variables contradict each other", evidence, error=error)
+    reason = f"pod {environ[_COMPLETION]} of replica {environ[JOB_INDEX]}"
+    return Resolution(_JOBSET, reason, evidence, group)
+
+
+def _group(environ: Mapping[str, str]) -> ProcessGroup:
+    replica, replicas = (required_int(name, environ) for name in (JOB_INDEX, JOB_REPLICAS))
+    count, pod = required_int(COUNT, environ), required_int(_COMPLETION, environ)
+    if replicas < 1 or count < 1 or count % replicas:
+        raise InvalidArgumentError(
+            f"{COUNT} is the number of pods of all replicas and must be a multiple of "
+            f"{JOB_REPLICAS}, got {count} and {replicas}"
+        )
+    pods = count // replicas
+    for name, number, limit in ((JOB_INDEX, replica, replicas), (_COMPLETION, pod, pods)):
+        if not 0 <= number < limit:
+            raise InvalidArgumentError(
+                f"{name} must be from 0 to {limit - 1} with {COUNT}={count} and "
+                f"{JOB_REPLICAS}={replicas}, got {number}"
+            )
+    process = replica * pods + pod
+    if replicas > 1:
+        check_jax_process_id(process, count, environ)
+    address = required(COORDINATOR, environ) if count > 1 else environ.get(COORDINATOR) or None
+    return ProcessGroup(
+        count, process, address, local_device_ids=local_devices(environ), source=_JOBSET
+    )
+
+
+def steps_aside(environ: Mapping[str, str]) -> bool:
+    """Whether PYREACTANT_NUM_PROCESSES is for this resolver, because the index is not given."""
+    return bool(environ.get(JOB_INDEX)) and not environ.get(INDEX)
+
+
 _RESOLVERS: tuple[Callable[[Mapping[str, str]], Resolution], ...] = (
     _environment,
     jobset,
@@ -198,7 +254,8 @@ def explain(environ: Mapping[str, str] = os.environ) -> Explanation:
 
     The result never contains secrets, nor the values of proxies, which may hold passwords.
     """
-    from ._mtls import coordinator_note  # it needs sockets, which a program need not wait for
+    # It needs sockets, which a program need not wait for.
+    from ._coordinator import coordinator_note
 
     found = (
         Resolution("arguments", "a program can pass them to initialize; there are none here"),

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from .._errors import InvalidArgumentError
-from . import _gpus
+from . import _nodes
 from ._environment import (
     COORDINATOR,
     COUNT,
@@ -18,7 +18,7 @@ from ._environment import (
 )
 from ._group import ProcessGroup, join_address, port_of
 from ._mpi import World, world_of
-from ._slurm_nodes import host_names, tasks_per_node
+from ._nodes import host_names, tasks_per_node
 
 NAME = "Slurm"
 _SRUN = "srun --kill-on-bad-exit=1 ..."
@@ -40,7 +40,7 @@ _VARIABLES = (
     "SLURM_NODEID",
     "SLURM_LOCALID",
     "SLURM_RESTART_COUNT",
-    *_gpus.VARIABLES,
+    *_nodes.VARIABLES,
 )
 
 
@@ -131,11 +131,11 @@ def _step(environ: Mapping[str, str]) -> tuple[ProcessGroup, tuple[str, ...]]:
             f"{_TASKS_PER_NODE} must add up to {count} tasks, got {environ[_TASKS_PER_NODE]!r}; "
             f"in a job of several components set {COUNT}, {INDEX} and {COORDINATOR} instead"
         )
-    local, notes = _gpus.assign(
+    local, notes = _nodes.assign(
         environ,
         _tasks_on_this_node(tasks, environ),
         env_int("SLURM_LOCALID", environ) or 0,
-        bound=_gpus.slurm_binds(environ),
+        bound=_nodes.slurm_binds(environ),
         command=_SRUN_GPUS,
     )
     address: str | None = None

@@ -13,10 +13,8 @@ import numpy as np
 from .._core.dtypes import as_dtype
 from .._core.mesh import Mesh
 from .._core.sharding import as_entry
-from ._build import all_reduce, fetched, subscript_case
-from ._case import Layout
-from ._domain import Domain
-from ._subscripts import Subscripts
+from ._build import Subscripts, all_reduce, fetched, subscript_case
+from ._case import Domain, Layout
 
 
 def body(q: Any, k: Any, v: Any) -> Any:

@@ -6,9 +6,8 @@ sharded; a sharded batch needs no communication.
 
 from typing import Any
 
-from ._build import NUMBERS, reduced, subscript_case
-from ._domain import PRODUCT
-from ._subscripts import Subscripts
+from ._build import NUMBERS, Subscripts, reduced, subscript_case
+from ._case import PRODUCT
 
 
 def body(x: Any, y: Any) -> Any:

@@ -10,10 +10,8 @@ import numpy as np
 
 from .._core.dtypes import as_dtype
 from .._core.mesh import Mesh
-from ._build import all_to_all, subscript_case
-from ._case import Layout
-from ._domain import ALL_EXPONENTS, Domain
-from ._subscripts import Subscripts
+from ._build import Subscripts, all_to_all, subscript_case
+from ._case import ALL_EXPONENTS, Domain, Layout
 
 
 def body(x: Any) -> Any:

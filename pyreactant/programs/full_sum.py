@@ -6,10 +6,8 @@ Communicated bytes: each device sums its block, then these numbers are summed (a
 from typing import Any
 
 from .._core.sharding import Index
-from ._build import NUMBERS, reduced, subscript_case
-from ._case import Read, Shape, Stream, pieces
-from ._domain import ALL_EXPONENTS, Domain
-from ._subscripts import Subscripts
+from ._build import NUMBERS, Subscripts, reduced, subscript_case
+from ._case import ALL_EXPONENTS, Domain, Read, Shape, Stream, pieces
 from .row_sum import kept
 
 

@@ -7,10 +7,8 @@ zeros for the others, and the results are summed (all-reduce).
 from dataclasses import replace
 from typing import Any
 
-from ._build import reduced, subscript_case
-from ._case import Input
-from ._domain import ALL_EXPONENTS, Domain
-from ._subscripts import Subscripts
+from ._build import Subscripts, reduced, subscript_case
+from ._case import ALL_EXPONENTS, Domain, Input
 
 
 def body(table: Any, indices: Any) -> Any:

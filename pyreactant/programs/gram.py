@@ -12,10 +12,8 @@ from typing import Any
 from .._core.dtypes import as_dtype
 from .._core.mesh import Mesh
 from .._core.sharding import Index
-from ._build import NUMBERS, all_reduce, subscript_case
-from ._case import Layout, Shape
-from ._domain import PRODUCT
-from ._subscripts import Subscripts, assignments, spec
+from ._build import NUMBERS, Subscripts, all_reduce, assignments, spec, subscript_case
+from ._case import PRODUCT, Layout, Shape
 
 
 def body(x: Any) -> Any:

@@ -13,10 +13,8 @@ import numpy as np
 from .._core.dtypes import as_dtype
 from .._core.mesh import Mesh
 from .._core.sharding import Index
-from ._build import subscript_case
-from ._case import Layout, Shape
-from ._domain import ALL_EXPONENTS, Domain
-from ._subscripts import Subscripts
+from ._build import Subscripts, subscript_case
+from ._case import ALL_EXPONENTS, Domain, Layout, Shape
 
 STEPS = 4
 RATE = 0.125

@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from ._build import reduced, subscript_case
-from ._domain import Domain
-from ._subscripts import Subscripts
+from ._build import Subscripts, reduced, subscript_case
+from ._case import Domain
 
 EPSILON = 2.0**-10
 """Keeps the root away from zero; a power of two, so that every dtype represents it."""

@@ -9,10 +9,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from .._core.mesh import Mesh
-from ._build import NUMBERS, fetched, reduced, subscript_case
-from ._case import Layout, default_spec
-from ._domain import PRODUCT
-from ._subscripts import Subscripts
+from ._build import NUMBERS, Subscripts, fetched, reduced, subscript_case
+from ._case import PRODUCT, Layout, default_spec
 
 
 def body(x: Any, y: Any) -> Any:

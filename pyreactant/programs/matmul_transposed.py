@@ -6,9 +6,8 @@ Communicated bytes: if the columns of both are sharded alike, partial products a
 
 from typing import Any
 
-from ._build import NUMBERS, reduced, subscript_case
-from ._domain import PRODUCT
-from ._subscripts import Subscripts
+from ._build import NUMBERS, Subscripts, reduced, subscript_case
+from ._case import PRODUCT
 
 
 def body(x: Any, y: Any) -> Any:

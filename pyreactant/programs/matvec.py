@@ -5,9 +5,8 @@ Communicated bytes: each device multiplies its own parts, then these are summed 
 
 from typing import Any
 
-from ._build import NUMBERS, reduced, subscript_case
-from ._domain import PRODUCT
-from ._subscripts import Subscripts
+from ._build import NUMBERS, Subscripts, reduced, subscript_case
+from ._case import PRODUCT
 
 
 def body(x: Any, v: Any) -> Any:

@@ -11,10 +11,8 @@ import numpy as np
 from .._core.dtypes import as_dtype
 from .._core.mesh import Mesh
 from .._core.sharding import Index
-from ._build import all_reduce, subscript_case
-from ._case import Layout, Read, Shape, Stream, pieces
-from ._domain import Domain
-from ._subscripts import Subscripts
+from ._build import Subscripts, all_reduce, subscript_case
+from ._case import Domain, Layout, Read, Shape, Stream, pieces
 
 
 def body(x: Any, w: Any, c: Any, v: Any, d: Any) -> Any:

@@ -13,10 +13,8 @@ import numpy as np
 
 from .._core.dtypes import as_dtype
 from .._core.mesh import Mesh
-from ._build import all_reduce, subscript_case
-from ._case import Layout
-from ._domain import Domain
-from ._subscripts import Subscripts
+from ._build import Subscripts, all_reduce, subscript_case
+from ._case import Domain, Layout
 from .perceptron import forward, weight_scale
 
 

@@ -13,9 +13,8 @@ from typing import Any
 import numpy as np
 
 from .._core.sharding import Index
-from ._build import reduced, subscript_case
+from ._build import Subscripts, reduced, subscript_case
 from ._case import Input, Output, Shape
-from ._subscripts import Subscripts
 
 
 def body(keys: Any) -> Any:

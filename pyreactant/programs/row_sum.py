@@ -5,9 +5,8 @@ Communicated bytes: each device sums its parts of rows, then these are summed (a
 
 from typing import Any
 
-from ._build import NUMBERS, reduced, subscript_case
-from ._domain import ALL_EXPONENTS, Domain
-from ._subscripts import Subscripts
+from ._build import NUMBERS, Subscripts, reduced, subscript_case
+from ._case import ALL_EXPONENTS, Domain
 
 
 def body(x: Any) -> Any:

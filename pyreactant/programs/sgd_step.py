@@ -8,7 +8,7 @@ from typing import Any
 
 from . import perceptron_gradient
 from ._build import subscript_case
-from ._domain import Domain
+from ._case import Domain
 from .perceptron import weight_scale
 
 RATE = 0.25

@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from ._build import REALS, reduced, subscript_case
-from ._domain import Domain
-from ._subscripts import Subscripts
+from ._build import REALS, Subscripts, reduced, subscript_case
+from ._case import Domain
 
 
 def body(x: Any) -> Any:

@@ -8,10 +8,8 @@ from typing import Any
 
 from .._core.mesh import Mesh
 from .._core.sharding import as_entry
-from ._build import fetched, subscript_case
-from ._case import Layout, default_spec
-from ._domain import ALL_EXPONENTS, SPECIAL, Domain
-from ._subscripts import Subscripts
+from ._build import Subscripts, fetched, subscript_case
+from ._case import ALL_EXPONENTS, SPECIAL, Domain, Layout, default_spec
 
 
 def body(x: Any) -> Any:

@@ -9,7 +9,7 @@ _MODULES = {
     "_lifecycle": "Lease clock_error",
     "_request": "Request cost_of_forgetting from_environment",
     "_resource": "CloudError NotOursError PreemptedError Resource Worker",
-    "_signals": "Interrupted cleaned_up",
+    "_deletion": "Interrupted cleaned_up",
 }
 _MODULE_OF, __getattr__, __dir__ = attach(globals(), _MODULES)
 __all__ = [*_MODULE_OF]

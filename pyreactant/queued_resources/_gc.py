@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ._deletion import Outcome, delete_and_wait, deletion_command
-from ._heartbeat import signs
-from ._journal import Entry, Journal
+from ._journal import Entry, Journal, signs
 from ._lifecycle import CLOCK_TOLERANCE
 from ._resource import QUEUED, CloudError, NotOursError, Resource
 

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from .._errors import DeadlineError, FileError, RequirementError
 from ._deletion import delete_and_wait
-from ._heartbeat import Heartbeat
-from ._journal import Journal, entry
+from ._journal import Heartbeat, Journal, entry
 from ._request import Request, cost_of_forgetting
 from ._resource import (
     ENDED,

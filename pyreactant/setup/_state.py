@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from .._errors import FileError
-from .._julia.place import is_executable, read_json
+from .._julia.place import LIBRARY, LIBTPU, is_executable, read_json
 from .._julia.preferences import NAMES, copies, edits, find, local_file
-from .._julia.versions import LIBRARY, LIBTPU
 from .._system.files import write
 from .._system.hardware import tpu_chips
 from .._version import __version__

@@ -15,10 +15,17 @@ from pathlib import Path
 from typing import Any
 
 from .._errors import FileError, InvalidArgumentError, PyReactantError, RequirementError
-from .._julia import toml
-from .._julia.place import RECORD, read_json
+from .._julia import preferences
+from .._julia.place import (
+    LIBRARY,
+    LIBTPU,
+    RECORD,
+    check_reactant,
+    described_libtpu,
+    read_json,
+    version_beside,
+)
 from .._julia.preferences import copies, edits, local_file
-from .._julia.versions import LIBRARY, LIBTPU, check_reactant, described_libtpu, version_beside
 from .._system.files import write, writing
 from .._version import __version__
 from . import _record
@@ -377,7 +384,7 @@ class Work:
     def _read_answer(self, argv: list[str]) -> dict[str, Any]:
         try:
             if str(_PRECOMPILE) in argv:
-                return toml.load(self._answer)
+                return preferences.load(self._answer)
             return dict(read_json(self._answer))
         except (FileNotFoundError, FileError):  # truncated or never written: the log has the reason
             return {}

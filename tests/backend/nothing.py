@@ -8,11 +8,10 @@ from unittest import mock
 import numpy as np
 
 from pyreactant._core.backend import AbstractBackend, Call, Capabilities, Lowered, StartOptions
-from pyreactant._core.device import Device, Shard
 from pyreactant._core.dtypes import NAMES
 from pyreactant._core.mesh import Mesh
 from pyreactant._core.program import Program
-from pyreactant._core.sharding import Index, NamedSharding
+from pyreactant._core.sharding import Device, Index, NamedSharding, Shard
 from pyreactant._runtimes import runtime
 from pyreactant.process_group import ProcessGroup
 

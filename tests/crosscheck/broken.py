@@ -12,9 +12,8 @@ import pyreactant as pr
 from pyreactant._core import backend
 from pyreactant._core.array import ShardedArray
 from pyreactant._core.backend import AbstractBackend, Capabilities, Executable, StartOptions
-from pyreactant._core.device import Shard
 from pyreactant._core.program import Program
-from pyreactant._core.sharding import Index, NamedSharding
+from pyreactant._core.sharding import Index, NamedSharding, Shard
 from pyreactant._core.tree import Trees
 from pyreactant._errors import ShardingError
 from pyreactant._runtimes.runtime import Recent, current

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 import pyreactant as pr
-from pyreactant._core.device import Shard
-from pyreactant._core.sharding import Index, NamedSharding
+from pyreactant._core.sharding import Index, NamedSharding, Shard
 from pyreactant.crosscheck._execute import CaseRun, run_case
 from pyreactant.crosscheck._oracle.altered import Exchanged, Stale
 from pyreactant.crosscheck._records.verdict import Kind

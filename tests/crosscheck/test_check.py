@@ -12,9 +12,8 @@ import pytest
 import pyreactant as pr
 from pyreactant._bounds import compare as comparison
 from pyreactant._bounds.compare import Expected, compare, compare_copies, join, ulp
-from pyreactant._core.device import Shard
 from pyreactant._core.dtypes import as_dtype
-from pyreactant._core.sharding import Index
+from pyreactant._core.sharding import Index, Shard
 from pyreactant._core.source import RandomSource, Source
 from pyreactant._errors import MismatchError
 from pyreactant.crosscheck import _check, _execute, _large_products

@@ -9,9 +9,13 @@ import pytest
 
 import pyreactant as pr
 from pyreactant._core.sharding import as_index, plain_index
-from pyreactant.crosscheck._faults.copies import differing, must_be_equal
-from pyreactant.crosscheck._faults.diagnose import diagnose
-from pyreactant.crosscheck._faults.orders import blocks_of, orders
+from pyreactant.crosscheck._faults.diagnose import (
+    blocks_of,
+    diagnose,
+    differing,
+    must_be_equal,
+    orders,
+)
 from pyreactant.crosscheck._faults.subject import positions_along
 from pyreactant.crosscheck._records.records import ProcessRecord
 from pyreactant.crosscheck._records.verdict import ArrayPlan, BlockVerdict, Diagnosis, Kind

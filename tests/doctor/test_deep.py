@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pyreactant.doctor import diagnose
-from pyreactant.doctor._machine import Machine
+from pyreactant.doctor._check import Machine
 from tests.doctor.machines import (
     interpreter,
     jax_packages,

@@ -9,9 +9,8 @@ import pytest
 
 import pyreactant as pr
 from pyreactant.doctor import _diagnose, diagnose
-from pyreactant.doctor._check import Check, CheckResult, Diagnosis, without_secrets
+from pyreactant.doctor._check import Check, CheckResult, Diagnosis, Machine, without_secrets
 from pyreactant.doctor._diagnose import Row, run_check
-from pyreactant.doctor._machine import Machine
 from tests.doctor.machines import answering, interpreter, jax_packages, machine
 from tests.doctor.test_command import NOT_SETTLED
 from tests.harness import environment

@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from pyreactant.doctor import Diagnosis, diagnose
-from pyreactant.doctor._check import Check
-from pyreactant.doctor._children import child_environment
-from pyreactant.doctor._machine import Machine
+from pyreactant.doctor._check import Check, Machine
+from pyreactant.doctor._runtimes import child_environment
 from tests.doctor.machines import (
     answering,
     interpreter,

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from pyreactant.doctor import _launch, _system
-from pyreactant.doctor._machine import Disk, Machine
+from pyreactant.doctor import _system
+from pyreactant.doctor._check import Disk, Machine
 from tests.doctor.machines import (
     GIB,
     executable,
@@ -144,11 +144,11 @@ class TestDisk:
 
 class TestLaunch:
     def test_alone(self, tmp_path: Path) -> None:
-        found = _launch.who_am_i(machine(tmp_path))
+        found = _system.who_am_i(machine(tmp_path))
         assert (found.status, found.found) == ("pass", "process 0 of 1, decided by one process")
 
     def test_a_task(self, tmp_path: Path) -> None:
-        found = _launch.who_am_i(machine(tmp_path, environ=step([1, 1])[1]))
+        found = _system.who_am_i(machine(tmp_path, environ=step([1, 1])[1]))
         assert found.status == "pass"
         who, _, tls = found.found.partition("; ")
         assert who == "process 1 of 2, decided by Slurm"
@@ -156,13 +156,13 @@ class TestLaunch:
 
     def test_a_trap(self, tmp_path: Path) -> None:
         environ = {"SLURM_JOB_ID": "9", "SLURM_JOB_NUM_NODES": "1", "SLURM_NTASKS": "4"}
-        found = _launch.who_am_i(machine(tmp_path, environ=environ))
+        found = _system.who_am_i(machine(tmp_path, environ=environ))
         assert (found.status, found.mend) == ("warn", "srun --kill-on-bad-exit=1 ...")
         assert "a shell of Slurm job 9" in found.found
 
     def test_no_slurm(self, tmp_path: Path) -> None:
-        assert _launch.slurm(machine(tmp_path)).found == "not installed"
-        inside = _launch.slurm(machine(tmp_path, environ={"SLURM_JOB_ID": "9"}))
+        assert _system.slurm(machine(tmp_path)).found == "not installed"
+        inside = _system.slurm(machine(tmp_path, environ={"SLURM_JOB_ID": "9"}))
         assert inside.status == "warn"
         assert "inside job 9, but Slurm's commands are not on PATH" in inside.found
 
@@ -177,11 +177,11 @@ class TestLaunch:
     def test_its_controller(self, tmp_path: Path, ping: str, status: str) -> None:
         for name in ("sinfo", "srun", "sbatch"):
             executable(tmp_path, name, "exit 1")
-        missing = _launch.slurm(machine(tmp_path))
+        missing = _system.slurm(machine(tmp_path))
         assert missing.status == "warn"
         assert "not scontrol" in missing.found
         executable(tmp_path, "scontrol", ping)
-        assert _launch.slurm(machine(tmp_path)).status == status
+        assert _system.slurm(machine(tmp_path)).status == status
 
 
 class TestGcloud:
@@ -199,11 +199,11 @@ class TestGcloud:
         (settings / "configurations" / "config_work").write_text(f"[core]\n{core}")
 
     def test_absent(self, tmp_path: Path) -> None:
-        assert _launch.gcloud(machine(tmp_path)).status == "pass"
+        assert _system.gcloud(machine(tmp_path)).status == "pass"
 
     def test_set_up(self, tmp_path: Path) -> None:
         self.sdk(tmp_path, "account = me@example.org\nproject = proj%ect\n")
-        found = _launch.gcloud(machine(tmp_path))
+        found = _system.gcloud(machine(tmp_path))
         assert (found.status, found.found) == (
             "pass",
             "528.0.0, an account is set, project proj%ect",
@@ -212,11 +212,11 @@ class TestGcloud:
 
     def test_no_account(self, tmp_path: Path) -> None:
         self.sdk(tmp_path, "project = p\n")
-        assert _launch.gcloud(machine(tmp_path)).mend == "gcloud auth login"
+        assert _system.gcloud(machine(tmp_path)).mend == "gcloud auth login"
         environ = {"CLOUDSDK_CORE_ACCOUNT": "robot@example.org"}
-        assert _launch.gcloud(machine(tmp_path, environ=environ)).status == "pass"
+        assert _system.gcloud(machine(tmp_path, environ=environ)).status == "pass"
 
     def test_no_project(self, tmp_path: Path) -> None:
         self.sdk(tmp_path, "account = me@example.org\n")
-        found = _launch.gcloud(machine(tmp_path))
+        found = _system.gcloud(machine(tmp_path))
         assert (found.status, found.mend) == ("warn", "gcloud config set project PROJECT")

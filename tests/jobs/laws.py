@@ -28,7 +28,7 @@ import numpy as np
 import pytest
 
 import pyreactant as pr
-from pyreactant.jobs import _list, _ray, _ray_cluster, _record
+from pyreactant.jobs import _job, _ray, _ray_cluster, _record
 
 WAIT = 300  # seconds, on a busy machine
 
@@ -99,7 +99,7 @@ def value(target: pr.targets.Target) -> None:
     import ml_dtypes
 
     half = np.arange(4, dtype=ml_dtypes.bfloat16)
-    list(_list.rows())  # what Slurm says now is remembered, and is older than the job
+    list(_job.rows())  # what Slurm says now is remembered, and is older than the job
     os.environ["LAW_SECRET"] = "of the user"
     given = [TREE, half]
     job = pr.submit("program.py:back", given, on=target, env=["LAW_SECRET"])
@@ -267,15 +267,15 @@ def killed(target: pr.targets.Target, points: str = "0.5 0.95") -> None:
     _record.private_folder(_record.jobs_folder())
     compileall.compile_dir(Path(pr.__file__).parent, quiet=1)
     count = int(_submitting(expression, -1).stdout.split()[-1])
-    for job in _list.rows():
+    for job in _job.rows():
         assert job[1] is not None
         pr.Job(job[1]).cancel()
-    before = set(_list.names())
+    before = set(_job.names())
     for part in points.split():
         point = round(float(part) * (count - 1))
         ran = _submitting(expression, point)
         assert ran.returncode == -signal.SIGKILL, (point, ran)
-        new = [name for name in _list.names() if name not in before]
+        new = [name for name in _job.names() if name not in before]
         before.update(new)
         rows = {row["id"]: row for row in json.loads(pyreactant("list", "--json"))}
         for name in set(new) & set(rows):  # before its record is whole there is no job

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import pyreactant as pr
-from pyreactant.jobs import _list, _record, targets
+from pyreactant.jobs import _job, _record, targets
 from tests import processes
 from tests.harness import environment, require
 from tests.jobs import program
@@ -34,7 +34,7 @@ def refused(code: int, what: Any, *arguments: Any, **options: Any) -> str:
     with pytest.raises(pr.PyReactantError) as caught:
         pr.submit(what, *arguments, **options)
     assert caught.value.exit_code == code, caught.value
-    assert _list.names() == []
+    assert _job.names() == []
     return str(caught.value)
 
 
@@ -116,7 +116,7 @@ def test_wrong_arguments_of_a_remote_function(folder: Path) -> None:
     with pytest.raises(pr.InvalidArgumentError, match="missing a required argument: 'text'"):
         remote.submit()
     assert remote.local is program.fails
-    assert _list.names() == []
+    assert _job.names() == []
 
 
 def test_targets(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import pyreactant as pr
-from pyreactant.jobs import _list, _record
+from pyreactant.jobs import _job, _record
 from tests import processes
 from tests.harness import environment
 from tests.jobs.laws import left, until
@@ -29,7 +29,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.chdir(tmp_path)
     shutil.copy(REPOSITORY / "tests" / "jobs" / "program.py", tmp_path)
     yield tmp_path
-    assert not [name for name in _list.names() if left(name)]
+    assert not [name for name in _job.names() if left(name)]
 
 
 def command(*words: str) -> subprocess.CompletedProcess[str]:
@@ -132,7 +132,7 @@ def test_a_second_ctrl_c_returns_at_once(folder: Path) -> None:
         time.sleep(0.2)
         caller.send_signal(signal.SIGINT)
         caller.wait(60)
-    job = pr.Job.find(_list.names()[0])
+    job = pr.Job.find(_job.names()[0])
     until(lambda: job.status().state == "cancelled")  # the keeper goes on
 
 
@@ -224,7 +224,7 @@ def test_old_jobs_are_removed() -> None:
     assert refused.returncode == 2
     assert "is requested; only an ended job can be removed" in refused.stderr
     assert json.loads(command("jobs", "clean", young.id, "--json").stdout) == [young.id]
-    assert _list.names() == [running.id]
+    assert _job.names() == [running.id]
     for record in (ended, young, running):
         _record.release(record)
     assert os.listdir(_record.jobs_folder()) == [running.id]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import pyreactant as pr
-from pyreactant.jobs import _list, _record, targets
+from pyreactant.jobs import _job, _record, targets
 from tests.harness import free_port, require
 
 
@@ -88,12 +88,12 @@ def test_a_cluster_that_vanished() -> None:
     )
     assert "".join(job.logs()) == ""
     with pytest.raises(pr.InvalidArgumentError, match="pyreactant jobs cancel"):
-        _list.remove(job.record)
+        _job.remove(job.record)
     assert (job.cancel().state, job.cancel().exit_code) == ("cancelled", 130)
     assert "with the cluster its jobs have ended" in job.status().reason
     with pytest.raises(pr.RemoteError, match="cancelled by the user"):
         job.result(timeout=5)
-    _list.remove(job.record)
+    _job.remove(job.record)
     assert not job.folder.exists()
 
 
@@ -125,7 +125,7 @@ def test_submitting_to_a_cluster_that_is_not_there(tmp_path: Path) -> None:
     on = pr.targets.Ray(hosts=2, address=f"127.0.0.1:{free_port()}")
     with pytest.raises(pr.RequirementError, match="nothing listens there"):
         pr.submit([str(script)], on=on)
-    ((_, record, status),) = _list.rows()
+    ((_, record, status),) = _job.rows()
     assert record is not None
     assert (status.state, status.exit_code) == ("failed", 3)
     assert not list(record.folder.glob("*.tar*"))

@@ -14,7 +14,7 @@ import pytest
 import pyreactant as pr
 from pyreactant.jobs import _record, _submit, _values
 from pyreactant.jobs._call import resolve
-from pyreactant.jobs._code import find
+from pyreactant.jobs._submit import find_code
 from tests.harness import environment
 
 GCLOUD = """#!/bin/sh
@@ -48,7 +48,7 @@ def submitted() -> pr.Job:
     """A job whose keeper was killed as soon as it had started its slices."""
     call, on = resolve("train.py:main"), target()
     record = _record.create(call.text, on.kind, on.settings())
-    _submit._prepare(record, call, find(call), on)
+    _submit._prepare(record, call, find_code(call), on)
     encoder = _values.Encoder("the argument")
     tree = encoder.encode({"args": [4], "kwargs": {}})
     _values.write_encoded(record.work / "arguments", tree, encoder.arrays)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pyreactant._supervised import idle, plain_jax
+from pyreactant._supervised import link, plain_jax
 from tests.harness import QUICK_COMPILING, environment
 from tests.launch.runs import Run, left_behind, popen, run_local, script, until
 
@@ -318,11 +318,11 @@ def test_a_process_that_begins_late_or_never(tmp_path: Path) -> None:
 
 
 def test_progress_is_another_stack_or_cpu_time() -> None:
-    progress = idle.Progress(1.0)
+    progress = link.Progress(1.0)
     assert progress.look(0.0) is None
     assert progress.look(0.05) is None  # looks only now and then
     numbers = iter([1, 1, 1, 1, 2, 2])
-    progress = idle.Progress(1.0)
+    progress = link.Progress(1.0)
     progress._stack_now = lambda: next(numbers)  # type: ignore[method-assign]
     assert [progress.look(float(now)) for now in (10, 11, 12)] == [None, 1.0, None]
     assert [progress.look(float(now)) for now in (13, 14, 15)] == [None, 0.0, 1.0]

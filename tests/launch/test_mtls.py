@@ -9,7 +9,7 @@ import pytest
 from cryptography import x509
 
 from pyreactant.launch._mtls import Authority, Key, variables
-from pyreactant.process_group._mtls import why_not
+from pyreactant.process_group._coordinator import why_not
 from tests.harness import Finished, environment, spawn
 from tests.launch.runs import (
     RUN,

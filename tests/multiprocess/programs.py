@@ -258,7 +258,7 @@ def no_start(**arguments: Any) -> None:
 
 def write_result(path: str) -> None:
     """Every process writes its blocks into one file; every process refuses a second write."""
-    from pyreactant._matmul.npy import write_npy
+    from pyreactant._matmul.report import write_npy
 
     whole = np.arange(64, dtype=np.float32).reshape(8, 8)
     for number, spec in enumerate(SPECS):

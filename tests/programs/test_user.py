@@ -15,8 +15,7 @@ from pyreactant._bounds.tracked import Estimated, Tracked
 from pyreactant.crosscheck._inputs import sources
 from pyreactant.programs import CASES, find_case
 from pyreactant.programs._case import default_spec
-from pyreactant.programs._out_dtypes import INTEGERS
-from pyreactant.programs._user import case_of
+from pyreactant.programs._user import INTEGERS, case_of
 from tests.harness import environment
 from tests.programs import own
 from tests.programs.common import GRID, LINE, check_block, run, whole

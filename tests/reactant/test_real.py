@@ -13,8 +13,7 @@ import numpy as np
 import pytest
 
 import pyreactant as pr
-from pyreactant._julia.place import find_place
-from pyreactant._julia.versions import is_pinned
+from pyreactant._julia.place import find_place, is_pinned
 from pyreactant._runtimes.reactant import julia
 from tests.backend.common import MATMUL, MESH, XY, body, numbers
 from tests.harness import environment

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import pytest
 
 import pyreactant as pr
-from pyreactant._runtimes.jax.order import hardware_order
+from pyreactant._runtimes.jax.convert import hardware_order
 from pyreactant.tpu import Topology, topology
 from pyreactant.tpu._plan.links import loads_of
 from pyreactant.tpu._plan.machine import slice_machine

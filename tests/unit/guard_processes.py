@@ -12,8 +12,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from pyreactant._core.backend import StartOptions
-from pyreactant._core.store import Store
+from pyreactant._core.backend import StartOptions, Store
 from pyreactant._errors import MismatchError
 from pyreactant._runtimes.guard import explain
 from pyreactant._runtimes.guard.guard import Guard
@@ -130,8 +129,7 @@ Started = tuple[Store, Callable[[str, float], None], Callable[[], None]]
 def start_jax(group: ProcessGroup) -> Started:
     import jax
 
-    from pyreactant._runtimes.jax.distributed import connect, wait_at_barrier
-    from pyreactant._runtimes.jax.store import run_store
+    from pyreactant._runtimes.jax.distributed import connect, run_store, wait_at_barrier
 
     connect(group, StartOptions())
     return run_store(group.num_processes), wait_at_barrier, jax.distributed.shutdown

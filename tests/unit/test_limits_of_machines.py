@@ -11,7 +11,7 @@ from tests.harness import environment
 
 PROGRAM = (
     "import resource; "
-    "from pyreactant._system import descriptors as d; "
+    "from pyreactant._system import process as d; "
     "d.raise_limit({needed}, '100 processes', spare=100); "
     "import subprocess, sys; "
     "print(resource.getrlimit(resource.RLIMIT_NOFILE)[0], flush=True); "

@@ -18,9 +18,8 @@ import pyreactant as pr
 from pyreactant.launch._mtls import Authority, Certified, Certifier, Key, Keys, off_reason
 from pyreactant.launch._mtls import variables as named
 from pyreactant.process_group import ProcessGroup, resolve
-from pyreactant.process_group import _mtls as who
-from pyreactant.process_group._coordinator import bind_host
-from pyreactant.process_group._mtls import coordinator_note, why_not
+from pyreactant.process_group import _coordinator as who
+from pyreactant.process_group._coordinator import bind_host, coordinator_note, why_not
 from tests.harness import environment
 
 RUN = "2026-11-22T204100-ab12"

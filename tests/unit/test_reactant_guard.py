@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pyreactant._core.store import Store
+from pyreactant._core.backend import Store
 from pyreactant._runtimes.guard.watch import Watch
 from pyreactant._runtimes.reactant.meeting import Meeting
 from pyreactant.process_group._secret import MEETING_SECRET

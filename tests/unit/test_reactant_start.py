@@ -14,7 +14,7 @@ import pytest
 import pyreactant as pr
 from pyreactant._core.backend import StartOptions
 from pyreactant._core.dtypes import EXTENDED, NAMES, as_dtype
-from pyreactant._julia.versions import LIBRARY, REACTANT, described_libtpu, is_pinned
+from pyreactant._julia.place import LIBRARY, REACTANT, described_libtpu, is_pinned
 from pyreactant._runtimes.reactant.backend import as_bits
 from pyreactant._runtimes.reactant.lower import check_static
 from pyreactant._runtimes.reactant.setup import (

@@ -12,8 +12,7 @@ import numpy as np
 
 from ..model import Model
 from ..rounding import all_tracked, computed, is_finite, rounded, unshared
-from ..tracked import FUNCTIONS, Tracked, UnknownOperationError, _numpy
-from ._register import rule
+from ..tracked import FUNCTIONS, Tracked, UnknownOperationError, _numpy, rule
 
 
 @rule(np.add)

@@ -7,8 +7,7 @@ import numpy as np
 
 from ..model import Model
 from ..rounding import all_tracked, real_only
-from ..tracked import FUNCTIONS, Tracked, UnknownOperationError, _numpy
-from ._register import function, rule
+from ..tracked import FUNCTIONS, Tracked, UnknownOperationError, _numpy, function, rule
 
 
 def extreme_of(function: Any, operands: tuple[Tracked, ...], largest: Any, m: Model) -> Tracked:

@@ -10,8 +10,7 @@ import numpy as np
 from .. import fused
 from ..model import Model
 from ..rounding import bounded
-from ..tracked import FUNCTIONS, Tracked, UnknownOperationError, _numpy, as_tracked
-from ._register import function
+from ..tracked import FUNCTIONS, Tracked, UnknownOperationError, _numpy, as_tracked, function
 
 
 @function(np.sum)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from ... import _supervised
 from ..._core import progress
-from ..._core.store import Store
+from ..._core.backend import Store
 from ..._errors import PyReactantError
 from .guard import Failure, Guard, end_with
 from .operation import gathering

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from .operation import PROGRAM, Operation, canonical
-from .order import Stream
+from .operation import PROGRAM, Operation, Stream, canonical
 from .tree import LIMIT, Tree
 
 SHOWN = 4

@@ -17,11 +17,10 @@ from typing import Any, NoReturn
 
 from ... import _supervised
 from ..._core import progress
-from ..._core.store import Store
+from ..._core.backend import Store
 from ..._errors import MismatchError, PyReactantError, StateError
 from ..._system.process import end_at_once, flush_output
-from .operation import Operation
-from .order import Stream
+from .operation import Operation, Stream
 from .tree import Tree, equal
 from .watch import Watch
 

@@ -9,7 +9,7 @@ import time
 import zlib
 from collections.abc import Callable, Sequence
 
-from ..._core.store import Store
+from ..._core.backend import Store
 
 FAN_IN = 6
 LIMIT = 4096

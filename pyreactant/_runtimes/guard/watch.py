@@ -11,10 +11,10 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ..._core.store import Store
+from ..._core.backend import Store
 from ..._errors import MismatchError, PyReactantError
 from .explain import describe, explain
-from .order import Stream, stream_id
+from .operation import Stream, stream_id
 from .tree import Tree, equal
 
 _STREAMS = 24  # threads in one message; others wait for another round

@@ -9,19 +9,18 @@ import numpy as np
 from jax.sharding import NamedSharding as JaxNamedSharding
 
 from ..._core.array import Aval, ShardedArray
-from ..._core.backend import AbstractBackend, Call, Capabilities, Lowered, StartOptions
-from ..._core.device import Device, Shard
+from ..._core.backend import AbstractBackend, Call, Capabilities, Lowered, StartOptions, Store
 from ..._core.dtypes import NAMES
 from ..._core.mesh import Mesh
 from ..._core.program import Program
-from ..._core.sharding import Index, NamedSharding
-from ..._core.store import Store
+from ..._core.sharding import Device, Index, NamedSharding, Shard
 from ..._core.tree import Trees
 from ..._errors import DTypeError, InvalidArgumentError
 from ..._system.facts import package_version
 from ...process_group import ProcessGroup
 from . import x64
 from .convert import Devices, jax_mesh, jax_sharding, our_mesh, our_sharding, plain_dtype
+from .distributed import JaxStore, client, connect, wait_at_barrier
 from .lower import TREES, body_of, lower
 from .setup import (
     check_unused,
@@ -31,7 +30,6 @@ from .setup import (
     running_group,
     runtime_processes,
 )
-from .store import JaxStore
 
 _SETTINGS = (
     "jax_default_matmul_precision",
@@ -67,8 +65,6 @@ class JaxBackend(AbstractBackend):
         configure(group, options)
         self._adopted = jax.distributed.is_initialized()
         if group.num_processes > 1 and not self._adopted:
-            from .distributed import connect
-
             check_unused(group)
             connect(group, options)
         owner = runtime_processes(group, options.platform)
@@ -96,8 +92,6 @@ class JaxBackend(AbstractBackend):
     def store(self) -> Store | None:
         if self._group.num_processes == 1:
             return None
-        from .distributed import client
-
         return JaxStore(client(), self._group.num_processes)
 
     def devices(self) -> tuple[Device, ...]:
@@ -196,7 +190,7 @@ class JaxBackend(AbstractBackend):
 
     def hardware_order(self, shape: tuple[int, ...], split: bool | None) -> tuple[int, ...]:
         """The devices in the order of the hardware; see `pyreactant.make_mesh`."""
-        from .order import hardware_order
+        from .convert import hardware_order
 
         return hardware_order(shape, self._jax.all, split)
 
@@ -230,8 +224,6 @@ class JaxBackend(AbstractBackend):
         value.block_until_ready()
 
     def barrier(self, name: str, timeout: float) -> None:
-        from .distributed import wait_at_barrier
-
         # A name serves one barrier only, so each use adds its number.
         self._barriers[name] = self._barriers.get(name, 0) + 1
         wait_at_barrier(f"pyreactant/{name}/{self._barriers[name]}", timeout)

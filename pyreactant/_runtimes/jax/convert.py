@@ -1,5 +1,11 @@
-"""Meshes, shardings and arrays in our form and in JAX's."""
+"""Meshes, shardings, arrays and trees in our form and in JAX's.
 
+JAX says the order of devices that suits the hardware's network. Trees are flattened by JAX, with
+every type that is registered there, and dataclasses that are not.
+"""
+
+import functools
+import math
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Any
@@ -11,6 +17,7 @@ from jax.sharding import NamedSharding as JaxNamedSharding
 
 from ..._core.mesh import Mesh
 from ..._core.sharding import Axes, NamedSharding
+from ..._core.tree import IsLeaf, data_fields, is_user_dataclass, rebuilt
 from ..._errors import ShardingError
 
 _AXIS_TYPES = {"auto": AxisType.Auto, "explicit": AxisType.Explicit}
@@ -91,3 +98,167 @@ def our_sharding(
 def plain_dtype(dtype: Any) -> Any:
     """NumPy's dtype; JAX's own for keys of `jax.random`."""
     return dtype if jax.numpy.issubdtype(dtype, jax.dtypes.extended) else np.dtype(dtype)
+
+
+_SPLIT = ("TPU v5 lite", "TPU v5e")
+"""Kinds of TPU on which `jax.make_mesh` divides a side of the torus between mesh axes."""
+
+
+def hardware_order(
+    shape: tuple[int, ...], devices: Sequence[Any], split: bool | None = None
+) -> tuple[int, ...]:
+    """The order of `jax.make_mesh`, and for several slices that of `create_hybrid_device_mesh`.
+
+    On a TPU, a mesh axis lies along sides of the torus where the sizes allow it. Several slices lie
+    along the first axes of the mesh. CPU devices keep their order; GPUs of one slice are ordered by
+    JAX's id.
+
+    Args:
+        shape: Number of devices along each mesh axis; their product is the number of devices.
+        devices: JAX's devices, in the order of `pyreactant.devices()`.
+        split: Whether a side of the torus may be divided between mesh axes. None is JAX's choice
+            for this kind of TPU.
+
+    Returns:
+        Positions in `devices`, row-major over the mesh.
+
+    Raises:
+        ShardingError: JAX knows no order for this shape, or the first axes do not hold the slices.
+    """
+    from jax.experimental import mesh_utils  # most programs order no devices
+
+    if split is None:
+        split = devices[0].device_kind in _SPLIT
+    # JAX expects a TPU's devices as in jax.devices(), by libtpu's number of the process.
+    listed = (
+        sorted(devices, key=lambda device: (device.process_index, device.id))
+        if devices[0].platform == "tpu"
+        else [*devices]
+    )
+    count = len({getattr(device, "slice_index", 0) for device in devices})
+    inner, outer = _of_slices(shape, count)
+    try:
+        if count == 1:
+            grid = mesh_utils.create_device_mesh(inner, listed, allow_split_physical_axes=split)
+        else:
+            grid = mesh_utils.create_hybrid_device_mesh(
+                inner, outer, listed, allow_split_physical_axes=split
+            )
+    except (AssertionError, NotImplementedError, ValueError) as error:
+        advice = "" if split else ", allow_split_physical_axes=True"
+        raise ShardingError(
+            f"make_mesh needs sizes that JAX can lay along the network of {len(devices)} "
+            f"{devices[0].device_kind}, got {shape}: {error}; give other sizes{advice}, or a "
+            "pyreactant.Mesh with device_ids"
+        ) from error
+    position = {device.id: i for i, device in enumerate(devices)}
+    return tuple(position[device.id] for device in grid.flat)
+
+
+def _of_slices(shape: tuple[int, ...], count: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The shape within each slice, and the shape over the slices, which the first axes hold."""
+    outer, left = [1] * len(shape), count
+    for axis, size in enumerate(shape):
+        outer[axis] = math.gcd(size, left)
+        left //= outer[axis]
+        if outer[axis] < size:
+            break
+    if left > 1:
+        raise ShardingError(
+            f"make_mesh lays {count} slices along the first axes of a mesh, so their sizes must "
+            f"hold a factor of {count}, got {shape}; give a first size such as {count}"
+        )
+    return tuple(size // part for size, part in zip(shape, outer, strict=True)), tuple(outer)
+
+
+class DataclassNode:
+    """What JAX sees of a dataclass that its user has not registered with it.
+
+    Registering the dataclass itself would be seen by the whole process, and its user could no
+    longer do so.
+    """
+
+    __slots__ = ("children", "fixed", "kind")
+
+    def __init__(self, kind: type, fixed: tuple[Any, ...], children: Sequence[Any]) -> None:
+        self.kind, self.fixed, self.children = kind, fixed, children
+
+    @classmethod
+    def of(cls, value: Any) -> "DataclassNode":
+        """The node of a dataclass."""
+        data, static = data_fields(type(value))
+        fixed = tuple(getattr(value, name) for name in static)
+        return cls(type(value), fixed, [wrapped(getattr(value, name)) for name in data])
+
+    def restored(self) -> Any:
+        """The dataclass."""
+        data, static = data_fields(self.kind)
+        values = (*map(_restored, self.children), *self.fixed)
+        return rebuilt(self.kind, zip((*data, *static), values, strict=True))
+
+
+def _flatten_with_keys(node: DataclassNode) -> Any:
+    data, _ = data_fields(node.kind)
+    keys = map(jax.tree_util.GetAttrKey, data)
+    return list(zip(keys, node.children, strict=True)), (node.kind, node.fixed)
+
+
+jax.tree_util.register_pytree_with_keys(
+    DataclassNode,
+    _flatten_with_keys,
+    lambda kind, children: DataclassNode(kind[0], kind[1], list(children)),
+    lambda node: (node.children, (node.kind, node.fixed)),
+)
+
+
+class JaxTrees:
+    """Flattens as `jax.tree` does, and dataclasses that JAX does not know."""
+
+    def flatten(self, tree: Any, is_leaf: IsLeaf | None = None) -> tuple[list[Any], Any]:
+        """As `Trees.flatten`."""
+        leaves, structure = jax.tree.flatten(tree, is_leaf=is_leaf)
+        if any(map(is_user_dataclass, set(map(type, leaves)))):
+            return jax.tree.flatten(wrapped(tree, is_leaf), is_leaf=is_leaf)
+        return leaves, structure
+
+    def unflatten(self, structure: Any, leaves: Sequence[Any]) -> Any:
+        """As `Trees.unflatten`."""
+        tree = jax.tree.unflatten(structure, leaves)
+        return _restored(tree) if _has_dataclasses(structure) else tree
+
+    def is_leaf(self, structure: Any) -> bool:
+        """As `Trees.is_leaf`."""
+        return jax.tree_util.treedef_is_leaf(structure) and structure.num_leaves == 1
+
+    def up_to(self, prefix: Any, tree: Any) -> list[Any]:
+        """As `Trees.up_to`."""
+        return list(prefix.flatten_up_to(wrapped(tree)))
+
+    def paths(self, tree: Any) -> list[str]:
+        """As `Trees.paths`."""
+        found = jax.tree.leaves_with_path(wrapped(tree))
+        return [jax.tree_util.keystr(path) for path, _ in found]
+
+
+def wrapped(tree: Any, is_leaf: IsLeaf | None = None) -> Any:
+    """A tree that JAX can flatten: with nodes in place of dataclasses that it does not know."""
+
+    def wrap(leaf: Any) -> Any:
+        kind: type = type(leaf)
+        if is_user_dataclass(kind) and not (is_leaf is not None and is_leaf(leaf)):
+            return DataclassNode.of(leaf)
+        return leaf
+
+    return jax.tree.map(wrap, tree, is_leaf=is_leaf)
+
+
+def _restored(tree: Any) -> Any:
+    def restore(leaf: Any) -> Any:
+        return leaf.restored() if isinstance(leaf, DataclassNode) else leaf
+
+    return jax.tree.map(restore, tree, is_leaf=lambda node: isinstance(node, DataclassNode))
+
+
+@functools.lru_cache(maxsize=1024)
+def _has_dataclasses(structure: Any) -> bool:
+    return DataclassNode.__name__ in str(structure)

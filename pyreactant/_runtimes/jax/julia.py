@@ -19,8 +19,8 @@ from jax.interpreters import ad, batching, mlir
 from ..._core.array import ShardedArray
 from ..._errors import DTypeError, InvalidArgumentError
 from . import x64
+from .convert import JaxTrees
 from .stablehlo import Module, listed, words
-from .trees import JaxTrees
 
 FORWARD, REVERSE = "forward", "reverse"
 _TREES = JaxTrees()

@@ -17,8 +17,7 @@ from ..._core.sharding import NamedSharding
 from ..._core.tree import broadcast
 from ..._errors import InvalidArgumentError, ShardingError
 from . import x64
-from .convert import Devices, jax_mesh, jax_sharding, our_sharding, plain_dtype
-from .trees import JaxTrees, wrapped
+from .convert import Devices, JaxTrees, jax_mesh, jax_sharding, our_sharding, plain_dtype, wrapped
 
 TREES = JaxTrees()
 _LEAVES = inspect.Signature([inspect.Parameter("leaves", inspect.Parameter.VAR_POSITIONAL)])

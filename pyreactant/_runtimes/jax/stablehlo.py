@@ -20,9 +20,8 @@ from ..._core.program import Program
 from ..._core.stablehlo import described, mlir_dtype, read, state
 from ..._errors import InvalidArgumentError, PyReactantError, ShardingError
 from . import x64
-from .mhlo_sharding import to_shardy
-from .module import attribute, describe, find_main, operations_of, parse, rows_of
-from .trees import JaxTrees
+from .convert import JaxTrees
+from .module import attribute, describe, find_main, operations_of, parse, rows_of, to_shardy
 
 _SHARDING_CALLS = ("Sharding",)
 _PRODUCTS = ("stablehlo.dot_general", "stablehlo.dot", "stablehlo.convolution")

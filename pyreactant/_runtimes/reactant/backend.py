@@ -6,15 +6,13 @@ from typing import Any, ClassVar, final
 
 import numpy as np
 
-from ..._core.backend import AbstractBackend, Call, Capabilities, Lowered, StartOptions
-from ..._core.device import Device, Shard
+from ..._core.backend import AbstractBackend, Call, Capabilities, Lowered, StartOptions, Store
 from ..._core.dtypes import EXTENDED, NAMES, as_dtype
 from ..._core.mesh import Mesh
 from ..._core.program import Program
-from ..._core.sharding import Index, NamedSharding
-from ..._core.store import Store
+from ..._core.sharding import Device, Index, NamedSharding, Shard
 from ..._errors import ShardingError
-from ..._julia.versions import described_libtpu
+from ..._julia.place import described_libtpu
 from ...process_group import ProcessGroup
 from .julia import call
 from .lower import Runtime, as_index, function_of, lower, whole_numbers, write

@@ -17,8 +17,15 @@ from typing import Any
 
 from ... import _errors
 from ..._errors import InvalidArgumentError, PyReactantError, RequirementError, StateError
-from ..._julia.place import OLDEST, SETUP, Place, find_place, package_folder
-from ..._julia.versions import LIBRARY, check_reactant
+from ..._julia.place import (
+    LIBRARY,
+    OLDEST,
+    SETUP,
+    Place,
+    check_reactant,
+    find_place,
+    package_folder,
+)
 from ..._system.facts import at_least
 
 # Two copies of XLA in one process crash, and Reactant's Python extension imports these packages.

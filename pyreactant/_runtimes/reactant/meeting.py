@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
-from ..._core.store import Store
+from ..._core.backend import Store
 from ..._errors import DeadlineError, RendezvousError
 from ..._system.lines import (
     HANDSHAKE,

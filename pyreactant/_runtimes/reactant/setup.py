@@ -11,10 +11,9 @@ from typing import Any
 
 from ... import _supervised, preferences
 from ..._core.backend import StartOptions
-from ..._core.device import Device
+from ..._core.sharding import Device
 from ..._errors import PyReactantError, RendezvousError, RequirementError, StateError
-from ..._julia.place import find_place
-from ..._julia.versions import LIBRARY
+from ..._julia.place import LIBRARY, find_place
 from ..._system.hardware import gpus, tpu_chips
 from ..._system.process import end_at_once, end_at_once_on_error, flush_output
 from ...process_group import ProcessGroup

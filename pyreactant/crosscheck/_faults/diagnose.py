@@ -1,13 +1,141 @@
-"""One diagnosis from the block verdicts of all processes."""
+"""One diagnosis from the block verdicts of all processes.
 
-from collections.abc import Iterable, Mapping, Sequence
+Copies of a block, and repeated calls, are compared by digests of their bits; the blocks that the
+devices hold are compared with those of the wrong device orders that a runtime may use.
+"""
+
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ..._core.sharding import Index, plain_index
+import numpy as np
+
+from ..._core.mesh import Mesh
+from ..._core.sharding import Index, NamedSharding, plain_index
 from ..._core.text import block_text
+from ..._errors import ShardingError
+from .._records.records import ProcessRecord
 from .._records.verdict import ArrayPlan, BlockVerdict, Diagnosis, Kind
-from .copies import Differing, copies_text, repeats_text
-from .orders import orders
+
+Differing = list[BlockVerdict]
+"""The copies of one block that have other bits than most copies of it, or than the first ones."""
+
+
+def must_be_equal(records: Sequence[ProcessRecord]) -> dict[int, str]:
+    """For each process a name; copies must have equal bits on processes of the same name.
+
+    On GPUs, atomic additions and the choice of kernels for each device may differ by rounding;
+    on CPUs of several hosts, the instructions. So these are only noted.
+    """
+    if records[0].platform == "gpu":
+        return {}
+    one = records[0].platform == "tpu"
+    return {record.process: "" if one else record.host for record in records}
+
+
+def differing(
+    blocks: Iterable[BlockVerdict], names: Mapping[int, str] | None = None
+) -> list[Differing]:
+    """The copies that differ, for each block of which copies differ.
+
+    Args:
+        blocks: Verdicts on the blocks of all processes.
+        names: Which copies to compare: those on processes of the same name; None compares all.
+    """
+    groups: dict[tuple[str, ...], dict[str, list[BlockVerdict]]] = {}
+    for block in sorted(blocks, key=lambda b: (b.array, b.device)):
+        if block.digest and (names is None or block.process in names):
+            name = "" if names is None else names[block.process]
+            alike = groups.setdefault((block.array, str(block.index), name), {})
+            alike.setdefault(block.digest, []).append(block)
+    found = []
+    for alike in groups.values():
+        most = max(alike.values(), key=len)
+        if len(alike) > 1:
+            found.append([b for same in alike.values() if same is not most for b in same])
+    return found
+
+
+def copies_text(found: Sequence[Differing]) -> str:
+    """Which copies differ, in a few words."""
+    first = found[0]
+    devices = ", ".join(str(b.device) for b in first[:8])
+    more = f" and {len(first) - 8} more" if len(first) > 8 else ""
+    others = f"; so do copies of {len(found) - 1} other blocks" if len(found) > 1 else ""
+    plural = "s" if len(first) > 1 else ""
+    return (
+        f"block {block_text(first[0].index)} of {first[0].array} has other bits on device{plural} "
+        f"{devices}{more} than on other devices with a copy of it{others}"
+    )
+
+
+def repeats_text(repeats: Sequence[Mapping[str, Any]]) -> str:
+    """Which call on which device differed, in a few words."""
+    one = repeats[0]
+    more = f", and {len(repeats) - 1} more blocks differ" if len(repeats) > 1 else ""
+    return (
+        f"call {one['call']} gave other bits than call {one['first']} with the same inputs: "
+        f"{one['array']} on device {one['device']} (process {one['process']}){more}"
+    )
+
+
+Order = tuple[Kind, str, dict[int, Index]]
+"""A kind, its description, and which block each device holds."""
+
+_ALL_PERMUTATIONS = 4  # axes; with more, only swaps of two axes and the reversal are tried
+
+
+def orders(sharding: NamedSharding, shape: Sequence[int]) -> list[Order]:
+    """Wrong orders that give at least one device a wrong block."""
+    right = sharding.devices_indices_map(shape)
+    found = []
+    for kind, description, other in _meshes(sharding.mesh):
+        try:
+            blocks = NamedSharding(other, sharding.spec).devices_indices_map(shape)
+        except ShardingError:  # blocks would not be equal
+            continue
+        if blocks != right:
+            found.append((kind, description, blocks))
+    return found
+
+
+def blocks_of(sharding: NamedSharding, shape: Sequence[int]) -> list[Index]:
+    """All distinct blocks that devices hold, in the right device order or a wrong one."""
+    maps = [sharding.devices_indices_map(shape), *(order[2] for order in orders(sharding, shape))]
+    seen: dict[tuple[tuple[int, int], ...], Index] = {}
+    for blocks in maps:
+        for index in blocks.values():
+            seen.setdefault(tuple((s.start, s.stop) for s in index), index)
+    return list(seen.values())
+
+
+def _meshes(mesh: Mesh) -> Iterator[tuple[Kind, str, Mesh]]:
+    ids = np.array(mesh.device_ids)
+    reverse = tuple(reversed(range(len(mesh.shape))))
+    for permutation in _permutations(len(mesh.shape)):
+        names = [mesh.axis_names[axis] for axis in permutation]
+        axes_text = f"({', '.join(mesh.axis_names)}) taken as ({', '.join(names)})"
+        yield Kind.AXES_SWAPPED, f"mesh axes {axes_text}", Mesh(mesh.shape, names, ids)
+        # The same devices, counted with the axes in another order.
+        shape = [mesh.shape[axis] for axis in permutation]
+        grid = ids.reshape(shape).transpose(np.argsort(permutation))
+        if permutation == reverse:
+            description = "devices in column-major order"
+            yield Kind.COLUMN_MAJOR, description, Mesh(mesh.shape, mesh.axis_names, grid)
+        else:
+            description = f"devices counted with axes {axes_text}"
+            yield Kind.AXES_SWAPPED, description, Mesh(mesh.shape, mesh.axis_names, grid)
+
+
+def _permutations(axes: int) -> Iterator[tuple[int, ...]]:
+    right = tuple(range(axes))
+    if axes <= _ALL_PERMUTATIONS:
+        yield from (p for p in itertools.permutations(right) if p != right)
+        return
+    yield tuple(reversed(right))
+    for a, b in itertools.combinations(right, 2):
+        yield tuple(b if i == a else a if i == b else i for i in right)
+
 
 _OF_ORDERS = (Kind.PERMUTED, Kind.WRONG_DEVICES, Kind.STRUCTURE)
 """Kinds that single blocks show when the device order is wrong."""

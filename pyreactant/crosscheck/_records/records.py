@@ -14,9 +14,8 @@ import numpy as np
 from ..._errors import FileError, PyReactantError
 from ..._system.files import read_json
 from ..._version import __version__
-from .sets import SetRecord
 from .shards import check_file, read_block, shards_name
-from .verdict import ArrayPlan, BlockVerdict, plain
+from .verdict import ArrayPlan, BlockVerdict, SetRecord, plain
 
 RAN, RAISED = "ran", "raised"
 _WHAT = "a record of pyreactant crosscheck"

@@ -8,8 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from .._compare import compare_program
-from .._faults.copies import Differing, copies_text, differing, must_be_equal, repeats_text
-from .._faults.diagnose import diagnose
+from .._faults.diagnose import (
+    Differing,
+    copies_text,
+    diagnose,
+    differing,
+    must_be_equal,
+    repeats_text,
+)
 from .._records.records import RAISED as RECORD_RAISED
 from .._records.records import ProcessRecord, ProgramRecord, Run
 from .._records.verdict import BlockVerdict, Diagnosis, Kind

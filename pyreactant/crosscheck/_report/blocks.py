@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..._bounds.places import cell_sizes
+from ..._bounds.sight import cell_sizes
 from ..._core.mesh import Mesh
 from ..._core.text import block_text
 from ..._pages.parts import Cell, Table

@@ -6,12 +6,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..._core.text import spec_text
-from .._faults.copies import differing, must_be_equal
-from .._faults.diagnose import diagnose
+from .._faults.diagnose import diagnose, differing, must_be_equal
 from .._inputs import EXACT, ORDINARY, SETS
 from .._records.records import ProgramRecord, Run
-from .._records.sets import SetRecord
-from .._records.verdict import BlockVerdict
+from .._records.verdict import BlockVerdict, SetRecord
 from .data import RIGHT, UNCHECKED, WRONG, ReportData, Result, Row, SetResult
 from .sensitivity import percent, seen
 

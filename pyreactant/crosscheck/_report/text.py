@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..._core.table import Fitting
-from ..._core.text import seconds_text, spec_text
+from ..._core.text import Fitting, seconds_text, spec_text
 from .data import (
     NOT_RUN,
     RAISED,
