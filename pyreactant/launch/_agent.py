@@ -11,7 +11,7 @@ from typing import Any
 from .._errors import no_room
 from .._system.child import MemoryKills
 from ._leftovers import Leftovers
-from ._output import Log, Merged, Part, Prefixed, log_name, terminals
+from ._output import Log, Merged, Part, Prefixed, terminals
 from ._process import ChildProcess, Emit
 from ._program import find_program, program_environment
 from ._state import error_event
@@ -162,7 +162,7 @@ class Agent:
             index,
             self._program,
             environment,
-            Log(folder / log_name(index)),
+            Log(folder / f"process-{index}.log"),
             terminals=shown,
             emit=self._emit,
             stall_timeout=self._stall_timeout,

@@ -12,7 +12,6 @@ from ._cause import PORT_TAKEN, Clock, Failure, differences, failure
 from ._judge import Judge
 from ._metrics import Metrics, TensorBoard
 from ._options import RunOptions
-from ._output import log_name
 from ._report import RunReport, first_error, process_row, say, utc
 from ._signals import Stop
 from ._stalls import Stalls, Waits
@@ -334,7 +333,7 @@ class Head:
     def _report(self, broken: Failure | None) -> RunReport:
         now = time.monotonic()
         for state in self.states:
-            state.log = str(self._folder / log_name(state.index))
+            state.log = str(self._folder / f"process-{state.index}.log")
         return RunReport(
             cause="done" if broken is None else broken.cause,
             exit_code=0 if broken is None else broken.exit_code,

@@ -13,11 +13,13 @@ from .._system import hardware
 from ..process_group import ProcessGroup
 from ..process_group._environment import LOCAL_DEVICES
 from . import _metrics
-from ._output import log_name
 from ._program import check_program, find_program
 
 MOST_PROCESSES = 4096
 """Processes on one machine: more could not join within any `start_timeout`."""
+
+_CLAIM = ".running"
+"""A file in the folder of a run while it goes on."""
 
 RUNS = "pyreactant-runs"
 """Folder, in the current one, of the runs whose user names no folder."""
@@ -104,8 +106,8 @@ class RunOptions:
 def fresh_folder(folder: Path | None, name: str, restart: int) -> Path:
     """Make the folder of a run; a requeued job gets a subfolder for each restart.
 
-    Of several runs that ask for one folder at the same time, the first gets it: it has made the log
-    of process 0. `give_back` takes that back.
+    Of several runs that ask for one folder at the same time, the first gets it: it has made a file
+    there, which `release` deletes.
 
     Raises:
         FileError: The folder is not empty, or cannot be made.
@@ -119,7 +121,7 @@ def fresh_folder(folder: Path | None, name: str, restart: int) -> Path:
             chosen.mkdir(parents=True, exist_ok=True)
             if folder is None:
                 _keep_from_git(Path(RUNS))
-            (chosen / log_name(0)).touch(exist_ok=False)
+            (chosen / _CLAIM).touch(exist_ok=False)
     except FileExistsError:
         taken = True
     except OSError as error:
@@ -134,12 +136,10 @@ def fresh_folder(folder: Path | None, name: str, restart: int) -> Path:
     return chosen.resolve()
 
 
-def give_back(folder: Path) -> None:
-    """Let another run have the folder of a run that did not start."""
-    log = folder / log_name(0)
+def release(folder: Path) -> None:
+    """Give the folder of a run back: it is over, and what it wrote keeps others from the folder."""
     with contextlib.suppress(OSError):
-        if not log.stat().st_size:
-            log.unlink()
+        (folder / _CLAIM).unlink()
 
 
 def _keep_from_git(folder: Path) -> None:

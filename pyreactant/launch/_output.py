@@ -29,11 +29,6 @@ _QUEUED = 64
 """Chunks (of at most 64 KiB) that may be queued for the terminal."""
 
 
-def log_name(process: int) -> str:
-    """Name of a process's log in the run's folder."""
-    return f"process-{process}.log"
-
-
 class Log:
     """A log file, and its end in memory; if the disk is full, the run goes on without the file."""
 

@@ -24,7 +24,7 @@ from ._agent import Agent
 from ._connection import CannotStartError, Uplink, hello, join
 from ._head import Head
 from ._mtls import Certifier, Keys, off_reason
-from ._options import RunOptions, device_settings, fresh_folder, give_back
+from ._options import RunOptions, device_settings, fresh_folder, release
 from ._output import close_terminals, terminals
 from ._program import find_program
 from ._report import RunReport, alone, say, utc
@@ -69,11 +69,9 @@ def supervise(options: RunOptions) -> int:
     keys = prepared.keys
     try:
         return asyncio.run((_follow if follows else _lead)(options, group, prepared))
-    except BaseException:
-        if not follows:
-            give_back(prepared.folder)
-        raise
     finally:
+        if not follows:
+            release(prepared.folder)
         keys.remove()
         close_terminals(5)
 

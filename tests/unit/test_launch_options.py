@@ -8,7 +8,7 @@ import pytest
 
 from pyreactant import FileError, InvalidArgumentError
 from pyreactant.launch import RunOptions, _options
-from pyreactant.launch._options import device_settings, fresh_folder, give_back
+from pyreactant.launch._options import device_settings, fresh_folder, release
 from pyreactant.process_group import ProcessGroup
 
 
@@ -70,10 +70,10 @@ def test_a_fresh_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     taken = r"'here/below' exists and is not empty; name another with"
     with pytest.raises(FileError, match=taken):  # two runs at the same time
         fresh_folder(Path("here/below"), "a-run", 0)
-    give_back(chosen)
+    release(chosen)
     assert fresh_folder(Path("here/below"), "a-run", 0) == chosen
-    (chosen / "process-0.log").write_text("from a run")
-    give_back(chosen)
+    (chosen / "report.json").touch()
+    release(chosen)
     with pytest.raises(FileError, match=taken):
         fresh_folder(Path("here/below"), "a-run", 0)
     # A requeued job has the same options and finds the folder of its first run.
