@@ -23,16 +23,16 @@ if TYPE_CHECKING:
     from tomlkit import TOMLDocument
 
 
-def load(path: Path) -> dict[str, Any]:
+def load_toml(path: Path) -> dict[str, Any]:
     """The content of a file; empty if the file does not exist.
 
     Raises:
         FileError: The file cannot be read, or is not TOML; the message has the line.
     """
-    return parse(path, read(path))
+    return parse_toml(path, read_toml(path))
 
 
-def read(path: Path) -> str:
+def read_toml(path: Path) -> str:
     """The text of a file, with its own line endings; empty if the file does not exist.
 
     Raises:
@@ -51,7 +51,7 @@ def read(path: Path) -> str:
         raise _bad(path, line, f"byte {data[error.start]:#04x} is not UTF-8") from None
 
 
-def parse(path: Path, text: str) -> dict[str, Any]:
+def parse_toml(path: Path, text: str) -> dict[str, Any]:
     """The content of a text.
 
     Raises:
@@ -68,7 +68,7 @@ def parse(path: Path, text: str) -> dict[str, Any]:
         raise _bad(path, 1, "it is nested too deeply") from None
 
 
-def edit(
+def edit_toml(
     path: Path, text: str, change: "Callable[[TOMLDocument | dict[str, Any]], object]", by_hand: str
 ) -> str:
     """The text after a change; comments, order and spaces stay.
@@ -86,13 +86,13 @@ def edit(
     import tomlkit
     from tomlkit.exceptions import TOMLKitError
 
-    expected = parse(path, text)
+    expected = parse_toml(path, text)
     change(expected)
     try:
         document = tomlkit.parse(text)
         change(document)
         edited = tomlkit.dumps(document)
-        proven = same(_filled(tomllib.loads(edited)), _filled(expected))
+        proven = same_toml(_filled(tomllib.loads(edited)), _filled(expected))
     except (TOMLKitError, tomllib.TOMLDecodeError, TypeError, ValueError, LookupError):
         proven = False
     if not proven:
@@ -103,12 +103,12 @@ def edit(
     return edited
 
 
-def same(one: Any, other: Any) -> bool:
+def same_toml(one: Any, other: Any) -> bool:
     """Whether two TOML values are equal; nan equals nan."""
     if isinstance(one, Mapping) and isinstance(other, Mapping):
-        return one.keys() == other.keys() and all(same(one[k], other[k]) for k in one)
+        return one.keys() == other.keys() and all(same_toml(one[k], other[k]) for k in one)
     if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(same, one, other))
+        return len(one) == len(other) and all(map(same_toml, one, other))
     if isinstance(one, float) and isinstance(other, float) and math.isnan(one):
         return math.isnan(other)
     return type(one) is type(other) and bool(one == other)
@@ -214,13 +214,13 @@ def edits(project: Path, values: Mapping[str, str | None]) -> dict[Path, str]:
         FileError: A file cannot be read, is damaged, or cannot be edited.
     """
     named, local = project_file(project), local_file(project)
-    old = {named: read(named), local: read(local)}
+    old = {named: read_toml(named), local: read_toml(local)}
     new = dict(old)
     for key, value in values.items():
         package = NAMES[key].package
         if value is not None:
             new[named] = _with_package(named, new[named], package)
-        section = name_in_project(parse(named, new[named]), package) or package.name
+        section = name_in_project(parse_toml(named, new[named]), package) or package.name
         new[local] = _with_preference(local, new[local], section, key=key, value=value)
     return {path: text for path, text in new.items() if text != old[path]}
 
@@ -234,13 +234,13 @@ def copies(project: Path) -> dict[Path, str]:
         FileError: A file cannot be read, is damaged, or cannot be edited.
     """
     named, local = project_file(project), local_file(project)
-    content = load(named)
-    old = text = read(local)
+    content = load_toml(named)
+    old = text = read_toml(local)
     for package in PACKAGES:
         section = name_in_project(content, package)
         if section is None:
             continue
-        table = _table(local, parse(local, text), section)
+        table = _table(local, parse_toml(local, text), section)
         for key, value in _table(named, content.get("preferences", {}), section).items():
             if key not in table and key not in table.get("__clear__", ()):
                 text = _with_preference(local, text, section, key=key, value=value)
@@ -261,16 +261,16 @@ def name_in_project(project: Mapping[str, Any], package: Package) -> str | None:
 
 def _preference_tables(folder: Path, package: Package) -> Iterator[tuple[Path, Mapping[str, Any]]]:
     named, local = project_file(folder), local_file(folder)
-    project = load(named)
+    project = load_toml(named)
     section = name_in_project(project, package)
     if section is not None:
         yield named, _table(named, project.get("preferences", {}), section)
-        yield local, _table(local, load(local), section)
+        yield local, _table(local, load_toml(local), section)
 
 
 def _with_preference(path: Path, text: str, section: str, *, key: str, value: Any) -> str:
     """The text of a preferences file with one preference changed."""
-    table = _table(path, parse(path, text), section)
+    table = _table(path, parse_toml(path, text), section)
     if table.get(key) == value:
         return text
 
@@ -280,12 +280,12 @@ def _with_preference(path: Path, text: str, section: str, *, key: str, value: An
         else:
             document.setdefault(section, {})[key] = value
 
-    return edit(path, text, change, f"{key} under [{section}] must be {value!r}")
+    return edit_toml(path, text, change, f"{key} under [{section}] must be {value!r}")
 
 
 def _with_package(path: Path, text: str, package: Package) -> str:
     """The text of a project file that lists the package."""
-    project = parse(path, text)
+    project = parse_toml(path, text)
     if name_in_project(project, package) is not None:
         return text
     for section in ("deps", "weakdeps", "extras"):
@@ -298,7 +298,7 @@ def _with_package(path: Path, text: str, package: Package) -> str:
     def change(document: Any) -> None:
         document.setdefault("extras", {})[package.name] = package.uuid
 
-    return edit(path, text, change, f'{package.name} = "{package.uuid}" under [extras]')
+    return edit_toml(path, text, change, f'{package.name} = "{package.uuid}" under [extras]')
 
 
 def _table(path: Path, within: Any, name: str) -> Mapping[str, Any]:

@@ -25,7 +25,7 @@ from ._tpu_options import (
 from ._tpu_run import logs, run, ssh
 
 if TYPE_CHECKING:
-    from ..queued_resources._resource import Resource
+    from ..queued_resources._request import Resource
 
 app = App(no_args_is_help=True, help="Queued resources of Cloud TPU.")
 
@@ -115,7 +115,7 @@ def wait_until_active(
 @flat
 def status(resource: ResourceName, as_json: AsJson = False, transport: Transport = "rest") -> None:
     """Print the state of a queued resource."""
-    from ..queued_resources._resource import CloudError
+    from ..queued_resources._request import CloudError
 
     path = resource.path()
     found = connect(transport).get(path)

@@ -4,12 +4,12 @@ from .._lazy import attach
 
 _MODULES = {
     "_client": "Client",
+    "_deletion": "Interrupted cleaned_up",
     "_gc": "collect",
     "_journal": "Journal",
     "_lifecycle": "Lease clock_error",
-    "_request": "Request cost_of_forgetting from_environment",
-    "_resource": "CloudError NotOursError PreemptedError Resource Worker",
-    "_deletion": "Interrupted cleaned_up",
+    "_request": "CloudError NotOursError PreemptedError Request Resource Worker cost_of_forgetting "
+    "from_environment",
 }
 _MODULE_OF, __getattr__, __dir__ = attach(globals(), _MODULES)
 __all__ = [*_MODULE_OF]

@@ -20,8 +20,7 @@ from google.cloud import tpu_v2
 from google.protobuf.json_format import ParseError
 
 from .._errors import InvalidArgumentError, RequirementError
-from ._request import Request
-from ._resource import (
+from ._request import (
     HEARTBEAT_LABEL,
     KEPT_LABEL,
     LIFETIME_LABEL,
@@ -29,6 +28,7 @@ from ._resource import (
     CloudError,
     Node,
     NotOursError,
+    Request,
     Resource,
     Worker,
     from_api,

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING, Literal
 
-from ._resource import CloudError
+from ._request import CloudError
 
 if TYPE_CHECKING:
     from ._client import Client

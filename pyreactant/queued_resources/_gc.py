@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ._deletion import Outcome, delete_and_wait, deletion_command
 from ._journal import Entry, Journal, signs
 from ._lifecycle import CLOCK_TOLERANCE
-from ._resource import QUEUED, CloudError, NotOursError, Resource
+from ._request import QUEUED, CloudError, NotOursError, Resource
 
 if TYPE_CHECKING:
     from ._client import Client

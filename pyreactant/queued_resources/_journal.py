@@ -19,7 +19,7 @@ from typing import IO
 
 from .._errors import FileError
 from .._system.files import earlier_state_folder, replacing, state_folder
-from ._resource import HEARTBEAT_LABEL, KEPT_LABEL, Node
+from ._request import HEARTBEAT_LABEL, KEPT_LABEL, Node
 
 _SCHEMA = 1
 _NAME = "queued-resources"

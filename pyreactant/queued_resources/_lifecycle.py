@@ -12,16 +12,17 @@ from typing import TYPE_CHECKING, Any
 from .._errors import DeadlineError, FileError, RequirementError
 from ._deletion import delete_and_wait
 from ._journal import Heartbeat, Journal, entry
-from ._request import Request, cost_of_forgetting
-from ._resource import (
+from ._request import (
     ENDED,
     PREEMPTED,
     READY,
     CloudError,
     NotOursError,
     PreemptedError,
+    Request,
     Resource,
     Worker,
+    cost_of_forgetting,
 )
 
 if TYPE_CHECKING:

@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from .._errors import InvalidArgumentError, RequirementError
-from ._request import Request
-from ._resource import CloudError, Worker
+from ._request import CloudError, Request, Worker
 
 if TYPE_CHECKING:
     from ._client import Client

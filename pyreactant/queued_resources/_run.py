@@ -22,8 +22,7 @@ from ._job import Job, check_size
 from ._journal import Journal
 from ._lifecycle import Lease
 from ._reach import SshOptions
-from ._request import Request
-from ._resource import CloudError, PreemptedError, Worker
+from ._request import CloudError, PreemptedError, Request, Worker
 from ._workers import RAY_CLIENT_PORT, WorkerError, check_program, on_workers, start_ray
 
 if TYPE_CHECKING:

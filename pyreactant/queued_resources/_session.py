@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from ._resource import Worker
+from ._request import Worker
 
 SSH_FAILED = 255
 _DONE = "pyreactant-worker-done"

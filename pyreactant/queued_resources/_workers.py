@@ -18,7 +18,7 @@ from ..launch._program import find_program
 from ..process_group._group import join_address
 from ._job import Job
 from ._lifecycle import scripts_folder
-from ._resource import Worker
+from ._request import Worker
 from ._session import Session, Sessions
 
 _SCRIPTS = ("worker.sh", "requirements.txt", "uv.txt", "ray.txt")

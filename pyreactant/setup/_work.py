@@ -384,7 +384,7 @@ class Work:
     def _read_answer(self, argv: list[str]) -> dict[str, Any]:
         try:
             if str(_PRECOMPILE) in argv:
-                return preferences.load(self._answer)
+                return preferences.load_toml(self._answer)
             return dict(read_json(self._answer))
         except (FileNotFoundError, FileError):  # truncated or never written: the log has the reason
             return {}

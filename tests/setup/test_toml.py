@@ -107,13 +107,13 @@ def test_set_and_unset_among_anything(
     before = tomllib.loads(local.read_bytes().decode())
     apply(edits(project, {"xla_runtime": value}))
     expected = {**before, "Reactant": {**before.get("Reactant", {}), "xla_runtime": value}}
-    assert preferences.same(tomllib.loads(local.read_bytes().decode()), expected)
+    assert preferences.same_toml(tomllib.loads(local.read_bytes().decode()), expected)
     assert find("xla_runtime", (project,)).value == value
     assert comments(local.read_bytes().decode()) == comments(text)
     apply(edits(project, {"xla_runtime": None}))
     del expected["Reactant"]["xla_runtime"]
     after = tomllib.loads(local.read_bytes().decode())
-    assert preferences.same(after, expected) or preferences.same(
+    assert preferences.same_toml(after, expected) or preferences.same_toml(
         {**after, "Reactant": {}}, expected
     )
 
@@ -132,7 +132,7 @@ def test_a_project_names_the_package_among_anything(
     after = tomllib.loads((project / "Project.toml").read_bytes().decode())
     assert after.pop("extras")[REACTANT.name] == REACTANT.uuid
     before.pop("extras", None)
-    assert preferences.same(after, before)
+    assert preferences.same_toml(after, before)
     assert find("xla_runtime", (project,)).value == "IFRT"
 
 
@@ -147,7 +147,7 @@ def test_what_a_project_says_is_kept(text: str, tmp_path_factory: pytest.TempPat
     apply(copies(project))
     local = project / "LocalPreferences.toml"
     found = tomllib.loads(local.read_bytes().decode()) if local.exists() else {}
-    assert preferences.same(found.get("Reactant", {}), whole_file["preferences"]["Reactant"])
+    assert preferences.same_toml(found.get("Reactant", {}), whole_file["preferences"]["Reactant"])
 
 
 @given(data=st.one_of(st.binary(max_size=60), TEXT.map(str.encode)))
@@ -157,17 +157,17 @@ def test_what_is_no_toml_is_refused_with_its_line(
     path = tmp_path_factory.mktemp("project") / "LocalPreferences.toml"
     path.write_bytes(data)
     try:
-        preferences.load(path)
+        preferences.load_toml(path)
     except FileError as error:
         line = int(str(error).removeprefix(f"{path}, line ").split(":")[0])
         assert 1 <= line <= data.count(b"\n") + 1
 
 
 def test_same() -> None:
-    assert preferences.same({"a": [math.nan, 1]}, {"a": [math.nan, 1]})
-    assert not preferences.same({"a": 1}, {"a": 1.0})
-    assert not preferences.same({"a": [1]}, {"a": [1, 2]})
-    assert not preferences.same({"a": True}, {"a": 1})
+    assert preferences.same_toml({"a": [math.nan, 1]}, {"a": [math.nan, 1]})
+    assert not preferences.same_toml({"a": 1}, {"a": 1.0})
+    assert not preferences.same_toml({"a": [1]}, {"a": [1, 2]})
+    assert not preferences.same_toml({"a": True}, {"a": 1})
 
 
 def test_what_cannot_be_edited_is_left(tmp_path: Path) -> None:
@@ -180,7 +180,7 @@ def test_what_cannot_be_edited_is_left(tmp_path: Path) -> None:
         document["key"] = 1
 
     with pytest.raises(FileError, match="write it by hand: key"):
-        preferences.edit(path, "", change, "key")
+        preferences.edit_toml(path, "", change, "key")
 
 
 def apply(changes: dict[Path, str]) -> None:
