@@ -141,7 +141,8 @@ def _unexpected(error: Exception) -> int:
 def _is_no_room(error: Exception) -> bool:
     """Whether the system starts no further process or thread; Python's words for a thread."""
     if isinstance(error, OSError):
-        return error.errno in (errno.EAGAIN, errno.ENOMEM)
+        written = hasattr(error, "characters_written")  # to a full pipe that does not block
+        return error.errno in (errno.EAGAIN, errno.ENOMEM) and not written
     return isinstance(error, RuntimeError) and str(error) == "can't start new thread"
 
 
