@@ -41,7 +41,7 @@ class _Member:
         self.process, self._all = process, all_
         self.may_go = self.reported = self.certified = False
         self.why: str | None = None
-        self._asks = {"mtls": {"request": Key().request()}} if all_.mtls else {}
+        self._asks = {"mtls": {"public": Key().public()}} if all_.mtls else {}
 
     def connect(self) -> None:
         self._rest, self._greeted = b"", False

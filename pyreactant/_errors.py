@@ -58,6 +58,14 @@ class RequirementError(PyReactantError, RuntimeError):
     exit_code = 3
 
 
+def no_room(error: Exception) -> RequirementError:
+    """The error for a system that does not start a process or a thread."""
+    return RequirementError(
+        f"the system does not start a process or a thread ({error}); see the limits of processes "
+        "(ulimit -u) and of memory (ulimit -v), or start fewer processes"
+    )
+
+
 class RendezvousError(PyReactantError, RuntimeError):
     """The processes of a run did not find each other or disagree about the run."""
 

@@ -204,9 +204,15 @@ def _load(name: str) -> AbstractBackend:
     try:
         found = getattr(importlib.import_module(module), attribute)
     except ImportError as error:
+        advice = f"install it with: python -m pip install {package}"
+        if not isinstance(error, ModuleNotFoundError):
+            advice = (
+                "it is there, but does not load: see whether memory is limited (ulimit -v), or "
+                f"install it again with: python -m pip install --force-reinstall {package}"
+            )
         raise RequirementError(
             f"backend {name!r} needs the package {package}, which cannot be imported ({error}); "
-            f"install it with: python -m pip install {package}"
+            f"{advice}"
         ) from error
     return found()
 

@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import typer
 
 from .. import _supervised
-from .._errors import InvalidArgumentError, MismatchError, PyReactantError
+from .._errors import InvalidArgumentError, MismatchError, PyReactantError, no_room
 from .._system.process import flush_output
 from .._system.settings import check_names
 from .._version import __version__
@@ -173,6 +173,9 @@ def _unexpected(error: Exception) -> int:
     if isinstance(error, OSError) and error.filename is None and error.errno in _UNWRITABLE:
         _print_error(f"error: the output cannot be written ({error.strerror}); free some space")
         return 2
+    if _is_no_room(error):
+        _print_error(f"error: {no_room(error)}")
+        return no_room(error).exit_code
     if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
         _print_error(f"error: {str(error.filename)[:60]}...: the name is too long")
         return 2
@@ -190,6 +193,14 @@ def _is_homeless() -> bool:
     except FileNotFoundError:
         return True
     return False
+
+
+def _is_no_room(error: Exception) -> bool:
+    """Whether the system starts no further process or thread; Python's words for a thread."""
+    if isinstance(error, OSError):
+        written = hasattr(error, "characters_written")  # to a full pipe that does not block
+        return error.errno in (errno.EAGAIN, errno.ENOMEM) and not written
+    return isinstance(error, RuntimeError) and str(error) == "can't start new thread"
 
 
 def _print_error(message: str) -> None:

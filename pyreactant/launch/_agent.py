@@ -8,11 +8,13 @@ from collections.abc import Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from .._errors import no_room
 from .._system.child import MemoryKills
 from ._leftovers import Leftovers
 from ._output import Log, Merged, Part, Prefixed, terminals
 from ._process import ChildProcess, Emit
 from ._program import find_program, program_environment
+from ._state import error_event
 
 _STACKS_WAIT = 0.15
 _TICK = 0.1
@@ -146,21 +148,13 @@ class Agent:
                 stall_timeout=self._stall_timeout,
             )
             if message.get("mtls"):
-                environment |= self._certificates[index]
-            self._children.append(self._start(index, environment, folder))
+                environment |= self._certificates.get(index, {})
+            try:
+                self._children.append(self._start(index, environment, folder))
+            except (OSError, RuntimeError) as error:  # no more processes, threads or memory
+                self._emit(error_event(index, no_room(error)))
 
     def _start(self, index: int, environment: Mapping[str, str], folder: Path) -> ChildProcess:
-        log = Log(folder / f"process-{index}.log")
-        if log.error:
-            self._emit(
-                {
-                    "type": "log_failed",
-                    "process": index,
-                    "age": 0.0,
-                    "path": str(log.path),
-                    "error": log.error,
-                }
-            )
         shown = None
         if self._shown and self._only in (None, index):
             shown = self._screens(index)
@@ -168,7 +162,7 @@ class Agent:
             index,
             self._program,
             environment,
-            log,
+            Log(folder / f"process-{index}.log"),
             terminals=shown,
             emit=self._emit,
             stall_timeout=self._stall_timeout,

@@ -105,6 +105,47 @@ def failure(
     return Failure(cause, summary, index, at, **{"exit_code": EXIT_CODES[cause], **more})
 
 
+_SET = 5.0
+"""Seconds by which a clock was set, at least; less is no reason for a failure."""
+
+_AFTER_SET = 60.0
+"""Seconds within which a failure follows from it."""
+
+
+class Clock:
+    """Notices that the clock of process 0's machine is set, or that the machine slept.
+
+    JAX's coordinator takes the heartbeats' times from that clock, so that it finds all processes
+    silent and they abort.
+
+    Args:
+        wall: The clock, in seconds.
+        now: The monotonic clock at the same time, as in all other times here.
+    """
+
+    def __init__(self, wall: float, now: float) -> None:
+        self._difference = wall - now
+        self._set_at, self._by = float("-inf"), 0.0
+
+    def look(self, wall: float, now: float) -> None:
+        """Look at both clocks; to be called often, since a slow correction is no failure."""
+        by, self._difference = wall - now - self._difference, wall - now
+        if abs(by) >= _SET:
+            self._set_at, self._by = now, by
+
+    def explain(self, broken: Failure) -> Failure:
+        """The failure, with the clock in its sentence if it may be the reason of JAX's abort."""
+        before = broken.at - self._set_at
+        if not broken.consequence or not 0 <= before < _AFTER_SET:
+            return broken
+        how = f"{'forward' if self._by > 0 else 'back'} by {abs(self._by):.0f} s"
+        summary = (
+            f"{broken.summary}; {before:.0f} s before, the clock of process 0's machine was set "
+            f"{how}, and JAX's heartbeats go by it"
+        )
+        return replace(broken, summary=summary)
+
+
 _BEGUN = set(PHASES[PHASES.index("started") : PHASES.index("exited")])
 """What only a process that has begun reaches."""
 

@@ -223,8 +223,9 @@ class Uplink:
 
     def send(self, message: Mapping[str, Any]) -> None:
         """Send a message to process 0; a broken connection is detected by `receive`."""
-        with contextlib.suppress(OSError, RuntimeError):
-            self._writer.write(self._codec.pack(dict(message)))
+        if not self._writer.is_closing():  # asyncio would print that it cannot send
+            with contextlib.suppress(OSError, RuntimeError):
+                self._writer.write(self._codec.pack(dict(message)))
 
     async def receive(self, timeout: float) -> Message:
         """The next order.

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ._cause import PORT_TAKEN, Failure, differences, failure
+from ._cause import PORT_TAKEN, Clock, Failure, differences, failure
 from ._judge import Judge
 from ._metrics import Metrics, TensorBoard
 from ._options import RunOptions
@@ -71,6 +71,7 @@ class Head:
         self._began = time.monotonic()
         self._started = utc()
         self._waits = Waits()
+        self._clock = Clock(time.time(), self._began)
         self._changed = asyncio.Event()
         self._woke = self._began
         self._stop = Stop(options.grace)
@@ -81,6 +82,7 @@ class Head:
         self._ended: set[int] = set()
         self._restarts: list[dict[str, Any]] = []
         self._announced: set[str] = set()
+        self._said_log_error = False
         sinks = [TensorBoard(folder)] if options.tensorboard else []
         self._metrics = Metrics(folder, len(self.states), sinks)
         self._stalls = Stalls(
@@ -145,6 +147,9 @@ class Head:
                 state = self.states[int(event["process"])]
                 state.apply(event, time.monotonic())
                 self._judge.note(state.index)
+                if kind == "log_failed" and not self._said_log_error:
+                    self._said_log_error = True
+                    say(f"the log of {state.name()} is not complete: {state.log_error}")
         except (LookupError, TypeError, ValueError, ArithmeticError):
             return  # another version's message, or a program that wrote to its supervisor's line
         self._changed.set()
@@ -245,6 +250,7 @@ class Head:
         found_at: float | None = None
         while True:
             now = time.monotonic()
+            self._clock.look(time.time(), now)
             for order in self._stop.orders(self.states):
                 self._broadcast(order)
             self._stalls.check(self.states, now)
@@ -258,7 +264,7 @@ class Head:
                 settle = _SETTLE_CONSEQUENCE if broken.consequence else _SETTLE
                 alone = not self._judge.unfinished
                 if now - found_at > settle or (alone and not broken.consequence):
-                    return broken
+                    return self._clock.explain(broken)
             self._say_phases()
             if waits := self._waits.message(self.states, now):
                 self._say(waits)

@@ -3,6 +3,7 @@
 TensorBoard's own library writes them as its event files, too, if that is asked for.
 """
 
+import contextlib
 import json
 import math
 from collections.abc import Sequence
@@ -154,9 +155,20 @@ class Metrics:
         """Write everything and close the file; return why not everything could be written."""
         self.finish()
         if self._file is not None:
-            self._file.close()
+            try:
+                self._file.close()
+            except OSError as error:
+                self._fail(error)
         errors = [self._error, *(sink.close() for sink in self._sinks)]
         return "; ".join(error for error in errors if error) or None
+
+    def _fail(self, error: OSError) -> None:
+        """Write no more; what the file has not taken is dropped."""
+        self._error = f"{self._path}: {error.strerror}"
+        if self._file is not None:
+            with contextlib.suppress(OSError):  # it tries once more
+                self._file.close()
+        self._file = None
 
     def _reduce(self, process: int, metric: Metric) -> list[Metric]:
         """What is complete, or waits for too long, with one more value."""
@@ -189,7 +201,7 @@ class Metrics:
             self._file.write("".join(metric.to_line() + "\n" for metric in metrics))
             self._file.flush()
         except OSError as error:  # the disk is full; the run goes on
-            self._error = f"{self._path}: {error.strerror}"
+            self._fail(error)
 
 
 class _Reduction:

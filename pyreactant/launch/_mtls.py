@@ -1,6 +1,6 @@
 """Mutual TLS of a run's coordinator: JAX gets a certificate for each process, made for this run.
 
-Each supervisor makes the keys of its own programs and sends signing requests over the
+Each supervisor makes the keys of its own programs and sends the public ones over the
 authenticated roll-call; the head answers with certificates. A run uses them if every process has
 one; else it says why not. The authority is in the memory of the head only; the only name in a
 certificate is the URI pyreactant://RUN/process/INDEX. `cryptography` is imported at first use: it
@@ -12,7 +12,7 @@ import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,13 +24,14 @@ if TYPE_CHECKING:
     from cryptography.x509 import CertificateBuilder, Name
 
 
-_CLOCKS = timedelta(days=1)  # by which the clocks of two machines may differ
-_VALID = timedelta(days=365)  # longer than any run; the keys are deleted when it ends
+# Certificates are valid at any time, since the clock of a machine may be wrong by years. They are
+# of no use after the run: its authority is gone, and so is every key.
+_VALID_FROM, _VALID_UNTIL = datetime(1970, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
 class Certified:
-    """What an authority answers to a signing request.
+    """What an authority answers to a public key.
 
     Attributes:
         certificate: The certificate, in PEM.
@@ -56,49 +57,59 @@ class Authority:
 
     Examples:
         >>> authority, key = Authority("a-run"), Key()
-        >>> authority.certify(key.request(), 1).prefix
+        >>> authority.certify(key.public(), 1).prefix
         'pyreactant://a-run/'
     """
 
     def __init__(self, run: str) -> None:
-        from cryptography.x509 import BasicConstraints
+        from cryptography import x509
+        from cryptography.x509.oid import ExtendedKeyUsageOID as Usage
 
         self.prefix = uri_prefix(run)
         self._key = _new_key()
-        self._name = _name(f"pyreactant run {run}")
-        builder = _builder(self._name, self._name).public_key(self._key.public_key())
-        builder = builder.add_extension(BasicConstraints(ca=True, path_length=0), critical=True)
-        self._certificate = self._sign(builder)
+        name = _name(f"pyreactant run {run}")
+        own = (
+            _builder(issuer=name, ca=True)
+            .subject_name(name)
+            .serial_number(x509.random_serial_number())
+            .public_key(self._key.public_key())
+        )
+        self._certificate = self._sign(own)
+        both = x509.ExtendedKeyUsage([Usage.SERVER_AUTH, Usage.CLIENT_AUTH])
+        # Shared by all certificates: each of ten thousand must be made in a tenth of a millisecond.
+        self._common = (
+            _builder(issuer=name, ca=False)
+            .subject_name(x509.Name([]))
+            .add_extension(both, critical=False)
+        )
 
-    def certify(self, request: str, process: int) -> Certified:
+    def certify(self, public: str, process: int) -> Certified:
         """The certificate of a process.
 
         Args:
-            request: What its `Key.request` returned.
+            public: What its `Key.public` returned. That the process has the private key need not be
+                shown: without it, the certificate is of no use.
             process: Its index, which the certificate names.
 
         Raises:
-            ValueError: It is no signing request, or not signed by its own key.
+            ValueError: It is no public key of this kind.
         """
         from cryptography import x509
         from cryptography.exceptions import UnsupportedAlgorithm
-        from cryptography.x509.oid import ExtendedKeyUsageOID as Usage
+        from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
+        from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
         try:
-            asked = x509.load_pem_x509_csr(request.encode())
-            valid, public = asked.is_signature_valid, asked.public_key()
+            key = load_pem_public_key(public.encode())
         except (ValueError, UnsupportedAlgorithm):
-            raise ValueError("it is no signing request") from None
-        if not valid:
-            raise ValueError("the signing request is not signed by its own key")
+            raise ValueError("it is no public key") from None
+        if not isinstance(key, EllipticCurvePublicKey) or key.curve.name != _CURVE:
+            raise ValueError(f"the public key must be on the curve {_CURVE}")
         uri = x509.UniformResourceIdentifier(f"{self.prefix}process/{process}")
-        both = x509.ExtendedKeyUsage([Usage.SERVER_AUTH, Usage.CLIENT_AUTH])
         builder = (
-            _builder(x509.Name([]), self._name)
-            .public_key(public)
+            self._common.serial_number(x509.random_serial_number())
+            .public_key(key)
             .add_extension(x509.SubjectAlternativeName([uri]), critical=True)
-            .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-            .add_extension(both, critical=False)
         )
         return Certified(self._sign(builder), self._certificate, self.prefix)
 
@@ -115,14 +126,12 @@ class Key:
     def __init__(self) -> None:
         self._key = _new_key()
 
-    def request(self) -> str:
-        """A signing request for this key, in PEM."""
-        from cryptography import x509
-        from cryptography.hazmat.primitives.hashes import SHA256
-        from cryptography.hazmat.primitives.serialization import Encoding
+    def public(self) -> str:
+        """The public key, in PEM."""
+        from cryptography.hazmat.primitives import serialization as form
 
-        builder = x509.CertificateSigningRequestBuilder().subject_name(x509.Name([]))
-        return builder.sign(self._key, SHA256()).public_bytes(Encoding.PEM).decode()
+        key = self._key.public_key()
+        return key.public_bytes(form.Encoding.PEM, form.PublicFormat.SubjectPublicKeyInfo).decode()
 
     def store(self, folder: Path, certified: Certified) -> None:
         """Write key and certificates to the files that `variables` names, the certificate last.
@@ -174,6 +183,9 @@ def _new_key() -> "EllipticCurvePrivateKey":
     return ec.generate_private_key(ec.SECP256R1())
 
 
+_CURVE = "secp256r1"
+
+
 def _name(text: str) -> "Name":
     from cryptography import x509
     from cryptography.x509.oid import NameOID
@@ -181,17 +193,16 @@ def _name(text: str) -> "Name":
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text[:64])])
 
 
-def _builder(subject: "Name", issuer: "Name") -> "CertificateBuilder":
+def _builder(*, issuer: "Name", ca: bool) -> "CertificateBuilder":
+    """What the certificates of an authority, or its own, have in common."""
     from cryptography import x509
 
-    now = datetime.now(UTC)
     return (
         x509.CertificateBuilder()
-        .subject_name(subject)
         .issuer_name(issuer)
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - _CLOCKS)
-        .not_valid_after(now + _VALID)
+        .not_valid_before(_VALID_FROM)
+        .not_valid_after(_VALID_UNTIL)
+        .add_extension(x509.BasicConstraints(ca, path_length=0 if ca else None), critical=True)
     )
 
 
@@ -215,10 +226,10 @@ class Keys:
         self._folder: Path | None = None
 
     def offer(self, index: int) -> dict[str, str]:
-        """What the first message of a process says: its signing request, or why it has none."""
+        """What the first message of a process says: its public key, or why it has none."""
         if self.off:
             return {"off": self.off}
-        return {"request": self._keys.setdefault(index, Key()).request()}
+        return {"public": self._keys.setdefault(index, Key()).public()}
 
     def prepare(self, prefix: str) -> None:
         """Make the folder of the keys, for this user alone, and name the files in `variables`.
@@ -295,14 +306,14 @@ class Certifier:
         """What a member of the roll-call is told: its certificate, if its supervisor asks for one.
 
         Raises:
-            ValueError: Its signing request is malformed.
+            ValueError: Its public key is malformed.
         """
         offer, process = hello.get("mtls"), int(hello["process"])
-        if not isinstance(offer, dict) or "request" not in offer:
+        if not isinstance(offer, dict) or "public" not in offer:
             off = offer.get("off") if isinstance(offer, dict) else None
             self._off[process] = str(off or "its supervisor makes no keys")
             return {}
-        found = self._certify(process, str(offer["request"]))
+        found = self._certify(process, str(offer["public"]))
         self._asked.add(process)
         return {"mtls": {name: getattr(found, name) for name in found.__slots__}}
 
@@ -316,13 +327,13 @@ class Certifier:
         """
         while self._own and not self.off:
             index = self._own.pop(0)
-            found = self._certify(index, self._keys.offer(index)["request"])
+            found = self._certify(index, self._keys.offer(index)["public"])
             self._keys.accept(index, {name: getattr(found, name) for name in found.__slots__})
 
-    def _certify(self, process: int, request: str) -> Certified:
+    def _certify(self, process: int, public: str) -> Certified:
         if self._authority is None:
             self._authority = Authority(self._run)
-        return self._authority.certify(request, process)
+        return self._authority.certify(public, process)
 
     @property
     def off(self) -> str:

@@ -19,6 +19,9 @@ from ._program import check_program, find_program
 MOST_PROCESSES = 4096
 """Processes on one machine: more could not join within any `start_timeout`."""
 
+_CLAIM = ".running"
+"""A file in the folder of a run while it goes on."""
+
 RUNS = "pyreactant-runs"
 """Folder, in the current one, of the runs whose user names no folder."""
 
@@ -109,6 +112,9 @@ class RunOptions:
 def fresh_folder(folder: Path | None, name: str, restart: int) -> Path:
     """Make the folder of a run; a requeued job gets a subfolder for each restart.
 
+    Of several runs that ask for one folder at the same time, the first gets it: it has made a file
+    there, which `release` deletes.
+
     Raises:
         FileError: The folder is not empty, or cannot be made.
     """
@@ -121,6 +127,9 @@ def fresh_folder(folder: Path | None, name: str, restart: int) -> Path:
             chosen.mkdir(parents=True, exist_ok=True)
             if folder is None:
                 _keep_from_git(Path(RUNS))
+            (chosen / _CLAIM).touch(exist_ok=False)
+    except FileExistsError:
+        taken = True
     except OSError as error:
         raise FileError(
             f"the run's folder {str(chosen)!r} cannot be made ({error.strerror}); name another "
@@ -132,6 +141,12 @@ def fresh_folder(folder: Path | None, name: str, restart: int) -> Path:
             f"{argument('folder')}"
         )
     return chosen.resolve()
+
+
+def release(folder: Path) -> None:
+    """Give the folder of a run back: it is over, and what it wrote keeps others from the folder."""
+    with contextlib.suppress(OSError):
+        (folder / _CLAIM).unlink()
 
 
 def _keep_from_git(folder: Path) -> None:

@@ -73,6 +73,11 @@ class Log:
                 self.error = error.strerror
                 self.close()
 
+    def check(self) -> None:
+        """Note an error if somebody has deleted the file."""
+        if self._descriptor is not None and not os.fstat(self._descriptor).st_nlink:
+            self.error = "it was deleted while the program ran"
+
     def tail(self) -> str:
         """The end of the output, as text."""
         return self._tail.decode(errors="replace")

@@ -78,6 +78,7 @@ class ChildProcess:
         self._loop = asyncio.get_running_loop()
         self._emit_event = emit
         self._log = log
+        self._log_error: str | None = None
         self._stall_timeout = stall_timeout
         self._unbegun_limit = max(stall_timeout, start_timeout)
         self._begun = False  # whether it has sent anything
@@ -125,6 +126,7 @@ class ChildProcess:
             self._loop.add_reader(stream, self._read, stream)
         threading.Thread(target=self._wait, daemon=True).start()
         self._emit("spawned", pid=self._popen.pid)
+        self._tell_log_error()
 
     def order(self, message: Mapping[str, Any]) -> None:
         """Send an order to the program's pulse thread."""
@@ -219,14 +221,17 @@ class ChildProcess:
             data = os.read(stream.fileno(), _CHUNK)
         except BlockingIOError:
             return None
-        before = self._log.error
         self._log.write(data)
-        if self._log.error != before:
-            self._emit("log_failed", path=str(self._log.path), error=self._log.error)
+        self._tell_log_error()
         shown = self._streams[stream]
         if shown is not None:
             shown.write(data)
         return data
+
+    def _tell_log_error(self) -> None:
+        if self._log.error != self._log_error:
+            self._log_error = self._log.error
+            self._emit("log_failed", path=str(self._log.path), error=self._log_error)
 
     def _receive(self) -> bool:
         """Read from the pulse thread once; false if nothing is ready."""
@@ -285,6 +290,8 @@ class ChildProcess:
             for _ in range(64):  # more than a pipe holds; its children may still write
                 if not self._read_chunk(stream):
                     break
+        self._log.check()
+        self._tell_log_error()
         self.exited.set()
         age = time.monotonic() - ended
         memory = code == -signal.SIGKILL and self._memory_kills.is_recent()

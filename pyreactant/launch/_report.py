@@ -1,5 +1,6 @@
 """The report of a run, as JSON and as text; the same with every launcher."""
 
+import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,18 +11,19 @@ from typing import Any
 from .._core.text import ranges_text
 from .._errors import FileError
 from .._pages.page import HasPage
+from .._system.facts import facts
 from .._system.files import write_json, write_text
 from .._system.terminal import broken
 from . import _page
-from ._cause import Failure
+from ._cause import Failure, failure
 from ._output import terminals
 from ._shown import Row, ends, texts
 from ._state import ProcessState
 
 SCHEMA = 1
 
-_MAX_KILLED = 16
-"""Killed processes that the text names; report.json has more."""
+_MAX_NAMED = 16
+"""Killed processes, and logs that are not complete, that the text names; report.json has more."""
 
 _ENDS = 16
 """Ends of processes that the text lists; report.json has all."""
@@ -77,6 +79,11 @@ class RunReport(HasPage):
     mutual_tls: str = ""
     notes: Sequence[str] = ()
 
+    @property
+    def broken_logs(self) -> list[str]:
+        """Paths of logs that could not be written, or were deleted, each with the reason."""
+        return [row["log_error"] for row in self.processes if row.get("log_error")]
+
     def to_dict(self) -> dict[str, Any]:
         """Plain data for `json.dumps`."""
         return {"schema": SCHEMA} | {name: getattr(self, name) for name in self.__slots__}
@@ -102,12 +109,15 @@ class RunReport(HasPage):
         killed = [(row["index"], what) for row in self.processes for what in row["killed"]]
         if killed:
             lines += ["", "killed, because their programs left them behind:"]
-            lines += [f"  process {index}: {what}" for index, what in killed[:_MAX_KILLED]]
+            lines += [f"  process {index}: {what}" for index, what in killed[:_MAX_NAMED]]
+        if self.broken_logs:
+            lines += ["", "logs that are not complete:"]
+            lines += [f"  {text}" for text in self.broken_logs[:_MAX_NAMED]]
         for refused in self.refused:
             lines += ["", f"refused: {refused}"]
         for note in self.notes:
             lines += ["", note]
-        return "\n".join([*lines, "", f"logs and report: {self.folder}"]) + "\n"
+        return _plain("\n".join([*lines, "", f"logs and report: {self.folder}"]) + "\n")
 
     def __str__(self) -> str:
         return self.to_text()
@@ -140,6 +150,18 @@ class RunReport(HasPage):
             say(str(error))
             return False
         return True
+
+
+_CONTROL = re.compile(
+    r"\x1b\[[0-?]*[ -/]*[@-~]"  # colours, and movements of the cursor
+    r"|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)"  # such as a window's title
+    r"|[\x00-\x08\x0b-\x1f\x7f-\x9f]"
+)
+
+
+def _plain(text: str) -> str:
+    """The text without control characters, which could hide it on a terminal; line ends stay."""
+    return _CONTROL.sub(lambda found: "" if len(found[0]) > 1 else f"\\x{ord(found[0]):02x}", text)
 
 
 def _has_traceback(error: Mapping[str, Any]) -> bool:
@@ -195,6 +217,42 @@ def process_row(state: ProcessState, began: float) -> dict[str, Any]:
     }
 
 
+def alone(
+    state: ProcessState,
+    why: str,
+    *,
+    joined: bool,
+    began: float,
+    folder: Path | None,
+    command: Sequence[str],
+) -> RunReport:
+    """The report of one process alone, because process 0 is gone or was never reached.
+
+    Args:
+        state: The process, as its own supervisor knows it.
+        why: What happened.
+        joined: Whether it had joined the roll-call.
+        began: When its supervisor began, in monotonic seconds.
+        folder: As in `RunOptions`.
+        command: The program and its arguments.
+    """
+    now = time.monotonic()
+    head = ProcessState(0)
+    found = failure("lost" if joined else "rendezvous", f"{state.name()}: {why}", head, now)
+    return RunReport(
+        cause=found.cause,
+        exit_code=found.exit_code,
+        summary=found.summary,
+        first_error=first_error(found, [head], now),
+        processes=[process_row(state, began)],
+        seconds=round(now - began, 3),
+        started=utc(now - began),
+        folder=str(folder or Path.cwd()),
+        command=list(command),
+        facts=facts(),
+    )
+
+
 def utc(seconds_ago: float = 0.0) -> str:
     """The UTC time so many seconds ago, in ISO 8601 with milliseconds."""
     at = datetime.now(UTC).timestamp() - seconds_ago
@@ -204,7 +262,7 @@ def utc(seconds_ago: float = 0.0) -> str:
 def say(text: str) -> None:
     """Print a line to stderr, in order with the output of the programs."""
     _, err = terminals()
-    err.put(f"{broken(f'pyreactant: {text}')}\n".encode(errors="backslashreplace"))
+    err.put(f"{broken(f'pyreactant: {_plain(text)}')}\n".encode(errors="backslashreplace"))
 
 
 def _end_lines(rows: Sequence[Row], culprit: int | None) -> list[str]:

@@ -23,8 +23,7 @@ def handled(handle: Callable[[int], None]) -> Iterator[None]:
     loop = asyncio.get_running_loop()
 
     def take(number: int, _: FrameType | None) -> None:
-        stop = signal.SIGTERM if number == signal.SIGHUP else number
-        loop.call_soon_threadsafe(handle, int(stop))
+        loop.call_soon_threadsafe(handle, int(number))
 
     # Not loop.add_signal_handler, which restores the default action when the loop closes.
     for number in _SIGNALS:
@@ -36,8 +35,6 @@ def handled(handle: Callable[[int], None]) -> Iterator[None]:
             signal.signal(number, signal.SIG_IGN)
 
 
-_STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
-
 _SAME_EVENT = 1.0
 """Seconds within which signals to several processes count as one, as Slurm sends them."""
 
@@ -48,7 +45,8 @@ class Stop:
     SIGINT is passed on to the programs. SIGTERM and SIGUSR1 announce a preemption: programs that
     call `reached_preemption` agree on a step; other programs get the signal. After SIGINT or
     SIGTERM all must end within the grace period; a second one ends them at once. SIGUSR1 is only
-    a warning, as with Slurm's ``--signal=USR1@60``.
+    a warning, as with Slurm's ``--signal=USR1@60``. SIGHUP, which a closed terminal sends, counts
+    as SIGTERM.
     """
 
     def __init__(self, grace: float) -> None:
@@ -78,14 +76,14 @@ class Stop:
         Raises:
             ValueError: The signal is not one that asks to stop.
         """
-        if number not in _STOP_SIGNALS:
+        if number not in _SIGNALS:
             raise ValueError(f"signal {number}")
         again = self.ends_all and number != signal.SIGUSR1
         if again and self.requested_at is not None and now - self.requested_at > _SAME_EVENT:
             self._enforce = True
         if self.requested_at is None or (number != signal.SIGUSR1 and not self.ends_all):
             self.requested_at, self.number, self._source = now, number, process
-            self._pending.append(number)
+            self._pending.append(signal.SIGTERM if number == signal.SIGHUP else number)
         self.ends_all = self.ends_all or number != signal.SIGUSR1
 
     def orders(self, states: Sequence[ProcessState]) -> Iterator[Mapping[str, Any]]:

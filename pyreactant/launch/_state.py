@@ -5,6 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from .._errors import PyReactantError
+
 PHASES = (
     "expected",
     "joined",
@@ -40,7 +42,8 @@ class ProcessState:
         lost: Why its supervisor is gone.
         gave_up: Why its supervisor ended it without an order of process 0's.
         stalled: Its state in the kernel when its pulse stopped.
-        killed: Command lines of what it left behind, which its supervisor killed.
+        killed: Command lines of what it left behind, which its supervisor killed, also before a
+            restart.
         collectives: Number of collective operations that it has begun.
         waiting_at: Since when it waits in a collective operation.
         cooperates: Whether its program calls `reached_preemption`.
@@ -148,7 +151,7 @@ class ProcessState:
         elif kind == "stacks":
             self.stacks = str(event["stacks"])
         elif kind == "log_failed":
-            self.log_error = f"{event['path']}: {event['error']}"
+            self.log_error = self.log_error or f"{event['path']}: {event['error']}"
 
     def _count(self, collectives: int) -> bool:
         """Note the number of collective operations; false if a later event reported more."""
@@ -159,6 +162,7 @@ class ProcessState:
     def restarted(self) -> "ProcessState":
         """The state of the same process before a new attempt."""
         new = ProcessState(self.index, self.host, facts=self.facts)
+        new.killed, new.log_error = self.killed, self.log_error
         new.enter("joined", self.times.get("joined", 0.0))
         return new
 
@@ -177,6 +181,17 @@ class ProcessState:
         if self.by_supervisor:
             return f"ended by the supervisor with {_signal_name(-self.code)}"
         return exit_text(self.code)
+
+
+def error_event(process: int, error: PyReactantError) -> dict[str, Any]:
+    """The event for an error that keeps a supervisor from starting a program."""
+    return {
+        "type": "error",
+        "process": process,
+        "exception": type(error).__name__,
+        "message": str(error),
+        "code": error.exit_code,
+    }
 
 
 def _exception(event: Mapping[str, Any]) -> dict[str, Any]:

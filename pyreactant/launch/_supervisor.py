@@ -1,6 +1,7 @@
 """The supervisor of `pyreactant run`: one per machine or launcher task."""
 
 import asyncio
+import contextlib
 import os
 import secrets
 import signal
@@ -8,11 +9,12 @@ import socket
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from .._arguments import argument
-from .._errors import InvalidArgumentError, PyReactantError, RendezvousError
+from .._errors import FileError, InvalidArgumentError, PyReactantError, RendezvousError
 from .._system.facts import GitState, facts
 from .._system.process import raise_limit
 from ..process_group import ProcessGroup, resolve
@@ -20,17 +22,16 @@ from ..process_group._environment import env_int
 from ..process_group._group import join_address, split_address
 from ..process_group._secret import MEETING_SECRET, meeting_secret, run_secret
 from ._agent import Agent
-from ._cause import failure
 from ._connection import CannotStartError, Uplink, hello, join
 from ._head import Head
 from ._mtls import Certifier, Keys, off_note, off_reason
-from ._options import RunOptions, device_settings, fresh_folder
+from ._options import RunOptions, device_settings, fresh_folder, release
 from ._output import close_terminals, terminals
 from ._program import find_program
-from ._report import RunReport, first_error, process_row, say, utc
+from ._report import RunReport, alone, say, utc
 from ._rollcall import RollCall, heartbeat_period
 from ._signals import handled
-from ._state import ProcessState
+from ._state import ProcessState, error_event
 from ._unstarted import others_told
 
 _GIT = 0.2
@@ -70,6 +71,8 @@ def supervise(options: RunOptions) -> int:
     try:
         return asyncio.run((_follow if follows else _lead)(options, group, prepared))
     finally:
+        if not follows:
+            release(prepared.folder)
         keys.remove()
         close_terminals(5)
 
@@ -125,9 +128,9 @@ def _prepare_to_lead(options: RunOptions, group: ProcessGroup) -> _Prepared:
     return _Prepared(
         secret=secret,
         settings=_settings(options, group, here, secret),
+        keys=_keys(options, group),
         run=run,
         folder=fresh_folder(options.folder, run, env_int("SLURM_RESTART_COUNT") or 0),
-        keys=_keys(options, group),
     )
 
 
@@ -149,12 +152,19 @@ async def _lead(options: RunOptions, group: ProcessGroup, prepared: _Prepared) -
         # Only programs in Python wait for their certificate; others have it before they start.
         certify = bool(order.get("mtls"))
         if certify and program.kind != "python":
-            certifier.certify_own()
+            checked(certifier.certify_own)
         agent.order(order)
         if roll_call is not None:
             roll_call.broadcast(order)
         if certify and program.kind == "python":
-            certifier.certify_own()
+            checked(certifier.certify_own)
+
+    def checked(work: Callable[[], None]) -> None:
+        """Do what may find no room for the keys of the programs here; then the run ends."""
+        try:
+            work()
+        except FileError as error:
+            head.apply(error_event(indices[0], error))
 
     hosts = group.hosts or [None] * count
     states = [ProcessState(i, host) for i, host in zip(range(count), hosts, strict=True)]
@@ -192,7 +202,7 @@ async def _lead(options: RunOptions, group: ProcessGroup, prepared: _Prepared) -
         head.refused = roll_call.refused
     for index in indices:
         head.admit(hello(index, count, facts() if remote else {}))
-        certifier.admit(index)
+        checked(partial(certifier.admit, index))
     with handled(lambda number: head.apply({"type": "signal", "number": number, "process": None})):
         watch = asyncio.create_task(agent.watch())
         git = GitState(Path.cwd())
@@ -222,9 +232,12 @@ async def _follow(options: RunOptions, group: ProcessGroup, prepared: _Prepared)
     assert group.coordinator_address is not None
     index, began, keys = group.process_index, time.monotonic(), prepared.keys
     uplink: Uplink | None = None
+    state = ProcessState(index, socket.gethostname(), pid=os.getpid())  # for a report of its own
     stop_requested = asyncio.Event()
 
     def emit(event: Mapping[str, Any]) -> None:
+        with contextlib.suppress(LookupError, TypeError, ValueError, ArithmeticError):
+            state.apply(event, time.monotonic())
         if uplink is not None:
             uplink.send(event)
 
@@ -261,7 +274,11 @@ async def _follow(options: RunOptions, group: ProcessGroup, prepared: _Prepared)
             )
             uplink = await _unless_stopped(stopping, joining)
             assert uplink is not None
-            keys.accept(index, uplink.welcome.get("mtls"))
+            state.enter("joined", time.monotonic())
+            try:
+                keys.accept(index, uplink.welcome.get("mtls"))
+            except FileError as error:
+                emit(error_event(index, error))  # process 0 ends the run
             period = heartbeat_period(options.heartbeat_timeout, group.num_processes)
             following = _follow_orders(uplink, agent, options, period)
             return await _unless_stopped(stopping, following)
@@ -270,7 +287,19 @@ async def _follow(options: RunOptions, group: ProcessGroup, prepared: _Prepared)
         except PyReactantError as error:
             emit({"type": "gave_up", "process": index, "age": 0.0, "why": str(error)})
             await agent.end(stacks=True)
-            return _report_alone(error, options, group, began, joined=uplink is not None)
+            report = alone(
+                state,
+                str(error),
+                joined=uplink is not None,
+                began=began,
+                folder=options.folder,
+                command=options.program,
+            )
+            # Other processes may be alone too, and write theirs.
+            page = options.html and options.html.with_stem(f"{options.html.stem}-process-{index}")
+            report.write(options.folder, f"report-process-{index}", page)
+            _show(report, options)
+            return report.exit_code
         finally:
             watch.cancel()
             stopping.cancel()
@@ -320,37 +349,6 @@ async def _unless_stopped(stopping: "asyncio.Task[None]", work: Any) -> Any:
     return task.result()
 
 
-def _report_alone(
-    error: PyReactantError, options: RunOptions, group: ProcessGroup, began: float, *, joined: bool
-) -> int:
-    """Write the report of this process alone, because process 0 cannot write one."""
-    now, index = time.monotonic(), group.process_index
-    states = [ProcessState(i) for i in range(group.num_processes)]
-    states[index] = ProcessState(index, socket.gethostname(), pid=os.getpid())
-    if joined:
-        states[index].enter("joined", now)
-    cause = "lost" if joined else "rendezvous"  # process 0 is gone, or was never reached
-    broken = failure(cause, f"process {index} on {states[index].host}: {error}", states[0], now)
-    report = RunReport(
-        cause=broken.cause,
-        exit_code=broken.exit_code,
-        summary=broken.summary,
-        first_error=first_error(broken, states, now),
-        processes=[process_row(states[index], began)],
-        seconds=round(now - began, 3),
-        started=utc(now - began),
-        folder=str(options.folder or Path.cwd()),
-        command=list(options.program),
-        facts=facts(),
-    )
-    # Other processes may be alone too, and write theirs.
-    name = f"report-process-{index}"
-    page = options.html and options.html.with_stem(f"{options.html.stem}-process-{index}")
-    report.write(options.folder, name, page)
-    _show(report, options)
-    return report.exit_code
-
-
 def _settings(
     options: RunOptions, group: ProcessGroup, count: int, secret: bytes
 ) -> list[dict[str, str]]:
@@ -394,4 +392,5 @@ def _show(report: RunReport, options: RunOptions) -> None:
         first = report.first_error or {}
         say(report.to_text(above=options.all_output or first.get("process") == 0).rstrip())
     elif not options.quiet:
-        say(f"done in {report.seconds:.1f} s; logs in {report.folder}")
+        broken = f" ({len(report.broken_logs)} not complete)" if report.broken_logs else ""
+        say(f"done in {report.seconds:.1f} s; logs in {report.folder}{broken}")

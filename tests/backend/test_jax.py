@@ -76,6 +76,12 @@ def test_number_of_devices(code: str, settings: dict[str, str], expected: str) -
             "backend 'jax' needs the package jax",
         ),
         (
+            "import pyreactant as p, sys, types; sys.modules['jaxlib'] = types.ModuleType('x')\n"
+            "p.initialize()",
+            {},
+            "; it is there, but does not load: see whether memory is limited (ulimit -v), or insta",
+        ),
+        (
             "import pyreactant as p; p.initialize(initialization_timeout=0)",
             {},
             "initialization_timeout must be positive seconds, got 0",

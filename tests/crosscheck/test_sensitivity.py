@@ -150,7 +150,7 @@ def test_coarse_and_unchecked_results_in_the_report() -> None:
     alike = replace(both, rows=(replace(row, results=blind),))
     assert not alike.passed  # although the runtimes agree
     assert alike.exit_code == 3
-    assert "heat unchecked on jax" in alike.verdict
+    assert "heat did not pass: unchecked on jax" in alike.verdict
     without = replace(both, rows=(replace(row, results=blind, oracle=False),))
     assert without.passed
 

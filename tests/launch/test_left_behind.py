@@ -9,6 +9,7 @@ from tests.launch.runs import (
     RUN,
     Run,
     left_behind,
+    run_script,
     running_tasks,
     script,
     task_environments,
@@ -124,3 +125,21 @@ def test_a_killed_guardian_changes_nothing(tmp_path: Path) -> None:
         assert supervisor.wait(60) == 0
         assert not started_here(tmp_path)
         assert not left_behind(tmp_path)
+
+
+def test_a_report_after_a_restart_still_says_what_was_killed_and_lost(tmp_path: Path) -> None:
+    text = """
+import os, shutil, subprocess, sys, time
+if os.environ["PYREACTANT_RESTART_COUNT"] == "0":
+    subprocess.Popen(["env", "-i", "setsid", "-f", "sleep", "1000"]).wait()
+    time.sleep(0.5)
+    shutil.rmtree("run")
+    sys.exit(3)
+"""
+    run = run_script(tmp_path, text, "--max-restarts", "1")
+    assert run.code == 0, run
+    (row,) = run.report["processes"]
+    assert [words.split(" (")[0] for words in row["killed"]] == ["sleep 1000"]
+    assert row["log_error"] == f"{row['log']}: it was deleted while the program ran"
+    assert "(1 not complete)" in run.finished[0].log
+    assert not left_behind(tmp_path)

@@ -1,6 +1,7 @@
 """Limits of time, restarts and memory, and the report when a run exceeds them."""
 
 import os
+import sys
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -145,3 +146,18 @@ def test_memory_that_python_does_not_get(tmp_path: Path) -> None:
     text = "import resource as r\nr.setrlimit(r.RLIMIT_AS, (1 << 30, 1 << 30))\nbytearray(1 << 33)"
     run = run_script(tmp_path, text, "-n", "2")
     assert (run.code, run.report["cause"]) == (6, "out of memory"), run
+
+
+def test_a_program_that_the_system_does_not_start(tmp_path: Path) -> None:
+    """With too long an argument, as with too low a limit of processes."""
+    text = (
+        "import sys\nfrom pathlib import Path\n"
+        "from pyreactant.launch import RunOptions, supervise\n"
+        "program = ['sh', '-c', 'true', 'x' * 200_000]\n"
+        "sys.exit(supervise(RunOptions(program, processes=2, folder=Path('run'))))"
+    )
+    argv = [sys.executable, script(tmp_path, text)]
+    run = Run(spawn([argv], [environment()], tmp_path, 60), tmp_path / "run")
+    assert (run.code, run.report["cause"]) == (3, "environment"), run
+    assert "the system does not start a process or a thread ([Errno 7]" in run.report["summary"]
+    assert run.report["first_error"]["process"] == 0

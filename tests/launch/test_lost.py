@@ -51,6 +51,12 @@ def test_the_supervisor_of_process_0_is_killed(tmp_path: Path) -> None:
         until(lambda: not left_behind(tmp_path))
     for process in (1, 2):
         report = json.loads((tmp_path / "run" / f"report-process-{process}.json").read_text())
+        (row,) = report["processes"]
+        assert (row["index"], row["state"], row["phase"]) == (
+            process,
+            "killed by SIGTERM",
+            "exited",
+        )
         assert (report["cause"], report["first_error"]["process"]) == ("lost", 0)
         assert report["summary"].startswith(f"process {process} on ")
         # The kernel resets a connection with unread data, otherwise it closes it.

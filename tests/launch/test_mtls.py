@@ -11,7 +11,15 @@ from cryptography import x509
 from pyreactant.launch._mtls import Authority, Key, variables
 from pyreactant.process_group._coordinator import why_not
 from tests.harness import Finished, environment, spawn
-from tests.launch.runs import Run, run_script, run_tasks, running, script
+from tests.launch.runs import (
+    RUN,
+    Run,
+    run_script,
+    run_tasks,
+    running,
+    script,
+    task_environments,
+)
 
 WITHOUT = why_not("jax", {})
 needs_mtls = pytest.mark.skipif(bool(WITHOUT), reason=f"no mutual TLS: {WITHOUT}")
@@ -57,7 +65,7 @@ def attacked(tmp_path_factory: pytest.TempPathFactory) -> Attacked:
     with running(folder, MEETS) as supervisor:
         address, prefix = (folder / "address").read_text().split()
         key = Key()
-        other = Authority(prefix.split("/")[2]).certify(key.request(), 1)
+        other = Authority(prefix.split("/")[2]).certify(key.public(), 1)
         key.store(folder / "other", other)
         files = variables(folder / "other", other.prefix)
         paths = [files[f"JAX_MTLS_{name}_FILE"] for name in ("CERT", "KEY", "CA")]
@@ -159,3 +167,14 @@ def test_the_report_says_why_not(options: list[str], reason: str, tmp_path: Path
 def test_jax_without_mutual_tls(tmp_path: Path) -> None:
     run = run_script(tmp_path, NONE, "-n", "2")
     assert (run.code, run.report["mutual_tls"]) == (0, f"off: {WITHOUT}"), run
+
+
+@needs_mtls
+def test_a_process_without_room_for_its_key(tmp_path: Path) -> None:
+    """It is named, and all end with the exit code of its error."""
+    argv = [*RUN, "--out", str(tmp_path / "run"), "--", script(tmp_path, SHOWS)]
+    small = ["bash", "-c", 'ulimit -f 0; exec "$@"', "small", *argv]
+    run = Run(spawn([argv, small], task_environments(tmp_path, 2), tmp_path, 90), tmp_path / "run")
+    assert [f.code for f in run.finished] == [2, 2], run
+    assert run.report["first_error"]["process"] == 1
+    assert "raised FileError: the folder of the run's keys cannot be made" in run.report["summary"]

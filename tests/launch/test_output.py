@@ -180,10 +180,16 @@ def test_a_full_disk_loses_the_log_and_not_the_run(disk: Path) -> None:
     assert f'"log_error": "{disk}/run/process-0.log: No space left on device"' in report
     assert '"log_tail": "' in report
     assert "ended" in report
+    assert f"is not complete: {disk}/run/process-0.log: No space left on device\n" in ran.stderr
+    assert f"logs in {disk}/run (1 not complete)\n" in ran.stderr
+    text = (disk / "run" / "report.txt").read_text()
+    assert f"logs that are not complete:\n  {disk}/run/process-0.log: No space" in text
 
 
 def test_a_disk_that_stays_full_loses_the_report_whole(disk: Path) -> None:
-    ran = on_disk(disk, PRINTS)
+    ran = on_disk(disk, f"{PRINTS}import pyreactant as pr\npr.log(1, loss=1.0)")
     assert ran.returncode == 0, ran.stderr
     assert f"{disk}/run/report.txt: cannot be written (No space left on device)" in ran.stderr
-    assert [p.name for p in (disk / "run").iterdir()] == ["process-0.log"]
+    metrics = f"{disk}/run/metrics.jsonl: No space left on device"
+    assert f"not all metrics could be written: {metrics}" in ran.stderr
+    assert {p.name for p in (disk / "run").iterdir()} == {"process-0.log", "metrics.jsonl"}

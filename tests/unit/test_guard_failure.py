@@ -102,13 +102,19 @@ def test_error_of_processes_that_do_not_differ(alone: bool) -> None:
 
 
 ABORTS = """
-import ctypes, sys, threading, time
-from pyreactant._runtimes.guard.guard import Failure
-failure = Failure()
+import ctypes, signal, subprocess, sys, threading, time
+from pyreactant._runtimes.guard import guard
+guard._SLEPT = 1.2
+failure = guard.Failure()
 if sys.argv[1] == "closed":
     failure.close()
-threading.Thread(target=ctypes.CDLL(None).abort, daemon=True).start()
-time.sleep(1)
+if sys.argv[1] == "default":
+    signal.signal(signal.SIGABRT, signal.SIG_DFL)
+elif sys.argv[1] == "outside":
+    subprocess.Popen(["kill", "-ABRT", str(guard.os.getpid())])
+else:
+    threading.Thread(target=ctypes.CDLL(None).abort, daemon=True).start()
+time.sleep(0.7 if sys.argv[1] == "open" else 2)
 print("goes on", flush=True)
 failure.close()
 sys.stdout.flush()
@@ -117,7 +123,15 @@ os._exit(5)
 """
 
 
-@pytest.mark.parametrize(("state", "code", "text"), [("open", 5, "goes on\n"), ("closed", -6, "")])
+@pytest.mark.parametrize(
+    ("state", "code", "text"),
+    [
+        ("open", 5, "goes on\n"),
+        ("closed", -6, ""),
+        ("outside", -6, ""),
+        ("default", 5, "goes on\n"),
+    ],
+)
 def test_abort_waits_for_the_guard(state: str, code: int, text: str) -> None:
     ran = subprocess.run(
         [sys.executable, "-c", ABORTS, state], capture_output=True, text=True, timeout=60

@@ -11,7 +11,7 @@ import hypothesis.strategies as st
 import pytest
 
 from pyreactant.launch import RunOptions
-from pyreactant.launch._cause import EXIT_CODES, Failure
+from pyreactant.launch._cause import EXIT_CODES, Clock, Failure
 from pyreactant.launch._head import Head
 from pyreactant.launch._judge import EARLY, Judge, find_failure
 from pyreactant.launch._state import PHASES, ProcessState
@@ -525,3 +525,31 @@ def test_malformed_events_break_nothing(events: list[Event]) -> None:
         assert head._stop.requested_at is None or head._stop.summary
     if events:
         assert "</html>" in report.to_html()
+
+
+@pytest.mark.parametrize(
+    ("wall", "at", "consequence", "words"),
+    [
+        (
+            1000 + 10 + 3600,
+            18.0,
+            True,
+            "; 8 s before, the clock of process 0's machine was set forw",
+        ),
+        (1000 + 10 - 3600, 10.0, True, "set back by 3600 s, and JAX's heartbeats go by it"),
+        (1000 + 10 + 4, 18.0, True, ""),
+        (1000 + 10 + 3600, 18.0, False, ""),
+        (1000 + 10 + 3600, 71.0, True, ""),
+        (1000 + 10 + 3600, 9.0, True, ""),
+    ],
+)
+def test_a_clock_that_is_set(wall: float, at: float, consequence: bool, words: str) -> None:
+    clock = Clock(1000.0, 0.0)
+    clock.look(1000 + 9, 9.0)
+    clock.look(wall, 10.0)
+    clock.look(wall + 1, 11.0)
+    broken = Failure("lost", "it aborted", 1, at, 6, consequence)
+    explained = clock.explain(broken)
+    assert explained.summary.startswith("it aborted")
+    assert words in explained.summary
+    assert bool(words) == (explained != broken)

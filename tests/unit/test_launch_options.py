@@ -8,7 +8,7 @@ import pytest
 
 from pyreactant import FileError, InvalidArgumentError
 from pyreactant.launch import RunOptions, _options
-from pyreactant.launch._options import device_settings, fresh_folder
+from pyreactant.launch._options import device_settings, fresh_folder, release
 from pyreactant.process_group import ProcessGroup
 
 
@@ -67,9 +67,14 @@ def test_a_fresh_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     assert not list(Path("pyreactant-runs").glob("*-run/.gitignore"))
     chosen = fresh_folder(Path("here/below"), "a-run", 0)
     assert chosen == tmp_path / "here/below"
-    assert fresh_folder(Path("here/below"), "a-run", 0) == chosen  # still empty
+    taken = r"'here/below' exists and is not empty; name another with"
+    with pytest.raises(FileError, match=taken):  # two runs at the same time
+        fresh_folder(Path("here/below"), "a-run", 0)
+    release(chosen)
+    assert fresh_folder(Path("here/below"), "a-run", 0) == chosen
     (chosen / "report.json").touch()
-    with pytest.raises(FileError, match=r"'here/below' exists and is not empty; name another with"):
+    release(chosen)
+    with pytest.raises(FileError, match=taken):
         fresh_folder(Path("here/below"), "a-run", 0)
     # A requeued job has the same options and finds the folder of its first run.
     assert fresh_folder(Path("here/below"), "a-run", 2) == chosen / "restart-2"

@@ -12,6 +12,7 @@ import pytest
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 
 import pyreactant as pr
 from pyreactant.launch._mtls import Authority, Certified, Certifier, Key, Keys, off_reason
@@ -32,7 +33,7 @@ def public_bytes(key: object) -> bytes:
 
 def test_a_certificate_names_its_process_only(tmp_path: Path) -> None:
     authority, key = Authority(RUN), Key()
-    certified = authority.certify(key.request(), 7)
+    certified = authority.certify(key.public(), 7)
     certificate = x509.load_pem_x509_certificate(certified.certificate.encode())
     issuer = x509.load_pem_x509_certificate(certified.authority.encode())
     certificate.verify_directly_issued_by(issuer)
@@ -40,6 +41,9 @@ def test_a_certificate_names_its_process_only(tmp_path: Path) -> None:
     assert list(names) == [x509.UniformResourceIdentifier(f"pyreactant://{RUN}/process/7")]
     assert certified.prefix == f"pyreactant://{RUN}/"
     assert not certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
+    for one in (certificate, issuer):  # the clock of a machine may be wrong by years
+        assert one.not_valid_before_utc.year == 1970
+        assert one.not_valid_after_utc.year == 9999
     key.store(tmp_path / "keys", certified)
     variables = named(tmp_path / "keys", certified.prefix)
     assert set(variables) == {
@@ -53,7 +57,7 @@ def test_a_certificate_names_its_process_only(tmp_path: Path) -> None:
     assert public_bytes(private.public_key()) == public_bytes(certificate.public_key())
     assert stat.S_IMODE(stored.stat().st_mode) == 0o600
     assert stat.S_IMODE(stored.parent.stat().st_mode) == 0o700
-    other = Authority(RUN).certify(key.request(), 7)
+    other = Authority(RUN).certify(key.public(), 7)
     with pytest.raises(InvalidSignature):
         certificate.verify_directly_issued_by(
             x509.load_pem_x509_certificate(other.authority.encode())
@@ -61,24 +65,30 @@ def test_a_certificate_names_its_process_only(tmp_path: Path) -> None:
 
 
 def test_a_long_name_of_a_run() -> None:
-    assert Authority("r" * 100).certify(Key().request(), 0).prefix == f"pyreactant://{'r' * 100}/"
+    assert Authority("r" * 100).certify(Key().public(), 0).prefix == f"pyreactant://{'r' * 100}/"
 
 
-@pytest.mark.parametrize("request_", ["", "nonsense", "-----BEGIN CERTIFICATE REQUEST-----\né"])
-def test_what_is_no_signing_request(request_: str) -> None:
-    with pytest.raises(ValueError, match="it is no signing request"):
-        Certifier(RUN, 2, Keys([], "")).welcome({"process": 1, "mtls": {"request": request_}})
-
-
-def test_a_request_for_another_key() -> None:
-    """A request proves that its sender has the key."""
-    der = bytearray(
-        x509.load_pem_x509_csr(Key().request().encode()).public_bytes(serialization.Encoding.DER)
+def pem(key: object) -> str:
+    return (
+        key.public_key()
+        .public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+        .decode()
     )
-    der[-1] ^= 1
-    pem = x509.load_der_x509_csr(bytes(der)).public_bytes(serialization.Encoding.PEM).decode()
-    with pytest.raises(ValueError, match="not signed by its own key"):
-        Authority(RUN).certify(pem, 1)
+
+
+@pytest.mark.parametrize(
+    "public",
+    [
+        "",
+        "nonsense",
+        "-----BEGIN PUBLIC KEY-----\né",
+        pem(ed25519.Ed25519PrivateKey.generate()),
+        pem(ec.generate_private_key(ec.SECP384R1())),
+    ],
+)
+def test_what_is_no_public_key(public: str) -> None:
+    with pytest.raises(ValueError, match=r"it is no public key|must be on the curve secp256r1"):
+        Certifier(RUN, 2, Keys([], "")).welcome({"process": 1, "mtls": {"public": public}})
 
 
 def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
@@ -97,7 +107,7 @@ def test_every_process_or_none() -> None:
         keys.remove()
         return certifier.off
 
-    asks = {"request": Key().request()}
+    asks = {"public": Key().public()}
     assert off(asks, asks) == ""
     assert off() == off(own="--no-mtls") == "one process"
     assert off(asks, {"off": "--no-mtls"}) == "process 2: --no-mtls"

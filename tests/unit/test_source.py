@@ -67,7 +67,7 @@ def _saved(folder: Path, array: np.ndarray) -> bytes:
         (np.array([[None]]), None, pr.DTypeError, "holds Python objects"),
         (np.array([["text"]]), None, pr.DTypeError, "no runtime holds"),
         (np.ones(9), None, pr.FileError, r"must hold a matrix, got an array of shape \(9,\)"),
-        (np.ones((2, 2), as_dtype("bfloat16")), None, pr.DTypeError, "--dtype bfloat16"),
+        (np.ones((2, 2), as_dtype("bfloat16")), None, pr.DTypeError, "dtype='bfloat16'"),
     ],
 )
 def test_bad_files(array: Any, cut: int | None, kind: Any, message: str, tmp_path: Path) -> None:

@@ -292,8 +292,12 @@ def end_with(error: PyReactantError) -> NoReturn:
 
 
 _libc: Any = ctypes.CDLL(None)
-_libc.signal.restype = ctypes.c_void_p
-_libc.signal.argtypes = [ctypes.c_int, ctypes.c_void_p]
+
+_LOOK = 0.25
+"""Seconds between looks at whether SIGABRT was delivered."""
+
+_SLEPT = signal.SIGABRT + 0.5
+"""Seconds after which a thread that called abort() has ended the process."""
 
 
 class AbortsDelayed:
@@ -303,18 +307,58 @@ class AbortsDelayed:
     than it expects, in a thread of its own and within milliseconds.
 
     The handler of SIGABRT is the C function sleep, which takes the signal's number as its argument.
-    It needs neither Python's global lock nor anything else that another thread may hold.
+    It needs neither Python's global lock nor anything else that another thread may hold. A thread
+    that called abort() then ends the process; one that was only sent the signal, as by kill, would
+    go on. So the kernel is asked to reset the handler when it delivers the signal, which a thread
+    here sees: it sends the signal again if the process still runs after the sleep.
     """
 
     def __init__(self) -> None:
-        self._previous: int | None = None
-        self._is_installed = sys.platform == "linux"
+        self._closed = threading.Event()
+        self._lock = threading.Lock()
+        self._is_installed = sys.platform == "linux" and hasattr(_libc, "sysv_signal")
         if self._is_installed:
-            sleep = ctypes.cast(_libc.sleep, ctypes.c_void_p)
-            self._previous = _libc.signal(signal.SIGABRT, sleep)
+            for function in (_libc.signal, _libc.sysv_signal):
+                function.restype = ctypes.c_void_p
+                function.argtypes = [ctypes.c_int, ctypes.c_void_p]
+            self._sleep = ctypes.cast(_libc.sleep, ctypes.c_void_p)
+            self._previous = _libc.sysv_signal(signal.SIGABRT, self._sleep)
+            self._flags = _flags()
+            threading.Thread(target=self._watch, name="pyreactant aborts", daemon=True).start()
 
     def restore(self) -> None:
         """Let abort() end the process at once again."""
-        if self._is_installed:
-            self._is_installed = False
-            _libc.signal(signal.SIGABRT, self._previous)
+        with self._lock:
+            self._closed.set()
+            if self._is_installed:
+                self._is_installed = False
+                _libc.signal(signal.SIGABRT, self._previous)
+
+    def _watch(self) -> None:
+        while not self._closed.wait(_LOOK):
+            with self._lock:
+                # A program that sets its own handler, or the default one, sets other flags too.
+                if self._closed.is_set() or _flags(of_default=True) != self._flags:
+                    continue
+                _libc.sysv_signal(signal.SIGABRT, self._sleep)  # others may abort meanwhile
+            if not self._closed.wait(_SLEPT):
+                self.restore()
+                os.kill(os.getpid(), signal.SIGABRT)
+
+
+class _Action(ctypes.Structure):
+    """glibc's `struct sigaction`."""
+
+    _fields_ = (
+        ("handler", ctypes.c_void_p),
+        ("mask", ctypes.c_byte * 128),
+        ("flags", ctypes.c_int),
+        ("restorer", ctypes.c_void_p),
+    )
+
+
+def _flags(*, of_default: bool = False) -> int | None:
+    """The flags of SIGABRT's handler; with `of_default` None if there is a handler."""
+    action = _Action()
+    _libc.sigaction(signal.SIGABRT, None, ctypes.byref(action))
+    return None if of_default and action.handler else int(action.flags)
