@@ -351,7 +351,7 @@ def test_ssh_and_logs_while_it_runs(made: Cloud) -> None:
     process = started(made, "sleeps")
     wait_until_here(made)
     options = made.run_options()
-    small = options[options.index("--topology") :]
+    small = ["--topology", "v5p-16", *options[options.index("--reach") :]]
     port = next(flag for flag in options if flag.startswith("--ssh-flag=-p"))
     code, output = made.run("ssh", *small, port, "--process", "1", "--", "echo", "a  b;", "$HOME")
     assert (code, output) == (0, "a  b; $HOME\n")
