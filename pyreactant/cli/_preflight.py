@@ -11,9 +11,7 @@ import typer
 from .._core.text import SPEC_HELP, parse_mesh, parse_shape, parse_sizes, parse_spec
 from .._errors import FileError, InvalidArgumentError
 from .._pages.page import check_page
-from ._annotations import DType, MeshText
-from ._examples import examples
-from ._interrupted import interruptible
+from ._command import DType, MeshText, examples, interruptible
 
 if TYPE_CHECKING:
     from .._core.program import Program
