@@ -24,7 +24,7 @@ from ..._system.facts import usable_cores
 from .._hlo.collective import Collective
 from .._preflight.preflight import preflight
 from .._preflight.report import Preflight
-from .layout import Layout
+from .layouts import Layout
 from .links import loads_of
 from .machine import Machine
 from .report import Candidate

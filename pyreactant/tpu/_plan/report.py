@@ -12,7 +12,7 @@ from ..._matmul.matmul import default_out_spec
 from ..._pages.page import HasPage
 from .._topology import Topology
 from .commands import commands
-from .layout import Layout, Spec
+from .layouts import Layout, Spec
 from .page import page
 from .text import text
 
