@@ -25,8 +25,7 @@ from .._hlo.collective import Collective
 from .._preflight.preflight import preflight
 from .._preflight.report import Preflight
 from .layouts import Layout
-from .links import loads_of
-from .machine import Machine
+from .machine import Machine, loads_of
 from .report import Candidate
 
 

@@ -11,8 +11,7 @@ import numpy as np
 from ..._core.mesh import Mesh
 from ..._core.sharding import Axes, as_axes, as_entry
 from .._topology import Topology
-from .links import Loads, along_network, loads_of
-from .machine import Machine
+from .machine import Loads, Machine, along_network, loads_of
 from .model import LOOPS, NONE, Product, costs, divisible, every_layout, regular
 
 Spec = tuple[Axes, ...]
