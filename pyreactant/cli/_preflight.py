@@ -150,7 +150,7 @@ def preflight(
                     if one.interrupted:
                         raise KeyboardInterrupt
                 if stablehlo is not None:
-                    from ..tpu._preflight.stablehlo import preflight_stablehlo, read_text
+                    from ..tpu._preflight.compile import preflight_stablehlo, read_text
 
                     text = read_text(stablehlo)
                     reports.append(
