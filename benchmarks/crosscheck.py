@@ -26,7 +26,7 @@ from typing import Any
 import pyreactant as pr
 from pyreactant.crosscheck._check import check_blocks, check_inputs
 from pyreactant.crosscheck._execute import CaseRun, run_case
-from pyreactant.crosscheck._report.sensitivity import seen
+from pyreactant.crosscheck._report.outcome import seen
 from pyreactant.programs import CASES, find_case
 from pyreactant.programs._case import Case
 from tests.crosscheck.draws import draws

@@ -1,15 +1,88 @@
-"""The class of all commands: options in panels, and names that options had before."""
+"""What all commands share.
 
+Their class puts options in panels, takes the names that options had before, and refuses options
+that do not go together. Commands have one text for an option that several have, end their help with
+examples, and say after Ctrl-C what is kept.
+"""
+
+import contextlib
 import shutil
-from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+import sys
+from collections.abc import Callable, Iterator, Mapping, Set
+from typing import Annotated, Any, TypeVar
 
 import typer
 import typer.core
 
 from .._arguments import named
+from .._core.text import MESH_HELP
 from .._errors import InvalidArgumentError
-from ._together import check_together
+
+NOT_WITH: Mapping[str, Mapping[str, str]] = {
+    "topology": {"--all": "--slices"},
+    "crosscheck": {
+        "--list": "PROGRAM --all --backends --processes --devices-per-process --mesh --spec --size "
+        "--dtype --seed --platform --repeat --quick --thorough --gradients --no-gradients "
+        "--modules --timeout "
+        "--out --html --request",
+        "--request": "--backends --processes --devices-per-process --platform --gradients "
+        "--no-gradients --modules --timeout --out --html --json",
+        "--no-gradients": "--modules",
+        "--all": "PROGRAM",
+        "--quick": "--thorough",
+    },
+    "jobs submit": {"--dry-run": "--json"},
+    "jobs logs": {"--metrics": "--process"},
+    "jobs clean": {"ID": "--older-than"},
+    "matmul": {"--x": "--seed"},
+    "plan": {"--platform": "--slices --workers --no-cache"},
+    "slurm submit": {"SCRIPT": "--size --mesh --spec --dtype --programs"},
+    "slurm status": {"--dry-run": "--json"},
+    "slurm logs": {"--dry-run": "--process --run"},
+    "tpu run": {"SCRIPT": "--size"},
+}
+"""For each command, options and the others that would be ignored beside them."""
+
+ONLY_WITH: Mapping[str, Mapping[str, str]] = {
+    "crosscheck": {"--modules": "--gradients"},
+    "matmul": {"--overwrite": "--out", "--device-ids": "--mesh"},
+    "preflight": dict.fromkeys(["--column-major", "--row-major"], "--stablehlo"),
+    "slurm logs": {"--run": "--process"},
+    "tpu create": dict.fromkeys(["--python", "--reach", "--user", "--ssh-flag"], "--ray"),
+}
+"""For each command, options and the one without which they would be ignored."""
+
+
+def check_together(command: str, given: Set[str]) -> None:
+    """Check the options and arguments of a command line, by name.
+
+    Raises:
+        InvalidArgumentError: One of them would be ignored; the message has both names.
+    """
+    for one, others in NOT_WITH.get(command, {}).items():
+        for other in others.split():
+            if {one, other} <= given:
+                raise InvalidArgumentError(f"give {one} or {other}, not both")
+    for one, needed in ONLY_WITH.get(command, {}).items():
+        if one in given and needed not in given:
+            raise InvalidArgumentError(f"{one} needs {needed}; give both, or leave {one} out")
+
+
+DType = Annotated[
+    str | None, typer.Option(help="Element type, such as bfloat16.", show_default="float32")
+]
+MeshText = Annotated[
+    str | None, typer.Option(help=f"Mesh: {MESH_HELP}.", show_default="all devices")
+]
+
+
+def examples(*commands: str) -> str:
+    r"""The epilog of a command with its examples, one on each line.
+
+    The ``\b`` tells click not to wrap them.
+    """
+    return "\n".join(["\b", "Examples:", *(f"  {command}" for command in commands)])
+
 
 OLD_NAMES = frozenset(
     [
@@ -245,3 +318,29 @@ class App(typer.Typer):
     def command(self, name: str | None = None, **settings: Any) -> Callable[[F], F]:
         """As typer's, with `Command` as the class."""
         return super().command(name, **{"cls": Command, **settings})
+
+
+@contextlib.contextmanager
+def interruptible(cache: bool) -> Iterator[None]:
+    """After Ctrl-C within the block, say what is kept, and end with the exit code 130.
+
+    Args:
+        cache: Whether compilations are cached.
+    """
+    try:
+        yield
+    except KeyboardInterrupt:
+        tell_interrupted(cache)
+        raise typer.Exit(INTERRUPTED) from None
+
+
+def tell_interrupted(cache: bool) -> None:
+    """Say on standard error that the command was interrupted, and what is kept where."""
+    from ..tpu._compiler.cache import folder
+
+    kept = "nothing is kept"
+    if cache:
+        kept = (
+            f"compilations that finished are kept in {folder()}; the same command continues there"
+        )
+    print(f"interrupted: {kept}", file=sys.stderr)

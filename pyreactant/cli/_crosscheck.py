@@ -11,9 +11,7 @@ import typer
 from .._core.text import SPEC_HELP, parse_mesh, parse_spec
 from .._pages.page import can_render, check_page
 from .._system.terminal import hanging, width_of
-from ._annotations import MeshText
-from ._command import INTERRUPTED
-from ._examples import examples
+from ._command import INTERRUPTED, MeshText, examples
 
 if TYPE_CHECKING:
     from ..crosscheck._report.report import Report

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from .._system.terminal import hanging
-from ._examples import examples
+from ._command import examples
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ._examples import examples
+from ._command import examples
 
 if TYPE_CHECKING:
     from ..process_group import ProcessGroup

@@ -11,8 +11,7 @@ import typer
 from .._arguments import argument, named
 from .._errors import InvalidArgumentError, RemoteError
 from .._system.terminal import hanging, width_of
-from ._command import INTERRUPTED, App
-from ._examples import examples
+from ._command import INTERRUPTED, App, examples
 
 if TYPE_CHECKING:
     from ..jobs._job import Job

@@ -17,8 +17,7 @@ from .._core.text import (
     spec_text,
 )
 from .._errors import FileError, InvalidArgumentError
-from ._annotations import DType, MeshText
-from ._examples import examples
+from ._command import DType, MeshText, examples
 
 if TYPE_CHECKING:
     from rich.console import Console

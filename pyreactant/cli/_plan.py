@@ -10,9 +10,7 @@ import typer
 
 from .._core.text import parse_shape, parse_sizes, seconds_text
 from .._pages.page import check_page
-from ._command import INTERRUPTED
-from ._examples import examples
-from ._interrupted import interruptible, tell_interrupted
+from ._command import INTERRUPTED, examples, interruptible, tell_interrupted
 
 if TYPE_CHECKING:
     from ..tpu import Candidate

@@ -11,9 +11,7 @@ import typer
 from .._core.text import SPEC_HELP, parse_mesh, parse_shape, parse_sizes, parse_spec
 from .._errors import FileError, InvalidArgumentError
 from .._pages.page import check_page
-from ._annotations import DType, MeshText
-from ._examples import examples
-from ._interrupted import interruptible
+from ._command import DType, MeshText, examples, interruptible
 
 if TYPE_CHECKING:
     from .._core.program import Program
@@ -152,7 +150,7 @@ def preflight(
                     if one.interrupted:
                         raise KeyboardInterrupt
                 if stablehlo is not None:
-                    from ..tpu._preflight.stablehlo import preflight_stablehlo, read_text
+                    from ..tpu._preflight.compile import preflight_stablehlo, read_text
 
                     text = read_text(stablehlo)
                     reports.append(

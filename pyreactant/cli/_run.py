@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from .._errors import InvalidArgumentError
-from ._command import Command
-from ._examples import examples
+from ._command import Command, examples
 
 if TYPE_CHECKING:
     from ..launch import RunOptions

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..setup._options import STAGES, Event
-from ._command import App
-from ._examples import examples
+from ._command import App, examples
 
 if TYPE_CHECKING:
     from ..setup import Record

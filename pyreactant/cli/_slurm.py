@@ -8,8 +8,7 @@ from typing import Annotated
 
 import typer
 
-from ._command import App
-from ._examples import examples
+from ._command import App, examples
 
 app = App(
     no_args_is_help=True,

@@ -7,7 +7,7 @@ import typer
 
 from .._core.text import Fitting
 from .._errors import InvalidArgumentError
-from ._examples import examples
+from ._command import examples
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -7,8 +7,15 @@ import typer.core
 
 import pyreactant as pr
 from pyreactant._errors import InvalidArgumentError
-from pyreactant.cli._command import LONG, OLD_NAMES, PANELS, Command
-from pyreactant.cli._together import NOT_WITH, ONLY_WITH, check_together
+from pyreactant.cli._command import (
+    LONG,
+    NOT_WITH,
+    OLD_NAMES,
+    ONLY_WITH,
+    PANELS,
+    Command,
+    check_together,
+)
 from tests.cli.tree import LEAVES, TREE
 
 OLD = {

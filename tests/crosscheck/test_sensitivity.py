@@ -15,7 +15,7 @@ from pyreactant._bounds.sight import Sight, combined
 from pyreactant.crosscheck._check import check_blocks
 from pyreactant.crosscheck._execute import run_case
 from pyreactant.crosscheck._records.verdict import ArrayPlan, BlockVerdict
-from pyreactant.crosscheck._report.sensitivity import Seen, outliers, percent, seen
+from pyreactant.crosscheck._report.outcome import Seen, outliers, percent, seen
 from pyreactant.programs import find_case
 from tests.crosscheck.samples import report
 

@@ -9,8 +9,8 @@ import pytest
 
 from pyreactant import InvalidArgumentError
 from pyreactant.crosscheck._records.records import WHERE, error_facts
+from pyreactant.crosscheck._report.outcome import summary
 from pyreactant.crosscheck._report.report import Report
-from pyreactant.crosscheck._report.sets import summary
 from pyreactant.crosscheck._request import Request, coverage, read_request, write_request
 from pyreactant.crosscheck._run import compare, crosscheck
 from tests.crosscheck.runs import change_record, copy

@@ -9,7 +9,7 @@ from pyreactant.launch._report import first_error, process_row
 from pyreactant.launch._state import ProcessState
 from pyreactant.tpu import Candidate, Plan, topology
 from pyreactant.tpu._hlo.collective import Collective
-from pyreactant.tpu._plan.layout import Layout
+from pyreactant.tpu._plan.layouts import Layout
 from pyreactant.tpu._preflight.diff import Difference
 from pyreactant.tpu._preflight.report import DeviceBytes, Operand, Preflight, Roofline
 from tests.crosscheck import samples as crosschecks

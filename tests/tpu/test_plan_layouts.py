@@ -10,7 +10,7 @@ from hypothesis import given, settings
 import pyreactant as pr
 from pyreactant._matmul.matmul import default_mesh
 from pyreactant.tpu import topology
-from pyreactant.tpu._plan.candidates import (
+from pyreactant.tpu._plan.layouts import (
     factorisations,
     layout_of,
     product_layouts,

@@ -6,7 +6,7 @@ import pytest
 
 import pyreactant as pr
 from pyreactant.tpu import topologies, topology
-from pyreactant.tpu._plan.links import along_network, chips_of, loads_of
+from pyreactant.tpu._plan.machine import along_network, chips_of, loads_of
 
 EVERY = [found.name for found in topologies(64)]
 

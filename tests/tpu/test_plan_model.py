@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 
 import pyreactant as pr
-from pyreactant.tpu._plan.layout import aligned_entries, specs_of
+from pyreactant.tpu._plan.layouts import aligned_entries, specs_of
 from pyreactant.tpu._plan.model import (
     LOOPS,
     NONE,

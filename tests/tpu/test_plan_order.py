@@ -9,9 +9,8 @@ import pytest
 import pyreactant as pr
 from pyreactant.tpu import Candidate, topology
 from pyreactant.tpu._compiler import ask
-from pyreactant.tpu._plan.candidates import layout_of
 from pyreactant.tpu._plan.evaluate import Pool, compiled
-from pyreactant.tpu._plan.layout import Spec
+from pyreactant.tpu._plan.layouts import Spec, layout_of
 from pyreactant.tpu._plan.machine import slice_machine
 from pyreactant.tpu._plan.model import Product, loops
 from pyreactant.tpu._plan.report import ranked

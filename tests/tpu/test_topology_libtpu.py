@@ -12,7 +12,7 @@ import pytest
 
 from pyreactant.tpu import Topology, topologies, topology
 from pyreactant.tpu._generations import GENERATIONS, GIB, shapes
-from pyreactant.tpu._plan.links import chips_of
+from pyreactant.tpu._plan.machine import chips_of
 from tests.harness import environment, require
 
 KINDS = {

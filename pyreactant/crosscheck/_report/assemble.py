@@ -21,9 +21,8 @@ from .._records.records import RAISED as RECORD_RAISED
 from .._records.records import ProcessRecord, ProgramRecord, Run
 from .._records.verdict import BlockVerdict, Diagnosis, Kind
 from .data import NOT_RUN, RAISED, RIGHT, UNCHECKED, WRONG, Result, Row, RunFacts
+from .outcome import Seen, outliers, probed, seen, unless_empty, with_sets
 from .report import Report
-from .sensitivity import Seen, outliers, seen
-from .sets import probed, unless_empty, with_sets
 
 _LOG_LINES, _LOG_BYTES = 60, 12_000
 _ENDED = ("cause", "exit_code", "summary", "seconds", "started", "git", "command")

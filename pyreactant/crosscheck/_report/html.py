@@ -9,8 +9,7 @@ from ..._pages.parts import Cell, Table, commit_text
 from .._records.verdict import Pair
 from .blocks import figures
 from .data import NOT_RUN, RAISED, RIGHT, UNCHECKED, WRONG, ReportData, Result, Row, RunFacts
-from .sensitivity import percent
-from .sets import rows_of
+from .outcome import percent, rows_of
 from .text import (
     complaints,
     estimates,

@@ -15,8 +15,7 @@ from .data import (
     Result,
     Row,
 )
-from .sensitivity import percent
-from .sets import summary
+from .outcome import percent, summary
 
 if TYPE_CHECKING:
     from rich.table import Table

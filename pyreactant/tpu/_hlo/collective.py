@@ -1,12 +1,138 @@
-"""Collective: one collective operation of a compiled program, as plain data."""
+"""The collective operations of a compiled program as plain data, their groups and mesh axes.
 
-from collections.abc import Iterable
+HLO prints groups of devices in three forms, those of XLA's ``replica_group.cc`` and
+``mesh_and_axis.cc``, as libtpu 0.0.42 and 0.0.50 print them:
+
+- a list, ``{{0,1},{2,3}}``; ``{}`` is one group of all;
+- an iota, ``[4,2]<=[2,4]T(1,0)``: count to 8, shape it (2, 4), transpose by (1, 0), split the
+  result into 4 groups of 2;
+- a mesh, ``mesh['x'=4,'y'=2] {'y'}``: the groups whose members differ only along those axes;
+  ``'x':(2)2`` is the part of axis x with size 2 after a part of size 2.
+"""
+
+import itertools
+import math
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from .groups import Groups, axes_of
+from ..._errors import RequirementError
+
+Groups = tuple[tuple[int, ...], ...]
+"""Partition ids; for an SPMD program the positions of its devices in row-major mesh order."""
+
+_IOTA = re.compile(r"\[([\d,]+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?")
+_MESH = re.compile(r"mesh\[([^\]]*)\](?:, device_ids=\(([^{]*)\))? \{([^}]*)\}")
+_AXIS = re.compile(r"'?([^':=,]+)'?(?:=(\d+))?(?::\((\d+)\)(\d+))?")
+
+
+def parse_groups(text: str, num_partitions: int) -> Groups:
+    """The groups in an attribute's text.
+
+    Args:
+        text: The text after ``replica_groups=``; other attributes may follow.
+        num_partitions: Number of the program's partitions, all of which ``{}`` means.
+
+    Raises:
+        RequirementError: The text has none of the three forms.
+    """
+    if text.startswith("{}"):
+        return (tuple(range(num_partitions)),)
+    if text.startswith("{{"):
+        return _lists(text[1 : text.index("}}") + 1])
+    if found := _IOTA.match(text):
+        return _tuples(_iota(*found.groups()))
+    if found := _MESH.match(text):
+        return _mesh_groups(*found.groups())
+    raise RequirementError(
+        "libtpu wrote replica groups in a form that this version of pyreactant does not know: "
+        f"{text[:80]!r}; please report it with the file that --hlo writes"
+    )
+
+
+def parse_pairs(text: str) -> Groups:
+    """The (source, target) pairs that follow ``source_target_pairs=``."""
+    return _lists(text[1 : text.index("}}") + 1]) if text.startswith("{{") else ()
+
+
+def _lists(text: str) -> Groups:
+    return tuple(_numbers(group) for group in re.findall(r"\{([\d,]*)\}", text))
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in text.split(",") if number)
+
+
+def _tuples(grid: np.ndarray) -> Groups:
+    return tuple(tuple(int(i) for i in row) for row in grid)
+
+
+def _iota(groups: str, reshape: str, transpose: str | None) -> np.ndarray:
+    sizes = _numbers(reshape)
+    ids = np.arange(math.prod(sizes)).reshape(sizes)
+    if transpose is not None:
+        ids = ids.transpose(_numbers(transpose))
+    return ids.reshape(_numbers(groups))
+
+
+def _mesh_groups(axes: str, device_ids: str | None, grouped: str) -> Groups:
+    names, sizes = [], []
+    for name, size, _, _ in _AXIS.findall(axes):
+        names.append(name)
+        sizes.append(int(size))
+    ids = np.arange(math.prod(sizes)) if device_ids is None else _device_ids(device_ids)
+    # Split every axis at the parts that the groups use, so that each part is a dimension.
+    shape: list[int] = []
+    part_of: dict[tuple[str, int], int] = {}
+    wanted = [(n, int(pre or 1), int(s or 0)) for n, _, pre, s in _AXIS.findall(grouped)]
+    for name, size in zip(names, sizes, strict=True):
+        edges = {1, size}
+        for other, before, part in wanted:
+            if other == name:
+                edges |= {before, before * (part or size)}
+        ordered = sorted(edges)
+        for low, high in itertools.pairwise(ordered):
+            part_of[name, low] = len(shape)
+            shape.append(high // low)
+    inside = [part_of[name, before] for name, before, _ in wanted if (name, before) in part_of]
+    outside = [d for d in range(len(shape)) if d not in inside]
+    group = math.prod(shape[d] for d in inside)
+    grid = ids.reshape(shape or [1]).transpose([*outside, *inside] or [0])
+    return _tuples(grid.reshape(-1, group))
+
+
+def _device_ids(text: str) -> np.ndarray:
+    if found := re.fullmatch(r"\[([\d,]+)\](?:T\(([\d,]+)\))?", text):
+        return _iota(str(math.prod(_numbers(found[1]))), found[1], found[2])
+    return np.array(_numbers(text))
+
+
+def axes_of(
+    groups: Groups, coordinates: np.ndarray, axis_names: Sequence[str]
+) -> tuple[tuple[str, ...], bool]:
+    """The mesh axes along which the members of each group differ.
+
+    Args:
+        groups: Groups of partition ids.
+        coordinates: Position of each partition in the mesh, shape (partitions, axes).
+        axis_names: Names of the mesh's axes.
+
+    Returns:
+        The names of the axes, and whether each group has all devices along them; False if it has
+        only a part of them, such as half of an axis.
+    """
+    varying = np.zeros(len(axis_names), bool)
+    for group in groups:
+        members = coordinates[list(group)]
+        varying |= (members != members[:1]).any(axis=0)
+    whole: dict[tuple[int, ...], set[int]] = {}
+    for partition, row in enumerate(coordinates[:, ~varying]):
+        whole.setdefault(tuple(row), set()).add(partition)
+    same = {frozenset(g) for g in groups} == {frozenset(g) for g in whole.values()}
+    return tuple(n for n, v in zip(axis_names, varying, strict=True) if v), same
 
 
 @dataclass(frozen=True, slots=True)

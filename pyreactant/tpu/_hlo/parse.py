@@ -4,8 +4,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from .collective import Collective
-from .groups import parse_groups, parse_pairs
+from .collective import Collective, parse_groups, parse_pairs
 
 Computations = Mapping[str, Sequence[str]]
 """The lines of each computation."""

@@ -24,9 +24,8 @@ from ..._system.facts import usable_cores
 from .._hlo.collective import Collective
 from .._preflight.preflight import preflight
 from .._preflight.report import Preflight
-from .layout import Layout
-from .links import loads_of
-from .machine import Machine
+from .layouts import Layout
+from .machine import Machine, loads_of
 from .report import Candidate
 
 

@@ -14,9 +14,8 @@ from ..._matmul.matmul import MATMUL, default_mesh, default_out_spec
 from .._request import find_program
 from .._topology import Topology
 from .._topology import topology as find_topology
-from .candidates import layout_of, product_layouts, program_layouts
 from .evaluate import Pool, available_memory, compiled, end_running, measured, peak_of_children
-from .layout import Choice, Layout
+from .layouts import Choice, Layout, layout_of, product_layouts, program_layouts
 from .machine import Machine, local_machine, slice_machine
 from .model import Product
 from .report import Candidate, Plan, ranked

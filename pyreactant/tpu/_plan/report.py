@@ -11,10 +11,10 @@ from ..._core.text import spec_text
 from ..._matmul.matmul import default_out_spec
 from ..._pages.page import HasPage
 from .._topology import Topology
-from .commands import commands
-from .layout import Layout, Spec
+from .layouts import Layout, Spec
 from .page import page
 from .text import text
+from .words import commands
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

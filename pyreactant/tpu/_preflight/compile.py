@@ -1,17 +1,209 @@
-"""Compile a request for an absent slice, lowered by JAX or by Reactant in a child process."""
+"""Compile for an absent slice: a StableHLO module, or a request that JAX or Reactant lowers."""
 
 import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
 
 from ..._core.array import Aval
+from ..._core.mesh import Mesh
 from ..._core.sharding import NamedSharding
-from ..._core.text import spec_text
-from ..._errors import PyReactantError
+from ..._core.text import format_mesh, spec_text
+from ..._errors import FileError, InvalidArgumentError, PyReactantError, ShardingError
 from ..._lowering.ask import check_julia, lower
-from .._compiler.ask import TIMEOUT, ask, versions
-from .._request import Request
+from .._compiler.ask import TIMEOUT, Answer, ask, versions
+from .._hlo.parse import result_shapes
+from .._hlo.stablehlo import Module, Tensor, axis_size, mhlo_cuts, reverse
+from .._request import Request, check_mesh
+from .._topology import Topology
+from .._topology import topology as find_topology
 from .build import build, operands, outputs_of
 from .report import Operand, Preflight
-from .stablehlo import compile_text
+
+REVERSED = (
+    "Julia is column-major: each tensor of Reactant's module has the dimensions of its Julia array "
+    "in reverse order. Arguments and outputs are shown as Julia arrays, with the module's tensors "
+    "beside them; collectives are shown as in the module"
+)
+
+
+def preflight_stablehlo(
+    text: str,
+    *,
+    topology: str | Topology,
+    num_slices: int = 1,
+    mesh: Mesh | None = None,
+    column_major: bool | None = None,
+    cache: bool = True,
+    timeout: float = TIMEOUT,
+) -> Preflight:
+    """Compile a StableHLO module for a slice, on any machine.
+
+    Args:
+        text: The module, with shardings of Shardy (``sdy.mesh``, ``sdy.sharding``) or of XLA
+            (``mhlo.sharding``), for instance from Reactant's ``@code_hlo``.
+        topology: As for `preflight`.
+        num_slices: As for `preflight`.
+        mesh: Mesh over the module's partitions, to name axes if the module has no mesh.
+        column_major: Whether the tensors are column-major arrays with reversed dimensions; None is
+            True for modules with a name of Reactant's.
+        cache: As for `preflight`.
+        timeout: As for `preflight`.
+
+    Raises:
+        InvalidArgumentError: The text is not a module, or has dynamic shapes or unknown custom
+            calls.
+        ShardingError: The module has another number of partitions than the slice has devices.
+        RequirementError: As `preflight`, or this jax lacks a private interface.
+        DeadlineError, ChildLostError: As `preflight`.
+    """
+    found = topology if isinstance(topology, Topology) else find_topology(topology, num_slices)
+    return compile_text(
+        text, found, mesh=mesh, column_major=column_major, cache=cache, timeout=timeout
+    )
+
+
+def compile_text(
+    text: str,
+    topology: Topology,
+    *,
+    mesh: Mesh | None,
+    column_major: bool | None,
+    cache: bool,
+    timeout: float,
+    program: str | None = None,
+    source: str = "stablehlo",
+    more_versions: Mapping[str, str] = MappingProxyType({}),
+) -> Preflight:
+    """The Preflight of a module; see `preflight_stablehlo`.
+
+    Args:
+        text, topology, mesh, column_major, cache, timeout: As for `preflight_stablehlo`.
+        program: Name of the program; None is the module's name.
+        source: What wrote the text: "stablehlo" or "reactant".
+        more_versions: Versions of the packages that wrote it.
+    """
+
+    def read(description: Mapping[str, Any]) -> Module:
+        module = Module.from_description(description)
+        if module.mesh is None and mesh is not None:
+            module = dataclasses.replace(module, mesh=mesh)
+        _check(module, topology)
+        return module
+
+    installed = versions()
+    question = {"kind": "stablehlo", "text": text, "topology": topology.description_options}
+    answer, cached = ask(
+        question,
+        topology,
+        installed,
+        cache=cache,
+        timeout=timeout,
+        check=read,
+    )
+    module = read(answer["module"])
+    reversing = module.from_reactant if column_major is None else column_major
+    fits = "refusal" not in answer
+    return build(
+        answer,
+        program=program or module.name,
+        source=source,
+        topology=topology,
+        mesh=module.mesh,
+        positions=_positions(module.mesh, topology),
+        arguments=tuple(_operand(t, module, reversing) for t in module.arguments),
+        outputs=_outputs(module, reversing, answer) if fits else (),
+        versions={**installed, **more_versions},
+        cached=cached,
+        notes=(REVERSED,) if reversing else (),
+    )
+
+
+def read_text(path: Path) -> str:
+    """A module's text from a file.
+
+    Raises:
+        FileError: It cannot be read.
+    """
+    if path.exists() and not path.is_file():
+        raise FileError(f"{path}: not a file; give a file with a StableHLO module")
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise FileError(f"{path}: the module cannot be read ({error.strerror})") from None
+
+
+def _check(module: Module, topology: Topology) -> None:
+    partitions = module.num_partitions
+    if partitions is None and module.mesh is not None:
+        partitions = module.mesh.size
+    if partitions is None:
+        raise InvalidArgumentError(
+            f"module @{module.name} must have mhlo.num_partitions or an sdy.mesh, which give its "
+            "number of devices, but has neither; export it with its shardings"
+        )
+    if partitions != topology.devices:
+        raise ShardingError(
+            f"module @{module.name} is partitioned for {partitions} "
+            f"device{'' if partitions == 1 else 's'}, but {topology.name} has {topology.devices}; "
+            f"export it with a mesh of {topology.devices}, or choose a slice with {partitions}"
+        )
+    if module.mesh is not None:
+        if module.mesh.size != partitions:
+            raise ShardingError(
+                f"module @{module.name} has num_partitions = {partitions}, but its mesh "
+                f"{format_mesh(module.mesh)} has {module.mesh.size} devices; they must be equal"
+            )
+        check_mesh(module.mesh, topology)
+
+
+def _positions(mesh: Mesh | None, topology: Topology) -> Sequence[int]:
+    """Position of each partition in the mesh, whose device ids are partition ids."""
+    if mesh is None:
+        return range(topology.devices)
+    return [int(place) for place in np.argsort(mesh.device_ids)]
+
+
+def _operand(tensor: Tensor, module: Module, reversing: bool) -> Operand:
+    shown = reverse(tensor) if reversing else tensor
+    cuts: tuple[int, ...] | None = None
+    spec = ""
+    if tensor.axes is not None and module.mesh is not None:
+        per_dimension = [[axis_size(module.mesh, axis) for axis in axes] for axes in tensor.axes]
+        cuts = tuple(int(np.prod(sizes, dtype=int)) for sizes in per_dimension)
+        assert shown.axes is not None
+        spec = ",".join("+".join(axes) or "None" for axes in shown.axes)
+    elif tensor.mhlo:
+        cuts = mhlo_cuts(tensor.mhlo, len(tensor.shape))
+        blocks = "x".join(map(str, _reversed(cuts or (), reversing)))
+        spec = tensor.mhlo if cuts is None else f"into {blocks} blocks"
+    if cuts is not None:
+        cuts = _reversed(cuts, reversing)
+    block = (
+        None if cuts is None else tuple(-(-n // c) for n, c in zip(shown.shape, cuts, strict=True))
+    )
+    written = f"tensor<{'x'.join(map(str, tensor.shape))}> in the module" if reversing else ""
+    return Operand(shown.shape, tensor.dtype, spec, block, written)
+
+
+def _outputs(module: Module, reversing: bool, answer: Answer) -> tuple[Operand, ...]:
+    """The results; if the module does not shard one, its block is the one that XLA chose."""
+    found = [_operand(tensor, module, reversing) for tensor in module.results]
+    blocks = result_shapes(answer["hlo"])
+    if len(blocks) != len(found):
+        return tuple(found)
+    return tuple(
+        dataclasses.replace(one, block=_reversed(block, reversing)) if one.block is None else one
+        for one, block in zip(found, blocks, strict=True)
+    )
+
+
+def _reversed(sizes: tuple[int, ...], reversing: bool) -> tuple[int, ...]:
+    return sizes[::-1] if reversing else sizes
+
 
 _NEEDS = "backend 'reactant' lowers programs in Julia"
 _OTHERWISE = "or give the program's StableHLO as a file (--stablehlo)"
