@@ -89,7 +89,7 @@ def _jax_platforms(platform: str) -> str:
 
 
 def for_julia(found: Mapping[str, str]) -> dict[str, str]:
-    """What lets ``using PyReactant`` find our package, and its PythonCall this Python."""
+    """What lets ``using PyReactant`` find our package, and a PythonCall this Python."""
     # An empty entry is Julia's own default path. The program's own project comes first.
     path = [found.get("JULIA_LOAD_PATH", ""), str(package_folder())]
     new = {}

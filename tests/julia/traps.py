@@ -191,7 +191,7 @@ MUTANTS = [
         "lists in a spec",
         JULIA + "meshes.jl",
         "names_of(::DeviceMesh, entry) = throw(unfit_spec(entry))",
-        "names_of(m::DeviceMesh, entry) = String[PythonCall.pyconvert(String, e) for e in entry]",
+        "names_of(m::DeviceMesh, entry) = String[entry...]",
         files("traps"),
         '"write tuples, not lists", "nothing was thrown"',
     ),
