@@ -40,7 +40,7 @@ def test_nothing_of_jax_and_no_warning() -> None:
         (
             "import os, pyreactant as p; p.initialize(num_cpu_devices=3)\n"
             "print(len(p.devices()), 'XLA_FLAGS' in os.environ)",
-            {},
+            {"XLA_FLAGS": ""},
             "3 False",
         ),
     ],
