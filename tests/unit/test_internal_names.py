@@ -1,4 +1,4 @@
-"""The list of Reactant's names that julia/src and julia/ext use is complete, and has nothing else."""
+"""The list of Reactant's names that julia/src and julia/ext use is whole, and has nothing else."""
 
 import re
 import tomllib
