@@ -222,8 +222,8 @@ MUTANTS = [
     Mutant(
         "8-bit floats have no product",
         JULIA + "elements.jl",
-        "        return x\n",
-        '        return error("no type")\n',
+        "    return x\n",
+        '    return error("no type")\n',
         files("traps"),
         "no method matching mul!",
     ),
