@@ -26,6 +26,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pyreactant import MismatchError
 from tests.harness import environment
 from tests.julia import place
 from tests.launch.runs import FAULTY, RUN, left_behind, task_environments
@@ -218,14 +219,19 @@ def _miss(
     case: Case, absent: int | None, report: Mapping[str, Any] | None, codes: Sequence[int]
 ) -> str | None:
     """Describe how the report differs from the expected cause; None if it is right."""
+    by = {case.process}
     cause, code, words = CAUSES[case.fault]
     if absent is not None:
         words = "did not join the roll-call|could not reach process 0"
+    if case.fault == "exit0" and case.when != "start":
+        # The guard finds out, in both processes, and says which of them has ended.
+        by, code, words = {0, 1}, MismatchError.exit_code, rf"\bend on {case.process}\b"
     if report is None:
         return f"no report, exit codes {codes}"
     reported = (report["first_error"] or {}).get("process"), report["cause"], report["exit_code"]
     if (
-        reported != (case.process, cause, code)
+        reported[0] not in by
+        or reported[1:] != (cause, code)
         or set(codes) != {code}
         or not re.search(words, report["summary"])
     ):
