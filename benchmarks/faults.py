@@ -1,11 +1,12 @@
 """`make faults`: inject each fault many times; check the cause, leftovers and time to the end.
 
 `python -m benchmarks.faults [--times N] [--quick] [--json FILE] [--how local|tasks|both]
-[--faults NAME...]` breaks
-one of two processes of the JAX runtime on CPU with `tests/launch/faulty.py`. "local" uses one
+[--faults NAME...] [--backend jax|reactant]` breaks
+one of two processes on CPU with `tests/launch/faulty.py`. "local" uses one
 supervisor for both processes, "tasks" one supervisor per process, as srun starts them, and "both"
 alternates. The exit code is 1 if a report names the wrong cause or a process remains; exceeding a
-time bound does not change it.
+time bound does not change it. `--backend reactant` runs over the stand-in for Reactant and needs
+the real-Julia level of the tests (PYREACTANT_TEST_JULIA, PYREACTANT_TEST_JULIA_PROJECT).
 """
 
 import argparse
@@ -20,12 +21,14 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pyreactant import MismatchError
 from tests.harness import environment
+from tests.julia import place
 from tests.launch.runs import FAULTY, RUN, left_behind, task_environments
 from tests.launch.test_faults import CAUSES
 
@@ -34,11 +37,27 @@ from ._measure import machine
 BOUND = 2.0
 """Seconds from the fault until the report is written and every supervisor has ended."""
 
-STALL = 5.0
 GUARD = 6.0  # abort() sleeps so long while the guard is on
 START = 3.0
-RENDEZVOUS = 4.0  # initialization_timeout in faulty.py
-_LIMIT = 60.0
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """A runtime: the settings that choose it, and limits in seconds that let it start."""
+
+    settings: Callable[[], Mapping[str, str]]
+    stall: float
+    rendezvous: float  # initialization_timeout in faulty.py
+    whole: float
+
+
+RUNTIMES = {
+    "jax": Runtime(dict, 5.0, 4.0, 60.0),
+    # Julia starts within the deadline of initialize, and holds Python's lock meanwhile.
+    "reactant": Runtime(
+        lambda: {"PYREACTANT_BACKEND": "reactant", **place.stand_in()}, 30.0, 60.0, 240.0
+    ),
+}
 
 NAMES = {
     "raise": "raises",
@@ -93,12 +112,12 @@ def cases() -> list[Case]:
     return broken + [Case("never", "start", process) for process in (0, 1)]
 
 
-def inject(case: Case, how: str, folder: Path) -> Injection:
+def inject(case: Case, how: str, runtime: Runtime, folder: Path) -> Injection:
     """Break one run in its own folder."""
     done = Injection(case, how, load=os.getloadavg()[0])
     absent = case.process if (case.fault, how) == ("never", "tasks") else None
     began = time.time()
-    codes, ended = _supervisors(case, how, folder, absent)
+    codes, ended = _supervisors(case, how, runtime, folder, absent)
     done.left = left_behind(folder)
     _end(folder)
     report = _report(folder)
@@ -109,28 +128,32 @@ def inject(case: Case, how: str, folder: Path) -> Injection:
     elif absent is None:
         done.miss = f"the fault was never reached; {done.miss}"
         return done
-    done.seconds = ended - began - _deadline(case, how)
+    done.seconds = ended - began - _deadline(case, how, runtime)
     return done
 
 
-def _deadline(case: Case, how: str) -> float:
+def _deadline(case: Case, how: str, runtime: Runtime) -> float:
     """Seconds of the timeout that detects this fault; 0.0 if detection is immediate."""
     if case.fault == "abort" and case.when != "start":
         return GUARD
     if case.fault == "never":
-        return START if how == "tasks" else RENDEZVOUS
-    return STALL if case.fault == "stop" else 0.0
+        return START if how == "tasks" else runtime.rendezvous
+    return runtime.stall if case.fault == "stop" else 0.0
 
 
-def _supervisors(case: Case, how: str, folder: Path, absent: int | None) -> tuple[list[int], float]:
+def _supervisors(
+    case: Case, how: str, runtime: Runtime, folder: Path, absent: int | None
+) -> tuple[list[int], float]:
     """Run the supervisors; return their exit codes and the time when the last one ended."""
-    argv = [*RUN, "--out", str(folder / "run"), "--stall-timeout", str(STALL)]
+    argv = [*RUN, "--out", str(folder / "run"), "--stall-timeout", str(runtime.stall)]
+    chosen = {**runtime.settings(), "FAULT_RENDEZVOUS": str(runtime.rendezvous)}
     if how == "local":
         argv += ["--processes", "2"]
-        settings = environment(PYREACTANT_PLATFORM="cpu", FAULT_EVENT=str(folder / "event"))
+        event = str(folder / "event")
+        settings = environment(PYREACTANT_PLATFORM="cpu", FAULT_EVENT=event, **chosen)
         environments: list[Mapping[str, str]] = [settings]
     else:
-        environments = list(task_environments(folder, 2))
+        environments = list(task_environments(folder, 2, [chosen] * 2))
     if absent is not None:
         argv += ["--start-timeout", str(START)]
         del environments[absent]
@@ -138,7 +161,7 @@ def _supervisors(case: Case, how: str, folder: Path, absent: int | None) -> tupl
         environments = [{**settings, "PYREACTANT_GUARD": "0"} for settings in environments]
     argv += ["--", FAULTY, case.fault, str(case.process), case.when]
     running = [start(argv, settings, folder, i) for i, settings in enumerate(environments)]
-    overdue = threading.Timer(_LIMIT, _kill_sessions, [running])
+    overdue = threading.Timer(runtime.whole, _kill_sessions, [running])
     overdue.start()
     try:
         # A timer enforces the limit, because Popen.wait with a timeout polls only every 50 ms.
@@ -196,14 +219,19 @@ def _miss(
     case: Case, absent: int | None, report: Mapping[str, Any] | None, codes: Sequence[int]
 ) -> str | None:
     """Describe how the report differs from the expected cause; None if it is right."""
+    by = {case.process}
     cause, code, words = CAUSES[case.fault]
     if absent is not None:
         words = "did not join the roll-call|could not reach process 0"
+    if case.fault == "exit0" and case.when != "start":
+        # The guard finds out, in both processes, and says which of them has ended.
+        by, code, words = {0, 1}, MismatchError.exit_code, rf"\bend on {case.process}\b"
     if report is None:
         return f"no report, exit codes {codes}"
     reported = (report["first_error"] or {}).get("process"), report["cause"], report["exit_code"]
     if (
-        reported != (case.process, cause, code)
+        reported[0] not in by
+        or reported[1:] != (cause, code)
         or set(codes) != {code}
         or not re.search(words, report["summary"])
     ):
@@ -251,11 +279,11 @@ def text(found: Mapping[str, Any]) -> str:
     return f"| {' | '.join(map(str, cells))} |"
 
 
-def _one(case: Case, how: str, base: Path, number: int) -> Injection:
+def _one(case: Case, how: str, runtime: Runtime, base: Path, number: int) -> Injection:
     """Inject once; if the outcome is wrong or late, print it and keep the folder."""
     folder = base / f"{number:04}"
     folder.mkdir()
-    done = inject(case, how, folder)
+    done = inject(case, how, runtime, folder)
     if done.miss or done.left or done.seconds is None or done.seconds > BOUND:
         print(f"{folder}: {done}", file=sys.stderr, flush=True)
     else:
@@ -264,7 +292,7 @@ def _one(case: Case, how: str, base: Path, number: int) -> Injection:
 
 
 def _all(
-    times: int, how: str, out: Path | None, faults: Sequence[str] | None
+    times: int, how: str, runtime: Runtime, out: Path | None, faults: Sequence[str] | None
 ) -> list[dict[str, Any]]:
     """Inject all cases round by round, so that other load on the machine affects all rows."""
     chosen = [case for case in cases() if faults is None or case.fault in faults]
@@ -276,7 +304,8 @@ def _all(
             # Processes 0 and 1 alternate differently, so that each round has as many of both.
             turn = ("local", "tasks")[(repetition + number // 2 + case.process) % 2]
             chosen_how = turn if how == "both" else how
-            done[case].append(_one(case, chosen_how, base, repetition * len(chosen) + number))
+            serial = repetition * len(chosen) + number
+            done[case].append(_one(case, chosen_how, runtime, base, serial))
         rows = [row(case, done[case]) for case in chosen]
         if out is not None:
             out.write_text(json.dumps({**machine(), "rows": rows}, indent=2))
@@ -293,8 +322,14 @@ def main() -> int:
     parser.add_argument("--json", type=Path)
     parser.add_argument("--how", choices=("local", "tasks", "both"), default="both")
     parser.add_argument("--faults", nargs="+", choices=NAMES, help="these faults only")
+    parser.add_argument("--backend", choices=RUNTIMES, default="jax")
     args = parser.parse_args()
-    rows = _all(2 if args.quick else args.times, args.how, args.json, args.faults)
+    if args.backend == "reactant" and (why := place.absent()):
+        parser.error(why)
+    if args.backend == "reactant":
+        place.compile_packages()  # which takes longer than any limit here
+    times, runtime = 2 if args.quick else args.times, RUNTIMES[args.backend]
+    rows = _all(times, args.how, runtime, args.json, args.faults)
     here = machine()
     print(", ".join(f"{name} {number}" for name, number in here.pop("versions").items()))
     print(", ".join(f"{name} {value}" for name, value in here.items()), end="\n\n")

@@ -11,6 +11,7 @@ from tests.harness import REPOSITORY, environment
 
 PLACES = {
     "julia/src": "_julia_package/src",
+    "julia/ext": "_julia_package/ext",
     "julia/start": "_julia_package/start",
     "slurm": "_slurm",
     "gcloud": "_gcloud",

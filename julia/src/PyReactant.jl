@@ -1,5 +1,7 @@
 """
-What pyreactant runs in Julia: meshes, arrays and programs of Reactant.jl, for Python.
+What pyreactant runs in Julia: meshes, arrays and programs of Reactant.jl, for Python. A Julia
+program that uses it loads no Python: what PythonCall is needed for is in the package's extension
+(ext/).
 
 Python calls the named functions of this module with tuples, strings, numbers and NumPy arrays.
 Axis i of a Python array is axis i here; only `layout.jl` knows of memory order. Device ids are
@@ -8,22 +10,12 @@ collective operation, which hangs unless every process does it.
 """
 module PyReactant
 
-using PythonCall: PythonCall
-
-# The process that precompiles this package loads Reactant's Python extension too, which would
-# import jax there. Otherwise pyreactant blocks these names before Julia starts.
-if ccall(:jl_generating_output, Cint, ()) == 1
-    for name in ("jax", "jaxlib", "tensorflow")
-        PythonCall.pyimport("sys").modules[name] = nothing
-    end
-end
-
 using Reactant: Reactant
 
 const XLA = Reactant.XLA
 
 include("errors.jl") # errors that Python raises as its own
-include("python.jl") # calls that give up Python's lock; NumPy arrays lent for one call
+include("calls.jl")  # calls without Python's lock; NumPy arrays lent for one call
 # the runtime
 include("distributed.jl") # join the other processes
 include("devices.jl")     # start the platform and list its devices

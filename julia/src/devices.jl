@@ -152,7 +152,8 @@ runtime() = XLA.REACTANT_XLA_RUNTIME
 """
 function versions()
     found = Any[("julia", string(VERSION))]
-    for m in (PyReactant, Reactant, PythonCall)
+    python = Base.get_extension(PyReactant, :PyReactantPythonCallExt)
+    for m in (PyReactant, Reactant, (python === nothing ? () : (python.PythonCall,))...)
         version = pkgversion(m)
         version === nothing || push!(found, (string(nameof(m)), string(version)))
     end

@@ -62,18 +62,15 @@ function check_out(@nospecialize(out::AbstractArray), T::DataType, @nospecialize
     if size(out) != shape
         throw(Wrong("InvalidArgumentError", "memory of shape $shape was needed, got $(size(out))"))
     end
-    if out isa PythonCall.PyArray && !is_writable(out)
+    if !is_writable(out)
         throw(Wrong("InvalidArgumentError", "the memory to write to is read-only; give another"))
     end
     return nothing
 end
 
-is_writable(::PythonCall.PyArray{T, N, M}) where {T, N, M} = M
-
-pointer_to_bytes(x::PythonCall.PyArray) = Ptr{UInt8}(x.ptr)
+# The extension for Python has these three for NumPy's arrays.
+is_writable(::StridedArray) = true
 pointer_to_bytes(x::StridedArray) = Ptr{UInt8}(pointer(x))
-
-byte_strides(x::PythonCall.PyArray) = x.strides
 byte_strides(x::StridedArray) = strides(x) .* sizeof(eltype(x))
 
 """

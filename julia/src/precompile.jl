@@ -19,7 +19,6 @@ for (f, types) in (
         (gather, (Held, AbstractArray)),
         (copy_whole, (Held, AbstractArray)),
         (lent, (Function, Tuple, Vector{Any})),
-        (let_go, (PythonCall.PyArray,)),
         (body_of, (String, String)),
         (lower, (String, String, String, Tuple, Tuple, Tuple, String, Tuple)),
         (description, (Lowered,)),

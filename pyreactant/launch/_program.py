@@ -276,9 +276,10 @@ def _jax_platforms(platform: str) -> str:
 
 
 def for_julia(found: Mapping[str, str]) -> dict[str, str]:
-    """What lets ``using PyReactant`` find our package, and its PythonCall this Python."""
-    # An empty entry is Julia's own default path. The program's own project comes first.
-    path = [found.get("JULIA_LOAD_PATH", ""), str(package_folder())]
+    """What lets ``using PyReactant`` find our package, and a PythonCall this Python."""
+    # An empty entry is Julia's own default path. The program's own project comes first. Ours has no
+    # manifest and comes last: Julia does not look for what it needs in places that follow it.
+    path = [found.get("JULIA_LOAD_PATH", "")]
     new = {}
     with contextlib.suppress(PyReactantError):  # without a setup, that project has the packages
         place = find_place(found)
@@ -286,7 +287,7 @@ def for_julia(found: Mapping[str, str]) -> dict[str, str]:
         if place.depot and not found.get("JULIA_DEPOT_PATH"):
             new["JULIA_DEPOT_PATH"] = place.depot
     new |= {
-        "JULIA_LOAD_PATH": ":".join(path),
+        "JULIA_LOAD_PATH": ":".join([*path, str(package_folder())]),
         "JULIA_CONDAPKG_BACKEND": found.get("JULIA_CONDAPKG_BACKEND") or "Null",
         "JULIA_PYTHONCALL_EXE": found.get("JULIA_PYTHONCALL_EXE") or sys.executable,
     }

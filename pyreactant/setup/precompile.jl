@@ -42,6 +42,7 @@ answer(content) = open(io -> TOML.print(io, content), ARGS[2], "w")
 
 push!(LOAD_PATH, joinpath(ARGS[1], "start"), ARGS[1])
 if isempty(absent())
+    Base.require(PYTHON_CALL)
     Base.invokelatest(Base.require(Main, :PyReactantStart).load)
     answer(Base.invokelatest(found))
 else

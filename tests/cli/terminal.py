@@ -18,7 +18,9 @@ def run(words: Sequence[str], *, columns: int = 80, code: str = "") -> tuple[int
     argv = [sys.executable, *(["-c", code] if code else ["-m", "pyreactant", *words])]
     main, side = pty.openpty()
     fcntl.ioctl(side, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
-    process = Popen(argv, stdin=side, stdout=side, stderr=side, env=environment(TERM="xterm"))
+    env = environment(TERM="xterm")
+    env.pop("COLUMNS", None)  # of the tests' own terminal; it would win over this one's width
+    process = Popen(argv, stdin=side, stdout=side, stderr=side, env=env)
     os.close(side)
     read = b""
     with contextlib.suppress(OSError):  # the end of the last process on a terminal is an error

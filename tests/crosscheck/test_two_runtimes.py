@@ -97,7 +97,7 @@ def test_the_page_and_the_json_have_both(runs: Path) -> None:
     jax, reactant = report["runs"]
     assert (jax["name"], reactant["name"]) == ("jax", "reactant")
     assert [device["id"] for device in reactant["devices"]] == [0, 1, 2048, 2049]
-    assert reactant["facts"]["Reactant"] == "0.2.280"  # the stand-in's version
+    assert reactant["facts"]["Reactant"] == "0.2.280+standin"
     for name in ("julia", "Reactant", "PyReactant", "PythonCall"):
         assert name not in jax["facts"]
         assert f'<th scope="row">{name}</th>' in page

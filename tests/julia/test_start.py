@@ -11,7 +11,7 @@ import pytest
 
 from tests.harness import environment
 from tests.julia.alone import alone, project
-from tests.julia.place import stand_in
+from tests.julia.place import STAND_IN, stand_in
 
 pytestmark = pytest.mark.julia
 
@@ -40,7 +40,7 @@ def test_nothing_of_jax_and_no_warning() -> None:
         (
             "import os, pyreactant as p; p.initialize(num_cpu_devices=3)\n"
             "print(len(p.devices()), 'XLA_FLAGS' in os.environ)",
-            {},
+            {"XLA_FLAGS": ""},
             "3 False",
         ),
     ],
@@ -89,6 +89,27 @@ def test_platform_that_falls_back_in_silence(requested: str, gpu: str, message: 
 def test_path_with_spaces_and_unicode(tmp_path: Path) -> None:
     folder = project(tmp_path / "ein Projekt, ü")
     assert alone(DEVICES, PYTHON_JULIACALL_PROJECT=str(folder)).stdout.strip() == "8"
+
+
+def test_julia_program_under_the_supervisor(tmp_path: Path) -> None:
+    """Its processes find each other by the supervisor's variables, and none loads Python."""
+    program = tmp_path / "program.jl"
+    program.write_text(
+        "using PyReactant, Reactant\n"
+        'python = any(id -> id.name == "PythonCall", keys(Base.loaded_modules))\n'
+        "println((PyReactant.initialize()..., length(PyReactant.devices()), python))\n"
+    )
+    place = stand_in()
+    # Julia looks for what the stand-in needs in places before it only.
+    place["JULIA_LOAD_PATH"] = f":{place['PYTHON_JULIACALL_PROJECT']}:{STAND_IN}"
+    argv = [sys.executable, "-m", "pyreactant", "run", "--processes", "2", "--platform", "cpu"]
+    argv += ["--devices-per-process", "2", "--all-output", "--out", str(tmp_path / "out"), "--"]
+    argv += [place["PYTHON_JULIACALL_EXE"], "--startup-file=no", str(program)]
+    settings = environment(**place)
+    ran = subprocess.run(argv, env=settings, capture_output=True, text=True, timeout=240)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    said = sorted(ran.stdout.splitlines())
+    assert said == ["[0] (2, 0, 4, false)", "[1] (2, 1, 4, false)"], ran.stdout + ran.stderr
 
 
 @pytest.mark.timeout(COMPILES + 60)

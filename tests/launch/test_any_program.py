@@ -125,7 +125,7 @@ def test_a_julia_program_finds_our_package(tmp_path: Path) -> None:
     assert run.code == 0, run
     assert run.log(1) == b"['-t', '2', 'a.jl']\n"
     seen = json.loads((tmp_path / "seen-1.json").read_text())
-    first, second, package, project = seen["JULIA_LOAD_PATH"].split(":")
+    first, second, project, package = seen["JULIA_LOAD_PATH"].split(":")
     assert (first, second, project) == ("@", "/mine", str(tmp_path))
     assert (Path(package) / "src" / "PyReactant.jl").is_file()
     assert 'name = "PyReactant"' in (Path(package) / "Project.toml").read_text()

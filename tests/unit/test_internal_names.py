@@ -1,4 +1,4 @@
-"""The list of Reactant's names that julia/src uses is complete, and has nothing else."""
+"""The list of Reactant's names that julia/src and julia/ext use is whole, and has nothing else."""
 
 import re
 import tomllib
@@ -39,8 +39,9 @@ def test_the_list_is_whole() -> None:
     names = [row["name"] for row in listed["names"]]
     assert len(set(names)) == len(names)
     found: set[str] = set()
-    for path in sorted((REPOSITORY / "julia" / "src").rglob("*.jl")):
-        found |= used(path.read_text())
+    for folder in ("src", "ext"):
+        for path in sorted((REPOSITORY / "julia" / folder).rglob("*.jl")):
+            found |= used(path.read_text())
     assert found == set(names)
     assert f"Reactant {REACTANT} " in LIST.read_text()
     for row in [*listed["names"], *listed["uses"]]:

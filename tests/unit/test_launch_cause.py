@@ -10,6 +10,7 @@ import hypothesis
 import hypothesis.strategies as st
 import pytest
 
+from pyreactant._runtimes.reactant.store import LOST
 from pyreactant.launch import RunOptions
 from pyreactant.launch._cause import EXIT_CODES, Clock, Failure
 from pyreactant.launch._head import Head
@@ -213,10 +214,11 @@ def test_a_crash_explains_the_broken_connections(number: int) -> None:
     assert verdict(*broken, crashed, process(3, exited(10.3, -6))).process == 3
     assert verdict(*broken, crashed, process(3, error(11, "ValueError", "x"))).process == 3
     # The guard's store breaks with an error of its own.
-    store = error(
-        10.0, "DeadlineError", "the store was lost: UNAVAILABLE: Connection reset by peer"
-    )
-    assert verdict(process(0, store), crashed).process == 1
+    for text in (
+        "the store was lost: UNAVAILABLE: Connection reset by peer",
+        f"process 1 {LOST}, so nothing more can be agreed with it",
+    ):
+        assert verdict(process(0, error(10.0, "DeadlineError", text)), crashed).process == 1
     late_barrier = error(10.0, "DeadlineError", "not every process came to barrier 'b' within 9 s")
     assert verdict(process(0, late_barrier), crashed).process == 0
     # An error of the crashed process itself is its own.

@@ -46,7 +46,7 @@ def test_the_table_has_every_name_and_no_other() -> None:
 
 
 def test_only_tests_use_the_names_of_tests() -> None:
-    ours = ("pyreactant/", "slurm/", "gcloud/", "julia/src/", "julia/start/")
+    ours = ("pyreactant/", "slurm/", "gcloud/", "julia/src/", "julia/ext/", "julia/start/")
     for name, files in used().items():
         if SETTINGS[name].reader == "tests":
             assert not [file for file in files if file.startswith(ours)], name

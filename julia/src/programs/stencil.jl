@@ -9,13 +9,21 @@ function heat(u; steps)
 end
 
 function heat_step(u)
-    T, (m, n) = number_type(u), size(u)
-    # What comes in over an edge comes from the far edge, and is set to zero.
-    first_row, last_row = T.((1:m) .> 1), T.((1:m) .< m)
-    first_column, last_column = as_row(T.((1:n) .> 1)), as_row(T.((1:n) .< n))
-    above = circshift(u, (1, 0)) .* first_row
-    below = circshift(u, (-1, 0)) .* last_row
-    left = circshift(u, (0, 1)) .* first_column
-    right = circshift(u, (0, -1)) .* last_column
-    return u .+ T(RATE) .* (above .+ below .+ left .+ right .- T(4) .* u)
+    T = number_type(u)
+    around = shifted(u, 1, 1) .+ shifted(u, -1, 1) .+ shifted(u, 1, 2) .+ shifted(u, -1, 2)
+    return u .+ T(RATE) .* (around .- T(4) .* u)
+end
+
+# Each element moves by one (1 or -1) along an axis, and zeros come in over the edge, as in heat.py.
+# Elements of the far edge times zero would do for numbers, but not for infinity.
+function shifted(u, by, axis)
+    low = Int[d == axis ? by : 0 for d in 1:2]
+    edge = Reactant.Ops.constant(zero(number_type(u)))
+    return Reactant.Ops.pad(u, edge; low, high = -low)
+end
+
+function shifted(u::Array, by, axis)
+    moved = circshift(u, ntuple(d -> d == axis ? by : 0, 2))
+    selectdim(moved, axis, by > 0 ? 1 : size(u, axis)) .= 0
+    return moved
 end

@@ -27,18 +27,32 @@ function CoreLogging.handle_message(logger::WithoutImports, record...; more...)
     return CoreLogging.handle_message(logger.rest, record...; more...)
 end
 
-"""The module PyReactant of the load path."""
+"""
+The module PyReactant of the load path, with its extension for Python. PythonCall must be loaded.
+Of an extension that fails Julia only logs the error.
+"""
 function load()
     before = global_logger()
     global_logger(WithoutImports(before))
     try
-        return Base.require(Main, :PyReactant)
+        found = Base.require(Main, :PyReactant)
+        check_extension(found)
+        return found
     finally
         global_logger(before)
     end
 end
 
+function check_extension(found::Module)
+    Base.get_extension(found, :PyReactantPythonCallExt) === nothing || return nothing
+    return error(
+        "PyReactant must load with its extension for Python, but did not; the error above, if " *
+            "there is one, says why (PythonCall must be loaded first)",
+    )
+end
+
 precompile(load, ())
+precompile(check_extension, (Module,))
 precompile(CoreLogging.min_enabled_level, (WithoutImports,))
 precompile(CoreLogging.shouldlog, (WithoutImports, LogLevel, Module, Symbol, Symbol))
 

@@ -33,7 +33,7 @@ from ...process_group import ProcessGroup
 from ...process_group._coordinator import check_coordinator, listen
 from ...process_group._group import split_address
 from ...process_group._secret import MEETING_SECRET, SAME_SECRET, run_secret
-from .store import HeldStore, RemoteStore
+from .store import LOST, HeldStore, RemoteStore
 
 CONVERSATION = "meeting"
 """What the lines of a meeting are bound to."""
@@ -156,7 +156,7 @@ def _key(what: str, name: str, index: int) -> str:
 
 def _describe(missing: set[int], lost: set[int]) -> str:
     did_not = "did not come" if 0 not in missing else "did not say that all have come"
-    ends = {i: "ended or was cut off" if i in lost else did_not for i in missing}
+    ends = {i: LOST if i in lost else did_not for i in missing}
     return ", ".join(f"process {i} {ends[i]}" for i in sorted(missing))
 
 

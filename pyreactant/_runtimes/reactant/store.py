@@ -14,6 +14,9 @@ from typing import NamedTuple
 from ..._errors import DeadlineError
 from ..._system.lines import LineError, LineSocket, Message
 
+LOST = "ended or was cut off (connection closed)"
+"""What has become of a process. The supervisor knows a broken connection by the last two words."""
+
 
 class HeldStore:
     """The store in process 0, which holds the values.
@@ -292,6 +295,6 @@ def _check_nobody_lost(lost: set[int], closed: bool) -> None:
         raise DeadlineError("the connections of this run's processes were closed by shutdown")
     if lost:
         raise DeadlineError(
-            f"{', '.join(f'process {i}' for i in sorted(lost))} ended or was cut off, so nothing "
-            "more can be agreed with it; see the first error of the run"
+            f"{', '.join(f'process {i}' for i in sorted(lost))} {LOST}, so nothing more can be "
+            "agreed with it; see the first error of the run"
         )

@@ -1,9 +1,20 @@
 # The real Reactant has no such extension. It does what most tests do, once, so that Julia compiles
-# that with this package and not in each of the tests' processes.
+# that with this package and not in each of the tests' processes. PyReactantStart is one of the
+# packages that it waits for, so that it is not loaded while PyReactant's own extension, which it
+# needs, is being compiled.
 module ReactantPyReactantExt
 
+using PythonCall: PythonCall
+
+# As PyReactant's own extension does: the one for Python beside this would import jax.
+if ccall(:jl_generating_output, Cint, ()) == 1
+    for name in ("jax", "jaxlib", "tensorflow")
+        PythonCall.pyimport("sys").modules[name] = nothing
+    end
+end
+
 using PrecompileTools: @compile_workload
-using PyReactant: PyReactant, PythonCall
+using PyReactant: PyReactant
 
 const SHAPES = ((), (8,), (8, 8))
 

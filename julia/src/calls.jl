@@ -6,17 +6,18 @@ end
 
 (l::Later)() = l.f(l.args...)
 
+run_now(later::Later) = later()
+
+"""What makes a call without Python's lock. There is none until the extension for Python says so."""
+const UNLOCKED = Ref{Function}(run_now)
+
 """
     without_python(f, args...)
 
 Call `f` without Python's lock, so that Python's other threads continue: one of them sends the
 pulse to the supervisor. `f` must not touch Python objects, but may use their memory.
 """
-function without_python(@nospecialize(f), @nospecialize(args...))
-    later = Later(f, args)
-    locked = PythonCall.C.Py_IsInitialized() != 0 && PythonCall.C.PyGILState_Check() == 1
-    return locked ? PythonCall.GIL.unlock(later) : later()
-end
+without_python(@nospecialize(f), @nospecialize(args...)) = UNLOCKED[](Later(f, args))
 
 """
     lent(f, args, arrays)
@@ -28,18 +29,12 @@ function lent(f::Function, args::Tuple, arrays::Vector{Any})
     try
         return Later(f, args)()
     finally
-        for x in arrays
-            x isa PythonCall.PyArray && let_go(x)
-        end
+        foreach(let_go, arrays)
     end
 end
 
-# Both are references to the memory (PythonCall's src/API/types.jl:74-75).
-function let_go(@nospecialize(x::PythonCall.PyArray))
-    PythonCall.pydel!(x.py)
-    PythonCall.pydel!(x.handle)
-    return nothing
-end
+"""Release a NumPy array. An array of Julia's own has nothing to release."""
+let_go(@nospecialize(x)) = nothing
 
 """The items of a tuple, without code that is compiled for its type."""
 items(@nospecialize(t::Tuple)) = Any[getfield(t, i) for i in 1:nfields(t)]
