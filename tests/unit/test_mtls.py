@@ -85,6 +85,7 @@ def pem(key: object) -> str:
         pem(ed25519.Ed25519PrivateKey.generate()),
         pem(ec.generate_private_key(ec.SECP384R1())),
     ],
+    ids=["empty", "nonsense", "not-ascii", "ed25519", "another-curve"],
 )
 def test_what_is_no_public_key(public: str) -> None:
     with pytest.raises(ValueError, match=r"it is no public key|must be on the curve secp256r1"):
