@@ -150,7 +150,7 @@ def test_from_process_local() -> None:
             "argument 0 of program 'matmul' must be a ShardedArray or a tree of them, got a nd",
         ),
         (
-            lambda: pr.device_put(numbers((8, 8)), XY).sum(),  # type: ignore[attr-defined]
+            lambda: pr.device_put(numbers((8, 8)), XY).sum(),
             AttributeError,
             r"the attribute sum is not defined for .* gather\(\)",
         ),
