@@ -4,6 +4,7 @@ import hashlib
 import itertools
 import json
 import math
+import os
 import sysconfig
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -319,7 +320,8 @@ def _place_in_user_code(error: BaseException) -> str:
     import traceback
 
     installed = {sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")}
-    apart = ("<", str(Path(__file__).parents[2]), *installed)
+    folders = (str(Path(__file__).parents[2]), *filter(None, installed))
+    apart = ("<", *(folder + os.sep for folder in folders))
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         if not frame.filename.startswith(apart):
             return f" ({Path(frame.filename).name}, line {frame.lineno})"
