@@ -26,4 +26,4 @@ def attach(
         package[name] = getattr(module, name) if within else module
         return package[name]
 
-    return module_of, load, lambda: sorted([*module_of, *package])
+    return module_of, load, lambda: sorted({*module_of, *package})

@@ -241,6 +241,13 @@ class ShardedArray:
             "the NumPy array that gather() returns, or compute a copy in a program"
         )
 
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            if not name.startswith("_") and hasattr(np.ndarray, name):
+                raise AttributeError(_not_defined(f"the attribute {name}"))
+            raise AttributeError(f"a ShardedArray has no attribute {name!r}")
+
     def __repr__(self) -> str:
         return (
             f"ShardedArray(shape={self.shape}, dtype={self.dtype}, mesh={self.sharding.mesh!r}, "
@@ -258,12 +265,16 @@ class ShardedArray:
         return Drawing(self.sharding, self.shape, self._backend.devices(), title=repr(self))
 
 
-def _no_operator(name: str) -> NoReturn:
-    raise TypeError(
+def _not_defined(name: str) -> str:
+    return (
         f"{name} is not defined for a ShardedArray, whose elements lie on devices; use the NumPy "
         "array that gather() returns, or compute in a program (pyreactant.compile) that takes the "
         "array as an argument"
     )
+
+
+def _no_operator(name: str) -> NoReturn:
+    raise TypeError(_not_defined(name))
 
 
 def _refuse(name: str) -> Any:

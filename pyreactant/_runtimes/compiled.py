@@ -181,9 +181,14 @@ class Compiled:
     def _refuse(self, position: int, leaf: object, args: tuple[Any, ...]) -> None:
         if isinstance(leaf, DonatedArray):
             leaf.donate()
+        wanted, advice = self._avals[position], ""
+        if isinstance(leaf, ShardedArray):
+            same = (leaf.shape, leaf.dtype) == (wanted.shape, wanted.dtype)
+            move = "move it with pyreactant.reshard, or " if same else ""
+            advice = f"; {move}compile the program for it"
         raise InvalidArgumentError(
             f"{place_of(self._backend, args, position)} of program {self.program.name!r}: compiled "
-            f"for {self._avals[position]}, got {describe(leaf)}"
+            f"for {wanted}, got {describe(leaf)}{advice}"
         )
 
     def __repr__(self) -> str:
@@ -208,6 +213,8 @@ def describe(leaf: object) -> str:
             f"a {type(leaf).__name__}; in a function that is traced (jax.jit, jax.grad, another "
             "program) call the Python function itself"
         )
+    if type(leaf).__name__ == "ArrayImpl":
+        return "a jax.Array; convert it with pyreactant.from_jax first"
     return f"a {type(leaf).__name__}; place it with pyreactant.device_put first"
 
 

@@ -381,10 +381,15 @@ def check_mesh(mesh: Mesh) -> None:
     found = running.backend.devices()
     beyond = [i for i in mesh.device_ids if i >= len(found)]
     if beyond:
+        more = "more devices"
+        if found[0].platform == "cpu":
+            each = -(-(max(mesh.device_ids) + 1) // running.group.num_processes)
+            more = argument("num_cpu_devices", each)
+            if not more.startswith("--"):
+                more += f" (--devices-per-process {each} of pyreactant run)"
         raise ShardingError(
             f"{mesh!r} needs {mesh.size} devices, at positions up to {max(mesh.device_ids)}, but "
-            f"there are {len(found)} ({found[0].platform}); use a smaller mesh or start with more "
-            f"devices (on CPU: {argument('num_cpu_devices')})"
+            f"there are {len(found)} ({found[0].platform}); use a smaller mesh or start with {more}"
         )
     if mesh.all_devices and mesh.size < len(found):
         raise ShardingError(

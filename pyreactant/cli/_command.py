@@ -144,6 +144,7 @@ KEYWORDS = {
     "gradients": "--modules",
     "num_cpu_devices": "--devices-per-process",
     "num_slices": "--slices",
+    "shapes": "--shape",
 }
 """Arguments of Python, and variables, that options of other names set."""
 

@@ -148,7 +148,7 @@ def crosscheck(
     from ._console import working
 
     try:
-        with working("the runtimes run one after the other"):
+        with working("the programs are being checked"):
             report = _run.crosscheck(
                 selection,
                 backends=backends,

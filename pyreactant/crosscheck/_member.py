@@ -317,7 +317,8 @@ def _print_progress(found: ProgramRecord, wrong: list[int]) -> None:
         seconds = found.seconds
         text = f"compiled in {seconds['compile']:.2f} s, checked in {seconds['check']:.2f} s"
         if found.sets:
-            text += f", {len(found.sets)} further sets in {seconds['further sets']:.2f} s"
+            sets = "set" if len(found.sets) == 1 else "sets"
+            text += f", {len(found.sets)} further {sets} in {seconds['further sets']:.2f} s"
         if wrong:
             plural = "es" if len(wrong) > 1 else ""
             text += f", WRONG on process{plural} {', '.join(map(str, wrong))}"

@@ -3,6 +3,7 @@
 import difflib
 import importlib
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 from .._core.program import Program, find_object
 from .._errors import InvalidArgumentError
@@ -77,6 +78,11 @@ def find_case(name: str | Program) -> Case:
     if name in CASES:
         return CASES[name]
     if not all(name.rpartition(":")):
+        file = Path(name if name.endswith(".py") else f"{name}.py")
+        if file.is_file():
+            raise InvalidArgumentError(
+                f"{name!r} has no program's name; name the program in it, such as '{file}:program'"
+            )
         raise InvalidArgumentError(
             f"no program {name!r}: {hint_of(name)}; name your own program as "
             "'package.module:object' or 'path/to/file.py:object'"

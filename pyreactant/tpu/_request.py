@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from .._arguments import argument
 from .._core.array import Aval
 from .._core.backend import PRECISIONS
 from .._core.dtypes import as_dtype
@@ -163,8 +164,8 @@ def _check_shardings(request: Request) -> None:
             )
     for sharding in (*(a.sharding for a in request.arguments), *listed):
         check_mesh(sharding.mesh, request.topology)
-    for argument in request.arguments:
-        argument.sharding.shard_shape(argument.shape)
+    for one in request.arguments:
+        one.sharding.shard_shape(one.shape)
 
 
 def check_mesh(mesh: Mesh, topology: Topology) -> None:
@@ -227,9 +228,14 @@ def find_program(program: Program | str, backend: str) -> Program | None:
             return find_case(program).program
         if backend == "reactant" and "." in program:
             return Program(program.rpartition(".")[2], julia=program)
-    example = "package.module:function" if backend == "jax" else "Module.function"
-    language = "JAX" if backend == "jax" else "Julia"
-    raise InvalidArgumentError(
-        f"no program {program!r}: {hint_of(str(program))}; name your own as a {language} function, "
-        f"{example!r}, or give a pyreactant.Program"
-    )
+    own = "a Julia function as 'Module.function', or a Program as 'package.module:object'"
+    if backend == "jax":
+        own = "your own as 'package.module:function' or 'path/to/file.py:function'"
+    raise InvalidArgumentError(f"no program {program!r}: {hint_of(str(program))}; name {own}")
+
+
+def no_size() -> InvalidArgumentError:
+    """The error of a matmul without a size, in the words of Python or of a command."""
+    size = argument("size")
+    forms = "--size, or --m, --k and --n" if size.startswith("--") else "size=n or size=(m, k, n)"
+    return InvalidArgumentError(f"matmul needs {forms}")

@@ -40,6 +40,8 @@ def test_arrays_of_jax_in_and_out_without_a_copy() -> None:
     assert pr.compile(lambda x: x, placed, out_sharding=there)(placed).sharding == XY
     single = pr.from_jax(jax.device_put(np.arange(3.0, dtype=np.float32), jax.devices()[5]))
     assert single.sharding.mesh.device_ids == (5,)
+    with pytest.raises(pr.InvalidArgumentError, match=r"got a jax\.Array; .*pyreactant\.from_jax"):
+        f(array)
     for wrong in (numbers((2, 2)), "text"):
         with pytest.raises(pr.InvalidArgumentError, match=r"from_jax takes a jax\.Array"):
             pr.from_jax(wrong)

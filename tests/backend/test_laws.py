@@ -149,6 +149,11 @@ def test_from_process_local() -> None:
             pr.InvalidArgumentError,
             "argument 0 of program 'matmul' must be a ShardedArray or a tree of them, got a nd",
         ),
+        (
+            lambda: pr.device_put(numbers((8, 8)), XY).sum(),
+            AttributeError,
+            r"the attribute sum is not defined for .* gather\(\)",
+        ),
         (lambda: pr.initialize("torch"), pr.StateError, "backend='torch', but .* backend='"),
         (lambda: pr.initialize(num_cpu_devices=4), pr.StateError, "already runs with num_cpu_dev"),
         (

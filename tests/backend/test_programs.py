@@ -113,6 +113,8 @@ def test_compiled_refuses_other_arguments() -> None:
         (pr.device_put(numbers((4, 4)), XY), r"for float32\[8, 8\] .* got float32\[4, 4\]"),
         (pr.device_put(numbers((8, 8), "int32"), XY), r"got int32\[8, 8\]"),
         (pr.device_put(numbers((8, 8)), pr.NamedSharding(MESH, ())), r"got .*Mesh.*, \(\)\)"),
+        (pr.device_put(numbers((8, 8)), pr.NamedSharding(MESH, ())), "with pyreactant.reshard, or"),
+        (pr.device_put(numbers((8, 8), "int32"), XY), "; compile the program for it"),
         (numbers((8, 8)), "got a ndarray; place it with pyreactant.device_put first"),
     ):
         with pytest.raises(pr.InvalidArgumentError, match=message):

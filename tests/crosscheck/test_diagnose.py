@@ -232,6 +232,7 @@ def test_blocks_that_differ_in_kind_give_the_commonest() -> None:
     found = diagnosis_of(change)
     assert (found.kind, found.also) == (Kind.UNKNOWN, (Kind.UNINITIALISED,))
     assert "output 0 is wrong; the kind of fault is unknown" in found.text
+    assert found.text.count("the kind of fault is unknown") == 1
 
 
 def test_a_diagnosis_names_everything_and_survives_json() -> None:

@@ -60,6 +60,18 @@ def with_results(*results: Result) -> Report:
     return replace(made, rows=(replace(row, results=results),))
 
 
+def test_programs_that_a_run_did_not_reach_share_a_sentence() -> None:
+    made = report(["matmul", "gram", "fft"])
+    why = "did not run on jax because its run ended before: process 1 was killed"
+    rows = (
+        replace(row, results=(Result("jax", "not run", text=f"{row.program} {why}", exit_code=6),))
+        for row in made.rows[1:]
+    )
+    ended = replace(made, rows=(made.rows[0], *rows))
+    assert f"  gram, fft {why}\n" in ended.to_text(200)
+    assert ended.to_html().count(why) == 1
+
+
 def test_exit_codes() -> None:
     right, wrong = Result("jax", "right"), Result("jax", "wrong")
     raised, lost = Result("b", "raised", exit_code=1), Result("b", "not run", exit_code=6)

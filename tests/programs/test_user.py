@@ -291,6 +291,9 @@ def test_a_program_in_a_file(tmp_path: Path) -> None:
         bad.outputs(8, "float32")
     assert "Program 'bad': its oracle 'raises' must run on NumPy arrays" in str(caught.value)
     assert "it raised ValueError: of the oracle (mine.py, line 3); correct" in str(caught.value)
+    for unnamed in (str(file), str(file.with_suffix(""))):
+        with pytest.raises(pr.InvalidArgumentError, match=r"such as '.*mine\.py:program'"):
+            find_case(unnamed)
     for missing in (f"{file}:none", f"{tmp_path}/none.py:f"):
         with pytest.raises(pr.InvalidArgumentError, match="cannot import program"):
             find_case(missing)

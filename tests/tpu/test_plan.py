@@ -346,7 +346,7 @@ def test_picture() -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"size": 64}, "give topology= .* or platform=.*; got neither"),
+        ({"size": 64}, "give topology to .* or platform .*; got neither"),
         ({"size": 64, "topology": "v6e-4", "platform": "cpu"}, "devices; not both"),
         ({"topology": "v6e-4"}, "matmul needs size="),
         ({"topology": "v6e-4", "size": 0}, "sizes must be 1 or more, got m=0, k=0, n=0"),

@@ -159,7 +159,7 @@ def test_a_cache_that_cannot_be_written_is_a_warning(compiler: Path, tmp_path: P
     ("arguments", "message"),
     [
         (["matmul", "--topology", "v6e-17", "--size", "8"], "no Cloud TPU slice is called"),
-        (["matmul", "--topology", "v6e-4"], "matmul needs size= (--size, or --m"),
+        (["matmul", "--topology", "v6e-4"], "matmul needs --size, or --m"),
         (["matmul", "--topology", "v6e-4", "--size", "8", "--m", "8"], "give --size, or --m,"),
         (["matmul", "--topology", "v6e-4", "--m", "8"], "give --m, --k and --n together"),
         (["matmul", "--topology", "v6e-4", "--shape", "8x8"], "--shape and more than one"),
@@ -186,7 +186,7 @@ def test_a_cache_that_cannot_be_written_is_a_warning(compiler: Path, tmp_path: P
             ],
             "got 3 specs for 2 shapes",
         ),
-        (["--topology", "v6e-4", "--diff"], "matmul needs size= (--size, or --m"),
+        (["--topology", "v6e-4", "--diff"], "matmul needs --size, or --m"),
         (["matmul", "--topology", "v6e-4", "--stablehlo", "a.mlir"], "give PROGRAM or --stablehlo"),
         (["--topology", "v6e-4", "--stablehlo", "/absent.mlir"], "the module cannot be read"),
         (

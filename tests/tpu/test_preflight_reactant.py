@@ -125,7 +125,7 @@ def test_names() -> None:
 @pytest.mark.parametrize(
     ("program", "message"),
     [
-        ("softmaxx", "name your own as a Julia function, 'Module.function'"),
+        ("softmaxx", "name a Julia function as 'Module.function', or a Program as"),
         ("jax.numpy:matmul", "must be a pyreactant.Program or a pyreactant.programs.Case"),
         ("Not a.name", "julia= must be a name such as 'Module.function'"),
         (pr.Program("p", jax="a:b"), r"has no julia body; give julia='Module.function', or its S"),

@@ -67,14 +67,14 @@ X = Aval((8, 8), np.dtype("float32"), pr.NamedSharding(MESH, ("x", "y")))
         ({"size": 0}, pr.InvalidArgumentError, "size must be a whole number from 1, or three"),
         ({"size": (8, 8)}, pr.InvalidArgumentError, r"or three of them \(m, k, n\), got \(8, 8\)"),
         ({"size": 8, "static": {}}, pr.InvalidArgumentError, "static= cannot be given for a prog"),
-        ({"size": None}, pr.InvalidArgumentError, "matmul needs size= "),
+        ({"size": None}, pr.InvalidArgumentError, "matmul needs size=n or"),
         ({"size": 64, "dtype": "float42"}, pr.DTypeError, "unknown dtype 'float42'"),
         ({"size": 64, "dtype": "bool"}, pr.DTypeError, "must hold numbers"),
         ({"size": 64, "precision": "utmost"}, pr.InvalidArgumentError, "known are: default"),
         (
             {"program": "softmaxx", "size": 64},
             pr.InvalidArgumentError,
-            "no program 'softmaxx': did you mean 'softmax'. .* as a JAX function, 'package.module:",
+            "no program 'softmaxx': did you mean 'softmax'. .* your own as 'package.module:",
         ),
         (
             {"program": "softmax", "size": 64},

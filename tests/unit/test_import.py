@@ -49,6 +49,7 @@ def test_what_is_not_there_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="has no attribute 'nonsense'"):
         pyreactant.nonsense  # noqa: B018
     assert set(pyreactant.__all__) <= set(dir(pyreactant))
+    assert len(set(dir(pyreactant))) == len(dir(pyreactant))
 
 
 def test_the_lazy_names_are_the_typed_ones() -> None:

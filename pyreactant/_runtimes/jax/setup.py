@@ -100,12 +100,14 @@ def _no_platform(platform: str | None, error: RuntimeError) -> RequirementError:
         here = ", ".join(sorted({platform_of(d) for d in jax.devices()}))
     except RuntimeError:
         here = "none"
-    extra = {"gpu": "cuda13 or cuda12", "tpu": "tpu"}.get(platform)
+    extra = {"gpu": "cuda13", "tpu": "tpu"}.get(platform)
     advice = (
         f"; run on a machine that has one, with: python -m pip install 'pyreactant[{extra}]'"
         if extra
         else ""
     )
+    if platform == "gpu":
+        advice += " (cuda12 for a driver older than 580)"
     only = os.environ.get("JAX_PLATFORMS")
     limited = f" (JAX_PLATFORMS={only} is set)" if only else ""
     return RequirementError(

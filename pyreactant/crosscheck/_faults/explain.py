@@ -174,7 +174,7 @@ def explain(wrong: Wrong, hints: Sequence[Kind] = ()) -> tuple[list[Reason], lis
         reasons = _fitting(test, wrong)
         if reasons:
             return reasons, matches
-    return [(Kind.UNKNOWN, "the kind of fault is unknown")], matches
+    return [(Kind.UNKNOWN, "")], matches
 
 
 _ORDER = [Kind.UNINITIALISED, Kind.PERMUTED, *(kind for kind in Kind)]
@@ -238,7 +238,7 @@ def block_verdict(
         )
         kinds = list(dict.fromkeys(kind for kind, _ in reasons))
         matches = [plain_index(index) for index in found]
-        parts = [_error_text(verdict), " or ".join(text for _, text in reasons)]
+        parts = [_error_text(verdict), *filter(None, [" or ".join(t for _, t in reasons)])]
     if shard.index != expected:
         kinds.append(Kind.WRONG_DEVICES)
         parts.insert(0, _expected_text(expected))

@@ -4,6 +4,8 @@ import hashlib
 import itertools
 import json
 import math
+import os
+import sysconfig
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -304,12 +306,26 @@ def error_facts(error: BaseException) -> dict[str, Any]:
     text = "".join(traceback.format_exception(error))
     notes = (note for note in getattr(error, "__notes__", ()) if note.startswith(WHERE))
     message = "; ".join([str(error), *(note.removeprefix(WHERE) for note in notes)])
+    place = "" if isinstance(error, PyReactantError) else _place_in_user_code(error)
     return {
         "exception": type(error).__name__,
-        "message": message[:2000],
+        "message": message[:2000] + place,
         "exit_code": code,
         "traceback": text[-8000:],
     }
+
+
+def _place_in_user_code(error: BaseException) -> str:
+    """The last line of the traceback outside of Python and of installed packages, or ""."""
+    import traceback
+
+    installed = {sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")}
+    folders = (str(Path(__file__).parents[2]), *filter(None, installed))
+    apart = ("<", *(folder + os.sep for folder in folders))
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        if not frame.filename.startswith(apart):
+            return f" ({Path(frame.filename).name}, line {frame.lineno})"
+    return ""
 
 
 def plain_devices(devices: Sequence[Any]) -> list[dict[str, Any]]:

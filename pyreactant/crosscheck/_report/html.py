@@ -11,11 +11,11 @@ from .blocks import figures
 from .data import NOT_RUN, RAISED, RIGHT, UNCHECKED, WRONG, ReportData, Result, Row, RunFacts
 from .outcome import percent, rows_of
 from .text import (
-    complaints,
     estimates,
     has_error,
     outcome_text,
     problem_text,
+    problems,
     ratio_text,
     verdict,
 )
@@ -86,9 +86,8 @@ def _where(report: ReportData) -> str:
 def _complaints(report: ReportData) -> list[tuple[str, str, str]]:
     """Link, program and the rest of the sentence, for each problem."""
     return [
-        (f"program-{number}", row.program, text.removeprefix(row.program))
-        for number, row in enumerate(report.rows)
-        for text in complaints(row)
+        (f"program-{number}", report.rows[number].program, rest)
+        for number, rest in problems(report)
     ]
 
 

@@ -134,8 +134,9 @@ def renderable(report: ReportData) -> Any:
     sets = summary(report)
     tables = [_table(report), *([] if sets is None else [sets])]
     parts: list[Any] = [Fitting(table, wraps=True) for table in tables]
-    for row in report.rows:
-        parts += [Text(f"  {text}", "red") for text in complaints(row)]
+    told = problems(report)
+    for number, row in enumerate(report.rows):
+        parts += [Text(f"  {row.program}{rest}", "red") for n, rest in told if n == number]
         parts += [Text(f"  {text}", "yellow") for text in remarks(row)]
     parts += [Text(*line) for line in gradient_lines(report)]
     for name, why in report.absent.items():
@@ -229,6 +230,18 @@ def pair_text(pair: "Pair") -> str:
     if pair.difference == 0:
         return "same bits"
     return f"agree to {pair.relative_norm:.0e}"
+
+
+def problems(report: ReportData) -> list[tuple[int, str]]:
+    """Number of a program's row and what follows its name, once where several have the same."""
+    names: dict[str, list[int]] = {}
+    for number, row in enumerate(report.rows):
+        for text in complaints(row):
+            names.setdefault(text.removeprefix(row.program), []).append(number)
+    return [
+        (first, "".join(f", {report.rows[n].program}" for n in others) + rest)
+        for rest, (first, *others) in names.items()
+    ]
 
 
 def complaints(row: Row) -> list[str]:

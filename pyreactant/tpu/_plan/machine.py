@@ -88,8 +88,8 @@ def local_machine(platform: str, devices: int) -> Machine:
     """This machine's devices, whose speeds will be measured."""
     if platform not in ("cpu", "gpu"):
         raise InvalidArgumentError(
-            f"{argument('platform')} must be cpu or gpu, got {platform!r}; give topology= "
-            "(--topology) to plan for a TPU slice"
+            f"{argument('platform')} must be cpu or gpu, got {platform!r}; give "
+            f"{argument('topology')} to plan for a TPU slice"
         )
     if not isinstance(devices, int) or devices < 1:
         raise InvalidArgumentError(

@@ -11,7 +11,7 @@ from ..._core.program import Program
 from ..._core.sharding import NamedSharding
 from ..._errors import InvalidArgumentError, PyReactantError
 from ..._matmul.matmul import MATMUL, default_mesh, default_out_spec
-from .._request import find_program
+from .._request import find_program, no_size
 from .._topology import Topology
 from .._topology import topology as find_topology
 from .evaluate import Pool, available_memory, compiled, end_running, measured, peak_of_children
@@ -103,7 +103,8 @@ def plan(
     else:
         if machine.topology is None:
             raise InvalidArgumentError(
-                "only matmul can be measured on this machine's devices; give topology= (--topology)"
+                "only matmul can be measured on this machine's devices; give "
+                f"{argument('topology')}"
             )
         found, reference = program_layouts(given, element.itemsize, machine, tried), None
     if not found.layouts:
@@ -162,7 +163,7 @@ def _machine(
     if (topology is None) == (platform is None):
         got = "got neither" if topology is None else "not both"
         raise InvalidArgumentError(
-            "give topology= (--topology) to plan for a TPU slice, or platform= (--platform) to "
+            f"give {argument('topology')} to plan for a TPU slice, or {argument('platform')} to "
             f"measure on this machine's devices; {got}"
         )
     if topology is not None:
@@ -174,7 +175,9 @@ def _machine(
         return slice_machine(found, dtype)
     assert platform is not None
     if platform == "gpu" and devices is None:
-        raise InvalidArgumentError("give the number of this machine's GPUs as devices= (--devices)")
+        raise InvalidArgumentError(
+            f"give the number of this machine's GPUs as {argument('devices')}"
+        )
     machine = local_machine(platform, CPU_DEVICES if devices is None else devices)
     memory = available_memory() if platform == "cpu" else None
     each = None if memory is None else memory // machine.devices
@@ -186,14 +189,14 @@ def _sizes(
 ) -> tuple[Product | None, tuple[tuple[int, ...], ...]]:
     if program == "matmul":
         if size is None or shapes:
-            raise InvalidArgumentError("matmul needs size= (--size, or --m, --k and --n)")
+            raise no_size()
         m, k, n = (size, size, size) if isinstance(size, int) else size
         if min(m, k, n) < 1:
             raise InvalidArgumentError(f"sizes must be 1 or more, got m={m}, k={k}, n={n}")
         return Product(m, k, n, itemsize), ((m, k), (k, n))
     if size is not None or not shapes:
         raise InvalidArgumentError(
-            "a program other than matmul needs the shape of each argument: shapes= (--shape)"
+            f"a program other than matmul needs the shape of each argument, as {argument('shapes')}"
         )
     if any(
         isinstance(side, bool) or not isinstance(side, int) or side < 1

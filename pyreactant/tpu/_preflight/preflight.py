@@ -13,7 +13,7 @@ from ..._core.sharding import NamedSharding
 from ..._errors import InvalidArgumentError
 from ..._matmul.matmul import MATMUL, Spec, check_operands, default_mesh, default_out_spec
 from .._compiler.ask import TIMEOUT
-from .._request import Request, aval, check, check_mesh, find_program
+from .._request import Request, aval, check, check_mesh, find_program, no_size
 from .._topology import Topology
 from .._topology import topology as find_topology
 from .compile import compile_request
@@ -86,7 +86,7 @@ def preflight(
     if chosen is None and not args:
         _refuse_options("has a size", out_sharding=out_sharding, static=static)
         if size is None:
-            raise InvalidArgumentError("matmul needs size= (--size, or --m, --k and --n)")
+            raise no_size()
         request = _matmul_request(
             found,
             size=size,
