@@ -53,7 +53,12 @@ def free_port() -> int:
 
 def environment(**settings: str) -> dict[str, str]:
     """This environment without settings of a run, and with these; XLA compiles quickly."""
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(OF_A_RUN)}
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        # The real-sources level's packages read the library's path in every process.
+        if name.startswith("PYREACTANT_TEST_") or not name.startswith(OF_A_RUN)
+    }
     quick = {"XLA_FLAGS": QUICK_COMPILING} if backend == "jax" else {}
     return {**kept, **quick, "PYTHONPATH": str(REPOSITORY), "PYTHONUNBUFFERED": "1", **settings}
 

@@ -84,6 +84,8 @@ def test_passes() -> None:
     assert ", %arg0 : tensor<8x8xf32>, tensor<8x4xf32>" in found["text"]
     assert "no-such-pass" in found["unknown"]
     assert found["gradient"] == "failed"
+    # Reactant sets fields of executable_build_options (number 3): it is there, and empty.
+    assert found["options"] == "1a00"
 
 
 def test_shardings() -> None:

@@ -345,7 +345,11 @@ module {
 
 
 def passes(call: Library, options: bytes) -> Any:
-    """The program after Reactant's passes, and what a gradient and an unknown pass give."""
+    """The program after Reactant's passes, what a gradient and an unknown pass give, and XLA's
+    compile options, which Reactant reads first.
+    """
+    size = c_size_t()
+    defaults = call(c_void_p, "ReactantGetCompileOptions", ctypes.byref(size))
     module = Module(call, PROGRAM)
     ran = module.run(PIPELINE)
     gradient = Module(call, 'module { "enzyme.autodiff"() {fn = @f} : () -> () }')
@@ -355,6 +359,7 @@ def passes(call: Library, options: bytes) -> Any:
         "shardy": module.run(SHARDY),
         "unknown": Module(call, "module {}").run("canonicalize,no-such-pass"),
         "gradient": gradient.run(PIPELINE),
+        "options": ctypes.string_at(defaults, size.value).hex(),
     }
 
 

@@ -28,12 +28,16 @@ EXPORT void XLAExecuteSharded(void *, int, void **, void *, uint8_t *, int, void
 }
 EXPORT void *MakeCPUClient(uint8_t, int) { fail("MakeCPUClient: set xla_runtime to IFRT"); }
 
-// No options: the child takes those of jax, but for devices and sharding. Julia frees them.
+// No options: the child takes those of jax, but for devices and sharding. Julia frees them, and
+// sets fields of the options' field executable_build_options (number 3), which must be there.
 EXPORT void *ReactantGetDebugOptions(size_t *size) {
   *size = 0;
   return std::malloc(1);
 }
 EXPORT void *ReactantGetCompileOptions(size_t *size) {
-  *size = 0;
-  return std::malloc(1);
+  *size = 2;
+  auto *bytes = static_cast<uint8_t *>(std::malloc(*size));
+  bytes[0] = 3 << 3 | 2; // an embedded message
+  bytes[1] = 0;          // of no bytes
+  return bytes;
 }
