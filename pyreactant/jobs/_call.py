@@ -3,6 +3,7 @@
 Its environment has a few variables of every login, and those that the user names.
 """
 
+import ast
 import importlib.util
 import inspect
 import os
@@ -88,8 +89,33 @@ def _by_name(text: str) -> Call:
         file = Path(place).absolute()
         if not file.is_file():
             raise FileError(f"there is no file {place!r} in {Path.cwd()}")
+        _check_defined(name.split(".")[0], file, place)
         return Call(f"{file.name}:{name}", file.parent, file, file.stem, name)
     return _in_module(place, name)
+
+
+def _check_defined(name: str, file: Path, place: str) -> None:
+    """Check that a file binds a name at its top level, as far as that shows without running it."""
+    try:
+        tree = ast.parse(file.read_bytes())
+    except (SyntaxError, ValueError) as error:
+        at, what = getattr(error, "lineno", None), getattr(error, "msg", error)
+        where = f", line {at}," if at else ""
+        raise InvalidArgumentError(f"{place}{where} is not valid Python: {what}") from None
+    nodes = [*ast.walk(tree)]
+    bound = {x.name for x in nodes if isinstance(x, _DEFINITIONS)}
+    bound |= {x.id for x in nodes if isinstance(x, ast.Name) and isinstance(x.ctx, ast.Store)}
+    aliases = [x for node in nodes if isinstance(node, _IMPORTS) for x in node.names]
+    bound |= {(x.asname or x.name).split(".")[0] for x in aliases}
+    if name in bound or bound & {"*", "__getattr__"}:
+        return
+    functions = [x.name for x in tree.body if isinstance(x, _DEFINITIONS)]
+    there = f"; it has {', '.join(functions[:5])}" if functions else ""
+    raise InvalidArgumentError(f"{place} defines no {name}{there}")
+
+
+_DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+_IMPORTS = (ast.Import, ast.ImportFrom)
 
 
 def _of_function(function: Callable[..., Any]) -> Call:

@@ -53,6 +53,9 @@ def test_functions_that_cannot_travel() -> None:
     assert "a method has no name" in refused(2, Callable().method)
     assert "later is async or a generator" in refused(2, program.later)
     assert "there is no file 'absent.py'" in refused(2, "absent.py:main")
+    assert refused(2, "train.py:absent") == "train.py defines no absent; it has main"
+    Path("broken.py").write_text("def main(:\n")
+    assert "broken.py, line 1, is not valid Python" in refused(2, "broken.py:main")
     assert 'named as "FILE.py:NAME"' in refused(2, "train.py")
     assert 'named as "FILE.py:NAME"' in refused(2, "train.py:not a name")
     assert "there is no module 'absent'" in refused(2, "absent:main")
