@@ -85,8 +85,8 @@ class Slices(ResourceName):
     ] = False
 
     def request(self) -> "Request":
-        """The validated request."""
-        return self._request()
+        """The validated request; the image of slices that exist does not matter."""
+        return self._request(runtime_version="")
 
     def _request(self, runtime_version: str | None = None, **more: Any) -> "Request":
         from ..queued_resources._request import REQUIRED, from_environment

@@ -54,7 +54,7 @@ def test_the_supervisor_of_process_0_is_killed(tmp_path: Path) -> None:
         (row,) = report["processes"]
         assert (row["index"], row["state"], row["phase"]) == (
             process,
-            "killed by SIGTERM",
+            "ended by the supervisor with SIGTERM",
             "exited",
         )
         assert (report["cause"], report["first_error"]["process"]) == ("lost", 0)
