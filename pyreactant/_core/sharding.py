@@ -143,8 +143,8 @@ class NamedSharding:
         """The mesh axes of each dimension, major to minor; () where it is not sharded."""
         if len(self.spec) > ndim:
             raise ShardingError(
-                f"partition spec {self.spec} has {len(self.spec)} entries but the array has "
-                f"{ndim} dimensions; give at most one entry per dimension"
+                f"partition spec {self.spec} has {len(self.spec)} entries, more than the "
+                f"{ndim} of the array's dimensions; give at most one entry for each"
             )
         padded = self.spec + (None,) * (ndim - len(self.spec))
         return tuple(as_axes(entry) for entry in padded)

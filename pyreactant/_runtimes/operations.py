@@ -71,9 +71,19 @@ def _put(x: Any, sharding: Any) -> ShardedArray:
         )
     if _is_key(x):
         return _put_key(x, _our_sharding(sharding))
-    array = current().backend.number(x) if type(x) in _NUMBERS else as_array(x)
+    if is_number := type(x) in _NUMBERS:
+        _check_whole(x, _our_sharding(sharding))
+    array = current().backend.number(x) if is_number else as_array(x)
     read = array.__getitem__
     return _place("device_put", array.shape, array.dtype, sharding, read, values=array)
+
+
+def _check_whole(number: Any, sharding: NamedSharding) -> None:
+    if any(sharding.spec):
+        raise ShardingError(
+            f"the number {number!r} has no dimensions to shard by {sharding.spec}; a list is a "
+            "tree of numbers, so pass np.asarray(list) for one array"
+        )
 
 
 def _put_key(x: Any, sharding: NamedSharding) -> ShardedArray:

@@ -88,12 +88,20 @@ class RunReport(HasPage):
         """Plain data for `json.dumps`."""
         return {"schema": SCHEMA} | {name: getattr(self, name) for name in self.__slots__}
 
+    @property
+    def on_process_0(self) -> bool:
+        """Whether process 0, whose output is on the terminal, failed first, or in the same way."""
+        first = self.first_error or {}
+        error = next((row["error"] for row in self.processes if row["index"] == 0), None) or {}
+        same = bool(error) and error.get("traceback") == first.get("traceback")
+        return same or first.get("process") == 0
+
     def to_text(self, *, above: bool = False) -> str:
         """The report as text for a terminal.
 
         Args:
-            above: Whether the output of the process that failed first is on the terminal already;
-                a traceback in it is not printed again.
+            above: Whether the terminal already has the output of the process that failed first, or
+                of one that failed in the same way; a traceback in it is not printed again.
         """
         lines = [
             f"{self.cause}: {self.summary}",

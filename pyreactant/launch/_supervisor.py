@@ -389,8 +389,7 @@ def _progress(options: RunOptions) -> Callable[[str], None]:
 def _show(report: RunReport, options: RunOptions) -> None:
     terminals()[0].drain(0.5)  # print the programs' output first, in case both are one terminal
     if report.exit_code:
-        first = report.first_error or {}
-        say(report.to_text(above=options.all_output or first.get("process") == 0).rstrip())
+        say(report.to_text(above=options.all_output or report.on_process_0).rstrip())
     elif not options.quiet:
         broken = f" ({len(report.broken_logs)} not complete)" if report.broken_logs else ""
         say(f"done in {report.seconds:.1f} s; logs in {report.folder}{broken}")

@@ -229,6 +229,8 @@ def test_numbers_of_python() -> None:
     assert not pr.device_put(numbers((8, 8)), XY).is_fully_replicated
     with pytest.raises(ValueError, match="can only convert an array of size 1"):
         float(pr.device_put(numbers((8, 8)), XY))
+    with pytest.raises(pr.ShardingError, match=r"no dimensions .* pass np\.asarray\(list\)"):
+        pr.device_put([1, 2, 3], XY)
 
 
 def test_a_size_of_a_mesh_is_inferred() -> None:

@@ -163,7 +163,7 @@ BAD = [
     (["--spec", "x;y"], 2, "cannot read partition spec 'x;y'; write one entry per dimension as x"),
     (["--spec", "x,z"], 2, "names axis 'z', but the mesh has axes ('x', 'y')"),
     (["--spec", "x,x"], 2, "uses axis 'x' twice; an axis can shard one dimension only"),
-    (["--spec", "x,y,None"], 2, "has 3 entries but the array has 2 dimensions"),
+    (["--spec", "x,y,None"], 2, "has 3 entries, more than the 2 of the array's dimensions"),
     (["--m", "8", "--k", "8"], 2, "give --m, --k and --n together, or --size"),
     (["--size", "8", "--m", "8"], 2, "give --size, or --m, --k and --n, not both"),
     (["--size", "-8"], 2, "sizes must be 0 or more, got m=-8"),

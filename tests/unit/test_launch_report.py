@@ -100,6 +100,14 @@ def test_the_text_without_a_traceback() -> None:
     assert "\nrefused: a connection from x: why\n" in text
 
 
+def test_a_traceback_that_process_0_printed_is_not_repeated() -> None:
+    report = broken()
+    assert not report.on_process_0
+    rows = [{**row, "error": report.processes[1]["error"]} for row in report.processes]
+    assert replace(report, processes=rows).on_process_0
+    assert broken(culprit=0).on_process_0
+
+
 GLOO = (
     "[Gloo] Rank 3 is connected to 7 peer ranks. Expected number of connected peer ranks is : 7\n"
 )

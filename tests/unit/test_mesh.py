@@ -305,7 +305,7 @@ MESH = pr.Mesh((2, 4), ("x", "y"))
         (lambda: pr.NamedSharding(None, ()), "needs a pyreactant.Mesh"),
         (
             lambda: pr.NamedSharding(MESH, ("x", "y", None)).shard_shape((8, 8)),
-            "has 3 entries but the array has 2 dimensions",
+            "has 3 entries, more than the 2 of the array's dimensions",
         ),
         (
             lambda: pr.NamedSharding(MESH, (("x", "y"), None)).shard_shape((12, 8)),
