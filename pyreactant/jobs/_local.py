@@ -141,12 +141,24 @@ def cancel_kept(record: Record, limit: float) -> Status:
 
 
 def kill_marked(record: Record) -> None:
-    """Kill processes of a job that outlived its keeper; all have its id in their environment."""
+    """Kill processes of a job that outlived its keeper; all have its id in their environment.
+
+    It looks again until none is left, at most for 5 s: one may start another while it looks.
+    """
     mark = f"{JOB}={record.id}".encode()
+    deadline = time.monotonic() + 5
+    while _kill_with(mark) and time.monotonic() < deadline:
+        time.sleep(0.02)
+
+
+def _kill_with(mark: bytes) -> bool:
+    found = False
     for entry in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError, ValueError):
             if mark in (entry / "environ").read_bytes().split(b"\0"):
                 os.kill(int(entry.name), signal.SIGKILL)
+                found = True
+    return found
 
 
 def _options(target: Local, program: list[str], folder: Path | None) -> RunOptions:

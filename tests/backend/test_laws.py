@@ -122,7 +122,7 @@ def test_from_process_local() -> None:
     [
         (lambda: pr.device_put(np.array([None]), XY), pr.DTypeError, "arrays of Python objects"),
         (lambda: pr.device_put(numbers((7, 8)), XY), pr.ShardingError, "dimension 0 of shape"),
-        (lambda: pr.device_put(numbers((8,)), XY), pr.ShardingError, "has 2 entries but"),
+        (lambda: pr.device_put(numbers((8,)), XY), pr.ShardingError, "has 2 entries, more"),
         (
             lambda: pr.device_put(numbers((8, 8)), MESH),
             pr.ShardingError,

@@ -28,7 +28,7 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (top / "link").symlink_to("data")
     git(top, "init", "--quiet")
     git(top, "add", "--all")
-    (top / "untracked.py").write_text("")
+    (top / "untracked.py").write_text("main = print\n")
     (top / "gone.py").unlink()
     (top / "data").write_text("as it is on the disk")
     monkeypatch.chdir(top / "package")
@@ -60,7 +60,7 @@ def test_a_function_of_a_package(repository: Path, monkeypatch: pytest.MonkeyPat
 
 def test_outside_of_a_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    Path("train.py").write_text("")
+    Path("train.py").write_text("main = print\n")
     Path("more").mkdir()
     Path("more", "data").write_text("")
     Path("other.py").write_text("")
