@@ -21,6 +21,7 @@ import pytest
 import pyreactant as pr
 from tests import harness, processes
 from tests.julia import place
+from tests.scheduling import pytest_xdist_make_scheduler  # noqa: F401 - a hook
 
 # What tests and their processes record about runs and jobs is not the user's.
 os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="pyreactant-tests-")

@@ -113,7 +113,7 @@ def _never_raising(tell: Callable[[str], None]) -> Callable[[str], None]:
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 _AGAIN = 0.05
-"""Seconds after which a signal is sent again whose exception ended nothing."""
+"""Seconds after which a signal is sent again whose exception was dropped."""
 
 
 class Interrupted(BaseException):
@@ -143,7 +143,7 @@ def cleaned_up(clean_up: Callable[[], None], tell: Callable[[str], None]) -> Ite
         tell: Prints a message for the user.
     """
     over = raised = False
-    again: threading.Timer | None = None
+    ended, again = threading.Event(), threading.Thread()
 
     def handle(number: int, frame: FrameType | None) -> None:
         nonlocal raised
@@ -153,17 +153,22 @@ def cleaned_up(clean_up: Callable[[], None], tell: Callable[[str], None]) -> Ite
         raised = True
         raise Interrupted(number)
 
+    def send_again(number: int) -> None:
+        while not ended.wait(_AGAIN):
+            if not (over or raised):
+                signal.pthread_kill(main, number)
+
     def dropped(what: "sys.UnraisableHookArgs") -> None:
         nonlocal raised, again
         if over or not isinstance(what.exc_value, Interrupted):
             hook(what)
             return
-        raised = False
-        main = threading.main_thread().ident
-        again = threading.Timer(_AGAIN, signal.pthread_kill, (main, what.exc_value.number))
-        again.daemon = True
-        again.start()
+        if not again.is_alive():
+            again = threading.Thread(target=send_again, args=(what.exc_value.number,), daemon=True)
+            again.start()
+        raised = False  # at last: an exception that is raised in a hook is dropped too
 
+    main = threading.get_ident()
     hook, before = sys.unraisablehook, {}
     try:
         try:
@@ -178,8 +183,9 @@ def cleaned_up(clean_up: Callable[[], None], tell: Callable[[str], None]) -> Ite
         try:
             clean_up()
         finally:
-            if again is not None:
-                again.cancel()
+            ended.set()
+            if again.is_alive():
+                again.join()  # its last signal must not meet the handlers of before
             sys.unraisablehook = hook
             for number, handler in before.items():
                 signal.signal(number, handler)

@@ -18,9 +18,12 @@ class Finalized:
             pass
 
 
-@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 9])
 def test_a_signal_within_a_finalizer(count: int) -> None:
-    """It once was lost, and every later one was told that the deletion had begun."""
+    """It once was lost, and every later one was told that the deletion had begun.
+
+    Signals of which several were dropped once came again after the end, and killed the process.
+    """
     done: list[str] = []
 
     def take() -> None:
@@ -33,4 +36,5 @@ def test_a_signal_within_a_finalizer(count: int) -> None:
     with pytest.raises(Interrupted, match="SIGTERM"):
         take()
     assert done == ["gone"]
+    time.sleep(0.1)
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL

@@ -114,7 +114,7 @@ elif sys.argv[1] == "outside":
     subprocess.Popen(["kill", "-ABRT", str(guard.os.getpid())])
 else:
     threading.Thread(target=ctypes.CDLL(None).abort, daemon=True).start()
-time.sleep(0.7 if sys.argv[1] == "open" else 2)
+time.sleep({"open": 0.7, "default": 2}.get(sys.argv[1], 30))
 print("goes on", flush=True)
 failure.close()
 sys.stdout.flush()

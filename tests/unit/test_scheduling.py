@@ -1,0 +1,38 @@
+"""The tests' own way to distribute tests: a worker that dies ends one test, and not the run."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.harness import REPOSITORY
+
+CONFTEST = """
+import pytest
+from tests.scheduling import pytest_xdist_make_scheduler
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        item.add_marker(pytest.mark.xdist_group(item.path.name))
+"""
+GROUP = "def test_a(): pass\ndef test_b(): pass\ndef test_c(): pass\n"
+DEADLY = "import os\ndef test_before(): pass\ndef test_it(): os._exit(0)\ndef test_after(): pass\n"
+
+
+def test_a_worker_that_dies(tmp_path: Path) -> None:
+    """Also after it has finished other groups, for which pytest-xdist would wait forever."""
+    (tmp_path / "conftest.py").write_text(CONFTEST)
+    for number in range(8):
+        (tmp_path / f"test_{number}.py").write_text(DEADLY if number == 6 else GROUP)
+    options = ["-n", "2", "--dist", "loadgroup", "--no-loadscope-reorder", "-p", "no:cacheprovider"]
+    ran = subprocess.run(
+        [sys.executable, "-m", "pytest", *options, str(tmp_path)],
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(REPOSITORY)},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert "FAILED test_6.py::test_it - worker" in ran.stdout, ran.stdout
+    assert "1 failed, 23 passed" in ran.stdout
+    assert ran.returncode == 1
