@@ -70,6 +70,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if place.real_sources and (why := place.absent()):
         raise pytest.UsageError(f"--reactant real-sources: {why}")
     if harness.backend == "reactant":
+        harness.patience = 10 if place.real_sources else 2
         processes.always_anew = True  # Julia wants the process's threads and signals to itself
         # Julia uses SIGSEGV in ordinary life, of which Python's handler makes a crash.
         faulthandler.disable()

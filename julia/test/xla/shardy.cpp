@@ -64,7 +64,7 @@ Part read_part(const Mesh &mesh, MlirAttribute axis) {
   return {position, size, mesh.axes[position].size / before / size};
 }
 
-// Devices fill each tile in the order of the mesh, which makes copies the last dimension.
+// Copies are the last dimension. As in XLA (HloSharding::PartialTile), they are in ascending order.
 HloSharding by_tiles(const Mesh &mesh, const Parts &dimensions) {
   HloSharding sharding;
   int64_t count = 1;
@@ -85,8 +85,10 @@ HloSharding by_tiles(const Mesh &mesh, const Parts &dimensions) {
         tile = tile * part.size + coordinates[part.axis] / part.after % part.size;
     of_tile[tile].push_back(mesh.devices[place]);
   }
-  for (auto &devices : of_tile)
+  for (auto &devices : of_tile) {
+    std::sort(devices.begin(), devices.end());
     sharding.devices.insert(sharding.devices.end(), devices.begin(), devices.end());
+  }
   if (of_tile[0].size() > 1) {
     sharding.replicate_on_last = true;
     sharding.dimensions.push_back(of_tile[0].size());
