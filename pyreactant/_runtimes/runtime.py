@@ -7,24 +7,17 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from .. import _supervised
-from .._arguments import argument
 from .._core import progress
 from .._core.backend import AbstractBackend, StartOptions
 from .._core.mesh import Mesh
 from .._core.sharding import Device
-from .._errors import (
-    InvalidArgumentError,
-    RequirementError,
-    ShardingError,
-    StateError,
-)
+from .._errors import InvalidArgumentError, RequirementError, ShardingError, StateError, argument
 from .._supervised import metrics
 from .._system.settings import check_names
 from ..process_group import ProcessGroup, resolve
 from ..process_group._environment import env_int
 from .compiled import Compiled
-from .known import BACKENDS, MOST_CPU_DEVICES, check_backend, check_platform
-from .ray_train import check_workers
+from .known import BACKENDS, MOST_CPU_DEVICES, check_backend, check_platform, check_workers
 
 if TYPE_CHECKING:
     from .guard import Guarded

@@ -9,9 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from .._arguments import argument
 from .._core.program import Program
-from .._errors import FileError, PyReactantError
+from .._errors import FileError, PyReactantError, argument
 from .._lowering.ask import environment
 from .._lowering.enzyme import check_enzyme
 from .._system.child import Activity, ask_child
