@@ -13,7 +13,7 @@ from .._core.program import Program
 from .._core.sharding import NamedSharding
 from .._errors import DTypeError, InvalidArgumentError
 from . import enzyme
-from .ask import Lowered, check_julia, lower, tuples
+from .reactant import Lowered, check_julia, lower, tuples
 
 if TYPE_CHECKING:
     from .._runtimes.jax.julia import JuliaFunction
@@ -133,7 +133,7 @@ def _question(
     static: Mapping[str, Any],
     precision: str | None,
 ) -> dict[str, Any]:
-    """The request for `lower_child`: on one device, for which Reactant writes no shardings."""
+    """The request for `lower`: on one device, for which Reactant writes no shardings."""
     from .._runtimes.jax.convert import JaxTrees
     from .._runtimes.reactant.lower import describe
 

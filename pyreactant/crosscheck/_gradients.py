@@ -11,8 +11,8 @@ from typing import Any
 
 from .._core.program import Program
 from .._errors import FileError, PyReactantError, argument
-from .._lowering.ask import environment
 from .._lowering.enzyme import check_enzyme
+from .._lowering.reactant import environment
 from .._system.child import Activity, ask_child
 from ..programs import Case, find_case
 from ._report.data import NOT_RUN, GradientResult

@@ -19,14 +19,13 @@ from ..._core.mesh import Mesh
 from ..._core.sharding import NamedSharding
 from ..._core.text import format_mesh, spec_text
 from ..._errors import FileError, InvalidArgumentError, PyReactantError, ShardingError
-from ..._lowering.ask import check_julia, lower
+from ..._lowering.reactant import check_julia, lower
 from .._compiler.ask import TIMEOUT, Answer, ask, versions
 from .._hlo.parse import result_shapes
 from .._request import Request, check_mesh
 from .._topology import Topology
 from .._topology import topology as find_topology
-from .build import build, operands, outputs_of
-from .report import Operand, Preflight
+from .report import Operand, Preflight, build, operands, outputs_of
 
 REVERSED = (
     "Julia is column-major: each tensor of Reactant's module has the dimensions of its Julia array "
