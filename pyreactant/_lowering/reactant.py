@@ -82,7 +82,7 @@ def lower(name: str, question: Mapping[str, Any], timeout: float) -> Lowered:
         DeadlineError: The child did not answer in time.
     """
     reply = ask_child(
-        "pyreactant._lowering.ask",
+        "pyreactant._lowering.reactant",
         environment(),
         question,
         timeout=timeout,

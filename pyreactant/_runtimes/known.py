@@ -6,10 +6,12 @@ process.
 
 import importlib.util
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .._errors import InvalidArgumentError, PyReactantError, StateError
-from ..process_group import ProcessGroup
+
+if TYPE_CHECKING:
+    from ..process_group import ProcessGroup
 
 BACKENDS = {
     "jax": ("pyreactant._runtimes.jax.backend:JaxBackend", "jax"),
@@ -77,7 +79,7 @@ def train_module() -> Any:
     return train
 
 
-def check_workers(backend: str, group: ProcessGroup | None) -> ProcessGroup | None:
+def check_workers(backend: str, group: "ProcessGroup | None") -> "ProcessGroup | None":
     """The processes of a train loop are the trainer's; elsewhere nothing changes.
 
     Args:
@@ -106,6 +108,8 @@ def check_workers(backend: str, group: ProcessGroup | None) -> ProcessGroup | No
             "jax.distributed, so each worker would run alone; use JaxTrainer with "
             "ScalingConfig(use_tpu=True, topology=...) or ScalingConfig(use_gpu=True)"
         )
+    from ..process_group import ProcessGroup
+
     return ProcessGroup(
         group.num_processes, group.process_index, group.coordinator_address, source=SOURCE
     )
