@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from ._runtimes.compiled import Compiled as Compiled
     from ._runtimes.loop import reached_preemption as reached_preemption
     from ._runtimes.loop import report as report
-    from ._runtimes.make_mesh import make_mesh as make_mesh
+    from ._runtimes.mesh import make_mesh as make_mesh
     from ._runtimes.operations import device_put as device_put
     from ._runtimes.operations import from_callback as from_callback
     from ._runtimes.operations import from_jax as from_jax
@@ -78,7 +78,7 @@ _MODULES = {
     "_matmul.matmul": "matmul_sharded",
     "_runtimes.compiled": "Compiled",
     "_runtimes.compile": "compile",
-    "_runtimes.make_mesh": "make_mesh",
+    "_runtimes.mesh": "make_mesh",
     "_runtimes.operations": "device_put from_callback from_jax from_process_local gather reshard",
     "_runtimes.loop": "reached_preemption report",
     "_runtimes.runtime": "backend_name barrier devices initialize is_initialized local_devices "

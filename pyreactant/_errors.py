@@ -1,12 +1,16 @@
 """The errors that pyreactant raises: one kind per cause, each with its exit code.
 
-Messages say what was required, what was got, and what to do. Exit codes of the command line:
-0 done, 1 a user program failed, 2 usage, 3 something required is missing, 4 rendezvous failed,
-5 a mismatch was found, 6 a process was lost (killed, preempted, out of memory), 7 timeout,
-8 the cloud refused.
+Messages say what was required, what was got, and what to do. They name an argument by `argument`:
+the keyword for callers in Python, the option at a command line, which says how its options are
+called with `named`. So no message is changed after it is written.
+
+Exit codes of the command line: 0 done, 1 a user program failed, 2 usage, 3 something required is
+missing, 4 rendezvous failed, 5 a mismatch was found, 6 a process was lost (killed, preempted, out
+of memory), 7 timeout, 8 the cloud refused.
 """
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 
@@ -117,3 +121,39 @@ class RemoteError(PyReactantError, RuntimeError):
         super().__init__(message)
         self.kind, self.process, self.host = kind, process, host
         self.traceback, self.others, self.exit_code = traceback, others, exit_code
+
+
+_options: Mapping[str, str] = {}
+_ABSENT = object()
+
+
+def argument(name: str, value: Any = _ABSENT) -> str:
+    """How the caller writes an argument.
+
+    Args:
+        name: The keyword in Python.
+        value: What it is set to, if the text has that, too.
+
+    Returns:
+        Such as "size" or "size=8" in Python, and "--size" or "--size 8" at a command line.
+    """
+    option = _options.get(name)
+    if value is _ABSENT:
+        return option or name
+    return f"{name}={value!r}" if option is None else f"{option} {value}"
+
+
+@contextlib.contextmanager
+def named(options: Mapping[str, str]) -> Iterator[None]:
+    """Name arguments by the options of a command until the body ends.
+
+    Args:
+        options: The option of each keyword, besides those that are named already.
+    """
+    global _options
+    before = _options
+    _options = {**before, **options}
+    try:
+        yield
+    finally:
+        _options = before

@@ -13,8 +13,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from ._arguments import argument
-from ._errors import InvalidArgumentError, RequirementError
+from ._errors import InvalidArgumentError, RequirementError, argument
 from ._julia.place import check_no_julia, find_place, package_folder
 from ._julia.preferences import NAMES, Preference, PreferenceValue, edits, local_file
 from ._julia.preferences import find as _find

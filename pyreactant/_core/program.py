@@ -12,7 +12,6 @@ from types import ModuleType
 from typing import Any, overload
 
 from .._errors import InvalidArgumentError
-from . import above
 from .dtypes import as_dtype
 
 Body = str | Callable[..., Any]
@@ -110,7 +109,8 @@ class Program:
             *args: Placed arrays, or trees of them.
             **static: Keyword arguments that are part of the program (hashable values).
         """
-        return above.programs().call(self, args, static)
+        above = importlib.import_module("pyreactant._runtimes.compile")  # see `mesh.runtime`
+        return above.call(self, args, static)
 
 
 def _check_file(program: Program) -> None:

@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 
 from .._errors import ShardingError
-from . import above
-from .mesh import Mesh
+from .mesh import Mesh, runtime
 from .text import parse_spec
 
 Axes = str | tuple[str, ...] | None
@@ -169,7 +168,7 @@ class NamedSharding:
 
     def to_jax(self) -> Any:
         """The `jax.sharding.NamedSharding`; StateError if the runtime is not JAX."""
-        return above.runtime().current().backend.to_jax(self)
+        return runtime().current().backend.to_jax(self)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for `json.dumps`; `from_dict` reads it back."""
@@ -208,7 +207,7 @@ class NamedSharding:
 def _mesh_of_jax(mesh: Any) -> Mesh:
     if not hasattr(mesh, "devices") or not hasattr(mesh, "axis_names"):
         raise ShardingError(f"NamedSharding needs a pyreactant.Mesh, got {type(mesh).__name__}")
-    found: Mesh = above.runtime().current().backend.mesh_from_jax(mesh)
+    found: Mesh = runtime().current().backend.mesh_from_jax(mesh)
     return found
 
 

@@ -6,8 +6,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from .._arguments import argument
-from .._errors import DTypeError, FileError
+from .._errors import DTypeError, FileError, argument
 from .dtypes import as_array, as_dtype
 from .sharding import Index
 

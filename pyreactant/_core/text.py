@@ -1,14 +1,17 @@
-"""Meshes, partition specs, blocks, seconds and bytes as short text, and tables that fit a terminal.
+"""Meshes, specs, blocks, seconds and bytes as short text; tables and lines that fit a terminal.
 
 Command lines and environment variables give meshes and specs in this form too.
 """
 
 import copy
 import itertools
+import os
 import re
+import sys
+import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 from .._errors import InvalidArgumentError, ShardingError
 
@@ -239,3 +242,67 @@ def _line(name: str, cell: Any, *, first: bool) -> Any:
 
     start = f"{'' if first else '  '}{f'{name}: ' if name else ''}"
     return Text.assemble(start, cell if isinstance(cell, Text) else Text.from_markup(str(cell)))
+
+
+_ROOM = 24
+"""Characters that a line must have beside its beginning; else the text goes below that."""
+
+_BELOW = 4
+
+
+def width_of(stream: TextIO) -> int | None:
+    """Characters in a line of a terminal; None for a file or a pipe, whose lines have no end."""
+    try:
+        if not stream.isatty():
+            return None
+        given = os.environ.get("COLUMNS", "")
+        columns = int(given) if given.isascii() and given.isdigit() else 0
+        return columns or os.get_terminal_size(stream.fileno()).columns or None
+    except (OSError, ValueError):
+        return None
+
+
+def hanging(start: str, text: str, width: int | None) -> str:
+    """Text after a beginning, broken between words, with its later lines below its first.
+
+    Where little room is beside the beginning, the text goes below that, 4 spaces in. Words that are
+    longer than a line stay whole, such as paths.
+
+    Args:
+        start: The beginning of the first line.
+        text: The text, without line breaks.
+        width: Characters in a line; None for one line.
+    """
+    if width is None or len(start) + len(text) <= width:
+        return f"{start}{text}".rstrip()
+    beside = len(start) if width - len(start) >= _ROOM else 0
+    indent = " " * (beside or min(_BELOW, len(start)))
+    lines = _wrapped(text, width, indent)
+    if beside:
+        return "\n".join([start + lines[0][beside:], *lines[1:]])
+    return "\n".join([*_wrapped(start, width), *lines])
+
+
+def _wrapped(text: str, width: int, indent: str = "") -> list[str]:
+    return textwrap.wrap(
+        text,
+        max(width, len(indent) + 1),
+        initial_indent=indent,
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def broken(text: str, stream: TextIO | None = None) -> str:
+    """The lines of a text, those that are too long for a terminal broken between words.
+
+    Args:
+        text: The text.
+        stream: Where it is printed; None for standard error.
+    """
+    width = width_of(stream or sys.stderr)
+    return "\n".join(
+        hanging(line[: len(line) - len(line.lstrip())], line.lstrip(), width)
+        for line in text.split("\n")
+    )

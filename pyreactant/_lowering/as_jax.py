@@ -13,7 +13,7 @@ from .._core.program import Program
 from .._core.sharding import NamedSharding
 from .._errors import DTypeError, InvalidArgumentError
 from . import enzyme
-from .ask import Lowered, check_julia, lower, tuples
+from .reactant import Lowered, check_julia, lower, tuples
 
 if TYPE_CHECKING:
     from .._runtimes.jax.julia import JuliaFunction
@@ -133,9 +133,9 @@ def _question(
     static: Mapping[str, Any],
     precision: str | None,
 ) -> dict[str, Any]:
-    """The request for `lower_child`: on one device, for which Reactant writes no shardings."""
+    """The request for `lower`: on one device, for which Reactant writes no shardings."""
     from .._runtimes.jax.convert import JaxTrees
-    from .._runtimes.reactant.trees import describe
+    from .._runtimes.reactant.lower import describe
 
     trees = JaxTrees()
     leaves, structure = trees.flatten(avals)
@@ -210,7 +210,7 @@ def _function(
     from .._runtimes.jax.convert import JaxTrees
     from .._runtimes.jax.julia import JuliaFunction
     from .._runtimes.jax.stablehlo import Module
-    from .._runtimes.reactant.trees import rebuild
+    from .._runtimes.reactant.lower import rebuild
 
     name = re.sub(r"\W", "_", program.name)
     module = Module(name, origin, found.text)

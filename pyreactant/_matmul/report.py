@@ -15,14 +15,13 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from .._arguments import argument
 from .._bounds.compare import Verdict
 from .._core.array import ShardedArray
 from .._core.dtypes import EXTENDED, as_dtype
 from .._core.mesh import Mesh
 from .._core.sharding import NamedSharding, plain_index
 from .._core.source import ArraySource, RandomSource, Source, open_npy
-from .._errors import FileError, InvalidArgumentError
+from .._errors import FileError, InvalidArgumentError, argument
 from .._runtimes.collective import everywhere, exchange_json
 from .._runtimes.operations import from_callback
 from .._runtimes.runtime import current, devices

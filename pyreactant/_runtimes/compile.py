@@ -15,7 +15,8 @@ from .._core.sharding import NamedSharding, as_sharding, is_sharding
 from .._errors import InvalidArgumentError, ShardingError
 from .compiled import Compiled, describe, place_of
 from .guard.operation import compiling
-from .runtime import Running, check_mesh, current
+from .mesh import check_mesh
+from .runtime import Running, current
 
 
 def compile(

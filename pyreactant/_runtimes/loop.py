@@ -17,7 +17,7 @@ from .. import _supervised
 from .._errors import FileError, InvalidArgumentError, MismatchError, StateError
 from .._supervised import metrics
 from .collective import everywhere, exchange_json
-from .ray_train import train_module
+from .known import train_module
 from .runtime import current
 
 
@@ -48,7 +48,7 @@ def reached_preemption(step: int) -> bool:
     """
     if _supervised.connection is not None:
         return _supervised.connection.reached_preemption(step)
-    from .ray_train import reached_preemption as reached_in_ray
+    from .known import reached_preemption as reached_in_ray
     from .runtime import is_initialized, num_processes
 
     if (reached := reached_in_ray()) is not None:

@@ -18,7 +18,8 @@ from .._errors import DTypeError, InvalidArgumentError, ShardingError
 from .collective import equal_everywhere
 from .compile import compile
 from .guard.operation import placing
-from .runtime import Running, check_mesh, current, devices, local_devices, process_index
+from .mesh import check_mesh
+from .runtime import Running, current, devices, local_devices, process_index
 
 RESHARD = Program(
     "reshard", jax="pyreactant._runtimes.operations:_unchanged", julia="PyReactant.identity_of"

@@ -7,24 +7,17 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from .. import _supervised
-from .._arguments import argument
 from .._core import progress
 from .._core.backend import AbstractBackend, StartOptions
 from .._core.mesh import Mesh
 from .._core.sharding import Device
-from .._errors import (
-    InvalidArgumentError,
-    RequirementError,
-    ShardingError,
-    StateError,
-)
+from .._errors import InvalidArgumentError, RequirementError, StateError, argument
 from .._supervised import metrics
 from .._system.settings import check_names
 from ..process_group import ProcessGroup, resolve
 from ..process_group._environment import env_int
 from .compiled import Compiled
-from .known import BACKENDS, MOST_CPU_DEVICES, check_backend, check_platform
-from .ray_train import check_workers
+from .known import BACKENDS, MOST_CPU_DEVICES, check_backend, check_platform, check_workers
 
 if TYPE_CHECKING:
     from .guard import Guarded
@@ -366,41 +359,3 @@ def barrier(name: str, *, timeout: float = 300.0) -> None:
     if running.group.num_processes > 1:
         with progress.collective():
             running.backend.barrier(name, timeout)
-
-
-def check_mesh(mesh: Mesh) -> None:
-    """Check that a mesh fits the devices of the run; once for each mesh.
-
-    Raises:
-        ShardingError: It needs more devices than there are, leaves some idle without naming its
-            own, or leaves a process without a device.
-    """
-    running = current()
-    if mesh in running.meshes:
-        return
-    found = running.backend.devices()
-    beyond = [i for i in mesh.device_ids if i >= len(found)]
-    if beyond:
-        more = "more devices"
-        if found[0].platform == "cpu":
-            each = -(-(max(mesh.device_ids) + 1) // running.group.num_processes)
-            more = argument("num_cpu_devices", each)
-            if not more.startswith("--"):
-                more += f" (--devices-per-process {each} of pyreactant run)"
-        raise ShardingError(
-            f"{mesh!r} needs {mesh.size} devices, at positions up to {max(mesh.device_ids)}, but "
-            f"there are {len(found)} ({found[0].platform}); use a smaller mesh or start with {more}"
-        )
-    if mesh.all_devices and mesh.size < len(found):
-        raise ShardingError(
-            f"{mesh!r} uses {mesh.size} of {len(found)} devices; use a mesh of {len(found)}, or "
-            f"name {mesh.size} of them with {argument('device_ids')} to leave the others idle"
-        )
-    idle = set(range(running.group.num_processes)) - {
-        found[i].process_index for i in mesh.device_ids
-    }
-    if idle:
-        raise ShardingError(
-            f"{mesh!r} has no device of process {min(idle)}; every process must hold a part"
-        )
-    running.meshes.add(mesh)

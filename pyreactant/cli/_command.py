@@ -14,9 +14,8 @@ from typing import Annotated, Any, TypeVar
 import typer
 import typer.core
 
-from .._arguments import named
 from .._core.text import MESH_HELP
-from .._errors import InvalidArgumentError
+from .._errors import InvalidArgumentError, named
 
 NOT_WITH: Mapping[str, Mapping[str, str]] = {
     "topology": {"--all": "--slices"},
@@ -337,11 +336,12 @@ def interruptible(cache: bool) -> Iterator[None]:
 
 def tell_interrupted(cache: bool) -> None:
     """Say on standard error that the command was interrupted, and what is kept where."""
-    from ..tpu._compiler.cache import folder
+    from ..tpu._compiler.ask import answers_folder
 
     kept = "nothing is kept"
     if cache:
         kept = (
-            f"compilations that finished are kept in {folder()}; the same command continues there"
+            f"compilations that finished are kept in {answers_folder()}; the same command "
+            "continues there"
         )
     print(f"interrupted: {kept}", file=sys.stderr)

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .._core.text import SPEC_HELP, parse_mesh, parse_spec
+from .._core.text import SPEC_HELP, hanging, parse_mesh, parse_spec, width_of
 from .._pages.page import can_render, check_page
-from .._system.terminal import hanging, width_of
 from ._command import INTERRUPTED, MeshText, examples
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .._system.terminal import hanging
+from .._core.text import hanging
 from ._command import examples
 
 if TYPE_CHECKING:

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .._arguments import argument, named
-from .._errors import InvalidArgumentError, RemoteError
-from .._system.terminal import hanging, width_of
+from .._core.text import hanging, width_of
+from .._errors import InvalidArgumentError, RemoteError, argument, named
 from ._command import INTERRUPTED, App, examples
 
 if TYPE_CHECKING:

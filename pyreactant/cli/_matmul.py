@@ -8,14 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .._core.text import (
-    SPEC_HELP,
-    parse_mesh,
-    parse_sizes,
-    parse_spec,
-    seconds_text,
-    spec_text,
-)
+from .._core.text import SPEC_HELP, parse_mesh, parse_sizes, parse_spec, seconds_text, spec_text
 from .._errors import FileError, InvalidArgumentError
 from ._command import DType, MeshText, examples
 

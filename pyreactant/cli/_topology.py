@@ -61,7 +61,7 @@ def topology(
 def _show(console: "Console", found: "Topology") -> None:
     from rich.table import Table
 
-    from ..tpu._picture import SlicePicture
+    from ..tpu._topology import SlicePicture
 
     several = found.num_slices > 1
     what = f"{found.name} x {found.num_slices} slices" if several else found.name

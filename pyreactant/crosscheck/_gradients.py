@@ -9,11 +9,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from .._arguments import argument
 from .._core.program import Program
-from .._errors import FileError, PyReactantError
-from .._lowering.ask import environment
+from .._errors import FileError, PyReactantError, argument
 from .._lowering.enzyme import check_enzyme
+from .._lowering.reactant import environment
 from .._system.child import Activity, ask_child
 from ..programs import Case, find_case
 from ._report.data import NOT_RUN, GradientResult

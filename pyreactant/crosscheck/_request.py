@@ -8,7 +8,6 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from .._arguments import argument
 from .._core.dtypes import as_dtype
 from .._core.mesh import Mesh
 from .._core.program import Program
@@ -20,11 +19,12 @@ from .._errors import (
     PyReactantError,
     RequirementError,
     ShardingError,
+    argument,
 )
 from .._matmul.matmul import default_mesh
 from .._runtimes.known import BACKENDS, PLATFORMS, usable_backends
+from .._system.facts import has_accelerator
 from .._system.files import read_json, write_json
-from .._system.hardware import has_accelerator
 from .._version import __version__
 from ..programs import Case, Layout, find_case
 from ._inputs import SETS

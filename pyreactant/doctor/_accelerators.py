@@ -4,8 +4,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from .._system.facts import at_least
-from .._system.hardware import nvidia_gpus_of_driver, tpu_chips
+from .._system.facts import at_least, nvidia_gpus_of_driver, tpu_chips
 from ._check import CheckResult, Machine
 
 _QUERY = (

@@ -6,9 +6,8 @@ from contextlib import ExitStack
 from functools import partial
 from typing import NamedTuple
 
-from .._arguments import argument
-from .._errors import InvalidArgumentError
-from .._system.hardware import tpu_chips
+from .._errors import InvalidArgumentError, argument
+from .._system.facts import tpu_chips
 from . import _accelerators, _runtimes, _settings, _software, _system
 from ._check import Check, CheckResult, Diagnosis, Machine, Status, without_secrets
 from ._runtimes import TITLES, Answer, Child

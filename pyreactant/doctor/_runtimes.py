@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import IO, Any
 
 from .._system.child import LAUNCHERS, import_path, last_answer, send, started, without
-from .._system.hardware import tpu_chips
+from .._system.facts import tpu_chips
 from ._accelerators import cuda_extra, gpu_count, holders, process_name
 from ._check import Check, CheckResult, Machine
 from ._settings import proxy_names, split_flags, without_flags

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
-from .._system.hardware import tpu_chips
+from .._system.facts import tpu_chips
 from ._accelerators import gpu_count
 from ._check import CheckResult, Machine
 

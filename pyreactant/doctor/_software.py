@@ -14,8 +14,7 @@ from urllib.parse import unquote, urlsplit
 
 from .._errors import PyReactantError
 from .._julia.place import EXECUTABLE, OLDEST, PROJECT, Place, find_place
-from .._system.facts import at_least, release, satisfies
-from .._system.hardware import tpu_chips
+from .._system.facts import at_least, release, satisfies, tpu_chips
 from .._version import __version__
 from ._accelerators import cuda_extra, gpu_count
 from ._check import CheckResult, Machine, required_spec, requirements

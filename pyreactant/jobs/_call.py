@@ -15,8 +15,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .._arguments import argument
-from .._errors import FileError, InvalidArgumentError, PyReactantError, RequirementError, StateError
+from .._errors import (
+    FileError,
+    InvalidArgumentError,
+    PyReactantError,
+    RequirementError,
+    StateError,
+    argument,
+)
 from .._system.settings import SETTINGS
 
 What = Callable[..., Any] | str | Sequence[str]

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .._arguments import argument
 from .._errors import (
     DeadlineError,
     FileError,
@@ -19,6 +18,7 @@ from .._errors import (
     PyReactantError,
     RemoteError,
     RequirementError,
+    argument,
 )
 from . import _values, targets
 from ._record import Record, Status, changed, jobs_folder, load

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from .._arguments import argument
-from .._errors import DeadlineError, InvalidArgumentError, RequirementError
+from .._errors import DeadlineError, InvalidArgumentError, RequirementError, argument
 from ._ray_cluster import Cluster, UnreachableError, cluster_at, keep
 from ._record import Record, Status, lock_of, private_file, written
 from ._target import Target

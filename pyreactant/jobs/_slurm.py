@@ -17,8 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, NamedTuple
 
-from .._arguments import argument
-from .._errors import DeadlineError, InvalidArgumentError, RequirementError
+from .._errors import DeadlineError, InvalidArgumentError, RequirementError, argument
 from .._system.files import replacing
 from ..launch._slurm_job import JobId, cancel_command, job_fields
 from ..process_group._secret import SECRET_FILE

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .._arguments import argument
-from .._errors import FileError, InvalidArgumentError, RequirementError
+from .._errors import FileError, InvalidArgumentError, RequirementError, argument
 from . import _values
 from ._call import Call, What, check_not_importing, chosen, is_remote, resolve
 from ._job import Job

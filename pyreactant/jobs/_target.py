@@ -10,8 +10,7 @@ import dataclasses
 from pathlib import Path
 from typing import Any, ClassVar
 
-from .._arguments import argument
-from .._errors import InvalidArgumentError
+from .._errors import InvalidArgumentError, argument
 from ._call import find_julia
 from ._fields import fits, words
 from ._record import Record, Status

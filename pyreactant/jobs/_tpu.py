@@ -16,8 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from .._arguments import argument
-from .._errors import DeadlineError, InvalidArgumentError, RequirementError
+from .._errors import DeadlineError, InvalidArgumentError, RequirementError, argument
 from .._system.files import is_full
 from ..launch._metrics import FILE
 from ._call import of_login

@@ -5,8 +5,7 @@ import importlib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from .._arguments import argument
-from .._errors import InvalidArgumentError
+from .._errors import InvalidArgumentError, argument
 from .._lazy import attach
 
 if TYPE_CHECKING:

@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from .._arguments import argument
-from .._errors import FileError, InvalidArgumentError
+from .._errors import FileError, InvalidArgumentError, argument
 from .._pages.page import check_page
 from .._runtimes.known import MOST_CPU_DEVICES, check_backend, check_platform
-from .._system import hardware
+from .._system import facts
 from ..process_group import ProcessGroup
 from ..process_group._environment import LOCAL_DEVICES
 from . import _metrics
@@ -169,7 +168,7 @@ def device_settings(
     if options.platform is not None:
         common["PYREACTANT_PLATFORM"] = options.platform
     each = options.devices_per_process
-    gpus = 0 if options.platform in ("cpu", "tpu") else hardware.gpus()
+    gpus = 0 if options.platform in ("cpu", "tpu") else facts.gpus()
     if options.platform == "tpu" and processes > 1:
         raise InvalidArgumentError(
             f"one process drives all TPU chips of a machine; omit {argument('processes')}"

@@ -19,7 +19,7 @@ from typing import Any
 from .._errors import FileError, InvalidArgumentError, PyReactantError
 from .._julia.place import find_place, package_folder
 from .._supervised.plain_jax import STALL_TIMEOUT
-from .._system import hardware
+from .._system import facts
 from ..process_group._environment import COORDINATOR, COUNT, INDEX, LOCAL_DEVICES
 from ..process_group._secret import SECRET, SECRET_FILE
 from ._guardian import TOKEN
@@ -293,7 +293,7 @@ def for_julia(found: Mapping[str, str]) -> dict[str, str]:
     }
     if not found.get(LOCAL_DEVICES) and found.get("PYREACTANT_PLATFORM") not in ("cpu", "tpu"):
         visible = found.get("CUDA_VISIBLE_DEVICES")
-        count = hardware.gpus() if visible is None else len([x for x in visible.split(",") if x])
+        count = facts.gpus() if visible is None else len([x for x in visible.split(",") if x])
         if count:  # Reactant must be told, or it asks the launcher
             new[LOCAL_DEVICES] = ",".join(map(str, range(count)))
     return new

@@ -8,12 +8,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from .._core.text import ranges_text
+from .._core.text import broken, ranges_text
 from .._errors import FileError
 from .._pages.page import HasPage
 from .._system.facts import facts
 from .._system.files import write_json, write_text
-from .._system.terminal import broken
 from . import _page
 from ._cause import Failure, failure
 from ._output import terminals

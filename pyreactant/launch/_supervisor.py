@@ -13,8 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from .._arguments import argument
-from .._errors import FileError, InvalidArgumentError, PyReactantError, RendezvousError
+from .._errors import FileError, InvalidArgumentError, PyReactantError, RendezvousError, argument
 from .._system.facts import GitState, facts
 from .._system.process import raise_limit
 from ..process_group import ProcessGroup, resolve

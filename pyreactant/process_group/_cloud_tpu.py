@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from .._errors import InvalidArgumentError
-from .._system.hardware import tpu_chips
+from .._system.facts import tpu_chips
 from ._environment import (
     COORDINATOR,
     COUNT,

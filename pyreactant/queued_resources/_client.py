@@ -19,8 +19,7 @@ from google.auth.exceptions import DefaultCredentialsError, GoogleAuthError, Tra
 from google.cloud import tpu_v2
 from google.protobuf.json_format import ParseError
 
-from .._arguments import argument
-from .._errors import InvalidArgumentError, RequirementError
+from .._errors import InvalidArgumentError, RequirementError, argument
 from ._request import (
     HEARTBEAT_LABEL,
     KEPT_LABEL,

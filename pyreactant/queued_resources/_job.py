@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from .._arguments import argument
-from .._errors import InvalidArgumentError
+from .._errors import InvalidArgumentError, argument
 from .._runtimes.known import BACKENDS
 from ..tpu._generations import GIB
 from ._reach import SshOptions

@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from .._arguments import argument
-from .._errors import InvalidArgumentError, PyReactantError
+from .._errors import InvalidArgumentError, PyReactantError, argument
 from ..tpu._topology import Topology, topology
 
 PROVISIONING = ("on-demand", "spot", "reserved")

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from .._arguments import argument
-from .._errors import InvalidArgumentError, RequirementError
+from .._errors import InvalidArgumentError, RequirementError, argument
 from .._julia.place import OLDEST
 from .._system.facts import at_least
 from .._system.files import LOCK_WAIT

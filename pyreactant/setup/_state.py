@@ -12,8 +12,8 @@ from typing import Any
 from .._errors import FileError
 from .._julia.place import LIBRARY, LIBTPU, is_executable, read_json
 from .._julia.preferences import NAMES, copies, edits, find, local_file
+from .._system.facts import tpu_chips
 from .._system.files import write
-from .._system.hardware import tpu_chips
 from .._version import __version__
 from . import _record
 from ._options import GPU_VERSIONS, Options

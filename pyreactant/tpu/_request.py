@@ -6,14 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .._arguments import argument
 from .._core.array import Aval
 from .._core.backend import PRECISIONS
 from .._core.dtypes import as_dtype
 from .._core.mesh import Mesh
 from .._core.program import Program, function_name, named
 from .._core.sharding import NamedSharding
-from .._errors import InvalidArgumentError, ShardingError
+from .._errors import InvalidArgumentError, ShardingError, argument
 from .._matmul.matmul import Spec, default_mesh
 from ..programs import CASES, find_case, hint_of
 from ._topology import Topology

@@ -5,7 +5,7 @@ import re
 import pytest
 from typer.testing import CliRunner
 
-from pyreactant._system.terminal import hanging
+from pyreactant._core.text import hanging
 from pyreactant.cli._main import app
 from tests.cli import terminal
 from tests.cli.tree import COMMANDS

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from pyreactant.tpu import _request
-from pyreactant.tpu._compiler import cache
+from pyreactant.tpu._compiler import ask
 from tests import processes
 from tests.harness import REPOSITORY, environment
 
@@ -52,7 +52,7 @@ def read() -> dict[str, Answer]:
 def digest_of(request: Mapping[str, Any]) -> str | None:
     """The digest of the module to compile; None if it cannot be lowered."""
     if request["kind"] == "stablehlo":
-        return cache.key_of({"text": request["text"]})
+        return ask.key_of({"text": request["text"]})
     ran = processes.run(
         [sys.executable, "-m", "tests.tpu.lowered"],
         imported=processes.WITH_JAX,
@@ -76,7 +76,7 @@ class Recorded:
         if digest is None:  # with options of XLA or libtpu, or without a module
             return self.compile(request, accelerator_type, timeout, show)
         question = {name: value for name, value in request.items() if name != "show_digest"}
-        key = cache.key_of({**question, "lowered": digest})
+        key = ask.key_of({**question, "lowered": digest})
         kept = read().get(key)
         if kept is None:
             return self._compile(key, request, accelerator_type, timeout, show)

@@ -18,7 +18,7 @@ import pytest
 
 import pyreactant as pr
 from pyreactant._core.array import Aval
-from pyreactant._lowering import ask as asking
+from pyreactant._lowering import reactant as asking
 from pyreactant._system import child
 from pyreactant._system.child import ChildLostError
 from pyreactant.tpu import topology

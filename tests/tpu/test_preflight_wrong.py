@@ -19,7 +19,7 @@ import pyreactant as pr
 from pyreactant._core.array import Aval
 from pyreactant._system import child
 from pyreactant._system.child import ChildLostError
-from pyreactant.tpu._compiler import ask, cache
+from pyreactant.tpu._compiler import ask
 from pyreactant.tpu._preflight.preflight import preflight
 from tests import processes
 from tests.harness import REPOSITORY, environment
@@ -163,9 +163,9 @@ def small() -> bool:
 @pytest.mark.usefixtures("compiler")
 def test_damaged_entries(monkeypatch: pytest.MonkeyPatch) -> None:
     small()
-    path = next(p for p in cache.folder().glob("*.json.gz") if _is_read(p))
+    path = next(p for p in ask.answers_folder().glob("*.json.gz") if _is_read(p))
     whole = path.read_bytes()
-    said = {"answer": cache.read(path.name.partition(".")[0])}
+    said = {"answer": ask.read_answer(path.name.partition(".")[0])}
     monkeypatch.setattr(ask, "compile_in_child", lambda *arguments: said)
     assert small()
     other = gzip.compress(json.dumps({"key": "another", "answer": said["answer"]}).encode())
@@ -194,17 +194,17 @@ def test_the_cache_forgets_what_is_longest_unused(
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     for number in range(4):
-        cache.write(f"{number}", {"noise": os.urandom(1000).hex()})
-        os.utime(cache.folder() / f"{number}.json.gz", (number, number))
-    monkeypatch.setattr(cache, "LIMIT", 3000)
-    cache.write("4", {"noise": os.urandom(1000).hex()})
-    assert [cache.read(f"{n}") is not None for n in range(5)] == [False] * 3 + [True] * 2
-    assert not list(cache.folder().glob(".*.partial"))
+        ask.write_answer(f"{number}", {"noise": os.urandom(1000).hex()})
+        os.utime(ask.answers_folder() / f"{number}.json.gz", (number, number))
+    monkeypatch.setattr(ask, "LIMIT", 3000)
+    ask.write_answer("4", {"noise": os.urandom(1000).hex()})
+    assert [ask.read_answer(f"{n}") is not None for n in range(5)] == [False] * 3 + [True] * 2
+    assert not list(ask.answers_folder().glob(".*.partial"))
 
 
 def test_a_relative_cache_folder_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", "relative")
-    assert cache.folder() == Path.home() / ".cache/pyreactant/preflight"
+    assert ask.answers_folder() == Path.home() / ".cache/pyreactant/preflight"
 
 
 @pytest.mark.usefixtures("real_compiler")

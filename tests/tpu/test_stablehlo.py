@@ -11,7 +11,8 @@ import pytest
 
 import pyreactant as pr
 from pyreactant._runtimes.jax.module import describe, parse
-from pyreactant.tpu._hlo.stablehlo import Module, Tensor, mhlo_cuts, reverse, unknown_custom_calls
+from pyreactant.tpu._compiler.ask import unknown_custom_calls
+from pyreactant.tpu._preflight.compile import Module, Tensor, mhlo_cuts, reverse
 
 FOLDER = Path(__file__).parent / "stablehlo"
 REACTANT = (FOLDER / "reactant_matmul.mlir").read_text()

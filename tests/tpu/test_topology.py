@@ -13,8 +13,7 @@ from hypothesis import given, settings
 import pyreactant as pr
 from pyreactant.tpu import Topology, topologies, topology
 from pyreactant.tpu._generations import GENERATIONS
-from pyreactant.tpu._picture import layer
-from pyreactant.tpu._topology import chips, nearest
+from pyreactant.tpu._topology import chips, layer, nearest
 from tests import processes
 from tests.harness import environment
 

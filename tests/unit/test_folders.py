@@ -12,7 +12,7 @@ from pyreactant._julia.place import pointers
 from pyreactant._system import files
 from pyreactant.queued_resources import Journal
 from pyreactant.queued_resources._journal import entry
-from pyreactant.tpu._compiler import cache
+from pyreactant.tpu._compiler import ask
 
 CASES = [
     (files.cache_folder, "XDG_CACHE_HOME", ".cache"),
@@ -55,7 +55,7 @@ def test_folders_on_linux(
 
 
 def test_files_on_linux(home: Path) -> None:
-    assert cache.folder() == home / ".cache/pyreactant/preflight"
+    assert ask.answers_folder() == home / ".cache/pyreactant/preflight"
     assert pointers()[0].parent == home / ".config/pyreactant/julia"
     assert Journal().folder == home / ".local/state/pyreactant/queued-resources"
     assert files.earlier_state_folder() is None

@@ -6,7 +6,7 @@ import pytest
 
 from pyreactant._core.backend import StartOptions
 from pyreactant._runtimes.reactant import setup as reactant
-from pyreactant._system import hardware
+from pyreactant._system import facts
 from pyreactant.launch import RunOptions
 from pyreactant.launch._options import device_settings
 from pyreactant.process_group import ProcessGroup
@@ -47,9 +47,9 @@ def make_pci(root: Path, *devices: tuple[str, str]) -> None:
 def test_a_cpu_socket_is_no_gpu(tmp_path: Path, sockets: int, gpus: int) -> None:
     make(tmp_path, "kfd")
     make_nodes(tmp_path, sockets, gpus)
-    assert hardware.amd_gpus(tmp_path) == gpus
-    assert hardware.gpus(tmp_path) == gpus
-    assert hardware.has_accelerator(tmp_path) == (gpus > 0)
+    assert facts.amd_gpus(tmp_path) == gpus
+    assert facts.gpus(tmp_path) == gpus
+    assert facts.has_accelerator(tmp_path) == (gpus > 0)
 
 
 def test_every_user_of_the_count_sees_the_same(
@@ -57,9 +57,9 @@ def test_every_user_of_the_count_sees_the_same(
 ) -> None:
     make(tmp_path, "kfd")
     make_nodes(tmp_path, sockets=2, gpus=2)
-    count = hardware.amd_gpus
-    monkeypatch.setattr(hardware, "nvidia_gpus", lambda root: 0)
-    monkeypatch.setattr(hardware, "amd_gpus", lambda root: count(tmp_path))
+    count = facts.amd_gpus
+    monkeypatch.setattr(facts, "nvidia_gpus", lambda root: 0)
+    monkeypatch.setattr(facts, "amd_gpus", lambda root: count(tmp_path))
     for name in VISIBLE:
         monkeypatch.delenv(name, raising=False)
     assert reactant.local_gpus(ProcessGroup(), StartOptions()) == (0, 1)
@@ -70,7 +70,7 @@ def test_every_user_of_the_count_sees_the_same(
 def test_nodes_without_the_device_file(tmp_path: Path) -> None:
     """A container shows all nodes of the machine, but has device files only for its own GPUs."""
     make_nodes(tmp_path, sockets=1, gpus=4)
-    assert hardware.gpus(tmp_path) == 0
+    assert facts.gpus(tmp_path) == 0
 
 
 def test_a_node_that_cannot_be_read(tmp_path: Path) -> None:
@@ -79,17 +79,17 @@ def test_a_node_that_cannot_be_read(tmp_path: Path) -> None:
     hidden = tmp_path / "sys/class/kfd/kfd/topology/nodes/2/properties"
     hidden.unlink()
     hidden.mkdir()
-    assert hardware.amd_gpus(tmp_path) == 1
+    assert facts.amd_gpus(tmp_path) == 1
 
 
 def test_nvidia_gpus(tmp_path: Path) -> None:
     make(tmp_path, "nvidia0", "nvidia11", "nvidiactl", "nvidia-uvm", "nvidia-caps/nvidia-cap1")
-    assert hardware.nvidia_gpus(tmp_path) == 2
-    assert hardware.gpus(tmp_path) == 2
-    assert hardware.nvidia_gpus_of_driver(tmp_path) == 0
+    assert facts.nvidia_gpus(tmp_path) == 2
+    assert facts.gpus(tmp_path) == 2
+    assert facts.nvidia_gpus_of_driver(tmp_path) == 0
     (tmp_path / "proc/driver/nvidia/gpus/0000:01:00.0").mkdir(parents=True)
     (tmp_path / "proc/driver/nvidia/gpus/0000:01:00.0/information").touch()
-    assert hardware.nvidia_gpus_of_driver(tmp_path) == 1
+    assert facts.nvidia_gpus_of_driver(tmp_path) == 1
 
 
 def test_tpus_are_not_taken_for_network_cards(tmp_path: Path) -> None:
@@ -102,19 +102,19 @@ def test_tpus_are_not_taken_for_network_cards(tmp_path: Path) -> None:
         ("0x1ae0", "0x120000"),
         ("0x1ae0", "nothing"),
     )
-    assert hardware.tpu_chips(tmp_path) == 2
-    assert hardware.tpu_chips(tmp_path / "nowhere") == 0
+    assert facts.tpu_chips(tmp_path) == 2
+    assert facts.tpu_chips(tmp_path / "nowhere") == 0
 
 
 @pytest.mark.parametrize("device", ["accel0", "accel/accel0", "vfio/0"])
 def test_a_tpu_needs_its_device_file(tmp_path: Path, device: str) -> None:
     make_pci(tmp_path, ("0x1ae0", "0x120000"))
-    assert not hardware.has_accelerator(tmp_path)
+    assert not facts.has_accelerator(tmp_path)
     make(tmp_path, device)
-    assert hardware.has_accelerator(tmp_path)
-    assert hardware.gpus(tmp_path) == 0
+    assert facts.has_accelerator(tmp_path)
+    assert facts.gpus(tmp_path) == 0
 
 
 def test_device_files_of_something_else(tmp_path: Path) -> None:
     make(tmp_path, "accel0", "vfio/vfio", "vfio/7")
-    assert not hardware.has_accelerator(tmp_path)
+    assert not facts.has_accelerator(tmp_path)

@@ -13,9 +13,8 @@ from pyreactant._core.array import Aval
 from pyreactant._core.backend import Call, Lowered
 from pyreactant._core.tree import OpTrees
 from pyreactant._runtimes.reactant.backend import ReactantBackend, julia_sharding
-from pyreactant._runtimes.reactant.lower import Runtime, function_of, lower
+from pyreactant._runtimes.reactant.lower import Runtime, describe, function_of, lower, rebuild
 from pyreactant._runtimes.reactant.setup import make_devices
-from pyreactant._runtimes.reactant.trees import describe, rebuild
 from pyreactant.process_group import ProcessGroup
 
 TREES = OpTrees()

@@ -1,6 +1,10 @@
-"""The JAX runtime."""
+"""The JAX runtime: configured before it uses a device, and started as requested."""
 
-from collections.abc import Callable
+import contextlib
+import importlib.metadata
+import importlib.util
+import os
+from collections.abc import Callable, Mapping
 from functools import lru_cache, partial
 from typing import Any, ClassVar, final
 
@@ -15,21 +19,21 @@ from ..._core.mesh import Mesh
 from ..._core.program import Program
 from ..._core.sharding import Device, Index, NamedSharding, Shard
 from ..._core.tree import Trees
-from ..._errors import DTypeError, InvalidArgumentError
-from ..._system.facts import package_version
+from ..._errors import DTypeError, InvalidArgumentError, RequirementError, StateError, argument
+from ..._system.facts import package_version, tpu_chips
 from ...process_group import ProcessGroup
 from . import x64
 from .convert import Devices, jax_mesh, jax_sharding, our_mesh, our_sharding, plain_dtype
-from .distributed import JaxStore, client, connect, wait_at_barrier
-from .lower import TREES, body_of, lower
-from .setup import (
+from .distributed import (
+    JaxStore,
     check_unused,
-    configure,
-    find_devices,
-    platform_of,
+    client,
+    connect,
     running_group,
     runtime_processes,
+    wait_at_barrier,
 )
+from .lower import TREES, body_of, lower
 
 _SETTINGS = (
     "jax_default_matmul_precision",
@@ -40,6 +44,10 @@ _SETTINGS = (
     "jax_debug_nans",
 )
 """Settings of JAX that change what is traced; its own jit traces again after a change."""
+
+DEFAULT_CPU_DEVICES = 8
+
+_config: Any = jax.config  # its attributes are made at run time
 
 
 @final
@@ -62,15 +70,15 @@ class JaxBackend(AbstractBackend):
 
     def start(self, group: ProcessGroup, options: StartOptions) -> None:
         self._group = group
-        configure(group, options)
+        _configure(group, options)
         self._adopted = jax.distributed.is_initialized()
         if group.num_processes > 1 and not self._adopted:
             check_unused(group)
             connect(group, options)
         owner = runtime_processes(group, options.platform)
-        self._jax = Devices(find_devices(group, options, owner))
+        self._jax = Devices(_find_devices(group, options, owner))
         self._devices = tuple(
-            Device(i, owner[d.process_index], d.id, platform_of(d), d.device_kind)
+            Device(i, owner[d.process_index], d.id, _platform_of(d), d.device_kind)
             for i, d in enumerate(self._jax.all)
         )
         self._mine = frozenset(
@@ -255,3 +263,103 @@ def _aligned_copy(block: np.ndarray) -> np.ndarray:
 @lru_cache(maxsize=64)
 def _replicator(replicated: JaxNamedSharding) -> Any:
     return jax.jit(lambda a: a, out_shardings=replicated)
+
+
+def _configure(group: ProcessGroup, options: StartOptions) -> None:
+    """Configure JAX before it uses a device."""
+    if options.platform == "cpu" or (options.platform is None and _only_a_cpu()):
+        _update("jax_platforms", "cpu")
+    if group.local_device_ids is not None:
+        visible = ",".join(map(str, group.local_device_ids))
+        _update("jax_cuda_visible_devices", visible)
+        _update("jax_rocm_visible_devices", visible)
+    forced = "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", "")
+    if options.num_cpu_devices is not None:
+        if forced:
+            asked = argument("num_cpu_devices", options.num_cpu_devices)
+            raise StateError(
+                f"{asked} was requested, but XLA_FLAGS sets "
+                "xla_force_host_platform_device_count too; keep one of them"
+            )
+        _update("jax_num_cpu_devices", options.num_cpu_devices)
+    elif group.num_processes == 1 and not forced and _config.jax_num_cpu_devices < 1:
+        # Beside a GPU or TPU, virtual CPU devices stay unused and cost nothing.
+        with contextlib.suppress(RuntimeError):
+            jax.config.update("jax_num_cpu_devices", DEFAULT_CPU_DEVICES)
+
+
+def _only_a_cpu() -> bool:
+    """Whether libtpu is installed only to compile: no TPU, and no GPU plugin.
+
+    JAX would otherwise search the network for a TPU for seconds, and print why it found none.
+    """
+    if os.environ.get("JAX_PLATFORMS") or not importlib.util.find_spec("libtpu") or tpu_chips():
+        return False
+    plugins = importlib.metadata.entry_points(group="jax_plugins")
+    return not plugins and not importlib.util.find_spec("jax_plugins")
+
+
+def _update(name: str, value: Any) -> None:
+    # It raises if JAX has devices already; `_find_devices` checks that they are as requested.
+    with contextlib.suppress(RuntimeError):
+        jax.config.update(name, value)
+
+
+def _find_devices(
+    group: ProcessGroup, options: StartOptions, owner: Mapping[int, int]
+) -> tuple[Any, ...]:
+    """JAX's devices of the run, by the launcher's process index and then by id. Collective.
+
+    Args:
+        group: The processes.
+        options: What was asked for.
+        owner: The launcher's process index for each of JAX's.
+
+    Raises:
+        RequirementError: The platform is absent.
+        StateError: JAX had already started with other devices than requested.
+    """
+    try:
+        found = jax.devices(options.platform)
+    except RuntimeError as error:
+        raise _no_platform(options.platform, error) from error
+    local = sum(owner[d.process_index] == group.process_index for d in found)
+    cpus, gpus = options.num_cpu_devices, group.local_device_ids
+    platform = _platform_of(found[0])
+    if cpus is not None and platform == "cpu" and local != cpus:
+        raise StateError(
+            f"{argument('num_cpu_devices', cpus)} was requested, but JAX had already started with "
+            f"{local}; call pyreactant.initialize before anything uses JAX"
+        )
+    if gpus is not None and platform == "gpu" and local != len(gpus):
+        raise StateError(
+            f"local_device_ids={gpus} was requested, but JAX has {local} GPUs in this process; "
+            "call pyreactant.initialize before anything uses JAX, and name GPUs of this machine"
+        )
+    return tuple(sorted(found, key=lambda d: (owner[d.process_index], d.id)))
+
+
+def _no_platform(platform: str | None, error: RuntimeError) -> RequirementError:
+    if platform is None:
+        return RequirementError(f"JAX found no device: {error}")
+    try:
+        here = ", ".join(sorted({_platform_of(d) for d in jax.devices()}))
+    except RuntimeError:
+        here = "none"
+    extra = {"gpu": "cuda13", "tpu": "tpu"}.get(platform)
+    advice = (
+        f"; run on a machine that has one, with: python -m pip install 'pyreactant[{extra}]'"
+        if extra
+        else ""
+    )
+    if platform == "gpu":
+        advice += " (cuda12 for a driver older than 580)"
+    only = os.environ.get("JAX_PLATFORMS")
+    limited = f" (JAX_PLATFORMS={only} is set)" if only else ""
+    return RequirementError(
+        f"platform {platform!r} was requested, but JAX has: {here}{limited}{advice}"
+    )
+
+
+def _platform_of(device: Any) -> str:
+    return "gpu" if device.platform in ("cuda", "rocm") else str(device.platform)

@@ -1,10 +1,11 @@
-"""JAX's rendezvous of many processes, made to fail with a message instead of an abort.
+"""The processes of JAX: their rendezvous, made to fail with a message instead of an abort.
 
 The store of a run is the key-value store of the same service.
 """
 
 import contextlib
 import ctypes
+import importlib
 import json
 import os
 import signal
@@ -17,7 +18,7 @@ from typing import Any
 import jax
 
 from ..._core.backend import StartOptions
-from ..._errors import DeadlineError, RendezvousError
+from ..._errors import DeadlineError, RendezvousError, StateError
 from ..._system.process import end_at_once_on_error
 from ...process_group import ProcessGroup
 from ...process_group._coordinator import bind_host, check_coordinator, is_loopback
@@ -26,6 +27,34 @@ from ...process_group._group import join_address, split_address
 # JAX aborts the process when its own limit is over, so ours comes first and raises.
 _JAX_TIMEOUT = 24 * 3600
 _SHUTDOWN_TIMEOUT = 30
+
+
+def running_group() -> ProcessGroup | None:
+    """The processes of `jax.distributed`, if the program has initialized it itself."""
+    if not jax.distributed.is_initialized():
+        return None
+    state = _state()
+    return ProcessGroup(
+        num_processes=state.num_processes,
+        process_index=state.process_id,
+        coordinator_address=state.coordinator_address,
+        source="jax.distributed",
+    )
+
+
+def check_unused(group: ProcessGroup) -> None:
+    """Check that JAX can still join other processes.
+
+    Raises:
+        StateError: It uses its devices already, in this process alone.
+    """
+    if importlib.import_module("jax._src.xla_bridge").backends_are_initialized():
+        raise StateError(
+            f"JAX already uses the devices of this process alone, so it cannot join "
+            f"{group.num_processes} processes; call pyreactant.initialize (or "
+            "jax.distributed.initialize) before anything that uses JAX, such as jax.devices() or "
+            "jax.numpy.ones"
+        )
 
 
 def connect(group: ProcessGroup, options: StartOptions) -> None:
@@ -189,11 +218,35 @@ def wait_at_barrier(name: str, timeout: float) -> None:
         ) from error
 
 
+def runtime_processes(group: ProcessGroup, platform: str | None) -> dict[int, int]:
+    """The launcher's process index for each process index of JAX. Collective.
+
+    They differ on TPU, where libtpu numbers the processes itself, whatever index they were given
+    (SkyRL pull request 1252, maxtext pull request 1454).
+
+    Raises:
+        RendezvousError: JAX runs with another number of processes, or one did not answer.
+    """
+    try:
+        mine, count = jax.process_index(platform), jax.process_count(platform)
+    except RuntimeError:
+        return {0: group.process_index}  # no device: the backend says so
+    if count != group.num_processes:
+        raise RendezvousError(
+            f"num_processes={group.num_processes} was requested, but JAX runs with {count}; start "
+            "JAX's processes through pyreactant.initialize alone, or before it with "
+            "jax.distributed.initialize and the same number"
+        )
+    if count == 1:
+        return {mine: group.process_index}
+    return _exchange_indices(group, mine)
+
+
 _EXCHANGE_TIMEOUT = 60_000
 """Milliseconds; every process has joined the run by then."""
 
 
-def exchange_indices(group: ProcessGroup, mine: int) -> dict[int, int]:
+def _exchange_indices(group: ProcessGroup, mine: int) -> dict[int, int]:
     """The launcher's process index for each process index of JAX. Collective.
 
     Args:
@@ -226,9 +279,12 @@ def exchange_indices(group: ProcessGroup, mine: int) -> dict[int, int]:
 
 def client() -> Any:
     """JAX's client of the coordination service."""
-    from jax._src import distributed  # the key-value store and barrier have no public name
+    return _state().client
 
-    return distributed.global_state.client
+
+def _state() -> Any:
+    # The key-value store and the barrier have no public name.
+    return importlib.import_module("jax._src.distributed").global_state
 
 
 def _go_around_proxies(address: str) -> None:
@@ -303,9 +359,7 @@ class JaxStore:
 
 def run_store(num_processes: int) -> JaxStore:
     """The store of the run that this process has joined."""
-    from jax._src import distributed  # the key-value store has no public name
-
-    return JaxStore(distributed.global_state.client, num_processes)
+    return JaxStore(client(), num_processes)
 
 
 @contextlib.contextmanager

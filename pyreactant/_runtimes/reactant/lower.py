@@ -2,10 +2,16 @@
 
 The body is traced once for its StableHLO, and once more when that is compiled; a tree of output
 shardings takes one more, because only a trace tells the structure of the results.
+
+Structures are plain data in between. In Julia (``julia/src/trees.jl``) a dict, a dataclass or a
+namedtuple is a NamedTuple, a tuple a Tuple, a list a Vector (a Tuple if its parts have several
+types), and None nothing. A NamedTuple that a program returns becomes a dict.
 """
 
+import itertools
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -15,16 +21,17 @@ import numpy as np
 from ..._core.array import Aval
 from ..._core.backend import Call, Executable, Lowered
 from ..._core.dtypes import as_dtype
+from ..._core.mesh import Mesh
 from ..._core.program import Program
 from ..._core.sharding import Index, NamedSharding
-from ..._core.tree import OpTrees, broadcast
+from ..._core.tree import OpTrees, broadcast, data_fields, is_user_dataclass
 from ..._errors import InvalidArgumentError, ShardingError
-from . import julia
-from .julia import call, call_program
-from .placement import find_sharding
-from .trees import Described, describe, is_plain, plain, rebuild
+from .julia import call, call_program, project_folder
 
 _TREES = OpTrees()
+
+Described = int | tuple[Any, ...] | None
+"""An array's number, None, or the kind of a container, its names if it has some, and its parts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,6 +219,61 @@ def _chosen(
     return found
 
 
+def find_sharding(
+    meshes: Iterable[Mesh], shape: tuple[int, ...], placement: Mapping[int, Index]
+) -> NamedSharding | None:
+    """A sharding whose placement oracle equals a placement, on the first mesh that has one.
+
+    Args:
+        meshes: Where to look, in order of preference.
+        shape: Global shape.
+        placement: For each device position the block that it holds.
+
+    Returns:
+        The sharding with the fewest axes, or None where no partition spec says this.
+    """
+    for mesh in meshes:
+        if set(mesh.device_ids) != set(placement):
+            continue
+        entries = [_axes(mesh, dimension, placement) for dimension in range(len(shape))]
+        if None in entries:
+            continue
+        while entries and not entries[-1]:
+            entries.pop()
+        used = [axis for entry in entries for axis in entry or ()]
+        if len(used) != len(set(used)):
+            continue
+        found = NamedSharding(mesh, entries)
+        if _equals(found, shape, placement):
+            return found
+    return None
+
+
+def _axes(mesh: Mesh, dimension: int, placement: Mapping[int, Index]) -> tuple[str, ...] | None:
+    """The mesh axes that cut a dimension, major to minor; None if no axes explain its blocks."""
+    starts = np.array([placement[d][dimension].start for d in mesh.device_ids])
+    grid = np.searchsorted(np.unique(starts), starts).reshape(mesh.shape)
+    steps = {}
+    for number, (axis, size) in enumerate(zip(mesh.axis_names, mesh.shape, strict=True)):
+        if size > 1:
+            # The distance in blocks from the first device to the next along this axis.
+            step = int(np.take(grid, 1, axis=number).flat[0] - grid.flat[0])
+            if step:
+                steps[axis] = step
+    axes = sorted(steps, key=lambda axis: -steps[axis])
+    sizes = [mesh.axis_size(axis) for axis in axes]
+    strides = [*itertools.accumulate(reversed([*sizes, 1]), lambda a, b: a * b)][::-1][1:]
+    return tuple(axes) if [steps[axis] for axis in axes] == strides else None
+
+
+def _equals(
+    sharding: NamedSharding, shape: tuple[int, ...], placement: Mapping[int, Index]
+) -> bool:
+    if any(size % cut for size, cut in zip(shape, sharding.cuts(len(shape)), strict=True)):
+        return False
+    return sharding.devices_indices_map(shape) == dict(placement)
+
+
 def function_of(program: Program) -> tuple[str, str]:
     """The name of a program's Julia body, and the folder of its project or ""."""
     if program.julia is None and program.stablehlo is not None:
@@ -227,7 +289,7 @@ def function_of(program: Program) -> tuple[str, str]:
     if program.julia_project is None:
         return program.julia, ""
     what = f"Program {program.name!r}"
-    return program.julia, str(julia.project_folder(program.julia_project, what))
+    return program.julia, str(project_folder(program.julia_project, what))
 
 
 def check_static(program: Program, static: Mapping[str, Any]) -> None:
@@ -252,3 +314,85 @@ def as_index(starts: Sequence[Any], stops: Sequence[Any]) -> Index:
 def whole_numbers(values: Sequence[Any]) -> tuple[int, ...]:
     """A shape of Julia's."""
     return tuple(int(n) for n in values)
+
+
+def describe(tree: Any, what: str) -> Described:
+    """The structure of arguments.
+
+    Args:
+        tree: The arguments, with a number in place of each array.
+        what: The program, for the message.
+
+    Raises:
+        InvalidArgumentError: A container, a key or a static field cannot reach Julia.
+    """
+    if tree is None or isinstance(tree, int):
+        return tree
+    kind: type = type(tree)
+    if is_user_dataclass(kind):
+        return _describe_dataclass(tree, what)
+    if isinstance(tree, dict):
+        return _named([(key, describe(tree[key], what)) for key in _keys(tree, what)])
+    if isinstance(tree, tuple) and hasattr(tree, "_fields"):
+        return _named([(n, describe(getattr(tree, n), what)) for n in tree._fields])
+    if type(tree) in (list, tuple):
+        return (type(tree).__name__, *(describe(part, what) for part in tree))
+    raise InvalidArgumentError(
+        f"{what}: Julia takes trees of dicts, dataclasses, namedtuples, tuples, lists and None, "
+        f"got a {type(tree).__name__}"
+    )
+
+
+def _named(parts: Sequence[tuple[str, Described]]) -> Described:
+    return ("named", tuple(name for name, _ in parts), *(part for _, part in parts))
+
+
+def _keys(tree: Mapping[Any, Any], what: str) -> Iterable[str]:
+    for key in tree:
+        if not isinstance(key, str):
+            raise InvalidArgumentError(
+                f"{what}: a dict reaches Julia as a NamedTuple, so its keys must be text, got "
+                f"{key!r}"
+            )
+    # Equal dicts may have another order, which must not make another program.
+    return tree if isinstance(tree, OrderedDict) else sorted(tree)
+
+
+def _describe_dataclass(tree: Any, what: str) -> Described:
+    data, static = data_fields(type(tree))
+    parts = [(name, describe(getattr(tree, name), what)) for name in data]
+    for name in static:
+        value = getattr(tree, name)
+        if not is_plain(value):
+            raise InvalidArgumentError(
+                f"{what}: static field {name!r} of {type(tree).__name__} must be a number, a text, "
+                f"None or a tuple of these to reach Julia, got a {type(value).__name__}"
+            )
+        parts.append((name, ("value", value)))
+    return _named(parts)
+
+
+def is_plain(value: Any) -> bool:
+    """Whether a value that is part of a program can reach Julia."""
+    if isinstance(value, tuple):
+        return all(map(is_plain, value))
+    return value is None or isinstance(value, (bool, int, float, complex, str))
+
+
+def rebuild(node: Any) -> Any:
+    """The tree that Julia describes, with its number in place of each array."""
+    if node is None or isinstance(node, int):
+        return node
+    kind, *parts = node
+    if kind == "named":
+        names, *parts = parts
+        return {str(name): rebuild(part) for name, part in zip(names, parts, strict=True)}
+    rebuilt = [rebuild(part) for part in parts]
+    return tuple(rebuilt) if kind == "tuple" else rebuilt
+
+
+def plain(node: Any) -> Any:
+    """What Julia describes, as plain data for JSON."""
+    if node is None or isinstance(node, (int, str)):
+        return node
+    return [plain(part) for part in node]

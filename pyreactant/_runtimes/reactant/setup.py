@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from ... import _supervised, preferences
-from ..._arguments import argument
 from ..._core.backend import StartOptions
 from ..._core.sharding import Device
-from ..._errors import PyReactantError, RendezvousError, RequirementError, StateError
+from ..._errors import PyReactantError, RendezvousError, RequirementError, StateError, argument
 from ..._julia.place import LIBRARY, find_place
-from ..._system.hardware import gpus, tpu_chips
+from ..._system.facts import gpus, tpu_chips
 from ..._system.process import end_at_once, end_at_once_on_error, flush_output
 from ...process_group import ProcessGroup
 from ...process_group._coordinator import bind_host, check_coordinator

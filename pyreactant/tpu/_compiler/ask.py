@@ -1,18 +1,27 @@
-"""Get the compiler's answer from the cache or a child process; turn its failures into errors."""
+"""The compiler's answer, from the cache or a child process; its failures become errors.
 
+The cache has one file per question, written atomically.
+"""
+
+import gzip
+import hashlib
 import importlib.metadata
+import json
+import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+import warnings
+import zlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from ..._errors import InvalidArgumentError, PyReactantError, RequirementError
 from ..._system.child import TPU, Activity, ask_child, import_path, without
 from ..._system.facts import package_version, required, satisfies
+from ..._system.files import cache_folder, replacing
 from ..._version import __version__
-from .._hlo.stablehlo import unknown_custom_calls
 from .._request import environment
 from .._topology import Topology
-from .cache import key_of, read, write
 
 
 def child_environment(accelerator_type: str) -> dict[str, str]:
@@ -109,13 +118,13 @@ def ask(
             return None
         parts = {k: question[k] for k in ("kind", "topology", "arguments", "out_shardings")}
         key = key_of({**parts, **context, "lowered": shown})
-        hit = read(key)
+        hit = read_answer(key)
         if hit is not None:
             hits.append(hit)
         return hit
 
     if cache and not by_text:
-        hit = read(key)
+        hit = read_answer(key)
         if hit is not None:
             return hit, True
     reply = compile_in_child(question, topology.accelerator_type, timeout, cached_answer)
@@ -126,7 +135,7 @@ def ask(
     if module:
         answer = {**answer, "module": module}
     if cache:
-        write(key, answer)
+        write_answer(key, answer)
     return answer, False
 
 
@@ -170,6 +179,39 @@ def _refusal(failure: Mapping[str, Any], custom_calls: Sequence[str]) -> Answer:
     raise PyReactantError(f"XLA cannot compile the program: {message}")
 
 
+KNOWN_CUSTOM_CALLS = frozenset(
+    (
+        "AllocateBuffer",
+        "ApproxTopK",
+        "Eigh",
+        "LuDecomposition",
+        "Qr",
+        "ProductOfElementaryHouseholderReflectors",
+        "SPMDFullToShardShape",
+        "SPMDShardToFullShape",
+        "Sharding",
+        "annotate_device_placement",
+        "tpu_custom_call",
+        "xla.sdy.FuncResultSharding",
+        "xla.sdy.GlobalToLocalShape",
+        "xla.sdy.LocalToGlobalShape",
+        "mhlo.topk",
+        "mhlo.erf",
+        "LayoutConstraint",
+        "MoveToHost",
+        "MoveToDevice",
+        "TopK",
+    )
+)
+"""Custom calls that XLA for TPU handles: those that JAX emits (``jax/_src/export/_export.py``, jax
+0.12.0.1), and those of XLA's own Shardy and StableHLO conversions."""
+
+
+def unknown_custom_calls(called: Iterable[str]) -> tuple[str, ...]:
+    """The custom calls that are not in `KNOWN_CUSTOM_CALLS`."""
+    return tuple(sorted(set(called) - KNOWN_CUSTOM_CALLS))
+
+
 def versions() -> dict[str, str]:
     """Versions of pyreactant, jax, jaxlib and libtpu.
 
@@ -205,3 +247,81 @@ def _checked_libtpu(jax: str) -> str:
 def _wanted_libtpu() -> str:
     """The version that jax's extra "tpu" requires, such as "==0.0.50.*"; "" for any."""
     return required(importlib.metadata.requires("jax") or (), "libtpu", "tpu")
+
+
+LIMIT = 512 * 2**20
+"""Bytes that the cache may hold; above them the least recently used entries are removed."""
+
+
+def answers_folder() -> Path:
+    """The folder of the cache, in the user's cache folder."""
+    return cache_folder() / "preflight"
+
+
+def key_of(question: Mapping[str, Any]) -> str:
+    """A digest of everything that an answer depends on."""
+    text = json.dumps(question, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def read_answer(key: str) -> dict[str, Any] | None:
+    """The entry, or None; a damaged entry is removed."""
+    path = _path(key)
+    try:
+        entry = json.loads(gzip.decompress(path.read_bytes()))
+        if entry["key"] != key:
+            raise ValueError(key)
+        os.utime(path)  # mark it as used
+        return dict(entry["answer"])
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (EOFError, zlib.error, gzip.BadGzipFile, ValueError, KeyError, TypeError):
+        _remove(path)
+    except OSError as error:
+        _warn("read", error)
+    return None
+
+
+def write_answer(key: str, answer: Mapping[str, Any]) -> None:
+    """Store an answer; a failure is only a warning."""
+    path = _path(key)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        text = json.dumps({"key": key, "answer": answer})
+        with replacing(path) as partial:
+            partial.write_bytes(gzip.compress(text.encode(), compresslevel=3))
+        _prune(path.parent)
+    except OSError as error:
+        _warn("written", error)
+
+
+def _path(key: str) -> Path:
+    return answers_folder() / f"{key}.json.gz"
+
+
+def _prune(entries: Path) -> None:
+    """Remove the least recently used entries until the cache is within its limit."""
+    found = sorted((p.stat().st_mtime, p.stat().st_size, p) for p in entries.glob("*.json.gz"))
+    size = sum(bytes_ for _, bytes_, _ in found)
+    for _, bytes_, path in found:
+        if size <= LIMIT:
+            break
+        _remove(path)
+        size -= bytes_
+
+
+def _remove(path: Path) -> None:
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        _warn("changed", error)
+
+
+def _warn(what: str, error: OSError) -> None:
+    warnings.warn(
+        f"the preflight cache cannot be {what} ({error.strerror}: {answers_folder()}), so the "
+        "answer is not stored; set XDG_CACHE_HOME to another folder, or disable the cache with "
+        "cache=False (--no-cache)",
+        RuntimeWarning,
+        stacklevel=2,
+    )

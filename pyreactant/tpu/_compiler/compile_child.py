@@ -26,7 +26,7 @@ from ..._core.dtypes import as_dtype
 from ..._core.program import Program, load
 from ..._core.sharding import NamedSharding, plain_spec
 from ..._errors import PyReactantError
-from ..._lowering.ask import static_of
+from ..._lowering.reactant import static_of
 from ..._system.child import Request, Stop, serve
 
 

@@ -18,9 +18,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ..._arguments import argument
 from ..._core.mesh import Mesh
-from ..._errors import InvalidArgumentError
+from ..._errors import InvalidArgumentError, argument
 from .._topology import Topology
 from .model import Speeds
 

@@ -7,7 +7,7 @@ from ..._core.sharding import NamedSharding
 from ..._core.text import bytes_text, seconds_text, spec_text
 from ..._pages.page import render
 from ..._pages.parts import Cell, Table
-from .words import (
+from .text import (
     LEGEND,
     MEASURED_LEGEND,
     considered_text,

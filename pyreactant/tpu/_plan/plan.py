@@ -5,11 +5,10 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..._arguments import argument
 from ..._core.dtypes import as_dtype
 from ..._core.program import Program
 from ..._core.sharding import NamedSharding
-from ..._errors import InvalidArgumentError, PyReactantError
+from ..._errors import InvalidArgumentError, PyReactantError, argument
 from ..._matmul.matmul import MATMUL, default_mesh, default_out_spec
 from .._request import find_program, no_size
 from .._topology import Topology

@@ -13,8 +13,7 @@ from ..._pages.page import HasPage
 from .._topology import Topology
 from .layouts import Layout, Spec
 from .page import page
-from .text import text
-from .words import commands
+from .text import commands, text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,8 +9,8 @@ from typing import Any
 from ..._core.text import bytes_text, seconds_text
 from ..._pages.page import HasPage
 from .._hlo.collective import Collective, sent_bytes
-from .page import difference_page
 from .report import Preflight
+from .shown import difference_page
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,13 +4,12 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from ..._arguments import argument
 from ..._core.array import Aval
 from ..._core.dtypes import as_dtype
 from ..._core.mesh import Mesh
 from ..._core.program import Program
 from ..._core.sharding import NamedSharding
-from ..._errors import InvalidArgumentError
+from ..._errors import InvalidArgumentError, argument
 from ..._matmul.matmul import MATMUL, Spec, check_operands, default_mesh, default_out_spec
 from .._compiler.ask import TIMEOUT
 from .._request import Request, aval, check, check_mesh, find_program, no_size

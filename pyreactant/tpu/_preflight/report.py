@@ -1,16 +1,25 @@
-"""Preflight: what the compiler reports of a program, as plain data and as text."""
+"""Preflight: what the compiler reports of a program, as plain data.
 
+It is built from the compiler's answer: mesh axes are named, and estimates computed.
+"""
+
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
+import numpy as np
+
+from ..._core.array import Aval
 from ..._core.mesh import Mesh
-from ..._core.text import bytes_text, percent_text, seconds_text
+from ..._core.sharding import NamedSharding
+from ..._core.text import spec_text
 from ..._pages.page import HasPage
-from .._hlo.collective import Collective
+from .._hlo.collective import Collective, name_axes, sent_bytes
+from .._hlo.parse import collectives
 from .._topology import Topology
-from .page import page
+from .shown import page, text
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +174,7 @@ class Preflight(HasPage):
 
     def text(self) -> str:
         """The report for people."""
-        return report(self)
+        return text(self)
 
     def __str__(self) -> str:
         return self.text()
@@ -191,110 +200,183 @@ class Preflight(HasPage):
         }
 
 
-def report(found: Preflight) -> str:
-    """The report as text."""
-    return "\n".join(_lines(found))
+_PEAK_OF = {"int8": "int8", "uint8": "int8"}
 
 
-def _lines(found: Preflight) -> Iterator[str]:
-    slice_ = found.topology
-    several = f" x {slice_.num_slices} slices" if slice_.num_slices > 1 else ""
-    yield (
-        f"preflight of {found.program} for {slice_.name}{several}: {slice_.devices} devices on "
-        f"{slice_.hosts} VM{'' if slice_.hosts == 1 else 's'}; compiled, not run"
+def build(
+    answer: Mapping[str, Any],
+    *,
+    program: str,
+    source: str,
+    topology: Topology,
+    mesh: Mesh | None,
+    positions: Sequence[int],
+    arguments: tuple[Operand, ...],
+    outputs: tuple[Operand, ...],
+    versions: Mapping[str, str],
+    cached: bool,
+    notes: tuple[str, ...] = (),
+) -> Preflight:
+    """A Preflight from a child's answer.
+
+    Args:
+        answer: The answer of `ask`: "hlo", "bytes" and "cost", or "refusal".
+        program, source, topology, mesh, arguments, outputs, versions, cached, notes: As the
+            attributes of Preflight.
+        positions: Row-major position in the mesh of each of the program's partitions.
+    """
+    memory = None if "refusal" in answer else DeviceBytes(**answer["bytes"])
+    cost = answer.get("cost", {})
+    found = _collectives(answer.get("hlo", ""), topology, mesh, positions)
+    flops, accessed = _known(cost, "flops"), _known(cost, "bytes accessed")
+    return Preflight(
+        program=program,
+        source=source,
+        topology=topology,
+        mesh=mesh,
+        arguments=arguments,
+        outputs=outputs,
+        fits=memory is not None,  # the compiler refuses a program that does not fit
+        refusal=answer.get("refusal", ""),
+        bytes_per_device=memory,
+        collectives=found,
+        seconds=_known(cost, "optimal_seconds"),
+        flops=flops,
+        bytes_accessed=accessed,
+        roofline=None if memory is None else _roofline(topology, arguments, found, flops, accessed),
+        notes=(
+            *notes,
+            *_notes(found, answer.get("hlo", "")),
+            *_precision_notes(arguments, answer.get("hlo", "")),
+        ),
+        versions=versions,
+        compile_seconds=answer["compile_seconds"],
+        compiler_bytes=answer["compiler_bytes"],
+        cached=cached,
+        hlo=answer.get("hlo", ""),
     )
-    shown = [name for name in ("Reactant", "julia", "jax", "libtpu") if name in found.versions]
-    versions = ", ".join(f"{name} {found.versions[name]}" for name in shown)
-    how = "compiled earlier, in" if found.cached else "compiled in"
-    yield f"{versions}; {how} {found.compile_seconds:.1f} s"
-    yield f"mesh       {found.mesh!r}" if found.mesh else "mesh       none in the module"
-    for kind, operands in (("argument", found.arguments), ("output", found.outputs)):
-        for position, operand in enumerate(operands):
-            yield f"{kind} {position}".ljust(11) + _operand(operand)
-    yield from _memory(found)
-    if found.fits or found.collectives:
-        yield from _collectives(found.collectives)
-    yield from _estimates(found)
-    for note in found.notes:
-        yield f"note       {note}"
 
 
-def _operand(operand: Operand) -> str:
-    text = f"{operand.dtype}{list(operand.shape)}"
-    if operand.spec:
-        by = "" if operand.spec.startswith("into ") else "by "  # "into 2x2 blocks"
-        text += f" sharded {by}{operand.spec}"
-    if operand.block is not None:
-        text += f": {list(operand.block)} on each device"
-    return f"{text} ({operand.in_module})" if operand.in_module else text
-
-
-def _memory(found: Preflight) -> Iterator[str]:
-    memory, hbm = found.bytes_per_device, found.topology.hbm_bytes
-    if memory is None:
-        yield "memory     DOES NOT FIT; the compiler says:"
-        yield f"           {found.refusal.splitlines()[0]}"
-    else:
-        verdict = "fits" if found.fits else "DOES NOT FIT"
-        yield (
-            f"memory     {verdict}: {bytes_text(memory.total)} of {bytes_text(hbm)} on each device "
-            f"({percent_text(memory.total / hbm)})"
+def operands(avals: Sequence[Aval]) -> tuple[Operand, ...]:
+    """Arguments, as a report shows them."""
+    return tuple(
+        Operand(
+            a.shape,
+            a.dtype.name,
+            spec_text(a.sharding.axes(len(a.shape))),
+            a.sharding.shard_shape(a.shape),
         )
-        parts = {k: v for k, v in memory.to_dict().items() if k != "total" and v}
-        yield "           " + ", ".join(f"{kind} {bytes_text(n)}" for kind, n in parts.items())
-    for line in found.alternatives:
-        yield f"           {line}"
-    if found.interrupted:
-        yield "           interrupted before specs or a slice that fit were found"
-
-
-def _collectives(found: Sequence[Collective]) -> Iterator[str]:
-    if not found:
-        yield "collectives  none"
-        return
-    yield "collectives, in order, with the bytes of the result on each device:"
-    rows = [(c.op, c.shape, bytes_text(c.bytes), _route(c)) for c in found]
-    widths = [max(len(row[column]) for row in rows) for column in range(3)]
-    for op, shape, size, route in rows:
-        columns = (op.ljust(widths[0]), shape.ljust(widths[1]), size.rjust(widths[2]), route)
-        yield "  " + "  ".join(columns)
-
-
-def _route(found: Collective) -> str:
-    axes = " and ".join(found.axes) if found.axes else ""
-    if found.across_slices:
-        route = "between slices" + (f", along {axes}" if axes else "")
-        route += f", part of {found.note.lower().replace('_', '-')}" if found.note else ""
-    elif axes:
-        route = f"along {'' if found.whole else 'a part of '}{axes}"
-    else:
-        route = "within a device" if found.pairs else ""
-    if found.groups:
-        groups = len(found.groups)
-        route += f", {groups} group{'' if groups == 1 else 's'} of {found.group_size}"
-    if found.times != 1:
-        route += ", in a loop" if found.times is None else f", {found.times} times"
-    return route.removeprefix(", ")
-
-
-def _estimates(found: Preflight) -> Iterator[str]:
-    roofline = found.roofline
-    if roofline is None:
-        return
-    yield "estimates of one call (nothing was run):"
-    unknown = "unknown"
-    yield f"  XLA's own  {unknown if found.seconds is None else seconds_text(found.seconds)}"
-    parts = [
-        ("compute", roofline.compute, f" at the {roofline.peak} peak"),
-        ("HBM", roofline.hbm, ""),
-        ("ICI", roofline.ici, ""),
-    ]
-    if roofline.dcn != 0:
-        parts.append(("between slices", roofline.dcn, ""))
-    shown = ", ".join(
-        f"{name} {unknown if part is None else seconds_text(part)}{suffix}"
-        for name, part, suffix in parts
+        for a in avals
     )
-    names = {"hbm": "HBM", "ici": "ICI", "dcn": "the network between slices"}
-    bound = names.get(roofline.bound, roofline.bound)
-    yield f"  roofline   at least {seconds_text(roofline.seconds)}, by {bound} ({shown})"
+
+
+def outputs_of(answer: Mapping[str, Any], mesh: Mesh) -> tuple[Operand, ...]:
+    """Outputs as the compiler placed them."""
+    return tuple(_output(out, mesh) for out in answer.get("outputs", ()))
+
+
+def _output(out: Mapping[str, Any], mesh: Mesh) -> Operand:
+    shape, spec = tuple(out["shape"]), out["spec"]
+    named = {
+        name
+        for entry in spec or ()
+        for name in ([entry] if isinstance(entry, str) else entry or ())
+    }
+    if spec is None or not named <= set(mesh.axis_names):
+        return Operand(shape, out["dtype"])
+    sharding = NamedSharding(mesh, spec)
+    return Operand(
+        shape, out["dtype"], spec_text(sharding.axes(len(shape))), sharding.shard_shape(shape)
+    )
+
+
+def _known(cost: Mapping[str, float], name: str) -> float | None:
+    """A cost by its name; XLA writes a negative number for an unknown one."""
+    value = cost.get(name)
+    return None if value is None or value < 0 or not math.isfinite(value) else float(value)
+
+
+def _collectives(
+    hlo: str, topology: Topology, mesh: Mesh | None, positions: Sequence[int]
+) -> tuple[Collective, ...]:
+    per_slice = topology.devices // topology.num_slices
+    if mesh is None:
+        return collectives(hlo, per_slice)
+    # Each slice runs the same program, whose partitions are the devices of that slice.
+    slices = np.array(mesh.device_ids) // per_slice
+    own = [place for place in positions if slices[place] == slices[positions[0]]]
+    grid = np.indices(mesh.shape).reshape(len(mesh.shape), -1).T
+    crossing = _crossing(slices.reshape(mesh.shape), mesh.axis_names)
+    return name_axes(collectives(hlo, len(own)), grid[own], mesh.axis_names, crossing)
+
+
+def _crossing(slices: np.ndarray, axis_names: tuple[str, ...]) -> tuple[str, ...]:
+    """The axes that cross slices."""
+    return tuple(name for axis, name in enumerate(axis_names) if np.ptp(slices, axis=axis).any())
+
+
+def _roofline(
+    topology: Topology,
+    arguments: Sequence[Operand],
+    found: Sequence[Collective],
+    flops: float | None,
+    accessed: float | None,
+) -> Roofline:
+    peaks = {_peak(argument.dtype) for argument in arguments}
+    peak = peaks.pop() if len(peaks) == 1 else "bfloat16"
+    if peak not in topology.peak_flops:
+        peak = "bfloat16"
+    per_chip = topology.devices_per_chip
+    ici = sent_bytes(c for c in found if not c.across_slices)
+    dcn = sent_bytes(c for c in found if c.across_slices)
+    # The published figure is the sum of both directions.
+    one_way = topology.ici_bandwidth / 2
+    between = topology.dcn_bandwidth
+    return Roofline(
+        compute=None if flops is None else flops * per_chip / topology.peak_flops[peak],
+        hbm=None if accessed is None else accessed * per_chip / topology.hbm_bandwidth,
+        ici=ici * per_chip / one_way,
+        dcn=0.0 if not dcn else None if between is None else dcn * per_chip / between,
+        peak=peak,
+    )
+
+
+def _peak(dtype: str) -> str:
+    return "float8" if re.match("float8", dtype) else _PEAK_OF.get(dtype, "bfloat16")
+
+
+def _notes(found: Sequence[Collective], hlo: str) -> Iterator[str]:
+    if " while(" in hlo:
+        yield "XLA's operations, bytes and estimate count the body of each loop once"
+    if any(c.times is None for c in found):
+        yield "some collectives run in a loop of unknown length; the estimates count them once"
+    if any(c.across_slices for c in found):
+        yield "XLA's own estimate leaves out the network between slices"
+
+
+# Passes over bfloat16 parts for a float32 product on TPU, as `jax.lax.Precision` documents them.
+_PASSES = {"default": 1, "high": 3, "highest": 6}
+_PRODUCT = re.compile(r"= f32\[[^=\n]* (?:convolution|dot)\(([^\n]*)")
+_PRECISION = re.compile(r"operand_precision=\{(\w+),")
+
+
+def _precision_notes(arguments: Sequence[Operand], hlo: str) -> Iterator[str]:
+    """How float32 products are computed; XLA computes them from bfloat16 parts."""
+    if not any(argument.dtype in ("float32", "complex64") for argument in arguments):
+        return
+    found = set()
+    for product in _PRODUCT.finditer(hlo):
+        given = _PRECISION.search(product[1])
+        found.add(given[1] if given else "default")
+    for name in sorted(found & set(_PASSES), key=lambda name: _PASSES[name]):
+        passes = _PASSES[name]
+        if passes == 1:
+            yield (
+                "float32 products round their operands to bfloat16 (1 pass, TPU's default); "
+                "--precision high takes 3 passes, highest 6 for nearly float32"
+            )
+        else:
+            yield (
+                f"float32 products take {passes} bfloat16 passes (--precision {name}); the "
+                "estimates count one"
+            )

@@ -1,6 +1,6 @@
-"""The page of a preflight, and of two side by side."""
+"""A preflight for people: as text, and as a page; the page of two side by side."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from ..._core.text import bytes_text, percent_text, seconds_text
@@ -11,6 +11,116 @@ from .._hlo.collective import Collective
 if TYPE_CHECKING:
     from .diff import Difference
     from .report import DeviceBytes, Operand, Preflight
+
+
+def text(found: "Preflight") -> str:
+    """The report as text."""
+    return "\n".join(_lines(found))
+
+
+def _lines(found: "Preflight") -> Iterator[str]:
+    slice_ = found.topology
+    several = f" x {slice_.num_slices} slices" if slice_.num_slices > 1 else ""
+    yield (
+        f"preflight of {found.program} for {slice_.name}{several}: {slice_.devices} devices on "
+        f"{slice_.hosts} VM{'' if slice_.hosts == 1 else 's'}; compiled, not run"
+    )
+    shown = [name for name in ("Reactant", "julia", "jax", "libtpu") if name in found.versions]
+    versions = ", ".join(f"{name} {found.versions[name]}" for name in shown)
+    how = "compiled earlier, in" if found.cached else "compiled in"
+    yield f"{versions}; {how} {found.compile_seconds:.1f} s"
+    yield f"mesh       {found.mesh!r}" if found.mesh else "mesh       none in the module"
+    for kind, operands in (("argument", found.arguments), ("output", found.outputs)):
+        for position, operand in enumerate(operands):
+            yield f"{kind} {position}".ljust(11) + _operand_text(operand)
+    yield from _memory_lines(found)
+    if found.fits or found.collectives:
+        yield from _collective_lines(found.collectives)
+    yield from _estimate_lines(found)
+    for note in found.notes:
+        yield f"note       {note}"
+
+
+def _operand_text(operand: "Operand") -> str:
+    text = f"{operand.dtype}{list(operand.shape)}"
+    if operand.spec:
+        by = "" if operand.spec.startswith("into ") else "by "  # "into 2x2 blocks"
+        text += f" sharded {by}{operand.spec}"
+    if operand.block is not None:
+        text += f": {list(operand.block)} on each device"
+    return f"{text} ({operand.in_module})" if operand.in_module else text
+
+
+def _memory_lines(found: "Preflight") -> Iterator[str]:
+    memory, hbm = found.bytes_per_device, found.topology.hbm_bytes
+    if memory is None:
+        yield "memory     DOES NOT FIT; the compiler says:"
+        yield f"           {found.refusal.splitlines()[0]}"
+    else:
+        verdict = "fits" if found.fits else "DOES NOT FIT"
+        yield (
+            f"memory     {verdict}: {bytes_text(memory.total)} of {bytes_text(hbm)} on each device "
+            f"({percent_text(memory.total / hbm)})"
+        )
+        parts = {k: v for k, v in memory.to_dict().items() if k != "total" and v}
+        yield "           " + ", ".join(f"{kind} {bytes_text(n)}" for kind, n in parts.items())
+    for line in found.alternatives:
+        yield f"           {line}"
+    if found.interrupted:
+        yield "           interrupted before specs or a slice that fit were found"
+
+
+def _collective_lines(found: Sequence[Collective]) -> Iterator[str]:
+    if not found:
+        yield "collectives  none"
+        return
+    yield "collectives, in order, with the bytes of the result on each device:"
+    rows = [(c.op, c.shape, bytes_text(c.bytes), _route(c)) for c in found]
+    widths = [max(len(row[column]) for row in rows) for column in range(3)]
+    for op, shape, size, route in rows:
+        columns = (op.ljust(widths[0]), shape.ljust(widths[1]), size.rjust(widths[2]), route)
+        yield "  " + "  ".join(columns)
+
+
+def _route(found: Collective) -> str:
+    axes = " and ".join(found.axes) if found.axes else ""
+    if found.across_slices:
+        route = "between slices" + (f", along {axes}" if axes else "")
+        route += f", part of {found.note.lower().replace('_', '-')}" if found.note else ""
+    elif axes:
+        route = f"along {'' if found.whole else 'a part of '}{axes}"
+    else:
+        route = "within a device" if found.pairs else ""
+    if found.groups:
+        groups = len(found.groups)
+        route += f", {groups} group{'' if groups == 1 else 's'} of {found.group_size}"
+    if found.times != 1:
+        route += ", in a loop" if found.times is None else f", {found.times} times"
+    return route.removeprefix(", ")
+
+
+def _estimate_lines(found: "Preflight") -> Iterator[str]:
+    roofline = found.roofline
+    if roofline is None:
+        return
+    yield "estimates of one call (nothing was run):"
+    unknown = "unknown"
+    yield f"  XLA's own  {unknown if found.seconds is None else seconds_text(found.seconds)}"
+    parts = [
+        ("compute", roofline.compute, f" at the {roofline.peak} peak"),
+        ("HBM", roofline.hbm, ""),
+        ("ICI", roofline.ici, ""),
+    ]
+    if roofline.dcn != 0:
+        parts.append(("between slices", roofline.dcn, ""))
+    shown = ", ".join(
+        f"{name} {unknown if part is None else seconds_text(part)}{suffix}"
+        for name, part, suffix in parts
+    )
+    names = {"hbm": "HBM", "ici": "ICI", "dcn": "the network between slices"}
+    bound = names.get(roofline.bound, roofline.bound)
+    yield f"  roofline   at least {seconds_text(roofline.seconds)}, by {bound} ({shown})"
+
 
 _COLLECTIVES = 200
 """Collectives that the page lists."""

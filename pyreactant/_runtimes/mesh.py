@@ -1,4 +1,4 @@
-"""A mesh whose devices are in the order of the hardware's network."""
+"""Meshes over the devices of the run: checked, and in the order of the hardware's network."""
 
 import math
 from collections.abc import Sequence
@@ -6,8 +6,46 @@ from typing import Protocol, runtime_checkable
 
 from .._core.backend import AbstractBackend
 from .._core.mesh import Mesh
-from .._errors import RequirementError
-from .runtime import check_mesh, current
+from .._errors import RequirementError, ShardingError, argument
+from .runtime import current
+
+
+def check_mesh(mesh: Mesh) -> None:
+    """Check that a mesh fits the devices of the run; once for each mesh.
+
+    Raises:
+        ShardingError: It needs more devices than there are, leaves some idle without naming its
+            own, or leaves a process without a device.
+    """
+    running = current()
+    if mesh in running.meshes:
+        return
+    found = running.backend.devices()
+    beyond = [i for i in mesh.device_ids if i >= len(found)]
+    if beyond:
+        more = "more devices"
+        if found[0].platform == "cpu":
+            each = -(-(max(mesh.device_ids) + 1) // running.group.num_processes)
+            more = argument("num_cpu_devices", each)
+            if not more.startswith("--"):
+                more += f" (--devices-per-process {each} of pyreactant run)"
+        raise ShardingError(
+            f"{mesh!r} needs {mesh.size} devices, at positions up to {max(mesh.device_ids)}, but "
+            f"there are {len(found)} ({found[0].platform}); use a smaller mesh or start with {more}"
+        )
+    if mesh.all_devices and mesh.size < len(found):
+        raise ShardingError(
+            f"{mesh!r} uses {mesh.size} of {len(found)} devices; use a mesh of {len(found)}, or "
+            f"name {mesh.size} of them with {argument('device_ids')} to leave the others idle"
+        )
+    idle = set(range(running.group.num_processes)) - {
+        found[i].process_index for i in mesh.device_ids
+    }
+    if idle:
+        raise ShardingError(
+            f"{mesh!r} has no device of process {min(idle)}; every process must hold a part"
+        )
+    running.meshes.add(mesh)
 
 
 @runtime_checkable

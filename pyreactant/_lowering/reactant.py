@@ -1,14 +1,33 @@
-"""Ask a child process for the StableHLO that Reactant lowers; see `lower_child`."""
+"""Lower a program to StableHLO with Reactant, in a child process, which alone starts Julia."""
 
 import importlib.util
 import re
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .. import _errors
+from .._core.array import Aval
+from .._core.backend import Call, StartOptions
+from .._core.dtypes import as_dtype
+from .._core.program import Program
+from .._core.sharding import NamedSharding
 from .._errors import PyReactantError, RequirementError
 from .._julia.place import find_place
-from .._system.child import LAUNCHERS, TPU, Activity, ask_child, import_path, without
+from .._system.child import (
+    LAUNCHERS,
+    TPU,
+    Activity,
+    Request,
+    Stop,
+    ask_child,
+    import_path,
+    serve,
+    without,
+)
+from ..process_group import ProcessGroup
+
+if TYPE_CHECKING:
+    from .._runtimes.reactant.backend import ReactantBackend
 
 _DEVICES = re.compile(r"--xla_force_host_platform_device_count=\S*")
 
@@ -54,7 +73,7 @@ def lower(name: str, question: Mapping[str, Any], timeout: float) -> Lowered:
 
     Args:
         name: The program's name, for messages.
-        question: The request for `lower_child`.
+        question: The request, as plain data; `_call` reads it.
         timeout: Seconds until the child is killed.
 
     Raises:
@@ -63,7 +82,7 @@ def lower(name: str, question: Mapping[str, Any], timeout: float) -> Lowered:
         DeadlineError: The child did not answer in time.
     """
     reply = ask_child(
-        "pyreactant._lowering.lower_child",
+        "pyreactant._lowering.reactant",
         environment(),
         question,
         timeout=timeout,
@@ -94,3 +113,51 @@ def static_of(plain: Mapping[str, Any]) -> dict[str, Any]:
 def tuples(value: Any) -> Any:
     """Plain data with tuples in place of JSON's lists."""
     return tuple(map(tuples, value)) if isinstance(value, list) else value
+
+
+def _answer(request: Request, _: Stop) -> dict[str, Any]:
+    from .._runtimes.reactant.backend import ReactantBackend  # only the child starts it
+
+    try:
+        runtime = ReactantBackend()
+        # CPU devices do: the lowered module refers to partitions, not to devices.
+        options = StartOptions(platform="cpu", num_cpu_devices=request["devices"])
+        runtime.start(ProcessGroup(), options)
+        if "structure" in request:
+            text, results = runtime.write(_call(runtime, request))
+            return {"text": text, "results": results, "versions": runtime.versions()}
+        text = runtime.lower(_call(runtime, request)).text
+        return {"text": text, "versions": runtime.versions()}
+    except PyReactantError as error:
+        return {"failed": type(error).__name__, "message": str(error)}
+
+
+def _call(runtime: "ReactantBackend", request: Request) -> Call:
+    avals = tuple(_aval(argument) for argument in request["arguments"])
+    if "structure" in request:
+        structure: Any = tuples(request["structure"])
+    else:
+        _, structure = runtime.trees.flatten(avals)
+    return Call(
+        Program(**request["program"]),
+        structure,
+        avals,
+        avals,
+        _shardings(request["out_shardings"], request["several"]),
+        request["precision"],
+        static_of(request),
+    )
+
+
+def _aval(plain: Any) -> Aval:
+    sharding = NamedSharding.from_dict(plain["sharding"])
+    return Aval(tuple(plain["shape"]), as_dtype(plain["dtype"]), sharding)
+
+
+def _shardings(plain: Sequence[Any], several: bool) -> Any:
+    found = tuple(NamedSharding.from_dict(one) for one in plain)
+    return found if several else found[0] if found else None
+
+
+if __name__ == "__main__":
+    serve(_answer)
