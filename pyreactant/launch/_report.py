@@ -17,7 +17,7 @@ from .._system.terminal import broken
 from . import _page
 from ._cause import Failure, failure
 from ._output import terminals
-from ._shown import Row, ends, texts
+from ._page import Row, ends, texts
 from ._state import ProcessState
 
 SCHEMA = 1

@@ -30,9 +30,9 @@ from ._output import close_terminals, terminals
 from ._program import find_program
 from ._report import RunReport, alone, say, utc
 from ._rollcall import RollCall, heartbeat_period
-from ._signals import handled
 from ._state import ProcessState, error_event
 from ._unstarted import others_told
+from ._watch import handled
 
 _GIT = 0.2
 """Seconds that the report waits for git, which had the time of the whole run."""

@@ -17,8 +17,8 @@ from ._connection import hello, join
 from ._output import close_terminals
 from ._report import say
 from ._rollcall import RollCall
-from ._signals import handled
 from ._state import ProcessState
+from ._watch import handled
 
 PATIENCE = 30.0
 """Seconds for the other processes to hear of it."""
