@@ -11,7 +11,7 @@ from ._command import examples
 
 if TYPE_CHECKING:
     from ..process_group import ProcessGroup
-    from ..process_group._environment import Resolution
+    from ..process_group._group import Resolution
     from ..process_group._resolve import Explanation
 
 EXAMPLES = examples("pyreactant explain", "srun --nodes 2 pyreactant explain --json")

@@ -21,7 +21,7 @@ from .._arguments import argument
 from .._errors import DeadlineError, InvalidArgumentError, RequirementError
 from .._system.files import replacing
 from ..launch._slurm_job import JobId, cancel_command, job_fields
-from ..process_group._secret import SECRET_FILE
+from ..process_group._coordinator import SECRET_FILE
 from ._call import JOB, of_login
 from ._keeper import VAGUE, ended, finish, install, running_once
 from ._record import (

@@ -12,7 +12,7 @@ from typing import Any
 
 from .._errors import PyReactantError
 from ..process_group import ProcessGroup, resolve
-from ..process_group._secret import run_secret
+from ..process_group._coordinator import run_secret
 from ._connection import hello, join
 from ._output import close_terminals
 from ._report import say

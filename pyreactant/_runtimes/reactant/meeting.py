@@ -30,9 +30,14 @@ from ..._system.lines import (
     strangers_kept,
 )
 from ...process_group import ProcessGroup
-from ...process_group._coordinator import check_coordinator, listen
+from ...process_group._coordinator import (
+    MEETING_SECRET,
+    SAME_SECRET,
+    check_coordinator,
+    listen,
+    run_secret,
+)
 from ...process_group._group import split_address
-from ...process_group._secret import MEETING_SECRET, SAME_SECRET, run_secret
 from .store import LOST, HeldStore, RemoteStore
 
 CONVERSATION = "meeting"
