@@ -22,7 +22,7 @@ from .._errors import (
 )
 from . import _values, targets
 from ._record import Record, Status, changed, jobs_folder, load
-from ._target import Target
+from .targets import Target
 
 if TYPE_CHECKING:
     from ..launch._metrics import Metric

@@ -17,7 +17,7 @@ from .._arguments import argument
 from .._errors import DeadlineError, InvalidArgumentError, RequirementError
 from ._ray_cluster import Cluster, UnreachableError, cluster_at, keep
 from ._record import Record, Status, lock_of, private_file, written
-from ._target import Target
+from .targets import Target
 
 if TYPE_CHECKING:
     from ..tpu._topology import Topology

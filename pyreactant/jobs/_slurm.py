@@ -33,7 +33,7 @@ from ._record import (
     private_file,
     written,
 )
-from ._target import Target
+from .targets import Target
 
 INTERVAL = 2.0
 """Seconds between two questions to the controller, by all processes of this user together."""

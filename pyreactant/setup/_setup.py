@@ -15,7 +15,6 @@ from .._julia.place import (
     package_folder,
 )
 from .._system.files import project_lock, writing
-from . import _record
 from ._options import (
     Options,
     Report,
@@ -27,8 +26,7 @@ from ._options import (
     version_spec,
 )
 from ._processes import ask_juliapkg, julia_version
-from ._record import Record
-from ._state import Request, State
+from ._state import Record, Request, State, restore_files
 from ._work import Work
 
 _ADVICE = "name a folder that can be written: pyreactant setup --project DIR"
@@ -75,7 +73,7 @@ def setup(options: Options | None = None, report: Report = silent) -> Record:
         waiting=lambda holder: report("", "waits", holder),
     ):
         with writing(project, _ADVICE):
-            _record.restore(project)
+            restore_files(project)
         state = State(request)  # read again: the last holder of the lock may have done the work
         return state.finished() or Work(state, report).run()
 

@@ -28,11 +28,19 @@ from .._julia.place import (
 from .._julia.preferences import copies, edits, local_file
 from .._system.files import write, writing
 from .._version import __version__
-from . import _record
 from ._options import Report, check_version, is_version, version_spec
 from ._processes import IMPORT_FOLDER, SCRIPT, child_environment, julia_version, run_logged
-from ._record import Record
-from ._state import State, depot, first_depot, key_of
+from ._state import (
+    Record,
+    State,
+    back_up_files,
+    depot,
+    discard_backup,
+    first_depot,
+    key_of,
+    point_to,
+    remove_record,
+)
 
 _NETWORK = re.compile(
     r"could not resolve host|name or service not known|temporary failure in name resolution|"
@@ -175,10 +183,10 @@ class Work:
         self._begin("resolve", "finding or installing Julia and its packages")
         with writing(self._project, _ADVICE):
             self._stages.mark_due("resolve", "precompile")
-            _record.remove(self._project)
+            remove_record(self._project)
             before = self._stages.result("asked") or {}
             self._note_request()
-            _record.back_up(self._project)
+            back_up_files(self._project)
         versions, executable = None, None
         if self._state.julia is not None and is_version(self._state.julia):
             versions = version_spec(self._state.julia)
@@ -211,7 +219,7 @@ class Work:
         result = {"executable": found, "version": check_version(found, julia_version(found))}
         with writing(self._project, _ADVICE):
             self._stages.mark_done("resolve", self._state.resolve_key(), result)
-            _record.discard_backup(self._project)
+            discard_backup(self._project)
         self._report("resolve", "done", f"Julia {result['version']} ({found})")
         return result
 
@@ -219,7 +227,7 @@ class Work:
         """Load all that a process of a run loads; the versions, or the `absent` packages."""
         self._begin("precompile", "compiling for Julia")
         with writing(self._project, _ADVICE):
-            _record.remove(self._project)
+            remove_record(self._project)
         argv = [
             resolved["executable"],
             f"--project={self._project}",
@@ -344,7 +352,7 @@ class Work:
         )
         with writing(self._project, _ADVICE):
             record.write()
-        pointer = _record.point_to(self._project, record.executable)
+        pointer = point_to(self._project, record.executable)
         self._report("record", "done", f"{self._project / RECORD}, found through {pointer}")
         return dataclasses.replace(record, ran=tuple(self._ran))
 
