@@ -68,6 +68,12 @@ def meeting_secret(secret: bytes) -> str:
     return hmac.digest(secret, b"the programs among themselves", hashlib.sha256).hex()
 
 
+def programs_secret(group: ProcessGroup, environ: Mapping[str, str] = os.environ) -> bytes:
+    """The secret of a program that meets the others: its supervisor's, or else that of the run."""
+    given = environ.get(MEETING_SECRET)
+    return given.encode() if given else run_secret(group, environ)
+
+
 def _read(path: Path) -> bytes:
     try:
         with path.open("rb") as file:
