@@ -15,7 +15,7 @@ from .._errors import InvalidArgumentError, RequirementError, StateError, argume
 from .._supervised import metrics
 from .._system.settings import check_names
 from ..process_group import ProcessGroup, resolve
-from ..process_group._environment import env_int
+from ..process_group._group import env_int
 from .compiled import Compiled
 from .known import BACKENDS, MOST_CPU_DEVICES, check_backend, check_platform, check_workers
 

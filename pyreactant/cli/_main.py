@@ -21,24 +21,22 @@ from .._system.settings import check_names
 from .._version import __version__
 from ._command import INTERRUPTED, UNREAD, App, Group
 from ._crosscheck import COMPARE_EXAMPLES, CROSSCHECK_EXAMPLES, compare, crosscheck
-from ._doctor import EXAMPLES as DOCTOR_EXAMPLES
-from ._doctor import doctor
-from ._explain import EXAMPLES as EXPLAIN_EXAMPLES
-from ._explain import explain
 from ._jobs import app as jobs
+from ._machine import (
+    DOCTOR_EXAMPLES,
+    EXPLAIN_EXAMPLES,
+    SETUP_EXAMPLES,
+    doctor,
+    explain,
+    prefs,
+    setup,
+)
 from ._matmul import EXAMPLES as MATMUL_EXAMPLES
 from ._matmul import matmul
-from ._plan import EXAMPLES as PLAN_EXAMPLES
-from ._plan import plan
+from ._plan import PLAN_EXAMPLES, TOPOLOGY_EXAMPLES, plan, topology
 from ._preflight import EXAMPLES as PREFLIGHT_EXAMPLES
 from ._preflight import preflight
-from ._run import EXAMPLES as RUN_EXAMPLES
-from ._run import RunCommand, run
-from ._setup import SETUP_EXAMPLES, setup
-from ._setup import app as prefs
-from ._slurm import app as slurm
-from ._topology import EXAMPLES as TOPOLOGY_EXAMPLES
-from ._topology import topology
+from ._run import RUN_EXAMPLES, RunCommand, run, slurm
 from ._tpu import app as tpu
 
 

@@ -1,7 +1,8 @@
-"""`pyreactant tpu`: queued resources of Cloud TPU, from the request to the deletion."""
+"""`pyreactant tpu`: queued resources of Cloud TPU until their deletion; programs on their VMs."""
 
 import json
 import os
+import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,6 +14,8 @@ from ._tpu_options import (
     Location,
     NewSlices,
     ResourceName,
+    Runs,
+    Slices,
     SshAccess,
     Timeout,
     Transport,
@@ -23,12 +26,15 @@ from ._tpu_options import (
     tell,
     telling,
 )
-from ._tpu_run import logs, run, ssh
 
 if TYPE_CHECKING:
     from ..queued_resources._request import Resource
 
 app = App(no_args_is_help=True, help="Queued resources of Cloud TPU.")
+
+ProcessIndex = Annotated[
+    int, typer.Option("--process", "--worker", help="Process index of the VM, from 0.")
+]
 
 PLACE = "--project my-project --zone asia-northeast1-b"
 
@@ -149,7 +155,7 @@ def delete(resource: ResourceName, timeout: Timeout = 900.0, transport: Transpor
 
     Only resources that pyreactant created are deleted.
     """
-    from ..queued_resources._gc import delete_ours
+    from ..queued_resources._deletion import delete_ours
     from ..queued_resources._journal import Journal
     from ._console import working
 
@@ -182,7 +188,7 @@ def gc(
     zone, resources there that other machines created are deleted too, once their launcher is silent
     for 10 minutes or their lifetime is over. The lifetime begins when the VMs are created.
     """
-    from ..queued_resources._gc import collect
+    from ..queued_resources._deletion import collect
     from ..queued_resources._journal import Journal
 
     settled = os.environ.get("PROJECT") and os.environ.get("ZONE")
@@ -199,20 +205,6 @@ def gc(
             print("nothing was left behind")
     if any(finding.action == "failed" for finding in found):
         raise typer.Exit(8)
-
-
-app.command(
-    context_settings={"allow_interspersed_args": False},
-    epilog=examples(
-        f"run {PLACE} \\\n      --name mine --topology v6e-16 --backends jax",
-        "run --provisioning spot --retries 3 --copy mypackage -- train.py --steps 9",
-    ),
-)(run)
-app.command(
-    context_settings={"allow_interspersed_args": False},
-    epilog=examples(f"ssh {PLACE} \\\n      --name mine --topology v6e-16 --process 3 -- uptime"),
-)(ssh)
-app.command(epilog=examples(f"logs {PLACE} \\\n      --name mine --topology v6e-16 --follow"))(logs)
 
 
 def _print(found: "Sequence[Resource]", as_json: bool) -> None:
@@ -233,3 +225,120 @@ def _print(found: "Sequence[Resource]", as_json: bool) -> None:
     for r in found:
         mark = "*" if r.run else " "
         print(f"{mark} {r.name}  {r.state}  {r.created or ''}  {r.reason}".rstrip())
+
+
+@app.command(
+    context_settings={"allow_interspersed_args": False},
+    epilog=examples(
+        f"run {PLACE} \\\n      --name mine --topology v6e-16 --backends jax",
+        "run --provisioning spot --retries 3 --copy mypackage -- train.py --steps 9",
+    ),
+)
+@flat
+def run(
+    slices: NewSlices,
+    runs: Runs,
+    access: SshAccess,
+    program: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[-- SCRIPT [ARGUMENTS]]", help="Program; without one, the sharded matmul."
+        ),
+    ] = None,
+    transport: Transport = "rest",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan; do nothing.")] = False,
+) -> None:
+    """Run a program on new slices, and delete the slices.
+
+    Creates the slices, runs each runtime on all of their VMs and fetches the results. The slices
+    are deleted on success, failure, Ctrl-C, SIGTERM and SIGHUP. After SIGKILL, `pyreactant tpu gc`
+    deletes them; otherwise they delete themselves when their lifetime is over.
+    """
+    from ..queued_resources._job import plan_text
+    from ..queued_resources._journal import Journal
+    from ..queued_resources._run import run_job
+
+    job = runs.job(slices.new_request(runs.wait_for), access.options(), program or ())
+    if dry_run:
+        print(plan_text(job))
+        return
+    from ..jobs._keeper import recorded
+
+    client = connect(transport)
+
+    def work() -> int:
+        with telling(f"running on {job.request.name}") as told:
+            report = run_job(job, client, Journal(), tell=told, show=print)
+        print(report.to_text(), end="")
+        return report.exit_code
+
+    request = job.request
+    settings = {name: getattr(request, name) for name in ("accelerator_type", "project", "zone")}
+    code = recorded(
+        work,
+        origin="tpu run",
+        what=" ".join(program or ["matmul"])[:80],
+        target="tpu",
+        settings=settings | {"slice_count": request.slice_count, "transport": transport},
+        run=job.out,
+        more={"name": request.name},
+    )
+    raise typer.Exit(code)
+
+
+@app.command(
+    context_settings={"allow_interspersed_args": False},
+    epilog=examples(f"ssh {PLACE} \\\n      --name mine --topology v6e-16 --process 3 -- uptime"),
+)
+@flat
+def ssh(
+    slices: Slices,
+    access: SshAccess,
+    command: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[-- COMMAND]", help="Command; without one, a shell."),
+    ] = None,
+    process: ProcessIndex = 0,
+    transport: Transport = "rest",
+) -> None:
+    """Open a shell or run a command on one VM of ACTIVE slices."""
+    _exec_ssh(slices, access, process, command or (), transport=transport)
+
+
+@app.command(epilog=examples(f"logs {PLACE} \\\n      --name mine --topology v6e-16 --follow"))
+@flat
+def logs(
+    slices: Slices,
+    access: SshAccess,
+    process: ProcessIndex = 0,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Continue to print new output.")
+    ] = False,
+    transport: Transport = "rest",
+) -> None:
+    """Print the output so far of the program on one VM.
+
+    After a run, all logs are in its folder on this machine.
+    """
+    tail = "exec tail -n +1 ${1:+-F} pyreactant-*/runs/*/process-*.log"
+    command = ["bash", "-c", tail, "_", *(["follow"] if follow else [])]
+    _exec_ssh(slices, access, process, command, transport=transport)
+
+
+def _exec_ssh(
+    slices: Slices, access: SshAccess, process: int, command: Sequence[str], *, transport: str
+) -> None:
+    """Replace this process by an ssh to one VM."""
+    from ..queued_resources._reach import command_on
+
+    request, ssh = slices.request(), access.options()
+    ssh.check()
+    argv = command_on(
+        connect(transport),
+        request,
+        ssh,
+        process,
+        command=command,
+        terminal=sys.stdin.isatty(),
+    )
+    os.execvp(argv[0], argv)  # noqa: S606 - an argument list, without a shell

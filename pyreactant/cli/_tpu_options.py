@@ -6,7 +6,8 @@ import functools
 import inspect
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -16,6 +17,7 @@ from ._command import KEYWORDS
 
 if TYPE_CHECKING:
     from ..queued_resources._client import Client
+    from ..queued_resources._job import Job
     from ..queued_resources._reach import SshOptions
     from ..queued_resources._request import Request
 
@@ -166,6 +168,71 @@ class SshAccess:
         from ..queued_resources._reach import SshOptions
 
         return SshOptions(self.reach, self.user, tuple(self.ssh_flag or ()))
+
+
+@options
+class Runs:
+    """What to run on new slices."""
+
+    backends: Annotated[
+        str | None,
+        typer.Option(help="Runtimes to run one after the other.", show_default="jax,reactant"),
+    ] = None
+    size: Annotated[int, typer.Option(help="Side of the matmul's square matrices.")] = 4096
+    out: Annotated[
+        Path | None,
+        typer.Option(help="New folder for logs, results, report.", show_default="pyreactant-NAME"),
+    ] = None
+    copy: Annotated[
+        list[Path] | None, typer.Option(help="File or folder that the program needs.")
+    ] = None
+    wait_for: Wait = 3600.0
+    reach_timeout: Annotated[float, typer.Option(help="Seconds for the VMs to accept ssh.")] = 300.0
+    timeout: Annotated[float | None, typer.Option(help="Seconds for the run of each runtime.")] = (
+        None
+    )
+    stall_timeout: Annotated[
+        float, typer.Option(help="Seconds without a heartbeat before a program is ended.")
+    ] = 300.0
+    retries: Annotated[int, typer.Option(help="New attempts after a preemption.")] = 0
+    keep: Annotated[bool, typer.Option("--keep", help="Do not delete the slices.")] = False
+    python: Annotated[
+        str | None, typer.Option(help="Interpreter on the VMs that has every requirement.")
+    ] = None
+    platform: Annotated[
+        str, typer.Option(help="Platform that the runtimes must use: tpu or cpu.")
+    ] = "tpu"
+    devices_per_process: Annotated[
+        int, typer.Option(help="CPU devices of each process, with --platform cpu.")
+    ] = 0
+
+    def job(self, request: "Request", ssh: "SshOptions", program: Sequence[str]) -> "Job":
+        """The validated job."""
+        from ..queued_resources._job import Job, check_size
+
+        more: dict[str, Any] = {}
+        if self.backends is not None:
+            more["backends"] = [name.strip() for name in self.backends.split(",")]
+        job = Job(
+            request=request,
+            out=self.out or Path(f"pyreactant-{request.name}"),
+            program=program,
+            ssh=ssh,
+            copies=self.copy or (),
+            python=self.python,
+            platform=self.platform,
+            devices=self.devices_per_process,
+            size=self.size,
+            wait=self.wait_for,
+            reach_timeout=self.reach_timeout,
+            timeout=self.timeout,
+            stall_timeout=self.stall_timeout,
+            retries=self.retries,
+            kept=self.keep,
+            **more,
+        )
+        check_size(job)
+        return job
 
 
 def flat(command: Callable[..., None]) -> Callable[..., None]:

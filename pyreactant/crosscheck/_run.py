@@ -16,7 +16,7 @@ from .._core.program import Program, named
 from .._core.text import parse_mesh, parse_spec
 from .._errors import FileError, InvalidArgumentError, RendezvousError, RequirementError
 from .._system.child import import_path, without
-from ..process_group._environment import COORDINATOR, COUNT, INDEX, LOCAL_DEVICES
+from ..process_group._group import COORDINATOR, COUNT, INDEX, LOCAL_DEVICES
 from . import _gradients
 from ._member import PROGRESS_PREFIX
 from ._records.records import check_shards, read_run

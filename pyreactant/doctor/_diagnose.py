@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from .._errors import InvalidArgumentError, argument
 from .._system.facts import tpu_chips
-from . import _accelerators, _runtimes, _settings, _software, _system
+from . import _accelerators, _runtimes, _software, _system
 from ._check import Check, CheckResult, Diagnosis, Machine, Status, without_secrets
 from ._runtimes import TITLES, Answer, Child
 
@@ -62,13 +62,13 @@ BEFORE_RUNTIMES = {
 
 AFTER_RUNTIMES = {
     "settings": (
-        Row("proxies", _settings.proxies),
-        Row("LD_PRELOAD", _settings.preload),
-        Row("LD_LIBRARY_PATH", _settings.library_path),
-        Row("XLA_FLAGS", _settings.xla_flags),
-        Row("LIBTPU_INIT_ARGS", _settings.libtpu_args),
-        Row("GPU memory", _settings.gpu_memory),
-        Row("hidden devices", _settings.hidden),
+        Row("proxies", _accelerators.proxies),
+        Row("LD_PRELOAD", _accelerators.preload),
+        Row("LD_LIBRARY_PATH", _accelerators.library_path),
+        Row("XLA_FLAGS", _accelerators.xla_flags),
+        Row("LIBTPU_INIT_ARGS", _accelerators.libtpu_args),
+        Row("GPU memory", _accelerators.gpu_memory),
+        Row("hidden devices", _accelerators.hidden),
     ),
     "machine": (
         Row("host name", _system.host_name),

@@ -1,4 +1,4 @@
-"""What the child process of each runtime reports, and whether any runtime can be used.
+"""The child process that starts each runtime, what it reports, and whether any can be used.
 
 A child has a deadline, and how it ends is data for a row. Unlike the child of
 `_system.child.ask_child`, several run beside each other, one is a supervisor that must end its own
@@ -15,14 +15,20 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Any
 
-from .._system.child import LAUNCHERS, import_path, last_answer, send, started, without
+from .._system.child import LAUNCHERS, import_path, last_answer, send, serve, started, without
 from .._system.facts import tpu_chips
-from ._accelerators import cuda_extra, gpu_count, holders, process_name
+from ._accelerators import (
+    cuda_extra,
+    gpu_count,
+    holders,
+    process_name,
+    proxy_names,
+    split_flags,
+    without_flags,
+)
 from ._check import Check, CheckResult, Machine
-from ._settings import proxy_names, split_flags, without_flags
 from ._software import NOT_REAL, is_real, place_of, runtime_preference, version_in
 
 _KEPT = ("PYREACTANT_PLATFORM", "PYREACTANT_NUM_CPU_DEVICES", "PYREACTANT_DEBUG")
@@ -107,12 +113,7 @@ class Child:
     def __enter__(self) -> "Child":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._running.close()
         self._out.close()
         self._log.close()
@@ -122,9 +123,8 @@ class Child:
         if self._process is None:
             return Answer(1, 0.0, {"error": self._start_error})
         left = self._begin + self._seconds - time.monotonic()
-        code: int | None
         try:
-            code = self._process.wait(max(left, 0.01))
+            code: int | None = self._process.wait(max(left, 0.01))
         except subprocess.TimeoutExpired:
             code = None
         took = time.monotonic() - self._begin
@@ -152,7 +152,7 @@ _FATAL = re.compile(r"^F\d{4} [^\]]*\] (.*)", re.MULTILINE)
 
 def start(machine: Machine, backend: str, seconds: float) -> Child:
     """The child process that starts a runtime."""
-    arguments = ["-m", "pyreactant.doctor._child"]
+    arguments = ["-m", "pyreactant.doctor._runtimes"]
     # JAX logs why it does not use an accelerator only at this level.
     settings = {"JAX_LOGGING_LEVEL": "INFO"}
     return Child(machine, arguments, seconds, settings=settings, request={"backend": backend})
@@ -362,3 +362,31 @@ def _json(path: Path) -> dict[str, Any]:
         return dict(json.loads(path.read_text()))
     except (OSError, ValueError):
         return {}
+
+
+def _answer(request: Mapping[str, Any], _: object) -> dict[str, Any]:
+    """The main of a child: a runtime hangs, aborts, prints or takes the accelerator in here."""
+    backend, xla_runtime = request["backend"], None
+    start = time.perf_counter()
+    try:
+        import pyreactant as pr
+
+        pr.initialize(backend, num_processes=1)
+        devices = pr.devices()
+        if backend == "reactant":  # it was compiled with one; JAX has no choice
+            from .._runtimes.reactant import julia
+
+            xla_runtime = str(julia.call(julia.start().runtime))
+        return {
+            "platform": devices[0].platform,
+            "kinds": sorted({device.kind for device in devices}),
+            "devices": len(devices),
+            "xla_runtime": xla_runtime,
+            "seconds": time.perf_counter() - start,
+        }
+    except Exception as error:  # whatever a runtime raises is the answer
+        return {"error": f"{error}", "kind": type(error).__name__}
+
+
+if __name__ == "__main__":
+    serve(_answer)

@@ -16,7 +16,7 @@ from typing import Any
 
 from .._system.files import cache_folder
 from ..process_group._coordinator import coordinator_note
-from ..process_group._environment import LaunchError
+from ..process_group._group import LaunchError
 from ..process_group._resolve import explain
 from ._accelerators import gpu_count
 from ._check import CheckResult, Machine

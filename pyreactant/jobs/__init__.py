@@ -5,6 +5,6 @@
 
 from .._lazy import attach
 
-_MODULES = {"_job": "Job", "_remote": "remote", "_submit": "submit", "_target": "Target"}
+_MODULES = {"_job": "Job", "_remote": "remote", "_submit": "submit", "targets": "Target"}
 _MODULE_OF, __getattr__, __dir__ = attach(globals(), _MODULES, submodules="targets")
 __all__ = [*_MODULE_OF]

@@ -22,7 +22,6 @@ from .._errors import (
 )
 from . import _values, targets
 from ._record import Record, Status, changed, jobs_folder, load
-from ._target import Target
 
 if TYPE_CHECKING:
     from ..launch._metrics import Metric
@@ -204,7 +203,7 @@ class Job:
         return self.record.folder
 
     @property
-    def target(self) -> Target:
+    def target(self) -> targets.Target:
         """Where it runs."""
         return targets.make(self.record.target, self.record.settings)
 

@@ -15,7 +15,7 @@ from ..launch import RunOptions, supervise
 from ._call import JOB, of_login
 from ._keeper import detach, ended, install, running_once
 from ._record import Record, Status, lock_of
-from ._target import Target
+from .targets import Target
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from .._errors import DeadlineError, InvalidArgumentError, RequirementError, argument
 from ._ray_cluster import Cluster, UnreachableError, cluster_at, keep
 from ._record import Record, Status, lock_of, private_file, written
-from ._target import Target
+from .targets import Target
 
 if TYPE_CHECKING:
     from ..tpu._topology import Topology

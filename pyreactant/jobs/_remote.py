@@ -11,7 +11,7 @@ from . import _submit
 from ._call import check_not_importing
 from ._job import Job
 from ._keeper import say
-from ._target import Target
+from .targets import Target
 
 
 class Remote:

@@ -20,7 +20,7 @@ from typing import ClassVar, NamedTuple
 from .._errors import DeadlineError, InvalidArgumentError, RequirementError, argument
 from .._system.files import replacing
 from ..launch._slurm_job import JobId, cancel_command, job_fields
-from ..process_group._secret import SECRET_FILE
+from ..process_group._coordinator import SECRET_FILE
 from ._call import JOB, of_login
 from ._keeper import VAGUE, ended, finish, install, running_once
 from ._record import (
@@ -32,7 +32,7 @@ from ._record import (
     private_file,
     written,
 )
-from ._target import Target
+from .targets import Target
 
 INTERVAL = 2.0
 """Seconds between two questions to the controller, by all processes of this user together."""

@@ -19,7 +19,7 @@ from ._call import Call, What, check_not_importing, chosen, is_remote, resolve
 from ._job import Job
 from ._keeper import say
 from ._record import Record, Status, create, draft, private_file, private_folder, release, written
-from ._target import Target
+from .targets import Target
 
 LIMIT = 100 << 20
 """Largest copy, in bytes."""

@@ -23,8 +23,8 @@ from ._call import of_login
 from ._keeper import detach, ended
 from ._local import cancel_kept, kept_status
 from ._record import Record, Status, draft, lock_of, private_folder, written
-from ._target import Target
 from ._values import copy_store
+from .targets import Target
 
 if TYPE_CHECKING:
     from ..queued_resources._client import Client
@@ -199,7 +199,7 @@ class TPU(Target):
             if record.is_kept():
                 raise
         if self.status(record).state in ("lost", "cancelled"):
-            from ..queued_resources._gc import delete_ours
+            from ..queued_resources._deletion import delete_ours
             from ..queued_resources._journal import Journal
 
             path = _job(self, record).request.path

@@ -15,8 +15,8 @@ from typing import Any
 
 from .._errors import PyReactantError, RendezvousError
 from .._system.lines import LINE_LIMIT, LineCodec, LineError, Message, RefusedError, encode
+from ..process_group._coordinator import SAME_SECRET
 from ..process_group._group import split_address
-from ..process_group._secret import SAME_SECRET
 
 _CHUNK = 1 << 16
 

@@ -8,15 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ._cause import PORT_TAKEN, Clock, Failure, differences, failure
-from ._judge import Judge
+from ._cause import PORT_TAKEN, Failure, Judge, differences, failure
 from ._metrics import Metrics, TensorBoard
 from ._options import RunOptions
 from ._report import RunReport, first_error, process_row, say, utc
-from ._signals import Stop
-from ._stalls import Stalls, Waits
 from ._state import ProcessState, names
 from ._unstarted import PATIENCE
+from ._watch import Clock, Stalls, Stop, Waits
 
 Send = Callable[[Mapping[str, Any]], None]
 

@@ -11,7 +11,7 @@ from .._pages.page import check_page
 from .._runtimes.known import MOST_CPU_DEVICES, check_backend, check_platform
 from .._system import facts
 from ..process_group import ProcessGroup
-from ..process_group._environment import LOCAL_DEVICES
+from ..process_group._group import LOCAL_DEVICES
 from . import _metrics
 from ._program import check_program, find_program
 

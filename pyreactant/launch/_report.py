@@ -16,7 +16,7 @@ from .._system.files import write_json, write_text
 from . import _page
 from ._cause import Failure, failure
 from ._output import terminals
-from ._shown import Row, ends, texts
+from ._page import Row, ends, texts
 from ._state import ProcessState
 
 SCHEMA = 1

@@ -17,9 +17,8 @@ from .._errors import FileError, InvalidArgumentError, PyReactantError, Rendezvo
 from .._system.facts import GitState, facts
 from .._system.process import raise_limit
 from ..process_group import ProcessGroup, resolve
-from ..process_group._environment import env_int
-from ..process_group._group import join_address, split_address
-from ..process_group._secret import MEETING_SECRET, meeting_secret, run_secret
+from ..process_group._coordinator import MEETING_SECRET, meeting_secret, run_secret
+from ..process_group._group import env_int, join_address, split_address
 from ._agent import Agent
 from ._connection import CannotStartError, Uplink, hello, join
 from ._head import Head
@@ -29,9 +28,9 @@ from ._output import close_terminals, terminals
 from ._program import find_program
 from ._report import RunReport, alone, say, utc
 from ._rollcall import RollCall, heartbeat_period
-from ._signals import handled
 from ._state import ProcessState, error_event
 from ._unstarted import others_told
+from ._watch import handled
 
 _GIT = 0.2
 """Seconds that the report waits for git, which had the time of the whole run."""

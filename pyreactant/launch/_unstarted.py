@@ -12,13 +12,13 @@ from typing import Any
 
 from .._errors import PyReactantError
 from ..process_group import ProcessGroup, resolve
-from ..process_group._secret import run_secret
+from ..process_group._coordinator import run_secret
 from ._connection import hello, join
 from ._output import close_terminals
 from ._report import say
 from ._rollcall import RollCall
-from ._signals import handled
 from ._state import ProcessState
+from ._watch import handled
 
 PATIENCE = 30.0
 """Seconds for the other processes to hear of it."""

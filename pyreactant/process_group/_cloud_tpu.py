@@ -5,19 +5,20 @@ from collections.abc import Mapping, Sequence
 
 from .._errors import InvalidArgumentError
 from .._system.facts import tpu_chips
-from ._environment import (
+from ._group import (
     COORDINATOR,
     COUNT,
     INDEX,
+    ProcessGroup,
     Resolution,
     check_jax_process_id,
     defined_variables,
     env_int,
+    join_address,
     local_devices,
     required,
     required_int,
 )
-from ._group import ProcessGroup, join_address
 
 GKE = "Cloud TPU on GKE"
 # JAX's port on Cloud TPU (jax/_src/clusters/cloud_tpu_cluster.py, 0.10 to 0.12), so that a firewall

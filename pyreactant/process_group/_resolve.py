@@ -12,7 +12,7 @@ from typing import Any
 
 from .._errors import InvalidArgumentError
 from ._cloud_tpu import gke, metadata
-from ._environment import (
+from ._group import (
     COORDINATOR,
     COUNT,
     INDEX,
@@ -20,6 +20,7 @@ from ._environment import (
     JOB_REPLICAS,
     LOCAL_DEVICES,
     LaunchError,
+    ProcessGroup,
     Resolution,
     check_jax_process_id,
     defined_variables,
@@ -28,7 +29,6 @@ from ._environment import (
     required,
     required_int,
 )
-from ._group import ProcessGroup
 from ._mpi import open_mpi, pmix
 from ._slurm import slurm
 

@@ -3,22 +3,23 @@
 from collections.abc import Mapping
 
 from .._errors import InvalidArgumentError
-from . import _nodes
-from ._environment import (
+from . import _mpi
+from ._group import (
     COORDINATOR,
     COUNT,
     INDEX,
     LaunchError,
+    ProcessGroup,
     Resolution,
     defined_variables,
     env_int,
+    join_address,
     local_devices,
+    port_of,
     required,
     required_int,
 )
-from ._group import ProcessGroup, join_address, port_of
-from ._mpi import World, world_of
-from ._nodes import host_names, tasks_per_node
+from ._mpi import World, host_names, tasks_per_node, world_of
 
 NAME = "Slurm"
 _SRUN = "srun --kill-on-bad-exit=1 ..."
@@ -40,7 +41,7 @@ _VARIABLES = (
     "SLURM_NODEID",
     "SLURM_LOCALID",
     "SLURM_RESTART_COUNT",
-    *_nodes.VARIABLES,
+    *_mpi.VARIABLES,
 )
 
 
@@ -131,11 +132,11 @@ def _step(environ: Mapping[str, str]) -> tuple[ProcessGroup, tuple[str, ...]]:
             f"{_TASKS_PER_NODE} must add up to {count} tasks, got {environ[_TASKS_PER_NODE]!r}; "
             f"in a job of several components set {COUNT}, {INDEX} and {COORDINATOR} instead"
         )
-    local, notes = _nodes.assign(
+    local, notes = _mpi.assign(
         environ,
         _tasks_on_this_node(tasks, environ),
         env_int("SLURM_LOCALID", environ) or 0,
-        bound=_nodes.slurm_binds(environ),
+        bound=_mpi.slurm_binds(environ),
         command=_SRUN_GPUS,
     )
     address: str | None = None

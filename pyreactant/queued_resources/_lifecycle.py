@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .._errors import DeadlineError, FileError, RequirementError
-from ._deletion import delete_and_wait
+from ._deletion import CLOCK_TOLERANCE, delete_and_wait
 from ._journal import Heartbeat, Journal, entry
 from ._request import (
     ENDED,
@@ -27,9 +27,6 @@ from ._request import (
 
 if TYPE_CHECKING:
     from ._client import Client
-
-CLOCK_TOLERANCE = 60.0
-"""Difference of two clocks, in seconds, above which a warning appears; `gc` allows ten times it."""
 
 
 def scripts_folder() -> Path:

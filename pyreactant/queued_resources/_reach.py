@@ -1,18 +1,24 @@
-"""How a worker is reached: the ssh command that gcloud would use.
+"""How workers are reached: gcloud's ssh commands, and one command on every worker at the same time.
 
-`gcloud compute tpus tpu-vm ssh --dry-run` prints it for every worker. Running that command directly
-gives each worker its own exit status, log and standard input. gcloud's ``--worker=all`` does not,
-and it runs a command up to ten times when it exits with 255.
+`gcloud compute tpus tpu-vm ssh --dry-run` prints them. Run directly, each has its own exit status,
+log and standard input. With gcloud's ``--worker=all`` none has, and a command that exits with 255
+runs up to ten times.
 """
 
+import contextlib
+import math
 import os
 import re
 import shlex
 import shutil
+import signal
 import subprocess
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
 
 from .._errors import InvalidArgumentError, RequirementError
 from ._request import CloudError, Request, Worker
@@ -130,28 +136,20 @@ def _check_key(environ: Mapping[str, str]) -> None:
     key = os.path.join(environ.get("HOME", ""), ".ssh", "google_compute_engine")  # noqa: PTH118
     if not os.path.exists(key):  # noqa: PTH110 - gcloud creates it
         return
-    opened = subprocess.run(
-        ["ssh-keygen", "-y", "-P", "", "-f", key],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        check=False,
-        timeout=20,
-    )
-    if opened.returncode == 0:
-        return
-    agent = subprocess.run(
-        ["ssh-add", "-T", f"{key}.pub"],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        check=False,
-        timeout=20,
-        env=dict(environ),
-    )
-    if agent.returncode:
+    opened = _succeeds(["ssh-keygen", "-y", "-P", "", "-f", key], environ)
+    if not opened and not _succeeds(["ssh-add", "-T", f"{key}.pub"], environ):
         raise RequirementError(
             f"the ssh key {key} has a passphrase and no agent holds it; run: "
             f"eval $(ssh-agent) && ssh-add {shlex.quote(key)}"
         )
+
+
+def _succeeds(argv: Sequence[str], environ: Mapping[str, str]) -> bool:
+    """Whether a command ends with exit code 0."""
+    done = subprocess.run(
+        argv, env=dict(environ), stdin=subprocess.DEVNULL, capture_output=True, timeout=20
+    )
+    return done.returncode == 0
 
 
 def _gcloud_commands(
@@ -162,9 +160,7 @@ def _gcloud_commands(
         base = [
             *("gcloud", "compute", "tpus", "tpu-vm", "ssh"),
             f"{ssh.user}@{node}" if ssh.user else node,
-            f"--project={request.project}",
-            f"--zone={request.zone}",
-            "--quiet",
+            *(f"--project={request.project}", f"--zone={request.zone}", "--quiet"),
             *(["--internal-ip"] if request.internal_ips else []),
             *(f"--ssh-flag={flag}" for flag in ssh.flags),
         ]
@@ -195,7 +191,6 @@ def _gcloud(argv: list[str], environ: Mapping[str, str], *, may_fail: bool = Fal
             capture_output=True,
             text=True,
             errors="replace",
-            check=False,
             timeout=_GCLOUD_TIMEOUT,
             start_new_session=True,
         )
@@ -209,3 +204,195 @@ def _gcloud(argv: list[str], environ: Mapping[str, str], *, may_fail: bool = Fal
         last = [line for line in done.stderr.splitlines() if line.strip()][-3:]
         raise CloudError(f"{shlex.join(argv)} failed: {' '.join(last)}")
     return done.stdout
+
+
+_DONE = "pyreactant-worker-done"
+"""Start of the last line of worker.sh; without that line the command did not run to its end."""
+
+
+@dataclass(slots=True)
+class Session:
+    """A command on one worker.
+
+    Attributes:
+        worker: The worker.
+        process: The ssh process on this machine.
+        log: File with the output.
+        code: Exit status of ssh; None while it runs.
+        reported: Exit status that worker.sh reported; None if it reported none.
+        threads: The reader of the output, and the writer of the input.
+    """
+
+    worker: Worker
+    process: subprocess.Popen[bytes]
+    log: Path
+    code: int | None = None
+    reported: int | None = None
+    threads: list[threading.Thread] = field(default_factory=list)
+
+    def tail(self, lines: int = 3) -> str:
+        """The last lines of the output."""
+        try:
+            text = self.log.read_text(errors="replace")
+        except OSError:
+            return ""
+        printed = [line for line in text.splitlines() if line.strip() and _DONE not in line]
+        return " | ".join(printed[-lines:])
+
+    def failure(self) -> str | None:
+        """Why an ended session failed; None if it succeeded."""
+        if self.code == 0 and self.reported == 0:
+            return None
+        if self.reported is not None:
+            return f"ended with exit code {self.reported}: {self.tail()}"
+        if self.code == 255:  # ssh itself failed
+            return f"cannot be reached, or the connection broke: {self.tail()}"
+        if self.code == 0:
+            return f"ran nothing: ssh succeeded, but the command reported no status: {self.tail()}"
+        return f"was interrupted (ssh ended with exit code {self.code}): {self.tail()}"
+
+
+class Sessions:
+    """The sessions of one step on all workers.
+
+    Args:
+        commands: For each worker the argument list that reaches it.
+        folder: Folder for the logs.
+        show: Called with a worker and each line of its output.
+    """
+
+    def __init__(
+        self,
+        commands: Mapping[Worker, Sequence[str]],
+        folder: Path,
+        show: Callable[[Worker, str], None],
+    ) -> None:
+        self.commands, self._folder, self._show = commands, folder, show
+        self.running: list[Session] = []
+
+    def start(
+        self,
+        name: str,
+        command: Callable[[Worker], Sequence[str]],
+        data: bytes | Path | None = None,
+        *,
+        keep_open: bool = False,
+        out: Callable[[Worker], Path | None] = lambda _: None,
+    ) -> None:
+        """Start a command on every worker.
+
+        Args:
+            name: Name of the step and of its logs.
+            command: The remote argument list for a worker.
+            data: Standard input of the command: bytes, or a file.
+            keep_open: Whether standard input stays open after `data`; its end then tells the
+                command that this process is gone.
+            out: File for the command's standard output; only errors are logged then. None
+                logs both.
+        """
+        self.running = []
+        for worker in self.commands:
+            log = self._folder / f"{name}-{worker.node}-{worker.index}.log"
+            remote = shlex.join(command(worker))  # the remote side is a shell
+            file = out(worker)
+            target: IO[bytes] | int = subprocess.PIPE if file is None else file.open("wb")
+            process = subprocess.Popen(
+                [*self.commands[worker], remote],
+                stdin=subprocess.PIPE,
+                stdout=target,
+                stderr=subprocess.STDOUT if file is None else subprocess.PIPE,
+                start_new_session=True,  # Ctrl-C must reach this process only; `end` ends ssh
+            )
+            if not isinstance(target, int):
+                target.close()
+            session = Session(worker, process, log)
+            stream = process.stdout if file is None else process.stderr
+            _start_thread(session, self._read_output, session, stream)
+            _start_thread(session, _write_input, process.stdin, data, keep_open)
+            self.running.append(session)
+
+    def _read_output(self, session: Session, stream: IO[bytes]) -> None:
+        with contextlib.suppress(ValueError, OSError):  # the stream was closed by `end`
+            for line in stream:
+                text = line.decode(errors="replace").rstrip("\n")
+                with contextlib.suppress(OSError):  # the disk is full: read on, or ssh would wait
+                    with session.log.open("ab") as log:
+                        log.write(line)
+                    if not text.startswith(f"{_DONE} "):
+                        self._show(session.worker, text)
+                if text.startswith(f"{_DONE} "):
+                    with contextlib.suppress(ValueError):
+                        session.reported = int(text.split()[1])
+
+    def wait(
+        self, timeout: float | None, grace: float = 5.0, check: Callable[[], None] = lambda: None
+    ) -> Session | None:
+        """Wait for all sessions; then end those that still run.
+
+        Args:
+            timeout: Seconds for the whole step; None for no limit.
+            grace: Seconds to wait for the others after the first failure, because the
+                supervisors' own report says more about it.
+            check: Called every ten seconds; an exception from it ends the step.
+
+        Returns:
+            The session that failed first; None if all succeeded.
+        """
+        checked = time.monotonic()
+        end = math.inf if timeout is None else checked + timeout
+        first: Session | None = None
+        try:
+            while any(session.code is None for session in self.running):
+                now = time.monotonic()
+                for session in self.running:
+                    if session.code is None and session.process.poll() is not None:
+                        self._finish(session)
+                        if first is None and session.failure():
+                            first, end = session, min(end, now + grace)
+                if now > end:
+                    break
+                if now - checked > 10:
+                    check()
+                    checked = time.monotonic()
+                time.sleep(0.05)
+        finally:
+            self.end()
+        return first or next((s for s in self.running if s.failure()), None)
+
+    def _finish(self, session: Session) -> None:
+        session.code = session.process.returncode
+        session.threads[0].join(timeout=5)  # until the last lines are read
+
+    def end(self) -> None:
+        """End every ssh that still runs; worker.sh then ends because its input closes."""
+        left = [session for session in self.running if session.code is None]
+        for session in left:
+            with contextlib.suppress(ProcessLookupError, OSError):
+                os.killpg(session.process.pid, signal.SIGTERM)
+        for session in left:
+            try:
+                session.process.wait(timeout=3)
+            except subprocess.TimeoutExpired:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(session.process.pid, signal.SIGKILL)
+                session.process.wait()
+            self._finish(session)
+
+
+def _start_thread(session: Session, target: Callable[..., None], *arguments: Any) -> None:
+    thread = threading.Thread(target=target, args=arguments, daemon=True)
+    thread.start()
+    session.threads.append(thread)
+
+
+def _write_input(stream: IO[bytes], data: bytes | Path | None, keep_open: bool) -> None:
+    with contextlib.suppress(OSError, ValueError):  # the remote side closed it
+        if isinstance(data, Path):
+            with data.open("rb") as file:
+                shutil.copyfileobj(file, stream, 1 << 20)
+        elif data is not None:
+            stream.write(data)
+        stream.flush()
+    if not keep_open:
+        with contextlib.suppress(OSError, ValueError):
+            stream.close()

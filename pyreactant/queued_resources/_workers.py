@@ -18,8 +18,8 @@ from ..launch._program import find_program
 from ..process_group._group import join_address
 from ._job import Job
 from ._lifecycle import scripts_folder
+from ._reach import Session, Sessions
 from ._request import Worker
-from ._session import Session, Sessions
 
 _SCRIPTS = ("worker.sh", "requirements.txt", "uv.txt", "ray.txt")
 _EXCLUDED = ("__pycache__", ".git", ".venv", ".mypy_cache", ".ruff_cache", ".hypothesis")

@@ -1,5 +1,6 @@
-"""The options of `pyreactant setup`, their checks, and its stages."""
+"""The options of `pyreactant setup`, their checks, the project and Julia they mean, its stages."""
 
+import contextlib
 import os
 import re
 import shutil
@@ -8,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from .._errors import InvalidArgumentError, RequirementError, argument
-from .._julia.place import OLDEST
+from .._errors import FileError, InvalidArgumentError, RequirementError, argument
+from .._julia.place import EXECUTABLE, OLDEST, PROJECT, Place, find_record
 from .._system.facts import at_least
 from .._system.files import LOCK_WAIT
 
@@ -140,8 +141,49 @@ def check_version(executable: str, version: str | None) -> str:
     return version
 
 
-_VERSION = "REACTANT_GPU_VERSION"
+def project_for(options: Options, named: Place | None, default: Path) -> Path:
+    """The project to set up: the named one, that of the last setup, or juliapkg's."""
+    if options.project is not None:
+        project = options.project.absolute()
+        if named is not None and named.project != project:
+            raise _overridden(f"{PROJECT}={named.project}", f"the option project={project}")
+        return project
+    if named is not None:
+        return named.project
+    if os.environ.get("PYTHON_JULIAPKG_PROJECT"):
+        return default
+    with contextlib.suppress(FileError):  # a damaged pointer will be replaced
+        record = find_record()
+        return default if record is None else record.parents[1]
+    return default
 
+
+def julia_for(options: Options, named: Place | None) -> str | None:
+    """The requested Julia: a version, an executable that can be used, or None."""
+    requested = options.julia
+    if requested is None:
+        requested = os.environ.get("PYTHON_JULIAPKG_EXE") or None
+        requested = requested if named is None else str(named.executable)
+    if requested is None:
+        return None
+    if is_version(requested):
+        version_spec(requested)
+        found = requested
+    else:
+        from ._processes import julia_version  # here, as commands load this module at once
+
+        found = executable_named(requested)
+        check_version(found, julia_version(found))
+    if named is not None and found != str(named.executable):
+        raise _overridden(f"{EXECUTABLE}={named.executable}", f"the option julia={found}")
+    return found
+
+
+def _overridden(named: str, option: str) -> InvalidArgumentError:
+    return InvalidArgumentError(f"{named} overrides {option}; unset {PROJECT} and {EXECUTABLE}")
+
+
+_VERSION = "REACTANT_GPU_VERSION"
 
 Event = Literal["waits", "starts", "says", "done"]
 """The setup `waits` for the holder of the lock; a stage `starts`, `says` a line of output, is

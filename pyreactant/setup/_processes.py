@@ -1,4 +1,4 @@
-"""The processes that a setup starts: what they get, and what they answer."""
+"""The processes that a setup starts: what they get, what they answer, and why one failed."""
 
 import json
 import os
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .._errors import InvalidArgumentError, RequirementError
+from .._errors import InvalidArgumentError, PyReactantError, RequirementError
 from .._system.child import started
 
 SCRIPT = Path(__file__).with_name("_juliapkg.py")
@@ -131,3 +131,83 @@ def run_logged(
         # Not reaped yet, so its process group is still its own when the block kills the group.
         os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
     return child.returncode
+
+
+_NETWORK = re.compile(
+    r"could not resolve host|name or service not known|temporary failure in name resolution|"
+    r"network is unreachable|failed to connect|couldn't connect|connection (refused|timed out)|"
+    r"connection reset|RequestError|urlopen error|failed to download|could not download|"
+    r"failed to clone|timed? ?out (while|after)|SSL (error|certificate)",
+    re.IGNORECASE,
+)
+_FULL = re.compile(r"no space left|ENOSPC|disk quota exceeded|EDQUOT", re.IGNORECASE)
+_READ_ONLY = re.compile(r"read-only file system|EROFS|permission denied|EACCES", re.IGNORECASE)
+_LINES = 15
+
+
+def _tail(log: Path, start: int) -> str:
+    """The last lines of a log, of those after byte `start`."""
+    with log.open("rb") as file:
+        file.seek(start)
+        lines = file.read().decode(errors="replace").splitlines()
+    return "\n".join(f"  {line}" for line in lines[-_LINES:])
+
+
+def stage_error(
+    activity: str, message: str, *, log: Path, start: int, offline: bool, depot: Path
+) -> PyReactantError:
+    """The error for a stage that failed, with the reason found in its output.
+
+    Args:
+        activity: What the stage does, such as "installing Julia and its packages".
+        message: The error that the child process answered, "" if none.
+        log: The file with the output.
+        start: The byte of the log at which the stage's output begins.
+        offline: Whether the network must not be used.
+        depot: The folder in which Julia puts packages.
+    """
+    with log.open("rb") as file:
+        file.seek(start)
+        text = message + file.read().decode(errors="replace")
+    last = f"\nthe last lines of {log}:\n{_tail(log, start)}"
+    if "could not find Julia" in message:
+        return RequirementError(
+            f"Julia must be installed, but is not found{' (--offline installs none)' * offline}; "
+            "name one: pyreactant setup --julia EXECUTABLE, or install it on a machine with "
+            "network: pyreactant setup --julia 1.11"
+        )
+    if "empty intersection" in message or "no version of Julia is compatible" in message:
+        return InvalidArgumentError(f"no version of Julia fits all packages: {message}")
+    if _FULL.search(text):
+        return RequirementError(
+            f"{activity} needs disk space, but none is left; free some (several GB in {depot}), "
+            f"or name a folder on another disk with JULIA_DEPOT_PATH, then run it again{last}"
+        )
+    if _READ_ONLY.search(text):
+        return RequirementError(
+            f"{activity} must write to {depot}, or to the project, but cannot; set "
+            "JULIA_DEPOT_PATH to a writable folder that every node sees, then run it again"
+            f"{last}"
+        )
+    if _NETWORK.search(text):
+        return RequirementError(
+            f"{activity} needs the network, which does not answer; run it on a machine with "
+            "network, such as a login node (set https_proxy if there is a proxy); or, if all "
+            f"packages are installed: pyreactant setup --offline{last}"
+        )
+    return PyReactantError(
+        f"{activity} failed{': ' * bool(message)}{message}; fix that, then run it again{last}"
+    )
+
+
+def packages_error(names: list[str], project: Path, *, offline: bool) -> RequirementError:
+    """The error for a project without some packages."""
+    advice = (
+        "run it without --offline on a machine with network, or name a project that has them"
+        if offline
+        else "name another project with --project, or remove this one, then run it again"
+    )
+    packages = " and ".join(names)
+    return RequirementError(
+        f"the Julia project {project} must have {packages}, but does not; {advice}"
+    )

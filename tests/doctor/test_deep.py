@@ -50,7 +50,7 @@ def with_products(folder: Path, product: dict[str, Any], script: str = "", **fac
     (folder / "product.json").write_text(json.dumps(product))
     python = interpreter(
         folder,
-        f'case "$*" in *doctor._child*) exec cat {folder}/devices.json;; esac\n{script}\n'
+        f'case "$*" in *doctor._runtimes*) exec cat {folder}/devices.json;; esac\n{script}\n'
         'while [ "$1" != --report ]; do shift; done\n'
         f'cp {folder}/product.json "$2"',
     )

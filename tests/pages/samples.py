@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from pyreactant import Mesh
 from pyreactant.launch import RunReport
-from pyreactant.launch._judge import find_failure
+from pyreactant.launch._cause import find_failure
 from pyreactant.launch._report import first_error, process_row
 from pyreactant.launch._state import ProcessState
 from pyreactant.tpu import Candidate, Plan, topology

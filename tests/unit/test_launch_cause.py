@@ -12,10 +12,10 @@ import pytest
 
 from pyreactant._runtimes.reactant.store import LOST
 from pyreactant.launch import RunOptions
-from pyreactant.launch._cause import EXIT_CODES, Clock, Failure
+from pyreactant.launch._cause import EARLY, EXIT_CODES, Failure, Judge, find_failure
 from pyreactant.launch._head import Head
-from pyreactant.launch._judge import EARLY, Judge, find_failure
 from pyreactant.launch._state import PHASES, ProcessState
+from pyreactant.launch._watch import Clock
 
 Event = dict[str, Any]
 """An event with "at", the time of what it tells."""

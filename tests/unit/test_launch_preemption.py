@@ -6,8 +6,8 @@ import pytest
 
 import pyreactant as pr
 from pyreactant._runtimes import runtime
-from pyreactant.launch._signals import Stop
 from pyreactant.launch._state import ProcessState
+from pyreactant.launch._watch import Stop
 
 
 def test_one_process_alone_is_not_preempted() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pyreactant.launch import RunReport
-from pyreactant.launch._judge import find_failure
+from pyreactant.launch._cause import find_failure
 from pyreactant.launch._mtls import off_note
 from pyreactant.launch._output import close_terminals
 from pyreactant.launch._report import first_error, process_row, utc

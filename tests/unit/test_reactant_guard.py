@@ -9,7 +9,7 @@ import pytest
 from pyreactant._core.backend import Store
 from pyreactant._runtimes.guard.watch import Watch
 from pyreactant._runtimes.reactant.meeting import Meeting
-from pyreactant.process_group._secret import MEETING_SECRET
+from pyreactant.process_group._coordinator import MEETING_SECRET
 from tests.harness import free_port
 from tests.unit.test_reactant_meeting import KEY, _together
 

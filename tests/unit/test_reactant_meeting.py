@@ -14,7 +14,7 @@ from pyreactant._runtimes.reactant import meeting as meeting_module
 from pyreactant._runtimes.reactant.meeting import CONVERSATION, Meeting, meet
 from pyreactant._system.lines import LineCodec, LineSocket, RefusedError
 from pyreactant.process_group import ProcessGroup
-from pyreactant.process_group._secret import MEETING_SECRET
+from pyreactant.process_group._coordinator import MEETING_SECRET
 from tests.harness import free_port
 
 KEY = "a secret of this test's own"
@@ -240,7 +240,7 @@ def test_a_peer_without_the_secret_gets_no_seat(address: str) -> None:
 
 def test_processes_with_different_secrets(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     keys = iter([KEY, "another one"])
-    monkeypatch.setattr(meeting_module, "_secret", lambda group: next(keys).encode())
+    monkeypatch.setattr(meeting_module, "programs_secret", lambda group: next(keys).encode())
     found = _together(address, [(2, 0), (2, 1)], 1.5, lambda meeting, index: None)
     texts = sorted(str(error) for error in found)
     assert "has another secret than the run at" in texts[0]

@@ -19,7 +19,7 @@ from pyreactant._runtimes.reactant import meeting as meeting_module
 from pyreactant._runtimes.reactant.meeting import CONVERSATION, meet
 from pyreactant._system.lines import FIRST_LIMIT, LineCodec, strangers_kept
 from pyreactant.process_group import ProcessGroup
-from pyreactant.process_group._secret import MEETING_SECRET
+from pyreactant.process_group._coordinator import MEETING_SECRET
 from tests.harness import environment, free_port
 from tests.launch.runs import RUN, script, task_environments
 

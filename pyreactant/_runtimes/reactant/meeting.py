@@ -10,7 +10,6 @@ again when the runtime is to listen there; the connections stay open and carry t
 import contextlib
 import errno
 import json
-import os
 import selectors
 import socket
 import time
@@ -30,9 +29,8 @@ from ..._system.lines import (
     strangers_kept,
 )
 from ...process_group import ProcessGroup
-from ...process_group._coordinator import check_coordinator, listen
+from ...process_group._coordinator import SAME_SECRET, check_coordinator, listen, programs_secret
 from ...process_group._group import split_address
-from ...process_group._secret import MEETING_SECRET, SAME_SECRET, run_secret
 from .store import LOST, HeldStore, RemoteStore
 
 CONVERSATION = "meeting"
@@ -173,7 +171,7 @@ def meet(group: ProcessGroup, timeout: float, heartbeat_timeout: float) -> Meeti
             processes disagree about their number or indices.
     """
     deadline = time.monotonic() + timeout
-    secret = _secret(group)
+    secret = programs_secret(group)
     check_coordinator(group, timeout)
     if group.process_index == 0:
         lines = _Host(group, secret, timeout, deadline).gather()
@@ -182,12 +180,6 @@ def meet(group: ProcessGroup, timeout: float, heartbeat_timeout: float) -> Meeti
     for line in lines.values():
         line.detect_silence(heartbeat_timeout)
     return Meeting(group, lines)
-
-
-def _secret(group: ProcessGroup) -> bytes:
-    """The secret from the supervisor; without one, the secret that it would use."""
-    given = os.environ.get(MEETING_SECRET)
-    return given.encode() if given else run_secret(group)
 
 
 def _line(connection: socket.socket, secret: bytes, *, server: bool) -> LineSocket:
