@@ -115,7 +115,7 @@ def perceptron_gradient_oracle(x: Any, w: Any, c: Any, v: Any, d: Any, t: Any) -
     if isinstance(x, np.ndarray):
         del spread, hidden  # each needs as much memory as an input, several times
         return x.T @ back, back.sum(axis=0), by_v, by_d
-    from .._bounds.random_data import over_batch
+    from .._bounds.passes import over_batch
 
     alike = _of_functions(hidden, residual, v, spread)
     return over_batch(x, back, alike), over_batch(None, back, alike), by_v, by_d

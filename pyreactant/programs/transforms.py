@@ -56,7 +56,7 @@ def fft2_oracle(x: Any) -> Any:
 
 
 def _block(output: int, index: Index, parts: tuple[Any, ...], shapes: tuple[Shape, ...]) -> Any:
-    from .._bounds.random_data import of_random_data
+    from .._bounds.passes import of_random_data
 
     (x,) = parts
     return of_random_data(fft2_oracle(x)[index], x.size, _squares(x))
@@ -67,7 +67,7 @@ _ROWS = 32  # rows transformed at a time
 
 def _bands(output: int, index: Index, read: Read, shapes: tuple[Shape, ...]) -> Any:
     """Transform the rows first and keep only the needed columns of each."""
-    from .._bounds.random_data import of_random_data
+    from .._bounds.passes import of_random_data
 
     rows, columns = shapes[0]
     wanted = np.arange(index[1].start, index[1].stop)

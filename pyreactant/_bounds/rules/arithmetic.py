@@ -88,6 +88,9 @@ def _reciprocal(m: Model, x: Tracked) -> Tracked:
 
 @rule(np.power)
 def _power(m: Model, x: Tracked, y: Tracked) -> Tracked:
+    base = x.value
+    if base.ndim == 0 and y.value.ndim and base.dtype.kind == "f" and base > 0:
+        return _power_of_constant(m, x, y)
     n = y.value.item() if y.value.ndim == 0 and not y.bound.any() else None
     if n == 0.5:
         return _numpy.sqrt(x)
@@ -102,6 +105,16 @@ def _power(m: Model, x: Tracked, y: Tracked) -> Tracked:
 
 
 _LARGEST_POWER = 64
+
+
+def _power_of_constant(m: Model, x: Tracked, y: Tracked) -> Tracked:
+    """A positive constant to the power of an array, as ``exp(y log(x))``."""
+    base = x.value
+    z, slope = np.power(base, y.value), np.abs(np.log(base))
+    # The product y log(x) is rounded once or twice, and its error is relative in the result.
+    moved = slope * y.narrow + np.abs(y.value) * x.bound / base
+    relative = m.function("exp").relative + 4 * m.roundoff * np.max(slope * np.abs(y.value))
+    return rounded(z, z * np.expm1(moved), float(relative), m)
 
 
 def _integer_power(m: Model, x: Tracked, n: int) -> Tracked:
