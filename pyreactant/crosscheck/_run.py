@@ -20,8 +20,7 @@ from ..process_group._environment import COORDINATOR, COUNT, INDEX, LOCAL_DEVICE
 from . import _gradients
 from ._member import PROGRESS_PREFIX
 from ._records.records import check_shards, read_run
-from ._report.assemble import build_report
-from ._report.report import Report
+from ._report.report import Report, build_report
 from ._request import (
     USUAL,
     Request,

@@ -6,8 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from .._core.text import ranges_text, seconds_text
-from .._pages.page import render
-from .._pages.parts import NEUTRAL, Bar, Cell, Part, Table, commit_text, facts
+from .._pages.page import NEUTRAL, Bar, Cell, Part, Table, commit_text, facts, render
 from ._shown import Row, ends, texts
 
 if TYPE_CHECKING:
