@@ -25,9 +25,9 @@ from .._faults.diagnose import (
     must_be_equal,
     repeats_text,
 )
-from .._records.records import RAISED as RECORD_RAISED
-from .._records.records import SCHEMA, ProcessRecord, ProgramRecord, Run, check_version
-from .._records.verdict import ArrayPlan, BlockVerdict, Diagnosis, Kind, Pair, plain
+from .._records.records import SCHEMA, ProcessRecord, Run, check_version
+from .._records.verdict import RAISED as RECORD_RAISED
+from .._records.verdict import ArrayPlan, BlockVerdict, Diagnosis, Kind, Pair, ProgramRecord, plain
 from .data import (
     NOT_RUN,
     RAISED,
