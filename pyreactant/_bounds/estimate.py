@@ -23,7 +23,7 @@ import numpy as np
 from .._core.dtypes import EXTENDED, wide
 from .._core.tree import data_fields, is_user_dataclass
 from .model import Model
-from .rounding import bounded
+from .rules.arithmetic import bounded
 from .tracked import Estimated, Tracked, as_tracked
 
 _RUNS = 4
