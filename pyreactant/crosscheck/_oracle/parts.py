@@ -65,7 +65,7 @@ class Altered:
         self.random = source.random
 
 
-class PlacedSource:
+class PlacedSource(Altered):
     """A source that reads blocks from this process's devices and regenerates the others.
 
     Generating random numbers again costs more than many programs do. The blocks on the devices
@@ -77,10 +77,7 @@ class PlacedSource:
     """
 
     def __init__(self, source: Source, array: ShardedArray) -> None:
-        self._source = source
-        self.shape = source.shape
-        self.dtype = source.dtype
-        self.random = source.random
+        super().__init__(source)
         self._blocks: dict[str, tuple[Index, np.ndarray]] = {}
         for shard in array.addressable_shards:
             key = str(shard.index)
