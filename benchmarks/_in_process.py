@@ -9,7 +9,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import pyreactant as pr
-from pyreactant._bounds.product import product_tolerance
+from pyreactant._bounds.model import product_tolerance
 from pyreactant._core.source import ArraySource, RandomSource
 from pyreactant._matmul.freivalds import freivalds
 from pyreactant._matmul.matmul import compile_matmul

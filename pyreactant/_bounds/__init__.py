@@ -3,6 +3,4 @@
 Importing this package registers the rules for all supported NumPy functions.
 """
 
-from . import rules as rules  # isort: split
-
-from . import constants as constants
+from . import rules as rules

@@ -1,11 +1,18 @@
-"""Chains of rules in a few passes over the data, by the loops of `fused`.
+"""Bounds of whole built-in programs, where the rules of their operations do less well.
 
-Each function returns None if a loop does not help or a case is beyond it: numba is absent, the
-arrays are small, complex or not exact where they must be, or something may overflow. The caller
-then uses the rules, which give the same values and bounds up to the order of sums.
+Chains of rules run in a few passes over the data, by the loops of `fused`. Each of these functions
+returns None if a loop does not help or a case is beyond it: numba is absent, the arrays are small,
+complex or not exact where they must be, or something may overflow. The caller then uses the rules,
+which give the same values and bounds up to the order of sums.
+
+For data without structure the bounds of sums over a batch and of Fourier transforms are tighter.
+The rules allow that all rounding errors have the same sign, or meet in one element. The errors of
+random data have random signs: their squares add up, and they spread over a whole transform. Only
+what functions such as tanh do wrong may be alike in all examples. docs/checks.md has the proofs.
 """
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -105,3 +112,66 @@ def _near(value: np.ndarray, bound: np.ndarray, model: Model) -> bool:
 def _rows(x: np.ndarray) -> np.ndarray:
     """A matrix with the same rows, in C order."""
     return np.ascontiguousarray(x.reshape(-1, x.shape[-1]))
+
+
+_SMALL = 0.25
+"""Largest relative error of the summands; with more, the rule's own bound applies."""
+
+
+def over_batch(x: Tracked | None, y: Tracked, alike: np.ndarray) -> Tracked:
+    """``x.T @ y``, or the sum of the rows of y without x, for exact x.
+
+    Args:
+        x: Factors, (batch, m), without an error; None for a sum.
+        y: Summands, (batch, n).
+        alike: The part of the bound of y, (batch, n), whose errors may have the same sign.
+    """
+    bounds, model = y.bound, y.model
+    relative = _norms(bounds) / np.maximum(_norms(y.value), model.tiny)
+    worst = float(relative.max(initial=0.0))
+    if not model.random or not worst < _SMALL:
+        return _plain(x, y)
+    z = _plain(x, Tracked(y.value, 0.0, model))
+    if x is None:
+        inherited = _norms(bounds) + alike.sum(axis=0)
+    else:
+        rows, largest = _norms(x.value), np.abs(x.value).max(axis=0)
+        # Both are at least the root of the sum of the squares of the products.
+        random = np.minimum(np.outer(largest, _norms(bounds)), np.outer(rows, bounds.max(axis=0)))
+        inherited = random + np.outer(rows, _norms(alike))
+    # The sums are rounded more if the errors have made them larger.
+    return Tracked(z.value, (z.bound + inherited) * (1 + 2 * worst), model)
+
+
+def _plain(x: Tracked | None, y: Tracked) -> Any:
+    return y.sum(axis=0) if x is None else x.T @ y
+
+
+def _norms(array: np.ndarray) -> Any:
+    """Euclidean norms of the columns."""
+    return np.sqrt(np.einsum("ij,ij->j", array, array))
+
+
+_OF_STAGE = 7 * 16
+"""Seven standard deviations of the error of a stage, 16 u as in the rules."""
+
+_STRAY = 71
+"""Added to the number of stages because stages with few numbers may have larger ones."""
+
+
+def of_random_data(z: Any, elements: int, squares: float) -> Any:
+    """A transform of exact random numbers without structure, with the smaller of both bounds.
+
+    Args:
+        z: A part of the transform, with the bound of the rules; a NumPy array is returned as it is.
+        elements: Number of transformed elements that each element of the result needs.
+        squares: Sum of the squares of these elements, or its largest if there are several sums.
+    """
+    if not isinstance(z, Tracked) or not z.model.random:
+        return z
+    # Two stages more for each dimension, as in the rules; no transform here has more than two.
+    stages = math.ceil(math.log2(max(elements, 2))) + 4
+    u = z.model.roundoff + z.model.operand_roundoff
+    size = math.sqrt(squares)  # root mean square of the result
+    bound = _OF_STAGE * u * size * math.sqrt(stages + _STRAY) + elements * z.model.tiny
+    return Tracked(z.value, np.minimum(z.bound, bound), z.model)

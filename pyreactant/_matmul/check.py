@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from .._bounds.compare import Expected, Verdict, compare, join
-from .._bounds.product import Tolerance, product_tolerance
+from .._bounds.model import Tolerance, product_tolerance
 from .._bounds.sight import Sight
 from .._core.array import ShardedArray
 from .._core.dtypes import wide

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from .._bounds.compare import Verdict, worst_of
-from .._bounds.product import Tolerance
+from .._bounds.model import Tolerance
 from .._core.array import ShardedArray
 from .._core.sharding import Index, NamedSharding, Shard
 from .._core.source import Source

@@ -1,4 +1,10 @@
-"""Check the inputs and outputs of a run on this process's devices, block by block."""
+"""Check the inputs and outputs of a run on this process's devices, block by block.
+
+Blocks are compared with the oracle, tile by tile. For a large product that costs too much, O(n^3):
+Freivalds' check of the whole costs O(n^2), and detects any error larger than the rounding of a
+whole row. Lower precision may stay below that, but affects every element, so the oracle also
+computes one tile of each block, chosen by the seed.
+"""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -8,64 +14,26 @@ from functools import partial
 
 import numpy as np
 
-from .._bounds.compare import Expected, Verdict, compare_copies, join, wrong_elements
+from .._bounds.compare import Expected, Verdict, compare, compare_copies, join, wrong_elements
 from .._bounds.model import Model
 from .._bounds.sight import count_wrong, total
+from .._bounds.tracked import track
 from .._core.array import ShardedArray
 from .._core.dtypes import as_dtype
-from .._core.sharding import Index, Shard
+from .._core.sharding import Index, NamedSharding, Shard
 from .._core.source import Source
 from .._core.text import block_text
-from .._runtimes.runtime import devices, local_devices
+from .._matmul.check import FULL_CHECK_WORK, tolerance_of
+from .._matmul.freivalds import freivalds
+from .._runtimes import collective
+from .._runtimes.runtime import current, local_devices
 from .._system.facts import usable_cores
 from ._execute import CaseRun, digest
 from ._faults.explain import block_verdict, misshapen, missing
 from ._faults.subject import Oracle, Subject, partial_sums
-from ._large_products import check_by_freivalds, compare_sample, is_large_product
-from ._oracle.oracle import STREAM_BYTES, InputOracle, OutputOracle, stream_bytes
-from ._oracle.tiles import common, cut, merge, size, within
+from ._oracle.oracle import STREAM_BYTES, InputOracle, OutputOracle, cut, merge, stream_bytes
+from ._oracle.parts import PlacedSource, Transposed, around, common, size, within
 from ._records.verdict import ArrayPlan, BlockVerdict, Kind
-
-
-class PlacedSource:
-    """A source that reads blocks from this process's devices and regenerates the others.
-
-    Generating random numbers again costs more than many programs do. The blocks on the devices
-    have been compared with digests of the generated ones.
-
-    Args:
-        source: The source of the array.
-        array: The placed array; its blocks on this process's devices must be right.
-    """
-
-    def __init__(self, source: Source, array: ShardedArray) -> None:
-        self._source = source
-        self.shape = source.shape
-        self.dtype = source.dtype
-        self.random = source.random
-        self._blocks: dict[str, tuple[Index, np.ndarray]] = {}
-        for shard in array.addressable_shards:
-            key = str(shard.index)
-            if key not in self._blocks:
-                self._blocks[key] = (shard.index, shard.data)
-
-    def read(self, index: Index) -> np.ndarray:
-        """One block, from the devices if they hold all of it."""
-        found = []
-        for block, data in self._blocks.values():
-            both = common(index, block)
-            if both is not None:
-                found.append((both, data[within(both, block)]))
-        wanted = tuple(s.stop - s.start for s in index)
-        if sum(part.size for _, part in found) != np.prod(wanted, dtype=np.int64):
-            return self._source.read(index)
-        if len(found) == 1:
-            return found[0][1]
-        whole = np.empty(wanted, self.dtype)
-        for both, part in found:
-            whole[within(both, index)] = part
-        return whole
-
 
 Copies = Sequence[Shard]
 """Shards with the same index."""
@@ -82,6 +50,12 @@ _COUNTED = 2**20
 
 _ALL_BYTES = 2 * STREAM_BYTES
 """Bytes that concurrently checked tiles may need together."""
+
+_WORK = FULL_CHECK_WORK // 8
+"""Up to this many multiplications, the oracle computes the whole product."""
+
+_SIDE = 16
+"""Side length of the tile of each block of a larger product that the oracle computes."""
 
 
 def check_inputs(run: CaseRun) -> list[list[BlockVerdict]]:
@@ -123,8 +97,8 @@ def check_blocks(run: CaseRun) -> list[list[BlockVerdict]]:
             method = "exact oracle"
         elif run.data.whole:
             method = "whole numbers"
-        if is_large_product(run) and not run.data.whole:
-            product = check_by_freivalds(run, sources)
+        if _is_large_product(run) and not run.data.whole:
+            product = _check_by_freivalds(run, sources)
             if product is not None and product.passed:
                 method = "Freivalds"
                 measure = partial(_by_freivalds, run, sources, product, subject)
@@ -143,22 +117,12 @@ def _sources(run: CaseRun) -> tuple[Source, ...]:
 
 def _output(run: CaseRun, number: int, name: str, sources: tuple[Source, ...]) -> Subject:
     plan = run.plans[name]
-    model = None
-    if not run.case.is_exact(run.dtype) and not run.data.whole:
-        model = Model.of(
-            run.dtype,
-            platform=devices()[0].platform,
-            kind=devices()[0].kind,
-            precision=run.precision,
-            partials=_cut_over(run, number),
-            random=run.random,
-        )
     oracle = OutputOracle(
         case=run.case,
         number=number,
         shape=plan.shape,
         sources=sources,
-        model=model,
+        model=run.model(number),
         whole=run.data.whole,
         stream_bytes=stream_bytes(_local_bytes(run)),
     )
@@ -173,20 +137,6 @@ def _output(run: CaseRun, number: int, name: str, sources: tuple[Source, ...]) -
         input_plans=tuple(run.plans[one] for one in run.named("input")),
         partial_sums=partial_sums(run, number),
     )
-
-
-def _cut_over(run: CaseRun, output: int) -> int:
-    """Number of devices that share the sums of an output; all devices if unknown."""
-    mesh = run.plans[f"output {output}"].sharding.mesh
-    if not run.case.random:
-        return mesh.size
-    plans = [run.plans[name] for name in run.named("input")]
-    axes = {
-        axis
-        for number, dimension in run.case.contracted(output)
-        for axis in plans[number].sharding.axes(len(plans[number].shape))[dimension]
-    }
-    return math.prod(mesh.axis_size(axis) for axis in axes)
 
 
 def _local_bytes(run: CaseRun) -> int:
@@ -324,6 +274,31 @@ def _with_places(
     return replace(verdict, places=total(grids))
 
 
+def _is_large_product(run: CaseRun) -> bool:
+    """Whether the run's program is a product that is too large for its oracle."""
+    if not run.case.factors:
+        return False
+    number, transposed = run.case.factors[0]
+    summed = run.plans[f"input {number}"].shape[0 if transposed else 1]
+    return math.prod(run.plans["output 0"].shape) * summed > _WORK
+
+
+def _check_by_freivalds(run: CaseRun, sources: Sequence[Source]) -> Verdict | None:
+    """Freivalds' check of a run's product; None if a block is on a wrong device. Collective."""
+    product = run.arrays["output 0"]
+    if not _right_everywhere(_is_well_placed(product)):
+        return None
+    x, y = _factors(run, sources)
+    shardings = []
+    for number, transposed in run.case.factors:
+        sharding = run.plans[f"input {number}"].sharding
+        axes = sharding.axes(2)
+        shardings.append(NamedSharding(sharding.mesh, axes[::-1] if transposed else axes))
+    left, right = shardings
+    tolerance = tolerance_of(product, x.shape[1], (left, right), run.precision, random=run.random)
+    return freivalds(x, y, product, (left, right), tolerance)
+
+
 def _by_freivalds(
     run: CaseRun,
     sources: Sequence[Source],
@@ -336,7 +311,7 @@ def _by_freivalds(
     If a sample is wrong, compare the whole blocks with the oracle.
     """
     assert isinstance(subject.oracle, OutputOracle)
-    samples = [compare_sample(run, sources, subject.oracle.model, copies) for copies in blocks]
+    samples = [_compare_sample(run, sources, subject.oracle.model, copies) for copies in blocks]
     if not all(verdict.passed for copies in samples for verdict in copies):
         return _by_oracle(subject.oracle, blocks)
     return [
@@ -351,3 +326,56 @@ def _by_freivalds(
         ]
         for copies, verdicts in zip(blocks, samples, strict=True)
     ]
+
+
+def _compare_sample(
+    run: CaseRun, sources: Sequence[Source], model: Model | None, shards: Sequence[Shard]
+) -> list[Verdict]:
+    """Compare one tile of the copies of a block with the product of its rows and columns."""
+    block = shards[0].index
+    random = np.random.Philox(key=[run.seed % 2**64, sum(s.start for s in block)])
+    bits = random.random_raw(len(block))
+    at = [
+        s.start + int(b) % max(1, s.stop - s.start)
+        for s, b in zip(block, np.atleast_1d(bits), strict=True)
+    ]
+    tile = around(block, at, _SIDE)
+    expected, inside = _product(run, sources, model, tile), within(tile, block)
+    start = tuple(s.start for s in tile)
+    return [compare(shard.data[inside], expected, start) for shard in shards]
+
+
+def _factors(run: CaseRun, sources: Sequence[Source]) -> list[Source]:
+    return [
+        Transposed(sources[number]) if transposed else sources[number]
+        for number, transposed in run.case.factors
+    ]
+
+
+def _product(run: CaseRun, sources: Sequence[Source], model: Model | None, tile: Index) -> Expected:
+    """A tile of the product. A user's oracle might read the whole inputs, so it is not used."""
+    x, y = _factors(run, sources)
+    summed = slice(0, x.shape[1])
+    rows, columns = x.read((tile[0], summed)), y.read((summed, tile[1]))
+    if model is None:
+        return Expected(rows @ columns, None)
+    found = track(rows, model) @ track(columns, model)
+    return Expected(found.value, found.bound)
+
+
+def _is_well_placed(array: ShardedArray) -> bool:
+    wanted = array.sharding.devices_indices_map(array.shape)
+    shards = array.addressable_shards
+    here = [device.position for device in local_devices() if device.position in wanted]
+    return sorted(shard.device.position for shard in shards) == here and all(
+        shard.index == wanted[shard.device.position]
+        and shard.data.shape == tuple(s.stop - s.start for s in shard.index)
+        and shard.data.dtype == array.dtype
+        for shard in shards
+    )
+
+
+def _right_everywhere(here: bool) -> bool:
+    running = current()
+    wrong = collective.total(running.backend, running.group, np.array([0 if here else 1]))
+    return int(wrong[0]) == 0

@@ -17,9 +17,8 @@ import numpy as np
 from .._bounds.compare import ulp
 from .._core.dtypes import as_dtype, finfo, wide
 from .._core.text import block_text
-from ._records.records import RAN, ProcessRecord, ProgramRecord, Run
-from ._records.shards import shards_name
-from ._records.verdict import NOT_COMPARED, BlockVerdict, Pair, differ
+from ._records.records import ProcessRecord, Run, shards_name
+from ._records.verdict import NOT_COMPARED, RAN, BlockVerdict, Pair, ProgramRecord, differ
 
 
 @dataclass(frozen=True, slots=True)

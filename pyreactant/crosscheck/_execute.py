@@ -1,6 +1,7 @@
 """Run one case on this process's runtime and keep what the check needs."""
 
 import functools
+import math
 import statistics
 import time
 import zlib
@@ -10,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from .._bounds.model import Model
 from .._core.array import ShardedArray
 from .._core.mesh import Mesh
 from .._core.sharding import Index, NamedSharding
@@ -87,6 +89,32 @@ class CaseRun:
     def random(self) -> bool:
         """Whether all sums run over data without structure, so that errors have random signs."""
         return self.case.random and self.data.random
+
+    def model(self, output: int) -> Model | None:
+        """How the runtime rounds an output; None if it must be exact."""
+        if self.case.is_exact(self.dtype) or self.data.whole:
+            return None
+        return Model.of(
+            self.dtype,
+            platform=devices()[0].platform,
+            kind=devices()[0].kind,
+            precision=self.precision,
+            partials=self._cut_over(output),
+            random=self.random,
+        )
+
+    def _cut_over(self, output: int) -> int:
+        """Number of devices that share the sums of an output; all devices if unknown."""
+        mesh = self.plans[f"output {output}"].sharding.mesh
+        if not self.case.random:
+            return mesh.size
+        plans = [self.plans[name] for name in self.named("input")]
+        axes = {
+            axis
+            for number, dimension in self.case.contracted(output)
+            for axis in plans[number].sharding.axes(len(plans[number].shape))[dimension]
+        }
+        return math.prod(mesh.axis_size(axis) for axis in axes)
 
     def named(self, what: str) -> list[str]:
         """The names of the inputs ("input") or outputs ("output"), in order."""

@@ -1,4 +1,4 @@
-"""The child process that compares the gradients of one program; see `_gradients`."""
+"""The child process that compares the gradients of one program; see `_run.compare_gradients`."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -6,12 +6,16 @@ even if results are wrong.
 It runs each program on its further sets of inputs, and in further layouts and element types, too.
 """
 
+import os
 import socket
 import sys
+import sysconfig
 import time
+import traceback
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -19,7 +23,7 @@ from .._core.array import ShardedArray
 from .._core.mesh import Mesh
 from .._core.program import Program
 from .._core.text import spec_text
-from .._errors import DeadlineError, FileError, InvalidArgumentError
+from .._errors import DeadlineError, FileError, InvalidArgumentError, PyReactantError
 from .._matmul.matmul import default_mesh
 from .._runtimes.collective import exchange, total
 from .._runtimes.runtime import barrier, current, devices, initialize
@@ -30,20 +34,13 @@ from ..programs._case import Case
 from ._check import check_blocks, check_inputs
 from ._execute import CaseRun, run_again, run_case
 from ._inputs import ORDINARY, InputSet, input_sets
-from ._records.records import (
-    RAISED,
-    RAN,
-    WHERE,
-    ProcessRecord,
-    ProgramRecord,
-    error_facts,
-    plain_devices,
-    record_name,
-)
-from ._records.shards import ShardWriter, shards_name
-from ._records.verdict import BlockVerdict, SetRecord
+from ._records.records import ProcessRecord, ShardWriter, record_name, shards_name
+from ._records.verdict import RAISED, RAN, BlockVerdict, ProgramRecord, SetRecord
 from ._request import Request, choose_layout, read_request
 from ._variants import Variant, variants
+
+WHERE = "where: "
+"""Begins a note of an exception that says in which layout or on which inputs it was raised."""
 
 
 def check_all(run: CaseRun) -> list[BlockVerdict]:
@@ -173,7 +170,7 @@ def run_member(request: Request, folder: Path) -> None:
         backend=running.backend.name,
         platform=devices()[0].platform,
         host=socket.gethostname(),
-        devices=plain_devices(devices()),
+        devices=[asdict(device) for device in devices()],
         facts=facts() | running.backend.versions(),
         request=request.to_dict(),
     )
@@ -212,6 +209,32 @@ def _all_raised(name: str) -> bool:
     except DeadlineError:
         return False
     return True
+
+
+def error_facts(error: BaseException) -> dict[str, Any]:
+    """An exception as plain data for a record."""
+    code = error.exit_code if isinstance(error, PyReactantError) else 1
+    text = "".join(traceback.format_exception(error))
+    notes = (note for note in getattr(error, "__notes__", ()) if note.startswith(WHERE))
+    message = "; ".join([str(error), *(note.removeprefix(WHERE) for note in notes)])
+    place = "" if isinstance(error, PyReactantError) else _place_in_user_code(error)
+    return {
+        "exception": type(error).__name__,
+        "message": message[:2000] + place,
+        "exit_code": code,
+        "traceback": text[-8000:],
+    }
+
+
+def _place_in_user_code(error: BaseException) -> str:
+    """The last line of the traceback outside of Python and of installed packages, or ""."""
+    installed = {sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")}
+    folders = (str(Path(__file__).parents[1]), *filter(None, installed))
+    apart = ("<", *(folder + os.sep for folder in folders))
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        if not frame.filename.startswith(apart):
+            return f" ({Path(frame.filename).name}, line {frame.lineno})"
+    return ""
 
 
 def _run(request: Request, program: str | Program, name: str, shards: ShardWriter) -> ProgramRecord:

@@ -1,5 +1,10 @@
-"""`pyreactant.crosscheck`: run the same programs on every runtime, one run per runtime."""
+"""`pyreactant.crosscheck`: run the same programs on every runtime, one run per runtime.
 
+Then, if wanted, compare the gradients of Julia bodies by Enzyme inside JAX with jax.grad and with
+oracles: each program in a child process (`_gradients_child`), on the CPU, on one device.
+"""
+
+import importlib.util
 import signal
 import subprocess
 import sys
@@ -7,22 +12,32 @@ import tempfile
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from .._core.mesh import Mesh
 from .._core.program import Program, named
 from .._core.text import parse_mesh, parse_spec
-from .._errors import FileError, InvalidArgumentError, RendezvousError, RequirementError
-from .._system.child import import_path, without
+from .._errors import (
+    FileError,
+    InvalidArgumentError,
+    PyReactantError,
+    RendezvousError,
+    RequirementError,
+    argument,
+)
+from .._lowering.enzyme import check_enzyme
+from .._lowering.reactant import environment as environment_of_julia
+from .._system.child import Activity, ask_child, import_path, without
 from ..process_group._group import COORDINATOR, COUNT, INDEX, LOCAL_DEVICES
-from . import _gradients
+from ..programs import CASES, Case, find_case
 from ._member import PROGRESS_PREFIX
 from ._records.records import check_shards, read_run
-from ._report.assemble import build_report
-from ._report.report import Report
+from ._report.data import NOT_RUN, GradientResult
+from ._report.report import Report, build_report
 from ._request import (
+    QUICK,
     USUAL,
     Request,
     Spec,
@@ -120,7 +135,7 @@ def crosscheck(
     names, absent = choose_backends(backends)
     options = device_options(processes, devices_per_process, platform)
     check_request(request, options, names)
-    differentiate = _gradients.wanted(gradients, names, coverage)
+    differentiate = gradients_wanted(gradients, names, coverage)
     if timeout is not None:
         options += ["--timeout", str(timeout)]
     with _folder(out) as folder:
@@ -132,7 +147,7 @@ def crosscheck(
         report = build_report(runs, absent, request.names)
     if not differentiate:
         return report
-    return replace(report, gradients=_gradients.compare_gradients(request, gradients))
+    return replace(report, gradients=compare_gradients(request, gradients))
 
 
 def compare(*folders: str | Path) -> Report:
@@ -191,8 +206,6 @@ def so_far(folder: Path) -> tuple[Report | None, dict[str, list[str]]]:
 def selected(program: str | Program | Sequence[str | Program]) -> tuple[str | Program, ...]:
     """The programs that the first argument of `crosscheck` selects."""
     if program == ALL:
-        from ..programs import CASES
-
         return tuple(CASES)
     given = (program,) if isinstance(program, (str, Program)) else tuple(program)
     return tuple(named(one) if isinstance(one, Program) else one for one in given)
@@ -308,3 +321,78 @@ def _supervise(argv: Sequence[str], environment: Any, progress: str | None, erro
 def _exit_on_signal(number: int, _: Any) -> None:
     """Turn SIGTERM into an exception, so that the run is ended before this process."""
     raise SystemExit(128 + number)
+
+
+GRADIENTS = {"perceptron": "perceptron_gradient"}
+"""The program whose oracle is the gradient of a program's loss."""
+
+_TIMEOUT = 1200.0  # Julia and Enzyme may each need minutes
+
+
+def gradients_wanted(
+    gradients: bool | str | Path | None, backends: Sequence[str], coverage: str
+) -> bool:
+    """Whether to compare gradients; without a choice, if Enzyme and both runtimes are here.
+
+    Raises:
+        RequirementError: They are asked for, but Enzyme's package is not installed.
+        FileError: The folder of modules does not exist.
+    """
+    if gradients is None:
+        both = {"jax", "reactant"} <= set(backends)
+        return both and coverage != QUICK and importlib.util.find_spec("enzyme_ad") is not None
+    if gradients is False:
+        return False
+    check_enzyme()
+    if gradients is not True and not Path(gradients).is_dir():
+        raise FileError(
+            f"{argument('gradients', str(gradients))} is not a folder; give one with a lowered "
+            "module for each program, NAME.mlir, as as_jax(...).as_text() writes it, or none to "
+            "use Julia"
+        )
+    return True
+
+
+def compare_gradients(
+    request: Request, modules: bool | str | Path | None
+) -> tuple[GradientResult, ...]:
+    """The gradients of all programs of a request that have both bodies.
+
+    Args:
+        request: The request of the cross-check.
+        modules: Folder of modules to use in place of Julia, if it is a path.
+    """
+    folder = None if modules is None or isinstance(modules, bool) else Path(modules)
+    found: list[GradientResult] = []
+    for program, name in zip(request.programs, request.names, strict=True):
+        case = find_case(program)
+        if case.program.julia is None or case.program.jax is None:
+            continue
+        found += _of_case(request, program, name, case, folder)
+    return tuple(found)
+
+
+def _of_case(
+    request: Request, program: str | Program, name: str, case: Case, folder: Path | None
+) -> list[GradientResult]:
+    question = {
+        "program": asdict(program) if isinstance(program, Program) else program,
+        "size": request.size or case.default_size,
+        "dtype": request.dtype or case.dtypes[0],
+        "seed": request.seed,
+        "module": None if folder is None else str(folder / f"{name}.mlir"),
+        "gradient": GRADIENTS.get(name),
+    }
+    try:
+        reply = ask_child(
+            "pyreactant.crosscheck._gradients_child",
+            {**environment_of_julia(), "JAX_PLATFORMS": "cpu"},
+            question,
+            timeout=_TIMEOUT,
+            activity=Activity(f"the gradient of {name}", "differentiates", "XLA"),
+        )
+    except PyReactantError as error:
+        reply = {"failed": str(error)}
+    if "failed" in reply:
+        return [GradientResult(name, "", "", NOT_RUN, text=reply["failed"])]
+    return [GradientResult(name, **one) for one in reply["found"]]

@@ -6,8 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from .._core.text import ranges_text, seconds_text
-from .._pages.page import render
-from .._pages.parts import NEUTRAL, Bar, Cell, Part, Table, commit_text, facts
+from .._pages.page import NEUTRAL, Bar, Cell, Part, Table, commit_text, facts, render
 from ._output import own_lines
 
 if TYPE_CHECKING:

@@ -1,7 +1,8 @@
-"""The built-in programs of the cross-check, one module each, without importing a runtime.
+"""The built-in programs of the cross-check, one module for each family; none imports a runtime.
 
-A module has ``body`` (JAX), ``oracle`` (NumPy) and ``CASE``; julia/src/programs has the Julia body
-of the same name.
+For a program such as softmax a module has `softmax` (JAX), `softmax_oracle` (NumPy, unless JAX's
+body runs there too) and `SOFTMAX`, its case. julia/src/programs has the Julia body of the same
+name, in a file of the family's name.
 """
 
 from ._case import Case as Case

@@ -27,7 +27,6 @@ from ._case import (
     Shape,
     Spec,
     Stream,
-    no_count,
     no_static,
 )
 
@@ -165,12 +164,15 @@ def _same(n: int) -> int:
     return n
 
 
+Count = Callable[[Mesh, Layout, int, str], int | None]
+"""See `Case.communicated`."""
+
 REALS = ("float32", "float64", "bfloat16", "float16")
 NUMBERS = (*REALS, "complex64", "complex128", "int32")
 
 
 def subscript_case(
-    name: str,
+    body: Callable[..., Any],
     summary: str,
     subscripts: Subscripts,
     oracle: Callable[..., Any],
@@ -179,7 +181,7 @@ def subscript_case(
     default_size: int = 64,
     scales: Mapping[int, Callable[[int], float]] | None = None,
     extra: Callable[[Mesh, int], Iterable[Layout]] | None = None,
-    communicated: Callable[[Mesh, Layout, int, str], int | None] = no_count,
+    communicated: Count | None = None,
     static: Callable[[int], Mapping[str, Any]] = no_static,
     exact: bool = False,
     stream: Stream | None = None,
@@ -190,7 +192,7 @@ def subscript_case(
     """The case of a program whose arrays are all of one dtype.
 
     Args:
-        name: Name of the module, of the Julia function and in reports.
+        body: The JAX body; its name is that of the Julia body, too, and of the program in reports.
         summary: Description in one line.
         subscripts: Subscripts of its arrays.
         oracle: The NumPy body; from the parts that a block needs it computes that block,
@@ -199,7 +201,7 @@ def subscript_case(
         default_size: Default of n.
         scales: Functions from n to the power of two that scales an input, by input number.
         extra: Layouts before those of the subscripts; the first is the default.
-        communicated: See `Case`.
+        communicated: See `Case`; None means `reduced`.
         static: See `Case`.
         exact: See `Case`.
         stream: See `Case`.
@@ -233,7 +235,12 @@ def subscript_case(
         return part
 
     return Case(
-        program=program(name),
+        program=Program(
+            body.__name__,
+            jax=f"{body.__module__}:{body.__name__}",
+            julia=f"PyReactant.Programs.{body.__name__}",
+            oracle=f"{oracle.__module__}:{oracle.__name__}",
+        ),
         summary=summary,
         dtypes=dtypes,
         default_size=default_size,
@@ -249,15 +256,7 @@ def subscript_case(
         stream=stream,
         factors=factors,
         domain=domain,
-        communicated=communicated,
-    )
-
-
-def program(name: str) -> Program:
-    """A built-in program with its bodies for both runtimes and its oracle."""
-    module = f"pyreactant.programs.{name}"
-    return Program(
-        name, jax=f"{module}:body", julia=f"PyReactant.Programs.{name}", oracle=f"{module}:oracle"
+        communicated=communicated or reduced(subscripts),
     )
 
 
@@ -270,8 +269,6 @@ def _one(n: int) -> float:
 # The counts are those of ring and pairwise algorithms (Thakur, Rabenseifner and Gropp,
 # "Optimization of Collective Communication Operations in MPICH", 2005), as in `pyreactant.tpu`:
 # each of g devices receives (g-1)/g of the whole, and twice that in an all-reduce.
-
-Count = Callable[[Mesh, Layout, int, str], int | None]
 
 
 def all_reduce(whole: int, devices: int) -> int:
@@ -303,6 +300,26 @@ def reduced(subscripts: Subscripts, passes: int = 1) -> Count:
             whole = subscripts.block_elements(kept, mesh, axes, size) * as_dtype(dtype).itemsize
             total += passes * all_reduce(whole, devices)
         return total
+
+    return count
+
+
+def exchanged(subscripts: Subscripts) -> Count:
+    """Count bytes for programs that exchange blocks for whole lines and back.
+
+    These are two all-to-alls. The lines go along the labels of `whole`. The count is None if
+    several of these are sharded, and for layouts that shard a label differently in different
+    arrays.
+    """
+
+    def count(mesh: Mesh, layout: Layout, size: int, dtype: str) -> int | None:
+        axes = subscripts.axes(layout)
+        if axes is None or sum(bool(axes[label]) for label in subscripts.whole) > 1:
+            return None
+        devices = math.prod(subscripts.cut_of(label, mesh, axes) for label in subscripts.whole)
+        (output,) = subscripts.outputs
+        block = subscripts.block_elements(output, mesh, axes, size) * as_dtype(dtype).itemsize
+        return 2 * all_to_all(block, devices)
 
     return count
 

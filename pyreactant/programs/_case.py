@@ -216,8 +216,8 @@ class Case:
             input and whether it is transposed. () for other programs. Freivalds' method checks
             large products.
         domain: The inputs beyond the ordinary ones on which the program is defined.
-        communicated: Most bytes that a device receives with the algorithm in the program's
-            module: ``communicated(mesh, layout, size, dtype)``; None if unknown.
+        communicated: Most bytes that a device receives with the algorithm in the body's
+            docstring: ``communicated(mesh, layout, size, dtype)``; None if unknown.
     """
 
     program: Program

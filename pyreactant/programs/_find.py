@@ -10,39 +10,40 @@ from .._errors import InvalidArgumentError
 from ._case import Case
 from ._user import case_of
 
-NAMES = (
-    "matmul",
-    "matmul_transposed",
-    "gram",
-    "matvec",
-    "batched_matmul",
-    "row_sum",
-    "full_sum",
-    "softmax",
-    "layer_norm",
-    "attention",
-    "heat",
-    "fft",
-    "fft2",
-    "transpose",
-    "cumsum",
-    "sort",
-    "gather",
-    "perceptron",
-    "perceptron_gradient",
-    "sgd_step",
-    "random_fill",
-)
-"""The built-in programs, in the order in which reports show them."""
+_FAMILIES = {
+    "matmul": "products",
+    "matmul_transposed": "products",
+    "gram": "products",
+    "matvec": "products",
+    "batched_matmul": "products",
+    "row_sum": "reductions",
+    "full_sum": "reductions",
+    "softmax": "layers",
+    "layer_norm": "layers",
+    "attention": "layers",
+    "heat": "stencil",
+    "fft": "transforms",
+    "fft2": "transforms",
+    "transpose": "moves",
+    "cumsum": "reductions",
+    "sort": "moves",
+    "gather": "moves",
+    "perceptron": "perceptron",
+    "perceptron_gradient": "perceptron",
+    "sgd_step": "perceptron",
+    "random_fill": "random",
+}
+"""The module of each built-in program, in the order in which reports show them."""
+
+NAMES = tuple(_FAMILIES)
 
 
 class _Cases(Mapping[str, Case]):
     """The built-in cases by name; a module is imported when its case is looked up."""
 
     def __getitem__(self, name: str) -> Case:
-        if name not in NAMES:
-            raise KeyError(name)
-        case: Case = importlib.import_module(f".{name}", __package__).CASE
+        family = importlib.import_module(f".{_FAMILIES[name]}", __package__)
+        case: Case = getattr(family, name.upper())
         return case
 
     def __iter__(self) -> Iterator[str]:

@@ -223,7 +223,7 @@ class _Whole:
         Bounds cover how the program computes constants from ranges. Shorter types than float32
         have their constants computed in float32 and rounded, which the bound of a constant covers.
         """
-        from .._bounds.constants import moved_by_constants, tracked_ranges, with_ranges
+        from .._bounds.estimate import moved_by_constants, tracked_ranges, with_ranges
 
         function = self._oracle.function
         if model.roundoff != model.sum_roundoff:
@@ -240,7 +240,7 @@ class _Whole:
 
     def _rounded_constants(self, model: "Model") -> Callable[..., Any] | None:
         """The oracle on copies, with its constants computed in the runtime's type."""
-        from .._bounds.constants import rounded_ranges, with_ranges
+        from .._bounds.estimate import rounded_ranges, with_ranges
 
         if model.roundoff != model.sum_roundoff:
             return None

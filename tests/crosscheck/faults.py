@@ -10,7 +10,7 @@ import numpy as np
 import pyreactant as pr
 from pyreactant._core.sharding import Index, NamedSharding, Shard
 from pyreactant.crosscheck._execute import CaseRun, run_case
-from pyreactant.crosscheck._oracle.altered import Exchanged, Stale
+from pyreactant.crosscheck._oracle.parts import Exchanged, Stale
 from pyreactant.crosscheck._records.verdict import Kind
 from pyreactant.programs import find_case
 from pyreactant.programs._case import Layout

@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 from pyreactant._runtimes import runtime
-from pyreactant.crosscheck._records.records import sealed
-from pyreactant.crosscheck._records.shards import ShardWriter
+from pyreactant.crosscheck._records.records import ShardWriter, sealed
 from pyreactant.crosscheck._report.report import Report
 from pyreactant.crosscheck._run import crosscheck
 from tests import harness

@@ -16,11 +16,12 @@ from pyreactant._core.dtypes import as_dtype
 from pyreactant._core.sharding import Index, Shard
 from pyreactant._core.source import RandomSource, Source
 from pyreactant._errors import MismatchError
-from pyreactant.crosscheck import _check, _execute, _large_products
+from pyreactant.crosscheck import _check, _execute
 from pyreactant.crosscheck._check import PlacedSource, check_blocks, check_inputs
 from pyreactant.crosscheck._execute import CaseRun, digest, run_case
 from pyreactant.crosscheck._oracle import oracle
-from pyreactant.crosscheck._oracle.tiles import around, cut, merge, size
+from pyreactant.crosscheck._oracle.oracle import cut, merge
+from pyreactant.crosscheck._oracle.parts import around, size
 from pyreactant.crosscheck._records.verdict import BlockVerdict, Kind
 from pyreactant.programs import Layout, find_case
 
@@ -145,7 +146,7 @@ def test_a_program_without_an_oracle_passes_where_its_blocks_lie_rightly() -> No
 def test_large_products_take_freivalds_and_a_sample(
     dtype: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_large_products, "_WORK", 1000)
+    monkeypatch.setattr(_check, "_WORK", 1000)
     for name in ("matmul", "matmul_transposed", "gram"):
         case = find_case(name)
         for layout in case.layouts(MESH)[:3]:
@@ -160,7 +161,7 @@ def test_large_products_take_freivalds_and_a_sample(
 def test_large_products_that_are_wrong_are_named_by_the_oracle(
     wrong: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_large_products, "_WORK", 1000)
+    monkeypatch.setattr(_check, "_WORK", 1000)
 
     def change(block: np.ndarray) -> np.ndarray:
         if wrong == "bfloat16":

@@ -10,7 +10,7 @@ import pytest
 import pyreactant as pr
 from pyreactant._core.dtypes import as_dtype
 from pyreactant.crosscheck._records.verdict import Kind
-from pyreactant.programs import heat, layer_norm, softmax
+from pyreactant.programs import layers, stencil
 
 from . import user_programs
 from .faults import (
@@ -130,7 +130,7 @@ def normalised(x: np.ndarray, gain: Any, shift: Any, *, epsilon: float, less: in
 
 
 def unbiased(x: np.ndarray, gain: np.ndarray, shift: np.ndarray) -> Any:
-    return normalised(x, gain, shift, epsilon=layer_norm.EPSILON, less=1)
+    return normalised(x, gain, shift, epsilon=layers.EPSILON, less=1)
 
 
 def other_epsilon(x: np.ndarray, gain: np.ndarray, shift: np.ndarray) -> Any:
@@ -138,7 +138,7 @@ def other_epsilon(x: np.ndarray, gain: np.ndarray, shift: np.ndarray) -> Any:
 
 
 def no_gain(x: np.ndarray, gain: np.ndarray, shift: np.ndarray) -> Any:
-    return layer_norm.oracle(x, np.ones_like(gain), shift)
+    return layers.layer_norm_oracle(x, np.ones_like(gain), shift)
 
 
 PARTS, FACTOR, UNKNOWN = Kind.PARTS, Kind.FACTOR, Kind.UNKNOWN
@@ -194,9 +194,9 @@ OF_SOFTMAX: list[Fault] = [
     ("rows without a denominator", FACTOR, instead(unscaled_rows)),
     ("such rows on one device", FACTOR, only_on(1, instead(unscaled_rows))),
     ("one element off", UNKNOWN, only_on(1, every(one_changed))),
-    ("a stale cache line", MEMORY, stale((2, slice(0, 16)), softmax.oracle)),
-    ("a stale row", MEMORY, stale((slice(0, 1),), softmax.oracle)),
-    ("a stale half", MEMORY, stale((slice(8, 16),), softmax.oracle)),
+    ("a stale cache line", MEMORY, stale((2, slice(0, 16)), layers.softmax_oracle)),
+    ("a stale row", MEMORY, stale((slice(0, 1),), layers.softmax_oracle)),
+    ("a stale half", MEMORY, stale((slice(8, 16),), layers.softmax_oracle)),
     ("a cache line of zeros", MEMORY, only_on(1, every(zero_line))),
     ("a cache line of NaN", Kind.NON_FINITE, only_on(1, every(nan_line))),
     ("shifted by two", SHIFTED, moved(2, 1)),
@@ -211,13 +211,13 @@ OF_NORMALISATION: list[Fault] = [
     ("another epsilon", Kind.EPSILON, instead(other_epsilon)),
     ("another epsilon on one device", Kind.EPSILON, only_on(3, instead(other_epsilon))),
     ("no gain", FACTOR, instead(no_gain)),
-    ("half more gain", FACTOR, instead(lambda x, g, s: layer_norm.oracle(x, 1.5 * g, s))),
+    ("half more gain", FACTOR, instead(lambda x, g, s: layers.layer_norm_oracle(x, 1.5 * g, s))),
 ]
 
 OF_HEAT: list[Fault] = [
-    ("halos exchanged", HALO, halo("exchanged", 4, heat.oracle)),
-    ("stale halos", HALO, halo("stale", 0, heat.oracle)),
-    ("stale halos of one device", HALO, only_on(2, halo("stale", 0, heat.oracle))),
+    ("halos exchanged", HALO, halo("exchanged", 4, stencil.heat_oracle)),
+    ("stale halos", HALO, halo("stale", 0, stencil.heat_oracle)),
+    ("stale halos of one device", HALO, only_on(2, halo("stale", 0, stencil.heat_oracle))),
 ]
 
 OF_GELU: list[Fault] = [

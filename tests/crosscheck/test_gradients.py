@@ -8,8 +8,8 @@ import pytest
 
 import pyreactant as pr
 from pyreactant._lowering.enzyme import check_enzyme
-from pyreactant.crosscheck._gradients import compare_gradients, wanted
 from pyreactant.crosscheck._request import Request
+from pyreactant.crosscheck._run import compare_gradients, gradients_wanted
 from tests.harness import REPOSITORY, require
 
 MODULE = (REPOSITORY / "tests" / "data" / "reactant_perceptron.mlir").read_text()
@@ -71,13 +71,13 @@ def test_wrong_gradients_and_none(tmp_path: Path) -> None:
 def test_what_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     both = ("jax", "reactant")
-    assert not wanted(None, both, "usual")
-    assert not wanted(False, both, "usual")
+    assert not gradients_wanted(None, both, "usual")
+    assert not gradients_wanted(False, both, "usual")
     with pytest.raises(pr.RequirementError, match="enzyme-ad"):
-        wanted(True, both, "usual")
+        gradients_wanted(True, both, "usual")
     monkeypatch.setattr("importlib.util.find_spec", lambda name: object())
-    assert wanted(None, both, "usual")
-    assert not wanted(None, both, "quick")
-    assert not wanted(None, ("jax",), "usual")
+    assert gradients_wanted(None, both, "usual")
+    assert not gradients_wanted(None, both, "quick")
+    assert not gradients_wanted(None, ("jax",), "usual")
     with pytest.raises(pr.FileError, match=r"gradients=.*absent' is not a folder; give one with"):
-        wanted(tmp_path / "absent", both, "usual")
+        gradients_wanted(tmp_path / "absent", both, "usual")

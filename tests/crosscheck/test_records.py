@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from pyreactant import FileError, InvalidArgumentError, __version__
-from pyreactant.crosscheck._records.records import RAN, ProgramRecord, read_run
-from pyreactant.crosscheck._records.shards import ShardWriter
+from pyreactant.crosscheck._records.records import ShardWriter, read_run
+from pyreactant.crosscheck._records.verdict import RAN, ProgramRecord
 from pyreactant.crosscheck._run import compare
 from tests.crosscheck.runs import change_blocks, change_record, copy
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pyreactant import InvalidArgumentError
-from pyreactant.crosscheck._records.records import WHERE, error_facts
+from pyreactant.crosscheck._member import WHERE, error_facts
 from pyreactant.crosscheck._report.outcome import summary
 from pyreactant.crosscheck._report.report import Report
 from pyreactant.crosscheck._request import Request, coverage, read_request, write_request

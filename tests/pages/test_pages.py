@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from pyreactant import FileError, RequirementError
-from pyreactant._pages.page import check_page, render
-from pyreactant._pages.parts import Cell, Table
+from pyreactant._pages.page import Cell, Table, check_page, render
 from tests.harness import REPOSITORY
 from tests.pages.outline import Outline
 from tests.pages.samples import pages, plan

@@ -9,7 +9,7 @@ import pytest
 
 import pyreactant as pr
 from pyreactant._bounds.compare import Verdict
-from pyreactant._bounds.product import product_tolerance
+from pyreactant._bounds.model import product_tolerance
 from pyreactant._core.dtypes import FLOAT8, as_dtype
 from pyreactant._core.source import ArraySource, RandomSource
 from pyreactant._matmul import check

@@ -21,7 +21,7 @@ function perceptron_gradient(x::Array, w, c, v, d, t)
         vec(sum(residual; dims = 1))
 end
 
-const LEARNING_RATE = 0.25 # as in sgd_step.py
+const LEARNING_RATE = 0.25 # as in perceptron.py
 
 function sgd_step(x, w, c, v, d, t)
     rate = number_type(w)(LEARNING_RATE)

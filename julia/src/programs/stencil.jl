@@ -1,4 +1,4 @@
-const RATE = 0.125 # as in heat.py
+const RATE = 0.125 # as in stencil.py
 
 function heat(u; steps)
     u = copy(u) # Reactant's loop writes to the array that it begins with (Ops.jl:2444)
@@ -14,8 +14,8 @@ function heat_step(u)
     return u .+ T(RATE) .* (around .- T(4) .* u)
 end
 
-# Each element moves by one (1 or -1) along an axis, and zeros come in over the edge, as in heat.py.
-# Elements of the far edge times zero would do for numbers, but not for infinity.
+# As in stencil.py, each element moves by one (1 or -1) along an axis, and zeros come in over the
+# edge. Elements of the far edge times zero would do for numbers, but not for infinity.
 function shifted(u, by, axis)
     low = Int[d == axis ? by : 0 for d in 1:2]
     edge = Reactant.Ops.constant(zero(number_type(u)))

@@ -1,7 +1,8 @@
-"""Sums, products, quotients and powers of elements.
+"""The rounding of an operation, for all rules; sums, products, quotients and powers of elements.
 
-``e`` is the error that a result inherits from its operands: the largest |f(x') - f(x)| for
-|x' - x| up to the bound of x. `rounded` adds the operation's own rounding.
+`rounded`, `bounded` and `computed` give the bound of a result. ``e`` is the error that it inherits
+from its operands: the largest |f(x') - f(x)| for |x' - x| up to the bound of x. `rounded` adds the
+operation's own rounding.
 """
 
 import math
@@ -10,9 +11,98 @@ from typing import Any
 
 import numpy as np
 
-from ..model import Model
-from ..rounding import all_tracked, computed, is_finite, rounded, unshared
-from ..tracked import FUNCTIONS, Tracked, UnknownOperationError, _numpy, rule
+from ..model import Accuracy, Model
+from ..tracked import FUNCTIONS, Tracked, UnknownOperationError, _numpy, as_tracked, rule
+
+Certain = Callable[[], Any]
+"""Where an infinite value is the only one that the operands' errors allow."""
+
+
+def rounded(
+    value: Any, error: Any, relative: float, model: Model, certain: Certain | None = None
+) -> Tracked:
+    """A result with the error inherited from its operands and one rounding of its own.
+
+    Integers and booleans are not rounded, but a program may compute the integers of an oracle as
+    floats, which are exact only up to 2^p.
+    """
+    value = np.asarray(value)
+    if value.dtype.kind in "biu":
+        size = np.abs(value.astype(np.float64))
+        beyond = np.where(size * model.sum_roundoff > 1, relative * size, 0.0)
+        return Tracked(value, error + beyond, model)
+    # relative * (|value| + error) + error + tiny; `error` may be narrow.
+    bound = np.asarray(np.abs(value))
+    bound *= relative
+    grown = error * (1 + relative)
+    grown += model.tiny
+    bound += grown
+    # Then |value| + bound is below the largest number, and nothing is NaN or infinite.
+    if bound.max(initial=0.0) < relative * model.largest / 2:
+        return Tracked(value, bound, model)
+    return bounded(value, bound, model, certain)
+
+
+def bounded(value: Any, bound: Any, model: Model, certain: Certain | None = None) -> Tracked:
+    """A result whose bound is infinite where it cannot be computed or the runtime may overflow.
+
+    Args:
+        value: Exact values.
+        bound: Their bounds; NaN where the computation of a bound failed.
+        model: Rounding model of the runtime.
+        certain: Where an infinite value cannot be another; its bound is 0 there. None: nowhere.
+    """
+    value = np.asarray(value)
+    reach = np.abs(value) + bound
+    known = reach <= model.largest  # False for NaN
+    if np.all(known):
+        return Tracked(value, bound, model)
+    bound = np.where(known, bound, np.inf)
+    if certain is not None and value.dtype.kind == "f":
+        bound = np.where(np.isinf(value) & certain(), 0.0, bound)
+    return Tracked(value, bound, model)
+
+
+def computed(
+    value: Any, error: Any, accuracy: Accuracy, m: Model, certain: Certain | None = None
+) -> Tracked:
+    """The result of a function of this accuracy; `error` is inherited from its operands."""
+    result = rounded(value, error, accuracy.relative, m, certain)
+    if not accuracy.absolute:
+        return result
+    return Tracked(result.value, result.bound + accuracy.absolute * np.isfinite(value), m)
+
+
+def is_finite(x: Tracked) -> Any:
+    """Where the bound of an operand is finite."""
+    return np.isfinite(x.bound)
+
+
+def unshared(x: Tracked) -> np.ndarray:
+    """The bound of an array for a result with other values, so that neither changes the other."""
+    return x.bound.copy() if x.bound.flags.writeable else x.bound
+
+
+def real_only(name: str, *operands: Tracked) -> None:
+    """Refuse complex operands.
+
+    Raises:
+        UnknownOperationError: An operand is complex.
+    """
+    if any(np.iscomplexobj(x.value) for x in operands):
+        raise UnknownOperationError(f"no error bound is known for {name} of complex numbers")
+
+
+def model_of(*operands: Any) -> Model:
+    """The model of a result: that of the operands' most precise type, as in NumPy and XLA."""
+    models = [x.model for x in operands if isinstance(x, Tracked)]
+    return min(models, key=lambda model: model.roundoff)
+
+
+def all_tracked(*operands: Any) -> tuple[Tracked, ...]:
+    """The operands as Tracked arrays."""
+    model = model_of(*operands)
+    return tuple(as_tracked(x, model) for x in operands)
 
 
 @rule(np.add)
@@ -88,6 +178,9 @@ def _reciprocal(m: Model, x: Tracked) -> Tracked:
 
 @rule(np.power)
 def _power(m: Model, x: Tracked, y: Tracked) -> Tracked:
+    base = x.value
+    if base.ndim == 0 and y.value.ndim and base.dtype.kind == "f" and base > 0:
+        return _power_of_constant(m, x, y)
     n = y.value.item() if y.value.ndim == 0 and not y.bound.any() else None
     if n == 0.5:
         return _numpy.sqrt(x)
@@ -102,6 +195,16 @@ def _power(m: Model, x: Tracked, y: Tracked) -> Tracked:
 
 
 _LARGEST_POWER = 64
+
+
+def _power_of_constant(m: Model, x: Tracked, y: Tracked) -> Tracked:
+    """A positive constant to the power of an array, as ``exp(y log(x))``."""
+    base = x.value
+    z, slope = np.power(base, y.value), np.abs(np.log(base))
+    # The product y log(x) is rounded once or twice, and its error is relative in the result.
+    moved = slope * y.narrow + np.abs(y.value) * x.bound / base
+    relative = m.function("exp").relative + 4 * m.roundoff * np.max(slope * np.abs(y.value))
+    return rounded(z, z * np.expm1(moved), float(relative), m)
 
 
 def _integer_power(m: Model, x: Tracked, n: int) -> Tracked:

@@ -8,8 +8,8 @@ import numpy as np
 
 from ..._core.dtypes import EXTENDED, as_dtype
 from ..model import Model
-from ..rounding import bounded, computed, real_only, unshared
 from ..tracked import Tracked, UnknownOperationError, _numpy, function, rule
+from .arithmetic import bounded, computed, real_only, unshared
 from .order import extreme_of
 
 

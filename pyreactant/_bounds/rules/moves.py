@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from ..rounding import all_tracked, model_of, rounded
 from ..tracked import FUNCTIONS, Tracked, UnknownOperationError, _numpy, function
+from .arithmetic import all_tracked, model_of, rounded
 from .order import extreme_of
 
 

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 
 from ..model import Model
-from ..rounding import all_tracked, real_only
 from ..tracked import FUNCTIONS, Tracked, UnknownOperationError, _numpy, function, rule
+from .arithmetic import all_tracked, real_only
 
 
 def extreme_of(function: Any, operands: tuple[Tracked, ...], largest: Any, m: Model) -> Tracked:

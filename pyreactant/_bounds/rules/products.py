@@ -9,8 +9,8 @@ import numpy as np
 
 from .. import fused
 from ..model import Model
-from ..rounding import all_tracked, bounded, model_of
 from ..tracked import FUNCTIONS, Tracked, UnknownOperationError, _numpy, function, rule
+from .arithmetic import all_tracked, bounded, model_of
 from .reductions import with_infinities
 
 

@@ -9,8 +9,8 @@ import numpy as np
 
 from .. import fused
 from ..model import Model
-from ..rounding import bounded
 from ..tracked import FUNCTIONS, Tracked, UnknownOperationError, _numpy, as_tracked, function
+from .arithmetic import bounded
 
 
 @function(np.sum)

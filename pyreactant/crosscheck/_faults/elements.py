@@ -13,9 +13,8 @@ import numpy as np
 
 from ..._bounds.compare import Expected, wrong_elements
 from ..._core.dtypes import as_dtype, finfo, is_float, wide
-from .._oracle.altered import Rounded
 from .._oracle.oracle import OutputOracle
-from .._oracle.tiles import within
+from .._oracle.parts import Rounded, within
 from .._records.verdict import Kind
 from .subject import Reason, Wrong, explains, fits
 

@@ -15,7 +15,7 @@ from ..._bounds.compare import Expected, Verdict, wrong_elements
 from ..._core.dtypes import finfo, is_float, wide
 from ..._core.sharding import Device, Index, Shard, plain_index
 from ..._core.text import block_text
-from .._oracle.tiles import around, moved
+from .._oracle.parts import around, moved
 from .._records.verdict import BlockVerdict, Kind
 from .diagnose import blocks_of
 from .elements import lower_precision, shifted, transposed, wrong_factor, wrong_halo

@@ -14,7 +14,7 @@ from ..._core.dtypes import is_float, wide
 from ..._core.sharding import Index, NamedSharding
 from .._execute import CaseRun
 from .._oracle.oracle import InputOracle, OutputOracle
-from .._oracle.tiles import around, within
+from .._oracle.parts import around, within
 from .._records.verdict import ArrayPlan, Kind
 
 Reason = tuple[Kind, str]

@@ -1,85 +1,121 @@
-"""Records of a run's processes: written by each process, read back and validated."""
+"""Files of a run: blocks and records, written by each process, read back and validated."""
 
+import contextlib
 import hashlib
 import itertools
 import json
 import math
-import os
-import sysconfig
+import zipfile
+import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from ..._core.dtypes import EXTENDED, as_dtype
 from ..._errors import FileError, PyReactantError
-from ..._system.files import read_json
+from ..._system.files import read_json, replacing
 from ..._version import __version__
-from .shards import check_file, read_block, shards_name
-from .verdict import ArrayPlan, BlockVerdict, SetRecord, plain
-
-RAN, RAISED = "ran", "raised"
-_WHAT = "a record of pyreactant crosscheck"
+from .verdict import BlockVerdict, ProgramRecord, plain
 
 
-@dataclass(frozen=True, slots=True)
-class ProgramRecord:
-    """One program on one process.
+class ShardWriter:
+    """Writes blocks into an .npz file one by one, so that none is kept in memory.
+
+    Args:
+        path: Name of the file; it appears when the file is complete.
 
     Attributes:
-        program: Name of the program in the request.
-        outcome: "ran" or "raised".
-        summary: What it computes, in a few words.
-        error: Type, message, traceback and exit code of the exception it raised.
-        problem: Size, dtype, seed, mesh and layout, which must be equal in compared runs.
-        inputs: Digests of the input blocks by array name and block.
-        oracle: Whether the program has an oracle.
-        exact: Whether results must equal the oracle's bit by bit.
-        precision: Precision of products.
-        seconds: Seconds for placing, compiling, calls and checking.
-        communicated: Bytes that each device receives by the closed form; None without one.
-        plans: Shape, dtype and sharding by array name.
-        blocks: Verdicts on this process's blocks of inputs and outputs.
-        repeats: Blocks whose bits differ between calls with the same inputs (`CaseRun.repeats`).
-        keys: Keys of the output blocks in the shards file, by array and device.
-        sets: Further sets of inputs, and the same in further layouts and element types.
+        checksums: CRC-32 of each block's entry, by its key.
     """
 
-    program: str
-    outcome: str
-    summary: str = ""
-    error: Mapping[str, Any] | None = None
-    problem: Mapping[str, Any] = field(default_factory=dict)
-    inputs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    oracle: bool = True
-    exact: bool = False
-    precision: str | None = None
-    seconds: Mapping[str, Any] = field(default_factory=dict)
-    communicated: int | None = None
-    plans: Mapping[str, ArrayPlan] = field(default_factory=dict)
-    blocks: tuple[BlockVerdict, ...] = ()
-    repeats: Sequence[Mapping[str, Any]] = ()
-    keys: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    sets: tuple[SetRecord, ...] = ()
+    def __init__(self, path: Path) -> None:
+        self._renaming = contextlib.ExitStack()
+        partial = self._renaming.enter_context(replacing(path))
+        self._zip = zipfile.ZipFile(partial, "w", allowZip64=True)
+        self.checksums: dict[str, int] = {}
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data for `json.dumps`; numbers that are not finite become strings."""
-        return {name: plain(getattr(self, name)) for name in self.__slots__}
+    def add(self, key: str, block: np.ndarray) -> None:
+        """Write one block; types that NumPy lacks are stored as raw bytes."""
+        stored = block.view(f"V{block.dtype.itemsize}") if block.dtype.name in EXTENDED else block
+        with self._zip.open(f"{key}.npy", "w", force_zip64=True) as file:
+            np.lib.format.write_array(file, np.asarray(stored, order="C"), allow_pickle=False)
+        self.checksums[key] = self._zip.getinfo(f"{key}.npy").CRC
 
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> "ProgramRecord":
-        """The record that `to_dict` described."""
-        given = {name: data[name] for name in cls.__slots__}
-        given["plans"] = {name: ArrayPlan.from_dict(plan) for name, plan in data["plans"].items()}
-        given["blocks"] = tuple(BlockVerdict.from_dict(block) for block in data["blocks"])
-        given["sets"] = tuple(map(SetRecord.from_dict, data["sets"]))
-        return cls(**given)
+    def close(self) -> None:
+        """Finish the file and give it its final name."""
+        self._zip.close()
+        self._renaming.close()
 
-    @property
-    def outputs(self) -> list[str]:
-        """Names of the outputs, in order."""
-        return [name for name in self.plans if name.startswith("output")]
+
+def read_block(path: Path, key: str, dtype: str) -> np.ndarray:
+    """Read one block of a process.
+
+    Args:
+        path: The process's file.
+        key: Name of the block in the file.
+        dtype: Element type of blocks that are stored as raw bytes.
+
+    Raises:
+        FileError: The file or the block is missing or damaged.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as blocks:
+            block: np.ndarray = blocks[key]
+    except FileNotFoundError:
+        raise FileError(f"{path}: missing; copy shards-*.npz of all processes") from None
+    except KeyError:
+        raise FileError(f"{path}: has no block {key!r}; copy it again") from None
+    except _DAMAGED as error:
+        raise FileError(f"{path}: truncated or damaged ({error}); copy it again") from None
+    if block.dtype.kind == "V":
+        wanted = as_dtype(dtype)
+        if wanted.itemsize == block.dtype.itemsize:
+            return block.view(wanted)
+    return block
+
+
+def shards_name(process: int) -> str:
+    """The file of a process's blocks in the run's folder."""
+    return f"shards-{process}.npz"
+
+
+def check_file(path: Path, checksums: Mapping[str, int | None]) -> None:
+    """Check that a file of blocks is whole, and that its blocks are those of its record.
+
+    Args:
+        path: The process's file.
+        checksums: CRC-32 of each block's entry, by its key, from the process's record.
+
+    Raises:
+        FileError: The file or a block is missing, damaged, or another than the recorded one.
+    """
+    try:
+        with zipfile.ZipFile(path) as file:
+            damaged = file.testzip()
+            found = {one.filename.removesuffix(".npy"): one.CRC for one in file.infolist()}
+    except FileNotFoundError:
+        raise FileError(f"{path}: missing; copy shards-*.npz of all processes") from None
+    except _DAMAGED as error:
+        raise FileError(f"{path}: truncated or damaged ({error}); copy it again") from None
+    if damaged:
+        raise FileError(f"{path}: truncated or damaged (in {damaged}); copy it again")
+    for key, checksum in sorted(checksums.items()):
+        if key not in found:
+            raise FileError(f"{path}: has no block {key!r}; copy it again")
+        if found[key] != checksum:
+            raise FileError(
+                f"{path}: its block {key!r} is not the one that was checked; copy this file and "
+                "the process's record from the same run"
+            )
+
+
+_DAMAGED = (OSError, ValueError, EOFError, NotImplementedError, zipfile.BadZipFile, zlib.error)
+
+
+_WHAT = "a record of pyreactant crosscheck"
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,45 +328,6 @@ def _check_sizes(data: Mapping[str, Any]) -> None:
             shape = plan["sharding"]["mesh"]["shape"]
             if math.prod(shape) > devices:
                 raise ValueError(f"a mesh of shape {shape} on {devices} devices")
-
-
-WHERE = "where: "
-"""Begins a note of an exception that says in which layout or on which inputs it was raised."""
-
-
-def error_facts(error: BaseException) -> dict[str, Any]:
-    """An exception as plain data for a record."""
-    import traceback
-
-    code = error.exit_code if isinstance(error, PyReactantError) else 1
-    text = "".join(traceback.format_exception(error))
-    notes = (note for note in getattr(error, "__notes__", ()) if note.startswith(WHERE))
-    message = "; ".join([str(error), *(note.removeprefix(WHERE) for note in notes)])
-    place = "" if isinstance(error, PyReactantError) else _place_in_user_code(error)
-    return {
-        "exception": type(error).__name__,
-        "message": message[:2000] + place,
-        "exit_code": code,
-        "traceback": text[-8000:],
-    }
-
-
-def _place_in_user_code(error: BaseException) -> str:
-    """The last line of the traceback outside of Python and of installed packages, or ""."""
-    import traceback
-
-    installed = {sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")}
-    folders = (str(Path(__file__).parents[2]), *filter(None, installed))
-    apart = ("<", *(folder + os.sep for folder in folders))
-    for frame in reversed(traceback.extract_tb(error.__traceback__)):
-        if not frame.filename.startswith(apart):
-            return f" ({Path(frame.filename).name}, line {frame.lineno})"
-    return ""
-
-
-def plain_devices(devices: Sequence[Any]) -> list[dict[str, Any]]:
-    """Devices as plain data."""
-    return [asdict(device) for device in devices]
 
 
 SCHEMA = 1

@@ -1,4 +1,4 @@
-"""Verdicts on blocks and on sets of inputs, diagnoses and comparisons of runs, as plain data."""
+"""Verdicts on blocks, diagnoses, comparisons of runs, and records of programs, as plain data."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -170,31 +170,6 @@ class Diagnosis:
     devices: tuple[int, ...] = ()
     text: str = ""
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data for `json.dumps`."""
-        return {
-            "passed": self.passed,
-            "kind": self.kind and str(self.kind),
-            "also": [str(kind) for kind in self.also],
-            "array": self.array,
-            "processes": list(self.processes),
-            "devices": list(self.devices),
-            "text": self.text,
-        }
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> "Diagnosis":
-        """The diagnosis that `to_dict` described."""
-        return cls(
-            passed=data["passed"],
-            kind=Kind(data["kind"]) if data["kind"] else None,
-            also=tuple(Kind(kind) for kind in data["also"]),
-            array=data["array"],
-            processes=tuple(data["processes"]),
-            devices=tuple(data["devices"]),
-            text=data["text"],
-        )
-
 
 def _check_places(places: Any, index: Any) -> None:
     """Check that the grid of wrong elements is that of the block; ValueError if it is not."""
@@ -313,3 +288,65 @@ _USUAL: dict[str, Any] = {
 
 def _short(block: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in block.items() if _USUAL.get(key, MISSING) != value}
+
+
+RAN, RAISED = "ran", "raised"
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramRecord:
+    """One program on one process.
+
+    Attributes:
+        program: Name of the program in the request.
+        outcome: "ran" or "raised".
+        summary: What it computes, in a few words.
+        error: Type, message, traceback and exit code of the exception it raised.
+        problem: Size, dtype, seed, mesh and layout, which must be equal in compared runs.
+        inputs: Digests of the input blocks by array name and block.
+        oracle: Whether the program has an oracle.
+        exact: Whether results must equal the oracle's bit by bit.
+        precision: Precision of products.
+        seconds: Seconds for placing, compiling, calls and checking.
+        communicated: Bytes that each device receives by the closed form; None without one.
+        plans: Shape, dtype and sharding by array name.
+        blocks: Verdicts on this process's blocks of inputs and outputs.
+        repeats: Blocks whose bits differ between calls with the same inputs (`CaseRun.repeats`).
+        keys: Keys of the output blocks in the shards file, by array and device.
+        sets: Further sets of inputs, and the same in further layouts and element types.
+    """
+
+    program: str
+    outcome: str
+    summary: str = ""
+    error: Mapping[str, Any] | None = None
+    problem: Mapping[str, Any] = field(default_factory=dict)
+    inputs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    oracle: bool = True
+    exact: bool = False
+    precision: str | None = None
+    seconds: Mapping[str, Any] = field(default_factory=dict)
+    communicated: int | None = None
+    plans: Mapping[str, ArrayPlan] = field(default_factory=dict)
+    blocks: tuple[BlockVerdict, ...] = ()
+    repeats: Sequence[Mapping[str, Any]] = ()
+    keys: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    sets: tuple[SetRecord, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for `json.dumps`; numbers that are not finite become strings."""
+        return {name: plain(getattr(self, name)) for name in self.__slots__}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> "ProgramRecord":
+        """The record that `to_dict` described."""
+        given = {name: data[name] for name in cls.__slots__}
+        given["plans"] = {name: ArrayPlan.from_dict(plan) for name, plan in data["plans"].items()}
+        given["blocks"] = tuple(BlockVerdict.from_dict(block) for block in data["blocks"])
+        given["sets"] = tuple(map(SetRecord.from_dict, data["sets"]))
+        return cls(**given)
+
+    @property
+    def outputs(self) -> list[str]:
+        """Names of the outputs, in order."""
+        return [name for name in self.plans if name.startswith("output")]

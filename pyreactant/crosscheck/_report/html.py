@@ -1,37 +1,32 @@
-"""The page of a cross-check, and its table for a notebook."""
+"""The page of a cross-check, and its table for a notebook.
 
+The page has one line for each program, then each program with its figures: the blocks of an output
+on the mesh, the numbers of each block, and where in a wrong block the wrong elements are.
+"""
+
+import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from ..._core.text import bytes_text, seconds_text, spec_text
-from ..._pages.page import render
-from ..._pages.parts import Cell, Table, commit_text
-from .._records.verdict import Pair
-from .blocks import figures
-from .data import NOT_RUN, RAISED, RIGHT, UNCHECKED, WRONG, ReportData, Result, Row, RunFacts
+import numpy as np
+
+from ..._bounds.sight import cell_sizes
+from ..._core.mesh import Mesh
+from ..._core.text import block_text, ranges_text, seconds_text, spec_text
+from ..._pages.page import Cell, Table, commit_text, render
+from .._records.verdict import BlockVerdict
+from .data import NOT_RUN, ReportData, Result, Row, RunFacts
 from .outcome import percent, rows_of
 from .text import (
+    LOOKS,
+    NONE,
     estimates,
-    has_error,
-    outcome_text,
-    problem_text,
+    overview,
     problems,
     ratio_text,
     verdict,
 )
-
-_LOOKS = {RIGHT: "good", WRONG: "bad", RAISED: "bad", NOT_RUN: "warn", UNCHECKED: "warn"}
-
-_COLUMNS = {
-    "error": "Error: Euclidean norm relative to the result's, of the worst block.",
-    "share of allowed": "Share of allowed: the largest error of an element against what rounding "
-    "allows.",
-    "time": "Time: median of the timed calls.",
-}
-"""The numbers of a result that the table of all programs has if there are any."""
-
-_DIFFERENCE = "Difference: Euclidean norm relative to the first runtime's result."
-_NONE = "-"
 
 
 def page(report: ReportData) -> str:
@@ -91,83 +86,13 @@ def _complaints(report: ReportData) -> list[tuple[str, str, str]]:
     ]
 
 
-def overview(report: ReportData, *, links: bool = True) -> Table:
-    """One line for each program: its result on each runtime, and whether runtimes agree."""
-    pairs = report.rows[0].pairs if report.rows else ()
-    received = any(row.communicated is not None for row in report.rows)
-    shown = [_result_cells(result) for row in report.rows for result in row.results]
-    columns = ["result", *(name for name in _COLUMNS if any(one[name] != _NONE for one in shown))]
-    groups = [("", 2), *((run.name, len(columns)) for run in report.runs)]
-    groups += [(f"{p.first} and {p.second}", 2) for p in pairs]
-    groups += [("", 1)] if received else []
-    head = [
-        "program",
-        "problem",
-        *columns * len(report.runs),
-        *["result", "difference"] * len(pairs),
-    ]
-    words = ("program", "problem", "result")
-    head += ["received by each device"] if received else []
-    explained = [_COLUMNS[name] for name in columns[1:]] + [_DIFFERENCE] * bool(pairs)
-    return Table(
-        " ".join(explained) or "Results",
-        head,
-        [
-            _overview_row(number, row, columns, links=links, received=received)
-            for number, row in enumerate(report.rows)
-        ],
-        numbers=[place for place, title in enumerate(head) if title not in words],
-        groups=groups,
-    )
-
-
-def _overview_row(
-    number: int, row: Row, columns: Sequence[str], *, links: bool, received: bool
-) -> list[Cell | str]:
-    oracle = "" if row.oracle or not row.problem else ", no oracle"
-    name = Cell(row.program, link=f"program-{number}" if links else "")
-    cells: list[Cell | str] = [name, problem_text(row) + oracle]
-    for result in row.results:
-        found = _result_cells(result)
-        cells += [found[name] for name in columns]
-    for pair in row.pairs:
-        cells += _pair_cells(pair)
-    return cells + ([bytes_text(row.communicated)] if received else [])
-
-
-def _result_cells(result: Result) -> dict[str, Cell | str]:
-    """The cells of a result, by column; `_NONE` for a number that it does not have."""
-    found: dict[str, Cell | str] = {
-        "result": Cell(outcome_text(result), _LOOKS[result.outcome]),
-        "error": _NONE,
-        "share of allowed": _NONE,
-        "time": seconds_text(result.seconds["call"]) if "call" in result.seconds else _NONE,
-    }
-    if has_error(result):
-        estimated = "of the estimate" if result.estimated else ""
-        share = Cell(ratio_text(result.ratio), share=result.ratio, detail=estimated)
-        found |= {"error": f"{result.relative_norm:.0e}", "share of allowed": share}
-    elif result.outcome == RIGHT and result.blocks:
-        found["error"] = "exact"
-    return found
-
-
-def _pair_cells(pair: Pair) -> list[Cell | str]:
-    outcome = RIGHT if pair.passed else WRONG if pair.compared else NOT_RUN
-    if not pair.passed:
-        return [Cell(pair.kind, _LOOKS[outcome]), "-"]
-    if pair.difference == 0:
-        return [Cell("same bits", _LOOKS[outcome]), "0"]
-    return [Cell("agree", _LOOKS[outcome]), f"{pair.relative_norm:.0e}"]
-
-
 def _gradients(report: ReportData) -> Table:
     rows = [
         [
             one.program,
             one.argument,
             one.against,
-            Cell(one.outcome, _LOOKS[one.outcome], detail=one.text),
+            Cell(one.outcome, LOOKS[one.outcome], detail=one.text),
             "-" if one.outcome == NOT_RUN else f"{one.relative_norm:.0e}",
             "-" if one.outcome == NOT_RUN else Cell(ratio_text(one.ratio), share=one.ratio),
         ]
@@ -226,8 +151,8 @@ def _checks(row: Row) -> Table:
         [
             r.runtime,
             r.method or "nothing",
-            *[percent(r.sensitivity) if r.sensitivity else _NONE for _ in seen],
-            *(seconds_text(r.seconds[step]) if step in r.seconds else _NONE for step in steps),
+            *[percent(r.sensitivity) if r.sensitivity else NONE for _ in seen],
+            *(seconds_text(r.seconds[step]) if step in r.seconds else NONE for step in steps),
         ]
         for r in row.results
     ]
@@ -261,3 +186,178 @@ def _provenance(run: RunFacts) -> dict[str, str]:
 
 def _in_order(found: Mapping[str, str]) -> list[tuple[str, str]]:
     return sorted(found.items(), key=lambda item: (len(item[0]), item[0]))
+
+
+_WITH_TEXT = 64
+"""Most devices of a mesh whose cells have text; with more, a cell is only a sign."""
+
+_DRAWN = 1024
+"""Most devices of a mesh that is drawn."""
+
+_MAPS = 8
+"""Most maps of wrong elements that are drawn; equal ones are one."""
+
+_ROWS = 64
+"""Most blocks in the table of their numbers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Map:
+    """Where in blocks the wrong elements are.
+
+    Attributes:
+        title: The devices whose blocks it shows, and the number of wrong elements.
+        text: In which cells they are.
+        lines: Lines of the grid.
+        columns: Columns of the grid.
+        cells: Line, column and part of its elements that is wrong, of each cell with wrong ones.
+    """
+
+    title: str
+    text: str
+    lines: int
+    columns: int
+    cells: Sequence[tuple[int, int, float]]
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """The blocks of one output on one runtime.
+
+    Attributes:
+        title: Runtime and output.
+        down: Labels of the lines of the mesh.
+        across: Labels of its columns.
+        lines: Its devices, line by line; none if the mesh is too large to draw.
+        numbers: The numbers of each block, the wrong ones first.
+        maps: Where the wrong elements are, of the first wrong blocks.
+        more: Number of further wrong blocks.
+        has_shares: Whether cells of the mesh have bars.
+    """
+
+    title: str
+    down: Sequence[str]
+    across: Sequence[str]
+    lines: Sequence[Sequence[Cell]]
+    numbers: Table
+    maps: Sequence[Map] = ()
+    more: int = 0
+    has_shares: bool = False
+
+
+def figures(row: Row, result: Result) -> list[Figure]:
+    """One figure for each output that has blocks."""
+    outputs = (name for name in row.plans if name.startswith("output"))
+    found = ((name, [b for b in result.blocks if b.array == name]) for name in outputs)
+    return [
+        _figure(row.plans[name].sharding.mesh, f"{result.runtime}: {name}", blocks)
+        for name, blocks in found
+        if blocks
+    ]
+
+
+def _figure(mesh: Mesh, title: str, blocks: Sequence[BlockVerdict]) -> Figure:
+    down, across = _labels(mesh)
+    lines = [] if mesh.size > _DRAWN else _cells(mesh, blocks)
+    alike: dict[str, list[BlockVerdict]] = {}
+    for block in blocks:
+        if block.places is not None:
+            alike.setdefault(f"{_shape(block)} {block.places}", []).append(block)
+    groups = list(alike.values())
+    return Figure(
+        title,
+        down,
+        across,
+        lines,
+        numbers=_numbers(title, blocks),
+        maps=[_map(group) for group in groups[:_MAPS]],
+        more=sum(map(len, groups[_MAPS:])),
+        has_shares=any(cell.share is not None for line in lines for cell in line),
+    )
+
+
+def _shape(block: BlockVerdict) -> list[int]:
+    return [stop - start for start, stop in block.index or []]
+
+
+def _map(blocks: Sequence[BlockVerdict]) -> Map:
+    """The map of blocks that are wrong in the same places."""
+    block, shape = blocks[0], _shape(blocks[0])
+    places = np.array(block.places, np.int64)
+    height, width = places.shape
+    across = np.array(cell_sizes(shape[-1] if shape else 1, width))
+    down = np.array(cell_sizes(math.prod(shape[:-1]), height))
+    parts = places / np.outer(down, across)
+    lines, columns = (np.flatnonzero(places.any(axis)) for axis in (1, 0))
+    where = [f"{at[0]} to {at[-1]}" for at in (lines, columns) if at.size]
+    every = block.wrong == math.prod(shape)
+    some = "every element is" if every else f"{block.wrong} of {math.prod(shape)} elements are"
+    several = len(blocks) > 1
+    who = f"device{'s' * several} {ranges_text(b.device for b in blocks)}"
+    return Map(
+        title=f"{who}: {some} wrong{' in each' if several and not every else ''}",
+        text=f"wrong in lines {' and columns '.join(where)} of {height} x {width}",
+        lines=height,
+        columns=width,
+        cells=[(int(i), int(j), round(float(parts[i, j]), 3)) for i, j in np.argwhere(places)],
+    )
+
+
+def _labels(mesh: Mesh) -> tuple[list[str], list[str]]:
+    names, (lines, columns) = mesh.axis_names, grid(mesh.shape)
+    if len(names) == 1:
+        return [f"{names[0]}={i}" for i in range(lines)], [""]
+    first = f"{names[0]}=" if len(names) == 2 else ""
+    down = [first + ".".join(map(str, at)) for at in np.ndindex(mesh.shape[:-1])]
+    return down, [f"{names[-1]}={i}" for i in range(columns)]
+
+
+def _cells(mesh: Mesh, blocks: Sequence[BlockVerdict]) -> list[list[Cell]]:
+    """Each device at its mesh position."""
+    found = {block.device: block for block in blocks}
+    _, columns = grid(mesh.shape)
+    text = mesh.size <= _WITH_TEXT
+    cells = [_cell(device, found.get(device), text) for device in mesh.device_ids]
+    return [cells[at : at + columns] for at in range(0, len(cells), columns)]
+
+
+def _cell(device: int, block: BlockVerdict | None, text: bool) -> Cell:
+    if block is None:
+        return Cell(f"d{device}" if text else "", "bad", detail="no block" if text else "")
+    look = "" if block.passed else "bad"
+    if not text:
+        return Cell("" if look else "·", look)
+    where = block_text(block.index).strip("[]") or "all of it"
+    share = block.ratio if block.passed else None
+    return Cell(f"d{device} p{block.process}", look, detail=where, share=share)
+
+
+def _numbers(title: str, blocks: Sequence[BlockVerdict]) -> Table:
+    order = sorted(blocks, key=lambda b: (b.passed, -b.ratio, b.device))
+    rows: list[list[Cell | str]] = [
+        [
+            str(b.device),
+            str(b.process),
+            block_text(b.index),
+            Cell("right", "good") if b.passed else Cell(", ".join(b.kinds) or "wrong", "bad"),
+            f"{b.error:.2e}",
+            f"{b.allowed:.2e}",
+            ratio_text(b.ratio),
+            f"{b.ulps:.3g}",
+        ]
+        for b in (order[:_ROWS] if len(order) > _ROWS else blocks)
+    ]
+    return Table(
+        f"Blocks of {title}",
+        ["device", "process", "block", "verdict", "error", "allowed", "share of allowed", "ULP"],
+        rows,
+        numbers=(4, 5, 6, 7),
+        left_out=len(order) - len(rows),
+    )
+
+
+def grid(sizes: Sequence[int]) -> tuple[int, int]:
+    """Lines and columns for any number of axes; one axis runs down, so that text has room."""
+    if len(sizes) < 2:
+        return (sizes[0] if sizes else 1), 1
+    return math.prod(sizes[:-1]), sizes[-1]

@@ -14,8 +14,8 @@ from ..._core.dtypes import as_dtype
 from ..._core.text import block_text, percent_text, spec_text
 from .._faults.diagnose import diagnose, differing, must_be_equal
 from .._inputs import EXACT, ORDINARY, SETS
-from .._records.records import ProgramRecord, Run
-from .._records.verdict import ArrayPlan, BlockVerdict, SetRecord
+from .._records.records import Run
+from .._records.verdict import ArrayPlan, BlockVerdict, ProgramRecord, SetRecord
 from .data import RIGHT, UNCHECKED, WRONG, ReportData, Result, Row, SetResult
 
 if TYPE_CHECKING:

@@ -1,9 +1,11 @@
-"""A report as text: the verdict and the table for a terminal."""
+"""A report in words: the verdict, and the table of all programs for a terminal and for a page."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..._core.text import Fitting, seconds_text, spec_text
+from ..._core.text import Fitting, bytes_text, seconds_text, spec_text
+from ..._pages.page import Cell, Table
+from .._records.verdict import Pair
 from .data import (
     NOT_RUN,
     RAISED,
@@ -18,11 +20,11 @@ from .data import (
 from .outcome import percent, summary
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
-    from .._records.verdict import Pair
+    from rich.table import Table as RichTable
 
 COLOURS = {RIGHT: "green", WRONG: "bold red", RAISED: "red", NOT_RUN: "yellow", UNCHECKED: "yellow"}
+
+LOOKS = {RIGHT: "good", WRONG: "bad", RAISED: "bad", NOT_RUN: "warn", UNCHECKED: "warn"}
 
 
 _ERRORS = (
@@ -155,13 +157,13 @@ def _explained(report: ReportData) -> str:
     return " ".join(text for text, shown in found if shown)
 
 
-def _table(report: ReportData) -> "Table":
+def _table(report: ReportData) -> "RichTable":
     from rich import box
-    from rich.table import Table
+    from rich.table import Table as RichTable
     from rich.text import Text
 
     caption = _explained(report) or None
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, caption=caption, caption_justify="left")
+    table = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, caption=caption, caption_justify="left")
     table.add_column("program")
     table.add_column("problem")
     for run in report.runs:
@@ -176,6 +178,89 @@ def _table(report: ReportData) -> "Table":
         ]
         table.add_row(row.program, problem_text(row), *cells)
     return table
+
+
+_COLUMNS = {
+    "error": "Error: Euclidean norm relative to the result's, of the worst block.",
+    "share of allowed": "Share of allowed: the largest error of an element against what rounding "
+    "allows.",
+    "time": "Time: median of the timed calls.",
+}
+"""The numbers of a result that the table of all programs has if there are any."""
+
+_DIFFERENCE = "Difference: Euclidean norm relative to the first runtime's result."
+NONE = "-"
+"""A number that a result does not have."""
+
+
+def overview(report: ReportData, *, links: bool = True) -> Table:
+    """One line for each program: its result on each runtime, and whether runtimes agree."""
+    pairs = report.rows[0].pairs if report.rows else ()
+    received = any(row.communicated is not None for row in report.rows)
+    shown = [_result_cells(result) for row in report.rows for result in row.results]
+    columns = ["result", *(name for name in _COLUMNS if any(one[name] != NONE for one in shown))]
+    groups = [("", 2), *((run.name, len(columns)) for run in report.runs)]
+    groups += [(f"{p.first} and {p.second}", 2) for p in pairs]
+    groups += [("", 1)] if received else []
+    head = [
+        "program",
+        "problem",
+        *columns * len(report.runs),
+        *["result", "difference"] * len(pairs),
+    ]
+    words = ("program", "problem", "result")
+    head += ["received by each device"] if received else []
+    explained = [_COLUMNS[name] for name in columns[1:]] + [_DIFFERENCE] * bool(pairs)
+    return Table(
+        " ".join(explained) or "Results",
+        head,
+        [
+            _overview_row(number, row, columns, links=links, received=received)
+            for number, row in enumerate(report.rows)
+        ],
+        numbers=[place for place, title in enumerate(head) if title not in words],
+        groups=groups,
+    )
+
+
+def _overview_row(
+    number: int, row: Row, columns: Sequence[str], *, links: bool, received: bool
+) -> list[Cell | str]:
+    oracle = "" if row.oracle or not row.problem else ", no oracle"
+    name = Cell(row.program, link=f"program-{number}" if links else "")
+    cells: list[Cell | str] = [name, problem_text(row) + oracle]
+    for result in row.results:
+        found = _result_cells(result)
+        cells += [found[name] for name in columns]
+    for pair in row.pairs:
+        cells += _pair_cells(pair)
+    return cells + ([bytes_text(row.communicated)] if received else [])
+
+
+def _result_cells(result: Result) -> dict[str, Cell | str]:
+    """The cells of a result, by column; `NONE` for a number that it does not have."""
+    found: dict[str, Cell | str] = {
+        "result": Cell(outcome_text(result), LOOKS[result.outcome]),
+        "error": NONE,
+        "share of allowed": NONE,
+        "time": seconds_text(result.seconds["call"]) if "call" in result.seconds else NONE,
+    }
+    if has_error(result):
+        estimated = "of the estimate" if result.estimated else ""
+        share = Cell(ratio_text(result.ratio), share=result.ratio, detail=estimated)
+        found |= {"error": f"{result.relative_norm:.0e}", "share of allowed": share}
+    elif result.outcome == RIGHT and result.blocks:
+        found["error"] = "exact"
+    return found
+
+
+def _pair_cells(pair: Pair) -> list[Cell | str]:
+    outcome = RIGHT if pair.passed else WRONG if pair.compared else NOT_RUN
+    if not pair.passed:
+        return [Cell(pair.kind, LOOKS[outcome]), "-"]
+    if pair.difference == 0:
+        return [Cell("same bits", LOOKS[outcome]), "0"]
+    return [Cell("agree", LOOKS[outcome]), f"{pair.relative_norm:.0e}"]
 
 
 def problem_text(row: Row) -> str:
@@ -223,7 +308,7 @@ def ratio_text(ratio: float) -> str:
     return f"{ratio:.2f}" if 0.005 <= ratio < 100 or ratio == 0 else f"{ratio:.0e}"
 
 
-def pair_text(pair: "Pair") -> str:
+def pair_text(pair: Pair) -> str:
     """A comparison in a few words."""
     if not pair.passed:
         return pair.kind

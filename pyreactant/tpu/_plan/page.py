@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING
 
 from ..._core.sharding import NamedSharding
 from ..._core.text import bytes_text, seconds_text, spec_text
-from ..._pages.page import render
-from ..._pages.parts import Cell, Table
+from ..._pages.page import Cell, Table, render
 from .text import (
     LEGEND,
     MEASURED_LEGEND,

@@ -4,8 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from ..._core.text import bytes_text, percent_text, seconds_text
-from ..._pages.page import render
-from ..._pages.parts import Bar, Cell, Part, Table, facts
+from ..._pages.page import Bar, Cell, Part, Table, facts, render
 from .._hlo.collective import Collective
 
 if TYPE_CHECKING:

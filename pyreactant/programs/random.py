@@ -3,8 +3,6 @@
 The number in column j is a hash of ``j * 0x9E3779B9 + key`` modulo 2**32: two rounds of shift,
 exclusive or and multiplication, with the constants of C. Wellons's lowbias32. Its upper 24 bits
 make a float32 in [0, 1). The arithmetic is on integers, so nothing is rounded.
-
-Communicated bytes: none, because each device knows its block's index and has its rows' keys.
 """
 
 from dataclasses import replace
@@ -13,12 +11,15 @@ from typing import Any
 import numpy as np
 
 from .._core.sharding import Index
-from ._build import Subscripts, reduced, subscript_case
+from ._build import Subscripts, subscript_case
 from ._case import Input, Output, Shape
 
 
-def body(keys: Any) -> Any:
-    """JAX."""
+def random_fill(keys: Any) -> Any:
+    """A matrix of random numbers, in JAX.
+
+    Communicated bytes: none, because each device knows its block's index and has its rows' keys.
+    """
     import jax
     import jax.numpy as jnp
 
@@ -28,7 +29,7 @@ def body(keys: Any) -> Any:
     return (bits >> jnp.uint32(8)).astype(jnp.float32) * jnp.float32(2**-24)
 
 
-def oracle(keys: Any) -> Any:
+def random_fill_oracle(keys: Any) -> Any:
     """NumPy."""
     return _fill(keys, slice(0, len(keys)))
 
@@ -45,9 +46,6 @@ def _hash(key: Any, place: Any, number: Any) -> Any:
     return bits ^ (bits >> number(16))
 
 
-SUBSCRIPTS = Subscripts("i->ij")
-
-
 def _inputs(n: int, dtype: str) -> tuple[Input, ...]:
     return (Input("keys", (n,), "uint32", kind="indices", high=2**32 - 1),)
 
@@ -60,14 +58,13 @@ def _block(output: int, index: Index, parts: tuple[Any, ...], shapes: tuple[Shap
     return _fill(parts[0], index[1])
 
 
-CASE = replace(
+RANDOM_FILL = replace(
     subscript_case(
-        "random_fill",
+        random_fill,
         "random numbers from a counter",
-        SUBSCRIPTS,
-        oracle,
+        Subscripts("i->ij"),
+        random_fill_oracle,
         dtypes=("float32",),
-        communicated=reduced(SUBSCRIPTS),
         exact=True,
     ),
     inputs=_inputs,

@@ -1,12 +1,54 @@
-"""Sources that change what another source reads, for instance as a faulty program would."""
+"""Parts of arrays: where one part lies in another, and sources that read parts differently.
 
+Most of the sources change what another source reads, as a faulty program would.
+"""
+
+import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from ..._core.array import ShardedArray
 from ..._core.sharding import Index
 from ..._core.source import Source
-from .tiles import common, within
+
+
+def size(index: Index) -> int:
+    """Elements of a block."""
+    return math.prod(s.stop - s.start for s in index)
+
+
+def common(one: Index, other: Index) -> Index | None:
+    """The intersection of two regions; None if it is empty."""
+    both = tuple(
+        slice(max(a.start, b.start), min(a.stop, b.stop)) for a, b in zip(one, other, strict=True)
+    )
+    return both if all(s.start < s.stop for s in both) else None
+
+
+def around(index: Index, element: Sequence[int], length: int) -> Index:
+    """The part of a block around an element, at most `length` long in each dimension."""
+    tile = []
+    for s, at in zip(index, element, strict=True):
+        start = min(max(s.start, at - length // 2), max(s.start, s.stop - length))
+        tile.append(slice(start, min(s.stop, start + length)))
+    return tuple(tile)
+
+
+def within(tile: Index, block: Index) -> Index:
+    """The index of a tile relative to its block."""
+    return tuple(
+        slice(t.start - b.start, t.stop - b.start) for t, b in zip(tile, block, strict=True)
+    )
+
+
+def moved(tile: Index, block: Index, other: Index) -> Index:
+    """The tile at the same place in another block."""
+    return tuple(
+        slice(t.start - b.start + o.start, t.stop - b.start + o.start)
+        for t, b, o in zip(tile, block, other, strict=True)
+    )
 
 
 class Altered:
@@ -21,6 +63,54 @@ class Altered:
         self.shape = source.shape
         self.dtype = source.dtype
         self.random = source.random
+
+
+class PlacedSource(Altered):
+    """A source that reads blocks from this process's devices and regenerates the others.
+
+    Generating random numbers again costs more than many programs do. The blocks on the devices
+    have been compared with digests of the generated ones.
+
+    Args:
+        source: The source of the array.
+        array: The placed array; its blocks on this process's devices must be right.
+    """
+
+    def __init__(self, source: Source, array: ShardedArray) -> None:
+        super().__init__(source)
+        self._blocks: dict[str, tuple[Index, np.ndarray]] = {}
+        for shard in array.addressable_shards:
+            key = str(shard.index)
+            if key not in self._blocks:
+                self._blocks[key] = (shard.index, shard.data)
+
+    def read(self, index: Index) -> np.ndarray:
+        """One block, from the devices if they hold all of it."""
+        found = []
+        for block, data in self._blocks.values():
+            both = common(index, block)
+            if both is not None:
+                found.append((both, data[within(both, block)]))
+        wanted = tuple(s.stop - s.start for s in index)
+        if sum(part.size for _, part in found) != np.prod(wanted, dtype=np.int64):
+            return self._source.read(index)
+        if len(found) == 1:
+            return found[0][1]
+        whole = np.empty(wanted, self.dtype)
+        for both, part in found:
+            whole[within(both, index)] = part
+        return whole
+
+
+class Transposed(Altered):
+    """A matrix with rows and columns exchanged."""
+
+    def __init__(self, source: Source) -> None:
+        super().__init__(source)
+        self.shape = source.shape[::-1]
+
+    def read(self, index: Index) -> np.ndarray:
+        return self._source.read(index[::-1]).T
 
 
 class Absolute(Altered):

@@ -1,8 +1,4 @@
-"""The heat equation on a plate with cold edges: a five-point stencil in a loop.
-
-Communicated bytes: in each step a device receives one row or column from each neighbour (halo
-exchange).
-"""
+"""The heat equation on a plate with cold edges: a five-point stencil in a loop."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -20,8 +16,12 @@ STEPS = 4
 RATE = 0.125
 
 
-def body(u: Any, *, steps: int) -> Any:
-    """JAX."""
+def heat(u: Any, *, steps: int) -> Any:
+    """The plate after some steps, in JAX.
+
+    Communicated bytes: in each step a device receives one row or column from each neighbour (halo
+    exchange).
+    """
     import jax
     import jax.numpy as jnp
 
@@ -38,16 +38,13 @@ def body(u: Any, *, steps: int) -> Any:
     return jax.lax.fori_loop(0, steps, step, u)
 
 
-def oracle(u: Any, *, steps: int = STEPS) -> Any:
+def heat_oracle(u: Any, *, steps: int = STEPS) -> Any:
     """NumPy."""
     for _ in range(steps):
         p = np.pad(u, 1)
         around = p[:-2, 1:-1] + p[2:, 1:-1] + p[1:-1, :-2] + p[1:-1, 2:]
         u = u + RATE * (around - 4 * u)
     return u
-
-
-SUBSCRIPTS = Subscripts("ij->ij")
 
 
 def _needs(output: int, index: Index, shapes: tuple[Shape, ...]) -> tuple[Index, ...]:
@@ -61,20 +58,23 @@ def _needs(output: int, index: Index, shapes: tuple[Shape, ...]) -> tuple[Index,
 
 def _block(output: int, index: Index, parts: tuple[Any, ...], shapes: tuple[Shape, ...]) -> Any:
     """Errors from a part's false edges move inwards one element per step and stay in the margin."""
+    from .._bounds import passes
+
     (need,) = _needs(output, index, shapes)
     inner = (slice(s.start - n.start, s.stop - n.start) for s, n in zip(index, need, strict=True))
-    from .._bounds.passes import heat
-
     (u,) = parts
-    found = None if isinstance(u, np.ndarray) else heat(u, RATE, STEPS)
-    return (oracle(u) if found is None else found)[tuple(inner)]
+    found = None if isinstance(u, np.ndarray) else passes.heat(u, RATE, STEPS)
+    return (heat_oracle(u) if found is None else found)[tuple(inner)]
+
+
+_SUBSCRIPTS = Subscripts("ij->ij")
 
 
 def _communicated(mesh: Mesh, layout: Layout, size: int, dtype: str) -> int | None:
-    axes = SUBSCRIPTS.axes(layout)
+    axes = _SUBSCRIPTS.axes(layout)
     if axes is None:
         return None
-    rows, columns = (SUBSCRIPTS.cut_of(label, mesh, axes) for label in "ij")
+    rows, columns = (_SUBSCRIPTS.cut_of(label, mesh, axes) for label in "ij")
     edges = _neighbours(rows) * (size // columns) + _neighbours(columns) * (size // rows)
     return STEPS * edges * as_dtype(dtype).itemsize
 
@@ -87,12 +87,12 @@ def _static(size: int) -> Mapping[str, Any]:
     return {"steps": STEPS}
 
 
-CASE = replace(
+HEAT = replace(
     subscript_case(
-        "heat",
+        heat,
         "heat equation, five-point stencil in a loop",
-        SUBSCRIPTS,
-        oracle,
+        _SUBSCRIPTS,
+        heat_oracle,
         domain=Domain(
             ALL_EXPONENTS, special={0: ("nan", "zero", "denormal")}, linear=True, lost_bits=15
         ),
