@@ -60,15 +60,23 @@ LIGHT = (
 """For commands that leave the work to other processes, and for all that must not import jax.
 
 Importing them reads no settings of a run."""
+_JAXLIB = importlib.util.find_spec("jaxlib")
+_MHLO = [
+    "jaxlib.mlir.dialects.mhlo"
+    for folder in (_JAXLIB and _JAXLIB.submodule_search_locations) or ()
+    if Path(folder, "mlir", "dialects", "mhlo.py").exists()  # not in every version
+]
 WITH_JAX = (
     *LIGHT,
     "jax",
     "jax.numpy",
+    "jax.experimental.multihost_utils",
     "jax.experimental.topologies",
+    *_MHLO,
     "pyreactant._matmul.report",
 )
-"""For programs: jax is imported, no backend is started, and the runtime is not loaded: a test may
-hide jax from it."""
+"""For programs: jax is imported, with what it imports late, no backend is started, and the runtime
+is not loaded: a test may hide jax from it."""
 
 WITH_GOOGLE = (*LIGHT, "google.cloud.tpu_v2", "grpc", "requests")
 """For launchers of Cloud TPU jobs."""
