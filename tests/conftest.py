@@ -2,6 +2,7 @@
 
 import atexit
 import faulthandler
+import gc
 import os
 import re
 import shutil
@@ -26,6 +27,7 @@ from tests.scheduling import pytest_xdist_make_scheduler  # noqa: F401 - a hook
 # What tests and their processes record about runs and jobs is not the user's.
 os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="pyreactant-tests-")
 atexit.register(shutil.rmtree, os.environ["XDG_STATE_HOME"], ignore_errors=True)
+processes.share()  # one set of templates for all workers
 
 # Examples may take long on a busy machine, which says nothing about the code.
 hypothesis.settings.register_profile("untimed", deadline=None)
@@ -76,6 +78,17 @@ def pytest_configure(config: pytest.Config) -> None:
         faulthandler.disable()
         if place.absent() is None:
             os.environ.update(place.settings())
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Thousands of tests are made, and stay: looking for garbage among them takes a second."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.freeze()
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:

@@ -2,21 +2,25 @@
 
 They are processes of their own, with their own session, environment, streams, signals and exit
 code, and each takes a quarter of a second less, with jax a second. What differs from a new Python:
-/proc shows the command line and environment of the template, and all processes of one worker share
-a hash seed. A process whose environment changes what is read when Python or jax starts is a new
-Python.
+/proc shows the command line and environment of the template, and all processes of a run of the
+tests share a hash seed. A process whose environment changes what is read when Python or jax starts
+is a new Python.
 """
 
 import atexit
+import fcntl
+import hashlib
 import importlib.util
 import inspect
 import json
 import os
 import select
+import shutil
 import socket
 import struct
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -56,15 +60,23 @@ LIGHT = (
 """For commands that leave the work to other processes, and for all that must not import jax.
 
 Importing them reads no settings of a run."""
+_JAXLIB = importlib.util.find_spec("jaxlib")
+_MHLO = [
+    "jaxlib.mlir.dialects.mhlo"
+    for folder in (_JAXLIB and _JAXLIB.submodule_search_locations) or ()
+    if Path(folder, "mlir", "dialects", "mhlo.py").exists()  # not in every version
+]
 WITH_JAX = (
     *LIGHT,
     "jax",
     "jax.numpy",
+    "jax.experimental.multihost_utils",
     "jax.experimental.topologies",
+    *_MHLO,
     "pyreactant._matmul.report",
 )
-"""For programs: jax is imported, no backend is started, and the runtime is not loaded: a test may
-hide jax from it."""
+"""For programs: jax is imported, with what it imports late, no backend is started, and the runtime
+is not loaded: a test may hide jax from it."""
 
 WITH_GOOGLE = (*LIGHT, "google.cloud.tpu_v2", "grpc", "requests")
 """For launchers of Cloud TPU jobs."""
@@ -84,6 +96,21 @@ READ_AT_THE_START = (
 READ_BY_JAX = ("JAX_", "TPU_", "LIBTPU_", "CLOUD_TPU_", "TF_CPP_")
 
 
+SHARED = "TEMPLATES_OF_THE_TESTS"
+"""Variable with the folder of the templates, which end with the process that has set it."""
+
+
+def share() -> None:
+    """Let the processes that this one starts use its templates: pytest-xdist's workers do.
+
+    Where another process shares its own with this one, those are used.
+    """
+    if SHARED not in os.environ:
+        folder = tempfile.mkdtemp(prefix=f"pyreactant-templates-{os.getpid()}-")
+        os.environ[SHARED] = folder
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+
+
 class Template:
     """A process of tests.template, and the environment with which it started.
 
@@ -92,20 +119,36 @@ class Template:
     """
 
     def __init__(self, modules: Sequence[str]) -> None:
+        share()
+        folder = Path(os.environ[SHARED])
         self.read = READ_AT_THE_START + (READ_BY_JAX if "jax" in modules else ())
-        self.environment = {k: v for k, v in os.environ.items() if not k.startswith(OF_A_RUN)}
-        self.environment |= {"PYTHONPATH": str(REPOSITORY), "PYTHONUNBUFFERED": "1"}
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs:
+        name = hashlib.sha256(" ".join(modules).encode()).hexdigest()[:16]
+        self.address = str(folder / name)
+        described = folder / f"{name}.json"
+        with (folder / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not described.exists():
+                described.write_text(
+                    json.dumps(self._start(modules, int(folder.name.split("-")[2])))
+                )
+        self.environment: dict[str, str] = json.loads(described.read_text())
+
+    def _start(self, modules: Sequence[str], tests: int) -> dict[str, str]:
+        """Start it for all processes of the tests; its environment."""
+        environment = {k: v for k, v in os.environ.items() if not k.startswith(OF_A_RUN)}
+        environment |= {"PYTHONPATH": str(REPOSITORY), "PYTHONUNBUFFERED": "1"}
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+            listener.bind(self.address)
+            listener.listen(128)  # connections wait while it imports
+            number = str(listener.fileno())
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "tests.template", str(theirs.fileno()), *modules],
-                env=self.environment,
+                [sys.executable, "-m", "tests.template", number, str(tests), *modules],
+                env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
-                pass_fds=[theirs.fileno()],
+                pass_fds=[listener.fileno()],
             )
-        self.control = ours
-        atexit.register(self.close)
+        return environment
 
     def fits(self, environment: Mapping[str, str]) -> bool:
         """Whether nothing differs that was read when the template started."""
@@ -115,20 +158,15 @@ class Template:
             if name.startswith(self.read)
         )
 
-    def start(self, request: Mapping[str, Any], streams: Sequence[int]) -> tuple[int, int]:
-        """A new process's number, and the pipe that will have its status."""
-        reader, writer = os.pipe()
-        try:
-            socket.send_fds(self.control, [json.dumps(request).encode()], [*streams, writer])
-        finally:
-            os.close(writer)
-        pid, _ = struct.unpack("ii", os.read(reader, 8))
-        return pid, reader
-
-    def close(self) -> None:
-        """End it; what it has forked goes on."""
-        self.control.close()
-        self.process.wait(20)
+    def start(
+        self, request: Mapping[str, Any], streams: Sequence[int]
+    ) -> tuple[int, socket.socket]:
+        """A new process's number, and the connection that will have its status."""
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        connection.connect(self.address)
+        socket.send_fds(connection, [json.dumps(request).encode()], streams)
+        pid, _ = struct.unpack("ii", connection.recv(8))
+        return pid, connection
 
 
 _templates: dict[Sequence[str], Template] = {}
@@ -149,7 +187,7 @@ class Popen(subprocess.Popen[Any]):
     def __init__(
         self, argv: Sequence[str], *, imported: Sequence[str] = LIGHT, **options: Any
     ) -> None:
-        self._status: int | None = None  # the pipe of a forked process
+        self._status: socket.socket | None = None  # the connection about a forked process
         self._modules = imported
         super().__init__(argv, **options)
 
@@ -194,8 +232,8 @@ class Popen(subprocess.Popen[Any]):
             return found
         if wait_flags and not select.select([self._status], [], [], 0)[0]:
             return 0, 0
-        said = os.read(self._status, 8)
-        os.close(self._status)
+        said = self._status.recv(8)
+        self._status.close()
         if len(said) < 8:
             raise RuntimeError("the process that forks for tests has ended before its forks")
         pid, status = struct.unpack("ii", said)

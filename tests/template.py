@@ -1,9 +1,10 @@
 """A Python process that has imported what others need, and forks for each that is asked for.
 
-Started by tests.processes, never by hand: ``python -m tests.template SOCKET MODULE...``. It has one
-thread and no runtime, so that a fork of it is as good as a new process.
+Started by tests.processes, never by hand: ``python -m tests.template SOCKET PID MODULE...``. It has
+one thread and no runtime, so that a fork of it is as good as a new process.
 """
 
+import contextlib
 import gc
 import importlib
 import io
@@ -22,39 +23,50 @@ set_by_imports: dict[str, str] = {}
 """What importing jax writes into the environment, where nothing is set."""
 
 
-def serve(control: socket.socket) -> dict[str, Any]:
+def serve(listener: socket.socket, tests: int) -> dict[str, Any]:
     """Fork for each request, and report how each process ended; returns in the forked processes.
 
-    A request is JSON with four descriptors: standard input, output, error, and the pipe that takes
-    the process's number and its status as `os.waitpid` returns it.
+    A request is a connection: JSON with three descriptors for standard input, output and error. The
+    answers are the process's number, and then its status as `os.waitpid` returns it.
+
+    Args:
+        listener: Where requests arrive.
+        tests: Descriptor of the process that runs the tests; this one ends with it.
     """
-    running: dict[int, tuple[int, int]] = {}  # pidfd -> process, pipe
+    running: dict[int, tuple[int, socket.socket]] = {}  # pidfd -> process, connection
     while True:
-        for ready in select.select([control.fileno(), *running], [], [])[0]:
-            if ready != control.fileno():
-                pid, pipe = running.pop(ready)
+        for ready in select.select([tests, listener.fileno(), *running], [], [])[0]:
+            if ready == tests:
+                os._exit(0)
+            if ready != listener.fileno():
+                pid, connection = running.pop(ready)
                 os.close(ready)
-                os.write(pipe, struct.pack("ii", pid, os.waitpid(pid, 0)[1]))
-                os.close(pipe)
+                status = os.waitpid(pid, 0)[1]
+                with connection, contextlib.suppress(OSError):  # nobody may wait for it any more
+                    connection.send(struct.pack("ii", pid, status))
                 continue
-            message, descriptors, _, _ = socket.recv_fds(control, 1 << 20, 4)
-            if not message:
-                os._exit(0)  # the tests have ended
+            connection = listener.accept()[0]
+            message, descriptors, _, _ = socket.recv_fds(connection, 1 << 20, 3)
+            if not message:  # who asked has ended
+                connection.close()
+                continue
             pid = os.fork()
             if pid == 0:
                 request: dict[str, Any] = json.loads(message)
-                _become(request, descriptors)
+                _become(request, descriptors, connection)
+                for held in (listener, connection, *(other for _, other in running.values())):
+                    held.detach()  # it is closed, and its number may soon be another file's
                 return request
-            running[os.pidfd_open(pid)] = pid, descriptors[3]
-            for descriptor in descriptors[:3]:
+            running[os.pidfd_open(pid)] = pid, connection
+            for descriptor in descriptors:
                 os.close(descriptor)
 
 
-def _become(request: dict[str, Any], descriptors: list[int]) -> None:
+def _become(request: dict[str, Any], descriptors: list[int], connection: socket.socket) -> None:
     """What the kernel and Python's start do for a new process."""
     if request["session"]:
         os.setsid()
-    os.write(descriptors[3], struct.pack("ii", os.getpid(), 0))
+    connection.send(struct.pack("ii", os.getpid(), 0))
     for number in range(3):
         os.dup2(descriptors[number], number)
     os.closerange(3, os.sysconf("SC_OPEN_MAX"))
@@ -94,13 +106,13 @@ def run(arguments: list[str]) -> None:
 
 if __name__ == "__main__":
     before = dict(os.environ)
-    for name in sys.argv[2:]:
+    for name in sys.argv[3:]:
         importlib.import_module(name)
     set_by_imports.update({k: v for k, v in os.environ.items() if before.get(k) != v})
     if len(os.listdir("/proc/self/task")) != 1:
         sys.exit("an imported module has started a thread, so this process cannot be forked")
     gc.collect()
     gc.freeze()  # a fork then shares these objects' pages for longer
-    asked = serve(socket.socket(fileno=int(sys.argv[1])))
+    asked = serve(socket.socket(fileno=int(sys.argv[1])), os.pidfd_open(int(sys.argv[2])))
     # At the top of the module: what the program raises ends the process as it ends any Python.
     run(asked["arguments"])

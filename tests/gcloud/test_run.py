@@ -373,7 +373,14 @@ def test_run_sh(made: Cloud) -> None:
     assert script.stat().st_mode & stat.S_IXUSR
     exports = made.folder / "mine.env"
     text = (REPOSITORY / "gcloud" / "single-slice.env").read_text()
-    exports.write_text(text.replace("<project id>", "my-project"))
+    for given, ours in (  # a slice of two VMs
+        ("<project id>", "my-project"),
+        ("v6e-16", "v5p-16"),
+        ("v2-alpha-tpuv6e", "v2-alpha-tpuv5"),
+    ):
+        assert given in text
+        text = text.replace(given, ours)
+    exports.write_text(text)
     python = made.argv()[0]
     done = subprocess.run(
         [script, exports, *made.run_options(gcloud=True)[1:], "--out", "out"],

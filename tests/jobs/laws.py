@@ -280,26 +280,33 @@ def script(target: pr.targets.Target) -> None:
 
 
 def killed(target: pr.targets.Target, points: str = "0.5 0.95") -> None:
-    """The submitting process is killed at points of `submit`: the job is found, and ends."""
+    """The submitting process is killed at points of `submit`: the job is found, and ends.
+
+    The first one is killed at the end, where its events are counted; that its job runs is awaited
+    only if 1 is among the points.
+    """
     expression = sys.argv[2]
     # Else the submission that is counted makes these, and has more events than the others.
     _record.private_folder(_record.jobs_folder())
     compileall.compile_dir(Path(pr.__file__).parent, quiet=1)
-    count = int(_submitting(expression, -1).stdout.split()[-1])
-    for job in _job.rows():
-        assert job[1] is not None
-        pr.Job(job[1]).cancel()
     before = set(_job.names())
-    for part in points.split():
-        point = round(float(part) * (count - 1))
+    asked = [float(part) for part in points.split()]
+    count = 0
+    for part in (1.0, *(part for part in asked if part < 1)):
+        last = part == 1
+        point = -1 if last else round(part * (count - 1))
         ran = _submitting(expression, point)
         assert ran.returncode == -signal.SIGKILL, (point, ran)
         new = [name for name in _job.names() if name not in before]
         before.update(new)
         rows = {row["id"]: row for row in json.loads(pyreactant("list", "--json"))}
+        if last:
+            count = int(ran.stdout.split()[-1])
+            assert len(rows.keys() & set(new)) == 1, (new, rows)
         for name in set(new) & set(rows):  # before its record is whole there is no job
             job_ = pr.Job.find(name)
-            if job_.status().state not in ("lost", "failed"):
+            awaited = not last or 1 in asked
+            if awaited and job_.status().state not in ("lost", "failed"):
                 until(lambda j=job_: j.status().state in ("running", "lost", "failed"))
             ended = job_.cancel()
             assert ended.ended, (point, ended)
@@ -326,7 +333,8 @@ target = eval(sys.argv[2])
 on = True
 pr.submit("program.py:waits", on=target)
 on = False
-print(seen)
+print(seen, flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
 """
 
 

@@ -1,6 +1,9 @@
 """One page of each report, made without a run. Names and logs are hostile or long."""
 
+import functools
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 from pyreactant import Mesh
 from pyreactant.launch import RunReport
@@ -161,18 +164,25 @@ def good_run() -> RunReport:
     )
 
 
-def pages() -> dict[str, str]:
-    """The pages by name; the same text at each call."""
-    reports = {
-        "crosscheck": crosschecks.report(NAMES, wrong=[5, 6]),
-        "crosscheck-right": crosschecks.report(NAMES),
-        "preflight": preflight(),
-        "refused": refused(),
-        "difference": Difference(preflight(), preflight("other")),
-        "plan": replace(plan(), program=HOSTILE),
-        "failed-plan": failed_plan(),
-        "run": run(),
-        "large-run": run(1000, 500),
-        "good-run": good_run(),
-    }
-    return {name: report.to_html() for name, report in reports.items()}
+REPORTS: dict[str, Callable[[], Any]] = {
+    "crosscheck": lambda: crosschecks.report(NAMES, wrong=[5, 6]),
+    "crosscheck-right": lambda: crosschecks.report(NAMES),
+    "preflight": preflight,
+    "refused": refused,
+    "difference": lambda: Difference(preflight(), preflight("other")),
+    "plan": lambda: replace(plan(), program=HOSTILE),
+    "failed-plan": failed_plan,
+    "run": run,
+    "large-run": lambda: run(1000, 500),
+    "good-run": good_run,
+}
+
+
+def new_html(name: str) -> str:
+    """The page of a report; the same text at each call."""
+    text: str = REPORTS[name]().to_html()
+    return text
+
+
+html_of = functools.cache(new_html)
+"""As `new_html`, made at the first call: each worker of the tests imports this module."""

@@ -13,12 +13,11 @@ from typing import Any
 import pytest
 
 from tests.harness import require
-from tests.pages.samples import pages
+from tests.pages.samples import REPORTS, html_of
 
 Browse = Callable[..., tuple[str, str]]
 WIDTHS = (360, 800, 1400)
 pytest.importorskip("jinja2")
-PAGES = pages()
 
 MEASURE = """<script>
 document.querySelectorAll("details").forEach(d => { d.open = true; });
@@ -95,8 +94,8 @@ def framed(folder: Path, widths: tuple[int, ...]) -> str:
     to the test; a page has no script and forbids them.
     """
     frames = []
-    for name, page in PAGES.items():
-        allowed = re.sub("<meta http-equiv[^>]*>", "", page)
+    for name in REPORTS:
+        allowed = re.sub("<meta http-equiv[^>]*>", "", html_of(name))
         (folder / f"{name}.html").write_text(allowed.replace("</body>", f"{MEASURE}</body>"))
         frames += [
             f'<iframe src="{name}.html#{name}" width="{n}" height="900"></iframe>' for n in widths
@@ -115,7 +114,7 @@ def test_every_page_fits_every_screen(browse: Browse, tmp_path: Path) -> None:
     dom, messages = browse(framed(tmp_path, WIDTHS), "--blink-settings=preferredColorScheme=1")
     assert messages == ""
     found = measured(dom)
-    assert {(f["name"], f["window"]) for f in found} == {(n, w) for n in PAGES for w in WIDTHS}
+    assert {(f["name"], f["window"]) for f in found} == {(n, w) for n in REPORTS for w in WIDTHS}
     for frame in found:
         assert frame["outside"] == [], (frame["name"], frame["window"])
         assert frame["page"] <= frame["window"], frame
@@ -131,7 +130,7 @@ def test_dark_and_closed_to_scripts(browse: Browse, tmp_path: Path) -> None:
     """The name or log of a program cannot run code in the page, even if escaping fails."""
     intruders = '<script>document.title = 1</script><img src="http://127.0.0.1:9/a.png">'
     (tmp_path / "intruded.html").write_text(
-        PAGES["crosscheck"].replace("</main>", f"{intruders}</main>")
+        html_of("crosscheck").replace("</main>", f"{intruders}</main>")
     )
     page = framed(tmp_path, (800,)) + '<iframe src="intruded.html"></iframe>'
     dom, messages = browse(page, "--blink-settings=preferredColorScheme=0")

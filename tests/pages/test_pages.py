@@ -11,35 +11,34 @@ from pyreactant import FileError, RequirementError
 from pyreactant._pages.page import Cell, Table, check_page, render
 from tests.harness import REPOSITORY
 from tests.pages.outline import Outline
-from tests.pages.samples import pages, plan
+from tests.pages.samples import REPORTS, html_of, new_html, plan
 
 STYLE = (REPOSITORY / "pyreactant/_pages/templates/style.css").read_text()
 pytest.importorskip("jinja2")
-PAGES = pages()
 
 
-@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize("name", REPORTS)
 def test_well_formed_and_self_contained(name: str) -> None:
-    outline = Outline(PAGES[name])
+    outline = Outline(html_of(name))
     assert outline.stack == []
     assert len(set(outline.ids)) == len(outline.ids)
     assert set(outline.references) <= set(outline.ids)
-    assert not re.search(r"(src|href)=\"(?!#)", PAGES[name])
-    assert "http" not in re.sub("http-equiv", "", PAGES[name])
+    assert not re.search(r"(src|href)=\"(?!#)", html_of(name))
+    assert "http" not in re.sub("http-equiv", "", html_of(name))
     forbidden = {"script", "link", "img", "iframe", "object"}
     assert {tag for tag, _ in outline.tags} & forbidden == set()
-    assert "default-src &#39;none&#39;" in PAGES[name] or "default-src 'none'" in PAGES[name]
+    assert "default-src &#39;none&#39;" in html_of(name) or "default-src 'none'" in html_of(name)
 
 
-@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize("name", REPORTS)
 def test_names_cannot_become_tags(name: str) -> None:
-    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in PAGES[name]
-    assert pages()[name] == PAGES[name]  # the same report gives the same page
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in html_of(name)
+    assert new_html(name) == html_of(name)  # the same report gives the same page
 
 
-@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize("name", REPORTS)
 def test_for_screen_readers(name: str) -> None:
-    outline = Outline(PAGES[name])
+    outline = Outline(html_of(name))
     assert ("html", {"lang": "en"}) in outline.tags
     for tag, attributes in outline.tags:
         if tag == "th":
@@ -55,14 +54,14 @@ def test_for_screen_readers(name: str) -> None:
     # A sign and a word repeat what a colour shows.
     marks = re.findall(
         r'class="mark is-\w+"><span class="icon" aria-hidden="true">(.)</span>(.*?)</span></span>',
-        PAGES[name],
+        html_of(name),
     )
-    assert len(marks) == PAGES[name].count('class="mark ')
+    assert len(marks) == html_of(name).count('class="mark ')
     assert all(sign.strip() and text for sign, text in marks)
 
 
 def test_facts_of_a_preflight() -> None:
-    page = PAGES["preflight"]
+    page = html_of("preflight")
     for text in (
         "It needs 17.1 GiB of 31.2 GiB on each device (54.8 %).",
         'aria-label="17.1 GiB of 31.2 GiB are used"',
@@ -72,11 +71,11 @@ def test_facts_of_a_preflight() -> None:
     ):
         assert text in page
     assert page.count("</i>") - page.count('class="share"') == 2 * 4  # four parts and a legend
-    refused = PAGES["refused"]
+    refused = html_of("refused")
     assert "it needs 96 GiB, and a device has 31.2 GiB" in refused
     assert "--spec x,None fits: 12 GiB" in refused
     assert "No collectives" not in refused  # nobody knows
-    assert "Same collectives" in PAGES["difference"]
+    assert "Same collectives" in html_of("difference")
 
 
 def test_facts_of_a_plan() -> None:
@@ -84,8 +83,8 @@ def test_facts_of_a_plan() -> None:
     assert "1.1 ms. 1 takes 0.34 of the time of R, the default layout of matmul_sharded." in page
     assert page.count("&gt; 2.4 ms") == 1  # only a lower bound
     assert "<pre>pyreactant matmul --size 512 " in page
-    assert "it needs 96 GiB of 31 GiB" in PAGES["failed-plan"]
-    assert "<pre>" not in PAGES["failed-plan"]
+    assert "it needs 96 GiB of 31 GiB" in html_of("failed-plan")
+    assert "<pre>" not in html_of("failed-plan")
 
 
 def _luminance(colour: str) -> float:
@@ -158,4 +157,4 @@ def test_what_is_missing_is_found_before_anything_runs(
     with pytest.raises(RequirementError, match=r"jinja2, .*pip install 'pyreactant\[report\]'"):
         check_page(tmp_path / "page.html")
     with pytest.raises(RequirementError, match="jinja2"):
-        pages()
+        new_html("run")

@@ -1,6 +1,6 @@
 """The drivers of the tests of this folder: each uses the cluster, and runs until its end.
 
-They run at the same time. Three of them need the whole slice, and take turns.
+They run at the same time. Two of them need the whole slice, and take turns.
 """
 
 import json

@@ -149,7 +149,7 @@ def test_interrupted(compiler: Path, tmp_path: Path) -> None:
         )
         try:
             deadline = time.monotonic() + 120
-            while b"done 2" not in log.read_bytes() and time.monotonic() < deadline:
+            while b"done 1" not in log.read_bytes() and time.monotonic() < deadline:
                 assert child.poll() is None, log.read_text()
                 time.sleep(0.05)
             child.send_signal(signal.SIGINT)
