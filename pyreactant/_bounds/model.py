@@ -380,7 +380,8 @@ def _with_other_roundings(
         bound += partials * float(finfo(dtype).eps) / 2 * (1 + bound)
     if dtype.name in ("float32", "complex64"):
         rounded = INPUT_ROUNDOFF.get((platform, precision or "default"), 0.0)
-        bound += rounded * (2 + rounded) * (1 + bound)
+        if rounded:  # the bound may be infinite
+            bound += rounded * (2 + rounded) * (1 + bound)
     if dtype.kind == "c":
         bound *= 4  # four real products, and their sums
     if dtype.name in ("float64", "complex128"):

@@ -1,6 +1,7 @@
 """The check of a product: right products pass, and each kind of error is found and named."""
 
 import json
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -235,6 +236,7 @@ def test_tolerance_grows_with_what_rounds() -> None:
     assert relative("bfloat16", partials=4) > 3 * relative("bfloat16")
     assert relative("float32", k=4096, random=True) == 32 * 2**-24
     assert relative("int32") == 0
+    assert relative("float32", k=2**25) == math.inf
     half = product_tolerance(
         as_dtype("float16"), 9, platform="cpu", precision=None, partials=1, random=False
     )
