@@ -38,7 +38,12 @@ def preflight(
         ),
     ] = None,
     slices: Annotated[int, typer.Option("--slices", "--num-slices", help="Number of slices.")] = 1,
-    size: Annotated[int | None, typer.Option(help="Matmul: side of square matrices.")] = None,
+    size: Annotated[
+        int | None,
+        typer.Option(
+            help="Matmul: side of square matrices. Others whose shapes are known: their n."
+        ),
+    ] = None,
     m: Annotated[int | None, typer.Option("--m", help="Matmul: rows of x.")] = None,
     k: Annotated[int | None, typer.Option("--k", help="Matmul: columns of x, rows of y.")] = None,
     n: Annotated[int | None, typer.Option("--n", help="Matmul: columns of y.")] = None,
@@ -136,6 +141,7 @@ def preflight(
                         backend=name,
                         topology=topology,
                         slices=slices,
+                        side=size,
                         size=parse_sizes(size, m, k, n),
                         shapes=shape or [],
                         dtype="float32" if dtype is None else dtype,
@@ -215,6 +221,7 @@ def _preflight_program(
     backend: str,
     topology: str,
     slices: int,
+    side: int | None,
     size: Any,
     shapes: list[str],
     dtype: str,
@@ -253,9 +260,20 @@ def _preflight_program(
             precision=precision,
             **common,
         )
-    if size is not None or y is not None:
-        raise InvalidArgumentError("--size and --y-spec are for matmul; give --shape and --spec")
-    arguments = arguments_of([parse_shape(text) for text in shapes], specs, dtype, given)
+    if (size is not None and side is None) or y is not None:
+        raise InvalidArgumentError(
+            "--m, --k, --n and --y-spec are for matmul; give --shape, or --size, and --spec"
+        )
+    if side is not None and shapes:
+        raise InvalidArgumentError("give --shape for each argument, or --size for all, not both")
+    wanted = [parse_shape(text) for text in shapes]
+    if side is not None:
+        from ..programs import find_case
+
+        if side < 1:
+            raise InvalidArgumentError(f"--size must be 1 or more, got {side}")
+        wanted = [one.shape for one in find_case(program).inputs(side, dtype)]
+    arguments = arguments_of(wanted, specs, dtype, given)
     return compile_program(
         program,
         *arguments,
