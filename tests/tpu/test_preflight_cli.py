@@ -155,6 +155,9 @@ def test_a_cache_that_cannot_be_written_is_a_warning(compiler: Path, tmp_path: P
     assert warning.startswith("warning: the preflight cache cannot be written")
 
 
+SOFTMAX = ("softmax", "--topology", "v6e-4")
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -163,11 +166,11 @@ def test_a_cache_that_cannot_be_written_is_a_warning(compiler: Path, tmp_path: P
         (["matmul", "--topology", "v6e-4", "--size", "8", "--m", "8"], "give --size, or --m,"),
         (["matmul", "--topology", "v6e-4", "--m", "8"], "give --m, --k and --n together"),
         (["matmul", "--topology", "v6e-4", "--shape", "8x8"], "--shape and more than one"),
-        (["softmax", "--topology", "v6e-4", *"--m 8 --k 8 --n 8".split()], "are for matmul"),
-        (["softmax", "--topology", "v6e-4", "--y-spec", "x"], "are for matmul"),
-        (["softmax", "--topology", "v6e-4", *"--size 8 --shape 8x8".split()], "not both"),
-        (["softmax", "--topology", "v6e-4", *"--size 7 --spec x,y".split()], "(7, 7)"),
-        (["softmax", "--topology", "v6e-4", "--size", "0"], "--size must be 1 or more, got 0"),
+        ([*SOFTMAX, "--m", "8", "--k", "8", "--n", "8"], "are for matmul; give --shape, or --size"),
+        ([*SOFTMAX, "--y-spec", "x"], "are for matmul; give --shape, or --size"),
+        ([*SOFTMAX, "--size", "8", "--shape", "8x8"], "or --size for all, not both"),
+        ([*SOFTMAX, "--size", "7"], "dimension 0 of shape (7, 7) has size 7"),
+        ([*SOFTMAX, "--size", "0"], "--size must be 1 or more, got 0"),
         (["a:b", "--topology", "v6e-4", "--size", "8"], "cannot import program 'a:b'"),
         (["a:b", "--topology", "v6e-4"], "give the arguments to compile it for"),
         (["a:b", "--topology", "v6e-4", "--shape", "8x?"], "got '8x?'; all sizes are fixed"),
