@@ -19,6 +19,7 @@ import numpy as np
 import pyreactant as pr
 from tests.julia import place
 
+LIMIT = 1800  # seconds; Reactant's own sources take minutes
 SQUARE, VECTOR = (16, 16), (16,)
 MODULES = {
     "reactant_matmul": (pr.Program("matmul", julia="*"), ((8, 6), (6, 4))),
@@ -33,7 +34,8 @@ def recorded(name: str) -> str:
     """The module as a file that `as_jax(stablehlo=)` reads."""
     program, shapes = MODULES[name]
     args: list[Any] = [jax.ShapeDtypeStruct(shape, np.dtype("float32")) for shape in shapes]
-    header, _, module = pr.as_jax(program, *args, precision="highest").as_text().partition("\n")
+    lowered = pr.as_jax(program, *args, precision="highest", timeout=LIMIT)
+    header, _, module = lowered.as_text().partition("\n")
     level = "Reactant's own sources" if place.real_sources else "the stand-in for Reactant"
     return f"{header}\n// Recorded by tests/julia/record.py from {level}.\n{module}"
 
