@@ -145,6 +145,25 @@ end
     @test Reactant.COMPILATIONS[] == before + 2 # gather's own, once
 end
 
+@testset "a function runs when it is traced, and never when its program is called" begin
+    runs() = (Bodies.RUNS[], Bodies.PLACES[])
+    l = lowered("counted", (X,), (S,))
+    @test runs() == (1, 1)
+    c = compile(l)
+    settle(c, (S,))
+    @test runs() == (2, 2)
+    Bodies.BY[] = 5 # too late
+    @test all(_ -> whole(result(c, X)) == 2 .* whole(X), 1:3)
+    @test optimized(c) isa String
+    @test runs() == (2, 2)
+end
+
+@testset "what a program does cannot depend on values" begin
+    for (name, said) in (("branches", "non-boolean"), ("by_mask", "depends on values"))
+        @test occursin(said, last(wrong(() -> body(name, (X,)))))
+    end
+end
+
 module Changing
     f(x) = 2 .* helper(x)
     helper(x) = x

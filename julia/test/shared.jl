@@ -52,6 +52,11 @@ module Bodies
     changing(x) = (CALLS[] += 1; CALLS[] % 2 == 0 ? x : (x, x))
     throws(x) = error("no luck today")
     throws_badly(x) = error("\e[31mno\0 luck \xff")
+    const RUNS, PLACES, BY = Ref(0), Ref(0), Ref(2)
+    counted(x) = (RUNS[] += 1; at_each_place.(x))
+    at_each_place(a) = (PLACES[] += 1; a * BY[])
+    branches(x) = sum(x) > 0 ? x : 2 .* x
+    by_mask(x) = x[x .> 3]
     no_rows(x) = x[1:0, :]
     of_abstract_type(x) = Real[1, 2.5]
     not_a_function = 3

@@ -82,3 +82,13 @@ def plus(x: Any, y: Any) -> Any:
 def minus(x: Any, y: Any) -> Any:
     """Two arguments whose order matters."""
     return x - y
+
+
+runs = 0
+
+
+def counted(x: Any) -> Any:
+    """How often this was traced, added."""
+    global runs
+    runs += 1
+    return x + runs

@@ -64,6 +64,12 @@ def turned(folder: Path, dtype: str = "float32", text: str = TURNED, **options: 
     return pr.as_jax(program, aval, stablehlo=str(file), **options)
 
 
+def test_a_product_of_other_sizes() -> None:
+    x, y = jnp.arange(48.0).reshape(8, 6), jnp.arange(24.0).reshape(6, 4)
+    program, file = pr.Program("matmul", julia="*"), str(DATA / "reactant_matmul.mlir")
+    close(pr.as_jax(program, x, y, stablehlo=file)(x, y), x @ y)
+
+
 def test_values_sharded_by_their_caller() -> None:
     f, args = pr.as_jax(PROGRAM, *inputs(), stablehlo=PERCEPTRON), inputs()
     close(f(*args), body(*args))  # outside of jit too

@@ -139,6 +139,15 @@ def test_compile_wants_one_set_of_devices() -> None:
     np.testing.assert_array_equal(np.asarray(c), numbers((8, 8)) @ numbers((8, 8)))
 
 
+def test_a_body_runs_when_it_is_traced_and_never_afterwards() -> None:
+    a = pr.device_put(numbers((8, 8)), XY)
+    program = pr.compile(body("counted"), a)
+    found = [np.asarray(program(a)) - numbers((8, 8)) for _ in range(3)]
+    traced = found[0][0, 0]  # how often until then
+    assert traced >= 1
+    np.testing.assert_array_equal(found, np.full((3, 8, 8), traced))
+
+
 @pytest.mark.parametrize("stage", ["stablehlo", "hlo"])
 def test_text(stage: str) -> None:
     a = pr.device_put(numbers((8, 8)), XY)

@@ -2,7 +2,7 @@
 The Julia bodies of pyreactant's built-in programs, in the families of pyreactant/programs.
 
 Axis i of a Python array is axis i here; indices from 0 become indices from 1 where they are used.
-Arguments are Reactant's traced arrays; over Julia's own arrays the functions give the same.
+Arguments are Reactant's traced arrays.
 """
 module Programs
 

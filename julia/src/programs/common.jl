@@ -25,15 +25,6 @@ function batched_product(x, y, along)
     )
 end
 
-function batched_product(x::Array, y::Array, along)
-    parts = map(axes(x, 1)) do b
-        left = along[1] == 3 ? x[b, :, :] : Base.transpose(x[b, :, :])
-        right = along[2] == 2 ? y[b, :, :] : Base.transpose(y[b, :, :])
-        reshape(left * right, 1, size(left, 1), size(right, 2))
-    end
-    return reduce(vcat, parts)
-end
-
 # Reactant's loop is one loop in the compiled program; without it, it is Julia's.
 macro loop(expression)
     isdefined(Reactant, Symbol("@trace")) || return esc(expression)

@@ -6,12 +6,13 @@ function loss(w, c, v, d, x, t)
 end
 
 function perceptron_gradient(x, w, c, v, d, t)
+    # The tests' stand-in for Reactant comes without Enzyme.
+    isdefined(Reactant, :Enzyme) || return gradient_by_hand(x, w, c, v, d, t)
     E = Reactant.Enzyme
     return E.gradient(E.Reverse, loss, w, c, v, d, E.Const(x), E.Const(t))[1:4]
 end
 
-# Without Reactant there is no Enzyme here: by hand.
-function perceptron_gradient(x::Array, w, c, v, d, t)
+function gradient_by_hand(x, w, c, v, d, t)
     hidden = tanh.(x * w .+ as_row(c))
     residual = (hidden * v .+ as_row(d) .- t) ./ size(x, 1)
     back = residual * Base.transpose(v) .* (1 .- hidden .* hidden)

@@ -21,9 +21,3 @@ function shifted(u, by, axis)
     edge = Reactant.Ops.constant(zero(number_type(u)))
     return Reactant.Ops.pad(u, edge; low, high = -low)
 end
-
-function shifted(u::Array, by, axis)
-    moved = circshift(u, ntuple(d -> d == axis ? by : 0, 2))
-    selectdim(moved, axis, by > 0 ? 1 : size(u, axis)) .= 0
-    return moved
-end

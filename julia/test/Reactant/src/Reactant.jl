@@ -1,7 +1,8 @@
 """
 A stand-in for Reactant.jl, whose binaries cannot be fetched everywhere: the documented signatures
-that PyReactant uses, computed with plain arrays, and every trap that a caller of the real one falls
-into. Several processes are real processes with a TCP coordinator.
+that PyReactant uses, and every trap that a caller of the real one falls into. A function is called
+once, with traced arrays that record their operations; programs compute these with plain arrays.
+What cannot be recorded fails. Several processes are real processes with a TCP coordinator.
 
 Written from Reactant's behaviour, not from its text; julia/test compares the placement arithmetic
 with the original's. What is here only for tests: COMPILATIONS, IMPORTED, EVERY_PROCESS_CALLS,
@@ -35,7 +36,7 @@ function Base.showerror(io::IO, error::HiddenCollective)
     )
 end
 
-"""The functions that are being traced: none, because Julia runs them here."""
+"""The functions that are being traced: none, because Julia itself calls them here."""
 module Compiler
     debugcache() = @NamedTuple{f_name::String, file::String, line::Int64}[]
 end
@@ -48,9 +49,12 @@ include("distributed.jl")
 include("clients.jl")
 include("arrays.jl")
 include("configuration.jl")
+include("traced.jl")
+include("numbers.jl")
+include("operations.jl")
 include("ops.jl")
 include("compile.jl")
-include("symbolic.jl")
+include("writing.jl")
 include("text.jl")
 
 end

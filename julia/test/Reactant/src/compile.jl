@@ -18,36 +18,31 @@ struct Executable
     devices::Vector{Int64}
     sharded::Bool
     tag::String
-    hlo::Any # gives its text
+    program::Program
+    text::Any # gives it
 end
 
 # Of one type, unlike the real one: for tests Julia would compile more than they compute.
 struct Thunk
     f::Any
     exec::Executable
-    frozen::Vector{Any}
     same::Vector{Int}    # per argument: the first argument that was the same array
-    results::Vector{Any} # per result: its size, or the number of the argument that it is
+    results::Vector{Any} # per result: the number of the argument that it is, or its traced type
     single::Bool
     argument_types::Any
     global_device_ids::Vector{Int64}
     donated_args_mask::Vector{Bool}
-    context::IdDict{Any, Any}
-    world::UInt
 end
 
 XLA.get_output_shardings(t::Thunk) = t.exec.sharded ? t.exec.outputs : XLA.OpSharding[]
-XLA.get_hlo_modules(exec::Executable) = [exec.hlo()]
+XLA.get_hlo_modules(exec::Executable) = [exec.text()]
 Base.show(io::IO, t::Thunk) = print(io, "Reactant compiled function $(t.f)")
-
-const TracedArguments = Ref(false)
-within_compile() = TracedArguments[]
 
 """
     compile(f, args; sync, kwargs...)
 
-Trace `f` with arrays of the arguments' sizes. What is not an array of ours is frozen. The results
-of a real trace cannot depend on values; here they are numbers that nobody should look at.
+Trace `f` with arrays of the arguments' types and sizes, which calls it once. What is not an array of
+ours is frozen. Calls of the result compute what was recorded.
 """
 function compile(
     @nospecialize(f),
@@ -64,82 +59,48 @@ const ELSEWHERE = Ref(false)
 
 function compile_any(@nospecialize(f), args::Vector{Any}, shardy_passes::Symbol)
     COMPILATIONS[] += 1
-    context = copy(task_local_storage())
-    same = aliases(args)
-    samples = Any[sample(x) for x in args]
-    samples = samples[same]
-    before = Any[x isa Array ? copy(x) : nothing for x in samples]
-    outer, Ops.CONSTRAINTS[] = Ops.CONSTRAINTS[], IdDict{Any, Any}()
-    local result, constraints
-    try
-        result = f(samples...)
-        constraints = Ops.CONSTRAINTS[]
-    finally
-        Ops.CONSTRAINTS[] = outer
-    end
+    traced = trace(f, args)
+    program = Program(traced)
     arrays = Any[x for x in args if x isa ConcreteIFRTArray]
     meshes = Any[x.sharding.mesh for x in arrays if Sharding.is_sharded(x.sharding)]
-    append!(meshes, Any[s.mesh for s in values(constraints)])
+    told = Any[v.operation for v in program.values if v.operation isa Ops.Constrained]
+    append!(meshes, Any[c.sharding.mesh for c in told])
     ids = isempty(meshes) ? Int64[] : first(meshes).device_ids
     @assert allequal(m.device_ids for m in meshes) "All meshes must have the same device ids"
-    donated = Bool[
-        b !== nothing && reinterpret_bits(x) != reinterpret_bits(b)
-        for (x, b) in zip(samples, before)
-        if x isa Array
-    ]
-    found = result isa Tuple ? Any[result...] : Any[result]
-    # A result that is an argument is no output of the executable, unless it was written to.
-    kept = [x for (x, gone) in zip(filter(x -> x isa Array, samples), donated) if !gone]
-    results = Any[
-        any(x -> x === y, kept) ? findfirst(x -> x === y, samples) : size(y)
-        for y in found
-    ]
+    results = Any[something(argument_of(traced, y), typeof(y)) for y in traced.found]
     outputs = XLA.OpSharding[
-        output_sharding(y, constraints, arrays, shardy_passes, length(ids))
-        for (y, r) in zip(found, results)
-        if r isa Tuple
+        output_sharding(v, arrays, shardy_passes, length(ids))
+        for (v, r) in zip(program.results, results)
+        if r isa DataType
     ]
     inputs = Any[x isa ConcreteIFRTArray ? (size(x), hlo_of(x)) : nothing for x in args]
-    world, precision = Base.get_world_counter(), PRECISION[]
-    write() = with_config(; dot_general_precision = precision) do
-        program_text(f, Tuple(args); hlo = true)
-    end
-    hlo() = as_traced(write, Any[], context, world)
     tag = string(f, Any[size(x) for x in arrays])
-    exec = Executable(inputs, outputs, ids, !isempty(ids), tag, hlo)
-    frozen = Any[x isa ConcreteIFRTArray ? nothing : x for x in args]
+    text() = program_text(f, args, program; hlo = true)
+    exec = Executable(inputs, outputs, ids, !isempty(ids), tag, program, text)
     types = Tuple{Any[Core.Typeof(x) for x in args]...}
-    single = !(result isa Tuple)
-    return Thunk(f, exec, frozen, same, results, single, types, ids, donated, context, world)
+    donated = Bool[w for (x, w) in zip(args, traced.written) if x isa ConcreteIFRTArray]
+    return Thunk(f, exec, aliases(args), results, traced.single, types, ids, donated)
 end
 
-"""For each argument the number of the first that is the same array: they are traced as one."""
-aliases(args) = Int[findfirst(y -> y === x, args) for x in args]
-
-reinterpret_bits(x::Array) = isempty(x) ? UInt8[] : copy(reinterpret(UInt8, vec(x)))
-
-sample(x) = x
-function sample(x::ConcreteIFRTArray{T, N}) where {T, N}
-    x.donated && error("$(typeof(x)) has already been donated!")
-    values = T <: ReactantFloat8 ? reinterpret(T, ones(UInt8, length(x))) : ones_of(T, length(x))
-    return reshape(collect(values), size(x))
+# A result that is an argument is no output of the executable, unless it was written to.
+function argument_of(traced::Trace, y)
+    return findfirst(i -> traced.samples[i] === y && !traced.written[i], eachindex(traced.samples))
 end
-ones_of(::Type{T}, n) where {T} = fill(T(1), n)
 
 hlo_of(x::ConcreteIFRTArray{T, N}) where {T, N} = Sharding.is_sharded(x.sharding) ?
     Sharding.to_hlo(Sharding.unwrap_shardinfo(x.sharding), N) :
     nothing
 
 # The real one asks Shardy. Here: as told, else like an argument of the same size, else copies.
-function output_sharding(@nospecialize(y), constraints, arrays, shardy_passes, devices)
-    if haskey(constraints, y)
-        told = Sharding.to_hlo(constraints[y], ndims(y))
-        ELSEWHERE[] && return elsewhere(told, ndims(y), devices)
+function output_sharding(v::Value, arrays, shardy_passes, devices)
+    if v.operation isa Ops.Constrained
+        told = Sharding.to_hlo(v.operation.sharding, length(v.shape))
+        ELSEWHERE[] && return elsewhere(told, length(v.shape), devices)
         # Reactant's own propagation drops the constraint of a result that all devices have whole.
         told.replicated && shardy_passes !== :none || return told
     end
     for x in arrays
-        size(x) == size(y) && Sharding.is_sharded(x.sharding) && return hlo_of(x)
+        size(x) == v.shape && Sharding.is_sharded(x.sharding) && return hlo_of(x)
     end
     return XLA.OpSharding(true, false, Int64[])
 end
@@ -160,8 +121,7 @@ function run_any(t::Thunk, args::Vector{Any})
     types = Tuple{Any[Core.Typeof(x) for x in args]...}
     types == t.argument_types || throw(MisMatchedThunkTypeError(t.argument_types, types))
     numbers = Any[argument(t, i, args[of]) for (i, of) in enumerate(t.same)]
-    values = as_traced(t.f, numbers, t.context, t.world)
-    values = t.single ? Any[values] : Any[values...]
+    values = compute(t.exec.program, numbers)
     next = Ref(0)
     wrapped = Any[result(t, y, of, args, next) for (y, of) in zip(values, t.results)]
     overwrite!(t, args)
@@ -177,20 +137,7 @@ function overwrite!(t::Thunk, args)
     return nothing
 end
 
-# Here a program is run by calling its function again: with what was around it when it was traced,
-# and as it was defined then.
-function as_traced(@nospecialize(f), numbers::Vector{Any}, context, world)
-    task = current_task()
-    storage, constraints = task.storage, Ops.CONSTRAINTS[]
-    task.storage, Ops.CONSTRAINTS[] = context, IdDict{Any, Any}()
-    try
-        return Base.invoke_in_world(world, f, numbers...)
-    finally
-        task.storage, Ops.CONSTRAINTS[] = storage, constraints
-    end
-end
-
-argument(t::Thunk, i, _) = t.frozen[i]
+argument(::Thunk, _, _) = nothing # frozen
 function argument(t::Thunk, i, x::ConcreteIFRTArray{T, N}) where {T, N}
     shape, hlo = t.exec.inputs[i]
     buffer = x.data.buffer
@@ -212,10 +159,9 @@ function result(t::Thunk, y, of::Int, args, _)
     return ConcreteIFRTArray{eltype(x), ndims(x)}(x.data, size(x))
 end
 
-function result(t::Thunk, y, shape::Tuple, args, next)
+function result(t::Thunk, value::Array{T}, type::Type, args, next) where {T}
     next[] += 1
-    T = y isa Number ? typeof(y) : eltype(y)
-    value = y isa Number ? fill(y) : collect(y)
+    is_number, shape = type <: Number, size(value)
     client = XLA.default_backend()
     if !t.exec.sharded
         first_array = findfirst(x -> x isa ConcreteIFRTArray, args)
@@ -223,21 +169,21 @@ function result(t::Thunk, y, shape::Tuple, args, next)
             XLA.default_device(client) :
             XLA.device(args[first_array])
         data = XLA.IFRT.AsyncArray(XLA.IFRT.Array(client, value, device), nothing)
-        y isa Number && return ConcreteIFRTNumber{T}(data, Sharding.NoShardInfo(), false)
+        is_number && return ConcreteIFRTNumber{T}(data, Sharding.NoShardInfo(), false)
         return ConcreteIFRTArray{T, length(shape)}(data, shape)
     end
     hlo = t.exec.outputs[next[]]
     ids = t.global_device_ids
-    slices = first(XLA.sharding_to_concrete_array_indices(hlo, Dims(shape), 0:(length(ids) - 1)))
+    slices = first(XLA.sharding_to_concrete_array_indices(hlo, shape, 0:(length(ids) - 1)))
     mesh = Sharding.Mesh(ids, 0:(length(ids) - 1), (:flat_mesh,), (length(ids),))
     info = Sharding.ShardInfo(Sharding.HloSharding(hlo, mesh), slices)
     parts = Pair{XLA.Device, Array}[
         XLA.get_device(client, id) => blocks(value, s)
         for (id, s) in zip(ids, slices)
     ]
-    data = on_devices(client, parts, (; mesh), Dims(shape))
-    y isa Number && return ConcreteIFRTNumber{T}(data, info, false)
-    return ConcreteIFRTArray{T, length(shape)}(data, Dims(shape), info)
+    data = on_devices(client, parts, (; mesh), shape)
+    is_number && return ConcreteIFRTNumber{T}(data, info, false)
+    return ConcreteIFRTArray{T, length(shape)}(data, shape, info)
 end
 
 """Compiles, and runs once."""

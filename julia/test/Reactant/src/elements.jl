@@ -53,17 +53,9 @@ for T in (:F8E5M2, :F8E4M3FN)
         # Of two that are as near the even one.
         return reinterpret($T, argmin(bits -> (far(bits), bits & 0x01), 0x00:0xff))
     end
-    @eval function Base.:*(a::AbstractMatrix{$T}, b::AbstractVecOrMat{$T})
-        check_product($T)
-        return $T.(Float32.(collect(a)) * Float32.(collect(b)))
-    end
-end
-
-# The real one allocates the result with this type, and fails where Julia has none.
-function check_product(T)
-    Base.promote_op(*, T, T) === T ||
-        throw(MethodError(LinearAlgebra.mul!, (T, Base.promote_op(*, T, T))))
-    return nothing
+    @eval Base.:*(a::AbstractMatrix{$T}, b::AbstractVecOrMat{$T}) = $T.(
+        Float32.(collect(a)) * Float32.(collect(b)),
+    )
 end
 
 const ReactantFloat8 = Union{F8E5M2, F8E4M3FN, F8E4M3B11FNUZ, F8E5M2FNUZ, F8E4M3FNUZ}
@@ -85,17 +77,6 @@ const ReactantPrimitive = Union{
     ComplexF64,
     ReactantFloat8,
 }
-
-unwrapped_eltype(::AbstractArray{T}) where {T} = T
-unwrapped_eltype(::T) where {T <: Number} = T
-
-# Tracing hands real arrays to the function here; a traced number never comes about.
-const TracedRArray = Base.Array
-abstract type TracedRNumber{T} <: Number end
-
-promote_to(::Type{TracedRArray}, x::AbstractArray) = collect(x)
-promote_to(::Type{TracedRArray}, x::Number) = fill(x)
-materialize_traced_array(x::AbstractArray) = collect(x)
 
 # Here Julia calls all functions, and nothing interprets them.
 macro skip_rewrite_func(f)

@@ -47,6 +47,14 @@ in_a_list(x) = [x]
 plus(x, y) = x .+ y
 minus(x, y) = x .- y
 
+const RUNS = Ref(0)
+
+"""How often this was traced, added."""
+function counted(x)
+    RUNS[] += 1
+    return x .+ RUNS[]
+end
+
 """What was put into each container, by its Julia type: 1, 2, 4, 8, 16, 32."""
 function kinds(tree)
     found = tree.dict isa NamedTuple{(:a, :b)} ? 1 : 0
