@@ -10,6 +10,8 @@ Recordings of Reactant's own sources belong in tests/data.
 import argparse
 import os
 import sys
+import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +42,13 @@ def recorded(name: str) -> str:
     return f"{header}\n// Recorded by tests/julia/record.py from {level}.\n{module}"
 
 
+def tell_children(folder: Path) -> None:
+    """Name the library to Julia in the children that lower: they get no PYREACTANT_ variable."""
+    setting = f"import os\nos.environ[{place.LIBRARY!r}] = {os.environ[place.LIBRARY]!r}\n"
+    (folder / "sitecustomize.py").write_text(setting)
+    sys.path.insert(0, str(folder))
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.julia.record")
     parser.add_argument("folder", type=Path)
@@ -52,16 +61,24 @@ def main() -> int:
     if why := place.absent():
         parser.error(f"--reactant {options.reactant}: {why}")
     os.environ.update(place.settings())
+    with tempfile.TemporaryDirectory() as folder:
+        if place.real_sources:
+            tell_children(Path(folder))
+        return record(options.names or [*MODULES], options.folder)
+
+
+def record(names: Sequence[str], folder: Path) -> int:
+    """Write the modules; the exit code."""
     failed = 0
-    for name in options.names or MODULES:
+    for name in names:
         try:
             text = recorded(name)
         except pr.PyReactantError as error:
             failed += 1
             print(f"{name}: {error}", file=sys.stderr)
             continue
-        (options.folder / f"{name}.mlir").write_text(text)
-        print(options.folder / f"{name}.mlir")
+        (folder / f"{name}.mlir").write_text(text.rstrip() + "\n")
+        print(folder / f"{name}.mlir")
     return min(failed, 1)
 
 
