@@ -15,7 +15,6 @@ import os
 import platform
 import re
 import signal
-import subprocess
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -24,6 +23,8 @@ from typing import TYPE_CHECKING
 from .._version import __version__
 
 if TYPE_CHECKING:
+    import subprocess
+
     from packaging.requirements import Requirement
     from packaging.version import Version
 
@@ -101,6 +102,8 @@ class GitState:
         self._found = {"commit": commit.strip(), "changed_files": [x[3:] for x in changed][:50]}
 
     def _git(self, *arguments: str) -> str | None:
+        import subprocess  # a process that only counts its GPUs starts none
+
         if self._given_up:
             return None
         try:

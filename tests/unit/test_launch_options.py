@@ -109,7 +109,7 @@ def devices(
     **options: Any,
 ) -> list[dict[str, str]]:
     """The settings of each process, without their common prefix."""
-    monkeypatch.setattr(_options.hardware, "gpus", lambda: gpus)
+    monkeypatch.setattr(_options.facts, "gpus", lambda: gpus)
     found = device_settings(RunOptions(["-m", "this"], **options), group, processes)
     assert len(found) == processes
     return [{k.removeprefix("PYREACTANT_"): v for k, v in each.items()} for each in found]

@@ -41,8 +41,8 @@ Base.show(io::IO, t::Thunk) = print(io, "Reactant compiled function $(t.f)")
 """
     compile(f, args; sync, kwargs...)
 
-Trace `f` with arrays of the arguments' types and sizes, which calls it once. What is not an array of
-ours is frozen. Calls of the result compute what was recorded.
+Trace `f` with arrays of the arguments' types and sizes, which calls it once. What is not an array
+of ours is frozen. Calls of the result compute what was recorded.
 """
 function compile(
     @nospecialize(f),

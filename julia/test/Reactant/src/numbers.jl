@@ -28,7 +28,8 @@ one_number(v::Value) = v.operation isa Constant && isempty(v.shape) ?
 
 const OF_ONE = """
 + - ! ~ abs abs2 acos acosh angle asin asinh atan atanh cbrt ceil conj cos cosh exp exp2 expm1 float
-floor imag inv isfinite isinf isnan log log10 log1p log2 real round sign sin sinh sqrt tan tanh trunc
+floor imag inv isfinite isinf isnan log log10 log1p log2 real round sign sin sinh sqrt tan tanh
+trunc
 """
 const OF_TWO = "+ - * / ^ & | xor < <= == atan cld div fld max min mod rem"
 

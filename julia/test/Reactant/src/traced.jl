@@ -128,7 +128,7 @@ function computed(v::Value, operands::Vector{Any})
     return found
 end
 
-"""What tracing a function found; `written` says for each argument whether the function wrote to it."""
+"""What tracing a function found; `written` says for each argument whether it was written to."""
 struct Trace
     samples::Vector{Any} # an array that is given twice has one sample
     written::Vector{Bool}
