@@ -136,6 +136,8 @@ end
     y = result(body("back", (X,), (S,)), X)
     @test y.sharding == S
     @test whole(result(body("double", (y,), (S,)), y)) == 2 .* whole(X)
+    # Without a constraint, which would be a new array.
+    @test whole(result(body("back", (X,)), X)) == whole(X)
 end
 
 @testset "the same array twice is traced as one" begin
