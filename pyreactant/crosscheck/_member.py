@@ -6,6 +6,7 @@ even if results are wrong.
 It runs each program on its further sets of inputs, and in further layouts and element types, too.
 """
 
+import gc
 import os
 import socket
 import sys
@@ -152,6 +153,7 @@ def main() -> None:
     request, folder = read_request(Path(sys.argv[1])), Path(sys.argv[2])
     initialize()
     run_member(request, folder)
+    gc.freeze()  # as at the end of a command
 
 
 def run_member(request: Request, folder: Path) -> None:

@@ -8,6 +8,7 @@ the user's program may be connected to another cluster. It ends with its input.
 import contextlib
 import errno
 import fcntl
+import gc
 import json
 import os
 import sys
@@ -51,6 +52,7 @@ def main() -> None:
             answer(error=str(error), kind=type(error).__name__)
         except Exception as error:
             answer(error=one_line(error), kind="ray")
+    gc.freeze()  # as at the end of a command
 
 
 def _connect(address: str) -> None:
