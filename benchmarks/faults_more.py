@@ -1,7 +1,9 @@
 """`make faults`, continued: a stopped head, two faults at once, a full disk, few descriptors.
 
-`python -m benchmarks.faults_more [--times N] [--json FILE] [--kinds NAME...]` breaks runs on CPU.
-The exit code is 1 if an outcome is not what the kind's rule says, or if a process remains.
+`python -m benchmarks.faults_more [--times N] [--json FILE] [--kinds NAME...]
+[--backend jax|reactant]` breaks runs on CPU. The exit code is 1 if an outcome is not what the
+kind's rule says, or if a process remains. `--backend reactant` needs what `benchmarks.faults`
+needs.
 
 - A stopped head: the supervisor of process 0 is stopped for longer than the heartbeat. All end with
   6, and blame process 0.
@@ -10,7 +12,8 @@ The exit code is 1 if an outcome is not what the kind's rule says, or if a proce
 - A full disk: the run's folder is too small for its logs and its report. A good run ends with 0 and
   says what is not written; of a bad run the terminal names the culprit.
 - Descriptors: too low a hard limit is refused with exit code 3, and names ulimit; a soft one is
-  raised, and the programs have it as it was; a program that runs out of them is named.
+  raised, and the programs have it as it was; a program that runs out of them is named. Only the
+  program of the last kind starts a runtime.
 """
 
 import argparse
@@ -30,23 +33,27 @@ from pathlib import Path
 from typing import Any
 
 from tests.harness import environment
+from tests.julia import place
 from tests.launch.runs import FAULTY, RUN, left_behind, task_environments
 from tests.launch.test_faults import CAUSES
 
 from ._measure import machine
-from .faults import start
+from .faults import RUNTIMES, Runtime, start
 
 HEARTBEAT = 2.0
 _LIMIT = 90.0
 _FULL = 'mount -t tmpfs -o size=256k tmpfs run && "$@"; code=$?; cat process-*; exit $code'
-_CHATTY = """
+_START = """
 import os, sys, time
+import pyreactant as pr
+pr.initialize(initialization_timeout=float(os.environ["FAULT_RENDEZVOUS"]))
+"""
+_CHATTY = """
 print(("x" * 1023 + "\\n") * 1024, flush=True)
 if sys.argv[1] == "raise" and os.environ["PYREACTANT_PROCESS_INDEX"] == "1":
     raise ValueError("broken here")
 """
 _GREEDY = """
-import os, time
 if os.environ["PYREACTANT_PROCESS_INDEX"] == "0":
     time.sleep(1000)
 files = []
@@ -67,12 +74,11 @@ class Outcome:
     load: float = field(default_factory=lambda: os.getloadavg()[0])
 
 
-def stopped_head(folder: Path) -> Outcome:
+def stopped_head(folder: Path, runtime: Runtime) -> Outcome:
     """Stop the supervisor of process 0 until the other has given it up."""
     done = Outcome("stopped head")
     argv = [*_run(folder), "--heartbeat-timeout", str(HEARTBEAT), "--", FAULTY, "none", "1", "warm"]
-    environments = task_environments(folder, 2)
-    running = [start(argv, env, folder, i) for i, env in enumerate(environments)]
+    running = [start(argv, env, folder, i) for i, env in enumerate(_tasks(folder, runtime))]
     try:
         _until((folder / "event").exists)
         began = time.time()
@@ -87,11 +93,11 @@ def stopped_head(folder: Path) -> Outcome:
     return done
 
 
-def two_faults(folder: Path, first: str, second: str) -> Outcome:
+def two_faults(folder: Path, runtime: Runtime, first: str, second: str) -> Outcome:
     """Both processes fail after the same operation."""
     done = Outcome(f"two faults: {first} and {second}")
     argv = [*_run(folder), "--", FAULTY, f"{first}+{second}", "both", "warm"]
-    codes, ended = _all_end(argv, task_environments(folder, 2), folder)
+    codes, ended = _all_end(argv, _tasks(folder, runtime), folder)
     right = [(process, *CAUSES[fault]) for process, fault in enumerate((first, second))]
     done.miss = _miss(folder, codes, right)
     if (folder / "event").exists():
@@ -99,14 +105,14 @@ def two_faults(folder: Path, first: str, second: str) -> Outcome:
     return done
 
 
-def full_disk(folder: Path, ending: str) -> Outcome:
+def full_disk(folder: Path, runtime: Runtime, ending: str) -> Outcome:
     """Run in a mount namespace of its own, with the run's folder on 256 KiB."""
     done = Outcome(f"full disk, {'a good run' if ending == 'well' else 'a process raises'}")
     (folder / "run").mkdir()
-    program = _script(folder, _CHATTY)
+    program = _script(folder, _START + _CHATTY)
     space = ["unshare", "--mount", "--propagation", "private", "bash", "-c", _FULL, "bash"]
     argv = [*space, *_run(folder), "-n", "2", "--all-output", "--", program, ending]
-    codes, _ = _all_end(argv, [_environment(folder)], folder)
+    codes, _ = _all_end(argv, [_environment(folder, runtime)], folder)
     said = (folder / "supervisor-0.log").read_text()
     words = ["cannot be written (No space left on device)"]
     if ending != "well":
@@ -117,7 +123,7 @@ def full_disk(folder: Path, ending: str) -> Outcome:
     return done
 
 
-def descriptors(folder: Path, which: str) -> Outcome:
+def descriptors(folder: Path, runtime: Runtime, which: str) -> Outcome:
     """Limit the open files of the supervisor, or those of the programs."""
     done = Outcome(f"descriptors: {which}")
     limit, count, text, code, words = {
@@ -126,33 +132,33 @@ def descriptors(folder: Path, which: str) -> Outcome:
         "a program needs too many": (
             "-Sn 64",
             "2",
-            _GREEDY,
+            _START + _GREEDY,
             1,
             "process 1 on .* raised OSError: .*Too many open files",
         ),
     }[which]
     shell = ["bash", "-c", f'ulimit {limit} && exec "$@"', "bash"]
     argv = [*shell, *_run(folder), "-n", count, "--", _script(folder, text)]
-    codes, _ = _all_end(argv, [_environment(folder)], folder)
+    codes, _ = _all_end(argv, [_environment(folder, runtime)], folder)
     said = (folder / "supervisor-0.log").read_text()
     if codes != [code] or not re.search(words, said) or "internal error" in said:
         done.miss = f"exit codes {codes}: {said[-500:]}"
     return done
 
 
-KINDS: Mapping[str, Sequence[Callable[[Path], Outcome]]] = {
+KINDS: Mapping[str, Sequence[Callable[[Path, Runtime], Outcome]]] = {
     "stopped-head": [stopped_head],
     "two": [
-        lambda folder: two_faults(folder, "kill", "kill"),
-        lambda folder: two_faults(folder, "kill", "raise"),
-        lambda folder: two_faults(folder, "raise", "segv"),
-        lambda folder: two_faults(folder, "exit3", "kill"),
+        lambda *where: two_faults(*where, "kill", "kill"),
+        lambda *where: two_faults(*where, "kill", "raise"),
+        lambda *where: two_faults(*where, "raise", "segv"),
+        lambda *where: two_faults(*where, "exit3", "kill"),
     ],
-    "disk": [lambda folder: full_disk(folder, "well"), lambda folder: full_disk(folder, "raise")],
+    "disk": [lambda *where: full_disk(*where, "well"), lambda *where: full_disk(*where, "raise")],
     "descriptors": [
-        lambda folder: descriptors(folder, "hard limit too low"),
-        lambda folder: descriptors(folder, "soft limit too low"),
-        lambda folder: descriptors(folder, "a program needs too many"),
+        lambda *where: descriptors(*where, "hard limit too low"),
+        lambda *where: descriptors(*where, "soft limit too low"),
+        lambda *where: descriptors(*where, "a program needs too many"),
     ],
 }
 
@@ -167,8 +173,17 @@ def _script(folder: Path, text: str) -> str:
     return str(path)
 
 
-def _environment(folder: Path) -> dict[str, str]:
-    return environment(PYREACTANT_PLATFORM="cpu", FAULT_EVENT=str(folder / "event"))
+def _chosen(runtime: Runtime) -> dict[str, str]:
+    return {**runtime.settings(), "FAULT_RENDEZVOUS": str(runtime.rendezvous)}
+
+
+def _environment(folder: Path, runtime: Runtime) -> dict[str, str]:
+    event = str(folder / "event")
+    return environment(PYREACTANT_PLATFORM="cpu", FAULT_EVENT=event, **_chosen(runtime))
+
+
+def _tasks(folder: Path, runtime: Runtime) -> list[dict[str, str]]:
+    return list(task_environments(folder, 2, [_chosen(runtime)] * 2))
 
 
 def _all_end(
@@ -215,10 +230,10 @@ def _miss(
     return f"reported {found}, exit codes {codes}: {report['summary']}"
 
 
-def _one(kind: Callable[[Path], Outcome], folder: Path) -> Outcome:
+def _one(kind: Callable[[Path, Runtime], Outcome], folder: Path, runtime: Runtime) -> Outcome:
     folder.mkdir()
     try:
-        done = kind(folder)
+        done = kind(folder, runtime)
     except (TimeoutError, subprocess.TimeoutExpired) as error:
         done = Outcome(folder.name, str(error))
     done.left = left_behind(folder)
@@ -242,13 +257,18 @@ def main() -> int:
     parser.add_argument("--times", type=int, default=20)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
+    parser.add_argument("--backend", choices=RUNTIMES, default="jax")
     args = parser.parse_args()
+    if args.backend == "reactant" and (why := place.absent()):
+        parser.error(why)
+    if args.backend == "reactant":
+        place.compile_packages()  # which takes longer than any limit here
     base = Path(tempfile.mkdtemp(prefix="pyreactant-faults-"))
     found: dict[str, list[Outcome]] = {}
     chosen = [kind for name in args.kinds for kind in KINDS[name]]
     for repetition in range(args.times):
         for number, kind in enumerate(chosen):
-            done = _one(kind, base / f"{repetition:03}-{number:02}")
+            done = _one(kind, base / f"{repetition:03}-{number:02}", RUNTIMES[args.backend])
             found.setdefault(done.kind, []).append(done)
         if args.json is not None:
             rows: dict[str, Any] = {n: [asdict(d) for d in all_] for n, all_ in found.items()}

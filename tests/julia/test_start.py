@@ -32,6 +32,16 @@ def test_nothing_of_jax_and_no_warning() -> None:
     assert ran.stderr == ""
 
 
+def test_nothing_is_lost_that_a_pipe_cannot_take_at_once() -> None:
+    """Julia makes pipes return at once, whereupon Python loses what does not fit."""
+    code = (
+        "import os, sys, pyreactant as p; p.devices(); print('x' * 2**20)\n"
+        "print([os.get_blocking(stream) for stream in range(3)])"
+    )
+    ran = alone(code, PYTHONUNBUFFERED="1")
+    assert ran.stdout == "x" * 2**20 + "\n[True, True, True]\n", ran.stderr + ran.stdout[2**15 :]
+
+
 @pytest.mark.parametrize(
     ("code", "settings", "expected"),
     [

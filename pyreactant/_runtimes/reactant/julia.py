@@ -207,7 +207,20 @@ def _import_juliacall(place: Place) -> Any:
             f"Julia did not start ({place.executable}, project {place.project}, {place.source}): "
             f"{error}; {SETUP}"
         ) from error
+    _block_streams()
     return juliacall
+
+
+def _block_streams() -> None:
+    """Let standard streams block again, which Julia has changed where they are pipes.
+
+    Python would lose what a pipe cannot take at once: an unbuffered `print` of more than 64 KiB.
+    """
+    for stream in range(3):
+        try:
+            os.set_blocking(stream, True)
+        except OSError:  # it is closed
+            continue
 
 
 def _load_package(juliacall: Any, place: Place) -> Any:
