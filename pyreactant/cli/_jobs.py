@@ -91,10 +91,11 @@ def submit(
             "with pr.submit in Python"
         )
     what: Any = program[0] if is_function else program
-    with named({name: f"--set {name}" for name in targets.settings_of(on) if name not in given}):
+    others = [name for name in targets.settings_of(on) if name not in given]
+    with named({name: f"--set {name}=VALUE" for name in others}):
         parsed = targets.parse(on, set_ or [])
         for name in settings.keys() & parsed.keys():
-            raise InvalidArgumentError(f"give {argument(name)} or --set {name}, not both")
+            raise InvalidArgumentError(f"give {argument(name)} or --set {name}=VALUE, not both")
         target = targets.make(on, settings | parsed)
         if dry_run:
             plan = _submit.plan(
