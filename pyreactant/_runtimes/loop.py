@@ -25,9 +25,9 @@ def reached_preemption(step: int) -> bool:
     """Whether to save and stop at this step, because the machine is about to be preempted.
 
     Call it once in each step of a loop, with the step's number, on every process. If one process
-    of the run gets SIGTERM or SIGUSR1 (Slurm's ``--signal=USR1@60``, a requeue), all processes
-    agree on the first step that none of them has begun. From that step on, this is True on all of
-    them. Devices never communicate for it, and processes only after the signal.
+    of the run gets SIGTERM or a warning (SIGUSR1 or SIGUSR2, such as Slurm's ``--signal=USR1@60``),
+    all processes agree on the first step that none of them has begun. From that step on, this is
+    True on all of them. Devices never communicate for it, and processes only after the signal.
 
     In a train loop of Ray Train's JaxTrainer it asks Ray, which waits for all workers at each
     call. Save there and go on: Ray restarts the loop from its last checkpoint, while a loop that

@@ -86,8 +86,9 @@ def attach() -> None:
         os.set_inheritable(descriptor, False)
     faulthandler.register(STACKS_SIGNAL, file=stacks, all_threads=True)
     # Slurm may send its warning to every process of a step; by default it would end the program.
-    if signal.getsignal(signal.SIGUSR1) == signal.SIG_DFL:
-        signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+    for number in (signal.SIGUSR1, signal.SIGUSR2):
+        if signal.getsignal(number) == signal.SIG_DFL:
+            signal.signal(number, signal.SIG_IGN)
     plain_jax.install()
     _supervised.connection = Link(line)
     _supervised.tell("phase", phase="started")

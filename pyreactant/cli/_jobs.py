@@ -91,10 +91,11 @@ def submit(
             "with pr.submit in Python"
         )
     what: Any = program[0] if is_function else program
-    with named({name: f"--set {name}" for name in targets.settings_of(on) if name not in given}):
+    others = [name for name in targets.settings_of(on) if name not in given]
+    with named({name: f"--set {name}=VALUE" for name in others}):
         parsed = targets.parse(on, set_ or [])
         for name in settings.keys() & parsed.keys():
-            raise InvalidArgumentError(f"give {argument(name)} or --set {name}, not both")
+            raise InvalidArgumentError(f"give {argument(name)} or --set {name}=VALUE, not both")
         target = targets.make(on, settings | parsed)
         if dry_run:
             plan = _submit.plan(
@@ -117,11 +118,11 @@ def list_jobs(as_json: AsJson = False) -> None:
 
     They include those of `run`, `slurm submit` and `tpu run`.
     """
-    from ..jobs import _job
+    from ..jobs import _all
 
-    found = list(_job.rows())
+    found = list(_all.rows())
     if as_json:
-        print(json.dumps([_job.as_json(*row) for row in found]))
+        print(json.dumps([_all.as_json(*row) for row in found]))
         return
     if not found:
         print("there are no jobs")
@@ -138,13 +139,12 @@ def list_jobs(as_json: AsJson = False) -> None:
 @app.command(epilog=examples("pyreactant jobs status 3f9a --json"))
 def status(job: Id, as_json: AsJson = False) -> None:
     """Print how a job stands."""
-    from ..jobs import _job
-    from ..jobs._job import find
+    from ..jobs import _all
 
-    record = find(job)
-    found = _job.status_of(record)
+    record = _all.find(job)
+    found = _all.status_of(record)
     if as_json:
-        print(json.dumps(_job.as_json(record.id, record, found), indent=2))
+        print(json.dumps(_all.as_json(record.id, record, found), indent=2))
     else:
         _print_status(record, found)
 
@@ -222,7 +222,7 @@ def attach(job: Id) -> None:
 @app.command(epilog=examples("pyreactant jobs cancel 3f9a"))
 def cancel(job: Id, as_json: AsJson = False) -> None:
     """End a job, and wait until nothing of it costs anything."""
-    from ..jobs import _job
+    from ..jobs import _all
     from ..jobs._job import Job
     from ._console import working
 
@@ -230,7 +230,7 @@ def cancel(job: Id, as_json: AsJson = False) -> None:
     with working(f"ending job {found.id}"):
         ended = found.cancel()
     if as_json:
-        print(json.dumps(_job.as_json(found.id, found.record, ended)))
+        print(json.dumps(_all.as_json(found.id, found.record, ended)))
     else:
         _print_status(found.record, ended)
 
@@ -246,24 +246,24 @@ def clean(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Remove records, logs and values of ended jobs."""
-    from ..jobs import _job
-    from ..jobs._job import find
+    """Remove records, logs and values of ended jobs.
+
+    A damaged job is removed if its id is given.
+    """
+    from ..jobs import _all
 
     if older_than < 0:
         raise InvalidArgumentError(f"--older-than must be 0 days or more, got {older_than:g}")
     if jobs:
-        removed = [find(name) for name in jobs]
-        for record in removed:
-            if not dry_run:
-                _job.remove(record)
+        folders = [_all.folder_of(name) for name in jobs]
+        removed = [(folder.name, _all.remove(folder, dry_run=dry_run)) for folder in folders]
     else:
-        removed = _job.clean(older_than * 86400, dry_run=dry_run)
+        removed = [(r.id, r.what) for r in _all.clean(older_than * 86400, dry_run=dry_run)]
     if as_json:
-        print(json.dumps([record.id for record in removed]))
+        print(json.dumps([name for name, _ in removed]))
         return
-    for record in removed:
-        print(f"{'would remove' if dry_run else 'removed'} {record.id}  {record.what}")
+    for name, what in removed:
+        print(f"{'would remove' if dry_run else 'removed'} {name}  {what}")
     if not removed:
         print("no job to remove")
 

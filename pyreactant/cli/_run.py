@@ -7,13 +7,13 @@ import dataclasses
 import json
 import os
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .._errors import InvalidArgumentError
+from .._errors import InvalidArgumentError, PyReactantError
 from ._command import App, Command, examples
 
 if TYPE_CHECKING:
@@ -176,11 +176,25 @@ def _listed(options: "RunOptions", supervise: Callable[["RunOptions"], int]) -> 
     return _keeper.recorded(
         lambda: supervise(dataclasses.replace(options, folder=folder)),
         origin="run",
-        what=shlex.join(options.program)[:80],
+        what=shlex.join(_typed(options))[:80],
         target="local",
         settings={"processes": options.processes or 1},
         run=folder,
     )
+
+
+def _typed(options: "RunOptions") -> Sequence[str]:
+    """The program of a run; that of a cross-check, which starts such runs, as its user types it."""
+    words = options.program
+    if list(words[:2]) != ["-m", "pyreactant.crosscheck"] or len(words) != 4:
+        return words
+    from ..crosscheck._request import read_request
+
+    try:
+        names = read_request(Path(words[2])).names
+    except PyReactantError:
+        return words  # the program itself says what is wrong
+    return ["crosscheck", "--backends", options.backend or "auto", *names]
 
 
 slurm = App(

@@ -155,7 +155,7 @@ def delete(resource: ResourceName, timeout: Timeout = 900.0, transport: Transpor
 
     Only resources that pyreactant created are deleted.
     """
-    from ..queued_resources._deletion import delete_ours
+    from ..queued_resources._gc import delete_ours
     from ..queued_resources._journal import Journal
     from ._console import working
 
@@ -188,7 +188,7 @@ def gc(
     zone, resources there that other machines created are deleted too, once their launcher is silent
     for 10 minutes or their lifetime is over. The lifetime begins when the VMs are created.
     """
-    from ..queued_resources._deletion import collect
+    from ..queued_resources._gc import collect
     from ..queued_resources._journal import Journal
 
     settled = os.environ.get("PROJECT") and os.environ.get("ZONE")

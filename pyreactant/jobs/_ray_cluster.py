@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import IO, Any
 
-from .._errors import FileError, RequirementError
+from .._errors import FileError, RequirementError, argument
 from .._system.child import import_path
 
 _CONNECT = 90.0
@@ -114,7 +114,7 @@ class Cluster:
         text = str(found["error"])
         if self.address == "auto":
             raise UnreachableError(
-                "there is no Ray cluster on this machine; pass address= to pr.targets.Ray, set "
+                f"there is no Ray cluster on this machine; give {argument('address')}, set "
                 "RAY_ADDRESS, or start one with: ray start --head",
                 gone=True,
             )

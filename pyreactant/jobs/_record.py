@@ -39,6 +39,16 @@ STATES = ("requested", "queued", "starting", "running", *ENDED)
 """All states of a job, in the order in which it can reach them."""
 
 
+class DamagedError(FileError):
+    """A file of a job's record cannot be read."""
+
+    def __init__(self, folder: Path, name: str, why: object) -> None:
+        super().__init__(
+            f"{folder / name} is damaged or cannot be read ({why}); once nothing of the job runs, "
+            f"remove it, with logs and value, by: pyreactant jobs clean {folder.name}"
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class Status:
     """How a job stands.
@@ -126,7 +136,7 @@ class Record:
         if found:
             if "state" in found and is_made_of(Status, found):
                 return Status(**found)
-            raise self._damaged("state.json", "this version writes other fields")
+            raise DamagedError(self.folder, "state.json", "this version writes other fields")
         if not (self.folder / "job.json").exists():
             raise FileError(f"the record of the job {self.id} was removed from {self.folder}")
         return Status("requested", since=self.created)
@@ -211,14 +221,8 @@ class Record:
         except (FileNotFoundError, NotADirectoryError):
             return {}
         except (OSError, ValueError, RecursionError) as error:
-            raise self._damaged(name, error) from None
+            raise DamagedError(self.folder, name, error) from None
         return found if isinstance(found, dict) else {}
-
-    def _damaged(self, name: str, why: object) -> FileError:
-        return FileError(
-            f"{self.folder / name} is damaged or cannot be read ({why}); the job's logs are in "
-            f"{self.run}; remove its folder once nothing of it runs"
-        )
 
 
 def jobs_folder() -> Path:
@@ -286,16 +290,15 @@ def release(record: Record) -> None:
 
 def draft(what: str, target: str, settings: Mapping[str, Any], **more: Any) -> Record:
     """A record that is not on the disk, for `Target.plan`."""
-    return Record(
-        folder=jobs_folder() / "ID", id="ID", what=what, target=target, settings=settings, more=more
-    )
+    folder = jobs_folder() / "ID"
+    return Record(folder, folder.name, what, target, settings, more=more)
 
 
 def load(folder: Path) -> Record:
     """The record in a folder.
 
     Raises:
-        FileError: It is not a job's folder, was moved, or belongs to another user.
+        FileError: It is not a job's folder, is damaged, was moved, or belongs to another user.
     """
     try:
         data = json.loads(_content(f"{folder}/job.json"))
@@ -312,9 +315,7 @@ def load(folder: Path) -> Record:
     except FileNotFoundError:
         raise FileError(f"{folder} is not the folder of a job: it has no job.json") from None
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise FileError(
-            f"{folder / 'job.json'} is damaged ({error}); remove {folder} once nothing of it runs"
-        ) from None
+        raise DamagedError(folder, "job.json", error) from None
     if os.stat(folder).st_uid != os.geteuid():  # noqa: PTH116 - for a thousand jobs
         raise FileError(f"the job {folder.name} belongs to {_owner(folder)}, not to you")
     if record.folder is not folder and record.folder.resolve() != folder.resolve():

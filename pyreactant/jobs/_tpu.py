@@ -199,7 +199,7 @@ class TPU(Target):
             if record.is_kept():
                 raise
         if self.status(record).state in ("lost", "cancelled"):
-            from ..queued_resources._deletion import delete_ours
+            from ..queued_resources._gc import delete_ours
             from ..queued_resources._journal import Journal
 
             path = _job(self, record).request.path

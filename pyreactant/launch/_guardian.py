@@ -154,6 +154,8 @@ def marked(token: str, among: Mapping[int, Process]) -> list[Process]:
 
 def _guard(token: str) -> None:
     """Read what the supervisor says until it ends, then kill what it has left."""
+    for number in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM):
+        signal.signal(number, signal.SIG_IGN)  # Slurm may warn every process of a step
     supervisor, me = os.getppid(), os.getpid()
     programs: set[int] = set()
     known: set[Process] = set()

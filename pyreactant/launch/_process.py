@@ -20,6 +20,7 @@ from .._system.process import restore_limit
 from ._leftovers import Leftovers
 from ._output import Log, Prefixed
 from ._program import Program
+from ._watch import WARNINGS
 
 Emit = Callable[[dict[str, Any]], None]
 
@@ -142,8 +143,8 @@ class ChildProcess:
                 os.killpg(self._popen.pid, number)
 
     def forward(self, number: int) -> None:
-        """Pass a signal on to the program; SIGUSR1 only if the program handles it."""
-        if not self.exited.is_set() and (number != signal.SIGUSR1 or self._catches(number)):
+        """Pass a signal on to the program; a warning only if the program handles it."""
+        if not self.exited.is_set() and (number not in WARNINGS or self._catches(number)):
             self._signalled.add(number)
             self._signal_one(number)
 

@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import os
 import secrets
-import signal
 import socket
 import time
 from collections.abc import Callable, Mapping
@@ -30,7 +29,7 @@ from ._report import RunReport, alone, say, utc
 from ._rollcall import RollCall, heartbeat_period
 from ._state import ProcessState, error_event
 from ._unstarted import others_told
-from ._watch import handled
+from ._watch import WARNINGS, handled
 
 _GIT = 0.2
 """Seconds that the report waits for git, which had the time of the whole run."""
@@ -50,7 +49,7 @@ def supervise(options: RunOptions) -> int:
 
     A launcher calls it once per process; on one machine it starts `options.processes` processes
     itself. The report is in the run's folder. Call it last in a process: once the run is over,
-    SIGINT, SIGTERM, SIGHUP and SIGUSR1 are ignored.
+    the signals that it handles are ignored.
 
     Returns:
         The exit code of the run, the same on every process.
@@ -241,7 +240,7 @@ async def _follow(options: RunOptions, group: ProcessGroup, prepared: _Prepared)
 
     def on_signal(number: int) -> None:
         emit({"type": "signal", "number": number, "process": index})
-        if number != signal.SIGUSR1:
+        if number not in WARNINGS:
             stop_requested.set()
 
     def patience() -> float:

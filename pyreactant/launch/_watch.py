@@ -18,7 +18,13 @@ from ._cause import Failure, failure
 from ._report import utc
 from ._state import ProcessState, names
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
+WARNINGS = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM)
+"""Signals that only warn, as with Slurm's ``--signal=USR1@60``."""
+
+_LIKE_SIGTERM = (signal.SIGHUP, signal.SIGQUIT)
+"""Sent by a closed terminal and by Ctrl-\\; programs may not know that they ask to end."""
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, *_LIKE_SIGTERM, *WARNINGS)
 
 
 @contextlib.contextmanager
@@ -50,11 +56,10 @@ _SAME_EVENT = 1.0
 class Stop:
     """The signals that asked the run to stop, and the orders that follow from them.
 
-    SIGINT is passed on to the programs. SIGTERM and SIGUSR1 announce a preemption: programs that
-    call `reached_preemption` agree on a step; other programs get the signal. After SIGINT or
-    SIGTERM all must end within the grace period; a second one ends them at once. SIGUSR1 is only
-    a warning, as with Slurm's ``--signal=USR1@60``. SIGHUP, which a closed terminal sends, counts
-    as SIGTERM.
+    SIGINT is passed on to the programs. SIGTERM and `WARNINGS` announce a preemption: programs that
+    call `reached_preemption` agree on a step; other programs get the signal, a warning only if they
+    handle it. After SIGINT or SIGTERM all must end within the grace period; a second one ends them
+    at once. SIGHUP and SIGQUIT count as SIGTERM.
     """
 
     def __init__(self, grace: float) -> None:
@@ -86,13 +91,13 @@ class Stop:
         """
         if number not in _SIGNALS:
             raise ValueError(f"signal {number}")
-        again = self.ends_all and number != signal.SIGUSR1
+        again = self.ends_all and number not in WARNINGS
         if again and self.requested_at is not None and now - self.requested_at > _SAME_EVENT:
             self._enforce = True
-        if self.requested_at is None or (number != signal.SIGUSR1 and not self.ends_all):
+        if self.requested_at is None or (number not in WARNINGS and not self.ends_all):
             self.requested_at, self.number, self._source = now, number, process
-            self._pending.append(signal.SIGTERM if number == signal.SIGHUP else number)
-        self.ends_all = self.ends_all or number != signal.SIGUSR1
+            self._pending.append(signal.SIGTERM if number in _LIKE_SIGTERM else number)
+        self.ends_all = self.ends_all or number not in WARNINGS
 
     def orders(self, states: Sequence[ProcessState]) -> Iterator[Mapping[str, Any]]:
         """The orders to send to every machine now."""

@@ -4,7 +4,8 @@ from .._lazy import attach
 
 _MODULES = {
     "_client": "Client",
-    "_deletion": "Interrupted cleaned_up collect",
+    "_deletion": "Interrupted cleaned_up",
+    "_gc": "collect",
     "_journal": "Journal",
     "_lifecycle": "Lease clock_error",
     "_request": "CloudError NotOursError PreemptedError Request Resource Worker cost_of_forgetting "

@@ -24,6 +24,9 @@ from ._request import HEARTBEAT_LABEL, KEPT_LABEL, Node
 _SCHEMA = 1
 _NAME = "queued-resources"
 
+CLOCK_TOLERANCE = 60.0
+"""Difference of two clocks, in seconds, above which a warning appears; `gc` allows ten times it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Entry:

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .._errors import DeadlineError, FileError, RequirementError
-from ._deletion import CLOCK_TOLERANCE, delete_and_wait
-from ._journal import Heartbeat, Journal, entry
+from ._deletion import delete_and_wait
+from ._journal import CLOCK_TOLERANCE, Heartbeat, Journal, entry
 from ._request import (
     ENDED,
     PREEMPTED,

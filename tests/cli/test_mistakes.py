@@ -52,11 +52,15 @@ MISTAKES = {
     ),
     "limit": ("plan --topology v6e-1 --size 64 --timeout 0", 2, "--timeout must be positive"),
     "pool": ("plan --topology v6e-1 --size 64 --workers 0", 2, "--workers must be 1 or more"),
-    "twice": ("jobs submit -n 2 --set processes=3 -- -m this", 2, "give --processes or --set proc"),
+    "twice": (
+        "jobs submit -n 2 --set processes=3 -- -m this",
+        2,
+        "--set processes=VALUE, not both",
+    ),
     "again": (
         "jobs submit --set grace=2 --set grace=3 -- -m this",
         2,
-        "--set grace is given twice; give it once",
+        "--set grace=VALUE is given twice; give it once",
     ),
     "sbatch": ("slurm submit --nodes 2 --sbatch=-N3 --dry-run", 2, "give --nodes or --sbatch=-N3"),
     "dry": ("jobs submit --dry-run --env LAW_NOPE -- -m this", 2, "--env names LAW_NOPE, which"),

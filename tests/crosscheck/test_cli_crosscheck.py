@@ -27,8 +27,11 @@ def run(
 
 
 def test_crosscheck(tmp_path: Path) -> None:
-    ran = run("crosscheck", "transpose", "row_sum", "--size", "8", *SMALL, folder=tmp_path)
+    words, state = ["crosscheck", "transpose", "row_sum"], str(tmp_path / "state")
+    ran = run(*words, "--size", "8", *SMALL, folder=tmp_path, XDG_STATE_HOME=state)
     assert ran.returncode == 0, ran.stderr
+    (job,) = (tmp_path / "state" / "pyreactant" / "jobs").glob("*/job.json")
+    assert json.loads(job.read_text())["what"] == "crosscheck --backends jax transpose row_sum"
     assert "transpose" in ran.stdout
     assert "right exactly" in ran.stdout
     assert "right on jax, against an independent NumPy reference" in ran.stdout

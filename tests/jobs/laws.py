@@ -28,7 +28,7 @@ import numpy as np
 import pytest
 
 import pyreactant as pr
-from pyreactant.jobs import _job, _ray, _ray_cluster, _record
+from pyreactant.jobs import _all, _ray, _ray_cluster, _record
 
 WAIT = 300  # seconds, on a busy machine
 
@@ -99,7 +99,7 @@ def value(target: pr.targets.Target) -> None:
     import ml_dtypes
 
     half = np.arange(4, dtype=ml_dtypes.bfloat16)
-    list(_job.rows())  # what Slurm says now is remembered, and is older than the job
+    list(_all.rows())  # what Slurm says now is remembered, and is older than the job
     os.environ["LAW_SECRET"] = "of the user"
     given = [TREE, half]
     job = pr.submit("program.py:back", given, on=target, env=["LAW_SECRET"])
@@ -266,7 +266,7 @@ def cleaned(target: Any) -> None:
         record.write_handle({"address": address, **handle})
         _record.release(record)
         assert words in pr.Job(record).status().reason, pr.Job(record).status()
-        _job.remove(record)
+        _all.remove(record.folder)
     assert not job.folder.exists()
     assert not left(job.id)
 
@@ -289,7 +289,7 @@ def killed(target: pr.targets.Target, points: str = "0.5 0.95") -> None:
     # Else the submission that is counted makes these, and has more events than the others.
     _record.private_folder(_record.jobs_folder())
     compileall.compile_dir(Path(pr.__file__).parent, quiet=1)
-    before = set(_job.names())
+    before = set(_all.names())
     asked = [float(part) for part in points.split()]
     count = 0
     for part in (1.0, *(part for part in asked if part < 1)):
@@ -297,7 +297,7 @@ def killed(target: pr.targets.Target, points: str = "0.5 0.95") -> None:
         point = -1 if last else round(part * (count - 1))
         ran = _submitting(expression, point)
         assert ran.returncode == -signal.SIGKILL, (point, ran)
-        new = [name for name in _job.names() if name not in before]
+        new = [name for name in _all.names() if name not in before]
         before.update(new)
         rows = {row["id"]: row for row in json.loads(pyreactant("list", "--json"))}
         if last:

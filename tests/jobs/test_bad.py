@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import pyreactant as pr
-from pyreactant.jobs import _job, _record, targets
+from pyreactant.jobs import _all, _record, targets
 from tests import processes
 from tests.harness import environment, require
 from tests.jobs import program
@@ -34,7 +34,7 @@ def refused(code: int, what: Any, *arguments: Any, **options: Any) -> str:
     with pytest.raises(pr.PyReactantError) as caught:
         pr.submit(what, *arguments, **options)
     assert caught.value.exit_code == code, caught.value
-    assert _job.names() == []
+    assert _all.names() == []
     return str(caught.value)
 
 
@@ -235,7 +235,7 @@ def test_unknown_moved_and_foreign_jobs(folder: Path) -> None:
     moved.rename(record.folder)
     good, job = (record.folder / "job.json").read_bytes(), pr.Job(record)
     (record.folder / "job.json").write_bytes(good.replace(b'"settings": {}', b'"settings": null'))
-    assert "is damaged (this version writes other fields); remove " in missing(record.id)
+    assert "is damaged or cannot be read (this version writes other fields); " in missing(record.id)
     (record.folder / "job.json").write_text("{")
     assert "is damaged" in missing(record.id)
     (record.folder / "job.json").write_bytes(good)
@@ -243,7 +243,7 @@ def test_unknown_moved_and_foreign_jobs(folder: Path) -> None:
         (record.folder / "state.json").write_text(text)
         with pytest.raises(pr.FileError, match=r"state\.json is damaged"):
             job.status()
-        ((_, row, status),) = _job.rows()
+        ((_, row, status),) = _all.rows()
         assert (row, status.state) == (None, "lost"), "others are not listed"
     (record.folder / "state.json").unlink()
     (record.folder / "job.json").unlink()

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import pyreactant as pr
-from pyreactant.jobs import _job, _record
+from pyreactant.jobs import _all, _record
 from tests import processes
 from tests.harness import environment
 from tests.jobs.laws import left, until
@@ -29,7 +29,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.chdir(tmp_path)
     shutil.copy(REPOSITORY / "tests" / "jobs" / "program.py", tmp_path)
     yield tmp_path
-    assert not [name for name in _job.names() if left(name)]
+    assert not [name for name in _all.names() if left(name)]
 
 
 def command(*words: str) -> subprocess.CompletedProcess[str]:
@@ -138,7 +138,7 @@ def test_a_second_ctrl_c_returns_at_once(folder: Path) -> None:
         time.sleep(0.2)
         caller.send_signal(signal.SIGINT)
         caller.wait(60)
-    job = pr.Job.find(_job.names()[0])
+    job = pr.Job.find(_all.names()[0])
     until(lambda: job.status().state == "cancelled")  # the keeper goes on
 
 
@@ -231,7 +231,7 @@ def test_old_jobs_are_removed() -> None:
     assert refused.returncode == 2
     assert "is requested; only an ended job can be removed" in refused.stderr
     assert json.loads(command("jobs", "clean", young.id, "--json").stdout) == [young.id]
-    assert _job.names() == [running.id]
+    assert _all.names() == [running.id]
     for record in (ended, young, running):
         _record.release(record)
     assert os.listdir(_record.jobs_folder()) == [running.id]
@@ -244,14 +244,26 @@ def test_old_jobs_are_removed() -> None:
     assert not unborn.exists()
 
 
-def test_a_damaged_record_does_not_hide_the_others() -> None:
-    damaged, good = (_record.create("x", "local", {}) for _ in range(2))
+def test_a_damaged_record_does_not_hide_the_others_and_can_be_removed() -> None:
+    damaged, good = (_record.create("x", "ray", {"address": "127.0.0.1:1"}) for _ in range(2))
     (damaged.folder / "job.json").write_text("[]")
     rows = {row["id"]: row for row in listed()}
     assert rows[good.id]["state"] == "requested"
-    assert "is damaged" in rows[damaged.id]["reason"]
+    advice = f"pyreactant jobs clean {damaged.id}"
+    assert rows[damaged.id]["reason"].endswith(advice)
+    kept = command("jobs", "clean", damaged.id)
+    assert (kept.returncode, "a process of this machine still keeps it" in kept.stderr) == (2, True)
     for record in (damaged, good):
         _record.release(record)
+    assert command(*advice.split()[1:], "--dry-run").stdout.startswith("would remove")
+    assert damaged.folder.exists()
+    shown = command(*advice.split()[1:]).stdout
+    assert shown == f"removed {damaged.id}  damaged, all of {damaged.folder}\n"
+    for name in ("handle.json", "state.json"):
+        (good.folder / name).write_text("{")
+        assert name in listed()[0]["reason"]
+    assert command("jobs", "clean", good.id).returncode == 0
+    assert os.listdir(_record.jobs_folder()) == []
 
 
 @pytest.mark.parametrize(

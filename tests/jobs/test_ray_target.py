@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import pyreactant as pr
-from pyreactant.jobs import _job, _record, targets
+from pyreactant.jobs import _all, _record, targets
 from tests.harness import free_port, require
 
 
@@ -109,12 +109,12 @@ def test_a_cluster_that_vanished() -> None:
     )
     assert "".join(job.logs()) == ""
     with pytest.raises(pr.InvalidArgumentError, match="pyreactant jobs cancel"):
-        _job.remove(job.record)
+        _all.remove(job.folder)
     assert (job.cancel().state, job.cancel().exit_code) == ("cancelled", 130)
     assert "with the cluster its jobs have ended" in job.status().reason
     with pytest.raises(pr.RemoteError, match="cancelled by the user"):
         job.result(timeout=5)
-    _job.remove(job.record)
+    _all.remove(job.folder)
     assert not job.folder.exists()
 
 
@@ -146,7 +146,7 @@ def test_submitting_to_a_cluster_that_is_not_there(tmp_path: Path) -> None:
     on = pr.targets.Ray(hosts=2, address=f"127.0.0.1:{free_port()}")
     with pytest.raises(pr.RequirementError, match="nothing listens there"):
         pr.submit([str(script)], on=on)
-    ((_, record, status),) = _job.rows()
+    ((_, record, status),) = _all.rows()
     assert record is not None
     assert (status.state, status.exit_code) == ("failed", 3)
     assert not list(record.folder.glob("*.tar*"))

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from pyreactant.launch._guardian import children
 from tests.launch.runs import ended, left_behind, pid, running, until
 
 WAITS = "ready()\ntime.sleep(1000)"
@@ -71,7 +72,7 @@ def test_a_second_signal_ends_at_once(tmp_path: Path) -> None:
     assert (code, report["cause"]) == (6, "preempted")
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT])
 def test_sigterm_to_programs_that_do_not_cooperate(number: signal.Signals, tmp_path: Path) -> None:
     with running(tmp_path, WAITS, "--max-restarts", "3") as run:
         run.send_signal(number)
@@ -82,9 +83,11 @@ def test_sigterm_to_programs_that_do_not_cooperate(number: signal.Signals, tmp_p
     assert not report["restarts"]
 
 
-@pytest.mark.parametrize("own", [False, True])
-def test_sigusr1_is_a_warning_only(own: bool, tmp_path: Path) -> None:
-    handler = 'signal.signal(signal.SIGUSR1, lambda *_: print("warned", flush=True))\n'
+@pytest.mark.parametrize(
+    ("number", "own"), [(signal.SIGUSR1, True), (signal.SIGUSR2, False), (signal.SIGALRM, True)]
+)
+def test_a_warning_ends_nothing(number: signal.Signals, own: bool, tmp_path: Path) -> None:
+    handler = f'signal.signal({number}, lambda *_: print("warned", flush=True))\n'
     text = (
         (handler if own else "")
         + """
@@ -94,8 +97,14 @@ while not Path("enough").exists():
 """
     )
     with running(tmp_path, text) as run:
-        run.send_signal(signal.SIGUSR1)
+        run.send_signal(number)
+        programs = [pid(tmp_path, process) for process in range(2)]
+        (guardian,) = (p for p in children(run.pid) if p.pid not in programs)
+        # Slurm may warn every process of a step.
+        for other in (guardian.pid, *(programs if not own else ())):
+            os.kill(other, number)
         time.sleep(0.5)
+        assert guardian in children(run.pid)
         (tmp_path / "enough").touch()
         code, report = ended(run, tmp_path)
     assert (code, report["cause"]) == (0, "done")
