@@ -10,10 +10,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .._core.dtypes import as_dtype, finfo, is_float
+from .._core.dtypes import as_dtype, finfo, is_float, wide
 from .._core.sharding import Index
 from .._core.source import RandomSource, Source
-from ..programs._case import Case, Input
+from ..programs._case import Case, Input, whole_index
+from ._oracle.parts import Widened
 
 ORDINARY, WIDE, SPECIAL, EXACT = "ordinary", "wide", "special", "exact"
 
@@ -69,7 +70,9 @@ ORDINARY_SET = InputSet()
 
 def input_sets(case: Case, size: int, dtype: str) -> tuple[InputSet, ...]:
     """The sets beyond the ordinary one that a program defines at a size and element type."""
-    found = (_wide(case, size, dtype), _special(case, dtype), _exact(case, size, dtype))
+    if all(what.kind != "uniform" for what in case.inputs(size, dtype)):
+        return ()
+    found = (_wide(case, size, dtype), _special(case, size, dtype), _exact(case, size, dtype))
     return tuple(one for one in found if one is not None)
 
 
@@ -161,27 +164,12 @@ def _significand(dtype: str) -> int:
     return int(finfo(as_dtype(dtype)).nmant) + 1
 
 
-def _summands(case: Case, size: int, dtype: str) -> int:
-    """The largest number of elements of an input over which a result sums."""
-    shapes = [one.shape for one in case.inputs(size, dtype)]
-    outputs = 1 if case.outputs is None else len(case.outputs(size, dtype))
-    most = 1
-    for output in range(outputs):
-        counts = [1] * len(shapes)
-        for number, dimension in case.contracted(output):
-            counts[number] *= shapes[number][dimension]
-        most = max(most, *counts)
-    return most
-
-
 # Wide inputs.
 
 
 def _wide(case: Case, size: int, dtype: str) -> InputSet | None:
     kind = as_dtype(dtype)
-    if case.domain.exponents is None or kind.kind == "b":
-        return None
-    if kind.kind in "iu" and case.domain.assumed:
+    if kind.kind == "b" or (kind.kind in "iu" and not _takes_all_integers(case, size, dtype)):
         return None
     if kind.kind in "iu":
         text = f"all integers of {8 * kind.itemsize} bits"
@@ -200,21 +188,34 @@ def _wide(case: Case, size: int, dtype: str) -> InputSet | None:
     return InputSet(WIDE, text, random=False, make=_maker(make))
 
 
+def _takes_all_integers(case: Case, size: int, dtype: str) -> bool:
+    """Whether results are right modulo 2^bits, as those of sums of products are."""
+    if case.domain.moves or not case.domain.sums:
+        return case.domain.moves
+    case.sums(size, dtype)  # raises if a user's statement is wrong
+    return all(as_dtype(name).kind in "biu" for name in _result_types(case, size, dtype))
+
+
+def _result_types(case: Case, size: int, dtype: str) -> list[str]:
+    """The element types that results may have."""
+    results = () if case.outputs is None else case.outputs(size, dtype)
+    return [name for one in results for name in one.dtypes]
+
+
 def exponents(case: Case, size: int, dtype: str) -> tuple[int, int]:
     """Range [low, high) of the exponents of wide inputs: no partial result overflows."""
-    assert case.domain.exponents is not None
     most = int(finfo(as_dtype(dtype)).maxexp)
     limit = min(20, most // 3)
-    low, high = case.domain.exponents
-    room = (most - 3 - math.ceil(math.log2(_summands(case, size, dtype)))) // case.domain.degree
+    low, high = case.domain.magnitudes
+    room = (most - 3 - math.ceil(math.log2(case.sums(size, dtype)[0]))) // case.domain.degree
     return max(low, -limit), min(high, limit, room)
 
 
 def _maker(other: Make) -> Make:
-    """Make indices as always, and other inputs by `other`."""
+    """Make what holds no data as always, and other inputs by `other`."""
 
     def make(what: Input, seed: int, stream: int) -> Source:
-        return source(what, seed, stream) if what.kind == "indices" else other(what, seed, stream)
+        return (other if what.kind == "uniform" else source)(what, seed, stream)
 
     return make
 
@@ -259,19 +260,27 @@ def _joined(high: np.ndarray, low: np.ndarray) -> np.ndarray:
 # Special values.
 
 
-def _special(case: Case, dtype: str) -> InputSet | None:
-    chosen = case.domain.special
-    if not chosen or not is_float(as_dtype(dtype)):
+def _special(case: Case, size: int, dtype: str) -> InputSet | None:
+    domain = case.domain
+    if not is_float(as_dtype(dtype)):
         return None
-    kinds = dict.fromkeys(kind for some in chosen.values() for kind in some)
+
+    def chosen(what: Input, number: int) -> tuple[str, ...]:
+        some = domain.specials(number, data=what.kind == "uniform")
+        return some if is_float(as_dtype(what.dtype)) else ()
+
+    inputs = enumerate(case.inputs(size, dtype))
+    kinds = dict.fromkeys(kind for number, what in inputs for kind in chosen(what, number))
+    if not kinds:
+        return None
     words = {"nan": "NaN", "inf": "infinities", "zero": "signed zeros", "denormal": "denormals"}
     text = f"ordinary ones with {', '.join(words.get(kind, kind) for kind in kinds)}"
 
     def make(what: Input, seed: int, stream: int) -> Source:
-        some = chosen.get(stream)
-        return source(what, seed, stream) if some is None else _Special(what, seed, stream, some)
+        some = chosen(what, stream)
+        return _Special(what, seed, stream, some) if some else source(what, seed, stream)
 
-    return InputSet(SPECIAL, text, random=False, make=_maker(make))
+    return InputSet(SPECIAL, text, random=False, make=make)
 
 
 class _Special(_Placed):
@@ -289,6 +298,9 @@ class _Special(_Placed):
         if part:
             return found
         length = self.shape[-1] if self.shape else 1
+        if math.prod(self.shape[:-1]) == 1:  # a vector: one of eight elements
+            rows = columns // 8 * 2 + 1
+            columns = columns + 1
         chosen = (rows % 2 == 1) & ((rows + columns) % min(8, max(1, length)) == 0)
         number = rows // 2
         which, sign = number % len(self._kinds), 1.0 - 2 * (number // len(self._kinds) % 2)
@@ -314,11 +326,14 @@ def _exact(case: Case, size: int, dtype: str) -> InputSet | None:
     if case.domain.moves and kind.kind != "b":
         text = "different whole numbers"
         return InputSet(EXACT, text, random=False, make=_maker(_Numbered))
-    if not case.domain.linear or not is_float(kind):
+    if not case.domain.sums or not is_float(kind):
         return None
-    degree, summands = case.domain.degree, _summands(case, size, dtype)
-    bits = _significand(dtype) - case.domain.lost_bits
-    if kind.kind == "c" and degree > 1:
+    degree, (summands, lost) = case.domain.degree, case.sums(size, dtype)
+    types = [what.dtype for what in case.inputs(size, dtype)] + _result_types(case, size, dtype)
+    bits = min(_significand(name) for name in types if is_float(as_dtype(name))) - lost
+    if bits < 1:
+        return None
+    if case.tried is None and kind.kind == "c" and degree > 1:
         bits -= 2  # a complex product has four real ones
     most = 2**bits // summands  # the largest product of `degree` elements
     step = 1 if most else -(-summands // 2**bits)
@@ -329,10 +344,25 @@ def _exact(case: Case, size: int, dtype: str) -> InputSet | None:
 
     def make(what: Input, seed: int, stream: int) -> Source:
         apart = shape[-1] if everything and shape else 1
-        return _Whole(what, seed, stream, largest, 1 if stream else step, apart)
+        thin = not stream or degree == 1
+        return _Whole(what, seed, stream, largest, step if thin else 1, apart)
 
     text = f"whole numbers from -{largest} to {largest}{rows}"
-    return InputSet(EXACT, text, random=False, whole=True, make=_maker(make))
+    found = InputSet(EXACT, text, random=False, whole=True, make=_maker(make))
+    tried = step == 1 or case.tried is None or _largest(case, size, dtype, found) <= 2 ** (bits - 1)
+    return found if tried else None
+
+
+def _largest(case: Case, size: int, dtype: str, data: InputSet) -> float:
+    """The largest result, in size, of a program whose oracle takes whole arrays."""
+    assert case.outputs is not None
+    inputs = enumerate(case.inputs(size, dtype))
+    sources = tuple(Widened(data.make(what, 0, number)) for number, what in inputs)
+    found = [
+        case.expected(i, whole_index(one.shape), sources, None)
+        for i, one in enumerate(case.outputs(size, dtype))
+    ]
+    return max(float(np.max(np.abs(wide(np.asarray(one))), initial=0.0)) for one in found)
 
 
 _MOST = 2**15

@@ -86,7 +86,7 @@ class OutputOracle:
         """The expected values of a part of the array."""
         sources = tuple(map(Widened, self.sources)) if self.whole else self.sources
         found = self.case.expected(self.number, index, sources, self.model, streamed=self.streamed)
-        if self.whole:
+        if self.whole and np.asarray(found).dtype.kind in "fc":
             return Expected(np.asarray(found), np.zeros(np.shape(found)), last_rounding=True)
         if isinstance(found, Tracked):
             estimated = found.reason if isinstance(found, Estimated) else ""
