@@ -33,7 +33,7 @@ class Domain:
         special: Special values that the program treats as its oracle does: "nan", "inf" (both
             infinities), "-inf", "zero" (both signed zeros) and "denormal". ("nan", "inf") is for
             all arguments, {0: ("nan",)} for one by its number. None stands for ("nan", "inf") if
-            the program moves elements, and for none otherwise.
+            the program moves elements without comparing them, and for none otherwise.
         exponents: (low, high): inputs have magnitudes from 2^low up to 2^high, or fewer, so that
             nothing overflows. None stands for (-20, 20) with `moves` or `sums`, where all are
             right, and for (-12, 0) otherwise, as ordinary inputs are below 1.
@@ -69,27 +69,27 @@ class Domain:
                 "Domain: moves=True says that no result is a sum, and sums=True that results are "
                 "sums; give one of them"
             )
-        if not _is_whole(self.degree) or self.degree < 1:
+        if not _is_whole(self.degree) or not 1 <= self.degree <= 16:
             raise InvalidArgumentError(
-                "Domain: degree= must be the most factors in a product, a whole number from 1, got "
-                f"{self.degree!r}"
+                "Domain: degree= must be the most factors in a product, a whole number from 1 to "
+                f"16, got {self.degree!r}"
             )
         object.__setattr__(self, "special", _specials(self.special))
         object.__setattr__(self, "exponents", _range(self.exponents))
 
-    def specials(self, number: int, *, data: bool = True) -> tuple[str, ...]:
+    def specials(self, number: int, kind: str) -> tuple[str, ...]:
         """Kinds of special values that an argument may hold.
 
         Args:
             number: Number of the argument.
-            data: Whether it holds data; what holds indices must be named by its number.
+            kind: What it holds (`Input.kind`). What holds no data must be named by its number.
         """
         stated: Any = self.special
         if stated is None:
-            stated = ("nan", "inf") if self.moves else ()
-        if not stated or isinstance(stated[0], str):
-            return stated if data else ()
-        return dict(stated).get(number, ())
+            return ("nan", "inf") if self.moves and kind == "uniform" else ()
+        if stated and not isinstance(stated[0], str):
+            return dict(stated).get(number, ())
+        return stated if kind in ("uniform", "compared") else ()
 
     @property
     def magnitudes(self) -> tuple[int, int]:

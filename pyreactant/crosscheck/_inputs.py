@@ -7,6 +7,7 @@ number of the input and its position. docs/checks.md says what each set shows.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -70,7 +71,7 @@ ORDINARY_SET = InputSet()
 
 def input_sets(case: Case, size: int, dtype: str) -> tuple[InputSet, ...]:
     """The sets beyond the ordinary one that a program defines at a size and element type."""
-    if all(what.kind != "uniform" for what in case.inputs(size, dtype)):
+    if not any(what.is_data for what in case.inputs(size, dtype)):
         return ()
     found = (_wide(case, size, dtype), _special(case, size, dtype), _exact(case, size, dtype))
     return tuple(one for one in found if one is not None)
@@ -193,18 +194,19 @@ def _takes_all_integers(case: Case, size: int, dtype: str) -> bool:
     if case.domain.moves or not case.domain.sums:
         return case.domain.moves
     case.sums(size, dtype)  # raises if a user's statement is wrong
-    return all(as_dtype(name).kind in "biu" for name in _result_types(case, size, dtype))
+    return all(one.kind in "biu" for one in _types(case, size, dtype))
 
 
-def _result_types(case: Case, size: int, dtype: str) -> list[str]:
-    """The element types that results may have."""
+def _types(case: Case, size: int, dtype: str) -> list[np.dtype[Any]]:
+    """The element types of inputs, and those that results may have."""
     results = () if case.outputs is None else case.outputs(size, dtype)
-    return [name for one in results for name in one.dtypes]
+    names = [what.dtype for what in case.inputs(size, dtype)]
+    return [*map(as_dtype, names), *(as_dtype(name) for one in results for name in one.dtypes)]
 
 
 def exponents(case: Case, size: int, dtype: str) -> tuple[int, int]:
     """Range [low, high) of the exponents of wide inputs: no partial result overflows."""
-    most = int(finfo(as_dtype(dtype)).maxexp)
+    most = min(int(finfo(one).maxexp) for one in _types(case, size, dtype) if is_float(one))
     limit = min(20, most // 3)
     low, high = case.domain.magnitudes
     room = (most - 3 - math.ceil(math.log2(case.sums(size, dtype)[0]))) // case.domain.degree
@@ -215,7 +217,7 @@ def _maker(other: Make) -> Make:
     """Make what holds no data as always, and other inputs by `other`."""
 
     def make(what: Input, seed: int, stream: int) -> Source:
-        return (other if what.kind == "uniform" else source)(what, seed, stream)
+        return (other if what.is_data else source)(what, seed, stream)
 
     return make
 
@@ -266,7 +268,7 @@ def _special(case: Case, size: int, dtype: str) -> InputSet | None:
         return None
 
     def chosen(what: Input, number: int) -> tuple[str, ...]:
-        some = domain.specials(number, data=what.kind == "uniform")
+        some = domain.specials(number, what.kind)
         return some if is_float(as_dtype(what.dtype)) else ()
 
     inputs = enumerate(case.inputs(size, dtype))
@@ -298,9 +300,8 @@ class _Special(_Placed):
         if part:
             return found
         length = self.shape[-1] if self.shape else 1
-        if math.prod(self.shape[:-1]) == 1:  # a vector: one of eight elements
-            rows = columns // 8 * 2 + 1
-            columns = columns + 1
+        if self.shape and math.prod(self.shape[:-1]) == 1:  # a vector: one of eight elements
+            rows, columns = columns // 8 * 2 + 1, columns + 1
         chosen = (rows % 2 == 1) & ((rows + columns) % min(8, max(1, length)) == 0)
         number = rows // 2
         which, sign = number % len(self._kinds), 1.0 - 2 * (number // len(self._kinds) % 2)
@@ -324,21 +325,20 @@ class _Special(_Placed):
 def _exact(case: Case, size: int, dtype: str) -> InputSet | None:
     kind = as_dtype(dtype)
     if case.domain.moves and kind.kind != "b":
-        text = "different whole numbers"
-        return InputSet(EXACT, text, random=False, make=_maker(_Numbered))
+        return InputSet(EXACT, "different whole numbers", random=False, make=_maker(_Numbered))
     if not case.domain.sums or not is_float(kind):
         return None
     degree, (summands, lost) = case.domain.degree, case.sums(size, dtype)
-    types = [what.dtype for what in case.inputs(size, dtype)] + _result_types(case, size, dtype)
-    bits = min(_significand(name) for name in types if is_float(as_dtype(name))) - lost
-    if bits < 1:
-        return None
+    types = [one.name for one in _types(case, size, dtype) if is_float(one)]
+    bits = min(map(_significand, types)) - lost
     if case.tried is None and kind.kind == "c" and degree > 1:
         bits -= 2  # a complex product has four real ones
+    shape = case.inputs(size, dtype)[0].shape
+    if bits < 1 or summands > 2**bits * math.prod(shape):
+        return None
     most = 2**bits // summands  # the largest product of `degree` elements
     step = 1 if most else -(-summands // 2**bits)
     largest = min(_MOST, max(1, math.floor(most ** (1 / degree) + 1e-9)))
-    shape = case.inputs(size, dtype)[0].shape
     everything = sum(number == 0 for number, _ in case.contracted(0)) == len(shape)
     rows = "" if step == 1 else f", 1 of {step} is not zero"
 

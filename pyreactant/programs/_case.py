@@ -39,8 +39,9 @@ class Input:
         name: Name in messages.
         shape: Global shape.
         dtype: Name of the element type.
-        kind: "uniform" (in [-1, 1), integers from -8 to 7), "indices" (0 to high - 1), or
-            "chooses": such numbers too, which only say what becomes of others.
+        kind: "uniform" (in [-1, 1), integers from -8 to 7) or "indices" (0 to high - 1). "chooses":
+            uniform, but its elements only say what becomes of others. "compared": uniform, but
+            their order decides which elements become results.
         scale: Factor of uniform numbers, a power of two.
         high: Exclusive limit of indices.
     """
@@ -51,6 +52,11 @@ class Input:
     kind: str = "uniform"
     scale: float = 1.0
     high: int = 0
+
+    @property
+    def is_data(self) -> bool:
+        """Whether results hold its elements, or are computed from them."""
+        return self.kind in ("uniform", "compared")
 
 
 @dataclass(frozen=True, slots=True)
