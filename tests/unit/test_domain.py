@@ -174,3 +174,23 @@ def test_what_chooses_elements_keeps_ordinary_numbers() -> None:
     vector = sets(stated(lambda x: np.roll(x, 1), MOVES, (("n",),)))["special"]
     what = find_case(stated(np.copy, MOVES, (("n",),))).inputs(64, "float32")[0]
     assert np.isnan(vector.make(what, 0, 0).read((slice(0, 64),))).any()
+
+
+def test_integer_arguments_of_a_float_file_keep_ordinary_numbers(tmp_path: Any) -> None:
+    """They are indices or conditions; wide floats do not fit into them."""
+    text = """module @jit_f { func.func public @main(%arg0: tensor<8x4xf32>, %arg1: tensor<6xi32>)
+    -> tensor<8x4xf32> { return %arg0 : tensor<8x4xf32> } }"""
+    (tmp_path / "f.mlir").write_text(text)
+    for domain in (None, MOVES, SUMS):
+        case = find_case(
+            pr.Program(
+                "f",
+                stablehlo=str(tmp_path / "f.mlir"),
+                oracle=lambda x, i: x[np.arange(8) % (abs(i).max() + 9)],
+                domain=domain,
+            )
+        )
+        assert len(input_sets(case, 8, "float32")) == {None: 1, MOVES: 3, SUMS: 2}[domain]
+        for found in input_sets(case, 8, "float32"):
+            what = case.inputs(8, "float32")[1]
+            assert np.abs(found.make(what, 0, 1).read((slice(0, 6),))).max() <= 8
