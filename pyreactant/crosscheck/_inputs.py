@@ -15,7 +15,7 @@ from .._core.dtypes import as_dtype, finfo, is_float, wide
 from .._core.sharding import Index
 from .._core.source import RandomSource, Source
 from ..programs._case import Case, Input, whole_index
-from ._oracle.parts import Widened
+from ._oracle.parts import Absolute, Widened
 
 ORDINARY, WIDE, SPECIAL, EXACT = "ordinary", "wide", "special", "exact"
 
@@ -191,10 +191,10 @@ def _wide(case: Case, size: int, dtype: str) -> InputSet | None:
 
 def _takes_all_integers(case: Case, size: int, dtype: str) -> bool:
     """Whether results are right modulo 2^bits, as those of sums of products are."""
-    if case.domain.moves or not case.domain.sums:
-        return case.domain.moves
-    case.sums(size, dtype)  # raises if a user's statement is wrong
-    return all(one.kind in "biu" for one in _types(case, size, dtype))
+    if case.domain.sums:
+        case.sums(size, dtype)  # raises if a user's statement is wrong
+        return all(one.kind in "biu" for one in _types(case, size, dtype))
+    return case.domain.moves
 
 
 def _types(case: Case, size: int, dtype: str) -> list[np.dtype[Any]]:
@@ -340,29 +340,29 @@ def _exact(case: Case, size: int, dtype: str) -> InputSet | None:
     step = 1 if most else -(-summands // 2**bits)
     largest = min(_MOST, max(1, math.floor(most ** (1 / degree) + 1e-9)))
     everything = sum(number == 0 for number, _ in case.contracted(0)) == len(shape)
-    rows = "" if step == 1 else f", 1 of {step} is not zero"
 
     def make(what: Input, seed: int, stream: int) -> Source:
-        apart = shape[-1] if everything and shape else 1
-        thin = not stream or degree == 1
-        return _Whole(what, seed, stream, largest, step if thin else 1, apart)
+        own = 1 if stream and degree > 1 else step
+        return _Whole(what, seed, stream, largest, own, shape[-1] if everything and shape else 1)
 
-    text = f"whole numbers from -{largest} to {largest}{rows}"
+    zeros = "" if step == 1 else f", 1 of {step} is not zero"
+    text = f"whole numbers from -{largest} to {largest}{zeros}"
     found = InputSet(EXACT, text, random=False, whole=True, make=_maker(make))
-    tried = step == 1 or case.tried is None or _largest(case, size, dtype, found) <= 2 ** (bits - 1)
-    return found if tried else None
+    known = step == 1 or case.tried is None
+    return found if known or _shows(case, size, dtype, found, 2**bits) else None
 
 
-def _largest(case: Case, size: int, dtype: str, data: InputSet) -> float:
-    """The largest result, in size, of a program whose oracle takes whole arrays."""
-    assert case.outputs is not None
+def _shows(case: Case, size: int, dtype: str, data: InputSet, limit: int) -> bool:
+    """Whether no result of an oracle for whole arrays is above a limit, and half have a term."""
     inputs = enumerate(case.inputs(size, dtype))
-    sources = tuple(Widened(data.make(what, 0, number)) for number, what in inputs)
-    found = [
-        case.expected(i, whole_index(one.shape), sources, None)
-        for i, one in enumerate(case.outputs(size, dtype))
-    ]
-    return max(float(np.max(np.abs(wide(np.asarray(one))), initial=0.0)) for one in found)
+    signed = tuple(Widened(data.make(what, 0, number)) for number, what in inputs)
+    for i, one in enumerate(case.outputs(size, dtype) if case.outputs is not None else ()):
+        both = (signed, tuple(map(Absolute, signed)))
+        results = [case.expected(i, whole_index(one.shape), some, None) for some in both]
+        sizes = np.abs([wide(np.asarray(x)) for x in results])
+        if np.max(sizes, initial=0.0) > limit or np.mean(sizes[1] > 0) < 0.5:
+            return False
+    return True
 
 
 _MOST = 2**15

@@ -154,6 +154,10 @@ def test_sets_follow_from_the_statement() -> None:
     assert sets(total, "bfloat16", 64)["exact"].text.endswith("1 of 16 is not zero")
     # A weight that the type cannot hold leaves no room for a probe.
     assert [*sets(stated(lambda x: x + 1000, SUMS), "bfloat16")] == ["wide"]
+    # Zeros that leave whole results without a term would show nothing.
+    across = stated(lambda x: np.array([float(np.trace(x[::-1], k)) for k in range(7)]), SUMS)
+    assert [*sets(across, "float32", 64)] == ["wide", "exact"]
+    assert [*sets(across, "bfloat16", 64)] == ["wide"]
 
 
 def test_what_chooses_elements_keeps_ordinary_numbers() -> None:
