@@ -29,10 +29,6 @@ _HIGHEST = 4
 """The degrees that an error proposes."""
 
 
-_quiet = np.errstate(all="ignore")
-"""NaN and overflow of an oracle are results, which are denied by name."""
-
-
 class Trial:
     """The statement about a program, tried on its oracle.
 
@@ -56,7 +52,7 @@ class Trial:
         self._name, self._domain, self._inputs = name, domain, inputs
         self._oracle, self._function = oracle, function
 
-    @_quiet
+    @np.errstate(all="ignore")  # NaN and overflow are results, which are denied by name
     def inputs(self, n: int, dtype: str) -> tuple[Input, ...]:
         """The arguments; of a program that moves elements, what it does with them.
 
@@ -119,7 +115,7 @@ class Trial:
             "moves=True away"
         )
 
-    @_quiet
+    @np.errstate(all="ignore")  # NaN and overflow are results, which are denied by name
     def sums(self, n: int, dtype: str) -> tuple[int, int]:
         """See `Case.sums`.
 
@@ -128,6 +124,8 @@ class Trial:
                 weights.
         """
         inputs = self._inputs(n, dtype)
+        if self._domain.moves:
+            return 1, 0
         if not self._domain.sums:
             return max([1, *(length for what in inputs for length in what.shape)]), 0
         kind = as_dtype(dtype).kind
