@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from . import testing as testing
     from ._core.array import Aval as Aval
     from ._core.array import ShardedArray as ShardedArray
+    from ._core.domain import Domain as Domain
     from ._core.mesh import Mesh as Mesh
     from ._core.program import Program as Program
     from ._core.program import program as program
@@ -68,6 +69,7 @@ if TYPE_CHECKING:
 
 _MODULES = {
     "_core.array": "Aval ShardedArray",
+    "_core.domain": "Domain",
     "_core.mesh": "Mesh",
     "_core.program": "Program program",
     "_core.sharding": "Device NamedSharding Shard",

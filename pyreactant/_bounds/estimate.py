@@ -24,7 +24,7 @@ from .._core.dtypes import EXTENDED, wide
 from .._core.tree import data_fields, is_user_dataclass
 from .model import Model
 from .rules.arithmetic import bounded
-from .tracked import Estimated, Tracked, as_tracked
+from .tracked import Estimated, Tracked, UnknownOperationError, as_tracked, in_float
 
 _RUNS = 4
 
@@ -60,6 +60,24 @@ def estimate(
         )
         for i, value in enumerate(exact)
     )
+
+
+def tracked_results(
+    function: Callable[..., Any], parts: tuple[Any, ...], model: Model
+) -> tuple[Any, ...] | str:
+    """The results of an oracle on Tracked arrays, or why it has none."""
+    try:
+        results = function(*(part.copy() for part in parts))
+        return tuple(in_float(as_tracked(one, model)) for one in leaves(results))
+    except MemoryError:
+        raise
+    except UnknownOperationError as error:
+        return str(error)
+    except Exception as error:
+        # Tracked arrays lack methods such as astype, and an oracle may require NumPy arrays.
+        # If the oracle itself is wrong, the estimate, which runs it on NumPy arrays, raises
+        # its error.
+        return f"the oracle needs NumPy arrays ({type(error).__name__}: {error})"
 
 
 def outputs(result: Any) -> tuple[np.ndarray, ...]:

@@ -12,6 +12,7 @@ from types import ModuleType
 from typing import Any, overload
 
 from .._errors import InvalidArgumentError
+from .domain import Domain
 from .dtypes import as_dtype
 
 Body = str | Callable[..., Any]
@@ -44,6 +45,8 @@ class Program:
             results imply (docs/crosscheck.md).
         stablehlo: Path of a StableHLO module as text, in place of the JAX body. The arguments'
             arrays, in order, are those of its function @main, with the sizes of the file.
+        domain: What the program does with its elements, such as Domain(moves=True), and which
+            harder inputs it takes in a cross-check. None states nothing.
 
     Raises:
         InvalidArgumentError: A name or a shape has another form, or there are two JAX bodies.
@@ -63,6 +66,7 @@ class Program:
     inputs: tuple[tuple[str | int, ...], ...] = ()
     out_dtypes: tuple[str, ...] = ()
     stablehlo: str | None = None
+    domain: Domain | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:
@@ -97,6 +101,11 @@ class Program:
             )
         names = tuple(as_dtype(dtype).name for dtype in self.out_dtypes)
         object.__setattr__(self, "out_dtypes", names)
+        if self.domain is not None and not isinstance(self.domain, Domain):
+            raise InvalidArgumentError(
+                f"Program {self.name!r}: domain= must be a pyreactant.Domain, such as "
+                f"Domain(moves=True), got {self.domain!r}"
+            )
 
     def __call__(self, *args: Any, **static: Any) -> Any:
         """Run the program on placed arrays; see `pyreactant.compile`. Collective.
@@ -158,6 +167,7 @@ def program(
     julia_project: str | None = None,
     inputs: tuple[tuple[str | int, ...], ...] = (),
     out_dtypes: tuple[str, ...] = (),
+    domain: Domain | None = None,
 ) -> Callable[[Callable[..., Any]], Program]: ...
 
 
@@ -170,6 +180,7 @@ def program(
     julia_project: str | None = None,
     inputs: tuple[tuple[str | int, ...], ...] = (),
     out_dtypes: tuple[str, ...] = (),
+    domain: Domain | None = None,
 ) -> Any:
     """Make a Program of a Python function; a decorator, with or without arguments.
 
@@ -181,6 +192,7 @@ def program(
         julia_project: See `Program`.
         inputs: See `Program`.
         out_dtypes: See `Program`.
+        domain: See `Program`.
 
     Examples:
         >>> @pr.program(julia="Models.step", oracle=lambda x, w: np.tanh(x @ w))
@@ -198,6 +210,7 @@ def program(
             julia_project=julia_project,
             inputs=inputs,
             out_dtypes=out_dtypes,
+            domain=domain,
         )
     return Program(
         name or function_name(function),
@@ -207,6 +220,7 @@ def program(
         julia_project=julia_project,
         inputs=inputs,
         out_dtypes=out_dtypes,
+        domain=domain,
     )
 
 

@@ -7,13 +7,15 @@ number of the input and its position. docs/checks.md says what each set shows.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from .._core.dtypes import as_dtype, finfo, is_float
+from .._core.dtypes import as_dtype, finfo, is_float, wide
 from .._core.sharding import Index
 from .._core.source import RandomSource, Source
-from ..programs._case import Case, Input
+from ..programs._case import Case, Input, whole_index
+from ._oracle.parts import Absolute, Widened
 
 ORDINARY, WIDE, SPECIAL, EXACT = "ordinary", "wide", "special", "exact"
 
@@ -69,7 +71,9 @@ ORDINARY_SET = InputSet()
 
 def input_sets(case: Case, size: int, dtype: str) -> tuple[InputSet, ...]:
     """The sets beyond the ordinary one that a program defines at a size and element type."""
-    found = (_wide(case, size, dtype), _special(case, dtype), _exact(case, size, dtype))
+    if not any(what.is_data for what in case.inputs(size, dtype)):
+        return ()
+    found = (_wide(case, size, dtype), _special(case, size, dtype), _exact(case, size, dtype))
     return tuple(one for one in found if one is not None)
 
 
@@ -161,27 +165,12 @@ def _significand(dtype: str) -> int:
     return int(finfo(as_dtype(dtype)).nmant) + 1
 
 
-def _summands(case: Case, size: int, dtype: str) -> int:
-    """The largest number of elements of an input over which a result sums."""
-    shapes = [one.shape for one in case.inputs(size, dtype)]
-    outputs = 1 if case.outputs is None else len(case.outputs(size, dtype))
-    most = 1
-    for output in range(outputs):
-        counts = [1] * len(shapes)
-        for number, dimension in case.contracted(output):
-            counts[number] *= shapes[number][dimension]
-        most = max(most, *counts)
-    return most
-
-
 # Wide inputs.
 
 
 def _wide(case: Case, size: int, dtype: str) -> InputSet | None:
     kind = as_dtype(dtype)
-    if case.domain.exponents is None or kind.kind == "b":
-        return None
-    if kind.kind in "iu" and case.domain.assumed:
+    if kind.kind == "b" or (kind.kind in "iu" and not _takes_all_integers(case, size, dtype)):
         return None
     if kind.kind in "iu":
         text = f"all integers of {8 * kind.itemsize} bits"
@@ -200,21 +189,35 @@ def _wide(case: Case, size: int, dtype: str) -> InputSet | None:
     return InputSet(WIDE, text, random=False, make=_maker(make))
 
 
+def _takes_all_integers(case: Case, size: int, dtype: str) -> bool:
+    """Whether results are right modulo 2^bits, as those of sums of products are."""
+    if case.domain.sums:
+        case.sums(size, dtype)  # raises if a user's statement is wrong
+        return all(one.kind in "biu" for one in _types(case, size, dtype))
+    return case.domain.moves
+
+
+def _types(case: Case, size: int, dtype: str) -> list[np.dtype[Any]]:
+    """The element types of inputs, and those that results may have."""
+    results = () if case.outputs is None else case.outputs(size, dtype)
+    names = [what.dtype for what in case.inputs(size, dtype)]
+    return [*map(as_dtype, names), *(as_dtype(name) for one in results for name in one.dtypes)]
+
+
 def exponents(case: Case, size: int, dtype: str) -> tuple[int, int]:
     """Range [low, high) of the exponents of wide inputs: no partial result overflows."""
-    assert case.domain.exponents is not None
-    most = int(finfo(as_dtype(dtype)).maxexp)
+    most = min(int(finfo(one).maxexp) for one in _types(case, size, dtype) if is_float(one))
     limit = min(20, most // 3)
-    low, high = case.domain.exponents
-    room = (most - 3 - math.ceil(math.log2(_summands(case, size, dtype)))) // case.domain.degree
+    low, high = case.domain.magnitudes
+    room = (most - 3 - math.ceil(math.log2(case.sums(size, dtype)[0]))) // case.domain.degree
     return max(low, -limit), min(high, limit, room)
 
 
 def _maker(other: Make) -> Make:
-    """Make indices as always, and other inputs by `other`."""
+    """Make what holds no data as always, and other inputs by `other`."""
 
     def make(what: Input, seed: int, stream: int) -> Source:
-        return source(what, seed, stream) if what.kind == "indices" else other(what, seed, stream)
+        return (other if what.is_data else source)(what, seed, stream)
 
     return make
 
@@ -259,19 +262,27 @@ def _joined(high: np.ndarray, low: np.ndarray) -> np.ndarray:
 # Special values.
 
 
-def _special(case: Case, dtype: str) -> InputSet | None:
-    chosen = case.domain.special
-    if not chosen or not is_float(as_dtype(dtype)):
+def _special(case: Case, size: int, dtype: str) -> InputSet | None:
+    domain = case.domain
+    if not is_float(as_dtype(dtype)):
         return None
-    kinds = dict.fromkeys(kind for some in chosen.values() for kind in some)
+
+    def chosen(what: Input, number: int) -> tuple[str, ...]:
+        some = domain.specials(number, what.kind)
+        return some if is_float(as_dtype(what.dtype)) else ()
+
+    inputs = enumerate(case.inputs(size, dtype))
+    kinds = dict.fromkeys(kind for number, what in inputs for kind in chosen(what, number))
+    if not kinds:
+        return None
     words = {"nan": "NaN", "inf": "infinities", "zero": "signed zeros", "denormal": "denormals"}
     text = f"ordinary ones with {', '.join(words.get(kind, kind) for kind in kinds)}"
 
     def make(what: Input, seed: int, stream: int) -> Source:
-        some = chosen.get(stream)
-        return source(what, seed, stream) if some is None else _Special(what, seed, stream, some)
+        some = chosen(what, stream)
+        return _Special(what, seed, stream, some) if some else source(what, seed, stream)
 
-    return InputSet(SPECIAL, text, random=False, make=_maker(make))
+    return InputSet(SPECIAL, text, random=False, make=make)
 
 
 class _Special(_Placed):
@@ -289,6 +300,8 @@ class _Special(_Placed):
         if part:
             return found
         length = self.shape[-1] if self.shape else 1
+        if self.shape and math.prod(self.shape[:-1]) == 1:  # a vector: one of eight elements
+            rows, columns = columns // 8 * 2 + 1, columns + 1
         chosen = (rows % 2 == 1) & ((rows + columns) % min(8, max(1, length)) == 0)
         number = rows // 2
         which, sign = number % len(self._kinds), 1.0 - 2 * (number // len(self._kinds) % 2)
@@ -312,27 +325,44 @@ class _Special(_Placed):
 def _exact(case: Case, size: int, dtype: str) -> InputSet | None:
     kind = as_dtype(dtype)
     if case.domain.moves and kind.kind != "b":
-        text = "different whole numbers"
-        return InputSet(EXACT, text, random=False, make=_maker(_Numbered))
-    if not case.domain.linear or not is_float(kind):
+        return InputSet(EXACT, "different whole numbers", random=False, make=_maker(_Numbered))
+    if not case.domain.sums or not is_float(kind):
         return None
-    degree, summands = case.domain.degree, _summands(case, size, dtype)
-    bits = _significand(dtype) - case.domain.lost_bits
-    if kind.kind == "c" and degree > 1:
+    degree, (summands, lost) = case.domain.degree, case.sums(size, dtype)
+    types = [one.name for one in _types(case, size, dtype) if is_float(one)]
+    bits = min(map(_significand, types)) - lost
+    if case.tried is None and kind.kind == "c" and degree > 1:
         bits -= 2  # a complex product has four real ones
+    shape = case.inputs(size, dtype)[0].shape
+    if bits < 1 or summands > 2**bits * math.prod(shape):
+        return None
     most = 2**bits // summands  # the largest product of `degree` elements
     step = 1 if most else -(-summands // 2**bits)
     largest = min(_MOST, max(1, math.floor(most ** (1 / degree) + 1e-9)))
-    shape = case.inputs(size, dtype)[0].shape
     everything = sum(number == 0 for number, _ in case.contracted(0)) == len(shape)
-    rows = "" if step == 1 else f", 1 of {step} is not zero"
 
     def make(what: Input, seed: int, stream: int) -> Source:
-        apart = shape[-1] if everything and shape else 1
-        return _Whole(what, seed, stream, largest, 1 if stream else step, apart)
+        own = 1 if stream and degree > 1 else step
+        return _Whole(what, seed, stream, largest, own, shape[-1] if everything and shape else 1)
 
-    text = f"whole numbers from -{largest} to {largest}{rows}"
-    return InputSet(EXACT, text, random=False, whole=True, make=_maker(make))
+    zeros = "" if step == 1 else f", 1 of {step} is not zero"
+    text = f"whole numbers from -{largest} to {largest}{zeros}"
+    found = InputSet(EXACT, text, random=False, whole=True, make=_maker(make))
+    known = step == 1 or case.tried is None
+    return found if known or _shows(case, size, dtype, found, 2**bits) else None
+
+
+def _shows(case: Case, size: int, dtype: str, data: InputSet, limit: int) -> bool:
+    """Whether no result of an oracle for whole arrays is above a limit, and half have a term."""
+    inputs = enumerate(case.inputs(size, dtype))
+    signed = tuple(Widened(data.make(what, 0, number)) for number, what in inputs)
+    for i, one in enumerate(case.outputs(size, dtype) if case.outputs is not None else ()):
+        both = (signed, tuple(map(Absolute, signed)))
+        results = [case.expected(i, whole_index(one.shape), some, None) for some in both]
+        sizes = np.abs([wide(np.asarray(x)) for x in results])
+        if np.max(sizes, initial=0.0) > limit or np.mean(sizes[1] > 0) < 0.5:
+            return False
+    return True
 
 
 _MOST = 2**15

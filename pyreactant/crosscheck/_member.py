@@ -31,7 +31,6 @@ from .._runtimes.runtime import barrier, current, devices, initialize
 from .._system.facts import facts
 from .._system.files import write_json
 from ..programs import find_case
-from ..programs._case import Case
 from ._check import check_blocks, check_inputs
 from ._execute import CaseRun, run_again, run_case
 from ._inputs import ORDINARY, InputSet, input_sets
@@ -66,8 +65,8 @@ def further_sets(
         chosen: The variants of the program; `run` is the first one.
     """
     first, *others = chosen
-    with_sets = _has_sets(run.case, blocks)
-    yield from _of_variant(request, run, first, with_sets)
+    estimated = _is_estimated(blocks)
+    yield from _of_variant(request, run, first, estimated)
     for variant in others:
         try:
             run = run_case(
@@ -81,7 +80,7 @@ def further_sets(
             )
             yield _record(run, variant)
             run = replace(run, arrays={})
-            yield from _of_variant(request, run, variant, with_sets)
+            yield from _of_variant(request, run, variant, estimated)
         except Exception as error:
             error.add_note(f"{WHERE}in the layout and type {variant_text(variant)}")
             raise
@@ -93,24 +92,24 @@ def variant_text(variant: Variant) -> str:
     return f"{variant.dtype} {specs}"
 
 
-def _has_sets(case: Case, blocks: Sequence[BlockVerdict]) -> bool:
-    """Whether a program gets harder inputs; the same on every process. Collective.
-
-    An estimated tolerance is no bound, and harder inputs are where estimates fail.
-    """
-    if case.oracle is None or not case.domain.assumed:
-        return case.oracle is not None
+def _is_estimated(blocks: Sequence[BlockVerdict]) -> bool:
+    """Whether a tolerance is estimated; the same on every process. Collective."""
     running = current()
     estimated = np.array([int(any(block.estimated for block in blocks))])
-    return int(total(running.backend, running.group, estimated)[0]) == 0
+    return int(total(running.backend, running.group, estimated)[0]) > 0
 
 
 def _of_variant(
-    request: Request, run: CaseRun, variant: Variant, with_sets: bool
+    request: Request, run: CaseRun, variant: Variant, estimated: bool
 ) -> Iterator[SetRecord]:
-    sets = input_sets(run.case, run.size, run.dtype) if with_sets else ()
+    """Run a variant on the sets that its program defines.
+
+    An estimated tolerance is no bound, and harder inputs are where estimates fail: then there are
+    only those without a tolerance.
+    """
+    sets = () if run.case.oracle is None else input_sets(run.case, run.size, run.dtype)
     for data in sets:
-        if data.name in request.sets:
+        if data.name in request.sets and (data.whole or not estimated):
             run = _again(run, data)
             yield _record(run, variant)
             run = replace(run, arrays={})

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from .._core.domain import Domain
 from .._core.dtypes import as_dtype
 from .._core.mesh import Mesh
 from .._core.program import Program
@@ -27,7 +28,7 @@ from .._system.facts import has_accelerator
 from .._system.files import read_json, write_json
 from .._version import __version__
 from ..programs import Case, Layout, find_case
-from ._inputs import SETS
+from ._inputs import SETS, input_sets
 from ._records.records import SCHEMA, check_version
 from ._variants import ALL, EXTENTS, ONE, SOME
 
@@ -248,7 +249,10 @@ def read_request(path: Path) -> Request:
 
 def _program(data: Mapping[str, Any]) -> Program:
     known = {f.name for f in fields(Program)}
-    return Program(**{key: _tuples(value) for key, value in data.items() if key in known})
+    given = {key: _tuples(value) for key, value in data.items() if key in known}
+    if given.get("domain") is not None:
+        given["domain"] = Domain(**{key: _tuples(value) for key, value in given["domain"].items()})
+    return Program(**given)
 
 
 def _tuples(value: Any) -> Any:
@@ -331,6 +335,10 @@ def check_request(request: Request, options: Sequence[str], backends: Sequence[s
             _check_dtype(request, case)
         if mesh is not None:
             choose_layout(case, mesh, request.size or case.size_for(mesh), request.specs)
+            if case.oracle is not None:  # a wrong statement about a program is an error here
+                input_sets(
+                    case, request.size or case.size_for(mesh), request.dtype or case.dtypes[0]
+                )
         if case.oracle is None and len(backends) == 1:
             raise RequirementError(
                 f"program {case.name!r} has no oracle, and only {backends[0]} is to run, so its "

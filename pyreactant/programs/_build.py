@@ -13,14 +13,14 @@ from typing import Any
 
 import numpy as np
 
+from .._core.domain import Domain
 from .._core.dtypes import as_dtype
 from .._core.mesh import Mesh
 from .._core.program import Program
 from .._core.sharding import Index, NamedSharding, as_axes, as_entry
 from ._case import (
-    NONE,
+    ASSUMED,
     Case,
-    Domain,
     Input,
     Layout,
     Output,
@@ -187,7 +187,7 @@ def subscript_case(
     stream: Stream | None = None,
     factors: tuple[tuple[int, bool], ...] = (),
     passes: Callable[..., Any] | None = None,
-    domain: Domain = NONE,
+    domain: Domain = ASSUMED,
 ) -> Case:
     """The case of a program whose arrays are all of one dtype.
 

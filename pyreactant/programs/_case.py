@@ -1,13 +1,14 @@
 """Case: a program with everything that its check needs, independent of any runtime."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from .._core.domain import Domain
 from .._core.dtypes import as_dtype
 from .._core.mesh import Mesh
 from .._core.program import Program
@@ -19,48 +20,10 @@ if TYPE_CHECKING:
     from .._bounds.model import Model
     from .._bounds.tracked import Tracked
 
-SPECIAL = ("nan", "inf", "-inf", "zero", "denormal")
-"""Kinds of special values: "inf" means both infinities, "zero" both signed zeros."""
+ASSUMED = Domain()
+"""Of a program that states nothing: wide inputs lie in [-1, 1), as ordinary ones do."""
 
-
-@dataclass(frozen=True, slots=True)
-class Domain:
-    """Where a program is defined, so that its harder inputs overflow nowhere.
-
-    Attributes:
-        exponents: Range [low, high) of the binary exponents of wide inputs, so that elements are
-            below ``2**high``; before the limits of the element type. None if there are none.
-        degree: Degree of the largest partial result as a polynomial in the inputs; it bounds the
-            exponents, because no partial result may overflow.
-        special: Special values by the number of the input that may hold them.
-        linear: Whether results are sums of products of inputs, and so exact for small whole
-            numbers.
-        lost_bits: Bits below the units that such results have, and the room that their partial
-            sums need.
-        moves: Whether the program only moves elements.
-        assumed: Whether nothing is stated, as of a user's program: then wide inputs lie in [-1, 1)
-            as ordinary ones do, integers stay small, and a program whose tolerance is estimated
-            gets ordinary inputs only.
-    """
-
-    exponents: tuple[int, int] | None = None
-    degree: int = 1
-    special: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
-    linear: bool = False
-    lost_bits: int = 0
-    moves: bool = False
-    assumed: bool = False
-
-
-NONE = Domain()
-"""A program that states nothing gets ordinary inputs only."""
-
-ASSUMED = Domain((-12, 0), assumed=True)
-"""A user's program: ordinary inputs lie in [-1, 1), and so do these."""
-
-ALL_EXPONENTS = (-20, 20)
-
-PRODUCT = Domain(ALL_EXPONENTS, degree=2, special={0: ("nan",)}, linear=True)
+PRODUCT = Domain(sums=True, degree=2, special={0: ("nan",)})
 """Infinities are left out: where a float32 is split into several bfloat16, they become NaN."""
 
 
@@ -76,7 +39,9 @@ class Input:
         name: Name in messages.
         shape: Global shape.
         dtype: Name of the element type.
-        kind: "uniform" (in [-1, 1), integers from -8 to 7) or "indices" (0 to high - 1).
+        kind: "uniform" (in [-1, 1), integers from -8 to 7) or "indices" (0 to high - 1). "chooses":
+            uniform, but its elements only say what becomes of others. "compared": uniform, but
+            their order decides which elements become results.
         scale: Factor of uniform numbers, a power of two.
         high: Exclusive limit of indices.
     """
@@ -87,6 +52,11 @@ class Input:
     kind: str = "uniform"
     scale: float = 1.0
     high: int = 0
+
+    @property
+    def is_data(self) -> bool:
+        """Whether results hold its elements, or are computed from them."""
+        return self.kind in ("uniform", "compared")
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,6 +186,10 @@ class Case:
             input and whether it is transposed. () for other programs. Freivalds' method checks
             large products.
         domain: The inputs beyond the ordinary ones on which the program is defined.
+        lost_bits: Bits below the units that exact results of sums have, and the room that their
+            partial sums need.
+        tried: Terms and lost bits (see `sums`) of a program whose `contracted` is not known, as a
+            function of size and dtype. None for other programs.
         communicated: Most bytes that a device receives with the algorithm in the body's
             docstring: ``communicated(mesh, layout, size, dtype)``; None if unknown.
     """
@@ -236,7 +210,9 @@ class Case:
     random: bool = False
     contracted: Callable[[int], tuple[tuple[int, int], ...]] = no_contraction
     factors: tuple[tuple[int, bool], ...] = ()
-    domain: Domain = NONE
+    domain: Domain = ASSUMED
+    lost_bits: int = 0
+    tried: Callable[[int, str], tuple[int, int]] | None = None
     communicated: Callable[[Mesh, Layout, int, str], int | None] = no_count
 
     @property
@@ -274,6 +250,23 @@ class Case:
         if len(shapes) != len(specs):
             return False
         return all(map(lambda spec, shape: cuts_evenly(mesh, spec, shape), specs, shapes))
+
+    def sums(self, size: int, dtype: str) -> tuple[int, int]:
+        """How many times larger a result may be than a product of elements, and its lost bits.
+
+        The former is the largest number of terms over which a result sums, with their weights.
+        """
+        if self.tried is not None:
+            return self.tried(size, dtype)
+        shapes = [one.shape for one in self.inputs(size, dtype)]
+        outputs = 1 if self.outputs is None else len(self.outputs(size, dtype))
+        most = 1
+        for output in range(outputs):
+            counts = [1] * len(shapes)
+            for number, dimension in self.contracted(output):
+                counts[number] *= shapes[number][dimension]
+            most = max(most, *counts)
+        return most, self.lost_bits
 
     def is_exact(self, dtype: str) -> bool:
         """Whether results in this dtype must be equal to the oracle's bit by bit."""
@@ -328,7 +321,7 @@ def _results(
     with _keeping:
         known, _, kept = _kept.get(sources[0], (None, (), {}))
         if known != key or output not in kept:
-            read, everything = _reader(sources, model), [_whole(one.shape) for one in sources]
+            read, everything = _reader(sources, model), [whole_index(one.shape) for one in sources]
             kept.clear()
             kept = dict(enumerate(at_once(*map(read, range(len(sources)), everything))))
         kept = {number: one for number, one in kept.items() if number >= output}
@@ -336,7 +329,8 @@ def _results(
         return kept[output]
 
 
-def _whole(shape: Shape) -> Index:
+def whole_index(shape: Shape) -> Index:
+    """The index of a whole array."""
     return tuple(slice(0, n) for n in shape)
 
 

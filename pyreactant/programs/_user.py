@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .._core import stablehlo
+from .._core.domain import Domain
 from .._core.dtypes import EXTENDED, NAMES, as_dtype, is_float
 from .._core.mesh import Mesh
 from .._core.program import Program, body_name, load
 from .._core.sharding import Index, as_entry
 from .._core.source import RandomSource
 from .._errors import InvalidArgumentError
-from ._case import ASSUMED, Case, Input, Layout, Output, Shape, default_spec
+from ._case import ASSUMED, Case, Input, Layout, Output, Shape, default_spec, whole_index
+from ._stated import Inputs, Trial, in_full
 
 if TYPE_CHECKING:
     from .._bounds.model import Model
@@ -65,8 +67,13 @@ def _of_a_file(program: Program) -> Case:
     types = [as_dtype(name).name for _, name in found]
     dtype = next((name for name in types if is_float(as_dtype(name))), types[0])
 
+    moving = [is_float(as_dtype(name)) == is_float(as_dtype(dtype)) for name in types]
+
     def inputs(n: int, dtype: str) -> tuple[Input, ...]:
-        return tuple(Input(f"argument {i}", shape, types[i]) for i, (shape, _) in enumerate(found))
+        return tuple(
+            Input(f"argument {i}", shape, types[i], "uniform" if moving[i] else "chooses")
+            for i, (shape, _) in enumerate(found)
+        )
 
     summary = f"StableHLO file {program.stablehlo} (blake2b {stablehlo.digest(data)})"
     return _case(program, summary, (dtype,), inputs)
@@ -76,9 +83,12 @@ def _case(
     program: Program,
     summary: str,
     dtypes: tuple[str, ...],
-    inputs: Callable[[int, str], tuple[Input, ...]],
+    inputs: Inputs,
 ) -> Case:
     oracle = None if program.oracle is None else _Oracle(program)
+    domain, trial = _domain(program, len(inputs(1, dtypes[0]))), None
+    if oracle is not None and program.domain is not None:
+        trial = Trial(program.name, domain, oracle=oracle, function=oracle.function, inputs=inputs)
     outputs = None if oracle is None else functools.lru_cache(_Outputs(program, oracle, inputs))
 
     def candidates(mesh: Mesh, n: int) -> Iterable[Layout]:
@@ -95,13 +105,26 @@ def _case(
         summary=summary,
         dtypes=dtypes,
         default_size=64,
-        inputs=inputs,
+        inputs=functools.lru_cache(inputs if trial is None else trial.inputs),
         outputs=outputs,
         candidates=candidates,
         needs=_everything,
-        domain=ASSUMED,
+        exact=domain.moves,
+        domain=domain,
+        tried=None if trial is None else functools.lru_cache(trial.sums),
         oracle=None if oracle is None else _Whole(oracle),
     )
+
+
+def _domain(program: Program, count: int) -> Domain:
+    """What is stated of a program; by default that it takes wide inputs in [-1, 1) only."""
+    domain = program.domain or ASSUMED
+    if max(domain.named, default=0) >= count:
+        raise InvalidArgumentError(
+            f"Program {program.name!r}: domain= names special values of argument "
+            f"{max(domain.named)}, but the program takes {count}; arguments count from 0"
+        )
+    return domain
 
 
 class _Oracle:
@@ -162,7 +185,7 @@ class _Outputs:
         self,
         program: Program,
         oracle: _Oracle,
-        inputs: Callable[[int, str], tuple[Input, ...]],
+        inputs: Inputs,
     ) -> None:
         self._program, self._oracle, self._inputs = program, oracle, inputs
 
@@ -170,12 +193,12 @@ class _Outputs:
         from .._bounds.estimate import outputs
 
         arrays = [
-            RandomSource(one.shape, one.dtype, 0, i).read(tuple(slice(0, m) for m in one.shape))
+            RandomSource(one.shape, one.dtype, 0, i).read(whole_index(one.shape))
             for i, one in enumerate(self._inputs(n, dtype))
         ]
         with np.errstate(all="ignore"):
-            results = outputs(self._oracle(*map(_in_full, arrays)))
-        given, wanted = _in_full(arrays[0]).dtype, self._program.out_dtypes
+            results = outputs(self._oracle(*map(in_full, arrays)))
+        given, wanted = in_full(arrays[0]).dtype, self._program.out_dtypes
         if wanted and len(wanted) != len(results):
             raise InvalidArgumentError(
                 f"Program {self._program.name!r}: out_dtypes= must have one element type for each "
@@ -208,7 +231,8 @@ class _Whole:
 
         tracked = [part for part in parts if isinstance(part, Tracked)]
         if not tracked:
-            return outputs(self._oracle(*parts))
+            with np.errstate(all="ignore"):
+                return outputs(self._oracle(*map(in_full, parts)))
         model = tracked[0].model
         derived = self._derive(parts, model)
         if not isinstance(derived, str):
@@ -223,19 +247,24 @@ class _Whole:
         Bounds cover how the program computes constants from ranges. Shorter types than float32
         have their constants computed in float32 and rounded, which the bound of a constant covers.
         """
-        from .._bounds.estimate import moved_by_constants, tracked_ranges, with_ranges
+        from .._bounds.estimate import (
+            moved_by_constants,
+            tracked_ranges,
+            tracked_results,
+            with_ranges,
+        )
 
         function = self._oracle.function
         if model.roundoff != model.sum_roundoff:
-            return _tracked(function, parts, model)
+            return tracked_results(function, parts, model)
         ranged = with_ranges(function, tracked_ranges(model))
-        found = "" if ranged is None else _tracked(ranged, parts, model)
+        found = "" if ranged is None else tracked_results(ranged, parts, model)
         if not isinstance(found, str):
             return found
-        plain, other = _tracked(function, parts, model), self._rounded_constants(model)
+        plain, other = tracked_results(function, parts, model), self._rounded_constants(model)
         if isinstance(plain, str) or other is None:
             return plain
-        moved = _tracked(other, parts, model)
+        moved = tracked_results(other, parts, model)
         return plain if isinstance(moved, str) else moved_by_constants(plain, moved, found)
 
     def _rounded_constants(self, model: "Model") -> Callable[..., Any] | None:
@@ -248,40 +277,14 @@ class _Whole:
         return None if function is None else lambda *parts: function(*(p.copy() for p in parts))
 
 
-def _tracked(
-    function: Callable[..., Any], parts: tuple[Any, ...], model: "Model"
-) -> tuple[Any, ...] | str:
-    """The results of an oracle on Tracked arrays, or why it has none."""
-    from .._bounds.estimate import leaves
-    from .._bounds.tracked import UnknownOperationError, as_tracked, in_float
-
-    try:
-        results = function(*(part.copy() for part in parts))
-        return tuple(in_float(as_tracked(one, model)) for one in leaves(results))
-    except MemoryError:
-        raise
-    except UnknownOperationError as error:
-        return str(error)
-    except Exception as error:
-        # Tracked arrays lack methods such as astype, and an oracle may require NumPy arrays.
-        # If the oracle itself is wrong, the estimate, which runs it on NumPy arrays, raises
-        # its error.
-        return f"the oracle needs NumPy arrays ({type(error).__name__}: {error})"
-
-
 def _everything(output: int, index: Index, shapes: tuple[Shape, ...]) -> tuple[Index, ...]:
-    return tuple(tuple(slice(0, n) for n in shape) for shape in shapes)
+    return tuple(map(whole_index, shapes))
 
 
 def _size(entry: str | int, n: int) -> int:
     if isinstance(entry, int):
         return entry
     return int(entry[:-1] or 1) * n
-
-
-def _in_full(array: np.ndarray) -> np.ndarray:
-    """Convert types that NumPy lacks, such as bfloat16, to float64 for the oracle."""
-    return array.astype(np.float64) if array.dtype.kind not in "biufc" else array
 
 
 def _digest(parts: tuple[Any, ...]) -> bytes:

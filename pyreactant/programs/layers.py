@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from .._core.domain import Domain
 from .._core.dtypes import as_dtype
 from .._core.mesh import Mesh
 from .._core.sharding import as_entry
 from ._build import Subscripts, all_reduce, fetched, reduced, subscript_case
-from ._case import Domain, Layout
+from ._case import Layout
 
 
 def softmax(x: Any) -> Any:
@@ -45,7 +46,7 @@ SOFTMAX = subscript_case(
     "softmax of each row",
     _SOFTMAX_SUBSCRIPTS,
     softmax_oracle,
-    domain=Domain((-10, 10), special={0: ("nan", "-inf")}),
+    domain=Domain(exponents=(-10, 10), special={0: ("nan", "-inf")}),
     communicated=reduced(_SOFTMAX_SUBSCRIPTS, passes=2),
     passes=_softmax_passes,
 )
@@ -87,7 +88,7 @@ LAYER_NORM = subscript_case(
     "layer normalisation of each row",
     _LAYER_NORM_SUBSCRIPTS,
     layer_norm_oracle,
-    domain=Domain((-10, 10), degree=2, special={0: ("nan",)}),
+    domain=Domain(exponents=(-10, 10), degree=2, special={0: ("nan",)}),
     communicated=reduced(_LAYER_NORM_SUBSCRIPTS, passes=2),
     passes=_layer_norm_passes,
 )
@@ -149,7 +150,7 @@ ATTENTION = subscript_case(
     "multi-head attention",
     _ATTENTION_SUBSCRIPTS,
     attention_oracle,
-    domain=Domain((-4, 4), degree=2, special={0: ("nan",)}),
+    domain=Domain(exponents=(-4, 4), degree=2, special={0: ("nan",)}),
     dtypes=("float32", "float64"),
     default_size=32,
     extra=_sequence_parallel,

@@ -6,11 +6,12 @@ from typing import Any
 
 import numpy as np
 
+from .._core.domain import SPECIAL, Domain
 from .._core.dtypes import EXTENDED
 from .._core.mesh import Mesh
 from .._core.sharding import as_entry
 from ._build import Subscripts, exchanged, fetched, subscript_case
-from ._case import ALL_EXPONENTS, SPECIAL, Domain, Input, Layout, default_spec
+from ._case import Input, Layout, default_spec
 
 
 def transpose(x: Any) -> Any:
@@ -39,7 +40,7 @@ TRANSPOSE = subscript_case(
     "transpose and reshard",
     Subscripts("ij->ji"),
     transpose,
-    domain=Domain(ALL_EXPONENTS, special={0: SPECIAL}, moves=True),
+    domain=Domain(moves=True, special=SPECIAL),
     dtypes=("float32", "float64", "bfloat16", "float16", "complex64", "int8", "int32", "bool"),
     extra=_resharded,
     communicated=_transpose_bytes,
@@ -73,7 +74,7 @@ SORT = subscript_case(
     "each row sorted",
     _SORT_SUBSCRIPTS,
     sort_oracle,
-    domain=Domain(ALL_EXPONENTS, special={0: ("nan", "inf")}, moves=True),
+    domain=Domain(moves=True),
     dtypes=("float32", "float64", "bfloat16", "float16", "int32"),
     communicated=exchanged(_SORT_SUBSCRIPTS),
     exact=True,
@@ -106,7 +107,7 @@ GATHER = replace(
         "rows of a table, by indices",
         Subscripts("rd,k->kd"),
         gather_oracle,
-        domain=Domain(ALL_EXPONENTS, special={0: ("nan", "inf")}, moves=True),
+        domain=Domain(moves=True),
         dtypes=("float32", "float64", "bfloat16", "float16", "complex64", "int8", "int32"),
         exact=True,
     ),

@@ -5,11 +5,12 @@ from typing import Any
 
 import numpy as np
 
+from .._core.domain import Domain
 from .._core.dtypes import as_dtype
 from .._core.mesh import Mesh
 from .._core.sharding import Index
 from ._build import Subscripts, all_reduce, subscript_case
-from ._case import Domain, Layout, Read, Shape, Stream, pieces
+from ._case import Layout, Read, Shape, Stream, pieces
 
 
 def perceptron(x: Any, w: Any, c: Any, v: Any, d: Any) -> Any:
@@ -78,7 +79,7 @@ PERCEPTRON = subscript_case(
     "two-layer perceptron with tanh",
     _FORWARD,
     perceptron_oracle,
-    domain=Domain((-4, 4), degree=2, special={0: ("nan",)}),
+    domain=Domain(exponents=(-4, 4), degree=2, special={0: ("nan",)}),
     dtypes=("float32", "float64"),
     scales={1: _weight_scale, 3: _weight_scale},
     communicated=_forward_bytes,
@@ -155,7 +156,7 @@ PERCEPTRON_GRADIENT = replace(
         "gradient of the perceptron's loss",
         _GRADIENT,
         perceptron_gradient_oracle,
-        domain=Domain((-4, 2), degree=2),
+        domain=Domain(exponents=(-4, 2), degree=2),
         dtypes=("float32", "float64"),
         scales={1: _weight_scale, 3: _weight_scale},
         communicated=_gradient_bytes,
@@ -191,7 +192,7 @@ SGD_STEP = replace(
         "one step of gradient descent",
         _GRADIENT,
         sgd_step_oracle,
-        domain=Domain((-4, 2), degree=2),
+        domain=Domain(exponents=(-4, 2), degree=2),
         dtypes=("float32", "float64"),
         scales={1: _weight_scale, 3: _weight_scale},
         communicated=_gradient_bytes,

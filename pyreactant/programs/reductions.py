@@ -5,11 +5,12 @@ from typing import Any
 
 import numpy as np
 
+from .._core.domain import Domain
 from .._core.dtypes import as_dtype
 from .._core.mesh import Mesh
 from .._core.sharding import Index
 from ._build import NUMBERS, Subscripts, subscript_case
-from ._case import ALL_EXPONENTS, Domain, Layout, Read, Shape, Stream, pieces
+from ._case import Layout, Read, Shape, Stream, pieces
 
 
 def _kept(x: Any) -> Any:
@@ -39,7 +40,7 @@ ROW_SUM = subscript_case(
     "sum of each row",
     Subscripts("ij->i"),
     row_sum_oracle,
-    domain=Domain(ALL_EXPONENTS, special={0: ("nan", "inf")}, linear=True),
+    domain=Domain(sums=True, special=("nan", "inf")),
     dtypes=NUMBERS,
 )
 
@@ -76,7 +77,7 @@ FULL_SUM = subscript_case(
     "sum of all elements",
     Subscripts("ij->"),
     full_sum_oracle,
-    domain=Domain(ALL_EXPONENTS, linear=True),
+    domain=Domain(sums=True),
     dtypes=NUMBERS,
     default_size=32,
     stream=Stream(_by_rows, _elements_at_once),
@@ -118,7 +119,7 @@ CUMSUM = replace(
         "cumulative sum along each row",
         _CUMSUM_SUBSCRIPTS,
         cumsum_oracle,
-        domain=Domain(ALL_EXPONENTS, special={0: ("nan",)}, linear=True),
+        domain=Domain(sums=True, special=("nan",)),
         dtypes=("float32", "float64", "int32"),
         communicated=_cumsum_bytes,
     ),

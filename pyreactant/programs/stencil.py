@@ -6,11 +6,12 @@ from typing import Any
 
 import numpy as np
 
+from .._core.domain import Domain
 from .._core.dtypes import as_dtype
 from .._core.mesh import Mesh
 from .._core.sharding import Index
 from ._build import Subscripts, subscript_case
-from ._case import ALL_EXPONENTS, Domain, Layout, Shape
+from ._case import Layout, Shape
 
 STEPS = 4
 RATE = 0.125
@@ -93,13 +94,12 @@ HEAT = replace(
         "heat equation, five-point stencil in a loop",
         _SUBSCRIPTS,
         heat_oracle,
-        domain=Domain(
-            ALL_EXPONENTS, special={0: ("nan", "zero", "denormal")}, linear=True, lost_bits=15
-        ),
+        domain=Domain(sums=True, special=("nan", "zero", "denormal")),
         dtypes=("float32", "float64"),
         communicated=_communicated,
         static=_static,
     ),
     needs=_needs,
     oracle=_block,
+    lost_bits=15,
 )

@@ -5,9 +5,10 @@ from typing import Any
 
 import numpy as np
 
+from .._core.domain import ALL_EXPONENTS, Domain
 from .._core.sharding import Index
 from ._build import Subscripts, exchanged, subscript_case
-from ._case import ALL_EXPONENTS, Domain, Read, Shape, Stream, pieces
+from ._case import Read, Shape, Stream, pieces
 
 
 def fft(x: Any) -> Any:
@@ -33,7 +34,7 @@ FFT = subscript_case(
     "Fourier transform of each row",
     _FFT_SUBSCRIPTS,
     fft_oracle,
-    domain=Domain(ALL_EXPONENTS),
+    domain=Domain(exponents=ALL_EXPONENTS),
     dtypes=("complex64", "complex128"),
     communicated=exchanged(_FFT_SUBSCRIPTS),
 )
@@ -98,7 +99,7 @@ FFT2 = replace(
         "two-dimensional Fourier transform",
         _FFT2_SUBSCRIPTS,
         fft2_oracle,
-        domain=Domain(ALL_EXPONENTS),
+        domain=Domain(exponents=ALL_EXPONENTS),
         dtypes=("complex64", "complex128"),
         communicated=exchanged(_FFT2_SUBSCRIPTS),
         stream=Stream(_bands, _elements_at_once),

@@ -156,3 +156,106 @@ def test_a_result_that_is_stale_on_further_inputs() -> None:
     assert not diagnosis.passed
     assert "stale" in diagnosis.text
     assert diagnosis_of(again).passed
+
+
+MOVES, SUMS = pr.Domain(moves=True), pr.Domain(sums=True)
+PRODUCT = pr.Domain(sums=True, degree=2, special={0: ("nan",)})
+SQUARE, TWO = (("n", "n"),), (("n", 13), (13, 7))
+
+
+def rolled(x: Any, numpy: Any = np) -> Any:
+    return numpy.roll(x, 3, axis=-1)
+
+
+def product(x: Any, y: Any) -> Any:
+    return x @ y
+
+
+def quarter(x: Any, numpy: Any = np) -> Any:
+    p = numpy.pad(x, 1)
+    return 0.25 * (p[:-2, 1:-1] + p[2:, 1:-1] + p[1:-1, :-2] - 3 * p[1:-1, 2:])
+
+
+def mean_of_lists(x: np.ndarray) -> np.ndarray:
+    """A mean that has no rule."""
+    return np.array([sum(row) / len(row) for row in x.tolist()])
+
+
+def in_jax(function: Callable[..., Any]) -> Callable[..., Any]:
+    def body(*args: Any) -> Any:
+        import jax.numpy as jnp
+
+        return function(*args, numpy=jnp)
+
+    return body
+
+
+def of_user(body: Any, oracle: Any, inputs: Any, domain: pr.Domain | None) -> Case:
+    return find_case(pr.Program("mine", jax=body, oracle=oracle, inputs=inputs, domain=domain))
+
+
+SPECIAL_TOO = pr.Domain(moves=True, special=("nan", "inf", "zero", "denormal"))
+
+RIGHT: list[tuple[Any, Any, Any, pr.Domain, str, str]] = [
+    (in_jax(rolled), rolled, (("n", 5),), MOVES, "float32 bfloat16", "wide special exact"),
+    (in_jax(rolled), rolled, (("n",),), SPECIAL_TOO, "float16 complex64", "wide special exact"),
+    (in_jax(rolled), rolled, SQUARE, MOVES, "int32", "wide exact"),
+    (lambda x: x[3, 4], lambda x: x[3, 4], SQUARE, MOVES, "float64", "wide special exact"),
+    (lambda x: x.max(), lambda x: x.max(), SQUARE, MOVES, "float32", "wide exact"),
+    (product, product, TWO, PRODUCT, "bfloat16 float16 complex128", "wide special exact"),
+    (product, product, TWO, PRODUCT, "int32", "wide"),
+    (in_jax(quarter), quarter, SQUARE, SUMS, "float32 bfloat16", "wide exact"),
+    (lambda x: x.sum(), lambda x: x.sum(), SQUARE, SUMS, "bfloat16 float64", "wide exact"),
+    (lambda x: x.mean(1), mean_of_lists, SQUARE, SUMS, "float32", "wide exact"),
+]
+
+
+@pytest.mark.parametrize(("body", "oracle", "inputs", "domain", "dtypes", "sets"), RIGHT)
+def test_right_programs_are_right_on_what_they_state(
+    body: Any, oracle: Any, inputs: Any, domain: pr.Domain, dtypes: str, sets: str
+) -> None:
+    for dtype in dtypes.split():
+        results = found(of_user(body, oracle, inputs, domain), dtype)
+        assert [*results] == ["ordinary", *sets.split()]
+        assert all(one.passed for one in results.values()), (dtype, results)
+
+
+def without_nan(x: Any) -> Any:
+    import jax.numpy as jnp
+
+    return rolled(jnp.where(jnp.isnan(x), 0, x), jnp)
+
+
+def one_bit_off(x: Any) -> Any:
+    import jax
+    import jax.numpy as jnp
+
+    bits = jax.lax.bitcast_convert_type(x, jnp.uint32)
+    flipped = jax.lax.bitcast_convert_type(bits ^ np.uint32(1), x.dtype)
+    return rolled(x.at[3, 4].set(flipped[3, 4]), jnp)
+
+
+def product_without_one(x: Any, y: Any) -> Any:
+    return x.at[1, 2].set(0) @ y
+
+
+def sum_without_last(x: Any) -> Any:
+    return x.at[-1, -1].set(0).sum()
+
+
+@pytest.mark.parametrize(
+    ("body", "oracle", "inputs", "domain", "dtype", "shown_by"),
+    [
+        (without_nan, rolled, SQUARE, MOVES, "float32", {"special"}),
+        (one_bit_off, rolled, SQUARE, MOVES, "float32", {"ordinary", "wide", "special", "exact"}),
+        (product_without_one, product, (("n", 64), (64, 7)), PRODUCT, "bfloat16", {"exact"}),
+        (sum_without_last, lambda x: x.sum(), SQUARE, SUMS, "bfloat16", {"exact"}),
+    ],
+)
+def test_faults_that_only_a_statement_shows(
+    body: Any, oracle: Any, inputs: Any, domain: pr.Domain, dtype: str, shown_by: set[str]
+) -> None:
+    results = found(of_user(body, oracle, inputs, domain), dtype)
+    assert {name for name, one in results.items() if not one.passed} == shown_by
+    silent = found(of_user(body, oracle, inputs, None), dtype)
+    assert all(one.passed for one in silent.values()), silent

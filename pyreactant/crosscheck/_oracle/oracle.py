@@ -12,6 +12,7 @@ from ..._bounds.compare import Expected
 from ..._bounds.fused import available
 from ..._bounds.model import Model
 from ..._bounds.tracked import Estimated, Tracked
+from ..._core.dtypes import wide
 from ..._core.sharding import Index
 from ..._core.source import Source
 from ...programs._case import Case
@@ -86,8 +87,9 @@ class OutputOracle:
         """The expected values of a part of the array."""
         sources = tuple(map(Widened, self.sources)) if self.whole else self.sources
         found = self.case.expected(self.number, index, sources, self.model, streamed=self.streamed)
-        if self.whole:
-            return Expected(np.asarray(found), np.zeros(np.shape(found)), last_rounding=True)
+        if self.whole and np.asarray(found).dtype.kind in "fc":
+            value = wide(np.asarray(found))  # an oracle may convert to a shorter type
+            return Expected(value, np.zeros(value.shape), last_rounding=True)
         if isinstance(found, Tracked):
             estimated = found.reason if isinstance(found, Estimated) else ""
             absolute = None if found.value.any() else self._absolute(index)
