@@ -11,7 +11,8 @@ import pytest
 
 import pyreactant as pr
 from pyreactant._bounds import compare as comparison
-from pyreactant._bounds.compare import Expected, compare, compare_copies, join, ulp
+from pyreactant._bounds.compare import compare, compare_copies, join
+from pyreactant._bounds.expected import Expected, ulp
 from pyreactant._core.dtypes import as_dtype
 from pyreactant._core.sharding import Index, Shard
 from pyreactant._core.source import RandomSource, Source
