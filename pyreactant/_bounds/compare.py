@@ -116,7 +116,7 @@ def compare(got: np.ndarray, expected: Expected, start: tuple[int, ...] = ()) ->
     if not got.size:
         return Verdict()
     start = start or (0,) * got.ndim
-    if got.size > _AT_ONCE and len(got) > 1:
+    if got.size > AT_ONCE and len(got) > 1:
         later = isinstance(expected, DeferredExpected)
         found = _compared_in_one_pass(got, expected, start) if later else None
         return found or join(_in_pieces(got, expected, start))
@@ -125,12 +125,12 @@ def compare(got: np.ndarray, expected: Expected, start: tuple[int, ...] = ()) ->
     return _compare_rounded(got, expected, start)
 
 
-_AT_ONCE = 2**18
+AT_ONCE = 2**18
 """Elements compared at once; temporary arrays take several times their memory."""
 
 
 def _in_pieces(got: np.ndarray, expected: Expected, start: tuple[int, ...]) -> Iterator[Verdict]:
-    step = max(1, len(got) * _AT_ONCE // got.size)
+    step = max(1, len(got) * AT_ONCE // got.size)
     for first in range(0, len(got), step):
         rows = slice(first, first + step)
         yield compare(got[rows], expected.part((rows,)), (start[0] + first, *start[1:]))

@@ -138,13 +138,13 @@ class Deferred(Tracked):
         return Deferred(self._fill, rows, columns, self.model)
 
 
-_CHUNK = 2**16
+CHUNK = 2**16
 """Elements whose values and bounds are in the processor's cache together."""
 
 
 def chunks(rows: int, columns: int) -> list[slice]:
     """The rows of a matrix, a few at a time."""
-    step = max(1, _CHUNK // columns)
+    step = max(1, CHUNK // columns)
     return [slice(first, min(first + step, rows)) for first in range(0, rows, step)]
 
 

@@ -205,8 +205,7 @@ def normalized(
 ) -> None:
     """Fill `value` with (x - mean) / deviation * gain + shift and `bound` with the bounds.
 
-    `x` has whole rows, which are one piece of memory; `first` is the first wanted column, and `gain`
-    and `shift` are exact and have the wanted columns only. The others have a number for each row.
+    Only columns from `first` are wanted, those of gain and shift, which are exact.
     """
     for i in range(len(x)):
         values, bounds = value[i], bound[i]
@@ -250,20 +249,22 @@ def scaled(z: Any, b: Any, factor: float, factor_bound: float, u: float, tiny: f
 
 
 @Loop
+def differences(x: Any, most: Any, first: int, out: Any) -> None:
+    """Fill `out` with columns of the rows, from `first`, minus a number for each row."""
+    for i in range(len(out)):
+        found, largest = out[i], most[i]
+        row = x[i, first : first + len(found)]
+        for j in range(len(found)):
+            found[j] = row[j] - largest
+
+
+@Loop
 def exponentials(
     x: Any, b: Any, z: Any, most: Any, most_bound: Any, of_exp: float, u: float, tiny: float
 ) -> Any:
     """Sums of the rows of z = exp(x - most), of their bounds, and of both.
 
-    Args:
-        x: Rows of numbers.
-        b: Their bounds; one column if the rows are exact.
-        z: The exponentials.
-        most: A number for each row.
-        most_bound: Their bounds.
-        of_exp: Accuracy of exponentials.
-        u: Roundoff.
-        tiny: Smallest normal number.
+    `b` has the bounds of x, or one column if x is exact; `most` is a number for each row.
 
     Returns:
         For each row sums of the values, of the bounds, of both, of the squares of both, and the

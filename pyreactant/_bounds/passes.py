@@ -66,13 +66,12 @@ def _softmax(
     pieces, sums = chunks(*value.shape), np.empty((5, len(value)))
     z = np.empty((pieces[0].stop, n))
 
-    def powers(rows: slice, columns: slice, out: np.ndarray) -> np.ndarray:
-        out[...] = value[rows, columns]
-        out -= most[rows, None]
+    def powers(rows: slice, first: int, out: np.ndarray) -> np.ndarray:
+        fused.differences(value[rows], most[rows], first, out)
         return np.exp(out, out=out)
 
     for rows in pieces:
-        given = value[rows], bound[rows], powers(rows, slice(0, n), z[: rows.stop - rows.start])
+        given = value[rows], bound[rows], powers(rows, 0, z[: rows.stop - rows.start])
         of = most[rows], most_bound[rows], of_exp.relative, u, tiny
         sums[:, rows] = fused.exponentials(*given, *of)
     total = from_sums(model, n, *sums[:4])
@@ -81,7 +80,7 @@ def _softmax(
     rowwise = value, bound, most, most_bound, total.value, total.bound
 
     def fill(rows: slice, columns: slice, quotients: np.ndarray, bounds: np.ndarray) -> None:
-        powers(rows, columns, quotients)
+        powers(rows, columns.start, quotients)
         ends = columns.start, of_exp.relative, of_quotient, u, tiny, quotients, bounds
         fused.quotients(*(one[rows] for one in rowwise), *ends)
 
