@@ -84,9 +84,6 @@ def ulp(sizes: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
 
 
 EXPONENT = np.int64(0x7FF0_0000_0000_0000)
-
-
-EXPONENT = np.int64(0x7FF0_0000_0000_0000)
 """The bits of the exponent of a float64."""
 
 Fill = Callable[[slice, slice, np.ndarray, np.ndarray], None]

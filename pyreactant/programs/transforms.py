@@ -81,26 +81,23 @@ def _band(
 
     rows, columns = shapes[0]
     kept = np.empty((rows, index[1].stop - index[1].start), np.complex128)
-    bounds, models = np.zeros((rows, 1)), list[Any]()
+    bounds = np.zeros((rows, 1))
 
-    def transform(some: slice) -> float:
+    def transform(some: slice) -> tuple[float, Any]:
         x = read(0, (some, slice(0, columns)))
         z = np.fft.fft(x, axis=1)
         if isinstance(z, Tracked):
-            models.append(z.model)
             bounds[some] = z.narrow.max(axis=1, keepdims=True)
-            z = z.value
-        kept[some] = z[:, index[1]]
-        return _squares(x)
+        kept[some] = getattr(z, "value", z)[:, index[1]]
+        return _squares(x), getattr(z, "model", None)
 
     with ThreadPoolExecutor(usable_cores()) as pool:
-        squares = sum(pool.map(transform, pieces(rows, _ROWS)))
+        done = list(pool.map(transform, pieces(rows, _ROWS)))
+    squares, model = sum(one for one, _ in done), done[0][1]
 
     def columns_of(part: Index) -> Any:
-        inside = slice(part[1].start - index[1].start, part[1].stop - index[1].start)
-        y: Any = kept[:, inside]
-        if models:
-            y = Tracked(y, bounds, models[0])
+        y: Any = kept[:, part[1].start - index[1].start : part[1].stop - index[1].start]
+        y = y if model is None else Tracked(y, bounds, model)
         return of_random_data(np.fft.fft(y, axis=0)[part[0]], rows * columns, squares)
 
     return columns_of

@@ -345,7 +345,7 @@ def test_numbers_of_tiles_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
     value = random.standard_normal((8, 8))
     got = (value + 0.1).astype(np.float32)
     whole = compare(got, _expected(value))
-    monkeypatch.setattr(comparison, "_AT_ONCE", 20)
+    monkeypatch.setattr(comparison, "AT_ONCE", 20)
     assert compare(got, _expected(value)).worst == whole.worst
     assert compare(got, _expected(value)).wrong == whole.wrong == 64
     parts = [compare(got[:3], _expected(value[:3])), compare(got[3:], _expected(value[3:]), (3, 0))]

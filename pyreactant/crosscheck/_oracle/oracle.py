@@ -114,11 +114,11 @@ class OutputOracle:
     def block(self, index: Index) -> Expected:
         """The expected values of a part of the array."""
         sources = tuple(map(Widened, self.sources)) if self.whole else self.sources
-        how = {"streamed": self.streamed}
         if self.ready is not None:
             found = self.ready(index)
         else:
-            found = self.case.expected(self.number, index, sources, self.model, **how)
+            given = index, sources, self.model
+            found = self.case.expected(self.number, *given, streamed=self.streamed)
         if self.whole:
             return Expected(np.asarray(found), np.zeros(np.shape(found)), last_rounding=True)
         if isinstance(found, Deferred) and found[:1].value.any():
@@ -159,7 +159,8 @@ class OutputOracle:
 
     @property
     def _each(self) -> int:
-        if self.case.deferred and self.model is not None and available():
+        # Other inputs may need NumPy's path, with whole arrays of values and bounds.
+        if self.case.deferred and self.model is not None and self.model.random and available():
             return 16
         return 48 if self.model is not None or self.whole else 16
 
