@@ -9,6 +9,7 @@ missed or a healthy run fails; exceeding a time bound does not change it.
 
 import argparse
 import collections
+import importlib
 import itertools
 import json
 import math
@@ -24,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import pyreactant as pr
+from pyreactant._bounds import fused
 from pyreactant.crosscheck._check import check_blocks, check_inputs
 from pyreactant.crosscheck._execute import CaseRun, run_case
 from pyreactant.crosscheck._report.outcome import seen
@@ -220,6 +222,8 @@ def _child(what: str, names: Sequence[str], quick: bool) -> dict[str, Any]:
     whole = time.perf_counter() - start, time.process_time() - cpu
     shards = sum(s.data.nbytes for a in run.arrays.values() for s in a.addressable_shards)
     # Memory that the checks add to the blocks: NumPy reports its allocations to tracemalloc.
+    if fused.available():
+        importlib.import_module("numba")  # 40 MB of a process, whatever it checks
     tracemalloc.start()
     first = _timed_check(run)
     added = tracemalloc.get_traced_memory()[1]

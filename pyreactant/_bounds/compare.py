@@ -10,64 +10,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 
 from .._core.dtypes import finfo, wide
-from .._core.sharding import Index
 from . import fused
+from .expected import EXPONENT, DeferredExpected, Expected, ulp
 from .sight import Sight, combined, counts, exact, sample, squares_of, total
-
-
-@dataclass(frozen=True, slots=True)
-class Expected:
-    """Expected values of a block or a tile.
-
-    Attributes:
-        value: Exact values in float64 or complex128; in the result's dtype if results must be
-            equal bit for bit.
-        bound: Bound on the rounding error; None if results must be equal.
-        last_rounding: Whether `bound` includes the final rounding of the result; if not, one
-            unit in the last place is allowed in addition.
-        usual: Usual size of the rounding error; None if unknown.
-        may_overflow: Where infinity is right because a partial sum may overflow although
-            `value` is finite; None if nowhere.
-        estimated: Why `bound` is estimated; "" if it is derived.
-        absolute: The oracle's values for the absolute values of its inputs, if all values are
-            zero: their size, before they cancel.
-    """
-
-    value: np.ndarray
-    bound: np.ndarray | None
-    last_rounding: bool = False
-    usual: np.ndarray | None = None
-    may_overflow: np.ndarray | None = None
-    estimated: str = ""
-    absolute: np.ndarray | None = None
-
-    def part(self, inside: Index) -> "Expected":
-        """A part of the tile."""
-        bound, usual, may_overflow, absolute = (
-            None if array is None else array[inside]
-            for array in (self.bound, self.usual, self.may_overflow, self.absolute)
-        )
-        return replace(
-            self,
-            value=self.value[inside],
-            bound=bound,
-            usual=usual,
-            may_overflow=may_overflow,
-            absolute=absolute,
-        )
-
-    def allowed(self, dtype: np.dtype[Any]) -> np.ndarray:
-        """The tolerance of each element for results of this dtype."""
-        assert self.bound is not None
-        if self.last_rounding or dtype.kind in "biu":
-            return self.bound
-        with np.errstate(all="ignore"):
-            # One unit in the last place, so that a neighbouring number passes too; two for
-            # complex numbers, one for each part.
-            last = ulp(np.abs(self.value) + self.bound, dtype)
-            return self.bound + (2 * last if dtype.kind == "c" else last)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,19 +116,21 @@ def compare(got: np.ndarray, expected: Expected, start: tuple[int, ...] = ()) ->
     if not got.size:
         return Verdict()
     start = start or (0,) * got.ndim
-    if got.size > _AT_ONCE and len(got) > 1:
-        return join(_in_pieces(got, expected, start))
-    if expected.bound is None:
+    if got.size > AT_ONCE and len(got) > 1:
+        later = isinstance(expected, DeferredExpected)
+        found = _compared_in_one_pass(got, expected, start) if later else None
+        return found or join(_in_pieces(got, expected, start))
+    if expected.exact:
         return _compare_exact(got, expected.value, start)
     return _compare_rounded(got, expected, start)
 
 
-_AT_ONCE = 2**18
+AT_ONCE = 2**18
 """Elements compared at once; temporary arrays take several times their memory."""
 
 
 def _in_pieces(got: np.ndarray, expected: Expected, start: tuple[int, ...]) -> Iterator[Verdict]:
-    step = max(1, len(got) * _AT_ONCE // got.size)
+    step = max(1, len(got) * AT_ONCE // got.size)
     for first in range(0, len(got), step):
         rows = slice(first, first + step)
         yield compare(got[rows], expected.part((rows,)), (start[0] + first, *start[1:]))
@@ -232,7 +182,7 @@ def _compare_exact(got: np.ndarray, expected: np.ndarray, start: tuple[int, ...]
         value_squares=value_squares,
         wrong=count,
         wrong_patterns=int((wrong & ~finite).sum()),
-        worst=_worst(at, start, got, wanted, 0.0),
+        worst=_worst(at, start, got, wanted[at], 0.0),
         sight=exact(got.size),
     )
 
@@ -277,8 +227,8 @@ def _compare_rounded(got: np.ndarray, expected: Expected, start: tuple[int, ...]
         non_finite=non_finite,
         usual=usual,
         estimated=expected.estimated,
-        worst=_worst(worst, start, got, value, float(allowed[worst])),
-        sight=_sight(got, expected, value_squares, got.size - non_finite, unbounded),
+        worst=_worst(worst, start, got, value[worst], float(allowed[worst])),
+        sight=_sight(got, expected, [], value_squares, got.size - non_finite, unbounded),
     )
 
 
@@ -286,31 +236,67 @@ def _compared_in_one_pass(
     got: np.ndarray, expected: Expected, start: tuple[int, ...]
 ) -> Verdict | None:
     """The verdict by a loop; None if an element is not right or a loop does not help."""
-    if got.dtype.name not in ("float32", "float64") or expected.last_rounding:
+    if got.dtype.name not in ("float32", "float64", "complex64") or expected.last_rounding:
         return None
-    if expected.usual is not None or not fused.worthwhile(expected.value):
+    if expected.usual is not None or not fused.large(got):
         return None
-    info = finfo(got.dtype)
-    flat = (a if a.ndim == 2 else a.reshape(len(a), -1) for a in (got, *_pair(expected)))
-    ratio, row, column, error, ulps, error_squares, value_squares, unbounded = fused.compared(
-        *flat, float(info.eps), float(info.tiny), np.int64(_EXPONENT)
-    )
-    if not ratio <= 1:
-        return None
+    info, chunks, some = finfo(got.dtype), [], []
+    for first, chunk in expected.chunks():
+        value, bound = _pair(chunk)
+        held = got[first : first + len(value)]
+        if value.dtype != (np.complex128 if got.dtype.kind == "c" else np.float64):
+            return None
+        given = float(info.eps), float(info.tiny), EXPONENT
+        ratio, row, *others = fused.compared(*layout(held, value, bound), *given)
+        if not ratio <= 1:
+            return None
+        chunks.append((ratio, first + row, *others))
+        some.append(_sampled(chunk, got.shape, first))  # while it is in the processor's cache
+    ratio, row, column = max(chunks, key=lambda one: one[0])[:3]
+    errors, ulps, error_squares, value_squares, unbounded = list(zip(*chunks, strict=True))[3:]
     at = (row, *map(int, np.unravel_index(column, got.shape[1:])))
-    allowed = float(expected.part(tuple(slice(i, i + 1) for i in at)).allowed(got.dtype).item())
+    worst = expected.part(tuple(slice(i, i + 1) for i in at))
+    allowed = float(worst.allowed(got.dtype).item())
     return Verdict(
         elements=got.size,
-        error=error,
+        error=max(errors),
         allowed=allowed,
         ratio=ratio,
-        ulps=ulps,
-        error_squares=error_squares,
-        value_squares=value_squares,
+        ulps=max(ulps),
+        error_squares=sum(error_squares),
+        value_squares=sum(value_squares),
         estimated=expected.estimated,
-        worst=_worst(at, start, got, expected.value, allowed),
-        sight=_sight(got, expected, value_squares, got.size, unbounded),
+        worst=_worst(at, start, got, worst.value.item(), allowed),
+        sight=_sight(got, expected, some, sum(value_squares), got.size, sum(unbounded)),
     )
+
+
+def layout(got: np.ndarray, value: np.ndarray, bound: np.ndarray) -> tuple[Any, ...]:
+    """The first arguments of the loop `compared`, for arrays of one shape."""
+    arrays = [a if a.ndim == 2 else a.reshape(len(a), -1) for a in (got, value, bound)]
+    rows, columns = arrays[0].shape
+    numbers = 2 if got.dtype.kind == "c" else 1
+    memory, steps = zip(*map(_flat, arrays), strict=True)
+    return *memory, (rows, columns, numbers, *steps)
+
+
+def _flat(array: np.ndarray) -> tuple[np.ndarray, int]:
+    """The memory of a matrix as a line of real numbers, and how many lie from row to row.
+
+    Loops become vector instructions only if neighbours are known to be adjacent.
+    """
+    step, rest = divmod(array.strides[0], array.itemsize)
+    if rest or step < 0 or array.strides[1] != array.itemsize:
+        array, step = np.ascontiguousarray(array), array.shape[1]
+    if array.flags.c_contiguous:
+        line = array.reshape(-1)
+    else:
+        length = (len(array) - 1) * step + array.shape[1]
+        line = as_strided(array, (length,), (array.itemsize,))
+    if array.dtype.kind == "c":
+        line, step = line.view(line.real.dtype), 2 * step
+    line.flags.writeable = False  # one type of arguments, so that numba compiles once
+    return line, step
 
 
 def _pair(expected: Expected) -> tuple[np.ndarray, np.ndarray]:
@@ -318,15 +304,30 @@ def _pair(expected: Expected) -> tuple[np.ndarray, np.ndarray]:
     return expected.value, np.broadcast_to(expected.bound, expected.value.shape)
 
 
+def _sampled(expected: Expected, shape: tuple[int, ...], first: int = 0) -> Expected:
+    """The elements whose tolerances are counted, of some rows of an array of this shape."""
+    taken, each = sample(shape)
+    value, bound = _pair(expected)
+    if value.shape != shape:
+        width = math.prod(shape[1:])
+        ends = slice(-(-first * width // each), -(-(first + len(value)) * width // each))
+        taken = (taken[0][ends] - first, *(one[ends] for one in taken[1:]))
+    return Expected(value[taken], bound[taken], last_rounding=expected.last_rounding)
+
+
 def _sight(
-    got: np.ndarray, expected: Expected, squares: float, finite: int, unbounded: int
+    got: np.ndarray,
+    expected: Expected,
+    some: Sequence[Expected],
+    squares: float,
+    finite: int,
+    unbounded: int,
 ) -> Sight:
-    """What the comparison of a tile can see; its tolerances are computed again, of a sample."""
-    taken, each = sample(got.shape)
-    value, bound = (a[taken] for a in _pair(expected))
-    some = Expected(value, bound, last_rounding=expected.last_rounding)
+    """What the comparison of a tile can see, by the tolerances of some of its elements."""
+    each, some = sample(got.shape)[1], some or [_sampled(expected, got.shape)]
     with np.errstate(all="ignore"):
-        tolerances = counts(some.allowed(got.dtype), value, each, unbounded)
+        allowed = np.concatenate([one.allowed(got.dtype) for one in some])
+    tolerances = counts(allowed, np.concatenate([one.value for one in some]), each, unbounded)
     return Sight(tolerances, squares, finite, squares_of(expected.absolute))
 
 
@@ -358,17 +359,6 @@ def _right_pattern(
     return same | (beyond & np.isfinite(value) & ~np.isfinite(held))
 
 
-def ulp(sizes: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
-    """One unit in the last place of `dtype` at these absolute values (float64)."""
-    info = finfo(dtype)
-    # Clearing the mantissa gives the power of two below a number.
-    powers = (np.asarray(sizes).view(np.uint64) & _EXPONENT).view(np.float64)
-    return np.maximum(powers, float(info.tiny)) * float(info.eps)
-
-
-_EXPONENT = np.uint64(0x7FF0_0000_0000_0000)
-
-
 def _differ(got: np.ndarray, wanted: np.ndarray) -> np.ndarray:
     """Where two blocks differ in any bit: all NaN are equal, 0.0 differs from -0.0."""
     if got.dtype.kind in "biu":
@@ -385,15 +375,11 @@ def _differ(got: np.ndarray, wanted: np.ndarray) -> np.ndarray:
 
 
 def _worst(
-    at: tuple[Any, ...],
-    start: tuple[int, ...],
-    got: np.ndarray,
-    expected: np.ndarray,
-    allowed: float,
+    at: tuple[Any, ...], start: tuple[int, ...], got: np.ndarray, expected: Any, allowed: float
 ) -> dict[str, Any]:
     return {
         "element": [int(i) + s for i, s in zip(at, start, strict=True)],
         "got": str(got[at]),
-        "expected": str(expected[at]),
+        "expected": str(expected),
         "allowed": allowed,
     }

@@ -24,9 +24,14 @@ def available() -> bool:
     return importlib.util.find_spec("numba") is not None
 
 
+def large(array: np.ndarray) -> bool:
+    """Whether to use a loop on an array of this size, and numba is there."""
+    return array.size >= LARGE and available()
+
+
 def worthwhile(array: np.ndarray) -> bool:
-    """Whether to use a loop on an array: it is large and of float64, and numba is there."""
-    return array.size >= LARGE and array.dtype == np.float64 and available()
+    """The same for a loop on float64."""
+    return array.dtype == np.float64 and large(array)
 
 
 _compiling = Lock()
@@ -61,65 +66,99 @@ def _compile(function: Callable[..., Any]) -> Any:
         config.CACHE_DIR = before
 
 
+_PART = 256
+"""Elements that a loop takes at a time; that many independent sums become vector instructions."""
+
+
 @Loop
 def compared(
-    got: Any, value: Any, bound: Any, eps: float, tiny: float, exponent: Any
+    got: Any, value: Any, bound: Any, shape: Any, eps: float, tiny: float, exponent: Any
 ) -> tuple[Any, ...]:
     """Errors of rows within their tolerances; ``ratio`` beyond 1 or NaN where one is not.
+
+    Args:
+        got: Results, all rows in one line (`compare.layout`); two real numbers for a complex one.
+        value: The same of the values.
+        bound: The same of the bounds.
+        shape: Rows, columns, numbers of an element, and how many lie from row to row in each.
+        eps: Of the results' type.
+        tiny: The same.
+        exponent: Bits of the exponent of a float64.
 
     Returns:
         (largest ratio, its row, its column, largest error, largest error in ulps, sum of squared
         errors, sum of squared values, elements without a bound).
     """
-    most, at, column, unbounded = -1.0, 0, 0, 0
-    error_most, ulps, error_squares, value_squares = 0.0, 0.0, 0.0, 0.0
-    n = got.shape[1]
-    ratios, sizes, errors = np.empty(n), np.empty(n), np.empty(n)
-    for i in range(got.shape[0]):
-        # Without branches and sums this becomes vector instructions.
-        held, values, bounds = got[i], value[i], bound[i]
-        for j in range(n):
-            v, b = values[j], bounds[j]
-            size = abs(v)
-            error = abs(np.float64(held[j]) - v)
-            power = np.int64(np.float64(size + b).view(np.int64) & exponent).view(np.float64)
-            ratios[j] = error / (b + max(power, tiny) * eps)
-            power = np.int64(np.float64(size).view(np.int64) & exponent).view(np.float64)
-            sizes[j] = error / max(power, tiny)
-            errors[j] = error
-        for j in range(n):
-            ratio, error = ratios[j], errors[j]
-            if not ratio <= most:
-                if not ratio <= 1.0:
-                    return math.nan, i, j, 0.0, 0.0, 0.0, 0.0, 0
-                most, at, column = ratio, i, j
-            error_most = max(error_most, error)
-            ulps = max(ulps, sizes[j])
-            error_squares += error * error
-            value_squares += values[j] * values[j]
-            unbounded += bounds[j] == np.inf
-    return most, at, column, error_most, ulps / eps, error_squares, value_squares, unbounded
+    rows, n, numbers, got_step, value_step, bound_step = shape
+    most, at, column, ulps, last = -1.0, 0, 0, 0.0, numbers * eps
+    largest, unbounded = np.int64(0), 0
+    errors, sizes = np.empty(_PART), np.empty(_PART)
+    error_squares, value_squares = np.zeros(_PART), np.zeros(_PART)
+    for i in range(rows):
+        for start in range(0, n, _PART):
+            width = min(_PART, n - start)
+            first, there = i * got_step + numbers * start, i * value_step + numbers * start
+            held = got[first : first + numbers * width]
+            values = value[there : there + numbers * width]
+            first = i * bound_step + start
+            bounds = bound[first : first + width]
+            if numbers == 1:
+                for j in range(width):
+                    errors[j] = abs(np.float64(held[j]) - values[j])
+                    sizes[j] = abs(values[j])
+            else:
+                for j in range(width):
+                    x, y = values[2 * j], values[2 * j + 1]
+                    c, d = np.float64(held[2 * j]) - x, np.float64(held[2 * j + 1]) - y
+                    errors[j] = math.sqrt(c * c + d * d)
+                    sizes[j] = math.sqrt(x * x + y * y)
+            beyond = 0
+            for j in range(width):
+                size, b, error = sizes[j], bounds[j], errors[j]
+                power = np.int64(np.float64(size + b).view(np.int64) & exponent).view(np.float64)
+                beyond += not error <= most * (b + max(power, tiny) * last)
+                power = np.int64(np.float64(size).view(np.int64) & exponent).view(np.float64)
+                beyond += not error <= ulps * max(power, tiny)
+                unbounded += b == np.inf
+            for j in range(width):
+                largest = max(largest, np.float64(errors[j]).view(np.int64))
+                error_squares[j] += errors[j] * errors[j]
+            for j in range(width):
+                value_squares[j] += sizes[j] * sizes[j]
+            if not beyond:
+                continue
+            # Quotients are slow, and only a few parts have larger ones than those before.
+            for j in range(width):
+                size, b, error = sizes[j], bounds[j], errors[j]
+                power = np.int64(np.float64(size + b).view(np.int64) & exponent).view(np.float64)
+                ratio = error / (b + max(power, tiny) * last)
+                if not ratio <= most:
+                    if not ratio <= 1.0:
+                        return math.nan, i, start + j, 0.0, 0.0, 0.0, 0.0, 0
+                    most, at, column = ratio, i, start + j
+                power = np.int64(np.float64(size).view(np.int64) & exponent).view(np.float64)
+                ulps = max(ulps, error / max(power, tiny))
+    error_most = np.int64(largest).view(np.float64)
+    if not error_most < np.inf:  # within an infinite tolerance, but the value may be certain
+        return math.nan, 0, 0, 0.0, 0.0, 0.0, 0.0, 0
+    squares = error_squares.sum(), value_squares.sum()
+    return most, at, column, error_most, ulps / eps, squares[0], squares[1], unbounded
 
 
 @Loop
 def row_sums(x: Any) -> Any:
     """Sums of the elements, their absolute values and their squares, for each row."""
-    found = np.zeros((3, x.shape[0]))
+    found, lanes = np.zeros((3, x.shape[0])), np.zeros((3, _PART))
     for i in range(x.shape[0]):
-        # Four sums at a time do not wait for each other.
-        sums, sizes, squares = np.zeros(4), np.zeros(4), np.zeros(4)
-        whole = x.shape[1] // 4 * 4
-        for j in range(0, whole, 4):
-            for k in range(4):
-                one = np.float64(x[i, j + k])
-                sums[k] += one
-                sizes[k] += abs(one)
-                squares[k] += one * one
-        for j in range(whole, x.shape[1]):
-            one = np.float64(x[i, j])
-            sums[0] += one
-            sizes[0] += abs(one)
-            squares[0] += one * one
+        lanes[:] = 0.0
+        sums, sizes, squares = lanes[0], lanes[1], lanes[2]
+        for start in range(0, x.shape[1], _PART):
+            part = x[i, start : start + _PART]
+            for j in range(len(part)):
+                one = np.float64(part[j])
+                sums[j] += one
+                sizes[j] += abs(one)
+                squares[j] += one * one
         found[0, i], found[1, i], found[2, i] = sums.sum(), sizes.sum(), squares.sum()
     return found
 
@@ -127,22 +166,24 @@ def row_sums(x: Any) -> Any:
 @Loop
 def centred_squares(x: Any, mean: Any, mean_bound: Any, u: float, tiny: float) -> Any:
     """Of (x - mean)^2: sums of values, of bounds, of both, and of the squares of both."""
-    found, n = np.zeros((4, x.shape[0])), x.shape[1]
+    found, lanes = np.zeros((4, x.shape[0])), np.zeros((3, _PART))
     for i in range(x.shape[0]):
-        sums = np.zeros((4, 4))  # four sums at a time do not wait for each other
-        for j in range(0, n, 4):
-            for k in range(min(4, n - j)):
-                c = x[i, j + k] - mean[i]
-                b = abs(c) * u + (mean_bound[i] * (1 + u) + tiny)
+        lanes[:] = 0.0
+        sums, errors, squares = lanes[0], lanes[1], lanes[2]
+        middle, of_mean = mean[i], mean_bound[i] * (1 + u) + tiny
+        for start in range(0, x.shape[1], _PART):
+            part = x[i, start : start + _PART]
+            for j in range(len(part)):
+                c = part[j] - middle
+                b = abs(c) * u + of_mean
                 z = c * c
                 e = abs(c) * (2 * b) + b * b
                 b = z * u + (e * (1 + u) + tiny)
-                sums[0, k] += z
-                sums[1, k] += b
-                sums[2, k] += z + b
-                sums[3, k] += (z + b) * (z + b)
-        for k in range(4):
-            found[k, i] = sums[k].sum()
+                sums[j] += z
+                errors[j] += b
+                squares[j] += (z + b) * (z + b)
+        found[0, i], found[1, i], found[3, i] = sums.sum(), errors.sum(), squares.sum()
+        found[2, i] = found[0, i] + found[1, i]
     return found
 
 
@@ -155,14 +196,20 @@ def normalized(
     deviation_bound: Any,
     gain: Any,
     shift: Any,
+    first: int,
     u: float,
     of_quotient: float,
     tiny: float,
-) -> Any:
-    """(x - mean) / deviation * gain + shift, with bounds; gain and shift are exact."""
-    value, bound = np.empty(x.shape), np.empty(x.shape)
-    for i in range(x.shape[0]):
-        row, values, bounds = x[i], value[i], bound[i]
+    value: Any,
+    bound: Any,
+) -> None:
+    """Fill `value` with (x - mean) / deviation * gain + shift and `bound` with the bounds.
+
+    Only columns from `first` are wanted, those of gain and shift, which are exact.
+    """
+    for i in range(len(x)):
+        values, bounds = value[i], bound[i]
+        row = x[i, first : first + len(values)]
         middle, s, of_mean = mean[i], deviation[i], mean_bound[i] * (1 + u) + tiny
         scale = 1 / (abs(s) - deviation_bound[i])
         part = deviation_bound[i] * scale
@@ -178,7 +225,6 @@ def normalized(
             z = z + shift[j]
             values[j] = z
             bounds[j] = abs(z) * u + (b * (1 + u) + tiny)
-    return value, bound
 
 
 @Loop
@@ -203,72 +249,87 @@ def scaled(z: Any, b: Any, factor: float, factor_bound: float, u: float, tiny: f
 
 
 @Loop
-def differences(x: Any, b: Any, most: Any, most_bound: Any, u: float, tiny: float) -> Any:
-    """The rows minus a number each, with bounds. `b` has one column if the rows are exact."""
-    value, bound = np.empty(x.shape), np.empty(x.shape)
-    exact = np.zeros(x.shape[1])
-    for i in range(x.shape[0]):
-        row, errors, values, bounds = x[i], b[i] if b.shape[1] > 1 else exact, value[i], bound[i]
-        largest, of_largest = most[i], most_bound[i]
-        for j in range(len(row)):
-            d = row[j] - largest
-            values[j] = d
-            bounds[j] = abs(d) * u + ((errors[j] + of_largest) * (1 + u) + tiny)
-    return value, bound
+def differences(x: Any, most: Any, first: int, out: Any) -> None:
+    """Fill `out` with columns of the rows, from `first`, minus a number for each row."""
+    for i in range(len(out)):
+        found, largest = out[i], most[i]
+        row = x[i, first : first + len(found)]
+        for j in range(len(found)):
+            found[j] = row[j] - largest
 
 
 @Loop
-def exponentials(z: Any, b: Any, of_exp: float, tiny: float) -> Any:
-    """Bounds of exponentials z, in place of those of their exponents, and sums of each row.
+def exponentials(
+    x: Any, b: Any, z: Any, most: Any, most_bound: Any, of_exp: float, u: float, tiny: float
+) -> Any:
+    """Sums of the rows of z = exp(x - most), of their bounds, and of both.
+
+    `b` has the bounds of x, or one column if x is exact; `most` is a number for each row.
 
     Returns:
         For each row sums of the values, of the bounds, of both, of the squares of both, and the
         largest bound of an exponent.
     """
-    found, n = np.zeros((5, z.shape[0])), z.shape[1]
-    whole = n // 4 * 4
-    for i in range(z.shape[0]):
-        values, bounds = z[i], b[i]
-        sums, widest = np.zeros((3, 4)), np.zeros(4)
-        for j in range(0, whole, 4):
-            for k in range(4):
-                one, of = values[j + k], bounds[j + k]
-                widest[k] = max(widest[k], of)
+    found, lanes, exact = np.zeros((5, len(z))), np.zeros((4, _PART)), np.zeros(_PART)
+    for i in range(len(z)):
+        lanes[:] = 0.0
+        sums, errors, squares, widest = lanes[0], lanes[1], lanes[2], lanes[3]
+        largest, of_largest = most[i], most_bound[i]
+        for start in range(0, z.shape[1], _PART):
+            row, values = x[i, start : start + _PART], z[i, start : start + _PART]
+            bounds = b[i, start : start + _PART] if b.shape[1] > 1 else exact
+            for j in range(len(values)):
+                one = values[j]
+                of = abs(row[j] - largest) * u + ((bounds[j] + of_largest) * (1 + u) + tiny)
+                widest[j] = max(widest[j], of)
                 e = one * (of * (1 + of))
                 of = one * of_exp + (e * (1 + of_exp) + tiny)
-                bounds[j + k] = of
-                sums[0, k] += one
-                sums[1, k] += of
-                sums[2, k] += (one + of) * (one + of)
-        for j in range(whole, n):
-            one, of = values[j], bounds[j]
-            widest[0] = max(widest[0], of)
-            e = one * (of * (1 + of))
-            of = one * of_exp + (e * (1 + of_exp) + tiny)
-            bounds[j] = of
-            sums[0, 0] += one
-            sums[1, 0] += of
-            sums[2, 0] += (one + of) * (one + of)
-        found[0, i], found[1, i] = sums[0].sum(), sums[1].sum()
-        found[2, i], found[3, i] = found[0, i] + found[1, i], sums[2].sum()
-        found[4, i] = widest.max()
+                sums[j] += one
+                errors[j] += of
+                squares[j] += (one + of) * (one + of)
+        found[0, i], found[1, i], found[3, i] = sums.sum(), errors.sum(), squares.sum()
+        found[2, i], found[4, i] = found[0, i] + found[1, i], widest.max()
     return found
 
 
 @Loop
 def quotients(
-    z: Any, b: Any, divisor: Any, divisor_bound: Any, of_quotient: float, tiny: float
+    x: Any,
+    b: Any,
+    most: Any,
+    most_bound: Any,
+    divisor: Any,
+    divisor_bound: Any,
+    first: int,
+    of_exp: float,
+    of_quotient: float,
+    u: float,
+    tiny: float,
+    value: Any,
+    bound: Any,
 ) -> None:
-    """The rows over a number each, with bounds, in place."""
-    for i in range(z.shape[0]):
-        s = divisor[i]
+    """Exponentials, in `value`, over a number for each row; `bound` is filled with the bounds.
+
+    The other arguments are those of `exponentials` and `normalized`.
+    """
+    exact = np.zeros(value.shape[1])
+    for i in range(len(value)):
+        values, found = value[i], bound[i]
+        last = first + len(values)
+        row = x[i, first:last]
+        bounds = b[i, first:last] if b.shape[1] > 1 else exact
+        largest, of_largest, s = most[i], most_bound[i], divisor[i]
         scale = 1 / (abs(s) - divisor_bound[i])
         part = divisor_bound[i] * scale
-        for j in range(z.shape[1]):
-            q = z[i, j] / s
-            e = abs(q) * part + b[i, j] * scale
-            z[i, j] = q
-            b[i, j] = abs(q) * of_quotient + (e * (1 + of_quotient) + tiny)
+        for j in range(len(values)):
+            one = values[j]
+            of = abs(row[j] - largest) * u + ((bounds[j] + of_largest) * (1 + u) + tiny)
+            e = one * (of * (1 + of))
+            of = one * of_exp + (e * (1 + of_exp) + tiny)
+            q = one / s
+            e = abs(q) * part + of * scale
+            values[j] = q
+            found[j] = abs(q) * of_quotient + (e * (1 + of_quotient) + tiny)
 
 
 @Loop

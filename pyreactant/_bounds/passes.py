@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from . import fused
+from .expected import Deferred, chunks
 from .model import Model
 from .rules.reductions import from_sums
 from .tracked import Tracked, _numpy
@@ -30,10 +31,10 @@ def softmax(x: Tracked) -> Tracked | None:
 
     `x` is exact.
     """
-    if not fused.worthwhile(x.value) or x.narrow.any() or not _near(x.value, x.narrow, x.model):
+    if not _large(x) or x.narrow.any() or not _near(x.held, x.narrow, x.model):
         return None
-    value = _rows(x.value)
-    most = np.max(value, axis=1)
+    value = _rows(x.held)
+    most = np.max(value, axis=1).astype(np.float64)
     bounds = np.zeros((len(value), 1)), np.zeros(len(value))
     return _softmax(x.model, x.shape, value, bounds[0], most, bounds[1])
 
@@ -60,36 +61,55 @@ def _softmax(
     most: np.ndarray,
     most_bound: np.ndarray,
 ) -> Tracked | None:
-    of_exp, of_quotient = model.function("exp"), model.function("divide")
-    u, tiny = model.roundoff, model.tiny
-    z, b = fused.differences(value, bound, most, most_bound, u, tiny)
-    np.exp(z, out=z)
-    *sums, widest = fused.exponentials(z, b, of_exp.relative, tiny)
-    total = from_sums(model, shape[-1], *sums)
-    if of_exp.absolute or not (np.max(widest) <= 1 and np.all(total.bound < total.value)):
+    of_exp, of_quotient = model.function("exp"), model.function("divide").relative
+    u, tiny, n = model.roundoff, model.tiny, shape[-1]
+    pieces, sums = chunks(*value.shape), np.empty((5, len(value)))
+    z = np.empty((pieces[0].stop, n))
+
+    def powers(rows: slice, first: int, out: np.ndarray) -> np.ndarray:
+        fused.differences(value[rows], most[rows], first, out)
+        return np.exp(out, out=out)
+
+    for rows in pieces:
+        given = value[rows], bound[rows], powers(rows, 0, z[: rows.stop - rows.start])
+        of = most[rows], most_bound[rows], of_exp.relative, u, tiny
+        sums[:, rows] = fused.exponentials(*given, *of)
+    total = from_sums(model, n, *sums[:4])
+    if of_exp.absolute or not (np.max(sums[4]) <= 1 and np.all(total.bound < total.value)):
         return None
-    fused.quotients(z, b, total.value, total.bound, of_quotient.relative, tiny)
-    return Tracked(z.reshape(shape), b.reshape(shape), model)
+    rowwise = value, bound, most, most_bound, total.value, total.bound
+
+    def fill(rows: slice, columns: slice, quotients: np.ndarray, bounds: np.ndarray) -> None:
+        powers(rows, columns.start, quotients)
+        ends = columns.start, of_exp.relative, of_quotient, u, tiny, quotients, bounds
+        fused.quotients(*(one[rows] for one in rowwise), *ends)
+
+    found = Deferred(fill, range(len(value)), range(n), model)
+    return found if len(shape) == 2 else found.reshape(shape)
 
 
 def layer_norm(x: Tracked, gain: Tracked, shift: Tracked, epsilon: float) -> Tracked | None:
     """Rows minus their mean, over their standard deviation, times `gain` plus `shift`."""
     model, n = x.model, x.shape[-1]
     of_quotient = model.function("divide").relative
-    if not fused.worthwhile(x.value) or any(one.narrow.any() for one in (x, gain, shift)):
+    if not _large(x) or any(one.narrow.any() for one in (x, gain, shift)):
         return None
-    if not all(_near(one.value, one.narrow, model) for one in (x, gain, shift)):
+    if not all(_near(one.held, one.narrow, model) for one in (x, gain, shift)):
         return None
-    u, tiny, value = model.roundoff, model.tiny, _rows(x.value)
+    u, tiny, value = model.roundoff, model.tiny, _rows(x.held)
     sums = fused.row_sums(value)
     mean = from_sums(model, n, sums[0], np.zeros(()), sums[1], sums[2]) / n
     squares = fused.centred_squares(value, mean.value, mean.bound, u, tiny)
     deviation = _numpy.sqrt(from_sums(model, n, *squares) / n + epsilon)
     if not np.all(deviation.bound < deviation.value):
         return None
-    ends = (mean.value, mean.bound, deviation.value, deviation.bound, gain.value, shift.value)
-    found, bound = fused.normalized(value, *ends, u, of_quotient, tiny)
-    return Tracked(found, bound, model)
+    rowwise = value, mean.value, mean.bound, deviation.value, deviation.bound
+
+    def fill(rows: slice, columns: slice, value: np.ndarray, bound: np.ndarray) -> None:
+        ends = gain.value[columns], shift.value[columns], columns.start, u, of_quotient, tiny
+        fused.normalized(*(one[rows] for one in rowwise), *ends, value, bound)
+
+    return Deferred(fill, range(len(value)), range(n), model)
 
 
 def heat(x: Tracked, rate: float, steps: int) -> Tracked | None:
@@ -100,6 +120,10 @@ def heat(x: Tracked, rate: float, steps: int) -> Tracked | None:
     for _ in range(steps):
         value, bound = fused.stencil(value, bound, rate, x.model.roundoff, x.model.tiny)
     return Tracked(value[1:-1, 1:-1], bound[1:-1, 1:-1], x.model)
+
+
+def _large(x: Tracked) -> bool:
+    return x.held.dtype.kind == "f" and fused.large(x.held)
 
 
 def _near(value: np.ndarray, bound: np.ndarray, model: Model) -> bool:
@@ -174,4 +198,4 @@ def of_random_data(z: Any, elements: int, squares: float) -> Any:
     u = z.model.roundoff + z.model.operand_roundoff
     size = math.sqrt(squares)  # root mean square of the result
     bound = _OF_STAGE * u * size * math.sqrt(stages + _STRAY) + elements * z.model.tiny
-    return Tracked(z.value, np.minimum(z.bound, bound), z.model)
+    return Tracked(z.value, np.minimum(z.narrow, bound), z.model)

@@ -20,7 +20,7 @@ FINE, FINE_SHORT = 1e-2, 0.25
 COARSE = 0.5
 """Up to this sensitivity a result is right with a remark; above it is unchecked."""
 
-_DROPPED = np.uint64(49)
+_DROPPED = np.int64(49)
 """Bits of a float64 that a bin ignores: it keeps the exponent and three bits, 12 %."""
 
 _SAMPLE = 2**11
@@ -124,9 +124,11 @@ def counts(allowed: np.ndarray, value: np.ndarray, each: int, unbounded: int = 0
     """
     # NaN and certain infinities are compared exactly; the others are among the unbounded.
     allowed = np.where(np.isfinite(value), allowed, 0.0)
-    bits = np.ascontiguousarray(allowed[np.isfinite(allowed)]).view(np.uint64) >> _DROPPED
-    found = np.bincount(bits.astype(np.int64))
-    bins = {int(b): int(found[b]) * each for b in np.flatnonzero(found)}
+    bits = np.ascontiguousarray(allowed[np.isfinite(allowed)]).view(np.int64) >> _DROPPED
+    low = int(bits.min(initial=_INFINITE))
+    found = np.bincount(bits - low)
+    at = np.flatnonzero(found)
+    bins = dict(zip((at + low).tolist(), (found[at] * each).tolist(), strict=True))
     return bins | ({_INFINITE: unbounded} if unbounded else {})
 
 
@@ -146,11 +148,11 @@ def combined(sights: Iterable[Sight]) -> Sight:
 def _middle(number: int) -> float:
     if number == 0 or number >= _INFINITE:
         return 0.0 if number == 0 else math.inf
-    ends = np.array([number, number + 1], np.uint64) << _DROPPED
+    ends = np.array([number, number + 1]) << _DROPPED
     return float(ends.view(np.float64).mean())
 
 
-_INFINITE = int(np.array(np.inf).view(np.uint64) >> _DROPPED)
+_INFINITE = int(np.array(np.inf).view(np.int64) >> _DROPPED)
 
 
 def squares_of(array: np.ndarray | None) -> float:

@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from .._bounds.compare import Expected, Verdict, compare, join
+from .._bounds.compare import Verdict, compare, join
+from .._bounds.expected import Expected
 from .._bounds.model import Tolerance, product_tolerance
 from .._bounds.sight import Sight
 from .._core.array import ShardedArray

@@ -14,7 +14,8 @@ from functools import partial
 
 import numpy as np
 
-from .._bounds.compare import Expected, Verdict, compare, compare_copies, join, wrong_elements
+from .._bounds.compare import Verdict, compare, compare_copies, join, wrong_elements
+from .._bounds.expected import Expected
 from .._bounds.model import Model
 from .._bounds.sight import count_wrong, total
 from .._bounds.tracked import track
@@ -31,7 +32,7 @@ from .._system.facts import usable_cores
 from ._execute import CaseRun, digest
 from ._faults.explain import block_verdict, misshapen, missing
 from ._faults.subject import Oracle, Subject, partial_sums
-from ._oracle.oracle import STREAM_BYTES, InputOracle, OutputOracle, cut, merge, stream_bytes
+from ._oracle.oracle import STREAM_BYTES, InputOracle, OutputOracle, merge, stream_bytes
 from ._oracle.parts import PlacedSource, Transposed, around, common, size, within
 from ._records.verdict import ArrayPlan, BlockVerdict, Kind
 
@@ -222,11 +223,9 @@ def _by_oracle(oracle: Oracle, blocks: Sequence[Copies]) -> list[list[Verdict]]:
     """
     indices = [copies[0].index for copies in blocks]
     data = [[shard.data for shard in copies] for copies in blocks]
-    regions = merge(indices, oracle.cost)
-    tiles = [tile for region in regions for tile in cut(region, oracle.cost, oracle.limit)]
 
-    def measure(tile: Index) -> dict[int, list[Verdict]]:
-        expected = oracle.block(tile)
+    def measure(ready: Oracle, tile: Index) -> dict[int, list[Verdict]]:
+        expected = ready.block(tile)
         found = {}
         for number, block in enumerate(indices):
             both = common(tile, block)
@@ -242,13 +241,16 @@ def _by_oracle(oracle: Oracle, blocks: Sequence[Copies]) -> list[list[Verdict]]:
                 found[number] = [placed[id(verdict)] for verdict in verdicts]
         return found
 
-    dearest = max([1, *map(oracle.cost, tiles)])
-    threads = min(usable_cores(), len(tiles), _ALL_BYTES // dearest)
-    if threads < 2:
-        measured = list(map(measure, tiles))
-    else:
-        with ThreadPoolExecutor(threads) as pool:
-            measured = list(pool.map(measure, tiles))
+    measured: list[dict[int, list[Verdict]]] = []
+    for ready, tiles in oracle.groups(merge(indices, oracle.cost)):
+        dearest = max([1, *map(oracle.cost, tiles)])
+        threads = min(usable_cores(), len(tiles), _ALL_BYTES // dearest)
+        if threads < 2:
+            measured += [measure(ready, tile) for tile in tiles]
+        else:
+            with ThreadPoolExecutor(threads) as pool:
+                measured += pool.map(partial(measure, ready), tiles)
+        del ready  # before the next group's memory is taken
     return [
         [
             join(one[number][copy] for one in measured if number in one)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._bounds.compare import ulp
+from .._bounds.expected import ulp
 from .._core.dtypes import as_dtype, finfo, wide
 from .._core.text import block_text
 from ._records.records import ProcessRecord, Run, shards_name

@@ -6,8 +6,9 @@ from typing import Any
 import jax
 import numpy as np
 
-from .._bounds.compare import Expected, compare
+from .._bounds.compare import compare
 from .._bounds.estimate import estimate
+from .._bounds.expected import Expected
 from .._bounds.model import Model
 from .._bounds.tracked import Tracked
 from .._core.dtypes import as_dtype, wide

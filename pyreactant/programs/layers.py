@@ -4,6 +4,7 @@ Each has the same in fewer passes over the memory for arrays with bounds (`_boun
 """
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -41,14 +42,17 @@ def _softmax_passes(x: Any) -> Any:
 
 _SOFTMAX_SUBSCRIPTS = Subscripts("ij->ij", whole="j")
 
-SOFTMAX = subscript_case(
-    softmax,
-    "softmax of each row",
-    _SOFTMAX_SUBSCRIPTS,
-    softmax_oracle,
-    domain=Domain(exponents=(-10, 10), special={0: ("nan", "-inf")}),
-    communicated=reduced(_SOFTMAX_SUBSCRIPTS, passes=2),
-    passes=_softmax_passes,
+SOFTMAX = replace(
+    subscript_case(
+        softmax,
+        "softmax of each row",
+        _SOFTMAX_SUBSCRIPTS,
+        softmax_oracle,
+        domain=Domain(exponents=(-10, 10), special={0: ("nan", "-inf")}),
+        communicated=reduced(_SOFTMAX_SUBSCRIPTS, passes=2),
+        passes=_softmax_passes,
+    ),
+    deferred=True,
 )
 
 EPSILON = 2.0**-10
@@ -83,14 +87,17 @@ def _layer_norm_passes(x: Any, gain: Any, shift: Any) -> Any:
 
 _LAYER_NORM_SUBSCRIPTS = Subscripts("ij,j,j->ij", whole="j")
 
-LAYER_NORM = subscript_case(
-    layer_norm,
-    "layer normalisation of each row",
-    _LAYER_NORM_SUBSCRIPTS,
-    layer_norm_oracle,
-    domain=Domain(exponents=(-10, 10), degree=2, special={0: ("nan",)}),
-    communicated=reduced(_LAYER_NORM_SUBSCRIPTS, passes=2),
-    passes=_layer_norm_passes,
+LAYER_NORM = replace(
+    subscript_case(
+        layer_norm,
+        "layer normalisation of each row",
+        _LAYER_NORM_SUBSCRIPTS,
+        layer_norm_oracle,
+        domain=Domain(exponents=(-10, 10), degree=2, special={0: ("nan",)}),
+        communicated=reduced(_LAYER_NORM_SUBSCRIPTS, passes=2),
+        passes=_layer_norm_passes,
+    ),
+    deferred=True,
 )
 
 

@@ -1,5 +1,7 @@
 """Fourier transforms."""
 
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -7,6 +9,7 @@ import numpy as np
 
 from .._core.domain import ALL_EXPONENTS, Domain
 from .._core.sharding import Index
+from .._system.facts import usable_cores
 from ._build import Subscripts, exchanged, subscript_case
 from ._case import Read, Shape, Stream, pieces
 
@@ -67,28 +70,49 @@ _ROWS = 32  # rows transformed at a time
 
 
 def _bands(output: int, index: Index, read: Read, shapes: tuple[Shape, ...]) -> Any:
-    """Transform the rows first and keep only the needed columns of each."""
+    return _band(output, index, read, shapes)(index)
+
+
+def _band(
+    output: int, index: Index, read: Read, shapes: tuple[Shape, ...]
+) -> Callable[[Index], Any]:
+    """Transform the rows, keep the columns of a band, and return what transforms some of these."""
     from .._bounds.passes import of_random_data
+    from .._bounds.tracked import Tracked
 
     rows, columns = shapes[0]
-    wanted = np.arange(index[1].start, index[1].stop)
-    parts, squares = [], 0.0
-    for some in pieces(rows, _ROWS):
+    kept = np.empty((rows, index[1].stop - index[1].start), np.complex128)
+    bounds = np.zeros((rows, 1))
+
+    def transform(some: slice) -> tuple[float, Any]:
         x = read(0, (some, slice(0, columns)))
-        squares += _squares(x)
-        parts.append(np.take(np.fft.fft(x, axis=1), wanted, axis=1))
-    z = np.fft.fft(np.concatenate(parts), axis=0)[index[0]]
-    return of_random_data(z, rows * columns, squares)
+        z = np.fft.fft(x, axis=1)
+        if isinstance(z, Tracked):
+            bounds[some] = z.narrow.max(axis=1, keepdims=True)
+        kept[some] = getattr(z, "value", z)[:, index[1]]
+        return _squares(x), getattr(z, "model", None)
+
+    with ThreadPoolExecutor(usable_cores()) as pool:
+        done = list(pool.map(transform, pieces(rows, _ROWS)))
+    squares, model = sum(one for one, _ in done), done[0][1]
+
+    def columns_of(part: Index) -> Any:
+        y: Any = kept[:, part[1].start - index[1].start : part[1].stop - index[1].start]
+        y = y if model is None else Tracked(y, bounds, model)
+        return of_random_data(np.fft.fft(y, axis=0)[part[0]], rows * columns, squares)
+
+    return columns_of
 
 
 def _elements_at_once(index: Index, shapes: tuple[Shape, ...]) -> int:
-    rows, columns = shapes[0]
-    return 2 * rows * (index[1].stop - index[1].start) + 2 * _ROWS * columns
+    return shapes[0][0] * (index[1].stop - index[1].start)
 
 
 def _squares(x: Any) -> float:
     """Sum of the squares of an array's absolute values, Tracked or not."""
-    return float(np.sum(np.square(np.abs(getattr(x, "value", x)))))
+    from .._bounds.rules.products import squares
+
+    return float(squares(getattr(x, "value", x), -1).sum())
 
 
 _FFT2_SUBSCRIPTS = Subscripts("ij->ij", whole="ij")
@@ -102,7 +126,7 @@ FFT2 = replace(
         domain=Domain(exponents=ALL_EXPONENTS),
         dtypes=("complex64", "complex128"),
         communicated=exchanged(_FFT2_SUBSCRIPTS),
-        stream=Stream(_bands, _elements_at_once),
+        stream=Stream(_bands, _elements_at_once, _band),
     ),
     oracle=_block,
 )

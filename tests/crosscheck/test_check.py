@@ -11,7 +11,8 @@ import pytest
 
 import pyreactant as pr
 from pyreactant._bounds import compare as comparison
-from pyreactant._bounds.compare import Expected, compare, compare_copies, join, ulp
+from pyreactant._bounds.compare import compare, compare_copies, join
+from pyreactant._bounds.expected import Expected, ulp
 from pyreactant._core.dtypes import as_dtype
 from pyreactant._core.sharding import Index, Shard
 from pyreactant._core.source import RandomSource, Source
@@ -344,7 +345,7 @@ def test_numbers_of_tiles_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
     value = random.standard_normal((8, 8))
     got = (value + 0.1).astype(np.float32)
     whole = compare(got, _expected(value))
-    monkeypatch.setattr(comparison, "_AT_ONCE", 20)
+    monkeypatch.setattr(comparison, "AT_ONCE", 20)
     assert compare(got, _expected(value)).worst == whole.worst
     assert compare(got, _expected(value)).wrong == whole.wrong == 64
     parts = [compare(got[:3], _expected(value[:3])), compare(got[3:], _expected(value[3:]), (3, 0))]

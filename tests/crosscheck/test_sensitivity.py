@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 import pyreactant as pr
-from pyreactant._bounds.compare import Expected, compare
+from pyreactant._bounds.compare import compare
+from pyreactant._bounds.expected import Expected
 from pyreactant._bounds.sight import Sight, combined
 from pyreactant.crosscheck._check import check_blocks
 from pyreactant.crosscheck._execute import run_case

@@ -10,8 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pyreactant._bounds import fused
-from pyreactant._bounds.compare import Expected, Verdict, compare
+from pyreactant._bounds import compare as compare_module
+from pyreactant._bounds import expected, fused
+from pyreactant._bounds.compare import Verdict, compare, layout
+from pyreactant._bounds.expected import Expected
 from pyreactant._bounds.model import Model
 from pyreactant._bounds.sight import exact
 from pyreactant._bounds.tracked import Tracked, track
@@ -82,34 +84,80 @@ def test_both_paths_give_the_same_values_and_bounds(
     assert used >= USES[name]
 
 
-def verdicts(got: np.ndarray, expected: Expected) -> tuple[Verdict, Verdict]:
-    found = compare(got, expected, (5, 7))
+def verdicts(got: np.ndarray, right: Expected) -> tuple[Verdict, Verdict]:
+    found = compare(got, right, (5, 7))
     large, fused.LARGE = fused.LARGE, 10**9
     try:
-        return found, compare(got, expected, (5, 7))
+        return found, compare(got, right, (5, 7))
     finally:
         fused.LARGE = large
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "complex64"])
 def test_both_paths_give_the_same_verdict(dtype: str, used: set[str]) -> None:
     rng = np.random.default_rng(0)
-    value = rng.normal(size=(30, 40))
+    value: np.ndarray = rng.normal(size=(30, 40))
+    if dtype == "complex64":
+        value = value + 1j * rng.normal(size=(30, 40))
     value[3, 4] = 0
     bound = np.abs(rng.normal(size=(30, 40))) * 1e-6
     got = (value + bound * rng.uniform(-0.9, 0.9, bound.shape)).astype(dtype)
     for change in (None, np.nan, np.inf, 7.0):
         if change is not None:
             got[11, 13] = change
-        for expected in (Expected(value, bound), Expected(value, np.broadcast_to(1e-5, (30, 40)))):
-            one, other = verdicts(got, expected)
+        for bounds in (bound, np.broadcast_to(1e-5, (30, 40))):
+            one, other = verdicts(got, Expected(value, bounds))
             assert one.error_squares == pytest.approx(other.error_squares)
             assert one.value_squares == pytest.approx(other.value_squares)
             assert one.sight.tolerances == other.sight.tolerances
-            summed = {"error_squares": 0.0, "value_squares": 0.0, "sight": exact(0)}
+            summed: dict[str, Any] = {"error_squares": 0.0, "value_squares": 0.0, "sight": exact(0)}
+            if dtype == "complex64":  # absolute values differ in the last bit of float64
+                np.testing.assert_allclose(numbers(one), numbers(other), rtol=1e-9)
+                summed |= dict.fromkeys(("error", "ratio", "allowed", "ulps"), 0.0) | {
+                    "worst": None
+                }
             assert replace(one, **summed) == replace(other, **summed)
             assert one.passed is (change is None)
     assert used == {"compared"}
+
+
+def numbers(found: Verdict) -> tuple[float, ...]:
+    return found.error, found.ratio, found.allowed, found.ulps
+
+
+def test_a_number_in_place_of_a_certain_infinity_is_wrong(used: set[str]) -> None:
+    """Its tolerance, one unit in the last place, is infinite."""
+    value = np.ones((30, 40))
+    value[20, 20] = np.inf
+    right, bound = value.astype(np.float32), np.full((30, 40), 1e-5)
+    assert compare(right, Expected(value, bound)).passed
+    assert compare(np.full_like(right, 1.000001), Expected(value, bound)).wrong == 1
+    assert used == {"compared"}
+
+
+@pytest.mark.parametrize("name", ["softmax", "layer_norm"])
+def test_a_tile_that_is_compared_in_chunks_gets_the_same_verdict(
+    name: str, used: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(expected, "CHUNK", 300)
+    monkeypatch.setattr(compare_module, "AT_ONCE", 700)
+    case, index = CASES[name], (slice(2, 50), slice(5, 45))
+    found: Any = case.expected(
+        0, index, sources(case.inputs(60, "float32"), 0), model_of(case, "float32")
+    )
+    assert isinstance(found, expected.Deferred)
+    used.clear()
+    got = found.value.astype(np.float32)
+    for change in (None, np.nan, np.inf, 7.0):
+        if change is not None:
+            got[31, 3] = got[-1, -1] = change
+        one = compare(got, expected.DeferredExpected(found), (5, 7))
+        other = compare(got, Expected(found.value, found.bound), (5, 7))
+        assert one.wrong == (0 if change is None else 2)
+        assert one.worst == other.worst
+        assert one.sight.tolerances == other.sight.tolerances
+        np.testing.assert_allclose(numbers(one), numbers(other), rtol=1e-12)
+    assert "compared" in used
 
 
 @pytest.mark.parametrize("loops", [True, False])
@@ -168,8 +216,9 @@ def test_compiled_loops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     rng = np.random.default_rng(0)
     x = rng.normal(size=(20, 30))
+    arrays = layout(x.astype(np.float32), x, x * x)
     args: dict[str, tuple[Any, ...]] = {
-        "compared": (x.astype(np.float32), x, x * x, 2.0**-23, 1e-38, np.int64(0x7FF << 52)),
+        "compared": (*arrays, 2.0**-23, 1e-38, np.int64(0x7FF << 52)),
         "stencil": (np.pad(x, 1), np.pad(x * x, 1), 0.125, 1e-7, 1e-38),
     }
     fresh = {name: fused.Loop(LOOPS[name].function) for name in args}

@@ -328,6 +328,8 @@ def _along(transform: Any, x: Tracked, n: int | None, axis: int, norm: str | Non
     steps = math.ceil(math.log2(max(length, 2))) + 2
     u = x.model.roundoff + x.model.operand_roundoff
     bound = grown + 16 * steps * u * (size + grown) + length * x.model.tiny
+    if (size + bound).max(initial=0.0) <= x.model.largest:  # no element is above `size`
+        return Tracked(z, bound, x.model)
     return bounded(z, np.broadcast_to(bound, z.shape), x.model)
 
 

@@ -20,7 +20,7 @@ def _sum(
     if dtype is not None:
         a = a.astype(dtype)
     how = {"axis": axis, "keepdims": keepdims}
-    if a.value.dtype.kind in "biu":
+    if a.held.dtype.kind in "biu":
         return Tracked(a.value.sum(**how), a.bound.sum(**how), a.model)
     found = from_sums(a.model, _length(a, axis), *_sums(a, how))
     return with_infinities(found, functools.partial(np.sum, **how), (a,))
@@ -72,9 +72,9 @@ def _in_one_pass(x: Tracked, how: dict[str, Any]) -> tuple[Any, Any, Any, Any] |
     axis, keepdims = how.get("axis"), how.get("keepdims", False)
     if axis not in (None, 1, -1) or x.ndim != 2 or x.narrow.any():
         return None
-    if x.value.dtype != np.float64 or not fused.worthwhile(x.value):
+    if x.held.dtype.kind != "f" or not fused.large(x.held):
         return None
-    value, absolute, squares = fused.row_sums(np.ascontiguousarray(x.value))
+    value, absolute, squares = fused.row_sums(np.ascontiguousarray(x.held))
     if axis is None:
         value, absolute, squares = (one.sum(keepdims=False) for one in (value, absolute, squares))
     if keepdims:

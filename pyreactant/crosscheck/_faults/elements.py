@@ -11,7 +11,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..._bounds.compare import Expected, wrong_elements
+from ..._bounds.compare import wrong_elements
+from ..._bounds.expected import Expected
 from ..._core.dtypes import as_dtype, finfo, is_float, wide
 from .._oracle.oracle import OutputOracle
 from .._oracle.parts import Rounded, within

@@ -11,7 +11,8 @@ from functools import partial
 
 import numpy as np
 
-from ..._bounds.compare import Expected, Verdict, wrong_elements
+from ..._bounds.compare import Verdict, wrong_elements
+from ..._bounds.expected import Expected
 from ..._core.dtypes import finfo, is_float, wide
 from ..._core.sharding import Device, Index, Shard, plain_index
 from ..._core.text import block_text

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..._bounds.compare import Expected
+from ..._bounds.expected import Expected
 from ..._core.dtypes import wide
 from ..._core.sharding import Index
 from .._oracle.oracle import OutputOracle

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from ..._bounds.compare import Expected, Verdict, compare, ulp, wrong_elements
+from ..._bounds.compare import Verdict, compare, wrong_elements
+from ..._bounds.expected import Expected, ulp
 from ..._core.dtypes import is_float, wide
 from ..._core.sharding import Index, NamedSharding
 from .._execute import CaseRun

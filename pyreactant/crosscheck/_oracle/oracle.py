@@ -5,10 +5,12 @@ Blocks are cut into tiles, so that a check needs little extra memory.
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
 
 import numpy as np
 
-from ..._bounds.compare import Expected
+from ..._bounds.expected import Deferred, DeferredExpected, Expected
 from ..._bounds.fused import available
 from ..._bounds.model import Model
 from ..._bounds.tracked import Estimated, Tracked
@@ -20,6 +22,9 @@ from .parts import Absolute, Beside, Exchanged, Masked, Only, Own, Stale, Widene
 
 TILE_BYTES = 8 * 2**20
 """Bytes that a tile may need; each core checks one at a time."""
+
+_LOOPS = 4
+"""Loops need a third of the memory, and small tiles cost them more than they compute."""
 
 STREAM_BYTES = 256 * 2**20
 """Most bytes that a tile which reads all inputs may need; two are checked at a time."""
@@ -50,6 +55,10 @@ class InputOracle:
         """The expected values of a part of the array."""
         return Expected(self.source.read(index), None)
 
+    def groups(self, regions: Sequence[Index]) -> "Iterator[tuple[InputOracle, list[Index]]]":
+        """All tiles of regions; they share no work."""
+        yield self, _tiles(self, regions)
+
     @property
     def limit(self) -> int:
         """Bytes that a tile may need."""
@@ -73,6 +82,7 @@ class OutputOracle:
         stream_bytes: Bytes that a tile which reads all inputs may need.
         whole: Whether the inputs are whole numbers for which float64 and every right runtime have
             the same results, without rounding; they are compared as numbers, not by bits.
+        ready: Computes a tile of a group from what its tiles share; None outside of a group.
     """
 
     case: Case
@@ -82,14 +92,39 @@ class OutputOracle:
     model: Model | None
     stream_bytes: int = STREAM_BYTES
     whole: bool = False
+    ready: Callable[[Index], Any] | None = None
+
+    def groups(self, regions: Sequence[Index]) -> "Iterator[tuple[OutputOracle, list[Index]]]":
+        """The tiles of regions, in groups that share work, each with the oracle that has done it.
+
+        A group's oracle holds much memory: only one may be in use.
+        """
+        if not self.streamed or self.case.stream is None or self.case.stream.shared is None:
+            yield self, _tiles(self, regions)
+            return
+        for region in regions:
+            for band in cut(region, self._kept, self.stream_bytes * 2 // 5):
+                ready = partial(self.case.band, self.number, band, self.sources, self.model)
+                tiles = [*cut(band, self.cost, _LOOPS * TILE_BYTES)]
+                yield replace(self, ready=ready()), tiles
+
+    def _kept(self, band: Index) -> int:
+        """Bytes of what the tiles of a band of columns share, a complex number for each element."""
+        return 16 * self.shape[0] * (band[1].stop - band[1].start)
 
     def block(self, index: Index) -> Expected:
         """The expected values of a part of the array."""
         sources = tuple(map(Widened, self.sources)) if self.whole else self.sources
-        found = self.case.expected(self.number, index, sources, self.model, streamed=self.streamed)
+        if self.ready is not None:
+            found = self.ready(index)
+        else:
+            given = index, sources, self.model
+            found = self.case.expected(self.number, *given, streamed=self.streamed)
         if self.whole and np.asarray(found).dtype.kind in "fc":
             value = wide(np.asarray(found))  # an oracle may convert to a shorter type
             return Expected(value, np.zeros(value.shape), last_rounding=True)
+        if isinstance(found, Deferred) and found[:1].value.any():
+            return DeferredExpected(found)
         if isinstance(found, Tracked):
             estimated = found.reason if isinstance(found, Estimated) else ""
             absolute = None if found.value.any() else self._absolute(index)
@@ -115,8 +150,7 @@ class OutputOracle:
         """Bytes that a tile may need; more if each tile reads all inputs, so tiles are few."""
         if self.streamed:
             return self.stream_bytes
-        # Loops need a third of the memory, and small tiles cost them more than they compute.
-        return TILE_BYTES * (4 if self.model is not None and available() else 1)
+        return TILE_BYTES * (_LOOPS if self.model is not None and available() else 1)
 
     def cost(self, index: Index) -> int:
         """Bytes that `block` needs: values, bounds and temporaries of the same size."""
@@ -127,6 +161,9 @@ class OutputOracle:
 
     @property
     def _each(self) -> int:
+        # Other inputs may need NumPy's path, with whole arrays of values and bounds.
+        if self.case.deferred and self.model is not None and self.model.random and available():
+            return 16
         return 48 if self.model is not None or self.whole else 16
 
     def _needs(self, index: Index) -> tuple[Index, ...]:
@@ -233,6 +270,10 @@ class OutputOracle:
             ),
             default=0,
         )
+
+
+def _tiles(oracle: InputOracle | OutputOracle, regions: Sequence[Index]) -> list[Index]:
+    return [tile for region in regions for tile in cut(region, oracle.cost, oracle.limit)]
 
 
 _WORTH_IT = 0.8
