@@ -29,6 +29,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -149,16 +150,16 @@ def descriptors(folder: Path, runtime: Runtime, which: str) -> Outcome:
 KINDS: Mapping[str, Sequence[Callable[[Path, Runtime], Outcome]]] = {
     "stopped-head": [stopped_head],
     "two": [
-        lambda *where: two_faults(*where, "kill", "kill"),
-        lambda *where: two_faults(*where, "kill", "raise"),
-        lambda *where: two_faults(*where, "raise", "segv"),
-        lambda *where: two_faults(*where, "exit3", "kill"),
+        partial(two_faults, first="kill", second="kill"),
+        partial(two_faults, first="kill", second="raise"),
+        partial(two_faults, first="raise", second="segv"),
+        partial(two_faults, first="exit3", second="kill"),
     ],
-    "disk": [lambda *where: full_disk(*where, "well"), lambda *where: full_disk(*where, "raise")],
+    "disk": [partial(full_disk, ending="well"), partial(full_disk, ending="raise")],
     "descriptors": [
-        lambda *where: descriptors(*where, "hard limit too low"),
-        lambda *where: descriptors(*where, "soft limit too low"),
-        lambda *where: descriptors(*where, "a program needs too many"),
+        partial(descriptors, which="hard limit too low"),
+        partial(descriptors, which="soft limit too low"),
+        partial(descriptors, which="a program needs too many"),
     ],
 }
 
