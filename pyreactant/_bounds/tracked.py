@@ -44,24 +44,35 @@ class Tracked(NDArrayOperatorsMixin):
     It has the methods of NumPy arrays whose NumPy functions have a rule.
 
     Args:
-        value: Exact values, float64 or complex128; integers and booleans are not rounded.
+        value: Exact values, float64 or complex128; integers and booleans are not rounded. Inputs
+            may be float32: they are converted when something needs `value`.
         bound: Error bounds, float64, broadcastable to the shape of `value`, not negative;
             infinite where unknown. Views of `value` have the same views of `bound`.
         model: Rounding model of the runtime.
+
+    Attributes:
+        held: The values as they are in memory; products in float32 and moves take them.
     """
 
-    __slots__ = ("bound", "model", "value")
+    __slots__ = ("bound", "held", "model")
 
     def __init__(self, value: Any, bound: Any, model: Model) -> None:
-        self.value = np.asarray(value)
+        self.held = np.asarray(value)
         self.bound = np.asarray(bound, np.float64)
-        if self.bound.shape != self.value.shape:
-            self.bound = np.broadcast_to(self.bound, self.value.shape)
+        if self.bound.shape != self.held.shape:
+            self.bound = np.broadcast_to(self.bound, self.held.shape)
         self.model = model
 
-    shape = property(lambda self: self.value.shape)
-    ndim = property(lambda self: self.value.ndim)
-    size = property(lambda self: self.value.size)
+    @property
+    def value(self) -> np.ndarray:
+        """The values, in which float64 computes; not rounded, also where `held` is float32."""
+        if self.held.dtype.char == "f":
+            self.held = self.held.astype(np.float64)
+        return self.held
+
+    shape = property(lambda self: self.held.shape)
+    ndim = property(lambda self: self.held.ndim)
+    size = property(lambda self: self.held.size)
     T = property(lambda self: _numpy.transpose(self))
     mT = property(lambda self: _numpy.matrix_transpose(self))
     real = property(lambda self: _numpy.real(self))
@@ -70,7 +81,7 @@ class Tracked(NDArrayOperatorsMixin):
     @property
     def dtype(self) -> np.dtype[Any]:
         """The element type in the runtime; float64 for those that NumPy lacks."""
-        kind = self.value.dtype.kind
+        kind = self.held.dtype.kind
         if kind in "biu" or self.model.dtype.name in EXTENDED:
             return self.value.dtype
         if kind == "c":
@@ -88,11 +99,11 @@ class Tracked(NDArrayOperatorsMixin):
         return self.bound + 2 * self.model.roundoff * (np.abs(self.value) + self.bound)
 
     def __len__(self) -> int:
-        return len(self.value)
+        return len(self.held)
 
     def __getitem__(self, key: Any) -> "Tracked":
         known = certain_index(key)
-        return type(self)(self.value[known], self.bound[known], self.model)
+        return type(self)(self.held[known], self.bound[known], self.model)
 
     def __setitem__(self, key: Any, new: Any) -> None:
         if isinstance(key, Tracked) and key.bound.any() and np.ndim(new) == 0:
@@ -251,6 +262,8 @@ class _Method:
 
 def track(array: np.ndarray, model: Model) -> Tracked:
     """An oracle's input; its bound is zero because the runtime gets the same elements."""
+    if model.float32_products is not None and array.dtype == np.float32:
+        return Tracked(array, 0.0, model)
     kind = np.complex128 if array.dtype.kind == "c" else np.float64
     return Tracked(array.astype(kind), 0.0, model)
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..._bounds.compare import Expected
 from ..._bounds.fused import available
-from ..._bounds.model import Model
+from ..._bounds.model import Float32Products, Model
 from ..._bounds.tracked import Estimated, Tracked
 from ..._core.sharding import Index
 from ..._core.source import Source
@@ -93,6 +93,11 @@ class OutputOracle:
             absolute = None if found.value.any() else self._absolute(index)
             return Expected(found.value, found.bound, estimated=estimated, absolute=absolute)
         return Expected(np.asarray(found), None)
+
+    def in_float32(self, products: Float32Products) -> "OutputOracle":
+        """The same oracle with large products in float32; its results are rounded ones."""
+        assert self.model is not None
+        return replace(self, model=replace(self.model, float32_products=products))
 
     def _absolute(self, index: Index) -> np.ndarray:
         """Values for the absolute values of the inputs: those of sums before they cancel."""
