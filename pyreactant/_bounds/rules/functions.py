@@ -1,4 +1,4 @@
-"""Functions of one element: elementary ones, polynomials, conversions, parts of complex numbers."""
+"""Functions of one element: elementary functions, conversions, and parts of complex numbers."""
 
 import math
 from collections.abc import Callable
@@ -9,7 +9,7 @@ import numpy as np
 from ..._core.dtypes import EXTENDED, as_dtype
 from ..model import Model
 from ..tracked import Tracked, UnknownOperationError, _numpy, function, rule
-from .arithmetic import all_tracked, bounded, computed, real_only, unshared
+from .arithmetic import bounded, computed, real_only, unshared
 from .order import extreme_of
 
 
@@ -258,19 +258,3 @@ def _full_like(a: Any, fill_value: Any, dtype: Any = None) -> Any:
     found = _numpy.zeros_like(a)
     found[...] = fill_value
     return found if dtype is None else cast(found, dtype)
-
-
-@function(np.polyval)
-def _polyval(p: Any, x: Any) -> Any:
-    p, x = all_tracked(p, x)
-    found = p[0] + 0 * x
-    for i in range(1, len(p)):
-        found = found * x + p[i]
-    return found
-
-
-@function(np.vander)
-def _vander(x: Tracked, N: Any = None, increasing: bool = False) -> Any:
-    n = len(x) if N is None else N
-    found = _numpy.stack([x**i for i in range(n)], axis=-1)
-    return found if increasing else found[..., ::-1]

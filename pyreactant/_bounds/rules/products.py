@@ -1,4 +1,4 @@
-"""Matrix products and other sums of products; Fourier transforms, with normwise bounds."""
+"""Matrix products and other sums of products."""
 
 import functools
 import math
@@ -10,9 +10,9 @@ import numpy as np
 
 from .. import fused
 from ..model import Model
-from ..tracked import FUNCTIONS, Tracked, UnknownOperationError, _numpy, function, rule
-from .arithmetic import all_tracked, bounded, model_of
-from .reductions import with_infinities
+from ..tracked import Tracked, UnknownOperationError, _numpy, function, rule
+from .arithmetic import all_tracked, model_of
+from .reductions import squares, with_infinities
 
 
 @rule(np.matmul)
@@ -33,7 +33,7 @@ def _matmul(model: Model, x: Tracked, y: Tracked) -> Tracked:
 _FLOAT32 = Model.of(np.float32)
 """How NumPy's products in float32 round: as those of any other runtime."""
 
-_LARGE, _LONG = 2**24, 64
+LARGE, LONG = 2**24, 64
 """Multiplications, and the length of the sums, from which a product is formed in float32."""
 
 
@@ -42,7 +42,7 @@ def _is_large(x: Tracked, y: Tracked) -> bool:
     if x.ndim < 2 or y.ndim < 2 or {x.held.dtype.kind, y.held.dtype.kind} != {"f"}:
         return False
     batch = math.prod(np.broadcast_shapes(x.shape[:-2], y.shape[:-2]))
-    return x.shape[-1] >= _LONG and batch * math.prod(x.shape[-2:]) * y.shape[-1] >= _LARGE
+    return x.shape[-1] >= LONG and batch * math.prod(x.shape[-2:]) * y.shape[-1] >= LARGE
 
 
 def _with_rounding(x: Tracked, ends: tuple[Any, Any], n: int) -> tuple[Any, Any]:
@@ -108,25 +108,30 @@ def _in_one_pass(
     return bound.reshape(z.shape) if near else None
 
 
+def for_many_products(x: Any) -> Any:
+    """An array that does not change: its norms are computed once. A NumPy array needs none."""
+    if isinstance(x, Tracked):
+        x.norms = {}
+    return x
+
+
 def norms(x: Tracked, axis: int) -> tuple[np.ndarray, np.ndarray]:
     """Euclidean norms of the values and of the bounds along one dimension."""
+    if x.norms is None:
+        return _norms(x, axis % x.ndim)
+    if axis % x.ndim not in x.norms:
+        x.norms[axis % x.ndim] = _norms(x, axis % x.ndim)
+    found: tuple[np.ndarray, np.ndarray] = x.norms[axis % x.ndim]
+    return found
+
+
+def _norms(x: Tracked, axis: int) -> tuple[np.ndarray, np.ndarray]:
     # Covers the rounding of the sums of squares.
     slack = 1 + x.shape[axis] * 2.0**-52
     value = np.sqrt(squares(x.held, axis)) * slack
     if not x.narrow.any():
         return value, np.zeros(value.shape)
     return value, np.sqrt(squares(x.bound, axis)) * slack
-
-
-def squares(x: np.ndarray, axis: int) -> Any:
-    """Sums of squared absolute values along a dimension, without a temporary array."""
-    if np.iscomplexobj(x):
-        return squares(x.real, axis) + squares(x.imag, axis)
-    kind = np.float64 if x.dtype == np.float32 else None
-    if axis % x.ndim == x.ndim - 1:
-        return np.einsum("...i,...i->...", x, x, dtype=kind)
-    moved = np.moveaxis(x, axis, -2)
-    return np.einsum("...ij,...ij->...j", moved, moved, dtype=kind)
 
 
 @function(np.einsum)
@@ -319,6 +324,22 @@ def _matrix_power(a: Tracked, n: int) -> Any:
     return a if n == 1 else _multi_dot([a] * n)
 
 
+@function(np.polyval)
+def _polyval(p: Any, x: Any) -> Any:
+    p, x = all_tracked(p, x)
+    found = p[0] + 0 * x
+    for i in range(1, len(p)):
+        found = found * x + p[i]
+    return found
+
+
+@function(np.vander)
+def _vander(x: Tracked, N: Any = None, increasing: bool = False) -> Any:
+    n = len(x) if N is None else N
+    found = _numpy.stack([x**i for i in range(n)], axis=-1)
+    return found if increasing else found[..., ::-1]
+
+
 @function(np.linalg.matmul)
 def _linalg_matmul(x1: Any, x2: Any, /) -> Any:
     return _numpy.matmul(x1, x2)
@@ -332,70 +353,3 @@ def _linalg_tensordot(x1: Any, x2: Any, /, *, axes: Any = 2) -> Any:
 @function(np.linalg.vecdot)
 def _linalg_vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Any:
     return _numpy.vecdot(_numpy.moveaxis(x1, axis, -1), _numpy.moveaxis(x2, axis, -1))
-
-
-def _along(transform: Any, x: Tracked, n: int | None, axis: int, norm: str | None) -> Tracked:
-    """One dimension: ``norm(error) <= factor * log2(n) u norm(result)`` (Higham, theorem 24.2).
-
-    The factor covers algorithms of any radix, and Bluestein's, which uses three transforms of at
-    least twice the length. A transform multiplies Euclidean norms by sqrt(n), before it is scaled.
-    """
-    z = transform(x.value, n, axis, norm)
-    inverse = transform in (np.fft.ifft, np.fft.irfft)
-    length = z.shape[axis] if transform is not np.fft.rfft else (n or x.shape[axis])
-    # What is beyond the length is not read; half a spectrum stands for all of it.
-    read = [slice(None)] * x.ndim
-    read[axis] = slice(0, length // 2 + 1 if transform is np.fft.irfft else length)
-    half = 2.0 if transform is np.fft.irfft else 1.0
-    backward = norm in (None, "backward")
-    scale = {"ortho": 1.0}.get(norm or "", math.sqrt(length))
-    if inverse is backward and norm != "ortho":
-        scale = 1 / scale
-    size, grown = (
-        scale * np.expand_dims(np.sqrt(half * squares(part[tuple(read)], axis)), axis)
-        for part in (x.value, x.bound)
-    )
-    steps = math.ceil(math.log2(max(length, 2))) + 2
-    u = x.model.roundoff + x.model.operand_roundoff
-    bound = grown + 16 * steps * u * (size + grown) + length * x.model.tiny
-    return bounded(z, np.broadcast_to(bound, z.shape), x.model)
-
-
-def _one(transform: Any) -> Any:
-    def rule(a: Tracked, n: int | None = None, axis: int = -1, norm: str | None = None) -> Tracked:
-        return _along(transform, a, n, axis, norm)
-
-    return rule
-
-
-def _several(transform: Any, first: Any, default: tuple[int, ...] | None) -> Any:
-    """The rule of a transform along several dimensions, the last one with `first`."""
-
-    def rule(a: Tracked, s: Any = None, axes: Any = default, norm: str | None = None) -> Tracked:
-        if axes is None:
-            axes = tuple(range(a.ndim)) if s is None else tuple(range(-len(s), 0))
-        lengths = [None] * len(axes) if s is None else [*s]
-        order = [*zip(axes, lengths, strict=True)]
-        kinds = [transform] * (len(order) - 1) + [first]
-        steps = [*zip(kinds, order, strict=True)]
-        # A real transform comes first, and its inverse last.
-        for one, (axis, n) in steps if first is np.fft.irfft else steps[::-1]:
-            a = _along(one, a, n, axis, norm)
-        return a
-
-    return rule
-
-
-_FFT, _IFFT, _RFFT, _IRFFT = np.fft.fft, np.fft.ifft, np.fft.rfft, np.fft.irfft
-
-FUNCTIONS |= {one: _one(one) for one in (_FFT, _IFFT, _RFFT, _IRFFT)}
-FUNCTIONS |= {
-    np.fft.fft2: _several(_FFT, _FFT, (-2, -1)),
-    np.fft.ifft2: _several(_IFFT, _IFFT, (-2, -1)),
-    np.fft.rfft2: _several(_FFT, _RFFT, (-2, -1)),
-    np.fft.irfft2: _several(_IFFT, _IRFFT, (-2, -1)),
-    np.fft.fftn: _several(_FFT, _FFT, None),
-    np.fft.ifftn: _several(_IFFT, _IFFT, None),
-    np.fft.rfftn: _several(_FFT, _RFFT, None),
-    np.fft.irfftn: _several(_IFFT, _IRFFT, None),
-}

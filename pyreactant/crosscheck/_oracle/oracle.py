@@ -118,14 +118,19 @@ class OutputOracle:
         """Bytes that a tile may need; more if each tile reads all inputs, so tiles are few."""
         if self.streamed:
             return self.stream_bytes
+        if self.case.staged is not None:
+            return self.stream_bytes // 4
         # Loops need a third of the memory, and small tiles cost them more than they compute.
         return TILE_BYTES * (4 if self.model is not None and available() else 1)
 
     def cost(self, index: Index) -> int:
         """Bytes that `block` needs: values, bounds and temporaries of the same size."""
+        shapes = tuple(s.shape for s in self.sources)
         if self.streamed and self.case.stream is not None:
-            at_once = self.case.stream.elements(index, tuple(s.shape for s in self.sources))
+            at_once = self.case.stream.elements(index, shapes)
             return self._each * (size(index) + at_once)
+        if self.case.staged is not None and self.model is not None:
+            return self._each * self.case.staged.elements(self.number, index, shapes)
         return self._each * (size(index) + sum(map(size, self._needs(index))))
 
     @property
