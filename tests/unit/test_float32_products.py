@@ -74,6 +74,7 @@ def test_products_that_overflow_are_formed_in_float64() -> None:
     x = np.full((4, 4), 3e30, np.float32)
     quick = track(x, in_float32(ROUNDING)) @ track(x, in_float32(ROUNDING))
     right = track(x, ROUNDING) @ track(x, ROUNDING)
+    assert not formed(quick)
     np.testing.assert_array_equal(quick.value, right.value)
     np.testing.assert_array_equal(quick.bound, right.bound)
 
@@ -81,7 +82,8 @@ def test_products_that_overflow_are_formed_in_float64() -> None:
 def test_other_operations_compute_in_float64() -> None:
     """The elements of an input are kept in float32, and their squares would be zero there."""
     x = np.array([[1e-30, 1, 3]], np.float32)
-    for operation in (np.square, lambda x: x.T + 1e-9, lambda x: x[:, :2] * x[:, 1:], np.exp):
+    operations: list[Any] = [np.square, lambda x: x.T + 1e-9, lambda x: x[:, :2] * x[:, 1:]]
+    for operation in operations:
         one, other = (operation(track(x, m)) for m in (ROUNDING, in_float32(ROUNDING)))
         assert one.value.dtype == other.value.dtype == np.float64
         np.testing.assert_array_equal(one.value, other.value)
@@ -97,9 +99,7 @@ def test_gradients_in_tiles_are_those_of_the_plain_oracle(
     """With more rows than the first stage takes at a time, and for parts of a result."""
     case, n, model = find_case(name), 320, Model.of("float32", random=random)
     model = in_float32(model) if quick else model
-    sources = tuple(
-        ORDINARY_SET.make(one, 0, i) for i, one in enumerate(case.inputs(n, "float32"))
-    )
+    sources = tuple(ORDINARY_SET.make(one, 0, i) for i, one in enumerate(case.inputs(n, "float32")))
     arrays = [s.read(tuple(slice(0, m) for m in s.shape)) for s in sources]
     oracle: Any = getattr(perceptron, f"{name}_oracle")
     right, program = oracle(*(one.astype(float) for one in arrays)), oracle(*arrays)
