@@ -106,6 +106,7 @@ class Deferred(Tracked):
         self._fill, self._ranges = fill, (rows, columns)
         self._both: tuple[np.ndarray, np.ndarray] | None = None
         self.model = model
+        self.norms = None
 
     shape = property(lambda self: tuple(map(len, self._ranges)))
     ndim = property(lambda self: 2)

@@ -19,6 +19,7 @@ import numpy as np
 from . import fused
 from .expected import Deferred, chunks
 from .model import Model
+from .rules.products import norms
 from .rules.reductions import from_sums
 from .tracked import Tracked, _numpy
 
@@ -143,32 +144,31 @@ _SMALL = 0.25
 
 
 def over_batch(x: Tracked | None, y: Tracked, alike: np.ndarray) -> Tracked:
-    """``x.T @ y``, or the sum of the rows of y without x, for exact x.
+    """``x @ y``, or the sum of the rows of y without x, for exact x.
 
     Args:
-        x: Factors, (batch, m), without an error; None for a sum.
+        x: Factors, (m, batch), without an error; None for a sum.
         y: Summands, (batch, n).
         alike: The part of the bound of y, (batch, n), whose errors may have the same sign.
     """
     bounds, model = y.bound, y.model
     relative = _norms(bounds) / np.maximum(_norms(y.value), model.tiny)
-    worst = float(relative.max(initial=0.0))
-    if not model.random or not worst < _SMALL:
+    if not model.random or not relative.max(initial=0.0) < _SMALL:
         return _plain(x, y)
     z = _plain(x, Tracked(y.value, 0.0, model))
     if x is None:
         inherited = _norms(bounds) + alike.sum(axis=0)
     else:
-        rows, largest = _norms(x.value), np.abs(x.value).max(axis=0)
+        rows, largest = norms(x, 1)[0], np.maximum(x.held.max(axis=1), -x.held.min(axis=1))
         # Both are at least the root of the sum of the squares of the products.
         random = np.minimum(np.outer(largest, _norms(bounds)), np.outer(rows, bounds.max(axis=0)))
         inherited = random + np.outer(rows, _norms(alike))
     # The sums are rounded more if the errors have made them larger.
-    return Tracked(z.value, (z.bound + inherited) * (1 + 2 * worst), model)
+    return Tracked(z.value, (z.bound + inherited) * (1 + 2 * relative), model)
 
 
 def _plain(x: Tracked | None, y: Tracked) -> Any:
-    return y.sum(axis=0) if x is None else x.T @ y
+    return y.sum(axis=0) if x is None else x @ y
 
 
 def _norms(array: np.ndarray) -> Any:

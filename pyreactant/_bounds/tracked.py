@@ -51,10 +51,12 @@ class Tracked(NDArrayOperatorsMixin):
         model: Rounding model of the runtime.
 
     Attributes:
-        held: The values as they are in memory.
+        held: The values as they are in memory; products in float32 and moves take them.
+        norms: What `rules.products.norms` found by dimension, of an array that is in many products
+            and does not change; None for others.
     """
 
-    __slots__ = ("bound", "held", "model")
+    __slots__ = ("bound", "held", "model", "norms")
 
     def __init__(self, value: Any, bound: Any, model: Model) -> None:
         self.held = np.asarray(value)
@@ -62,6 +64,7 @@ class Tracked(NDArrayOperatorsMixin):
         if self.bound.shape != self.held.shape:
             self.bound = np.broadcast_to(self.bound, self.held.shape)
         self.model = model
+        self.norms: dict[int, Any] | None = None
 
     @property
     def value(self) -> np.ndarray:

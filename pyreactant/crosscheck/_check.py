@@ -16,8 +16,8 @@ import numpy as np
 
 from .._bounds.compare import Verdict, compare, compare_copies, join, wrong_elements
 from .._bounds.expected import Expected
-from .._bounds.model import Model
-from .._bounds.sight import count_wrong, total
+from .._bounds.model import Float32Products, Model
+from .._bounds.sight import FINE, combined, count_wrong, total
 from .._bounds.tracked import track
 from .._core.array import ShardedArray
 from .._core.dtypes import as_dtype
@@ -34,14 +34,13 @@ from ._faults.explain import block_verdict, misshapen, missing
 from ._faults.subject import Oracle, Subject, partial_sums
 from ._oracle.oracle import STREAM_BYTES, InputOracle, OutputOracle, merge, stream_bytes
 from ._oracle.parts import PlacedSource, Transposed, around, common, size, within
-from ._records.verdict import ArrayPlan, BlockVerdict, Kind
+from ._records.verdict import BY_FLOAT32, ArrayPlan, BlockVerdict, Kind
 
 Copies = Sequence[Shard]
 """Shards with the same index."""
 
 Measure = Callable[[Sequence[Copies]], list[list[Verdict]]]
 """Compares blocks, each with its copies, with the right values."""
-
 
 _MAPPED = 8
 """Wrong blocks of an array, of one process, whose record says where the wrong elements are."""
@@ -87,6 +86,7 @@ def check_blocks(run: CaseRun) -> list[list[BlockVerdict]]:
     """
     found: list[list[BlockVerdict]] = []
     sources = _sources(run)  # the same for all outputs, which may share work
+    quick = Float32Products()  # shared, too
     for number, name in enumerate(run.named("output")):
         if run.case.oracle is None:
             found.append(_verdicts(run, name, None, _unchecked, "none"))
@@ -94,6 +94,8 @@ def check_blocks(run: CaseRun) -> list[list[BlockVerdict]]:
         subject = _output(run, number, name, sources)
         method = "oracle"
         measure: Measure = partial(_by_oracle, subject.oracle)
+        if run.dtype == "float32" and run.model(number) is not None:
+            measure = partial(_by_float32_first, subject.oracle, quick)
         if run.case.is_exact(run.dtype):
             method = "exact oracle"
         elif run.data.whole:
@@ -166,7 +168,7 @@ def _verdicts(
             same.setdefault(block_text(shard.index), []).append(shard)
     groups = list(same.values())
     measured = {
-        id(shard): replace(found, method=method)
+        id(shard): replace(found, method=found.method or method)
         for copies, verdicts_of_copies in zip(groups, measure(groups), strict=True)
         for shard, found in zip(copies, verdicts_of_copies, strict=True)
     }
@@ -214,6 +216,21 @@ def _by_digest(
         ]
         for copies in blocks
     ]
+
+
+def _by_float32_first(
+    oracle: Oracle, quick: Float32Products, blocks: Sequence[Copies]
+) -> list[list[Verdict]]:
+    """Compare with products in float32; float64 decides unless all are right and seen finely."""
+    assert isinstance(oracle, OutputOracle)
+    found = _by_oracle(oracle.in_float32(quick), blocks)
+    if not quick.formed:
+        return found
+    verdicts = [one for copies in found for one in copies]
+    right = all(one.passed and not one.estimated for one in verdicts)
+    if right and combined(one.sight for one in verdicts).sensitivity < FINE:
+        return [[replace(one, method=BY_FLOAT32) for one in copies] for copies in found]
+    return _by_oracle(oracle, blocks)
 
 
 def _by_oracle(oracle: Oracle, blocks: Sequence[Copies]) -> list[list[Verdict]]:

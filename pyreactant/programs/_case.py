@@ -159,6 +159,23 @@ class Stream:
     shared: Callable[..., Callable[[Index], Any]] | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """An oracle that computes first, once, what all blocks of all results need.
+
+    Attributes:
+        first: Computes that from the inputs: ``first(read, shapes)``.
+        block: As `Stream.block`, with the result of `first`:
+            ``block(output, index, read, shapes, shared)``.
+        elements: Number of elements in memory for a block, without those that `first` keeps:
+            ``elements(output, index, shapes)``.
+    """
+
+    first: Callable[[Read, tuple[Shape, ...]], Any]
+    block: Callable[[int, Index, Read, tuple[Shape, ...], Any], Any]
+    elements: Callable[[int, Index, tuple[Shape, ...]], int]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Case:
     """A program with its inputs, layouts and oracle, and facts about its sums and communication.
@@ -180,8 +197,8 @@ class Case:
             shapes)``. The parts are NumPy arrays, or Tracked ones if results are rounded. None
             if there is no oracle.
         stream: The same for large inputs; None if it is not possible.
-        at_once: Computes all results from whole inputs, for programs whose results share most of
-            the work: `oracle` is then not called. None for other programs.
+        staged: The same for programs whose results share much of the work. `oracle` then computes
+            only results without bounds. None for other programs.
         deferred: Whether loops compute the values and bounds of large blocks while these are
             compared, a few rows at a time, so that they need little memory.
         exact: Whether results must be equal bit by bit in every dtype.
@@ -210,7 +227,7 @@ class Case:
     needs: Callable[[int, Index, tuple[Shape, ...]], tuple[Index, ...]]
     oracle: Callable[[int, Index, tuple[Any, ...], tuple[Shape, ...]], Any] | None
     stream: Stream | None = None
-    at_once: Callable[..., tuple[Any, ...]] | None = None
+    staged: Staged | None = None
     static: Callable[[int], Mapping[str, Any]] = no_static
     deferred: bool = False
     exact: bool = False
@@ -301,10 +318,11 @@ class Case:
         """
         if self.oracle is None:
             raise NotImplementedError(f"program {self.name!r} has no oracle")
-        if self.at_once is not None:
-            return _results(self.at_once, output, sources, model)[index]
         shapes = tuple(one.shape for one in sources)
         read = _reader(sources, model)
+        if self.staged is not None and model is not None:
+            shared = _shared(self.staged, sources, model)
+            return self.staged.block(output, index, read, shapes, shared)
         if streamed and self.stream is not None:
             return self.stream.block(output, index, read, shapes)
         needs = self.needs(output, index, shapes)
@@ -320,29 +338,22 @@ class Case:
         return self.stream.shared(output, index, _reader(sources, model), shapes)
 
 
-_kept: WeakKeyDictionary[Any, tuple[Any, tuple[Source, ...], dict[int, Any]]] = WeakKeyDictionary()
-"""Results that the next outputs of a program need, by the source of its first input."""
+_kept: WeakKeyDictionary[Any, tuple[Any, tuple[Source, ...], Any]] = WeakKeyDictionary()
+"""What all blocks of a program need, by the source of its first input."""
 
 _keeping = Lock()
 
 
-def _results(
-    at_once: Callable[..., tuple[Any, ...]],
-    output: int,
-    sources: tuple[Source, ...],
-    model: "Model | None",
-) -> Any:
-    """A whole result. The later ones are kept, because outputs are checked in their order."""
-    key = (at_once, [*map(id, sources)], model)
+def _shared(staged: Staged, sources: tuple[Source, ...], model: "Model") -> Any:
+    """The result of the first stage, computed once."""
+    key = (staged, [*map(id, sources)], model)
     with _keeping:
-        known, _, kept = _kept.get(sources[0], (None, (), {}))
-        if known != key or output not in kept:
-            read, everything = _reader(sources, model), [whole_index(one.shape) for one in sources]
-            kept.clear()
-            kept = dict(enumerate(at_once(*map(read, range(len(sources)), everything))))
-        kept = {number: one for number, one in kept.items() if number >= output}
-        _kept[sources[0]] = (key, sources[1:], kept)
-        return kept[output]
+        known, _, found = _kept.pop(sources[0], (None, (), None))
+        if known != key:
+            found = None  # its memory is free before the next one is computed
+            found = staged.first(_reader(sources, model), tuple(one.shape for one in sources))
+        _kept[sources[0]] = (key, sources[1:], found)
+        return found
 
 
 def whole_index(shape: Shape) -> Index:

@@ -292,7 +292,7 @@ def _digest(parts: tuple[Any, ...]) -> bytes:
 
     digest = hashlib.blake2b(digest_size=16)
     for part in parts:
-        value = part.value if isinstance(part, Tracked) else part
+        value = part.held if isinstance(part, Tracked) else part
         digest.update(f"{value.dtype}{value.shape}".encode())
         digest.update(np.ascontiguousarray(value).view(np.uint8).data)
         if isinstance(part, Tracked):

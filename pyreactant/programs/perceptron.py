@@ -1,6 +1,7 @@
 """A perceptron with two layers, the gradient of its loss, and one step of gradient descent."""
 
-from dataclasses import replace
+import math
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from .._core.dtypes import as_dtype
 from .._core.mesh import Mesh
 from .._core.sharding import Index
 from ._build import Subscripts, all_reduce, subscript_case
-from ._case import Layout, Read, Shape, Stream, pieces
+from ._case import Layout, Read, Shape, Staged, Stream, pieces
 
 
 def perceptron(x: Any, w: Any, c: Any, v: Any, d: Any) -> Any:
@@ -33,18 +34,27 @@ _COLUMNS = 128  # columns of weights read at a time
 
 
 def _by_columns(output: int, index: Index, read: Read, shapes: tuple[Shape, ...]) -> Any:
-    (b, o), (i, h) = index, (slice(0, n) for n in shapes[1])
-    x = read(0, (b, i))
-    hidden = np.concatenate(
-        [np.tanh(x @ read(1, (i, some)) + read(2, (some,))) for some in pieces(h.stop, _COLUMNS)],
-        axis=1,
-    )
-    columns = (
-        slice(o.start + s.start, o.start + s.stop) for s in pieces(o.stop - o.start, _COLUMNS)
-    )
-    return np.concatenate(
-        [hidden @ read(3, (h, some)) + read(4, (some,)) for some in columns], axis=1
-    )
+    return _result(_hidden(index[0], read, shapes), index[1], read, shapes)
+
+
+def _hidden(rows: slice, read: Read, shapes: tuple[Shape, ...]) -> Any:
+    """The hidden layer of some rows of the batch."""
+    from .._bounds.rules.products import for_many_products
+
+    i, h = shapes[1]
+    x, inner = for_many_products(read(0, (rows, slice(0, i)))), slice(0, i)
+    units = [np.tanh(x @ read(1, (inner, some)) + read(2, (some,))) for some in pieces(h, _COLUMNS)]
+    return np.concatenate(units, axis=1)
+
+
+def _result(hidden: Any, columns: slice, read: Read, shapes: tuple[Shape, ...]) -> Any:
+    """Some columns of the result, from all of a hidden layer."""
+    from .._bounds.rules.products import for_many_products
+
+    hidden, units = for_many_products(hidden), slice(0, shapes[3][0])
+    some = pieces(columns.stop - columns.start, _COLUMNS)
+    moved = [slice(columns.start + s.start, columns.start + s.stop) for s in some]
+    return np.concatenate([hidden @ read(3, (units, s)) + read(4, (s,)) for s in moved], axis=1)
 
 
 def _elements_at_once(index: Index, shapes: tuple[Shape, ...]) -> int:
@@ -110,30 +120,153 @@ def perceptron_gradient_oracle(x: Any, w: Any, c: Any, v: Any, d: Any, t: Any) -
     """NumPy, by hand; five products, each of which two gradients need or one needs alone."""
     hidden = np.tanh(x @ w + c)
     residual = (hidden @ v + d - t) / x.shape[0]
-    by_v, by_d = hidden.T @ residual, residual.sum(axis=0)
-    spread = residual @ v.T
-    back = spread * (1 - hidden * hidden)
-    if isinstance(x, np.ndarray):
-        del spread, hidden  # each needs as much memory as an input, several times
-        return x.T @ back, back.sum(axis=0), by_v, by_d
+    back = residual @ v.T * (1 - hidden * hidden)
+    return x.T @ back, back.sum(axis=0), hidden.T @ residual, residual.sum(axis=0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Shared:
+    """What all blocks of the gradients need.
+
+    The last four say how large the sums of the errors of a row of `residual` with weights may be:
+    errors of random signs, and those of functions, which may be alike in all rows.
+
+    Attributes:
+        x: The inputs, (b, i).
+        turned: The same, (i, b).
+        residual: The derivatives of the loss by the result, (b, o).
+        sums: Gradients by c that were computed with those by w; NaN where none was.
+        reach: Norm of the weights of all other hidden units times those of one, for each.
+        random: For weights of norm 1 and for `reach` 1, by row: errors of random signs, (2, b).
+        alike: The same of errors that may be alike, (2, b).
+    """
+
+    x: Any
+    turned: Any
+    residual: Any
+    sums: Any
+    reach: np.ndarray
+    random: np.ndarray
+    alike: np.ndarray
+
+
+_ROWS = 256  # rows of the batch whose residual is computed at a time
+
+
+def _first_stage(read: Read, shapes: tuple[Shape, ...]) -> _Shared:
+    """The residual; in float32 if products are, which its bound covers."""
+    from .._bounds.rules.products import for_many_products
+    from .._bounds.tracked import Tracked
+
+    (batch, inner), (units, outputs) = shapes[0], shapes[3]
+    x, everything = read(0, (slice(0, batch), slice(0, inner))), slice(0, outputs)
+    reach = _reach(read(3, (slice(0, units), everything)))
+    shape, kind = (batch, outputs), np.float32 if x.held.dtype == np.float32 else np.float64
+    residual = Tracked(np.empty(shape, kind), np.empty(shape), x.model)
+    random, alike = np.empty((2, 2, batch))
+    divide = x.model.function("divide").relative
+    for rows in pieces(batch, _ROWS):
+        hidden = _hidden(rows, read, shapes)
+        result = _result(hidden, everything, read, shapes)
+        part = (result - read(5, (rows, everything))) / batch
+        residual.held[rows] = part.value
+        residual.bound[rows] = part.bound + np.abs(residual.held[rows] - part.value)
+        random[:, rows] = residual.bound[rows].max(axis=1), hidden.bound.max(axis=1) / batch
+        of_hidden = np.linalg.norm(_error_of_tanh(hidden), axis=1) / batch
+        alike[:, rows] = divide * np.linalg.norm(part.value, axis=1), of_hidden
+    sums = Tracked(np.full(units, np.nan), np.full(units, np.nan), x.model)
+    x, turned, residual = map(for_many_products, (x, x.T, residual))
+    return _Shared(x, turned, residual, sums, reach, random, alike)
+
+
+def _reach(v: Any) -> np.ndarray:
+    """At least the norms of ``v @ v.T`` along its columns, without its diagonal."""
+    from .._bounds.rules.products import norms
+
+    (sizes, _), u, found = norms(v, 1), v.model.roundoff, []
+    for some in pieces(len(v), _ROWS):
+        products = v.held @ v.held[some].T
+        np.fill_diagonal(products[some], 0)
+        found.append(np.linalg.norm(products, axis=0))
+    rounding = v.shape[1] * u / (1 - v.shape[1] * u) + len(v) * u
+    reach: np.ndarray = np.concatenate(found) * (1 + rounding)
+    return reach + rounding * np.linalg.norm(sizes) * sizes
+
+
+def _error_of_tanh(hidden: Any) -> Any:
+    """The part of the error of the hidden layer that tanh causes."""
+    tanh = hidden.model.function("tanh")
+    return tanh.relative * np.abs(hidden.value) + tanh.absolute
+
+
+def _gradient_block(
+    output: int, index: Index, read: Read, shapes: tuple[Shape, ...], shared: _Shared
+) -> Any:
+    """A block of a gradient. Its hidden units are computed again: keeping all needs more memory."""
     from .._bounds.passes import over_batch
 
-    alike = _of_functions(hidden, residual, v, spread)
-    return over_batch(x, back, alike), over_batch(None, back, alike), by_v, by_d
+    residual, batch = shared.residual, slice(0, shapes[0][0])
+    if output == 3:
+        return residual[:, index[0]].sum(axis=0)
+    units = index[1] if output == 0 else index[0]
+    if output == 1 and not np.isnan(shared.sums.value[units]).any():
+        return shared.sums[units]
+    if output == 2:
+        return _units(units, read, shared).T @ _part(residual, (batch, index[1]))
+    back, alike = _backpropagated(units, read, shared)
+    sums = over_batch(None, back, alike)
+    if output == 1:
+        return sums
+    shared.sums.value[units], shared.sums.bound[units] = sums.value, sums.bound
+    return over_batch(_part(shared.turned, (index[0], batch)), back, alike)
 
 
-def _of_functions(hidden: Any, residual: Any, v: Any, spread: Any) -> np.ndarray:
-    """The part of the error of the backpropagated values that tanh and the division cause."""
-    model, batch = hidden.model, len(hidden)
-    tanh, divide = model.function("tanh"), model.function("divide")
-    size = np.abs(hidden.value)
-    of_hidden = tanh.relative * size + tanh.absolute
-    of_residual = np.linalg.norm(of_hidden, axis=1) * np.linalg.norm(
-        v.value
-    ) / batch + divide.relative * np.linalg.norm(residual.value, axis=1)
-    of_spread = np.outer(of_residual, np.linalg.norm(v.value, axis=1))
-    slope: np.ndarray = of_spread + 2 * np.abs(spread.value) * size * of_hidden
-    return slope
+def _units(units: slice, read: Read, shared: _Shared) -> Any:
+    """Some units of the hidden layer, for the whole batch."""
+    inner = slice(0, shared.x.shape[1])
+    return np.tanh(shared.x @ read(1, (inner, units)) + read(2, (units,)))
+
+
+def _backpropagated(units: slice, read: Read, shared: _Shared) -> tuple[Any, np.ndarray]:
+    """The derivatives by these units before tanh, and what functions add to their errors.
+
+    The rules let all errors of a row of the residual meet in one unit, which those of random data
+    do not do.
+    """
+    from .._bounds.rules.products import norms
+    from .._bounds.tracked import Tracked
+
+    hidden, residual = _units(units, read, shared), shared.residual
+    v = read(3, (units, slice(0, residual.shape[1])))
+    sizes, reach, of_tanh = norms(v, 1)[0], shared.reach[units], _error_of_tanh(hidden)
+    # A unit's own error counts once, those of the others by their norm.
+    alike = shared.alike.T @ np.stack([sizes, reach]) + of_tanh * (sizes**2 / len(hidden))
+    model = residual.model
+    if model.random:
+        random = shared.random.T @ np.stack([sizes, reach + sizes**2])
+        spread = Tracked(residual.held, 0.0, model) @ v.T
+        spread = Tracked(spread.value, spread.bound + random + alike, model)
+    else:
+        spread = residual @ v.T
+    slope = 1 - hidden * hidden
+    alike *= np.abs(slope.value) + slope.bound
+    alike += 2 * np.abs(spread.value) * np.abs(hidden.value) * of_tanh
+    return spread * slope, alike
+
+
+def _part(x: Any, wanted: Index) -> Any:
+    """A part of an array; if that is all, the array itself, whose norms are known."""
+    return x if wanted == tuple(slice(0, n) for n in x.shape) else x[wanted]
+
+
+def _gradient_elements(output: int, index: Index, shapes: tuple[Shape, ...]) -> int:
+    """The block, and its hidden units for the whole batch: 72 bytes each, a half more than 48."""
+    units = index[1] if output == 0 else index[0]
+    own = math.prod(s.stop - s.start for s in index)
+    return own + 3 * shapes[0][0] * (units.stop - units.start) // 2
+
+
+_GRADIENT_STAGES = Staged(_first_stage, _gradient_block, _gradient_elements)
 
 
 _GRADIENT = Subscripts("bi,ih,h,ho,o,bo->ih,h,ho,o", whole="iho", cut="bh")
@@ -161,7 +294,7 @@ PERCEPTRON_GRADIENT = replace(
         scales={1: _weight_scale, 3: _weight_scale},
         communicated=_gradient_bytes,
     ),
-    at_once=perceptron_gradient_oracle,
+    staged=_GRADIENT_STAGES,
 )
 
 LEARNING_RATE = 0.25
@@ -186,6 +319,13 @@ def _descend(weights: tuple[Any, ...], gradients: tuple[Any, ...]) -> tuple[Any,
     return tuple(p - LEARNING_RATE * g for p, g in zip(weights, gradients, strict=True))
 
 
+def _sgd_step_block(
+    output: int, index: Index, read: Read, shapes: tuple[Shape, ...], shared: _Shared
+) -> Any:
+    gradient = _gradient_block(output, index, read, shapes, shared)
+    return read(output + 1, index) - LEARNING_RATE * gradient
+
+
 SGD_STEP = replace(
     subscript_case(
         sgd_step,
@@ -197,5 +337,5 @@ SGD_STEP = replace(
         scales={1: _weight_scale, 3: _weight_scale},
         communicated=_gradient_bytes,
     ),
-    at_once=sgd_step_oracle,
+    staged=replace(_GRADIENT_STAGES, block=_sgd_step_block),
 )

@@ -13,6 +13,7 @@ import pyreactant as pr
 from pyreactant._bounds import compare as comparison
 from pyreactant._bounds.compare import compare, compare_copies, join
 from pyreactant._bounds.expected import Expected, ulp
+from pyreactant._bounds.rules import products
 from pyreactant._core.dtypes import as_dtype
 from pyreactant._core.sharding import Index, Shard
 from pyreactant._core.source import RandomSource, Source
@@ -23,12 +24,13 @@ from pyreactant.crosscheck._execute import CaseRun, digest, run_case
 from pyreactant.crosscheck._oracle import oracle
 from pyreactant.crosscheck._oracle.oracle import cut, merge
 from pyreactant.crosscheck._oracle.parts import around, size
-from pyreactant.crosscheck._records.verdict import BlockVerdict, Kind
+from pyreactant.crosscheck._records.verdict import BY_FLOAT32, BlockVerdict, Kind
 from pyreactant.programs import Layout, find_case
 
 from .broken import broken
 from .changes import all_blocks
-from .mutants import Altered
+from .mutants import Altered, mutants
+from .trials import attempt
 
 pytestmark = pytest.mark.usefixtures("backend")
 
@@ -238,6 +240,37 @@ def test_a_copy_that_differs_is_compared_for_itself() -> None:
     assert [one.wrong for one in found] == [0, 0, 1, 0]
     assert found[2].worst is not None
     assert found[2].worst["element"] == [12]
+
+
+@pytest.mark.parametrize("fine", [True, False])
+def test_products_in_float32_decide_only_where_all_is_right_and_seen(
+    fine: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(products, "LARGE", 2**12)
+    if not fine:
+        monkeypatch.setattr(_check, "FINE", 1e-6)
+    case = find_case("batched_matmul")
+    run = run_case(case, size=64, mesh=MESH, calls=1)
+    found = flat(check_blocks(run))
+    assert all(verdict.passed for verdict in found)
+    assert {verdict.method for verdict in found} == {BY_FLOAT32 if fine else "oracle"}
+    text = found[0].to_dict()["method"]
+    assert ("products of the check in float32" in text) is fine
+
+
+def test_wrong_results_are_judged_by_products_in_float64(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same verdicts and names as without products in float32."""
+    case, found = find_case("batched_matmul"), []
+    healthy = run_case(case, size=64, mesh=MESH, calls=1)
+    for least in (2**12, 2**40):
+        monkeypatch.setattr(products, "LARGE", least)
+        trials = [attempt(case, healthy, mutant) for mutant in mutants()[::3]]
+        shown = [trial for trial in trials if trial is not None and trial.changed]
+        assert all(trial.right and not trial.diagnosis.passed for trial in shown)
+        values = [trial for trial in shown if " must be " in trial.diagnosis.text]
+        found.append({trial.mutant: trial.diagnosis.text for trial in values})
+    assert found[0] == found[1]
+    assert len(found[0]) > 2
 
 
 @pytest.mark.parametrize("name", ["fft2", "full_sum", "perceptron"])

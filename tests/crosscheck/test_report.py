@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from pyreactant import FileError, __version__
+from pyreactant.crosscheck._records.verdict import BY_FLOAT32
 from pyreactant.crosscheck._report.data import Result
 from pyreactant.crosscheck._report.report import Report
 from pyreactant.crosscheck._report.text import ratio_text
@@ -113,6 +114,17 @@ def test_verdicts() -> None:
         "1 of 2 programs did not pass: heat wrong on stand-in (transposed block)."
     )
     assert Report((), (), {}, "").verdict == "Nothing was checked."
+
+
+def test_products_in_float32_are_named() -> None:
+    """In the verdict and on the page; an error of zero is then no proof of equal bits."""
+    made = report(["heat"], ["jax"])
+    row = made.rows[0]
+    results = tuple(replace(one, method=BY_FLOAT32, error=0.0) for one in row.results)
+    made = replace(made, rows=(replace(row, results=results),))
+    assert "NumPy reference, with products of the check in float32. Only jax" in made.verdict
+    assert "oracle, products of the check in float32" in made.to_html()
+    assert "exact" not in made.to_text()
 
 
 def test_on_a_terminal() -> None:

@@ -15,7 +15,7 @@ def _moved(move: Callable[..., Any]) -> Any:
     """The rule of a function of one array, or of a function that returns a list of its parts."""
 
     def found(x: Tracked, *args: Any, **options: Any) -> Any:
-        value, bound = (move(part, *args, **options) for part in (x.value, x.bound))
+        value, bound = (move(part, *args, **options) for part in (x.held, x.bound))
         if isinstance(value, (list, tuple)):
             pairs = zip(value, bound, strict=True)
             return type(value)(Tracked(*pair, x.model) for pair in pairs)
@@ -85,8 +85,8 @@ FUNCTIONS |= {
     f: _joined(f)
     for f in (np.concatenate, np.stack, np.vstack, np.hstack, np.dstack, np.column_stack)
 }
-FUNCTIONS |= {f: lambda a, f=f: f(a.value) for f in (np.shape, np.ndim, np.size)}
-FUNCTIONS |= {f: lambda a, f=f: f(a.value) for f in (np.iscomplexobj, np.isrealobj)}
+FUNCTIONS |= {f: lambda a, f=f: f(a.held) for f in (np.shape, np.ndim, np.size)}
+FUNCTIONS |= {f: lambda a, f=f: f(a.held) for f in (np.iscomplexobj, np.isrealobj)}
 
 
 @function(np.append)

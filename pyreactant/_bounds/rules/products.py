@@ -1,7 +1,8 @@
-"""Matrix products and other sums of products; Fourier transforms, with normwise bounds."""
+"""Matrix products and other sums of products."""
 
 import functools
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -9,78 +10,128 @@ import numpy as np
 
 from .. import fused
 from ..model import Model
-from ..tracked import FUNCTIONS, Tracked, UnknownOperationError, _numpy, function, rule
-from .arithmetic import all_tracked, bounded, model_of
-from .reductions import with_infinities
+from ..tracked import Tracked, UnknownOperationError, _numpy, function, rule
+from .arithmetic import all_tracked, model_of
+from .reductions import squares, with_infinities
 
 
 @rule(np.matmul)
 def _matmul(model: Model, x: Tracked, y: Tracked) -> Tracked:
-    """The bound by Cauchy-Schwarz, ``(|x| |y|)_ij <= norm(x_i) norm(y_j)``: no second product.
+    """The product in float64, or in float32 if the model lets it and it is large."""
+    left, right = norms(x, -1), norms(y, -2 if y.ndim > 1 else 0)
+    if model.float32_products is not None and _is_large(x, y):
+        z = np.matmul(*(one.held.astype(np.float32, copy=False) for one in (x, y)))
+        if np.isfinite(z).all():
+            model.float32_products.formed = True
+            own = replace(_FLOAT32, random=model.random)
+            n, z = x.shape[-1], z.astype(np.float64)
+            ends = (*_with_rounding(x, left, n), *_with_rounding(y, right, n))
+            return _bounded((model, own), z, (x, y), ends)
+    return _bounded((model,), np.matmul(x.value, y.value), (x, y), (*left, *right))
 
-    To avoid it, the norm of the products is also estimated, as that of independent numbers.
+
+_FLOAT32 = Model.of(np.float32)
+"""How NumPy's products in float32 round: as those of any other runtime."""
+
+LARGE, LONG = 2**24, 64
+"""Multiplications, and the length of the sums, from which a product is formed in float32."""
+
+
+def _is_large(x: Tracked, y: Tracked) -> bool:
+    """Whether both are real matrices, or batches of them, and their product is large."""
+    if x.ndim < 2 or y.ndim < 2 or {x.held.dtype.kind, y.held.dtype.kind} != {"f"}:
+        return False
+    batch = math.prod(np.broadcast_shapes(x.shape[:-2], y.shape[:-2]))
+    return x.shape[-1] >= LONG and batch * math.prod(x.shape[-2:]) * y.shape[-1] >= LARGE
+
+
+def _with_rounding(x: Tracked, ends: tuple[Any, Any], n: int) -> tuple[Any, Any]:
+    """`norms` of a factor; what its rounding to float32 changes is added to those of the bound."""
+    if x.held.dtype == np.float32:
+        return ends
+    return ends[0], ends[1] + _FLOAT32.roundoff * ends[0] + math.sqrt(n) * _FLOAT32.tiny
+
+
+def _bounded(
+    models: Sequence[Model], z: np.ndarray, factors: tuple[Tracked, Tracked], ends: Any
+) -> Tracked:
+    """A product with its bound.
+
+    By Cauchy-Schwarz, ``(|x| |y|)_ij <= norm(x_i) norm(y_j)``: no second product. To avoid it, the
+    norm of the products is also estimated, as that of independent numbers.
+
+    Args:
+        models: Rounding models of the runtime, and of the check's product if it rounds as much.
+        z: The product.
+        factors: The factors.
+        ends: Norms of the rows and of their bounds, of the columns and of their bounds.
     """
-    n, z = x.shape[-1], np.matmul(x.value, y.value)
-    (rows, row_errors), (columns, column_errors) = _norms(x, -1), _norms(y, -2 if y.ndim > 1 else 0)
-    bound = _in_one_pass(model, z, (rows, row_errors, columns, column_errors), n)
+    model, n = models[0], factors[0].shape[-1]
+    # The check's own error may have made z smaller than the sums whose rounding is bounded.
+    slack = 1.01 if len(models) > 1 else 1.0
+    bound = _in_one_pass(models, z, ends, n, slack)
     if bound is not None:
         return Tracked(z, bound, model)
-    if y.ndim > 1:
+    rows, row_errors, columns, column_errors = ends
+    if factors[1].ndim > 1:
         columns, column_errors = columns[..., None, :], column_errors[..., None, :]
-        if x.ndim > 1:
+        if factors[0].ndim > 1:
             rows, row_errors = rows[..., :, None], row_errors[..., :, None]
     error = rows * column_errors + row_errors * (columns + column_errors)
     size = (rows + row_errors) * (columns + column_errors)
     size, error = size.reshape(z.shape), error.reshape(z.shape)
-    rounding = model.product_error(
-        n, size, np.abs(z) + error, size / math.sqrt(max(n, 1)), np.iscomplexobj(z)
-    )
-    found = Tracked(z, error + rounding + n * model.tiny, model)
-    return with_infinities(found, np.matmul, (x, y))
+    sums = (n, size, np.abs(z) + error, size / math.sqrt(max(n, 1)), np.iscomplexobj(z))
+    rounding = slack * sum(one.product_error(*sums) for one in models)
+    found = Tracked(z, error + rounding + len(models) * n * model.tiny, model)
+    return with_infinities(found, np.matmul, factors)
 
 
-def _in_one_pass(model: Model, z: np.ndarray, norms: Any, n: int) -> np.ndarray | None:
+def _in_one_pass(
+    models: Sequence[Model], z: np.ndarray, ends: Any, n: int, slack: float
+) -> np.ndarray | None:
     """The bounds of a product, or of a batch of them, by a loop.
 
     None if a loop does not help, or something may overflow.
-
-    Args:
-        model: Rounding model of the runtime.
-        z: The products.
-        norms: Norms of the rows and of their bounds, of the columns and of their bounds.
-        n: Length of the sums.
     """
-    factors = model.product_factors(n)
-    if factors is None or z.dtype != np.float64 or not fused.worthwhile(z):
+    model = models[0]
+    factors = [known for one in models if (known := one.product_factors(n)) is not None]
+    if len(factors) < len(models) or z.dtype != np.float64 or not fused.worthwhile(z):
         return None
-    if not norms[0].ndim == norms[2].ndim == z.ndim - 1 or z.ndim not in (2, 3):
+    if not ends[0].ndim == ends[2].ndim == z.ndim - 1 or z.ndim not in (2, 3):
         return None
-    given = (*factors, n * model.tiny, model.largest)
-    several = (z, *norms) if z.ndim == 3 else tuple(one[None] for one in (z, *norms))
+    added = np.sum(factors, axis=0) * slack
+    given = (*added.tolist(), len(models) * n * model.tiny, model.largest)
+    several = (z, *ends) if z.ndim == 3 else tuple(one[None] for one in (z, *ends))
     if not all(len(one) == len(several[0]) for one in several):
         return None
     bound, near = fused.product_bounds(*several, given)
     return bound.reshape(z.shape) if near else None
 
 
-def _norms(x: Tracked, axis: int) -> tuple[np.ndarray, np.ndarray]:
+def for_many_products(x: Any) -> Any:
+    """An array that does not change: its norms are computed once. A NumPy array needs none."""
+    if isinstance(x, Tracked):
+        x.norms = {}
+    return x
+
+
+def norms(x: Tracked, axis: int) -> tuple[np.ndarray, np.ndarray]:
     """Euclidean norms of the values and of the bounds along one dimension."""
+    if x.norms is None:
+        return _norms(x, axis % x.ndim)
+    if axis % x.ndim not in x.norms:
+        x.norms[axis % x.ndim] = _norms(x, axis % x.ndim)
+    found: tuple[np.ndarray, np.ndarray] = x.norms[axis % x.ndim]
+    return found
+
+
+def _norms(x: Tracked, axis: int) -> tuple[np.ndarray, np.ndarray]:
     # Covers the rounding of the sums of squares.
     slack = 1 + x.shape[axis] * 2.0**-52
-    value = np.sqrt(squares(x.value, axis)) * slack
+    value = np.sqrt(squares(x.held, axis)) * slack
     if not x.narrow.any():
         return value, np.zeros(value.shape)
     return value, np.sqrt(squares(x.bound, axis)) * slack
-
-
-def squares(x: np.ndarray, axis: int) -> Any:
-    """Sums of squared absolute values along a dimension, without a temporary array."""
-    if np.iscomplexobj(x):
-        return squares(x.real, axis) + squares(x.imag, axis)
-    if axis % x.ndim == x.ndim - 1:
-        return np.einsum("...i,...i->...", x, x)
-    moved = np.moveaxis(x, axis, -2)
-    return np.einsum("...ij,...ij->...j", moved, moved)
 
 
 @function(np.einsum)
@@ -127,12 +178,12 @@ def sums_of_products(function: Any, operands: tuple[Tracked, ...], n: int) -> Tr
         n: Most products of a sum.
     """
     model = model_of(*operands)
-    z, exact, size, norms = (
+    z, exact, size, sizes = (
         function(*map(part, operands)) for part in (_value, _size, _reach, _square)
     )
     # The subtraction cancels, so add the rounding of both sums.
     error = np.maximum(size - exact, 0) + n * 2.0**-50 * size
-    sums = (n, size, np.abs(z) + error, np.sqrt(norms))
+    sums = (n, size, np.abs(z) + error, np.sqrt(sizes))
     parts = np.iscomplexobj(z)
     if len(operands) < 3:
         rounding = (
@@ -142,7 +193,7 @@ def sums_of_products(function: Any, operands: tuple[Tracked, ...], n: int) -> Tr
         # Products of sums have structure. Their lengths add up to at most n.
         steps = len(operands) - 1
         worst = replace(model, random=False)
-        sums = (n + steps, size, size + error, np.sqrt(norms))
+        sums = (n + steps, size, size + error, np.sqrt(sizes))
         rounding = steps * 1.01 * worst.product_error(*sums, parts)
     found = Tracked(z, error + rounding + n * len(operands) * model.tiny, model)
     return with_infinities(found, function, operands)
@@ -302,72 +353,3 @@ def _linalg_tensordot(x1: Any, x2: Any, /, *, axes: Any = 2) -> Any:
 @function(np.linalg.vecdot)
 def _linalg_vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Any:
     return _numpy.vecdot(_numpy.moveaxis(x1, axis, -1), _numpy.moveaxis(x2, axis, -1))
-
-
-def _along(transform: Any, x: Tracked, n: int | None, axis: int, norm: str | None) -> Tracked:
-    """One dimension: ``norm(error) <= factor * log2(n) u norm(result)`` (Higham, theorem 24.2).
-
-    The factor covers algorithms of any radix, and Bluestein's, which uses three transforms of at
-    least twice the length. A transform multiplies Euclidean norms by sqrt(n), before it is scaled.
-    """
-    z = transform(x.value, n, axis, norm)
-    inverse = transform in (np.fft.ifft, np.fft.irfft)
-    length = z.shape[axis] if transform is not np.fft.rfft else (n or x.shape[axis])
-    # What is beyond the length is not read; half a spectrum stands for all of it.
-    read = [slice(None)] * x.ndim
-    read[axis] = slice(0, length // 2 + 1 if transform is np.fft.irfft else length)
-    half = 2.0 if transform is np.fft.irfft else 1.0
-    backward = norm in (None, "backward")
-    scale = {"ortho": 1.0}.get(norm or "", math.sqrt(length))
-    if inverse is backward and norm != "ortho":
-        scale = 1 / scale
-    size, grown = (
-        scale * np.expand_dims(np.sqrt(half * squares(part[tuple(read)], axis)), axis)
-        for part in (x.value, x.bound)
-    )
-    steps = math.ceil(math.log2(max(length, 2))) + 2
-    u = x.model.roundoff + x.model.operand_roundoff
-    bound = grown + 16 * steps * u * (size + grown) + length * x.model.tiny
-    if (size + bound).max(initial=0.0) <= x.model.largest:  # no element is above `size`
-        return Tracked(z, bound, x.model)
-    return bounded(z, np.broadcast_to(bound, z.shape), x.model)
-
-
-def _one(transform: Any) -> Any:
-    def rule(a: Tracked, n: int | None = None, axis: int = -1, norm: str | None = None) -> Tracked:
-        return _along(transform, a, n, axis, norm)
-
-    return rule
-
-
-def _several(transform: Any, first: Any, default: tuple[int, ...] | None) -> Any:
-    """The rule of a transform along several dimensions, the last one with `first`."""
-
-    def rule(a: Tracked, s: Any = None, axes: Any = default, norm: str | None = None) -> Tracked:
-        if axes is None:
-            axes = tuple(range(a.ndim)) if s is None else tuple(range(-len(s), 0))
-        lengths = [None] * len(axes) if s is None else [*s]
-        order = [*zip(axes, lengths, strict=True)]
-        kinds = [transform] * (len(order) - 1) + [first]
-        steps = [*zip(kinds, order, strict=True)]
-        # A real transform comes first, and its inverse last.
-        for one, (axis, n) in steps if first is np.fft.irfft else steps[::-1]:
-            a = _along(one, a, n, axis, norm)
-        return a
-
-    return rule
-
-
-_FFT, _IFFT, _RFFT, _IRFFT = np.fft.fft, np.fft.ifft, np.fft.rfft, np.fft.irfft
-
-FUNCTIONS |= {one: _one(one) for one in (_FFT, _IFFT, _RFFT, _IRFFT)}
-FUNCTIONS |= {
-    np.fft.fft2: _several(_FFT, _FFT, (-2, -1)),
-    np.fft.ifft2: _several(_IFFT, _IFFT, (-2, -1)),
-    np.fft.rfft2: _several(_FFT, _RFFT, (-2, -1)),
-    np.fft.irfft2: _several(_IFFT, _IRFFT, (-2, -1)),
-    np.fft.fftn: _several(_FFT, _FFT, None),
-    np.fft.ifftn: _several(_IFFT, _IFFT, None),
-    np.fft.rfftn: _several(_FFT, _RFFT, None),
-    np.fft.irfftn: _several(_IFFT, _IRFFT, None),
-}

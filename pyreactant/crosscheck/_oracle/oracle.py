@@ -12,7 +12,7 @@ import numpy as np
 
 from ..._bounds.expected import Deferred, DeferredExpected, Expected
 from ..._bounds.fused import available
-from ..._bounds.model import Model
+from ..._bounds.model import Float32Products, Model
 from ..._bounds.tracked import Estimated, Tracked
 from ..._core.dtypes import wide
 from ..._core.sharding import Index
@@ -131,6 +131,11 @@ class OutputOracle:
             return Expected(found.value, found.bound, estimated=estimated, absolute=absolute)
         return Expected(np.asarray(found), None)
 
+    def in_float32(self, products: Float32Products) -> "OutputOracle":
+        """The same oracle with large products in float32; its results are rounded ones."""
+        assert self.model is not None
+        return replace(self, model=replace(self.model, float32_products=products))
+
     def _absolute(self, index: Index) -> np.ndarray:
         """Values for the absolute values of the inputs: those of sums before they cancel."""
         sources = tuple(Absolute(source) for source in self.sources)
@@ -150,13 +155,18 @@ class OutputOracle:
         """Bytes that a tile may need; more if each tile reads all inputs, so tiles are few."""
         if self.streamed:
             return self.stream_bytes
+        if self.case.staged is not None:
+            return self.stream_bytes // 4
         return TILE_BYTES * (_LOOPS if self.model is not None and available() else 1)
 
     def cost(self, index: Index) -> int:
         """Bytes that `block` needs: values, bounds and temporaries of the same size."""
+        shapes = tuple(s.shape for s in self.sources)
         if self.streamed and self.case.stream is not None:
-            at_once = self.case.stream.elements(index, tuple(s.shape for s in self.sources))
+            at_once = self.case.stream.elements(index, shapes)
             return self._each * (size(index) + at_once)
+        if self.case.staged is not None and self.model is not None:
+            return self._each * self.case.staged.elements(self.number, index, shapes)
         return self._each * (size(index) + sum(map(size, self._needs(index))))
 
     @property

@@ -59,6 +59,10 @@ class ArrayPlan:
         return cls(shape, as_dtype(data["dtype"]).name, NamedSharding.from_dict(data["sharding"]))
 
 
+FLOAT32_PRODUCTS = "products of the check in float32"
+BY_FLOAT32 = f"oracle, {FLOAT32_PRODUCTS}"
+
+
 @dataclass(frozen=True, slots=True)
 class BlockVerdict:
     """Whether one block on one device is right, and if not, which faults explain it.
@@ -72,8 +76,8 @@ class BlockVerdict:
         expected_index: Index that the sharding requires there; None if the device is not in
             the mesh.
         passed: Whether placement and values are right.
-        method: How values were checked: "oracle", "exact oracle", "Freivalds", "digest" or
-            "none" (no oracle, or no block).
+        method: How values were checked: "oracle", `BY_FLOAT32`, "exact oracle", "Freivalds",
+            "digest" or "none" (no oracle, or no block).
         error: Largest absolute error against the oracle.
         allowed: Tolerance of the element where error over tolerance is largest.
         ratio: Largest error over tolerance; at most 1 if all values are right, infinite if the

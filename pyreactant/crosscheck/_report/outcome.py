@@ -15,7 +15,7 @@ from ..._core.text import block_text, percent_text, spec_text
 from .._faults.diagnose import diagnose, differing, must_be_equal
 from .._inputs import EXACT, ORDINARY, SETS
 from .._records.records import Run
-from .._records.verdict import ArrayPlan, BlockVerdict, ProgramRecord, SetRecord
+from .._records.verdict import BY_FLOAT32, ArrayPlan, BlockVerdict, ProgramRecord, SetRecord
 from .data import RIGHT, UNCHECKED, WRONG, ReportData, Result, Row, SetResult
 
 if TYPE_CHECKING:
@@ -115,12 +115,15 @@ def percent(part: float) -> str:
 
 
 def outliers(blocks: Sequence[BlockVerdict]) -> str:
-    """The block whose errors are much larger than those of all others, in a few words; or ""."""
+    """The block whose errors are much larger than those of all others, in a few words; or "".
+
+    Where the oracle's products are in float32, its own errors are as large, and none is named.
+    """
     found = []
     for name in dict.fromkeys(block.array for block in blocks):
         ratios: dict[str, tuple[float, BlockVerdict]] = {}
         for block in blocks:
-            if block.array == name and block.sight is not None:
+            if block.array == name and block.sight is not None and block.method != BY_FLOAT32:
                 key = str(block.index)
                 before = ratios.get(key, (-1.0, block))
                 ratios[key] = max(before, (block.ratio, block), key=lambda pair: pair[0])

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..._core.text import Fitting, bytes_text, seconds_text, spec_text
 from ..._pages.page import Cell, Table
-from .._records.verdict import Pair
+from .._records.verdict import FLOAT32_PRODUCTS, Pair
 from .data import (
     NOT_RUN,
     RAISED,
@@ -50,6 +50,10 @@ def verdict(report: ReportData) -> str:
         text += f", with estimated tolerances for {_and(estimated)}"
     elif estimated:
         text += ", with an estimated tolerance"
+    in_float32 = [row.program for row in report.rows if _by_float32(row)]
+    if in_float32:
+        text += f", with {FLOAT32_PRODUCTS}"
+        text += f" for {_and(in_float32)}" if len(report.rows) > 1 else ""
     text += _coarsely(report)
     if len(runtimes) > 1:
         text += ", and they agree with each other"
@@ -61,6 +65,13 @@ def verdict(report: ReportData) -> str:
     if len(runtimes) == 1:
         text += f" Only {runtimes[0]} ran, so there was nothing to compare it with."
     return text
+
+
+def _by_float32(row: Row) -> bool:
+    """Whether products of its check, on ordinary inputs or others, were formed in float32."""
+    methods = [r.method for r in row.results]
+    methods += [one.method for r in row.results for one in r.sets]
+    return any(FLOAT32_PRODUCTS in method for method in methods)
 
 
 def _coarsely(report: ReportData) -> str:
@@ -288,19 +299,23 @@ def outcome_text(result: Result) -> str:
 def detail_text(result: Result) -> str:
     """Accuracy and the time of a call."""
     parts = []
-    if result.outcome == RIGHT and result.blocks and not result.error:
-        parts.append("exactly")
-    elif has_error(result):
+    if has_error(result):
         limit = "of the estimate" if result.estimated else "of allowed"
         parts.append(f"{result.relative_norm:.0e}, {ratio_text(result.ratio)} {limit}")
+    elif result.outcome == RIGHT and result.blocks:
+        parts.append("exactly")
     if "call" in result.seconds:
         parts.append(seconds_text(result.seconds["call"]))
     return ", ".join(parts)
 
 
 def has_error(result: Result) -> bool:
-    """Whether a result has numbers that say how close it is: it is right, but not exact."""
-    return result.outcome == RIGHT and bool(result.blocks) and result.error != 0
+    """Whether a result has numbers that say how close it is: it is right, but not exact.
+
+    An oracle with products in float32 may round as the program does, which is not exact.
+    """
+    rounded = result.error != 0 or FLOAT32_PRODUCTS in result.method
+    return result.outcome == RIGHT and bool(result.blocks) and rounded
 
 
 def ratio_text(ratio: float) -> str:

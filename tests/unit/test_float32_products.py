@@ -1,0 +1,118 @@
+"""Products of a check in float32: their bounds cover NumPy's rounding, and nothing else changes."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pyreactant._bounds import fused
+from pyreactant._bounds.model import Float32Products, Model
+from pyreactant._bounds.rules import products
+from pyreactant._bounds.tracked import Tracked, track
+from pyreactant.crosscheck._inputs import ORDINARY_SET
+from pyreactant.programs import find_case, perceptron
+
+ROUNDING = Model.of("float32")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def on_small_arrays() -> Iterator[None]:
+    """Every product of matrices is formed in float32, by NumPy's formulas."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(products, "LARGE", 0)
+        patch.setattr(products, "LONG", 0)
+        patch.setattr(fused, "available", lambda: False)
+        yield
+
+
+def in_float32(model: Model) -> Model:
+    return replace(model, float32_products=Float32Products())
+
+
+def formed(x: Tracked) -> bool:
+    return x.model.float32_products is not None and x.model.float32_products.formed
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    shape=st.tuples(*(st.integers(1, most) for most in (3, 9, 300, 9))),
+    exponent=st.integers(-120, 50),
+    cancels=st.booleans(),
+    exact=st.booleans(),
+    random=st.booleans(),
+    seed=st.integers(0, 99),
+)
+def test_the_bound_covers_the_rounding_of_the_check(
+    shape: tuple[int, ...], exponent: int, cancels: bool, exact: bool, random: bool, seed: int
+) -> None:
+    """What is added to the bound of a product in float64 covers what float32 changes."""
+    batch, m, k, n = shape
+    rng = np.random.default_rng(seed)
+    x, y = (rng.uniform(-1, 1, size) for size in ((batch, m, k), (batch, k, n)))
+    x *= 2.0**exponent
+    if cancels and not random:
+        x, y = np.repeat(x, 2, -1), np.repeat(y, 2, -2)
+        x[..., 1::2] *= -1 + 1e-6
+    if exact:
+        x, y = x.astype(np.float32), y.astype(np.float32)
+    model = replace(ROUNDING, random=random)
+    right, quick = (
+        (track(x, one) if exact else Tracked(x, np.abs(x) * 1e-6, one)) @ track(y, one)
+        for one in (model, in_float32(model))
+    )
+    assert formed(quick)
+    assert quick.value.dtype == np.float64
+    own = quick.bound - right.bound * (1 + 1e-6)
+    assert (np.abs(quick.value - right.value) <= own).all()
+
+
+def test_products_that_overflow_are_formed_in_float64() -> None:
+    x = np.full((4, 4), 3e30, np.float32)
+    quick = track(x, in_float32(ROUNDING)) @ track(x, in_float32(ROUNDING))
+    right = track(x, ROUNDING) @ track(x, ROUNDING)
+    assert not formed(quick)
+    np.testing.assert_array_equal(quick.value, right.value)
+    np.testing.assert_array_equal(quick.bound, right.bound)
+
+
+def test_other_operations_compute_in_float64() -> None:
+    """The elements of an input are kept in float32, and their squares would be zero there."""
+    x = np.array([[1e-30, 1, 3]], np.float32)
+    operations: list[Any] = [np.square, lambda x: x.T + 1e-9, lambda x: x[:, :2] * x[:, 1:]]
+    for operation in operations:
+        one, other = (operation(track(x, m)) for m in (ROUNDING, in_float32(ROUNDING)))
+        assert one.value.dtype == other.value.dtype == np.float64
+        np.testing.assert_array_equal(one.value, other.value)
+        np.testing.assert_array_equal(one.bound, other.bound)
+
+
+@pytest.mark.parametrize("quick", [True, False])
+@pytest.mark.parametrize("random", [True, False])
+@pytest.mark.parametrize("name", ["perceptron_gradient", "sgd_step"])
+def test_gradients_in_tiles_are_those_of_the_plain_oracle(
+    name: str, random: bool, quick: bool
+) -> None:
+    """With more rows than the first stage takes at a time, and for parts of a result."""
+    case, n, model = find_case(name), 320, Model.of("float32", random=random)
+    model = in_float32(model) if quick else model
+    sources = tuple(ORDINARY_SET.make(one, 0, i) for i, one in enumerate(case.inputs(n, "float32")))
+    arrays = [s.read(tuple(slice(0, m) for m in s.shape)) for s in sources]
+    oracle: Any = getattr(perceptron, f"{name}_oracle")
+    right, program = oracle(*(one.astype(float) for one in arrays)), oracle(*arrays)
+    assert case.outputs is not None
+    for output, one in enumerate(case.outputs(n, "float32")):
+        everything = tuple(slice(0, m) for m in one.shape)
+        part = tuple(slice(m // 4, m // 2) for m in one.shape)
+        found: Any = case.expected(output, everything, sources, model)
+        some: Any = case.expected(output, part, sources, model)
+        assert formed(found) is quick
+        for bounded, index in ((found, everything), (some, part)):
+            assert (np.abs(bounded.value - right[output][index]) <= bounded.bound).all()
+            assert (np.abs(program[output][index] - bounded.value) <= bounded.allowed).all()
+        np.testing.assert_allclose(some.bound, found.bound[part], rtol=0.02)
+        seen = np.median(found.bound) / np.sqrt(np.mean(found.value**2))
+        assert 0 < seen < (1e-3 if random else np.inf)
