@@ -110,7 +110,7 @@ def _elements_at_once(index: Index, shapes: tuple[Shape, ...]) -> int:
 
 def _squares(x: Any) -> float:
     """Sum of the squares of an array's absolute values, Tracked or not."""
-    from .._bounds.rules.sight import squares
+    from .._bounds.rules.reductions import squares
 
     return float(squares(getattr(x, "value", x), -1).sum())
 
