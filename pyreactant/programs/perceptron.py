@@ -128,7 +128,7 @@ def perceptron_gradient_oracle(x: Any, w: Any, c: Any, v: Any, d: Any, t: Any) -
 class _Shared:
     """What all blocks of the gradients need.
 
-    The last four say how large the sums of the errors of a row of `residual` with weights may be:
+    The last three say how large the sums of the errors of a row of `residual` with weights may be:
     errors of random signs, and those of functions, which may be alike in all rows.
 
     Attributes:
@@ -154,21 +154,24 @@ _ROWS = 256  # rows of the batch whose residual is computed at a time
 
 
 def _first_stage(read: Read, shapes: tuple[Shape, ...]) -> _Shared:
-    """The residual; in float32 if products are, which its bound covers."""
+    """The residual; in float32 where products are, which its bound covers."""
     from .._bounds.rules.products import for_many_products
     from .._bounds.tracked import Tracked
 
     (batch, inner), (units, outputs) = shapes[0], shapes[3]
     x, everything = read(0, (slice(0, batch), slice(0, inner))), slice(0, outputs)
     reach = _reach(read(3, (slice(0, units), everything)))
-    shape, kind = (batch, outputs), np.float32 if x.held.dtype == np.float32 else np.float64
-    residual = Tracked(np.empty(shape, kind), np.empty(shape), x.model)
+    residual: Any = None
     random, alike = np.empty((2, 2, batch))
-    divide = x.model.function("divide").relative
+    divide, quick = x.model.function("divide").relative, x.model.float32_products
     for rows in pieces(batch, _ROWS):
         hidden = _hidden(rows, read, shapes)
         result = _result(hidden, everything, read, shapes)
         part = (result - read(5, (rows, everything))) / batch
+        if residual is None:
+            kind = np.float32 if quick is not None and quick.formed else np.float64
+            shape = (batch, outputs)
+            residual = Tracked(np.empty(shape, kind), np.empty(shape), x.model)
         residual.held[rows] = part.value
         residual.bound[rows] = part.bound + np.abs(residual.held[rows] - part.value)
         random[:, rows] = residual.bound[rows].max(axis=1), hidden.bound.max(axis=1) / batch

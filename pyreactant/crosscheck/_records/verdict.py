@@ -61,6 +61,7 @@ class ArrayPlan:
 
 FLOAT32_PRODUCTS = "products of the check in float32"
 BY_FLOAT32 = f"oracle, {FLOAT32_PRODUCTS}"
+"""The method of an oracle whose large products were formed in float32 (docs/checks.md)."""
 
 
 @dataclass(frozen=True, slots=True)
