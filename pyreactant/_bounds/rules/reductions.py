@@ -180,13 +180,11 @@ def _cumsum(a: Tracked, axis: Any = None, dtype: Any = None) -> Tracked:
     size = np.abs(x.value) + x.bound
     n = np.arange(1, x.shape[axis] + 1).reshape(-1, *[1] * ((x.ndim - 1 - axis) % x.ndim))
     z, error = np.cumsum(x.value, axis=axis), np.cumsum(x.bound, axis=axis)
-    rounding = x.model.sum_error(
-        n,
-        np.cumsum(size, axis=axis),
-        np.abs(z) + error,
-        np.sqrt(np.cumsum(np.square(size), axis=axis)),
-    )
-    found = Tracked(z, error + rounding + n * x.model.tiny, x.model)
+    sizes = np.cumsum(size, axis=axis)
+    norms = np.cumsum(np.square(size, out=size), axis=axis, out=size)  # large, so in place
+    error += x.model.sum_error(n, sizes, np.abs(z) + error, np.sqrt(norms, out=norms))
+    error += n * x.model.tiny
+    found = Tracked(z, error, x.model)
     return with_infinities(found, functools.partial(np.cumsum, axis=axis), (x,))
 
 

@@ -23,7 +23,7 @@ from .parts import Absolute, Beside, Exchanged, Masked, Only, Own, Stale, Widene
 TILE_BYTES = 8 * 2**20
 """Bytes that a tile may need; each core checks one at a time."""
 
-_LOOPS = 4
+_LOOPS = 3
 """Loops need a third of the memory, and small tiles cost them more than they compute."""
 
 STREAM_BYTES = 256 * 2**20
