@@ -6,6 +6,7 @@ import statistics
 import time
 import zlib
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -14,7 +15,7 @@ import numpy as np
 from .._bounds.model import Model
 from .._core.array import ShardedArray
 from .._core.mesh import Mesh
-from .._core.sharding import Index, NamedSharding
+from .._core.sharding import Index, NamedSharding, Shard
 from .._core.source import Source
 from .._core.text import block_text
 from .._errors import MismatchError
@@ -23,6 +24,7 @@ from .._runtimes.compile import compile
 from .._runtimes.compiled import Compiled
 from .._runtimes.operations import from_callback
 from .._runtimes.runtime import backend_name, current, devices
+from .._system.facts import usable_cores
 from ..programs._case import Case, Layout, default_spec
 from ._inputs import ORDINARY_SET, InputSet
 from ._records.verdict import ArrayPlan
@@ -258,6 +260,16 @@ def digest(block: np.ndarray) -> str:
         return "00000000"
     data = np.asarray(block, order="C").reshape(-1).view(np.uint8)
     return f"{zlib.crc32(data.data):08x}"
+
+
+def digests_of(shards: Sequence[Shard]) -> list[str]:
+    """The checksum of each block, some at a time; this thread reads the blocks."""
+    found: list[str] = []
+    with ThreadPoolExecutor(usable_cores()) as pool:
+        for first in range(0, len(shards), usable_cores()):
+            some = shards[first : first + usable_cores()]
+            found += pool.map(digest, [shard.data for shard in some])
+    return found
 
 
 def _sources(

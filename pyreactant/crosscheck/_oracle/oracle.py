@@ -26,6 +26,9 @@ TILE_BYTES = 8 * 2**20
 _LOOPS = 3
 """Loops need a third of the memory, and small tiles cost them more than they compute."""
 
+_DEFERRED = 4
+"""The same where values and bounds are computed while they are compared."""
+
 STREAM_BYTES = 256 * 2**20
 """Most bytes that a tile which reads all inputs may need; two are checked at a time."""
 
@@ -157,7 +160,9 @@ class OutputOracle:
             return self.stream_bytes
         if self.case.staged is not None:
             return self.stream_bytes // 4
-        return TILE_BYTES * (_LOOPS if self.model is not None and available() else 1)
+        if self.model is None or not available():
+            return TILE_BYTES
+        return TILE_BYTES * (_DEFERRED if self.case.deferred else _LOOPS)
 
     def cost(self, index: Index) -> int:
         """Bytes that `block` needs: values, bounds and temporaries of the same size."""
