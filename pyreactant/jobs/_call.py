@@ -10,6 +10,7 @@ import os
 import shutil
 import sys
 import sysconfig
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -103,7 +104,8 @@ def _by_name(text: str) -> Call:
 def _check_defined(name: str, file: Path, place: str) -> None:
     """Check that a file binds a name at its top level, as far as that shows without running it."""
     try:
-        tree = ast.parse(file.read_bytes())
+        with _PARSING:
+            tree = ast.parse(file.read_bytes())
     except (SyntaxError, ValueError) as error:
         at, what = getattr(error, "lineno", None), getattr(error, "msg", error)
         where = f", line {at}," if at else ""
@@ -120,6 +122,7 @@ def _check_defined(name: str, file: Path, place: str) -> None:
     raise InvalidArgumentError(f"{place} defines no {name}{there}")
 
 
+_PARSING = threading.Lock()  # Python 3.11 cannot in two threads: python/cpython#106905
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 _IMPORTS = (ast.Import, ast.ImportFrom)
 

@@ -1,9 +1,11 @@
 """What is copied: git's tracked files as they are on the disk, else the script and the copies."""
 
+import gc
 import os
 import subprocess
 import sys
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -117,3 +119,26 @@ def test_a_package_with_requirements(tmp_path: Path) -> None:
     ran = processes.run(argv, env=settings, cwd=work, timeout=200)
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout == "('package.main', 'of the helper', 'of the requirement', 'code')\n"
+
+
+def test_threads_name_functions_at_the_same_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python 3.11 cannot parse in two threads if the program has a callback of gc, as JAX has."""
+
+    def watch(phase: str, info: dict[str, int]) -> None:
+        sum(range(50))  # long enough for another thread to take over
+
+    monkeypatch.chdir(tmp_path)
+    lines = (f"def main{i}(x):\n    return (x + {i}) * [1, 2, {i}]\n" for i in range(100))
+    Path("long.py").write_text("".join(lines))
+    interval = sys.getswitchinterval()
+    gc.callbacks.append(watch)
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(2) as pool:
+            calls = list(pool.map(_call.resolve, [f"long.py:main{i}" for i in range(20)]))
+    finally:
+        sys.setswitchinterval(interval)
+        gc.callbacks.remove(watch)
+    assert [call.name for call in calls] == [f"main{i}" for i in range(20)]
