@@ -4,6 +4,13 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 JOBS ?= 6
 
+# `make UV=uv test` installs with uv: seconds where pip takes a minute.
+ifdef UV
+INSTALL := $(UV) pip install --quiet --python $(BIN)/python
+else
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+endif
+
 .PHONY: matmul test xla lint docs bench faults clean
 
 matmul: $(VENV)/.installed
@@ -19,8 +26,7 @@ xla: $(VENV)/.dev-installed $(PLUGIN)/.installed
 	  --plugin $(PLUGIN)/lammps_jax_pjrt_cpu/pjrt_c_api_cpu_plugin.so $(ARGS)
 
 $(PLUGIN)/.installed:
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps \
-	  --target $(PLUGIN) lammps-jax-pjrt-cpu==0.11.2
+	@$(INSTALL) --no-deps --target $(PLUGIN) lammps-jax-pjrt-cpu==0.11.2
 	@touch $@
 
 lint: $(VENV)/.dev-installed
@@ -47,13 +53,17 @@ clean:
 
 # The markers are created last, so that make repeats an interrupted install.
 $(VENV)/.installed: pyproject.toml
-	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit(f"pyreactant needs Python 3.11 or newer, this is {sys.version.split()[0]}; name another with: make PYTHON=python3.12 matmul")'
-	@echo "setting up $(VENV) (once; a minute or so) ..."
-	@$(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
+	@$(create)
+	@$(INSTALL) -e .
 	@touch $@
 
-$(VENV)/.dev-installed: $(VENV)/.installed
-	@echo "adding the test tools ..."
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
-	@touch $@
+$(VENV)/.dev-installed: pyproject.toml
+	@$(create)
+	@$(INSTALL) -e '.[dev]'
+	@touch $(VENV)/.installed $@
+
+define create
+$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit(f"pyreactant needs Python 3.11 or newer, this is {sys.version.split()[0]}; name another with: make PYTHON=python3.12 matmul")'
+echo "setting up $(VENV) (once; a minute or so) ..."
+$(PYTHON) -m venv $(VENV)
+endef
