@@ -28,6 +28,7 @@ from tests.scheduling import pytest_xdist_make_scheduler  # noqa: F401 - a hook
 os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="pyreactant-tests-")
 atexit.register(shutil.rmtree, os.environ["XDG_STATE_HOME"], ignore_errors=True)
 processes.share()  # one set of templates for all workers
+processes.take_longer_turns()
 
 # Examples may take long on a busy machine, which says nothing about the code.
 hypothesis.settings.register_profile("untimed", deadline=None)

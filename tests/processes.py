@@ -8,12 +8,14 @@ is a new Python.
 """
 
 import atexit
+import ctypes
 import fcntl
 import hashlib
 import importlib.util
 import inspect
 import json
 import os
+import platform
 import select
 import shutil
 import socket
@@ -94,6 +96,21 @@ READ_AT_THE_START = (
     "GRPC_",
 )
 READ_BY_JAX = ("JAX_", "TPU_", "LIBTPU_", "CLOUD_TPU_", "TF_CPP_")
+
+
+def take_longer_turns(milliseconds: int = 50) -> None:
+    """Ask Linux 6.12 or newer for longer time slices, for this process and those that it starts.
+
+    By default processes that wait for a core take turns of 3 ms. Six workers' processes then evict
+    each other's caches so often that the suite takes 5 % to 8 % more processor time. An older
+    kernel ignores the request.
+    """
+    number = {"x86_64": 314, "aarch64": 274}.get(platform.machine())  # of sched_setattr(2)
+    if sys.platform != "linux" or number is None:
+        return
+    nice = os.getpriority(os.PRIO_PROCESS, 0)
+    attributes = struct.pack("IIQiIQQQ", 48, os.SCHED_OTHER, 0, nice, 0, milliseconds * 10**6, 0, 0)
+    ctypes.CDLL(None).syscall(number, 0, attributes, 0)
 
 
 SHARED = "TEMPLATES_OF_THE_TESTS"
