@@ -17,7 +17,7 @@ from types import CodeType, ModuleType, TracebackType
 
 from .. import _supervised
 from .._system.process import die_with_parent, end_at_once
-from ..process_group._group import COUNT
+from .._system.settings import COUNT
 from . import metrics, plain_jax
 from .link import Link
 

@@ -15,7 +15,7 @@ from types import ModuleType
 from typing import Any
 
 from .. import _supervised
-from ..process_group._group import COORDINATOR, COUNT, INDEX
+from .._system.settings import COORDINATOR, COUNT, INDEX
 
 STALL_TIMEOUT = "PYREACTANT_STALL_TIMEOUT"
 """Environment variable with the supervisor's ``--stall-timeout``."""

@@ -12,6 +12,14 @@ from .._errors import InvalidArgumentError
 
 PREFIX = "PYREACTANT_"
 
+# Those that describe the group of processes.
+COUNT = "PYREACTANT_NUM_PROCESSES"
+INDEX = "PYREACTANT_PROCESS_INDEX"
+COORDINATOR = "PYREACTANT_COORDINATOR_ADDRESS"
+LOCAL_DEVICES = "PYREACTANT_LOCAL_DEVICE_IDS"
+JOB_INDEX = "PYREACTANT_JOB_INDEX"
+JOB_REPLICAS = "PYREACTANT_JOB_REPLICAS"
+
 
 class Setting(NamedTuple):
     """One environment variable.
@@ -38,12 +46,12 @@ SETTINGS = {
     "PYREACTANT_BACKEND": Setting("runtime: jax (the default) or reactant", "process"),
     "PYREACTANT_PLATFORM": Setting("cpu, gpu or tpu; the best available if unset", "process"),
     "PYREACTANT_NUM_CPU_DEVICES": Setting("virtual CPU devices of this process", "process"),
-    "PYREACTANT_NUM_PROCESSES": Setting("number of processes of the run", "process"),
-    "PYREACTANT_PROCESS_INDEX": Setting("number of this process, from 0", "process"),
-    "PYREACTANT_COORDINATOR_ADDRESS": Setting("host:port of process 0", "process"),
-    "PYREACTANT_LOCAL_DEVICE_IDS": Setting("GPUs of this process, such as 0,1", "process"),
-    "PYREACTANT_JOB_INDEX": Setting("index of this replica of a JobSet", "process"),
-    "PYREACTANT_JOB_REPLICAS": Setting("number of replicas of a JobSet", "process"),
+    COUNT: Setting("number of processes of the run", "process"),
+    INDEX: Setting("number of this process, from 0", "process"),
+    COORDINATOR: Setting("host:port of process 0", "process"),
+    LOCAL_DEVICES: Setting("GPUs of this process, such as 0,1", "process"),
+    JOB_INDEX: Setting("index of this replica of a JobSet", "process"),
+    JOB_REPLICAS: Setting("number of replicas of a JobSet", "process"),
     "PYREACTANT_GUARD": Setting("0 switches the guard off", "process"),
     "PYREACTANT_SECRET": Setting("secret that admits processes to the run", "process"),
     "PYREACTANT_SECRET_FILE": Setting("file with the secret of the run", "process"),

@@ -30,7 +30,7 @@ from .._errors import (
 from .._lowering.enzyme import check_enzyme
 from .._lowering.reactant import environment as environment_of_julia
 from .._system.child import Activity, ask_child, import_path, without
-from ..process_group._group import COORDINATOR, COUNT, INDEX, LOCAL_DEVICES
+from .._system.settings import COORDINATOR, COUNT, INDEX, LOCAL_DEVICES
 from ..programs import CASES, Case, find_case
 from ._member import PROGRESS_PREFIX
 from ._records.records import check_shards, read_run

@@ -18,7 +18,7 @@ from types import ModuleType
 from typing import Any
 
 from .._errors import InvalidArgumentError
-from ..process_group._group import INDEX
+from .._system.settings import INDEX
 from . import _call
 from ._call import find_julia, is_remote
 from ._record import private_folder, written

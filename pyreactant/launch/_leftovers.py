@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from ..process_group._group import INDEX
+from .._system.settings import INDEX
 from . import _guardian
 
 _GUARDIAN_ENDS = 5.0

@@ -10,8 +10,8 @@ from .._errors import FileError, InvalidArgumentError, argument
 from .._pages.page import check_page
 from .._runtimes.known import MOST_CPU_DEVICES, check_backend, check_platform
 from .._system import facts
+from .._system.settings import LOCAL_DEVICES
 from ..process_group import ProcessGroup
-from ..process_group._group import LOCAL_DEVICES
 from . import _metrics
 from ._program import check_program, find_program
 

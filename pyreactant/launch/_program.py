@@ -20,8 +20,8 @@ from .._errors import FileError, InvalidArgumentError, PyReactantError
 from .._julia.place import find_place, package_folder
 from .._supervised.plain_jax import STALL_TIMEOUT
 from .._system import facts
+from .._system.settings import COORDINATOR, COUNT, INDEX, LOCAL_DEVICES
 from ..process_group._coordinator import SECRET, SECRET_FILE
-from ..process_group._group import COORDINATOR, COUNT, INDEX, LOCAL_DEVICES
 from ._guardian import TOKEN
 
 _USAGE = (

@@ -5,10 +5,8 @@ from collections.abc import Mapping, Sequence
 
 from .._errors import InvalidArgumentError
 from .._system.facts import tpu_chips
+from .._system.settings import COORDINATOR, COUNT, INDEX
 from ._group import (
-    COORDINATOR,
-    COUNT,
-    INDEX,
     ProcessGroup,
     Resolution,
     check_jax_process_id,

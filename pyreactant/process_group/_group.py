@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from .._errors import InvalidArgumentError
+from .._system.settings import COORDINATOR, COUNT, INDEX, LOCAL_DEVICES
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,14 +101,6 @@ def port_of(run_id: str) -> int:
     from a chance of 1 in 4096.
     """
     return 61440 + zlib.crc32(run_id.encode()) % 4096
-
-
-COUNT = "PYREACTANT_NUM_PROCESSES"
-INDEX = "PYREACTANT_PROCESS_INDEX"
-COORDINATOR = "PYREACTANT_COORDINATOR_ADDRESS"
-LOCAL_DEVICES = "PYREACTANT_LOCAL_DEVICE_IDS"
-JOB_INDEX = "PYREACTANT_JOB_INDEX"
-JOB_REPLICAS = "PYREACTANT_JOB_REPLICAS"
 
 
 def env_int(name: str, environ: Mapping[str, str] = os.environ) -> int | None:

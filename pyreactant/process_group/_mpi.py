@@ -10,11 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from .._errors import InvalidArgumentError
+from .._system.settings import COORDINATOR, COUNT, INDEX, LOCAL_DEVICES
 from ._group import (
-    COORDINATOR,
-    COUNT,
-    INDEX,
-    LOCAL_DEVICES,
     LaunchError,
     ProcessGroup,
     Resolution,

@@ -11,14 +11,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from .._errors import InvalidArgumentError
+from .._system.settings import COORDINATOR, COUNT, INDEX, JOB_INDEX, JOB_REPLICAS, LOCAL_DEVICES
 from ._cloud_tpu import gke, metadata
 from ._group import (
-    COORDINATOR,
-    COUNT,
-    INDEX,
-    JOB_INDEX,
-    JOB_REPLICAS,
-    LOCAL_DEVICES,
     LaunchError,
     ProcessGroup,
     Resolution,

@@ -3,11 +3,9 @@
 from collections.abc import Mapping
 
 from .._errors import InvalidArgumentError
+from .._system.settings import COORDINATOR, COUNT, INDEX
 from . import _mpi
 from ._group import (
-    COORDINATOR,
-    COUNT,
-    INDEX,
     LaunchError,
     ProcessGroup,
     Resolution,
