@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pyreactant.launch._guardian import children
-from tests.launch.runs import ended, left_behind, pid, running, until
+from tests.launch.runs import READY, ended, left_behind, pid, run_script, running, until
 
 WAITS = "ready()\ntime.sleep(1000)"
 
@@ -111,6 +111,25 @@ while not Path("enough").exists():
     for process in range(2):
         log = (tmp_path / "run" / f"process-{process}.log").read_text()
         assert log == ("warned\n" if own else "")
+
+
+def test_asking_for_stacks_ends_no_process(tmp_path: Path) -> None:
+    """Python takes the signal's handler away some time before its process is gone."""
+    text = """
+import faulthandler
+from pyreactant._supervised.main import STACKS_SIGNAL
+faulthandler.unregister(STACKS_SIGNAL)
+ready()
+if index == "1":
+    while not Path("pid-0").exists():
+        time.sleep(0.02)
+    sys.exit(3)
+time.sleep(1000)
+"""
+    run = run_script(tmp_path, READY + text, "-n", "2")
+    assert run.code == 1, run
+    states = [p["state"] for p in run.report["processes"]]
+    assert states == ["ended by the supervisor with SIGTERM", "exit code 3"]
 
 
 @pytest.mark.parametrize("stopped", [False, True])
