@@ -200,13 +200,15 @@ def check_page(path: Path | None, option: str = "--html") -> None:
 
     Raises:
         RequirementError: jinja2 is not installed.
-        FileError: The folder of the file does not exist.
+        FileError: The folder of the file does not exist, or the file is a folder.
     """
     if path is None:
         return
     _check_jinja()
     if not path.absolute().parent.is_dir():
         raise FileError(f"{option} {path}: its folder does not exist; create it first")
+    if path.is_dir():
+        raise FileError(f"{option} {path}: it is a folder; name a file")
 
 
 def render(template: str, **data: Any) -> str:

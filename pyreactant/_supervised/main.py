@@ -84,6 +84,8 @@ def attach() -> None:
     os.register_at_fork(after_in_child=_disconnect_fork)
     for descriptor in (line, stacks):
         os.set_inheritable(descriptor, False)
+    # Python takes its handler away when it ends; the supervisor may still ask then.
+    signal.signal(STACKS_SIGNAL, signal.SIG_IGN)
     faulthandler.register(STACKS_SIGNAL, file=stacks, all_threads=True)
     # Slurm may send its warning to every process of a step; by default it would end the program.
     for number in (signal.SIGUSR1, signal.SIGUSR2):

@@ -167,8 +167,12 @@ def logs(
     if metrics:
         _print_metrics(found, follow)
         return
+    printed = False
     for text in found.logs(process, follow=follow):
         _write(text)
+        printed = printed or bool(text)
+    if not printed:
+        print(f"pyreactant: process {process} has printed nothing", file=sys.stderr)
 
 
 @app.command(epilog=examples("pyreactant jobs result 3f9a --json"))
@@ -255,7 +259,7 @@ def clean(
     if older_than < 0:
         raise InvalidArgumentError(f"--older-than must be 0 days or more, got {older_than:g}")
     if jobs:
-        folders = [_all.folder_of(name) for name in jobs]
+        folders = dict.fromkeys(_all.folder_of(name) for name in jobs)
         removed = [(folder.name, _all.remove(folder, dry_run=dry_run)) for folder in folders]
     else:
         removed = [(r.id, r.what) for r in _all.clean(older_than * 86400, dry_run=dry_run)]

@@ -94,8 +94,11 @@ class Job:
             follow: Whether to go on with what is added until the job has ended.
 
         Raises:
+            InvalidArgumentError: The index is negative.
             FileError: The job has ended, and the process has no log.
         """
+        if process < 0:
+            raise InvalidArgumentError(f"{argument('process')} must be 0 or more, got {process}")
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         read = 0
         ask = _Patient(self)

@@ -19,7 +19,7 @@ from typing import ClassVar, NamedTuple
 
 from .._errors import DeadlineError, InvalidArgumentError, RequirementError, argument
 from .._system.files import replacing
-from ..launch._slurm_job import JobId, cancel_command, job_fields
+from ..launch._slurm_job import JobId, cancel_command, check_reached, job_fields
 from ..process_group._coordinator import SECRET_FILE
 from ._call import JOB, of_login
 from ._keeper import VAGUE, ended, finish, install, running_once
@@ -133,6 +133,7 @@ class Slurm(Target):
             check=False,
             pass_fds=[lock_of(record)],  # sbatch goes on if this process is killed
         )
+        check_reached(ran)
         if ran.returncode:
             raise InvalidArgumentError(f"sbatch refused the job: {ran.stderr.strip()}")
         record.write_handle({"slurm": int(ran.stdout.strip().split(";")[0])})

@@ -115,7 +115,7 @@ def fresh_folder(folder: Path | None, name: str, restart: int) -> Path:
     there, which `release` deletes.
 
     Raises:
-        FileError: The folder is not empty, or cannot be made.
+        FileError: The folder is not empty, is a file, or cannot be made.
     """
     chosen = folder or Path(RUNS, name)
     if restart:
@@ -135,9 +135,9 @@ def fresh_folder(folder: Path | None, name: str, restart: int) -> Path:
             f"with {argument('folder')}"
         ) from None
     if taken:
+        why = "exists and is not empty" if chosen.is_dir() else "is not a folder"
         raise FileError(
-            f"the run's folder {str(chosen)!r} exists and is not empty; name another with "
-            f"{argument('folder')}"
+            f"the run's folder {str(chosen)!r} {why}; name another with {argument('folder')}"
         )
     return chosen.resolve()
 

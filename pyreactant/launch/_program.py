@@ -65,9 +65,9 @@ def find_program(words: Sequence[str]) -> Program:
     is there.
 
     Raises:
-        InvalidArgumentError: There are no words, or only "-m".
+        InvalidArgumentError: There are no words, or only "-m", or the first is empty.
     """
-    if not words or list(words) in (["-m"], ["-c"]):
+    if not words or not words[0] or list(words) in (["-m"], ["-c"]):
         raise InvalidArgumentError(_USAGE)
     first = Path(words[0])
     if _PYTHON.fullmatch(first.name) and (len(words) > 1):

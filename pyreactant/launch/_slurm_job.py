@@ -62,14 +62,22 @@ class Command:
             text=True,
             check=False,
         )
-        said = f"{done.stderr}{done.stdout}".strip()
-        if done.returncode and any(words in said for words in _NO_CONTROLLER):
-            raise RequirementError(
-                f"{self.argv[0]} does not reach Slurm's controller: {said.splitlines()[-1]}; check "
-                "with scontrol ping that it runs, and run this command on a login node of the "
-                "cluster"
-            )
+        check_reached(done)
         return done
+
+
+def check_reached(done: subprocess.CompletedProcess[str]) -> None:
+    """Check that a command of Slurm that has ended has reached Slurm's controller.
+
+    Raises:
+        RequirementError: It has not; the message has its last line.
+    """
+    said = f"{done.stderr}{done.stdout}".strip()
+    if done.returncode and any(words in said for words in _NO_CONTROLLER):
+        raise RequirementError(
+            f"{done.args[0]} does not reach Slurm's controller: {said.splitlines()[-1]}; check "
+            "with scontrol ping that it runs, and run this command on a login node of the cluster"
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,12 +24,15 @@ WARNINGS = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM)
 _LIKE_SIGTERM = (signal.SIGHUP, signal.SIGQUIT)
 """Sent by a closed terminal and by Ctrl-\\; programs may not know that they ask to end."""
 
+_NOHUP = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+"""Whether this process was started to outlive its terminal; `handled` ignores SIGHUP, too."""
+
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, *_LIKE_SIGTERM, *WARNINGS)
 
 
 @contextlib.contextmanager
 def handled(handle: Callable[[int], None]) -> Iterator[None]:
-    """Handle signals until the run is over; afterwards they are ignored.
+    """Handle signals until the run is over; afterwards they are ignored, and SIGHUP after nohup.
 
     A launcher ends the other tasks as soon as one has ended (srun --kill-on-bad-exit). That must
     not replace the exit code of a supervisor that is about to report what happened.
@@ -41,7 +44,8 @@ def handled(handle: Callable[[int], None]) -> Iterator[None]:
 
     # Not loop.add_signal_handler, which restores the default action when the loop closes.
     for number in _SIGNALS:
-        signal.signal(number, take)
+        if number != signal.SIGHUP or not _NOHUP:
+            signal.signal(number, take)
     try:
         yield
     finally:

@@ -134,9 +134,10 @@ class Interrupted(BaseException):
 def cleaned_up(clean_up: Callable[[], None], tell: Callable[[str], None]) -> Iterator[None]:
     """Run `clean_up` however the block ends: success, error, SIGINT, SIGTERM or SIGHUP.
 
-    The first signal raises `Interrupted` in the main thread. Later signals, and signals during
-    the clean-up, only print a message. Python drops an exception that is raised while it runs a
-    finalizer or a callback of a weak reference; then the signal is sent again.
+    A SIGHUP that is ignored, as after nohup, stays so. The first signal raises `Interrupted` in the
+    main thread. Later signals, and signals during the clean-up, only print a message. Python drops
+    an exception that is raised while it runs a finalizer or a callback of a weak reference; then
+    the signal is sent again.
 
     Args:
         clean_up: Called once, at the end of the block.
@@ -174,7 +175,9 @@ def cleaned_up(clean_up: Callable[[], None], tell: Callable[[str], None]) -> Ite
         try:
             sys.unraisablehook = dropped
             for number in _SIGNALS:
-                before[number] = signal.signal(number, handle)
+                # Started by nohup, the run goes on when the terminal closes.
+                if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
+                    before[number] = signal.signal(number, handle)
             yield
         finally:
             # A signal that arrives just here raises, and the outer `finally` runs.

@@ -38,3 +38,16 @@ def test_a_signal_within_a_finalizer(count: int) -> None:
     assert done == ["gone"]
     time.sleep(0.1)
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+def test_a_hangup_after_nohup() -> None:
+    done: list[str] = []
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with cleaned_up(lambda: done.append("gone"), print):
+            os.kill(os.getpid(), signal.SIGHUP)
+            done.append("went on")
+        assert done == ["went on", "gone"]
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)

@@ -230,7 +230,11 @@ def test_old_jobs_are_removed() -> None:
     refused = command("jobs", "clean", running.id)
     assert refused.returncode == 2
     assert "is requested; only an ended job can be removed" in refused.stderr
-    assert json.loads(command("jobs", "clean", young.id, "--json").stdout) == [young.id]
+    silent = command("jobs", "logs", running.id, "--process", "7")
+    assert (silent.returncode, silent.stdout) == (0, "")
+    assert silent.stderr == "pyreactant: process 7 has printed nothing\n"
+    twice = young.id, young.id[-4:]
+    assert json.loads(command("jobs", "clean", *twice, "--json").stdout) == [young.id]
     assert _all.names() == [running.id]
     for record in (ended, young, running):
         _record.release(record)

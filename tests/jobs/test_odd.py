@@ -67,6 +67,8 @@ def test_odd_names_and_values() -> None:
     job = pr.submit("odd.py:back", {"$array": 0, "a b": 1})
     assert job.result(timeout=60) == {"$array": 0, "a b": 1, "large": 10**5000}
     assert "".join(job.logs()) == "caf\ufffd"
+    with pytest.raises(pr.InvalidArgumentError, match="process must be 0 or more, got -1"):
+        list(job.logs(-1))
     argv = [sys.executable, "-m", "pyreactant", "jobs", "result", job.id]
     ran = subprocess.run(argv, env=environment(), capture_output=True, text=True, timeout=60)
     assert (ran.returncode, len(ran.stdout)) == (

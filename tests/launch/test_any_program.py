@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from pyreactant._supervised import link, plain_jax
+from pyreactant._supervised.command import warned_by_slurm
 from tests.harness import QUICK_COMPILING, environment
-from tests.launch.runs import Run, left_behind, popen, run_local, script, until
+from tests.launch.runs import Run, ended, left_behind, popen, run_local, script, until
 
 PLAIN = Path(__file__).parent / "plain"
 
@@ -92,6 +93,33 @@ def test_a_command_dies_with_its_supervisor(tmp_path: Path) -> None:
         os.kill(run.pid, signal.SIGKILL)
         run.wait(60)
     until(lambda: not left_behind(tmp_path))
+
+
+def test_a_shell_script_traps_a_warning(tmp_path: Path) -> None:
+    """It could not if it began with the signal ignored."""
+    text = "trap 'echo warned; exit' USR1; touch ready; while :; do sleep 0.05; done"
+    with popen(tmp_path, "--", "sh", "-c", text) as run:
+        until((tmp_path / "ready").exists, run)
+        run.send_signal(signal.SIGUSR1)
+        assert ended(run, tmp_path)[0] == 0
+    assert (tmp_path / "run" / "process-0.log").read_text() == "warned\n"
+
+
+@pytest.mark.parametrize(
+    ("job", "groups", "warned"),
+    [
+        (None, "0::/user.slice\n", False),
+        ("5", "0::/user.slice\n", True),
+        ("5", "", True),
+        ("5", "0::/system.slice/slurmstepd.scope/job_5/step_0/user/task_0\n", False),
+        ("5", "4:freezer:/slurm/uid_1000/job_5/step_batch\n0::/\n", False),
+        ("5", "4:memory:/slurm/uid_1000/job_5\n", True),
+    ],
+)
+def test_slurm_warns_every_process_of_a_step_without_control_group(
+    job: str | None, groups: str, warned: bool
+) -> None:
+    assert warned_by_slurm({"SLURM_JOB_ID": job} if job else {}, groups) is warned
 
 
 def test_python_before_the_script_and_its_options(tmp_path: Path) -> None:

@@ -2,13 +2,15 @@
 
 import os
 import signal
+import subprocess
 import time
 from pathlib import Path
 
 import pytest
 
 from pyreactant.launch._guardian import children
-from tests.launch.runs import ended, left_behind, pid, running, until
+from tests.harness import environment
+from tests.launch.runs import READY, RUN, ended, left_behind, pid, run_script, running, until
 
 WAITS = "ready()\ntime.sleep(1000)"
 
@@ -111,6 +113,40 @@ while not Path("enough").exists():
     for process in range(2):
         log = (tmp_path / "run" / f"process-{process}.log").read_text()
         assert log == ("warned\n" if own else "")
+
+
+def test_a_hangup_after_nohup_ends_nothing(tmp_path: Path) -> None:
+    text = "echo $$ > pid; while [ ! -e enough ]; do sleep 0.05; done"
+    run = [*RUN, "--out", str(tmp_path / "run"), "--", "sh", "-c", text]
+    argv = ["sh", "-c", "trap '' HUP; exec \"$@\"", "sh", *run]
+    settings = environment(PYREACTANT_PLATFORM="cpu")
+    with subprocess.Popen(argv, cwd=tmp_path, env=settings, stdin=subprocess.DEVNULL) as process:
+        try:
+            until((tmp_path / "pid").exists, process)
+            process.send_signal(signal.SIGHUP)
+            time.sleep(0.3)
+        finally:
+            (tmp_path / "enough").touch()
+        assert process.wait(60) == 0
+
+
+def test_asking_for_stacks_ends_no_process(tmp_path: Path) -> None:
+    """Python takes the signal's handler away some time before its process is gone."""
+    text = """
+import faulthandler
+from pyreactant._supervised.main import STACKS_SIGNAL
+faulthandler.unregister(STACKS_SIGNAL)
+ready()
+if index == "1":
+    while not Path("pid-0").exists():
+        time.sleep(0.02)
+    sys.exit(3)
+time.sleep(1000)
+"""
+    run = run_script(tmp_path, READY + text, "-n", "2")
+    assert run.code == 1, run
+    states = [p["state"] for p in run.report["processes"]]
+    assert states == ["ended by the supervisor with SIGTERM", "exit code 3"]
 
 
 @pytest.mark.parametrize("stopped", [False, True])

@@ -150,6 +150,8 @@ def test_what_is_missing_is_found_before_anything_runs(
     check_page(tmp_path / "page.html")
     with pytest.raises(FileError, match=r"--html .*its folder does not exist; create it first"):
         check_page(tmp_path / "none" / "page.html")
+    with pytest.raises(FileError, match=r"--html .*: it is a folder; name a file"):
+        check_page(tmp_path)
     found = importlib.util.find_spec
     monkeypatch.setattr(
         importlib.util, "find_spec", lambda name: None if name == "jinja2" else found(name)

@@ -90,9 +90,10 @@ def test_no_controller(cluster: Cluster, tmp_path: Path) -> None:
     conf = tmp_path / "slurm.conf"
     usual = (cluster.folder / "etc" / "slurm.conf").read_text()
     conf.write_text(f"{usual}\nSlurmctldPort=6999\nMessageTimeout=1\n")
-    env = environment(SLURM_CONF=str(conf))
-    for command in (["submit"], ["status", "1"], ["cancel", "1"]):
-        done = cluster.run([*PYREACTANT, "slurm", *command], env=env, cwd=tmp_path)
+    env = environment(SLURM_CONF=str(conf), XDG_STATE_HOME=str(tmp_path))
+    job = ["jobs", "submit", "--on", "slurm", "--", "true"]
+    for command in (["slurm", "submit"], ["slurm", "status", "1"], ["slurm", "cancel", "1"], job):
+        done = cluster.run([*PYREACTANT, *command], env=env, cwd=tmp_path)
         assert done.returncode == 3, done
         assert "does not reach Slurm's controller: " in done.stderr
         assert "check with scontrol ping that it runs, and run this command on" in done.stderr

@@ -28,6 +28,7 @@ from pyreactant.process_group import ProcessGroup
             "name a program: pyreactant run -- SCRIPT .*, or -- COMMAND",
         ),
         ({"program": ["-m"]}, "name a program"),
+        ({"program": [""]}, "name a program"),
         ({"program": ("-m",)}, "name a program"),
     ],
 )
@@ -41,7 +42,6 @@ def test_bad_values(values: dict[str, Any], words: str) -> None:
     [
         ("no.py", "the script 'no.py' does not exist in /"),
         ("folder", "'folder' is a folder without __main__.py, not a script"),
-        ("", "'.' is a folder"),
         (
             "x" * 300 + ".py",
             r"the script 'x+.py' (does not exist in /|cannot be read \(File name too long\))",
@@ -83,7 +83,7 @@ def test_a_fresh_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 @pytest.mark.parametrize(
     ("folder", "words"),
     [
-        ("file", "exists and is not empty"),
+        ("file", "'file' is not a folder; name another with folder"),
         ("file/below", r"cannot be made \(Not a directory\); name another with folder"),
         ("/proc/run", r"cannot be made \(No such file or directory\); name another"),
         ("x" * 300, r"cannot be made \(File name too long\)"),
