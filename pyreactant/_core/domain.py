@@ -31,12 +31,14 @@ class Domain:
         degree: The most factors in a product: 1 for a sum, 2 for a matrix product. Of a program
             without `sums`, the degree of its largest partial result as a polynomial in the inputs.
         special: Special values that the program treats as its oracle does: "nan", "inf" (both
-            infinities), "-inf", "zero" (both signed zeros) and "denormal". ("nan", "inf") is for
-            all arguments, {0: ("nan",)} for one by its number. None stands for ("nan", "inf") if
-            the program moves elements without comparing them, and for none otherwise.
-        exponents: (low, high): inputs have magnitudes from 2^low up to 2^high, or fewer, so that
-            nothing overflows. None stands for (-20, 20) with `moves` or `sums`, where all are
-            right, and for (-12, 0) otherwise, as ordinary inputs are below 1.
+            infinities), "-inf", "zero" (both signed zeros) and "denormal", which arithmetic may
+            flush to zero. ("nan", "inf") is for all arguments, {0: ("nan",)} for one by its number.
+            None stands for ("nan", "inf") if the program moves elements without comparing them, and
+            for none otherwise.
+        exponents: (low, high): inputs have magnitudes from 2^low up to 2^high, or fewer: at most
+            from 2^-20 to 2^20, and so that nothing overflows. None stands for (-20, 20) with
+            `moves` or `sums`, where all are right, and for (-12, 0) otherwise, as ordinary inputs
+            are below 1.
 
     Raises:
         InvalidArgumentError: A value has another form, or two statements contradict each other.

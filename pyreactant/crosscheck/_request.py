@@ -50,9 +50,12 @@ def choose_layout(case: Case, mesh: Mesh, size: int, specs: Sequence[Spec] | Non
         first = (*case.layouts(mesh, case.size_for(mesh))[:1], *layouts[:1])
         default = next((one for one in first if mesh.size == 1 or _cuts(one, mesh)), None)
         if default is None:
+            other = case.size_for(mesh)
+            helps = any(_cuts(one, mesh) for one in case.layouts(mesh, other))
             raise InvalidArgumentError(
                 f"no array of program {case.name!r} can be sharded evenly over {mesh!r} at size "
-                f"{size}; use another size, such as {case.size_for(mesh)}, or another mesh"
+                f"{size}; use "
+                + (f"another size, such as {other}, or another mesh" if helps else "one device")
             )
         if default not in layouts:
             _explain_uneven(case, mesh, size, default)

@@ -139,11 +139,12 @@ class Trial:
         """Bits below the units of the results on whole numbers, which must grow as stated.
 
         A polynomial of degree d in the elements is one in their common factor, too, and the
-        differences of order d + 1 of such a polynomial are zero.
+        differences of order d + 1 of such a polynomial are zero. A factor below 0 shows functions
+        such as a maximum, which grow like sums otherwise.
         """
-        degree = self._domain.degree
+        degree, lowest = self._domain.degree, _lowest(dtype)
         values = self._growth(inputs, dtype, degree + 1)
-        parts = np.concatenate([np.zeros(1), *map(_parts, values[1])])
+        parts = np.concatenate([np.zeros(1), *map(_parts, values[1 - lowest])])
         fine = (not (np.ldexp(parts, bits) % 1 != 0).any() for bits in range(_FINEST + 1))
         lost = next((bits for bits, whole in enumerate(fine) if whole), None)
         if lost is None:
@@ -152,14 +153,17 @@ class Trial:
         if _vanishes(values, degree + 1):
             return lost
         more = self._growth(inputs, dtype, _HIGHEST + 1)
-        fits = [d for d in range(degree + 1, _HIGHEST + 1) if _vanishes(more[: d + 2], d + 1)]
+        fits = [
+            d for d in range(degree + 1, _HIGHEST + 1) if _vanishes(more[: d + 2 - lowest], d + 1)
+        ]
         hint = f", as with degree={fits[0]}" if fits else ""
         self._deny_sum(f"those of its oracle grow otherwise with the arguments{hint}")
 
     def _growth(self, inputs: tuple[Input, ...], dtype: str, most: int) -> list[list[np.ndarray]]:
-        """The results for whole numbers times 0, 1, 2, ..., most."""
+        """The results for whole numbers times -1, 0, 1, ..., most; of unsigned ones from 0."""
         runs = [
-            self._run(_arrays(inputs, functools.partial(_whole, times=k))) for k in range(most + 1)
+            self._run(_arrays(inputs, functools.partial(_whole, times=k)))
+            for k in range(_lowest(dtype), most + 1)
         ]
         for number, one in enumerate(runs[0]):
             if one.dtype.kind == "b" or (is_float(as_dtype(dtype)) and not is_float(one.dtype)):
@@ -243,6 +247,11 @@ def _whole(what: Input, number: int, times: int = 1) -> np.ndarray:
     return np.asarray(found, np.int64 if kind.kind in "iu" else np.float64)
 
 
+def _lowest(dtype: str) -> int:
+    """The lowest factor of the whole numbers on which sums are tried."""
+    return 0 if as_dtype(dtype).kind == "u" else -1
+
+
 def in_full(array: np.ndarray) -> np.ndarray:
     """Convert types that NumPy lacks, such as bfloat16, to float64 for the oracle."""
     return array.astype(np.float64) if array.dtype.kind not in "biufc" else array
@@ -271,7 +280,6 @@ def _vanishes(values: list[list[np.ndarray]], order: int) -> bool:
     for results in zip(*values, strict=True):
         if max(float(np.max(np.abs(one), initial=0.0)) for one in results) * 2**order >= 2.0**52:
             continue
-        weights = [(-1) ** k * math.comb(order, k) for k in range(order + 1)]
-        if np.any(sum(w * one for w, one in zip(weights, results, strict=True))):
+        if np.any(np.diff(np.stack(results), order, axis=0)):
             return False
     return True

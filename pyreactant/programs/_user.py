@@ -136,9 +136,12 @@ class _Oracle:
 
     def __init__(self, program: Program) -> None:
         self.function = load(program, "oracle")
+        self._shapes: dict[tuple[Shape, ...], tuple[Shape, ...]] = {}
         self._name = f"Program {program.name!r}: its oracle {body_name(program.oracle)!r}"
 
     def __call__(self, *arrays: np.ndarray) -> Any:
+        from .._bounds.estimate import leaves
+
         try:
             # An oracle may change its arguments, which later runs and the devices still need.
             result = self.function(*(array.copy() for array in arrays))
@@ -156,14 +159,28 @@ class _Oracle:
                 f"{self._name} must return an array of numbers, or a tree of such arrays, got "
                 f"{problem}"
             )
+        found = tuple(map(np.shape, leaves(result)))
+        known = self._shapes.setdefault(tuple(array.shape for array in arrays), found)
+        if found != known:
+            raise InvalidArgumentError(
+                f"{self._name} must return arrays of the same shapes for all numbers, as a "
+                f"compiled program does, got {_text(known)} and {_text(found)}; correct the oracle"
+            )
         return result
+
+
+def _text(shapes: tuple[Shape, ...]) -> str:
+    return " and ".join(str(list(shape)) for shape in shapes)
 
 
 def _problem(result: Any) -> str:
     """Why an oracle's result cannot be compared with a program's, and what to do; "" if it can."""
     from .._bounds.estimate import leaves
 
-    found = leaves(result)
+    try:
+        found = leaves(result)
+    except TypeError as error:  # runtimes sort the keys of a dict
+        return f"a dict whose keys have no order ({error}); use keys of one type"
     if not found:
         return f"{result!r}, which has none; return the expected result"
     nested = isinstance(result, list) and isinstance(result[0], list)
@@ -175,6 +192,8 @@ def _problem(result: Any) -> str:
         dtype = np.asarray(one).dtype
         if dtype.kind not in "biufc" and dtype.name not in EXTENDED:
             return f"{type(one).__name__} ({dtype}); return an array of numbers or booleans"
+        if dtype.name not in NAMES:
+            return f"{dtype.name}, which no runtime has; convert it to float64 or complex128"
     return ""
 
 

@@ -226,6 +226,8 @@ def test_meshes_and_specs_may_be_text(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [specs for _, specs in written] == [(("x", None),), (("x",),), (("x", None),)]
 
 
+NUMBERS = replace(program("p", "double", "double"), inputs=((),))
+
 BAD = [
     (
         {"program": []},
@@ -241,6 +243,7 @@ BAD = [
         "each program only once, got mat",
     ),
     ({"program": pr.Program("p", jax="a:b")}, pr.InvalidArgumentError, "give them, for instance"),
+    ({"program": NUMBERS}, pr.InvalidArgumentError, "at size 64; use one device"),
     ({"program": blind}, pr.RequirementError, "has no oracle, and only jax is to run"),
     ({"program": program("p", "double", "absent")}, pr.InvalidArgumentError, "cannot import oracl"),
     ({"backends": "torch"}, pr.InvalidArgumentError, "unknown backend 'torch'; known are: auto, j"),

@@ -127,6 +127,11 @@ WRONG: list[tuple[Any, Any, str]] = [
     (lambda x: x**3, PRODUCTS, "grow otherwise with the arguments, as with degree=3"),
     (lambda x: x // 2, SUMS, "grow otherwise with the arguments; correct"),
     (lambda x: x.argmax(axis=1), SUMS, "output 0 of its oracle is int64"),
+    # These grow like sums with a factor above 0.
+    (lambda x: np.abs(x).sum(axis=0), SUMS, "grow otherwise with the arguments; correct"),
+    (lambda x: x.max(axis=0), SUMS, "grow otherwise with the arguments; correct"),
+    (lambda x: np.sort(x, axis=0), SUMS, "grow otherwise with the arguments; correct"),
+    (lambda x: x @ np.maximum(x, 0), PRODUCTS, "grow otherwise with the arguments; correct"),
 ]
 
 
@@ -139,6 +144,24 @@ def test_a_wrong_statement_is_refused_by_name(oracle: Any, domain: Any, message:
         assert caught.match(message)
         assert f"Program 'p': domain=Domain({said}) means that" in str(caught.value)
         assert "leave" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("oracle", "message"),
+    [
+        (lambda x: x[x > 0], r"same shapes for all numbers, .*, got \[\d+\] and \[\d+\]; correct"),
+        (lambda x: {1: x, "a": x}, r"got a dict whose keys have no order \(.*\); use keys of one"),
+        pytest.param(
+            lambda x: x.astype(np.longdouble),
+            "which no runtime has; convert it to float64",
+            marks=pytest.mark.skipif(np.finfo(np.longdouble).bits == 64, reason="no longer type"),
+        ),
+    ],
+)
+def test_results_that_no_program_has_are_named(oracle: Any, message: str) -> None:
+    for domain in (MOVES, SUMS):
+        with pytest.raises(pr.InvalidArgumentError, match=f"'p': its oracle .*{message}"):
+            sets(stated(oracle, domain))
 
 
 def test_sets_follow_from_the_statement() -> None:

@@ -358,6 +358,17 @@ def test_a_bound_that_cannot_be_computed_is_infinite() -> None:
         assert np.all(np.isinf(uncertain.bound)), uncertain
 
 
+@pytest.mark.parametrize("n", [2, 128])  # by the rules, and by a loop if numba is installed
+def test_a_product_whose_partial_sums_may_overflow_has_no_bound(n: int) -> None:
+    """On CPU `x @ y` is NaN or infinite; it is 0 only if each product is taken back at once."""
+    x = track(np.full((n, n), 3e19, np.float32), MODEL)
+    y = x * np.where(np.arange(n) % 2, -1, 1)[:, None]
+    for product in (x @ y, np.einsum("ij,jk->ik", x, y)):
+        assert not product.value.any()
+        assert np.isinf(product.bound).all()
+    assert np.isfinite((x @ (y / n / 4)).bound).all()
+
+
 def test_an_infinity_is_certain_if_the_operands_allow_no_other_value() -> None:
     x = track(np.array([-np.inf, np.inf, np.inf, np.inf], np.float32), MODEL)
     y = 0.1 * track(np.array([1, 2, 3, 4], np.float32), MODEL)

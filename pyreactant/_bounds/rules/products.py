@@ -82,6 +82,8 @@ def _bounded(
     size, error = size.reshape(z.shape), error.reshape(z.shape)
     sums = (n, size, np.abs(z) + error, size / math.sqrt(max(n, 1)), np.iscomplexobj(z))
     rounding = slack * sum(one.product_error(*sums) for one in models)
+    # Partial sums may overflow where the whole does not.
+    error = np.where(size > model.largest, np.inf, error)
     found = Tracked(z, error + rounding + len(models) * n * model.tiny, model)
     return with_infinities(found, np.matmul, factors)
 
@@ -98,6 +100,8 @@ def _in_one_pass(
     if len(factors) < len(models) or z.dtype != np.float64 or not fused.worthwhile(z):
         return None
     if not ends[0].ndim == ends[2].ndim == z.ndim - 1 or z.ndim not in (2, 3):
+        return None
+    if not np.max(ends[0] + ends[1]) * np.max(ends[2] + ends[3]) <= model.largest:
         return None
     added = np.sum(factors, axis=0) * slack
     given = (*added.tolist(), len(models) * n * model.tiny, model.largest)
@@ -195,6 +199,7 @@ def sums_of_products(function: Any, operands: tuple[Tracked, ...], n: int) -> Tr
         worst = replace(model, random=False)
         sums = (n + steps, size, size + error, np.sqrt(sizes))
         rounding = steps * 1.01 * worst.product_error(*sums, parts)
+    error = np.where(size > model.largest, np.inf, error)
     found = Tracked(z, error + rounding + n * len(operands) * model.tiny, model)
     return with_infinities(found, function, operands)
 
