@@ -99,6 +99,9 @@ def without_owner(info: tarfile.TarInfo) -> tarfile.TarInfo | None:
     return None if Path(info.name).name in _EXCLUDED else info
 
 
+_Commands = Mapping[Worker, Sequence[str]]
+
+
 def _extract(file: Path, folder: Path) -> None:
     """Extract a worker's archive; no file can land outside `folder`.
 
@@ -282,14 +285,9 @@ class _Steps:
         program = [*job.program] or member
 
         def command(worker: Worker) -> list[str]:
-            index = self.workers.index(worker)
-            numbers = (
-                str(job.devices),
-                f"{job.stall_timeout:g}",
-                str(index),
-                str(len(self.workers)),
-            )
-            return self.script("run", backend, job.platform, *numbers, address, *program)
+            limits = (str(job.devices), f"{job.stall_timeout:g}")
+            place = (str(self.workers.index(worker)), str(len(self.workers)))
+            return self.script("run", backend, job.platform, *limits, *place, address, *program)
 
         name = f"run-{backend}"
         self.sessions.start(name, command, secret, keep_open=True)
@@ -349,7 +347,7 @@ class _Steps:
             pause = min(pause * 1.5, 60)
             self.check()
 
-    def _fetch_from(self, commands: Mapping[Worker, Sequence[str]], folder: Path) -> list[Worker]:
+    def _fetch_from(self, commands: _Commands, folder: Path, again: bool = True) -> list[Worker]:
         """Fetch from some workers; returns those whose results do not fit on the disk."""
 
         def file(worker: Worker) -> Path:
@@ -358,7 +356,7 @@ class _Steps:
         sessions = Sessions(commands, folder / "logs", lambda *_: None)
         sessions.start("results", lambda _: self.script("results"), out=file)
         sessions.wait(300, grace=120)
-        left = []
+        left, cut = [], []
         for session in sessions.running:
             worker = session.worker
             own = folder / f"{worker.node}-worker-{worker.index}"
@@ -367,13 +365,16 @@ class _Steps:
                 _extract(file(worker), own)
             except FileError as error:
                 full |= getattr(error.__cause__, "errno", None) in (errno.ENOSPC, errno.EDQUOT)
+                shutil.rmtree(own, ignore_errors=True)  # it is not whole
                 if full:
-                    shutil.rmtree(own, ignore_errors=True)
                     left.append(worker)
+                elif again and file(worker).stat().st_size:  # full until a moment ago, perhaps
+                    cut.append(worker)
                 else:
                     self.tell(f"no results from {worker}: {session.failure() or error}")
             file(worker).unlink(missing_ok=True)
-        return left
+        more = {worker: commands[worker] for worker in cut}
+        return left + self._fetch_from(more, folder, again=False) if cut else left
 
     def _error(self, name: str, session: Session) -> WorkerError:
         return WorkerError(name, session, self.workers.index(session.worker))
