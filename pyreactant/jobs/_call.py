@@ -122,7 +122,7 @@ def _check_defined(name: str, file: Path, place: str) -> None:
     raise InvalidArgumentError(f"{place} defines no {name}{there}")
 
 
-_PARSING = threading.Lock()  # Python 3.11 cannot in two threads: python/cpython#106905
+_PARSING = threading.Lock()  # for Python 3.11: python/cpython#106905
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 _IMPORTS = (ast.Import, ast.ImportFrom)
 

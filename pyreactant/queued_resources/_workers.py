@@ -32,6 +32,7 @@ ROOM = 3600.0
 _UNPACK = 'mkdir -p "$1" && tar -xzf - -C "$1" && echo pyreactant-worker-done $?'
 _HELLO = "echo pyreactant-worker-done 0"
 _REQUEST = "request.json"
+_Commands = Mapping[Worker, Sequence[str]]
 
 
 def check_program(program: Sequence[str], copies: Iterable[Path]) -> None:
@@ -97,9 +98,6 @@ def without_owner(info: tarfile.TarInfo) -> tarfile.TarInfo | None:
     info.uid = info.gid = 0
     info.uname = info.gname = ""
     return None if Path(info.name).name in _EXCLUDED else info
-
-
-_Commands = Mapping[Worker, Sequence[str]]
 
 
 def _extract(file: Path, folder: Path) -> None:

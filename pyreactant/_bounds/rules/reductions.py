@@ -1,4 +1,4 @@
-"""Sums, means, variances, products and norms along dimensions, in any order."""
+"""Sums, means, variances, products, norms and Fourier transforms along dimensions."""
 
 import functools
 import math
