@@ -103,6 +103,9 @@ def spawn(
             except subprocess.TimeoutExpired:
                 break
         codes = [process.poll() for process in processes]
+        for process, code, log in zip(processes, codes, logs, strict=True):
+            if code is None:
+                append_stacks(process.pid, log)
     finally:
         for process in processes:
             try:
@@ -114,6 +117,15 @@ def spawn(
         Finished(code, log.read_text(errors="replace"))
         for code, log in zip(codes, logs, strict=True)
     ]
+
+
+def append_stacks(pid: int, log: Path) -> None:
+    """Append where each thread of a process is, if py-spy is installed (Ray brings it)."""
+    spy = Path(sys.executable).with_name("py-spy")
+    if spy.exists():
+        argv = [spy, "dump", "--native", "--pid", str(pid)]
+        with log.open("ab") as out:
+            subprocess.run(argv, stdout=out, stderr=subprocess.STDOUT, timeout=60, check=False)
 
 
 def run_program(

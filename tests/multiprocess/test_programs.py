@@ -15,7 +15,7 @@ ON_TWO = "dtypes+mismatched+barriers+exchange_and_total+device_ids+lonely_barrie
 
 @pytest.mark.parametrize(("processes", "devices"), LAYOUTS)
 def test_programs(processes: int, devices: int, tmp_path: Path) -> None:
-    finished = run_program(ON_ALL, tmp_path, processes=processes, devices=devices, timeout=240)
+    finished = run_program(ON_ALL, tmp_path, processes=processes, devices=devices)
     check_all_passed(finished)
 
 
