@@ -6,7 +6,7 @@ JOBS ?= 6
 
 # `make UV=uv test` installs with uv: seconds where pip takes a minute.
 ifdef UV
-INSTALL := $(UV) pip install --quiet --compile-bytecode --python $(BIN)/python
+INSTALL := $(UV) pip install --quiet --python $(BIN)/python
 else
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 endif

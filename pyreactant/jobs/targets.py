@@ -219,21 +219,20 @@ def settings_of(kind: str) -> list[str]:
     return [field.name for field in dataclasses.fields(type_of(kind))]
 
 
-def parse(kind: str, words: Sequence[str]) -> dict[str, Any]:
+def parse(kind: str, given: Sequence[str]) -> dict[str, Any]:
     """Settings from words such as "account=proj01", with the types of the target's fields.
 
     Raises:
         InvalidArgumentError: A word is no setting, or has no value of its type.
     """
-    types = {
-        f.name: getattr(f.type, "__name__", str(f.type)) for f in dataclasses.fields(type_of(kind))
-    }
+    types = {f.name: f.type for f in dataclasses.fields(type_of(kind))}
     found: dict[str, Any] = {}
-    for word in words:
+    for word in given:
         name, equals, text = word.partition("=")
         if not equals:
             raise InvalidArgumentError(f"a setting is NAME=VALUE, got {word!r}")
-        form = types.get(name, "str")
+        wanted = types.get(name, str)
+        form = getattr(wanted, "__name__", str(wanted))
         if name in found and "tuple" not in form:
             raise InvalidArgumentError(f"{argument(name)} is given twice; give it once")
         try:
@@ -246,5 +245,7 @@ def parse(kind: str, words: Sequence[str]) -> dict[str, Any]:
             else:
                 found[name] = float(text) if "float" in form else text
         except (ValueError, KeyError):
-            raise InvalidArgumentError(f"{argument(name)} must be {form}, got {text!r}") from None
+            raise InvalidArgumentError(
+                f"{argument(name)} must be {words(wanted)}, got {text!r}"
+            ) from None
     return found

@@ -24,6 +24,7 @@ class Leftovers:
     def __init__(self) -> None:
         self._programs: set[int] = set()
         self._others: set[int] = set()
+        self._told: set[tuple[int, int]] = set()  # pid and start time
         self._token = ""
         self._guardian: subprocess.Popen[bytes] | None = None
         self._reaped = time.monotonic()
@@ -56,11 +57,13 @@ class Leftovers:
 
     def of_session(self, program: int) -> list[str]:
         """Command lines of what an ended program has left in its session."""
-        return [
-            child.command()
+        left = [
+            child
             for child in _guardian.children(os.getpid())
             if child.session == program and child.pid != program and not child.ended
         ]
+        self._told.update((child.pid, child.started) for child in left)
+        return [child.command() for child in left]
 
     def kill(self, index: int) -> dict[int, list[str]]:
         """Kill whatever programs have left, in other sessions too; call it when all have ended.
@@ -69,13 +72,16 @@ class Leftovers:
             index: Process index of what has none in its environment.
 
         Returns:
-            The command lines of what was killed, by process index.
+            The command lines of what was killed, by process index, without those of `of_session`,
+            of which some may not have ended yet.
         """
         if sys.platform != "linux" or not self._token:
             return {}
         killed: dict[int, list[str]] = {}
 
         def note(one: _guardian.Process) -> None:
+            if (one.pid, one.started) in self._told:
+                return
             own = one.variable(INDEX) or ""
             text = one.command()
             if not own.isdecimal():  # its environment is empty, so any program may have started it

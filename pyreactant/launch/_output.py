@@ -29,12 +29,20 @@ _QUEUED = 64
 """Chunks (of at most 64 KiB) that may be queued for the terminal."""
 
 
-_CHATTER = re.compile(
-    r"\[Gloo\] Rank \d+ is connected to \d+ peer ranks\. "
-    r"Expected number of connected peer ranks is : \d+\n?"
+_CHATTER = (
+    # What the library through which CPU processes communicate prints when it connects them, also
+    # within a line of the program.
+    re.compile(
+        r"\[Gloo\] Rank \d+ is connected to \d+ peer ranks\. "
+        r"Expected number of connected peer ranks is : \d+\n?"
+    ),
+    # A thread for each device prints it part by part, so that the parts of two lines may be mixed.
+    re.compile(
+        r"^(?=.*(?:Gloo|peer ranks))(?:\[Gloo\] Rank |\d| is connected to | peer ranks\. "
+        r"|Expected number of connected peer ranks is : )++(?:\n|\Z)",
+        re.MULTILINE,
+    ),
 )
-"""What the library through which CPU processes communicate prints when it connects them. It prints
-at any time, also within a line of the program."""
 
 
 def own_lines(text: str) -> tuple[str, str]:
@@ -43,8 +51,11 @@ def own_lines(text: str) -> tuple[str, str]:
     Returns:
         The text, and how many lines are left out, such as "2 lines"; "" if none are.
     """
-    own, count = _CHATTER.subn("", text)
-    return own, f"{count} line{'' if count == 1 else 's'}" if count else ""
+    count = 0
+    for chatter in _CHATTER:
+        text, some = chatter.subn("", text)
+        count += some
+    return text, f"{count} line{'' if count == 1 else 's'}" if count else ""
 
 
 class Log:

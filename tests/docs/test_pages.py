@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests import processes
+from tests.docs.from_wheel import PAGES
 from tests.docs.pages import RUNNABLE, blocks, followed, pages
 from tests.docs.session import Session
 from tests.harness import REPOSITORY, environment, require
@@ -25,8 +26,9 @@ def session(folder: Path) -> Session:
     return Session(folder, settings, sys.executable, start=start)
 
 
-@pytest.mark.parametrize("page", followed(), ids=NAMES.get)
+@pytest.mark.parametrize("page", [p for p in followed() if NAMES[p] not in PAGES], ids=NAMES.get)
 def test_a_reader_who_follows_the_page(page: Path, tmp_path: Path) -> None:
+    """The other pages, and the README, are followed by tests.docs.from_wheel, in CI."""
     reader = session(tmp_path)
     for block in blocks(page):
         if block.language == "bash" and "preflight" in block.code:

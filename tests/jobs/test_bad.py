@@ -174,7 +174,7 @@ def test_targets(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         targets.make("local", {"nodes": 2})
     with pytest.raises(pr.InvalidArgumentError, match="accelerator_type"):
         targets.make("tpu", {})
-    with pytest.raises(pr.InvalidArgumentError, match=r"nodes must be int, got 'two'"):
+    with pytest.raises(pr.InvalidArgumentError, match=r"must be a whole number \(int\), got 'two'"):
         targets.parse("slurm", ["nodes=two"])
     with pytest.raises(pr.InvalidArgumentError, match="a setting is NAME=VALUE"):
         targets.parse("slurm", ["nodes"])

@@ -2,8 +2,11 @@
 
 import os
 import signal
+import sys
 from pathlib import Path
 
+from tests import processes
+from tests.harness import environment
 from tests.launch.runs import (
     READY,
     RUN,
@@ -64,6 +67,27 @@ def test_children_that_hide_are_killed_and_reported(tmp_path: Path) -> None:
         assert all("time.sleep(1000)" in text for text in row["killed"])
     text = (tmp_path / "run" / "report.txt").read_text()
     assert "killed, because their programs left them behind:\n  process 0: " in text
+
+
+def test_what_a_session_left_is_reported_once() -> None:
+    """A process that is killed with its session may be there a moment later."""
+    code = """
+import os, subprocess
+from pyreactant.launch._leftovers import Leftovers
+leftovers = Leftovers()
+leftovers.begin("a token")
+program = subprocess.Popen(["sh", "-c", "sleep 1000 & exit 0"], start_new_session=True)
+leftovers.started(program.pid)
+program.wait()
+(told,) = leftovers.of_session(program.pid)
+leftovers.ended(program.pid)
+assert leftovers.kill(0) == {}
+assert leftovers.of_session(program.pid) == []
+leftovers.close()
+print(told)
+"""
+    ran = processes.run([sys.executable, "-c", code], env=environment())
+    assert "sleep 1000" in ran.stdout, ran.stderr
 
 
 def guardians() -> list[int]:

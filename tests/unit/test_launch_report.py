@@ -2,15 +2,19 @@
 
 import json
 import os
+import re
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 
+import hypothesis
+import hypothesis.strategies as st
 import pytest
 
 from pyreactant.launch import RunReport
 from pyreactant.launch._cause import find_failure
 from pyreactant.launch._mtls import off_note
-from pyreactant.launch._output import close_terminals
+from pyreactant.launch._output import close_terminals, own_lines
 from pyreactant.launch._report import first_error, process_row, utc
 from pyreactant.launch._state import ProcessState
 from pyreactant.process_group import _coordinator
@@ -108,9 +112,11 @@ def test_a_traceback_that_process_0_printed_is_not_repeated() -> None:
     assert broken(culprit=0).on_process_0
 
 
-GLOO = (
-    "[Gloo] Rank 3 is connected to 7 peer ranks. Expected number of connected peer ranks is : 7\n"
+GLOO_PARTS = (
+    *("[Gloo] Rank ", "3", " is connected to ", "7", " peer ranks. "),
+    *("Expected number of connected peer ranks is : ", "7", "\n"),
 )
+GLOO = "".join(GLOO_PARTS)
 
 
 def test_the_text_has_the_program_s_own_lines() -> None:
@@ -122,6 +128,15 @@ def test_the_text_has_the_program_s_own_lines() -> None:
     wanted = "last lines that process 1 printed (without 3 lines of Gloo):\n  | step 1\n  | Gloo is"
     assert wanted in text
     assert "last lines" not in replace(report, first_error={**error, "log_tail": GLOO}).to_text()
+
+
+@hypothesis.given(turns=st.lists(st.integers(0, 1), max_size=16))
+def test_mixed_lines_of_gloo_are_left_out(turns: list[int]) -> None:
+    """Two threads print in turns, part by part; a number alone on a line may be the program's."""
+    threads = iter(GLOO_PARTS), iter(GLOO_PARTS)
+    mixed = "".join(next(threads[turn], "") for turn in turns) + "".join(chain(*threads))
+    text, _ = own_lines(f"step 1\n{mixed}step 2\n")
+    assert re.fullmatch(r"step 1\n(\d*\n)*step 2\n", text), (mixed, text)
 
 
 def test_mutual_tls_is_named_only_where_it_could_be_on(monkeypatch: pytest.MonkeyPatch) -> None:
