@@ -141,6 +141,12 @@ def _range(given: Any) -> tuple[int, int] | None:
     if isinstance(given, (tuple, list)) and len(given) == 2 and all(map(_is_whole, given)):
         low, high = given
         if -_FARTHEST <= low < high <= _FARTHEST:
+            least, most = ALL_EXPONENTS
+            if low >= most or high <= least:
+                raise InvalidArgumentError(
+                    f"Domain: exponents= must have a part from {least} to {most}, in which wide "
+                    f"inputs lie, got {given!r}"
+                )
             return low, high
     raise InvalidArgumentError(
         "Domain: exponents= must be (low, high), two whole numbers with low < high from "
