@@ -11,7 +11,8 @@ function mutate(file, code, without)
         _, next = Meta.parse(text, from)
         if from <= at < next
             definition = text[from:prevind(text, next)]
-            include_string(PyReactant, replace(definition, code => without), path)
+            into = startswith(file, "programs/") ? PyReactant.Programs : PyReactant
+            include_string(into, replace(definition, code => without), path)
             return nothing
         end
         from = next

@@ -38,6 +38,7 @@ module Bodies
     by_scalar(x, a) = a * x
     text_of(x) = "text"
     turned(x) = x'
+    sorted(x) = sort(x; dims = 2)
     minus(x, y) = x .- y
     nothing_at_all(x) = (nothing, ())
     tree(x) = (w = x, more = (Any[sum(x), nothing], [x, x .+ 1]), empty = (;))
@@ -61,6 +62,7 @@ module Bodies
     of_abstract_type(x) = Real[1, 2.5]
     not_a_function = 3
 end
+@eval Bodies sorted_by_us(x) = $(PyReactant.Programs.sort)(x)
 @eval PyReactant const TestBodies = $Bodies
 
 const M = mesh(shuffled(IDS, 2), (2, 4), ("x", "y"))

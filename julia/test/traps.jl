@@ -180,6 +180,14 @@ end
     @test whole(X)[1] == 1
 end
 
+@testset "a sort does not know NaN" begin
+    rows = repeat([NaN 2.0 NaN 1.0 -1.0 Inf -Inf 0.5], 8)
+    x = place(rows, S)
+    sorted(name) = whole(result(body(name, (x,), (S,)), x))
+    @test !isequal(sorted("sorted"), sort(rows; dims = 2))
+    @test isequal(sorted("sorted_by_us"), sort(rows; dims = 2))
+end
+
 @testset "the mapping of blocks to shards is changed by the call" begin
     shards_ = [[i] for i in 1:8]
     data = [zeros(4, 2) for _ in 1:8]

@@ -292,6 +292,14 @@ MUTANTS = [
         "needs one block",
     ),
     Mutant(
+        "a sort does not know NaN",
+        JULIA + "programs/moves.jl",
+        "Base.sort(x; dims = 2, lt = nan_last)",
+        "Base.sort(x; dims = 2)",
+        files("traps"),
+        "sorted_by_us",
+    ),
+    Mutant(
         "precision is the compilation's",
         JULIA + "lowering.jl",
         "    return Reactant.with_config(f; dot_general_precision = chosen, "

@@ -100,10 +100,14 @@ function Base.accumulate(op, x::TracedRArray; dims = nothing)
 end
 
 Base.cumsum(x::TracedRArray; kw...) = as_array(record(a -> cumsum(a; kw...), value(x)))
-Base.sort(x::TracedRArray; dims = 1, rev = false) = as_array(record(
-    a -> ndims(a) == 1 ? sort(a; rev) : sort(a; dims, rev),
-    value(x),
-))
+# As in Reactant, the order is traced, and that of numbers by default is <, which does not know NaN.
+function Base.sort(x::TracedRArray{T}; dims = 1, rev = false, lt = isless) where {T}
+    less = lt === isless ? (<) : lt
+    less(TracedRNumber{T}(0), TracedRNumber{T}(0)) isa TracedRNumber{Bool} ||
+        cannot_record("a sort by $lt")
+    by = (; rev, lt = less)
+    return as_array(record(a -> ndims(a) == 1 ? sort(a; by...) : sort(a; dims, by...), value(x)))
+end
 Base.reshape(x::TracedRArray, shape::Dims) = as_array(record(a -> reshape(a, shape), value(x)))
 Base.reverse(x::TracedRArray; dims = :) = as_array(record(a -> reverse(a; dims), value(x)))
 Base.circshift(x::TracedRArray, by::Integer) = as_array(record(a -> circshift(a, by), value(x)))
