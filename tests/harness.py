@@ -1,5 +1,6 @@
 """Run N copies of a test program as real processes, and show every log when one fails."""
 
+import contextlib
 import json
 import os
 import re
@@ -124,7 +125,7 @@ def append_stacks(pid: int, log: Path) -> None:
     spy = Path(sys.executable).with_name("py-spy")
     if spy.exists():
         argv = [spy, "dump", "--native", "--pid", str(pid)]
-        with log.open("ab") as out:
+        with log.open("ab") as out, contextlib.suppress(subprocess.TimeoutExpired):
             subprocess.run(argv, stdout=out, stderr=subprocess.STDOUT, timeout=60, check=False)
 
 
