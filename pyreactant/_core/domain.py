@@ -144,8 +144,8 @@ def _range(given: Any) -> tuple[int, int] | None:
             least, most = ALL_EXPONENTS
             if low >= most or high <= least:
                 raise InvalidArgumentError(
-                    f"Domain: exponents= must have a part from {least} to {most}, in which wide "
-                    f"inputs lie, got {given!r}"
+                    f"Domain: exponents= must overlap {(least, most)}, the widest range of wide "
+                    f"inputs, got {given!r}"
                 )
             return low, high
     raise InvalidArgumentError(
