@@ -4,7 +4,7 @@ They are processes of their own, with their own session, environment, streams, s
 code, and each takes a quarter of a second less, with jax a second. What differs from a new Python:
 /proc shows the command line and environment of the template, and all processes of a run of the
 tests share a hash seed. A process whose environment changes what is read when Python or jax starts
-is a new Python.
+is a new Python. `tests.quick` also forks what such processes start.
 """
 
 import atexit
@@ -24,7 +24,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -95,7 +95,11 @@ READ_AT_THE_START = (
     "NPY_",
     "GRPC_",
 )
-READ_BY_JAX = ("JAX_", "TPU_", "LIBTPU_", "CLOUD_TPU_", "TF_CPP_")
+READ_BY_JAX = ("JAX_FORCE_TPU_INIT",)
+"""By its import. A fork reads JAX's settings again, and libtpu its own when it is loaded."""
+
+SET_IN_A_FORK = ("PYTHONPATH", "PYTHONUNBUFFERED")
+"""What a fork obeys although Python reads it when it starts."""
 
 
 def take_longer_turns(milliseconds: int = 50) -> None:
@@ -158,36 +162,49 @@ class Template:
             listener.bind(self.address)
             listener.listen(128)  # connections wait while it imports
             number = str(listener.fileno())
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "tests.template", number, str(tests), *modules],
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                pass_fds=[listener.fileno()],
-            )
+            with Path(f"{self.address}.log").open("wb") as log:  # it outlives this process
+                self.process = subprocess.Popen(
+                    [sys.executable, "-m", "tests.template", number, str(tests), *modules],
+                    env=environment,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    start_new_session=True,
+                    pass_fds=[listener.fileno()],
+                )
         return environment
 
     def fits(self, environment: Mapping[str, str]) -> bool:
         """Whether nothing differs that was read when the template started."""
         return all(
             self.environment.get(name) == environment.get(name)
-            for name in {*self.environment, *environment}
+            for name in {*self.environment, *environment} - {*SET_IN_A_FORK}
             if name.startswith(self.read)
         )
 
     def start(
-        self, request: Mapping[str, Any], streams: Sequence[int]
-    ) -> tuple[int, socket.socket]:
+        self, request: Mapping[str, Any], descriptors: Sequence[int]
+    ) -> tuple[int, socket.socket | None]:
         """A new process's number, and the connection that will have its status."""
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         connection.connect(self.address)
-        socket.send_fds(connection, [json.dumps(request).encode()], streams)
+        socket.send_fds(connection, [json.dumps(request).encode()], descriptors)
         pid, _ = struct.unpack("ii", connection.recv(8))
         return pid, connection
 
 
 _templates: dict[Sequence[str], Template] = {}
 _lock = threading.Lock()
+
+
+def template(modules: Sequence[str]) -> Template:
+    """The template that has imported these modules."""
+    with _lock:
+        if modules not in _templates:
+            _templates[modules] = Template(modules)
+        return _templates[modules]
+
+
 always_anew = not hasattr(os, "pidfd_open")
 """Whether every process is a new Python; so where the kernel is not Linux, and with Julia."""
 
@@ -210,38 +227,47 @@ class Popen(subprocess.Popen[Any]):
 
     def _execute_child(self, *arguments: Any) -> None:
         here: Any = super()._execute_child  # type: ignore[misc]
-        given = inspect.signature(here).bind(*arguments).arguments
-        template = self._template(given)
-        if template is None:
+        given = dict(inspect.signature(here).bind(*arguments).arguments)
+        if given["env"] is None:
+            given["env"] = os.environ
+        start = self._fork(given)
+        if start is None:
             here(*arguments)
             return
         streams = [given["p2cread"], given["c2pwrite"], given["errwrite"]]
-        self.pid, self._status = template.start(
+        kept = list(given["pass_fds"])
+        self.pid, self._status = start(
             {
                 "arguments": [os.fspath(word) for word in given["args"][1:]],
                 "environment": dict(given["env"]),
                 "folder": os.path.abspath(given["cwd"] or "."),
                 "session": given["start_new_session"],
+                "kept": kept,
             },
-            [number if stream == -1 else stream for number, stream in enumerate(streams)],
+            [number if stream == -1 else stream for number, stream in enumerate(streams)] + kept,
         )
         self._child_created = True
         pipes = ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")
         self._close_pipe_fds(*(given[name] for name in pipes))
 
-    def _template(self, given: Mapping[str, Any]) -> Template | None:
-        """The one to fork; None where a new Python is needed."""
-        argv, environment = given["args"], given["env"]
-        special = any(given[name] for name in ("executable", "preexec_fn", "pass_fds", "shell"))
-        option = str(argv[1]) if len(argv) > 1 else "-"
-        python = argv[0] == sys.executable and (option in ("-m", "-c") or option[0] != "-")
-        if always_anew or special or not python or environment is None:
+    def _fork(self, given: Mapping[str, Any]) -> Callable[..., Any] | None:
+        """What forks the process; None where a new Python is needed."""
+        argv = given["args"]
+        special = any(given[name] for name in ("executable", "preexec_fn", "shell"))
+        if always_anew or special or isinstance(argv, str) or argv[0] != sys.executable:
             return None
-        with _lock:
-            if self._modules not in _templates:
-                _templates[self._modules] = Template(self._modules)
-            template = _templates[self._modules]
-        return template if template.fits(environment) else None
+        words = [os.fspath(word) for word in argv[1:]] or ["-"]
+        if words[0][0] == "-" and words[0] not in ("-m", "-c", "-P"):
+            return None
+        modules = self.imported(words)
+        if modules is None:
+            return None
+        found = template(modules)
+        return found.start if found.fits(given["env"]) else None
+
+    def imported(self, words: Sequence[str]) -> Sequence[str] | None:
+        """The modules that Python finds imported with these arguments; None for a new Python."""
+        return self._modules
 
     def _try_wait(self, wait_flags: int) -> tuple[int, int]:
         if self._status is None:

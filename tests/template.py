@@ -9,19 +9,25 @@ more than half of the processor time of a short command, because each page that 
 
 import atexit
 import contextlib
+import fcntl
 import gc
 import importlib
 import io
+import itertools
 import json
 import os
 import runpy
 import select
+import signal
 import socket
 import struct
 import sys
+import time
 import types
 from pathlib import Path
 from typing import Any
+
+from tests import quick
 
 set_by_imports: dict[str, str] = {}
 """What importing jax writes into the environment, where nothing is set."""
@@ -30,8 +36,9 @@ set_by_imports: dict[str, str] = {}
 def serve(listener: socket.socket, tests: int) -> dict[str, Any]:
     """Fork for each request, and report how each process ended; returns in the forked processes.
 
-    A request is a connection: JSON with three descriptors for standard input, output and error. The
-    answers are the process's number, and then its status as `os.waitpid` returns it.
+    A request is a connection: JSON with descriptors for standard input, output and error, and for
+    those in "kept". The answers are the process's number, and then its status as `os.waitpid`
+    returns it.
 
     Args:
         listener: Where requests arrive.
@@ -50,7 +57,7 @@ def serve(listener: socket.socket, tests: int) -> dict[str, Any]:
                     connection.send(struct.pack("ii", pid, status))
                 continue
             connection = listener.accept()[0]
-            message, descriptors, _, _ = socket.recv_fds(connection, 1 << 20, 3)
+            message, descriptors, _, _ = socket.recv_fds(connection, 1 << 20, 32)
             if not message:  # who asked has ended
                 connection.close()
                 continue
@@ -66,16 +73,55 @@ def serve(listener: socket.socket, tests: int) -> dict[str, Any]:
                 os.close(descriptor)
 
 
+def below(request: dict[str, Any]) -> dict[str, Any]:
+    """Fork a supervisor's zygote (`tests.quick`); returns in the supervisor and its programs."""
+    ours, line = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    if os.fork():
+        line.close()
+        quick.zygote = ours
+        return request
+    ours.close()
+    handlers = {number: signal.signal(number, signal.SIG_IGN) for number in FOR_THE_SUPERVISOR}
+    while True:
+        message, descriptors, _, _ = socket.recv_fds(line, 1 << 20, 32)
+        if not message:  # the supervisor has ended
+            os._exit(0)
+        first = os.fork()
+        if first == 0:
+            between = os.getpid()
+            if os.fork():
+                os._exit(0)
+            while os.getppid() == between:
+                time.sleep(0.0005)
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
+            asked: dict[str, Any] = json.loads(message)
+            _become(asked, descriptors, line)
+            line.detach()
+            return asked
+        os.waitpid(first, 0)
+        for descriptor in descriptors:
+            os.close(descriptor)
+
+
+FOR_THE_SUPERVISOR = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+"""Signals to a supervisor's process group, which its zygote ignores."""
+
+
 def _become(request: dict[str, Any], descriptors: list[int], connection: socket.socket) -> None:
     """What the kernel and Python's start do for a new process."""
     if request["session"]:
         os.setsid()
     connection.send(struct.pack("ii", os.getpid(), 0))
-    for number in range(3):
-        os.dup2(descriptors[number], number)
-    os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+    numbers = [0, 1, 2, *request["kept"]]
+    above = [fcntl.fcntl(number, fcntl.F_DUPFD, max(numbers) + 1) for number in descriptors]
+    for number, copy in zip(numbers, above, strict=True):
+        os.dup2(copy, number)
+    for last, following in itertools.pairwise([*sorted(numbers), os.sysconf("SC_OPEN_MAX")]):
+        os.closerange(last + 1, following)
     os.chdir(request["folder"])
     environment = {**set_by_imports, **request["environment"]}
+    path = os.environ.get("PYTHONPATH")
     for name in os.environ.keys() - environment.keys():
         del os.environ[name]
     os.environ.update(environment)
@@ -85,6 +131,38 @@ def _become(request: dict[str, Any], descriptors: list[int], connection: socket.
         io.FileIO(2, "w", closefd=False), errors="backslashreplace", write_through=True
     )
     sys.modules["__main__"] = types.ModuleType("__main__")
+    sys.orig_argv = [sys.executable, *request["arguments"]]
+    if environment.get("PYTHONPATH") != path:
+        _read_import_path(environment.get("PYTHONPATH", ""))
+    if "jax" in sys.modules:
+        _read_settings_of_jax()
+    quick.zygote = None
+    if quick.VARIABLE in environment:
+        quick.start_quickly()
+
+
+def _read_import_path(path: str) -> None:
+    """Put the folders of PYTHONPATH before the others, as Python's start does."""
+    named = filter(None, path.split(os.pathsep))
+    sys.path[1:] = dict.fromkeys([*named, *sys.path[1:]])
+    if "sitecustomize" not in sys.modules:
+        with contextlib.suppress(ImportError):
+            importlib.import_module("sitecustomize")
+
+
+def _read_settings_of_jax() -> None:
+    """Take JAX's settings from the environment, as importing jax does."""
+    import jax
+
+    for name, text in os.environ.items():
+        setting = name.lower()
+        if name.startswith("JAX_") and text and setting in jax.config.values:
+            value: Any = jax.config.values[setting]
+            if isinstance(value, bool):
+                value = text.lower() in ("y", "yes", "t", "true", "on", "1")
+            else:
+                value = type(value)(text) if isinstance(value, int | float) else text
+            jax.config.update(setting, value)
 
 
 ending: dict[str, int] = {}
@@ -118,20 +196,19 @@ def run_and_leave(arguments: list[str]) -> None:
 
 def run(arguments: list[str]) -> None:
     """``python ARGUMENTS``, for -m, -c and scripts."""
-    sys.orig_argv = [sys.executable, *arguments]
-    first, *rest = arguments
+    safe = arguments[0] == "-P"
+    first, *rest = arguments[1:] if safe else arguments
+    folder = {"-m": str(Path.cwd()), "-c": ""}.get(first, str(Path(first).resolve().parent))
+    sys.path[:1] = [] if safe else [folder]
     if first == "-m":
         sys.argv[:] = ["-m", *rest[1:]]
-        sys.path[0] = str(Path.cwd())
         runpy._run_module_as_main(rest[0])
     elif first == "-c":
         sys.argv[:] = ["-c", *rest[1:]]
-        sys.path[0] = ""
         code = compile(rest[0], "<string>", "exec")
         exec(code, vars(sys.modules["__main__"]))
     else:
         sys.argv[:] = [first, *rest]
-        sys.path[0] = str(Path(first).resolve().parent)
         module = sys.modules["__main__"]
         module.__file__ = first
         exec(compile(Path(first).read_bytes(), first, "exec"), vars(module))
@@ -149,4 +226,6 @@ if __name__ == "__main__":
     gc.freeze()  # a fork then shares these objects' pages for longer
     asked = serve(socket.socket(fileno=int(sys.argv[1])), os.pidfd_open(int(sys.argv[2])))
     # At the top of the module: what the program raises ends the process as it ends any Python.
+    if quick.VARIABLE in os.environ and asked["arguments"][:3] == quick.SUPERVISOR:
+        asked = below(asked)
     run_and_leave(asked["arguments"])

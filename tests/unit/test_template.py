@@ -1,12 +1,13 @@
 """A process that a template forks ends as one that Python starts."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests import processes
+from tests import processes, quick
 from tests.harness import environment
 
 ENDS = {
@@ -45,3 +46,45 @@ def test_a_fork_ends_as_python_does(program: str, tmp_path: Path) -> None:
 def test_a_fork_finds_modules_imported(tmp_path: Path) -> None:
     argv = [sys.executable, "-c", "import sys; print('numpy' in sys.modules)"]
     assert processes.run(argv, env=environment(), cwd=tmp_path).stdout == "True\n"
+
+
+SHOWN = """
+import json, os, sys, jax
+
+index = os.environ["PYREACTANT_PROCESS_INDEX"]
+with open("/proc/self/cmdline") as file:
+    forked = "tests.template" in file.read()
+found = [
+    forked, os.getppid(), os.getsid(0) == os.getpid(), sys.argv, sys.path[:3], os.getcwd(),
+    jax.config.jax_platforms, jax.config.jax_num_cpu_devices, jax.config.jax_enable_x64,
+    jax.config.jax_enable_preemption_service, sys.modules["__main__"].__file__,
+]
+with open(f"{sys.argv[1]}-{index}", "w") as file:
+    json.dump(found, file)
+"""
+
+
+def test_programs_of_a_supervisor_are_its_children_as_forks_too(tmp_path: Path) -> None:
+    """They find what they find when Python starts them."""
+    (tmp_path / "shown.py").write_text(SHOWN)
+    path = f"{tmp_path / 'hidden'}:{processes.REPOSITORY}"
+    argv = [sys.executable, "-m", "pyreactant", "run", "--quiet", "-n", "2", "--platform", "cpu"]
+    found = []
+    for quick_too in ({}, {quick.VARIABLE: "1"}):
+        env = environment(PYTHONPATH=path, JAX_ENABLE_X64="1", **quick_too)
+        whole = [*argv, "--devices-per-process", "3", "--", "shown.py", "found"]
+        with processes.Popen(
+            whole, imported=processes.WITH_JAX, env=env, cwd=tmp_path, stdout=subprocess.DEVNULL
+        ) as run:
+            assert run.wait(100) == 0
+        rows = [json.loads((tmp_path / f"found-{index}").read_text()) for index in range(2)]
+        assert [(row.pop(0), row.pop(0)) for row in rows] == [(bool(quick_too), run.pid)] * 2
+        found.append(rows)
+    assert found[0] == found[1]
+
+
+def test_a_quick_process_forks_what_it_starts() -> None:
+    code = "import subprocess, sys; print(subprocess.Popen.__module__)"
+    for quick_too, module in (({}, "subprocess"), ({quick.VARIABLE: "1"}, "tests.quick")):
+        ran = processes.run([sys.executable, "-c", code], env=environment(**quick_too))
+        assert ran.stdout == f"{module}\n"

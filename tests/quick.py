@@ -1,0 +1,94 @@
+"""Forks in place of new Pythons, also for what a process of the tests starts.
+
+A process with the variable `VARIABLE` in its environment replaces `subprocess.Popen` by `Popen`
+below, if it is a fork of a template or called `start_quickly`. So do its forks.
+
+A supervisor needs its programs as its own children. It forks a *zygote* before it does anything
+else (`tests.template.below`), which has one thread and the same modules. The zygote forks twice:
+the first fork ends at once, and the kernel gives the second one to the supervisor.
+"""
+
+import ctypes
+import json
+import os
+import socket
+import struct
+import subprocess
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from tests import processes
+from tests.processes import LIGHT, WITH_JAX
+
+VARIABLE = "FORKS_OF_THE_TESTS"
+
+FORKED = {
+    "pyreactant": LIGHT,
+    "pyreactant matmul": WITH_JAX,
+    "pyreactant run": WITH_JAX,  # what its programs find imported
+    "pyreactant._supervised": WITH_JAX,
+    "pyreactant.crosscheck._gradients_child": WITH_JAX,
+    "pyreactant.doctor._runtimes": WITH_JAX,
+    "pyreactant.jobs._keeper": LIGHT,
+    "pyreactant.tpu._compiler.compile_child": WITH_JAX,
+}
+"""What is forked, and what it finds imported: a module and, if need be, its first argument."""
+
+PROGRAM = ["-m", "pyreactant._supervised"]
+SUPERVISOR = ["-m", "pyreactant", "run"]
+
+_SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER
+
+zygote: socket.socket | None = None
+"""In a supervisor, the connection to its zygote."""
+
+_lock = threading.Lock()
+
+
+class Popen(processes.Popen):
+    """`subprocess.Popen`, which forks the commands of `FORKED`."""
+
+    def __init__(self, argv: Any, **options: Any) -> None:
+        super().__init__(argv, **{"imported": None, **options})
+
+    def imported(self, words: Sequence[str]) -> Sequence[str] | None:
+        """By `FORKED`, if nobody said it."""
+        if self._modules is not None:
+            return self._modules
+        option, *names = words[1:] if words[0] == "-P" else words
+        if option != "-m" or processes.SHARED not in os.environ:
+            return None
+        return FORKED.get(" ".join(names[:2]), FORKED.get(names[0]))
+
+    def _fork(self, given: Mapping[str, Any]) -> Callable[..., Any] | None:
+        found = super()._fork(given)
+        below = zygote is not None and [*given["args"][1:3]] == PROGRAM
+        return _fork_below if found and below else found
+
+
+def _fork_below(request: Mapping[str, Any], descriptors: Sequence[int]) -> tuple[int, None]:
+    """Let the zygote fork a child of this supervisor; its number."""
+    assert zygote is not None
+    ctypes.CDLL(None).prctl(_SUBREAPER, 1)
+    with _lock:
+        socket.send_fds(zygote, [json.dumps(request).encode()], descriptors)
+        pid, _ = struct.unpack("ii", zygote.recv(8))
+    return pid, None
+
+
+def start_quickly() -> None:
+    """From now on, fork what this process starts, as far as `FORKED` has it."""
+    subprocess.Popen = Popen  # type: ignore[assignment, misc]
+
+
+@contextmanager
+def quickly() -> Iterator[None]:
+    """Within the block, fork what this process starts, and what its forks start."""
+    import pytest  # not in templates
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(VARIABLE, "1")
+        patch.setattr(subprocess, "Popen", Popen)
+        yield
