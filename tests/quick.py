@@ -14,9 +14,11 @@ import os
 import socket
 import struct
 import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from tests import processes
@@ -92,3 +94,39 @@ def quickly() -> Iterator[None]:
         patch.setenv(VARIABLE, "1")
         patch.setattr(subprocess, "Popen", Popen)
         yield
+
+
+_COMMAND = """#!{python} -IS
+import json, os, socket, struct, sys
+
+quick, light = {addresses}
+connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+connection.connect(quick if sys.argv[1:2] in (["run"], ["matmul"]) else light)
+request = {{
+    "arguments": ["-m", "pyreactant", *sys.argv[1:]],
+    "environment": dict(os.environ),
+    "folder": os.getcwd(),
+    "session": False,
+    "kept": [],
+}}
+socket.send_fds(connection, [json.dumps(request).encode()], [0, 1, 2])
+connection.recv(8)
+os._exit(os.waitstatus_to_exitcode(struct.unpack("ii", connection.recv(8))[1]) & 0xFF)
+"""
+
+
+def install_command(folder: Path, environment: Mapping[str, str]) -> dict[str, str]:
+    """Write the command ``pyreactant`` of shells into a folder; the environment that finds it.
+
+    It lets a template fork the command, and waits for its end.
+    """
+    if processes.always_anew:
+        return dict(environment)
+    templates = [processes.template(modules) for modules in (WITH_JAX, LIGHT)]
+    assert all(template.fits(environment) for template in templates)
+    command = folder / "pyreactant"
+    addresses = [template.address for template in templates]
+    command.write_text(_COMMAND.format(python=sys.executable, addresses=addresses))
+    command.chmod(0o700)
+    path = f"{folder}{os.pathsep}{environment['PATH']}"
+    return {**environment, "PATH": path, VARIABLE: "1"}

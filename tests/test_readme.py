@@ -15,7 +15,7 @@ import pytest
 
 from pyreactant.cli import _main
 from pyreactant.tpu._compiler import ask
-from tests import processes
+from tests import processes, quick
 from tests.docs.pages import followed
 from tests.harness import REPOSITORY, environment, free_port, require
 from tests.tpu.recorded import Recorded
@@ -47,21 +47,26 @@ def _everywhere(language: str) -> list[str]:
     return list(dict.fromkeys(code for text in texts for code in _blocks(language, text)))
 
 
-def _environment() -> dict[str, str]:
+@pytest.fixture
+def reader(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The environment of a reader, whose commands are forks."""
     tools = Path(sys.executable).parent
-    return environment(PATH=f"{tools}{os.pathsep}{os.environ['PATH']}")
+    settings = environment(PATH=f"{tools}{os.pathsep}{os.environ['PATH']}")
+    return quick.install_command(tmp_path_factory.mktemp("bin"), settings)
 
 
 @pytest.mark.parametrize("code", _everywhere("python"))
-def test_python(code: str, tmp_path: Path) -> None:
+def test_python(code: str, tmp_path: Path, reader: dict[str, str]) -> None:
     argv = [sys.executable, "-c", code]
-    ran = processes.run(argv, env=_environment(), cwd=tmp_path, imported=processes.WITH_JAX)
+    ran = processes.run(argv, env=reader, cwd=tmp_path, imported=processes.WITH_JAX)
     assert ran.returncode == 0, ran.stderr
 
 
 @pytest.mark.parametrize("code", [b for b in _everywhere("bash") if not b.startswith(ELSEWHERE)])
-def test_shell(code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = _environment()
+def test_shell(
+    code: str, tmp_path: Path, reader: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = dict(reader)
     if code.startswith(("pyreactant preflight", "pyreactant plan")):
         require(importlib.util.find_spec("libtpu"), "libtpu, of jax[tpu]")
         settings["XDG_CACHE_HOME"] = str(tmp_path / "cache")
@@ -95,18 +100,13 @@ def test_the_two_commands() -> None:
     assert ours == readme, "the picture in the README is not what the command draws"
 
 
-def test_the_wrong_block(tmp_path: Path) -> None:
+def test_the_wrong_block(tmp_path: Path, reader: dict[str, str]) -> None:
     """The README quotes the report on docs/swapped.py, and shows a part of its page."""
     command = re.search(r"^\$ cd docs && pyreactant (crosscheck swapped.*)$", README, re.MULTILINE)
     assert command is not None
     argv = [sys.executable, "-m", "pyreactant", *command[1].split(), "--platform", "cpu"]
-    ran = subprocess.run(
-        [*argv, "--backends", "jax", "--out", str(tmp_path / "out")],
-        env=environment(),
-        cwd=REPOSITORY / "docs",
-        capture_output=True,
-        text=True,
-    )
+    argv += ["--backends", "jax", "--out", str(tmp_path / "out")]
+    ran = processes.run(argv, env=reader, cwd=REPOSITORY / "docs")
     assert ran.returncode == 5, ran.stderr
     quoted = README[command.end() :].lstrip().partition(", ...")[0]
     assert quoted in " ".join(ran.stdout.split())
