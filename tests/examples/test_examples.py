@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import pyreactant as pr
+from tests import quick
 from tests.examples import in_a_row
 from tests.harness import environment, free_port, logs, spawn
 from tests.julia import place
@@ -48,7 +49,8 @@ def numbers_of(text: str) -> list[list[float]]:
 def ours(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Results of `pyreactant run --processes 2 --devices-per-process 4` of every main.py."""
     folder = tmp_path_factory.mktemp("ours")
-    run = run_local(folder, *OPTIONS, "--", DRIVER, "main.py", str(folder), timeout=140)
+    argv = [*OPTIONS, "--", DRIVER, "main.py", str(folder)]
+    run = run_local(folder, *argv, settings={quick.VARIABLE: "1"}, timeout=140)
     assert run.code == 0, f"{run}\n{run.log(0).decode()}"
     return folder
 
@@ -98,9 +100,10 @@ def test_the_julia_model_in_julia(theirs: Path, tmp_path: Path) -> None:
 
 def test_programs_with_an_oracle_are_cross_checked() -> None:
     programs = [f"{EXAMPLES}/heat/main.py:evolve", f"{EXAMPLES}/julia_model/main.py:gradients"]
-    report = pr.crosscheck(
-        programs, backends="jax", platform="cpu", processes=1, devices_per_process=8
-    )
+    with quick.quickly():
+        report = pr.crosscheck(
+            programs, backends="jax", platform="cpu", processes=1, devices_per_process=8
+        )
     assert report.passed, report.to_text()
     assert [row.program for row in report.rows] == programs
 

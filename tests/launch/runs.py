@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests import processes
+from tests import processes, quick
 from tests.harness import Finished, environment, free_port, spawn
 
 RUN = (sys.executable, "-m", "pyreactant", "run")
@@ -60,9 +60,8 @@ def run_local(
         **(settings or {}),
     }
     argv = [*RUN, "--out", str(out), *arguments]
-    return Run(
-        spawn([argv], [environment(**settings)], folder, timeout, imported=processes.LIGHT), out
-    )
+    imported = processes.WITH_JAX if quick.VARIABLE in settings else processes.LIGHT
+    return Run(spawn([argv], [environment(**settings)], folder, timeout, imported=imported), out)
 
 
 def task_environments(
