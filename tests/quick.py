@@ -66,8 +66,9 @@ class Popen(processes.Popen):
 
     def _fork(self, given: Mapping[str, Any]) -> Callable[..., Any] | None:
         found = super()._fork(given)
-        below = zygote is not None and [*given["args"][1:3]] == PROGRAM
-        return _fork_below if found and below else found
+        if [*given["args"][1:3]] != PROGRAM:
+            return found
+        return _fork_below if found and zygote else None  # a template's fork would be no child
 
 
 def _fork_below(request: Mapping[str, Any], descriptors: Sequence[int]) -> tuple[int, None]:
