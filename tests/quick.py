@@ -33,7 +33,6 @@ FORKED = {
     "pyreactant._supervised": WITH_JAX,
     "pyreactant.crosscheck._gradients_child": WITH_JAX,
     "pyreactant.doctor._runtimes": WITH_JAX,
-    "pyreactant.jobs._keeper": LIGHT,
     "pyreactant.tpu._compiler.compile_child": WITH_JAX,
 }
 """What is forked, and what it finds imported: a module and, if need be, its first argument."""
