@@ -318,7 +318,7 @@ except pr.RequirementError as error:
     print(error)
 (job.record.run / "process-0.log").write_text("")
 try:
-    job.result(timeout=60)
+    print("value", job.result(timeout=60))  # there was room before the function returned
 except pr.RemoteError as error:
     print(error)
 subprocess.run([*jobs, "clean", job.id], check=True)

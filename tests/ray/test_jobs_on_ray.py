@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.jobs.laws import until
 from tests.ray.cluster import Cluster
 
 pytestmark = pytest.mark.timeout(900)  # the first test may start the cluster
@@ -37,5 +38,5 @@ def test_the_submitting_process_is_killed(killed: str) -> None:
 def test_nothing_is_left_on_the_hosts(
     on_ray: Cluster, reduced: str, lost: str, from_outside: str, lawful: str, killed: str
 ) -> None:
-    assert not list(on_ray.folder.glob("r/**/pyreactant-*"))
-    assert not list(on_ray.folder.glob("pyreactant-*"))
+    for pattern in ("r/**/pyreactant-*", "pyreactant-*"):
+        until(lambda where=pattern: not list(on_ray.folder.glob(where)))
