@@ -132,7 +132,7 @@ def _defaults(given: Mapping[str, Any]) -> dict[str, Any]:
     local = address.startswith(("127.", "localhost:", "[::1]:"))
     bound = "coordinator_bind_address" in given or os.environ.get("JAX_COORDINATOR_BIND_ADDRESS")
     if local and not bound and all(given.get(name) is None for name in _PROCESSES):
-        # JAX listens on every network card unless told otherwise.
+        # By default JAX listens on every network card.
         found["coordinator_bind_address"] = address
     return found
 

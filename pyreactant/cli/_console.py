@@ -16,7 +16,7 @@ FILE_WIDTH = 120
 
 
 SOON = 2.0
-"""Seconds after which a pipe is told what takes so long."""
+"""Seconds after which a line in a pipe says what takes so long."""
 
 
 _END = re.compile(r"(?:[ \t]|\x1b\[[\d;]*m)+$", re.MULTILINE)

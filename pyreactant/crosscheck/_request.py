@@ -327,7 +327,7 @@ def device_options(
 
 
 def check_request(request: Request, options: Sequence[str], backends: Sequence[str]) -> None:
-    """Check the request as far as possible before anything is started."""
+    """Check what can be checked of the request before anything starts."""
     count = _count(options)
     mesh = request.mesh or (default_mesh(count) if count else None)
     if mesh is not None and count is not None:

@@ -83,7 +83,7 @@ def cuts(layout: Layout, shapes: Sequence[Shape], mesh: Mesh) -> set[Cut]:
 
 
 def shapes_of(case: Case, size: int) -> list[Shape]:
-    """Shapes of inputs and outputs, as far as they are known before a run."""
+    """The shapes of inputs and outputs that are known before a run."""
     dtype = case.dtypes[0]
     shapes = [one.shape for one in case.inputs(size, dtype)]
     if case.outputs is not None:

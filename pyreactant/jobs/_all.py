@@ -175,7 +175,7 @@ def remove(folder: Path, *, dry_run: bool = False) -> str:
 
 
 def _give_up(record: Record) -> None:
-    """Let the target give up what it holds for an ended job, as far as it can."""
+    """Let the target give up what it can of what it holds for an ended job."""
     with contextlib.suppress(PyReactantError):  # settings of another version
         targets.make(record.target, record.settings).discard(record)
 

@@ -60,7 +60,7 @@ class Call:
 
 
 def resolve(what: What) -> Call:
-    """What runs, checked as far as that is possible here.
+    """What runs, after the checks that this machine can make.
 
     Raises:
         InvalidArgumentError: The function cannot travel; the message says what to do.
@@ -102,7 +102,7 @@ def _by_name(text: str) -> Call:
 
 
 def _check_defined(name: str, file: Path, place: str) -> None:
-    """Check that a file binds a name at its top level, as far as that shows without running it."""
+    """Check that a file binds a name at its top level, from its source alone."""
     try:
         with _PARSING:
             tree = ast.parse(file.read_bytes())

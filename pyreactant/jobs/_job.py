@@ -204,9 +204,9 @@ def failure(record: Record, status: Status) -> RemoteError:
     report = record.report()
     first: Mapping[str, Any] = report.get("first_error") or {}
     cause = status.reason.partition(":")[0]
-    said = cause in _CAUSES and cause != report.get("cause")  # by Slurm, which knows more
-    if status.state in ("cancelled", "lost") or not report or said:
-        kind = cause if said else _KIND.get(code, status.state)
+    by_slurm = cause in _CAUSES and cause != report.get("cause")  # it knows more than the report
+    if status.state in ("cancelled", "lost") or not report or by_slurm:
+        kind = cause if by_slurm else _KIND.get(code, status.state)
         return RemoteError(f"{name}: {status.state}: {status.reason}", kind=kind, exit_code=code)
     raised = first.get("exception") if report["cause"] == "user" else None
     return RemoteError(

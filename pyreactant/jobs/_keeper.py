@@ -61,7 +61,7 @@ def detach(record: Record, lock: int, environment: Mapping[str, str]) -> None:
     if ran.returncode:
         text = (record.folder / "keeper.log").read_text(errors="replace").strip()
         raise RequirementError(
-            f"the keeper of the job {record.id} did not start: {text[-500:] or 'it said nothing'}"
+            f"the keeper of the job {record.id} did not start: {text[-500:] or 'without output'}"
         )
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from .._errors import DeadlineError, InvalidArgumentError, RequirementError, argument
+from ._keeper import say
 from ._ray_cluster import Cluster, UnreachableError, cluster_at, keep
 from ._record import Record, Status, lock_of, private_file, written
 from .targets import Target
@@ -207,8 +208,14 @@ class Ray(Target):
         """As `Target.discard`: the keeper ends, with the logs and the value that nobody fetched."""
         handle = record.handle()
         if "address" in handle and not handle.get("fetched"):
-            with contextlib.suppress(UnreachableError):  # it ends by itself after `keep` hours
+            try:
                 self._ask(record, "close", _ASK)
+            except UnreachableError as error:
+                if not error.gone:
+                    say(
+                        f"the keeper of the job {record.id} could not be ended, and stays on the "
+                        f"cluster for at most {self.keep:g} h: {error}"
+                    )
 
     def cancel(self, record: Record) -> Status:
         """As `Target.cancel`; if nothing listens at the cluster's address, the job is lost."""
@@ -272,7 +279,7 @@ class Ray(Target):
         return ["run", *options, "--", *record.command("work", "../out")]
 
     def _text(self, record: Record) -> str:
-        """What the keeper is told, as JSON."""
+        """The keeper's orders, as JSON."""
         import json
 
         found = self._slice()

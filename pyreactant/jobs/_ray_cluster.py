@@ -141,9 +141,9 @@ class Cluster:
             if not (data := os.read(descriptor, 65536)):
                 assert self._log is not None
                 self._log.seek(0)
-                said = self._log.read().decode(errors="replace").strip().splitlines()[-1:]
+                printed = self._log.read().decode(errors="replace").strip().splitlines()[-1:]
                 raise UnreachableError(
-                    f"{self._name} ended the connection: {' '.join(said)[:500]}",
+                    f"{self._name} ended the connection: {' '.join(printed)[:500]}",
                     gone=_refused(self.address),
                 )
             self._input += data

@@ -13,6 +13,7 @@ import json
 import os
 import sys
 import tarfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,8 @@ from ._record import load, private_folder, written
 NAMESPACE = "pyreactant"
 _LIMIT = 30.0
 """Seconds for one call of the keeper."""
+_KILLED, _PAUSE = 8.0, 0.05
+"""Seconds until an actor that was killed is gone, and between two looks."""
 _PIECE = 4 << 20
 
 
@@ -205,7 +208,23 @@ def _close(keeper: Any, folder: Path, _: Any) -> dict[str, Any]:
     with contextlib.suppress(ray.exceptions.RayError):
         ray.get(keeper.close.remote(), timeout=_LIMIT)
     ray.kill(keeper)
+    _await_end(keeper)
     return {}
+
+
+def _await_end(keeper: Any) -> None:
+    """Wait until the cluster has ended an actor.
+
+    `ray.kill` only sends the order in the background (`CoreWorker::KillActor` of Ray 2.60), which
+    is lost if this process ends first.
+    """
+    deadline = time.monotonic() + _KILLED
+    while time.monotonic() < deadline:
+        try:
+            ray.get(keeper.__ray_ready__.remote(), timeout=_KILLED)
+        except ray.exceptions.RayError:
+            return
+        time.sleep(_PAUSE)
 
 
 _ASKED: dict[str, Callable[[Any, Path, Any], dict[str, Any]]] = {

@@ -157,7 +157,7 @@ class Keeper:
             hosts = f"{asked['hosts']} host{'s'[: asked['hosts'] > 1]}"
             exist = ray.cluster_resources()
             has = _text({name: exist.get(name, 0) for name in bundle})
-            what = f"waits for {hosts} with {_text(bundle)}; the cluster has {has} in all"
+            what = f"waits for {hosts} with {_text(bundle)}; the cluster has {has} in total"
             self._say("queued", what)
             group = placement_group([bundle] * asked["hosts"], strategy="SPREAD")
             self._held.append(group)
@@ -178,7 +178,7 @@ class Keeper:
         while True:
             # The first host of each slice has a resource such as "TPU-v6e-16-head".
             exist = {k[4:-5]: n for k, n in ray.cluster_resources().items() if k[-5:] == "-head"}
-            self._say("queued", f"{what}; the cluster has {_text(exist) or 'no slice'} in all")
+            self._say("queued", f"{what}; the cluster has {_text(exist) or 'no slice'} in total")
             self._check_cancelled(deadline)
             try:
                 slices = SlicePlacementGroup(
@@ -350,8 +350,8 @@ class Keeper:
             state = "preempted" if cause == "preempted" else "failed"
             self._end(state, f"{cause}: {report['summary']}", int(report["exit_code"]))
         else:
-            said = (self.read("supervisor.log", 0)[-500:]).decode(errors="replace").strip()
-            self._end("failed", f"the run left no report: {said or 'it said nothing'}", 1)
+            printed = (self.read("supervisor.log", 0)[-500:]).decode(errors="replace").strip()
+            self._end("failed", f"the run left no report: {printed or 'it printed nothing'}", 1)
 
     def _check_cancelled(self, deadline: float | None = None) -> None:
         if self._cancelled:

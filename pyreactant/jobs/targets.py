@@ -85,7 +85,7 @@ class Target(abc.ABC):
         """
 
     def check_julia(self, name: str) -> None:
-        """Check that a Julia program can run there, as far as that is known here.
+        """Check that a Julia program can run there, by what this machine knows.
 
         By default the processes have the PATH and the packages of this machine.
 

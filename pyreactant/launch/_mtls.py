@@ -303,7 +303,7 @@ class Certifier:
         self._own.append(index)
 
     def welcome(self, hello: Mapping[str, Any]) -> dict[str, Any]:
-        """What a member of the roll-call is told: its certificate, if its supervisor asks for one.
+        """The answer to a new member of the roll-call: its certificate, if its supervisor asks.
 
         Raises:
             ValueError: Its public key is malformed.

@@ -118,7 +118,7 @@ def _named_python(words: Sequence[str]) -> Program:
     if options is None or not (same or (bare and not of_other_version)):
         note = (
             f"{words[0]} is not the Python of pyreactant, {sys.executable}, so it runs as any "
-            "command: jax.distributed.initialize() in it must be told its processes"
+            "command: pass its processes to jax.distributed.initialize()"
         )
         return Program("command", _command(words), note="" if same else note)
     note = ""
@@ -264,7 +264,7 @@ def _for_jax(
         if value and (ours in settings or not environ.get(name)):
             new[name] = _jax_platforms(value) if name == "JAX_PLATFORMS" else value
     if _FORCED in environ.get("XLA_FLAGS", ""):
-        new.pop("JAX_NUM_CPU_DEVICES", None)  # JAX refuses to be told twice
+        new.pop("JAX_NUM_CPU_DEVICES", None)  # JAX refuses a second setting
     return new
 
 

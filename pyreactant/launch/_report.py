@@ -54,7 +54,7 @@ class RunReport(HasPage):
         restarts: Cause, summary and time of each failure that was followed by a restart.
         stalls: Summary, time and file with the stacks of each report that a process made no
             progress.
-        facts: Versions and settings of process 0 (all the same unless allowed to differ).
+        facts: Versions and settings of process 0 (the same on all, unless they may differ).
         git: Commit and changed files of the working directory.
         refused: Connections that the roll-call refused, with the reasons.
         mutual_tls: Whether JAX's coordinator used it: "on", or "off: " and the reason.

@@ -71,8 +71,8 @@ class RollCall:
         receive: Called with every later message.
         lose: Called with the process index and the reason when a member is lost.
         heartbeat_timeout: Seconds without a message after which a member is lost.
-        welcome: Called with the first message of a peer that has the secret; returns what a new
-            member is told.
+        welcome: Called with the first message of a peer that has the secret; returns the
+            answer to a new member.
         refusal_code: Exit code of the processes that are refused; None if their own decides.
     """
 

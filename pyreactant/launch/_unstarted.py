@@ -40,7 +40,7 @@ def others_told() -> Iterator[None]:
 def tell_others(error: PyReactantError) -> None:
     """Tell the other processes of this run that this one cannot start. Collective.
 
-    Processes that do not come within `PATIENCE` are not told. Nothing happens in a run of one
+    Processes that do not come within `PATIENCE` get no message. Nothing happens in a run of one
     process, or if it is not known how to reach the others.
     """
     try:

@@ -143,7 +143,7 @@ class Stop:
 
 
 FIRST = 60.0
-"""Seconds that a process waits before it is said; then twice as long each time."""
+"""Seconds that a process waits before a line says so; then twice as long each time."""
 
 _PERIOD = 1.0
 

@@ -333,7 +333,7 @@ def _text(error: BaseException) -> str:
 
 
 def _check_origin(error: Any) -> None:
-    """Raise unless the API itself said that a resource does not exist; a proxy knows nothing of it.
+    """Raise unless the API itself answered that a resource does not exist; a proxy cannot know.
 
     Raises:
         CloudError: The answer is not the API's.

@@ -101,7 +101,7 @@ class Job:
 
 
 def check_size(job: Job) -> None:
-    """Check that the matmul fits the devices of all slices, as far as that is known here.
+    """Check that the matmul fits the devices of all slices, by what this machine knows.
 
     Raises:
         InvalidArgumentError: Its blocks would not be equal, or would need more memory.

@@ -155,7 +155,7 @@ DEAD_AFTER = 600.0
 class Heartbeat:
     """Calls `renew` now and again and again, in a thread, until `stop`.
 
-    A renewal that fails ends nothing; the user is told once for each reason.
+    A renewal that fails ends nothing; the user sees each reason once.
 
     Args:
         renew: Writes the sign of life.

@@ -259,7 +259,7 @@ def cleaned(target: Any) -> None:
     asked = {"do": "status", "name": _ray._name(job.record), "folder": str(job.folder)}
     assert cluster.ask(60, **asked)["state"] == "done"
     assert json.loads(pyreactant("clean", job.id, "--json")) == [job.id]
-    until(lambda: cluster.ask(60, **asked) == {"absent": True})
+    assert cluster.ask(60, **asked) == {"absent": True}
     # A submission that is killed before and after its keeper exists.
     for handle, words in (({}, "the submitting process ended before"), ({"started": True}, "gone")):
         record = _record.create("x", "ray", target.settings())

@@ -97,7 +97,7 @@ def running(address: str) -> pr.Job:
     return pr.Job(record)
 
 
-def test_a_cluster_that_vanished() -> None:
+def test_a_cluster_that_vanished(capsys: pytest.CaptureFixture[str]) -> None:
     """Its job stays as it was, until the user says that it is over; then it can be removed."""
     address = f"127.0.0.1:{free_port()}"
     job = running(address)
@@ -116,6 +116,7 @@ def test_a_cluster_that_vanished() -> None:
         job.result(timeout=5)
     _all.remove(job.folder)
     assert not job.folder.exists()
+    assert capsys.readouterr().err == "", "there is no keeper any more"
 
 
 @pytest.fixture
@@ -137,6 +138,22 @@ def test_a_frozen_head(frozen: str, monkeypatch: pytest.MonkeyPatch) -> None:
         job.cancel()
     assert job.record.cancelling, "the request is noted"
     assert job.status().state == "running"
+
+
+def test_an_ended_job_of_a_frozen_head_is_removed(
+    frozen: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    require(importlib.util.find_spec("ray"), "ray")
+    monkeypatch.setattr("pyreactant.jobs._ray_cluster._CONNECT", 3.0)
+    job = running(frozen)
+    job.record.write_status(_record.Status("done", "", 0))
+    _all.remove(job.folder)
+    assert not job.folder.exists()
+    assert capsys.readouterr().err == (
+        f"pyreactant: the keeper of the job {job.id} could not be ended, and stays on the cluster "
+        f"for at most 24 h: the Ray cluster at {frozen} does not answer within 3 s; see whether "
+        "its head runs, and try again\n"
+    )
 
 
 def test_submitting_to_a_cluster_that_is_not_there(tmp_path: Path) -> None:

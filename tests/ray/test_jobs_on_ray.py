@@ -18,7 +18,9 @@ def test_a_reduction_over_a_slice_as_a_ray_job(on_ray: Cluster, reduced: str) ->
 
 def test_a_killed_worker_is_named_and_a_queue_can_be_left(lost: str) -> None:
     assert "lost was named\n" in lost
-    assert "waits for 1 host with 1 CPU and 1 GPU; the cluster has 8 CPU and 0 GPU in all\n" in lost
+    assert (
+        "waits for 1 host with 1 CPU and 1 GPU; the cluster has 8 CPU and 0 GPU in total\n" in lost
+    )
     assert "cancelled: cancelled 130\n" in lost
 
 

@@ -301,7 +301,7 @@ def test_commands_of_a_layout_that_crosscheck_cannot_have() -> None:
     assert "--m 8 --k 512 --n 6" in lines["matmul"]
     assert "--m 8 --k 12000 --n 6" in lines["slurm"]
     assert (
-        "matmul, run: for CPU devices of this machine, 4 in all with smaller sizes (8x512x6)."
+        "matmul, run: for CPU devices of this machine, 4 in total with smaller sizes (8x512x6)."
         in " ".join(str(found).split())
     )
     assert "There is no crosscheck command" in str(found)

@@ -130,7 +130,7 @@ def _bind_address(address: str) -> str | None:
 
 @contextlib.contextmanager
 def _aborts_noticed(thread: threading.Thread) -> Iterator[threading.Event]:
-    """Make abort() in a thread an event here, and let that thread wait for ever.
+    """Make abort() in a thread an event here, and let that thread wait without end.
 
     JAX aborts the whole process when the coordinator refuses it or goes away. abort() raises
     SIGABRT in its own thread, so a handler that never returns holds that thread, and the main
@@ -182,13 +182,13 @@ def _compare_counts(group: ProcessGroup, limit: int) -> str:
     mine = {"num_processes": group.num_processes, "host": socket.gethostname()}
     store.key_value_set(f"pyreactant/process/{group.process_index}", json.dumps(mine))
     if group.process_index == 0:
-        said = [
+        theirs = [
             json.loads(store.blocking_key_value_get(f"pyreactant/process/{i}", limit))
             for i in range(group.num_processes)
         ]
         odd = [
             f"process {i} on {other['host']} with num_processes={other['num_processes']}"
-            for i, other in enumerate(said)
+            for i, other in enumerate(theirs)
             if other["num_processes"] != group.num_processes
         ]
         message = (

@@ -242,7 +242,7 @@ def _only_repeats(repeats: Sequence[Mapping[str, Any]], what: str) -> Diagnosis:
 
 
 def _extent(wrong: int, blocks: int, processes: Sequence[int], devices: Sequence[int]) -> str:
-    """How many blocks are wrong, and where; that of a single one is said with its elements."""
+    """How many blocks are wrong, and where; the place of a single one comes with its elements."""
     if wrong == blocks:
         return f"all {blocks} blocks are wrong" if blocks > 1 else "its only block is wrong"
     if wrong == 1:

@@ -267,14 +267,14 @@ def remarks(found: "Plan") -> Iterator[str]:
         size = (
             "" if sizes == _sides(found) else f" with smaller sizes ({'x'.join(map(str, sizes))})"
         )
-        yield f"{', '.join(here)}: for CPU devices of this machine, {found.devices} in all{size}."
+        yield f"{', '.join(here)}: for CPU devices of this machine, {found.devices} in total{size}."
     if "crosscheck" not in lines:
         yield (
             "There is no crosscheck command for this layout: crosscheck takes neither --out-spec "
             f"nor --device-ids, and up to {MOST_CPU_DEVICES} devices."
         )
     yield (
-        f"slurm, tpu: replace NODES by the number of nodes that have {devices} in all, and NAME, "
+        f"slurm, tpu: replace NODES by the number of nodes that have {devices} in total, and NAME, "
         "PROJECT and ZONE by your own for Cloud TPU, which costs money."
     )
 

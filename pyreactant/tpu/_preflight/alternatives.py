@@ -2,7 +2,7 @@
 
 A closed-form count of the bytes on a device says which are worth compiling; the compiler decides,
 since it may gather more than the count, or less. What is called fitting was compiled. "Nothing
-fits" is said only if the blocks alone, which every layout must hold, are too large.
+fits" appears only if the blocks alone, which every layout must hold, are too large.
 """
 
 import dataclasses
