@@ -64,7 +64,9 @@ def life(lease: Any, api: TpuApi) -> None:
 
 @pytest.mark.parametrize("slices", [1, 2])
 def test_success(tmp_path: Path, slices: int) -> None:
-    api = TpuApi(workers=hosts_of)
+    # Long enough that a busy machine sees it.
+    script = [(state, 0.5 if state == "WAITING_FOR_RESOURCES" else t) for state, t in QUICK]
+    api = TpuApi(script=script, workers=hosts_of)
     with leased(tmp_path, api, slices=slices) as (lease, _, lines):
         lease.create()
         workers = lease.wait(5)
