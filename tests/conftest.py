@@ -20,7 +20,7 @@ import hypothesis
 import pytest
 
 import pyreactant as pr
-from tests import harness, processes, quick
+from tests import harness, processes
 from tests.julia import place
 from tests.scheduling import pytest_xdist_make_scheduler  # noqa: F401 - a hook
 
@@ -233,13 +233,6 @@ def backend(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         patch.setenv("XLA_FLAGS", f"{os.environ.get('XLA_FLAGS', '')} {harness.QUICK_COMPILING}")
         pr.initialize(name, platform="cpu", num_cpu_devices=8)
     return name
-
-
-@pytest.fixture(scope="module")
-def quick_starts() -> Iterator[None]:
-    """What the tests of a module start are forks: its subject is not how a process starts."""
-    with quick.quickly():
-        yield
 
 
 @pytest.fixture

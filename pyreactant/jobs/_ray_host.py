@@ -24,7 +24,7 @@ _RUN = """
 child=$!
 trap 'kill -TERM "$child"' TERM
 # Standard input closes when the actor is gone; then the processes must end, too.
-{ while IFS= read -r _; do :; done; kill -KILL "$child"; rm -rf "$OWN"; } <&0 2>/dev/null &
+{ while IFS= read -r _; do :; done; kill -KILL "$child"; } <&0 2>/dev/null &
 watcher=$!
 while true; do
   wait "$child"
@@ -34,8 +34,38 @@ done
 kill "$watcher" 2>/dev/null
 exit "$code"
 """
+_REMOVE = """
+{
+  while IFS= read -r _; do :; done
+  for pause in 0 1 2 4 8; do # programs that still end may write files
+    sleep "$pause"
+    rm -rf "$1" && break
+  done
+  if [ -n "$2" ] && [ -z "$(ls -d "$2"/host-*)" ]; then rm -rf "$2"; fi
+} <&0 >/dev/null 2>&1 &
+"""
 _PROXIES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
 _PIECE = 4 << 20
+
+
+def remove_at_end(folder: Path, shared: str = "") -> Any:
+    """Remove a folder when this process is gone, however it ends.
+
+    Args:
+        folder: The folder.
+        shared: Folder of all hosts of a job on this machine, which the last one removes.
+
+    Returns:
+        What the process must hold until its end. Ray kills the children of an actor, so it is a
+        grandchild that waits for the end of its standard input.
+    """
+    remover = subprocess.Popen(
+        ["bash", "-c", _REMOVE, "_", str(folder), shared],  # noqa: S607 - as the worker's script
+        stdin=subprocess.PIPE,
+        start_new_session=True,
+    )
+    remover.wait()
+    return remover.stdin
 
 
 class Host:
@@ -52,6 +82,7 @@ class Host:
         self._folder = self._job / f"host-{os.getpid()}"
         for folder in (self._job, self._folder):
             folder.mkdir(mode=0o700, exist_ok=True)
+        self._remover = remove_at_end(self._folder, str(self._job))
         self._process: subprocess.Popen[bytes] | None = None
         self._ended = threading.Event()
 
@@ -113,7 +144,6 @@ class Host:
             "LD_PRELOAD": "",
             "PYTHONPATH": f"{code}{os.pathsep}{self._folder / 'requirements'}",
             "LOG": str(self._folder / "supervisor.log"),
-            "OWN": str(self._folder),
             **asked["settings"],
         }
         supervisor = [sys.executable, "-m", "pyreactant", *asked["arguments"]]

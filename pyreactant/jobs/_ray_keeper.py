@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from ._ray_host import Host
+from ._ray_host import Host, remove_at_end
 
 _TICK = 0.25
 _UNBEGUN = 120.0
@@ -42,6 +42,7 @@ class Keeper:
     def __init__(self, text: str) -> None:
         self._asked: dict[str, Any] = json.loads(text)
         self._folder = Path(tempfile.mkdtemp(prefix="pyreactant-keeper-"))
+        self._remover = remove_at_end(self._folder)
         self._state: dict[str, Any] = {"state": "requested", "reason": "", "exit_code": None}
         self._touched = time.monotonic()
         self._begun = self._cancelled = False

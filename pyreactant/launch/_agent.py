@@ -16,7 +16,8 @@ from ._process import ChildProcess, Emit
 from ._program import find_program, program_environment
 from ._state import error_event
 
-_STACKS_WAIT = 0.15
+_STACKS_WAIT, _STACKS_LATE, _STACKS_PAUSE = 0.15, 0.5, 0.01
+"""Seconds in which programs write their stacks, on a busy machine too, and between two looks."""
 _TICK = 0.1
 
 
@@ -90,10 +91,10 @@ class Agent:
         children = list(self._children)
         for child in children:
             child.dump_stacks(resume=False)
-        await asyncio.sleep(_STACKS_WAIT)
+        await _stacks_written(children)
         for child in children:
             if not child.exited.is_set():
-                child.collect_stacks()
+                child.emit_stacks()
 
     async def end(self, *, stacks: bool, grace: float = 0.3) -> None:
         """End all programs: collect their stacks if wanted, then SIGTERM, then SIGKILL."""
@@ -101,9 +102,9 @@ class Agent:
         if stacks and children:
             for child in children:
                 child.dump_stacks()
-            await asyncio.sleep(_STACKS_WAIT)
+            await _stacks_written(children)
             for child in children:
-                child.collect_stacks()
+                child.emit_stacks()
         for child in children:
             child.signal(signal.SIGTERM)
         await _all_exited(children, grace)
@@ -187,6 +188,14 @@ class Agent:
         for child in self._children:
             child.close()
         self._children = []
+
+
+async def _stacks_written(children: Sequence[ChildProcess]) -> None:
+    """Wait until the programs have written all of their stacks, but not for long."""
+    deadline = time.monotonic() + _STACKS_LATE
+    await asyncio.sleep(_STACKS_WAIT)
+    while [c for c in children if not c.read_stacks()] and time.monotonic() < deadline:
+        await asyncio.sleep(_STACKS_PAUSE)
 
 
 async def _all_exited(children: Sequence[ChildProcess], timeout: float) -> None:

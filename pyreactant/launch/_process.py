@@ -27,6 +27,8 @@ Emit = Callable[[dict[str, Any]], None]
 _CHUNK = 1 << 16
 _LINE_LIMIT = 1 << 20
 _STACKS_LIMIT = 16_000
+_LAST_OF_STACKS = b" in _run_module_as_main\n"
+"""`faulthandler` writes the main thread last, and the first call of a thread at the end."""
 _FROM_PROGRAM = ("phase", "error", "signal", "cooperates", "step", "stopped", "metrics", "idle")
 _STATES = {
     "T": "stopped by a signal",
@@ -87,6 +89,7 @@ class ChildProcess:
         self._pulse: tuple[Any, Any] = (0, False)
         self._pulse_due = 0.0
         self._stacks = b""
+        self._stacks_due = False
         self._signalled: set[int] = set()
         line, program_end = socket.socketpair()
         self._stacks_end, stacks = os.pipe()
@@ -165,17 +168,26 @@ class ChildProcess:
         """
         # One that has not begun has no handler yet, and the signal would end it.
         if self._begun and not self.exited.is_set() and self._line is not None:
+            self.read_stacks()
+            self._stacks, self._stacks_due = b"", True  # a late answer to an earlier request is old
             self._signal_one(STACKS_SIGNAL)
             if resume:
                 self._signal_one(signal.SIGCONT)
 
-    def collect_stacks(self) -> None:
-        """Emit the stacks written since `dump_stacks`."""
+    def read_stacks(self) -> bool:
+        """Read what there is of the stacks that `dump_stacks` asked for; false if more is due."""
         with contextlib.suppress(OSError):
             self._stacks += os.read(self._stacks_end, 1 << 16)
+        if self.exited.is_set() or self._stacks.endswith(_LAST_OF_STACKS):
+            self._stacks_due = False
+        return not self._stacks_due
+
+    def emit_stacks(self) -> None:
+        """Emit the stacks that were read."""
         if self._stacks:
-            self._emit("stacks", stacks=self._stacks.decode(errors="replace")[:_STACKS_LIMIT])
-            self._stacks = b""
+            text = self._stacks.decode(errors="replace")[-_STACKS_LIMIT:]
+            self._emit("stacks", stacks=text)
+        self._stacks, self._stacks_due = b"", False
 
     def close(self) -> None:
         """Close all files and the line; the program has ended."""

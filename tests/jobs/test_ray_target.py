@@ -4,6 +4,9 @@ import importlib.util
 import platform
 import re
 import socket
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -167,3 +170,50 @@ def test_submitting_to_a_cluster_that_is_not_there(tmp_path: Path) -> None:
     assert record is not None
     assert (status.state, status.exit_code) == ("failed", 3)
     assert not list(record.folder.glob("*.tar*"))
+
+
+HOLDS = """
+import sys, time
+from pathlib import Path
+from pyreactant.jobs._ray_host import remove_at_end
+job, names = Path(sys.argv[1]), sys.argv[2:]
+held = [remove_at_end(job / name, str(job)) for name in names]
+print("held", flush=True)
+time.sleep(600)
+"""
+"""A Ray worker of each host of a job on this machine, in one process."""
+
+WRITES = """
+import sys, time
+from pathlib import Path
+print("writes", flush=True)
+for number in range(300):
+    try:
+        Path(sys.argv[1], str(number)).touch()
+    except FileNotFoundError:
+        break
+    time.sleep(0.005)
+"""
+"""A program that is not ended at once."""
+
+
+def test_the_folders_of_a_killed_ray_worker_are_removed(tmp_path: Path) -> None:
+    """Ray may kill an actor before it removes its folder; nothing must be left on the host."""
+    folders = [tmp_path / "job" / f"host-{number}" for number in (1, 2)]
+    for folder in folders:
+        folder.mkdir(parents=True)
+    (tmp_path / "job" / "runs").mkdir()
+    argv = [sys.executable, "-c", HOLDS, str(tmp_path / "job"), *(f.name for f in folders)]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE) as worker:
+        writer = subprocess.Popen(
+            [sys.executable, "-c", WRITES, str(folders[1])], stdout=subprocess.PIPE
+        )
+        for process in (worker, writer):
+            assert process.stdout is not None
+            process.stdout.readline()
+        worker.kill()
+    deadline = time.monotonic() + 60
+    while (tmp_path / "job").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    writer.communicate(timeout=60)

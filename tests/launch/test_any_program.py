@@ -251,10 +251,15 @@ def stuck():
 def waits():
     mine, theirs = socket.socketpair()
     mine.recv(1)
+def deep(calls):
+    deep(calls - 1) if calls else stuck()
 if os.environ["PYREACTANT_PROCESS_INDEX"] == "1":
+    for _ in range(60):
+        threading.Thread(target=deep, args=(60,), daemon=True).start()
     stuck()
 waits()
 """
+"""Process 1 has more stacks than a pipe holds; those of the main thread come last."""
 
 
 @pytest.fixture(scope="module")
@@ -269,6 +274,7 @@ def test_processes_without_progress_are_reported_with_the_stacks_of_all(stuck: R
     for index, function in ((0, "waits"), (1, "stuck")):
         assert f"process {index} on " in text
         assert f" in {function}\n" in text
+    assert text.count(" in _run_module_as_main\n") == 2, "the stacks of main threads are whole"
     assert text.count("no progress for") >= 2
     (report,) = stuck.report["stalls"]
     assert report["file"] == "stalled-1.txt"

@@ -24,6 +24,8 @@ CAUSES = {
     "exit3": ("user", 1, "exit code 3"),
     "never": ("rendezvous", 4, "never reached initialize"),
 }
+STALL = ("--stall-timeout", "6")
+"""A busy machine may not run a pulse thread for seconds."""
 CASES = [
     ("local", "raise", "cold", 0),
     ("tasks", "kill", "warm", 0),
@@ -60,7 +62,7 @@ def test_fault(how: str, fault: str, when: str, process: int, tmp_path: Path) ->
     local = ["--processes", "2"] if how == "local" else []
     guard = {"PYREACTANT_GUARD": "0"} if fault == "abort-unguarded" else {}
     settings = guard if how == "local" else [guard] * 2
-    arguments = [*local, "--stall-timeout", "3", "--", FAULTY, fault, str(process), when]
+    arguments = [*local, *STALL, "--", FAULTY, fault, str(process), when]
     run = start(tmp_path, *arguments, settings=settings)
     check(run, fault, process)
     assert not left_behind(tmp_path)

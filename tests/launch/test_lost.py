@@ -40,7 +40,7 @@ def test_the_supervisor_of_process_1_is_killed(tmp_path: Path) -> None:
     report = Run([], tmp_path / "run").report
     assert (report["cause"], report["first_error"]["process"]) == ("lost", 1)
     assert "process 1 on " in report["summary"]
-    assert "was lost: its connection closed" in report["summary"]
+    assert "was lost: its connection " in report["summary"]  # closed, or reset
     assert not report["restarts"]
 
 

@@ -1,8 +1,10 @@
 """`pyreactant.targets.Ray` on a real cluster: the source document's example, the laws, failures."""
 
+import time
+from pathlib import Path
+
 import pytest
 
-from tests.jobs.laws import until
 from tests.ray.cluster import Cluster
 
 pytestmark = pytest.mark.timeout(900)  # the first test may start the cluster
@@ -40,5 +42,11 @@ def test_the_submitting_process_is_killed(killed: str) -> None:
 def test_nothing_is_left_on_the_hosts(
     on_ray: Cluster, reduced: str, lost: str, from_outside: str, lawful: str, killed: str
 ) -> None:
-    for pattern in ("r/**/pyreactant-*", "pyreactant-*"):
-        until(lambda where=pattern: not list(on_ray.folder.glob(where)))
+    def found() -> list[Path]:
+        patterns = "r/**/pyreactant-*", "pyreactant-*", "pyreactant-*/**/*"
+        return [path for pattern in patterns for path in on_ray.folder.glob(pattern)]
+
+    deadline = time.monotonic() + 60
+    while found() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert found() == []

@@ -136,7 +136,7 @@ def test_a_stopped_process(cluster: Cluster, tmp_path: Path) -> None:
         *PYREACTANT,
         "run",
         "--stall-timeout",
-        "3",
+        "8",  # a busy machine may not run a pulse thread for seconds
         "--out",
         "run",
         "--",
