@@ -20,7 +20,7 @@ import hypothesis
 import pytest
 
 import pyreactant as pr
-from tests import harness, processes
+from tests import harness, processes, quick
 from tests.julia import place
 from tests.scheduling import pytest_xdist_make_scheduler  # noqa: F401 - a hook
 
@@ -29,12 +29,14 @@ os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="pyreactant-tests-")
 atexit.register(shutil.rmtree, os.environ["XDG_STATE_HOME"], ignore_errors=True)
 processes.share()  # one set of templates for all workers
 processes.take_longer_turns()
+os.environ[quick.VARIABLE] = "1"  # what the processes of tests start is forked, too
 
 # Examples may take long on a busy machine, which says nothing about the code.
 hypothesis.settings.register_profile("untimed", deadline=None)
 hypothesis.settings.load_profile("untimed")
 
 MARKERS = {
+    "anew": "is about how a process starts: what its processes start is not forked",
     "only(name)": "what only one runtime does; skipped with another --backend",
     "julia": "needs a real Julia: PYREACTANT_TEST_JULIA and PYREACTANT_TEST_JULIA_PROJECT",
     "reactant": "needs real Reactant: PYREACTANT_TEST_REACTANT=1 after pyreactant setup, or "
@@ -233,6 +235,12 @@ def backend(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         patch.setenv("XLA_FLAGS", f"{os.environ.get('XLA_FLAGS', '')} {harness.QUICK_COMPILING}")
         pr.initialize(name, platform="cpu", num_cpu_devices=8)
     return name
+
+
+@pytest.fixture(autouse=True)
+def _anew(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.node.get_closest_marker("anew"):
+        monkeypatch.delenv(quick.VARIABLE)
 
 
 @pytest.fixture

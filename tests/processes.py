@@ -143,7 +143,7 @@ class Template:
         share()
         folder = Path(os.environ[SHARED])
         self.read = READ_AT_THE_START + (READ_BY_JAX if "jax" in modules else ())
-        name = hashlib.sha256(" ".join(modules).encode()).hexdigest()[:16]
+        name = _name(modules)
         self.address = str(folder / name)
         described = folder / f"{name}.json"
         with (folder / "lock").open("w") as lock:
@@ -187,7 +187,11 @@ class Template:
     ) -> tuple[int, socket.socket | None]:
         """A new process's number, and the connection that will have its status."""
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        connection.connect(self.address)
+        try:
+            connection.connect(self.address)
+        except ConnectionRefusedError:
+            log = Path(f"{self.address}.log").read_text()
+            raise RuntimeError(f"the template has ended: {log}") from None
         socket.send_fds(connection, [json.dumps(request).encode()], descriptors)
         pid, _ = struct.unpack("ii", connection.recv(8))
         return pid, connection
@@ -198,11 +202,20 @@ _lock = threading.Lock()
 
 
 def template(modules: Sequence[str]) -> Template:
-    """The template that has imported these modules."""
+    """The template that has imported these modules; it is started if there is none."""
     with _lock:
         if modules not in _templates:
             _templates[modules] = Template(modules)
         return _templates[modules]
+
+
+def started(modules: Sequence[str]) -> bool:
+    """Whether there is a template that has imported these modules."""
+    return Path(os.environ[SHARED], f"{_name(modules)}.json").exists()
+
+
+def _name(modules: Sequence[str]) -> str:
+    return hashlib.sha256(" ".join(modules).encode()).hexdigest()[:16]
 
 
 always_anew = not hasattr(os, "pidfd_open")

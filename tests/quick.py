@@ -30,8 +30,8 @@ FORKED = {
     "pyreactant": LIGHT,
     "pyreactant matmul": WITH_JAX,
     "pyreactant run": WITH_JAX,  # what its programs find imported
-    "pyreactant._supervised": WITH_JAX,
     "pyreactant.crosscheck._gradients_child": WITH_JAX,
+    "pyreactant.jobs._keeper": LIGHT,
     "pyreactant.doctor._runtimes": WITH_JAX,
     "pyreactant.tpu._compiler.compile_child": WITH_JAX,
 }
@@ -44,6 +44,9 @@ _SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER
 
 zygote: socket.socket | None = None
 """In a supervisor, the connection to its zygote."""
+
+forked = False
+"""Whether this is a fork. What ends a run would also end a template that a fork has started."""
 
 _lock = threading.Lock()
 
@@ -58,16 +61,18 @@ class Popen(processes.Popen):
         """By `FORKED`, if nobody said it."""
         if self._modules is not None:
             return self._modules
+        if [*words[:2]] == PROGRAM:
+            return (WITH_JAX if "jax" in sys.modules else LIGHT) if zygote else None
         option, *names = words[1:] if words[0] == "-P" else words
         if option != "-m" or processes.SHARED not in os.environ:
             return None
-        return FORKED.get(" ".join(names[:2]), FORKED.get(names[0]))
+        found = FORKED.get(" ".join(names[:2]), FORKED.get(names[0]))
+        return found if found and (not forked or processes.started(found)) else None
 
     def _fork(self, given: Mapping[str, Any]) -> Callable[..., Any] | None:
         found = super()._fork(given)
-        if [*given["args"][1:3]] != PROGRAM:
-            return found
-        return _fork_below if found and zygote else None  # a template's fork would be no child
+        is_program = [*given["args"][1:3]] == PROGRAM
+        return _fork_below if found and is_program else found  # a template's fork is no child
 
 
 def _fork_below(request: Mapping[str, Any], descriptors: Sequence[int]) -> tuple[int, None]:
@@ -81,17 +86,18 @@ def _fork_below(request: Mapping[str, Any], descriptors: Sequence[int]) -> tuple
 
 
 def start_quickly() -> None:
-    """From now on, fork what this process starts, as far as `FORKED` has it."""
+    """From now on, fork what this process starts, as `FORKED` says."""
+    global forked
+    forked = True
     subprocess.Popen = Popen  # type: ignore[assignment, misc]
 
 
 @contextmanager
 def quickly() -> Iterator[None]:
-    """Within the block, fork what this process starts, and what its forks start."""
+    """Within the block, fork what this process starts."""
     import pytest  # not in templates
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(VARIABLE, "1")
         patch.setattr(subprocess, "Popen", Popen)
         yield
 
@@ -129,4 +135,4 @@ def install_command(folder: Path, environment: Mapping[str, str]) -> dict[str, s
     command.write_text(_COMMAND.format(python=sys.executable, addresses=addresses))
     command.chmod(0o700)
     path = f"{folder}{os.pathsep}{environment['PATH']}"
-    return {**environment, "PATH": path, VARIABLE: "1"}
+    return {**environment, "PATH": path}

@@ -242,10 +242,14 @@ if __name__ == "__main__":
     if "jax" in sys.modules:
         let_gloo_give_way()
     set_by_imports.update({k: v for k, v in os.environ.items() if before.get(k) != v})
+    deadline = time.monotonic() + 5
+    while len(os.listdir("/proc/self/task")) != 1 and time.monotonic() < deadline:
+        time.sleep(0.01)  # a thread that only started something may still be ending
     if len(os.listdir("/proc/self/task")) != 1:
         sys.exit("an imported module has started a thread, so this process cannot be forked")
     gc.collect()
     gc.freeze()  # a fork then shares these objects' pages for longer
+    gc.set_threshold(50_000, 20, 50)  # a fork has much that stays, as JAX's caches
     asked = serve(socket.socket(fileno=int(sys.argv[1])), os.pidfd_open(int(sys.argv[2])))
     # At the top of the module: what the program raises ends the process as it ends any Python.
     if quick.VARIABLE in os.environ and asked["arguments"][:3] == quick.SUPERVISOR:

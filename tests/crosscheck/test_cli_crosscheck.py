@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import pyreactant as pr
-from tests import processes, quick
+from tests import processes
 from tests.crosscheck.runs import change_blocks, copy
 from tests.harness import environment
 
@@ -23,7 +23,6 @@ def run(
     *arguments: str, folder: Path | None = None, **settings: str
 ) -> subprocess.CompletedProcess[str]:
     argv = [sys.executable, "-m", "pyreactant", *arguments]
-    settings[quick.VARIABLE] = "1"
     return processes.run(argv, env=environment(**settings), cwd=folder, timeout=200)
 
 

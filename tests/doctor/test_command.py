@@ -85,6 +85,7 @@ def test_usage(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     assert ran.stdout == ""
 
 
+@pytest.mark.anew
 def test_a_runtime_that_hangs(tmp_path: Path) -> None:
     ran = doctor(tmp_path, "--backend", "jax", NOT_STARTED)
     assert ran.returncode == 3
@@ -125,6 +126,7 @@ def test_the_real_limit_of_open_files(tmp_path: Path) -> None:
     assert "warn  open files        at most 256 at once" in ran.stdout
 
 
+@pytest.mark.anew
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_an_end_from_outside(tmp_path: Path, number: int) -> None:
     """The doctor ends its children first; a stand-in for jax hangs during its import."""

@@ -56,7 +56,7 @@ def until(condition: Any, seconds: float = 150) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "it did not become true in time"
-        time.sleep(0.05)
+        time.sleep(0.25)  # each look at a job asks its keeper, on Ray through a cluster
 
 
 def left(job: str, seconds: float = 20) -> list[str]:

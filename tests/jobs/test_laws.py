@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import processes, quick
+from tests import processes
 from tests.harness import environment, require
 from tests.processes import REPOSITORY
 from tests.slurm.cluster import Cluster, missing, started
@@ -53,7 +53,6 @@ def hold(request: pytest.FixtureRequest, tmp_path: Path) -> Hold:
             cluster: Cluster = request.getfixturevalue("cluster")
             ran = cluster.run(argv, env=settings, cwd=tmp_path, timeout=250)
         else:
-            settings[quick.VARIABLE] = "1"  # for the commands of other shells
             ran = processes.run(argv, env=settings, cwd=tmp_path, timeout=250)
         logs = [p.read_text() for p in sorted(tmp_path.glob("state*/**/*.log"))]
         assert ran.returncode == 0, (ran.stdout, ran.stderr, *logs)

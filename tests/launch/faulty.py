@@ -58,7 +58,8 @@ def main() -> None:
             FAULTS[fault.split("+")[int(index)] if process == "both" else fault]()
 
     perhaps("start")
-    pr.initialize(initialization_timeout=float(os.environ.get("FAULT_RENDEZVOUS", "4")))
+    patience = os.environ.get("FAULT_RENDEZVOUS", "4" if when == "start" else "60")
+    pr.initialize(initialization_timeout=float(patience))
     perhaps("cold")
     mesh = pr.Mesh((len(pr.devices()),), ("i",))
     x = pr.device_put(np.ones((8, 8), np.float32), pr.NamedSharding(mesh, ("i",)))

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests import processes, quick
+from tests import processes
 from tests.harness import Finished, environment, free_port, spawn
 
 RUN = (sys.executable, "-m", "pyreactant", "run")
@@ -50,9 +50,13 @@ class Run:
 
 
 def run_local(
-    folder: Path, *arguments: str, settings: Mapping[str, str] | None = None, timeout: float = 90
+    folder: Path,
+    *arguments: str,
+    settings: Mapping[str, str] | None = None,
+    timeout: float = 90,
+    imported: Sequence[str] = processes.LIGHT,
 ) -> Run:
-    """Run ``pyreactant run ARGUMENTS`` on this machine's CPU."""
+    """Run ``pyreactant run ARGUMENTS`` on this machine's CPU; its programs find `imported`."""
     out = folder / "run"
     settings = {
         "PYREACTANT_PLATFORM": "cpu",
@@ -60,7 +64,6 @@ def run_local(
         **(settings or {}),
     }
     argv = [*RUN, "--out", str(out), *arguments]
-    imported = processes.WITH_JAX if quick.VARIABLE in settings else processes.LIGHT
     return Run(spawn([argv], [environment(**settings)], folder, timeout, imported=imported), out)
 
 
@@ -92,6 +95,7 @@ def run_tasks(
     settings: Sequence[Mapping[str, str]] | None = None,
     started: Sequence[int] | None = None,
     timeout: float = 90,
+    imported: Sequence[str] = processes.LIGHT,
 ) -> Run:
     """Start ``pyreactant run ARGUMENTS`` once per process, as srun or ssh would."""
     out = folder / "run"
@@ -99,9 +103,8 @@ def run_tasks(
     chosen = range(count) if started is None else started
     argv = [*RUN, "--out", str(out), *arguments]
     chosen_ones = [environments[i] for i in chosen]
-    return Run(
-        spawn([argv] * len(chosen), chosen_ones, folder, timeout, imported=processes.LIGHT), out
-    )
+    argvs = [argv] * len(chosen)
+    return Run(spawn(argvs, chosen_ones, folder, timeout, imported=imported), out)
 
 
 def left_behind(folder: Path) -> list[str]:

@@ -274,7 +274,7 @@ def test_processes_without_progress_are_reported_with_the_stacks_of_all(stuck: R
     for index, function in ((0, "waits"), (1, "stuck")):
         assert f"process {index} on " in text
         assert f" in {function}\n" in text
-    assert text.count(" in _run_module_as_main\n") == 2, "the stacks of main threads are whole"
+    assert text.endswith(" in _run_module_as_main\n"), "the last part of the stacks is lost"
     assert text.count("no progress for") >= 2
     (report,) = stuck.report["stalls"]
     assert report["file"] == "stalled-1.txt"
@@ -332,6 +332,7 @@ print("here")
 """
 
 
+@pytest.mark.anew
 def test_a_process_that_begins_late_or_never(tmp_path: Path) -> None:
     """A late one is not stalled, and asking the others for their stacks does not end it."""
     (tmp_path / "sitecustomize.py").write_text(LATE)

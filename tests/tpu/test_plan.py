@@ -21,14 +21,13 @@ from pyreactant.tpu import Candidate, Plan, plan, topology
 from pyreactant.tpu._plan.layouts import Layout
 from pyreactant.tpu._plan.report import ranked
 from pyreactant.tpu._plan.text import Shown
-from tests import processes, quick
+from tests import processes
 from tests.harness import environment, quiet
 from tests.tpu.recorded import without_flags
 
 
 def run(*arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
     argv = [sys.executable, "-m", "pyreactant", "plan", *arguments]
-    settings[quick.VARIABLE] = "1"
     return processes.run(argv, env=without_flags(**settings), timeout=280)
 
 
@@ -110,7 +109,7 @@ def test_the_plan_is_cross_checked_here(compiler: Path, tmp_path: Path) -> None:
     found = plan(topology="v6e-4", size=512, dtype="bfloat16", tried=1)
     command = shlex.split(found.commands()["crosscheck"])
     argv = [sys.executable, "-m", *command, "--backends", "jax", "--out", str(tmp_path / "out")]
-    ran = processes.run(argv, env=environment(**{quick.VARIABLE: "1"}))
+    ran = processes.run(argv, env=environment())
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert "matmul: right on jax" in ran.stdout
     argv = [sys.executable, "-m", *shlex.split(found.commands()["matmul"])]

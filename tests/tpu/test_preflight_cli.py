@@ -10,7 +10,7 @@ import pytest
 
 from pyreactant.tpu._preflight.compile import preflight_stablehlo
 from pyreactant.tpu._preflight.preflight import preflight
-from tests import processes, quick
+from tests import processes
 from tests.harness import REPOSITORY, quiet
 from tests.tpu.recorded import without_flags
 
@@ -23,7 +23,7 @@ def run(cache: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         [sys.executable, "-m", "pyreactant", *arguments],
         cwd=REPOSITORY,
         timeout=120,
-        env=without_flags(XDG_CACHE_HOME=str(cache), **{quick.VARIABLE: "1"}),
+        env=without_flags(XDG_CACHE_HOME=str(cache)),
     )
 
 

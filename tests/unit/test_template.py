@@ -64,6 +64,7 @@ with open(f"{sys.argv[1]}-{index}", "w") as file:
 """
 
 
+@pytest.mark.anew
 def test_programs_of_a_supervisor_are_its_children_as_forks_too(tmp_path: Path) -> None:
     """They find what they find when Python starts them."""
     (tmp_path / "shown.py").write_text(SHOWN)
@@ -83,6 +84,7 @@ def test_programs_of_a_supervisor_are_its_children_as_forks_too(tmp_path: Path) 
     assert found[0] == found[1]
 
 
+@pytest.mark.anew
 def test_a_quick_process_forks_what_it_starts() -> None:
     code = "import subprocess, sys; print(subprocess.Popen.__module__)"
     for quick_too, module in (({}, "subprocess"), ({quick.VARIABLE: "1"}, "tests.quick")):
