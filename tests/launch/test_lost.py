@@ -60,9 +60,8 @@ def test_the_supervisor_of_process_0_is_killed(tmp_path: Path) -> None:
         assert (report["cause"], report["first_error"]["process"]) == ("lost", 0)
         assert report["summary"].startswith(f"process {process} on ")
         # The kernel resets a connection with unread data, otherwise it closes it.
-        ends = ("process 0 closed the connection", "(Connection reset by peer)")
-        reset = report["summary"].replace("[Errno 104] ", "")
-        assert reset.endswith(ends), report["summary"]
+        ends = ("closed the connection", "Connection reset by peer)", "Broken pipe)")
+        assert report["summary"].endswith(ends), report["summary"]
 
 
 @pytest.mark.parametrize("process", [0, 1])
