@@ -372,9 +372,8 @@ class Keeper:
                 break
             self._check_cancelled(deadline)
         values = ray.get(refs)
-        wrong = [
-            text for text in values if isinstance(text, str) and text.startswith(("the ", "pip "))
-        ]
+        texts = [value for value in values if isinstance(value, str)]
+        wrong = [text for text in texts if text.startswith(("the ", "pip "))]
         if wrong:
             raise RuntimeError(wrong[0])
         return list(values)
