@@ -239,6 +239,7 @@ def backend(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 @pytest.fixture(autouse=True)
 def _anew(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the processes of a test with the marker start are new Pythons."""
     if request.node.get_closest_marker("anew"):
         monkeypatch.delenv(quick.VARIABLE)
 

@@ -31,7 +31,6 @@ FORKED = {
     "pyreactant matmul": WITH_JAX,
     "pyreactant run": WITH_JAX,  # what its programs find imported
     "pyreactant.crosscheck._gradients_child": WITH_JAX,
-    "pyreactant.jobs._keeper": LIGHT,
     "pyreactant.doctor._runtimes": WITH_JAX,
     "pyreactant.tpu._compiler.compile_child": WITH_JAX,
 }

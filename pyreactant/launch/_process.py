@@ -183,9 +183,11 @@ class ChildProcess:
         return not self._stacks_due
 
     def emit_stacks(self) -> None:
-        """Emit the stacks that were read."""
-        if self._stacks:
-            text = self._stacks.decode(errors="replace")[-_STACKS_LIMIT:]
+        """Emit the stacks that were read; of many, the last ones, from the start of a line."""
+        text = self._stacks.decode(errors="replace")
+        if len(text) > _STACKS_LIMIT:
+            text = "...\n" + text[-_STACKS_LIMIT:].partition("\n")[2]
+        if text:
             self._emit("stacks", stacks=text)
         self._stacks, self._stacks_due = b"", False
 

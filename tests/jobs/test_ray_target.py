@@ -184,17 +184,19 @@ time.sleep(600)
 """A Ray worker of each host of a job on this machine, in one process."""
 
 WRITES = """
-import sys, time
+import itertools, sys, time
 from pathlib import Path
 print("writes", flush=True)
-for number in range(300):
+end = time.monotonic() + 1.5
+for number in itertools.count():
+    if time.monotonic() > end:
+        break
     try:
         Path(sys.argv[1], str(number)).touch()
     except FileNotFoundError:
         break
-    time.sleep(0.005)
 """
-"""A program that is not ended at once."""
+"""A program that is not ended at once: the folder cannot be removed while it writes."""
 
 
 def test_the_folders_of_a_killed_ray_worker_are_removed(tmp_path: Path) -> None:
@@ -214,6 +216,6 @@ def test_the_folders_of_a_killed_ray_worker_are_removed(tmp_path: Path) -> None:
         worker.kill()
     deadline = time.monotonic() + 60
     while (tmp_path / "job").exists():
-        assert time.monotonic() < deadline
+        assert time.monotonic() < deadline, "the removal is not tried again"
         time.sleep(0.05)
     writer.communicate(timeout=60)

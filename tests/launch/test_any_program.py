@@ -275,6 +275,7 @@ def test_processes_without_progress_are_reported_with_the_stacks_of_all(stuck: R
         assert f"process {index} on " in text
         assert f" in {function}\n" in text
     assert text.endswith(" in _run_module_as_main\n"), "the last part of the stacks is lost"
+    assert ":\n...\n  File " in text, "there were too many stacks for a report"
     assert text.count("no progress for") >= 2
     (report,) = stuck.report["stalls"]
     assert report["file"] == "stalled-1.txt"
