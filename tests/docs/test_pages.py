@@ -11,7 +11,7 @@ import pytest
 from tests import processes, quick
 from tests.docs.from_wheel import PAGES
 from tests.docs.pages import RUNNABLE, blocks, followed, pages
-from tests.docs.session import Session
+from tests.docs.session import Session, without_gloo
 from tests.harness import REPOSITORY, environment, require
 
 LONGEST = 200  # four screens
@@ -53,3 +53,23 @@ def test_each_block_is_run_or_says_why_not(page: Path) -> None:
         elif block.language in RUNNABLE and page not in followed() and page.name != "commands.md":
             run = block.language in ("bash", "python")
             assert run or block.elsewhere, f"{NAMES[page]}:{block.line} has no comment above it"
+
+
+@pytest.mark.parametrize(
+    ("printed", "own"),
+    [
+        (
+            "[0] [Gloo] Rank 0lengths: [1. 1.]\n"
+            "[0]  is connected to 1 peer ranks. Expected number of connected peer ranks is : 1\n"
+            "done\n",
+            "[0] lengths: [1. 1.]\ndone\n",
+        ),
+        (
+            "(without 3 lines of Gloo):\n  | 7\n  | step 1 64.0\n",
+            "(without 3 lines of Gloo):\n  | step 1 64.0\n",
+        ),
+        ("the page has no such lines\n42\n", "the page has no such lines\n42\n"),
+    ],
+)
+def test_what_gloo_mixes_into_a_line_hides_nothing(printed: str, own: str) -> None:
+    assert without_gloo(printed) == own
