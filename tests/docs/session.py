@@ -1,25 +1,14 @@
 """A reader who follows a page: one folder and one shell for all blocks, in their order."""
 
-import re
 import subprocess
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
 from tests.docs.pages import Block, matches
+from tests.gloo import without_gloo
 
 INSTALLS = "not run: it installs packages"
-# Gloo prints at any time, also within a line of the program.
-GLOO = re.compile(
-    r"\[Gloo\] Rank \d+ is connected to \d+ peer ranks\. "
-    r"Expected number of connected peer ranks is : \d+\n(?:\[\d+\] )?"
-)
-# Its threads print part by part, so that on a busy machine the parts of lines are mixed.
-PARTS = re.compile(
-    r"\[Gloo\] Rank \d*| is connected to \d*| peer ranks\. "
-    r"|Expected number of connected peer ranks is : \d*"
-)
-NUMBER_ALONE = re.compile(r"^(?:\[\d+\] +|  \| )\d*(?:\n|\Z)|^\d+(?:\n|\Z)", re.MULTILINE)
 Start = Callable[..., subprocess.CompletedProcess[str]]
 run_text: Start = partial(subprocess.run, text=True)
 
@@ -103,10 +92,3 @@ class Session:
         ended = f"line {block.line}: exit code {ran.returncode}, after this output:\n{ran.stdout}"
         assert ran.returncode == block.exit_code, ended
         self.printed = without_gloo(ran.stdout)
-
-
-def without_gloo(text: str) -> str:
-    """The text without what Gloo prints; the program's own words stay, also within Gloo's lines."""
-    if "Gloo" not in text:
-        return text
-    return NUMBER_ALONE.sub("", PARTS.sub("", GLOO.sub("", text)))

@@ -11,7 +11,8 @@ import pytest
 from tests import processes, quick
 from tests.docs.from_wheel import PAGES
 from tests.docs.pages import RUNNABLE, blocks, followed, pages
-from tests.docs.session import Session, without_gloo
+from tests.docs.session import Session
+from tests.gloo import without_gloo
 from tests.harness import REPOSITORY, environment, require
 
 LONGEST = 200  # four screens
