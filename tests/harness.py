@@ -18,6 +18,10 @@ from typing import Any
 import pytest
 
 from tests.processes import OF_A_RUN, REPOSITORY, WITH_JAX, Popen
+from tests.quick import VARIABLE
+
+LEAN = str(REPOSITORY / "tests" / "lean")
+"""A folder for PYTHONPATH, in which Python finds what to do when it starts."""
 
 QUICK_COMPILING = "--xla_backend_optimization_level=0"
 """XLA_FLAGS where XLA's code for CPUs is not under test: a fifth of the cost of compiling."""
@@ -56,7 +60,7 @@ def free_port() -> int:
 
 
 def environment(**settings: str) -> dict[str, str]:
-    """This environment without settings of a run, and with these; XLA compiles quickly."""
+    """This environment without settings of a run, and with these; Python and XLA are quick."""
     kept = {
         name: value
         for name, value in os.environ.items()
@@ -64,7 +68,8 @@ def environment(**settings: str) -> dict[str, str]:
         if name.startswith("PYREACTANT_TEST_") or not name.startswith(OF_A_RUN)
     }
     quick = {"XLA_FLAGS": QUICK_COMPILING} if backend == "jax" else {}
-    return {**kept, **quick, "PYTHONPATH": str(REPOSITORY), "PYTHONUNBUFFERED": "1", **settings}
+    path = f"{REPOSITORY}{os.pathsep}{LEAN}" if VARIABLE in os.environ else str(REPOSITORY)
+    return {**kept, **quick, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1", **settings}
 
 
 def spawn(

@@ -17,7 +17,7 @@ from tests import processes
 from tests.gcloud.tpu_api import TpuApi
 from tests.gcloud.tpu_server import serve
 from tests.gcloud.workers import Workers, workers
-from tests.harness import REPOSITORY, environment, require
+from tests.harness import environment, require
 
 REQUEST = {
     "QR_ID": "test",
@@ -144,7 +144,6 @@ def cloud(folder: Path, api: TpuApi, count: int = 0) -> Iterator[Cloud]:
             "HOME": str(home),
             "CLOUDSDK_CONFIG": str(folder / "gcloud"),
             "XDG_STATE_HOME": str(home / "state"),
-            "PYTHONPATH": str(REPOSITORY),
             "CLOUDSDK_API_ENDPOINT_OVERRIDES_TPU": f"{url}/",
             "CLOUDSDK_API_ENDPOINT_OVERRIDES_COMPUTE": f"{url}/compute/v1/",
             "CLOUDSDK_AUTH_DISABLE_CREDENTIALS": "true",

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.harness import QUICK_COMPILING, free_port, require
+from tests.harness import LEAN, QUICK_COMPILING, free_port, require
 
 SSHD = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
 
@@ -62,7 +62,7 @@ class Workers:
             "PasswordAuthentication=no",
             "PermitRootLogin=yes",
             "MaxStartups=100",
-            f"SetEnv=HOME={self.folder / 'home'} 'XLA_FLAGS={QUICK_COMPILING}'",
+            f"SetEnv=HOME={self.folder / 'home'} 'XLA_FLAGS={QUICK_COMPILING}' PYTHONPATH={LEAN}",
             "KexAlgorithms=curve25519-sha256",  # a tenth of the cost of the default
             "Subsystem=sftp internal-sftp",
             f"ForceCommand={command}",

@@ -79,8 +79,9 @@ def test_a_killed_keeper(made: Cloud) -> None:
     assert made.api.left() == []
 
 
-def test_tpu_run_is_listed(made: Cloud) -> None:
+def test_tpu_run_is_listed(made: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
     """A run in the foreground that does not get its slices in time."""
+    monkeypatch.setattr(made.api, "script", [("WAITING_FOR_RESOURCES", None)])
     code, output = made.run(*made.run_options(), "--out", "out", "--wait", "0.01")
     assert code == 7, output
     argv = [sys.executable, "-m", "pyreactant", "jobs", "list", "--json"]

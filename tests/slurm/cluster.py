@@ -18,6 +18,7 @@ TOOLS = ("munged", "slurmctld", "slurmd", "srun", "unshare", "nsenter", "ip")
 PATH = os.environ.get("PATH", os.defpath) + ":/usr/sbin:/sbin"
 USER = () if os.geteuid() == 0 else ("--user", "--map-current-user", "--keep-caps")
 NAMESPACES = ("--pid", "--mount", "--uts", "--net")
+_TIMED_OUT = 124  # exit code of `timeout`
 ENDED = frozenset({"CANCELLED", "COMPLETED", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "TIMEOUT"})
 
 
@@ -131,8 +132,11 @@ class Cluster:
 
     def job(self, number: int) -> Job:
         """The current state of a job."""
-        done = self.run(["timeout", "10", "scontrol", "--oneliner", "show", "job", str(number)])
-        assert done.returncode == 0, done.stderr
+        show = ["timeout", "10", "scontrol", "--oneliner", "show", "job", str(number)]
+        done = self.run(show)
+        if done.returncode == _TIMED_OUT:  # a request to a busy controller may be lost
+            done = self.run(show)
+        assert done.returncode == 0, (done.returncode, done.stderr, self.logs())
         fields = dict(word.split("=", 1) for word in done.stdout.split() if "=" in word)
         code, by_signal = fields["ExitCode"].split(":")
         return Job(fields["JobState"], int(code), int(by_signal), fields)

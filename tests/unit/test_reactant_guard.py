@@ -2,11 +2,13 @@
 
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from pyreactant._core.backend import Store
+from pyreactant._runtimes.guard.operation import Operation, Stream
 from pyreactant._runtimes.guard.watch import Watch
 from pyreactant._runtimes.reactant.meeting import Meeting
 from pyreactant.process_group._coordinator import MEETING_SECRET
@@ -15,13 +17,14 @@ from tests.unit.test_reactant_meeting import KEY, _together
 
 
 class Late:
-    """A store that asks late for the last verdict: between two polls it is asked by nobody."""
+    """A store that asks late for one key: between two polls it is asked by nobody."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, ending: str) -> None:
         self._store = store
+        self._ending = ending
 
     def get(self, key: str, timeout: float) -> str | None:
-        if key.endswith("digests/verdict"):
+        if key.endswith(self._ending):
             time.sleep(0.5)
         return self._store.get(key, timeout)
 
@@ -29,12 +32,11 @@ class Late:
         return getattr(self._store, name)
 
 
-@pytest.mark.parametrize("late", [1, 2])
-def test_no_process_leaves_before_all_know_the_verdict(
-    late: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Each process ends as soon as its own guard has; to those that wait it would look lost."""
-    monkeypatch.setenv(MEETING_SECRET, KEY)
+def _errors(late: int, ending: str, streams: Callable[[int], list[Stream]]) -> list[list[str]]:
+    """What three guards found, when process `late` asks late for the key with this ending.
+
+    Each process ends as soon as its own guard has; to those that wait it would look lost.
+    """
 
     def guarded(meeting: Meeting, index: int) -> list[str]:
         errors: list[str] = []
@@ -44,8 +46,9 @@ def test_no_process_leaves_before_all_know_the_verdict(
             errors.append(str(error))
             over.set()
 
-        store = Late(meeting.store) if index == late else meeting.store
-        watch = Watch(store, index, 3, name="w", streams=lambda: [], take_error=take_error)
+        store = Late(meeting.store, ending) if index == late else meeting.store
+        mine = streams(index)
+        watch = Watch(store, index, 3, name="w", streams=lambda: mine, take_error=take_error)
         watch.start(0.02)
         watch.end()
         while not watch.finished.wait(0.01) and not over.is_set():
@@ -54,4 +57,27 @@ def test_no_process_leaves_before_all_know_the_verdict(
         return errors
 
     places = [(3, index) for index in range(3)]
-    assert _together(f"127.0.0.1:{free_port()}", places, 20, guarded) == [[], [], []]
+    return _together(f"127.0.0.1:{free_port()}", places, 20, guarded)
+
+
+@pytest.fixture(autouse=True)
+def _secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(MEETING_SECRET, KEY)
+
+
+@pytest.mark.parametrize("late", [1, 2])
+def test_no_process_leaves_before_all_know_the_verdict(late: int) -> None:
+    assert _errors(late, "digests/verdict", lambda index: []) == [[], [], []]
+
+
+@pytest.mark.parametrize("late", [1, 2])
+@pytest.mark.parametrize("ending", ["sentence/pieces", "sentence/0"])
+def test_a_process_that_ends_takes_the_sentence_from_nobody(late: int, ending: str) -> None:
+    def streams(index: int) -> list[Stream]:
+        stream = Stream("MainThread")
+        stream.enter(Operation("run" if index == 1 else "gather", "", (), ""))
+        return [stream]
+
+    found = _errors(late, ending, streams)
+    assert found[0] == found[1] == found[2], found
+    assert found[0][0].startswith("process 1 differs from the 2 others at operation 1"), found

@@ -1,5 +1,6 @@
 """The processes find the words for an operation in which they differ, together: one sentence."""
 
+import contextlib
 import itertools
 import json
 import time
@@ -7,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ..._errors import PyReactantError
 from .operation import PROGRAM, Operation, Stream, canonical
 from .tree import LIMIT, Tree
 
@@ -186,6 +188,7 @@ _GROUPS = 8  # in one message
 _RANGES = 20  # of process indices in one group
 _TEXT_LIMIT = 8 << 20  # characters of StableHLO
 _FAREWELL = 1.0  # seconds that process 0 waits for the others to have read the sentence
+_LOOK = 0.02  # seconds between looks for those after a process was lost
 
 HEAD_START = 0.7
 """Seconds that the others then have to raise, or to end in a collective, before process 0 does.
@@ -246,10 +249,23 @@ def explain(tree: Tree, name: str, mine: Account | None) -> str:
         texts = [tree.wait_text(f"{name}/text/{speaker}") for speaker in speakers[:2] if wanted]
         tree.put_text(f"{name}/sentence", sentence(groups, accounts, texts))
     found = tree.wait_text(f"{name}/sentence")
-    tree.gather(f"{name}/read", "", "".join, time.monotonic() + _FAREWELL)
+    _await_readers(tree, f"{name}/read")
     if tree.index == 0:
         time.sleep(HEAD_START)
     return found
+
+
+def _await_readers(tree: Tree, name: str) -> None:
+    """Wait until the others have read the sentence.
+
+    Those that have read it may end, so a lost process is no error here.
+    """
+    deadline = time.monotonic() + _FAREWELL
+    while time.monotonic() < deadline:
+        with contextlib.suppress(PyReactantError):
+            tree.gather(name, "", "".join, deadline)
+            return
+        time.sleep(_LOOK)
 
 
 def _text(operation: Operation) -> str:

@@ -174,6 +174,8 @@ class RemoteStore:
     def get(self, key: str, timeout: float) -> str | None:
         """See `Store`."""
         value = self.answer(self.ask(key), timeout, need_all=True)
+        if value is None and self.lost:
+            value = self.peek(key)  # process 0 may have it: a process was lost, not its values
         if value is None:
             _check_nobody_lost(self.lost, self._closed)
         return value
