@@ -40,7 +40,7 @@ def _figures(quick: bool) -> list[Pair]:
         _in_process.put(some),
         *_training.steps(1 if quick else 5, many),
         _training.tree(2 if quick else 20, many),
-        *_in_process.check(1 if quick else 5),
+        *_in_process.check(2048 if quick else 8192, 1 if quick else 5),
         _guard.call(many),
         _guard.digest(few),
     ]

@@ -66,9 +66,8 @@ def put(repetitions: int) -> Pair:
     return Pair("device_put of 1 GiB over 8 devices", ours, reference, 1.05)
 
 
-def check(repetitions: int) -> list[Pair]:
-    """Time Freivalds' check at 8192^2 relative to the product itself."""
-    n = 8192
+def check(n: int, repetitions: int) -> list[Pair]:
+    """Time Freivalds' check at n^2 relative to the product itself."""
     everything = (slice(0, n), slice(0, n))
     sources = [RandomSource((n, n), "float32", 0, stream) for stream in (0, 1)]
     x, y = (source.read(everything) for source in sources)
@@ -92,5 +91,5 @@ def check(repetitions: int) -> list[Pair]:
             lambda: timed(lambda: product(a, b).block_until_ready()),
             repetitions,
         )
-        pairs.append(Pair(f"Freivalds' check at 8192^2, operands {name}", ours, reference, 0.10))
+        pairs.append(Pair(f"Freivalds' check at {n}^2, operands {name}", ours, reference, 0.10))
     return pairs

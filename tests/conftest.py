@@ -113,7 +113,7 @@ def pytest_ignore_collect(collection_path: Path) -> bool | None:
     return True if harness.backend == "reactant" and collection_path.name == IMPORTS_JAX else None
 
 
-# Most of their time is waiting, so they begin first, and the others run meanwhile.
+# The longest begin first; the last of these compute, the others wait most of their time.
 LONG = (
     "tests/ray/test_jobs_on_ray.py",
     "tests/ray/",  # JaxTrainer leaves an actor that is busy as long as the cluster runs
@@ -126,15 +126,16 @@ LONG = (
     "tests/jobs/test_tpu.py",
     "tests/tpu/test_recorded.py",
     "tests/crosscheck/test_mutants.py",
+    "tests/programs/test_bodies.py",
+)
+
+# Most of their time is waiting, so the others run meanwhile.
+WAITING = (
     "tests/gcloud/",
     "tests/examples/",
     "tests/unit/test_reactant_meeting.py",
     "tests/multiprocess/",
     "tests/launch/",
-    "tests/tpu/",
-    "tests/crosscheck/",
-    "tests/cli/",
-    "tests/test_readme.py",
 )
 
 # Their tests share nothing that is expensive, so each may run on any worker.
@@ -159,7 +160,8 @@ SPREAD = (
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """With several workers: a file's tests on one, but for `SPREAD`, and the longest first.
 
-    All of tests/ray/ is one group, because it shares a cluster.
+    All of tests/ray/ is one group, because it shares a cluster. Tests that wait are spread evenly
+    over those that compute.
     """
     if "PYTEST_XDIST_WORKER" not in os.environ:
         return
@@ -169,11 +171,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             group = "tests/ray" if path.startswith("tests/ray/") else path
             item.add_marker(pytest.mark.xdist_group(group))
 
-    def place(item: pytest.Item) -> int:
-        found = (n for n, start in enumerate(LONG) if item.nodeid.startswith(start))
-        return next(found, len(LONG))
-
-    items.sort(key=place)
+    paths = list(dict.fromkeys(item.nodeid.partition("::")[0] for item in items))
+    waiting = [path for start in WAITING for path in paths if path.startswith(start)]
+    computing = [path for path in paths if not path.startswith(WAITING)]
+    place = {path: n / len(kind) for kind in (waiting, computing) for n, path in enumerate(kind)}
+    for start in reversed(LONG):
+        first = min(place.values()) - 1
+        place |= {path: first for path in paths if path.startswith(start)}
+    items.sort(key=lambda item: place[item.nodeid.partition("::")[0]])
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -165,6 +165,20 @@ def _read_settings_of_jax() -> None:
             jax.config.update(setting, value)
 
 
+def build_commands() -> None:
+    """Make the tree of all commands once; typer makes it anew for each command line."""
+    import typer
+
+    from pyreactant.cli._main import app
+
+    make, made = typer.main.get_command, typer.main.get_command(app)
+
+    def get_command(typer_instance: Any) -> Any:
+        return made if typer_instance is app else make(typer_instance)
+
+    typer.main.get_command = get_command
+
+
 def let_gloo_give_way() -> None:
     """Give the thread of JAX's collectives on CPUs the lowest priority.
 
@@ -239,6 +253,8 @@ if __name__ == "__main__":
     before = dict(os.environ)
     for name in sys.argv[3:]:
         importlib.import_module(name)
+    if "pyreactant.cli._main" in sys.modules:
+        build_commands()
     if "jax" in sys.modules:
         let_gloo_give_way()
     set_by_imports.update({k: v for k, v in os.environ.items() if before.get(k) != v})

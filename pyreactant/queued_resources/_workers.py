@@ -67,7 +67,8 @@ def _write_archive(
         FileError: A file cannot be read, or the archive cannot be written.
     """
     try:
-        with tarfile.open(file, "w:gz", compresslevel=6) as archive:
+        # Level 6 takes twice as long, for a tenth of the size.
+        with tarfile.open(file, "w:gz", compresslevel=3) as archive:
             add_package(archive)
             for name in _SCRIPTS:
                 archive.add(scripts_folder() / name, name)
