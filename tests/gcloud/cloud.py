@@ -102,7 +102,7 @@ class Cloud:
             "--devices-per-process",
             "2",
             "--python",
-            sys.executable,
+            str(self.workers.python),
             f"--ssh-flag=-p{self.workers.port}",
             *([] if gcloud else small),
         ]
@@ -116,7 +116,7 @@ class Cloud:
             "runtime_version": "v2-alpha-tpuv5",
             "reach": "ssh",
             "ssh_flags": flags,
-            "python": sys.executable,
+            "python": str(self.workers.python),
             "platform": "cpu",
             "devices_per_process": 1,
             **more,

@@ -6,6 +6,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -15,6 +16,11 @@ from typing import Any
 from tests.harness import LEAN, QUICK_COMPILING, free_port, require
 
 SSHD = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
+
+_PYTHON = f"""#!/bin/sh
+export PYTHONPATH="${{PYTHONPATH:+$PYTHONPATH:}}{LEAN}"
+exec {sys.executable} "$@"
+"""
 
 _AS_ASKED = 'cd "$HOME" && exec bash -c "$SSH_ORIGINAL_COMMAND"'
 
@@ -33,6 +39,11 @@ class Workers:
     addresses: Sequence[str]
     folder: Path
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+
+    @property
+    def python(self) -> Path:
+        """The Python of every VM: this one, which starts as tests' Pythons do."""
+        return self.folder / "python"
 
     def authorize(self, node: dict[str, Any]) -> None:
         """Accept the keys that gcloud puts into the metadata, as the VM's guest agent does."""
@@ -62,7 +73,7 @@ class Workers:
             "PasswordAuthentication=no",
             "PermitRootLogin=yes",
             "MaxStartups=100",
-            f"SetEnv=HOME={self.folder / 'home'} 'XLA_FLAGS={QUICK_COMPILING}' PYTHONPATH={LEAN}",
+            f"SetEnv=HOME={self.folder / 'home'} 'XLA_FLAGS={QUICK_COMPILING}'",
             "KexAlgorithms=curve25519-sha256",  # a tenth of the cost of the default
             "Subsystem=sftp internal-sftp",
             f"ForceCommand={command}",
@@ -112,6 +123,9 @@ def workers(folder: Path, count: int) -> Iterator[Workers]:
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True)
     (folder / "authorized_keys").write_text(key.with_suffix(".pub").read_text())
     (folder / "home").mkdir(exist_ok=True)
+    python = folder / "python"
+    python.write_text(_PYTHON)
+    python.chmod(0o700)
     running = Workers(free_port(), [f"127.0.0.{i + 2}" for i in range(count)], folder)
     try:
         for address in running.addresses:

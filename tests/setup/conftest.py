@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.harness import REPOSITORY, environment, require
+from tests.harness import LEAN, REPOSITORY, environment, require
 
 # A setup needs juliacall's metadata and its requirements for juliapkg. The real juliacall also
 # requires an OpenSSL that fits this Python's, which would restrict the choice of Julia.
@@ -142,7 +142,7 @@ def make(folder: Path) -> Here:
         (packages / name).parent.mkdir(exist_ok=True)
         (packages / name).write_text(text)
     ours = [folder for folder in sys.path if "site-packages" in folder]
-    (packages / "all.pth").write_text("\n".join([*ours, str(REPOSITORY)]))
+    (packages / "all.pth").write_text("\n".join([*ours, str(REPOSITORY), LEAN]))
     return here
 
 
