@@ -179,6 +179,13 @@ def build_commands() -> None:
     typer.main.get_command = get_command
 
 
+def keep_caches() -> None:
+    """Let JAX keep its caches when Python ends: to empty them, a fork copies 4 MiB of pages."""
+    from jax._src import api
+
+    vars(api)["clear_caches"] = lambda: None  # what the end calls; `jax.clear_caches` stays
+
+
 def let_gloo_give_way() -> None:
     """Give the thread of JAX's collectives on CPUs the lowest priority.
 
@@ -256,6 +263,7 @@ if __name__ == "__main__":
     if "pyreactant.cli._main" in sys.modules:
         build_commands()
     if "jax" in sys.modules:
+        keep_caches()
         let_gloo_give_way()
     set_by_imports.update({k: v for k, v in os.environ.items() if before.get(k) != v})
     deadline = time.monotonic() + 5
