@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from tests import processes
 from tests.processes import OF_A_RUN, REPOSITORY, WITH_JAX, Popen
 from tests.quick import VARIABLE
 
@@ -68,7 +69,8 @@ def environment(**settings: str) -> dict[str, str]:
         if name.startswith("PYREACTANT_TEST_") or not name.startswith(OF_A_RUN)
     }
     quick = {"XLA_FLAGS": QUICK_COMPILING} if backend == "jax" else {}
-    path = f"{REPOSITORY}{os.pathsep}{LEAN}" if VARIABLE in os.environ else str(REPOSITORY)
+    lean = VARIABLE in os.environ and not processes.always_anew
+    path = f"{REPOSITORY}{os.pathsep}{LEAN}" if lean else str(REPOSITORY)
     return {**kept, **quick, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1", **settings}
 
 
