@@ -178,7 +178,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     # At the very end nothing else would run while they wait.
     place |= {path: 0.9 * n / len(waiting) for n, path in enumerate(waiting)}
     for start in reversed(LONG):
-        first = min(place.values()) - 1
+        first = min(place.values(), default=0) - 1
         place |= {path: first for path in paths if path.startswith(start)}
     items.sort(key=lambda item: place[item.nodeid.partition("::")[0]])
 
