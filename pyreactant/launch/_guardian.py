@@ -34,6 +34,9 @@ _SHARE = 200
 
 _SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER
 
+WARNINGS = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM)
+"""What Slurm may send to every process of a step."""
+
 
 class Process(NamedTuple):
     """A process as the kernel shows it; its pid and start time together are unique."""
@@ -154,8 +157,8 @@ def marked(token: str, among: Mapping[int, Process]) -> list[Process]:
 
 def _guard(token: str) -> None:
     """Read what the supervisor says until it ends, then kill what it has left."""
-    for number in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM):
-        signal.signal(number, signal.SIG_IGN)  # Slurm may warn every process of a step
+    for number in WARNINGS:
+        signal.signal(number, signal.SIG_IGN)
     supervisor, me = os.getppid(), os.getpid()
     programs: set[int] = set()
     known: set[Process] = set()

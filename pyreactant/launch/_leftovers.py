@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -35,14 +36,19 @@ class Leftovers:
         if self._guardian is None and sys.platform == "linux":
             self._others = {child.pid for child in _guardian.children(os.getpid())}
             _guardian.adopt(True)
-            self._guardian = subprocess.Popen(
-                [sys.executable, "-I", "-S", str(Path(_guardian.__file__)), token],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                start_new_session=True,  # Ctrl-C ends the supervisor first
-                bufsize=0,
-            )
+            # A warning that comes before the guardian ignores it must not end it.
+            blocked = signal.pthread_sigmask(signal.SIG_BLOCK, _guardian.WARNINGS)
+            try:
+                self._guardian = subprocess.Popen(
+                    [sys.executable, "-I", "-S", str(Path(_guardian.__file__)), token],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                    start_new_session=True,  # Ctrl-C ends the supervisor first
+                    bufsize=0,
+                )
+            finally:
+                signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
             self._others.add(self._guardian.pid)
 
     def started(self, pid: int) -> None:

@@ -1,6 +1,7 @@
 """gc deletes what no launcher uses any more, and nothing that a launcher may still use."""
 
 import json
+import re
 import signal
 import subprocess
 import time
@@ -117,7 +118,7 @@ def test_force_deletes_what_waits_without_a_note(tmp_path: Path) -> None:
         for file in note.parent.iterdir():
             file.unlink()
         output = made.run("gc", *PLACE, "--force")[1]
-        assert "--force, and it is WAITING_FOR_RESOURCES" in output
+        assert re.search("--force, and it is (ACCEPTED|WAITING_FOR_RESOURCES)", output), output
         assert made.api.left() == []
 
 

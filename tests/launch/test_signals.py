@@ -3,6 +3,7 @@
 import os
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -114,6 +115,25 @@ while not Path("enough").exists():
     for process in range(2):
         log = (tmp_path / "run" / f"process-{process}.log").read_text()
         assert log == ("warned\n" if own else "")
+
+
+def test_a_guardian_that_has_only_begun_is_not_ended_by_a_warning() -> None:
+    code = (
+        "import os, signal, time\n"
+        "from pyreactant.launch._guardian import children\n"
+        "from pyreactant.launch._leftovers import Leftovers\n"
+        "left = Leftovers()\n"
+        "left.begin('token')\n"
+        "(guardian,) = children(os.getpid())\n"
+        "for number in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM):\n"
+        "    os.kill(guardian.pid, number)\n"
+        "time.sleep(0.3)\n"
+        "print([child.ended for child in children(os.getpid())])\n"
+        "os.kill(os.getpid(), signal.SIGUSR1)\n"  # this process is ended by it, as before
+    )
+    argv = [sys.executable, "-c", code]
+    ran = subprocess.run(argv, env=environment(), capture_output=True, text=True, timeout=60)
+    assert (ran.stdout, ran.returncode) == ("[False]\n", -signal.SIGUSR1), ran.stderr
 
 
 def test_a_hangup_after_nohup_ends_nothing(tmp_path: Path) -> None:
