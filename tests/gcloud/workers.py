@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import shlex
 import shutil
 import signal
 import socket
@@ -19,7 +20,7 @@ SSHD = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
 
 _PYTHON = f"""#!/bin/sh
 export PYTHONPATH="${{PYTHONPATH:+$PYTHONPATH:}}{LEAN}"
-exec {sys.executable} "$@"
+exec {shlex.quote(sys.executable)} "$@"
 """
 
 _AS_ASKED = 'cd "$HOME" && exec bash -c "$SSH_ORIGINAL_COMMAND"'
@@ -123,10 +124,9 @@ def workers(folder: Path, count: int) -> Iterator[Workers]:
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True)
     (folder / "authorized_keys").write_text(key.with_suffix(".pub").read_text())
     (folder / "home").mkdir(exist_ok=True)
-    python = folder / "python"
-    python.write_text(_PYTHON)
-    python.chmod(0o700)
     running = Workers(free_port(), [f"127.0.0.{i + 2}" for i in range(count)], folder)
+    running.python.write_text(_PYTHON)
+    running.python.chmod(0o700)
     try:
         for address in running.addresses:
             running.start(address)
