@@ -30,6 +30,8 @@ atexit.register(shutil.rmtree, os.environ["XDG_STATE_HOME"], ignore_errors=True)
 processes.share()  # one set of templates for all workers
 processes.take_longer_turns()
 os.environ[quick.VARIABLE] = "1"  # what the processes of tests start is forked, too
+NEW_PROCESS = subprocess.Popen
+subprocess.Popen = quick.Popen  # type: ignore[assignment, misc]
 
 # Examples may take long on a busy machine, which says nothing about the code.
 hypothesis.settings.register_profile("untimed", deadline=None)
@@ -252,9 +254,10 @@ def backend(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 @pytest.fixture(autouse=True)
 def _anew(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the processes of a test with the marker start are new Pythons."""
+    """What a test with the marker and its processes start are new Pythons."""
     if request.node.get_closest_marker("anew"):
         monkeypatch.delenv(quick.VARIABLE)
+        monkeypatch.setattr(subprocess, "Popen", NEW_PROCESS)
 
 
 @pytest.fixture

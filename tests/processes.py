@@ -18,6 +18,7 @@ import os
 import platform
 import select
 import shutil
+import signal
 import socket
 import struct
 import subprocess
@@ -50,6 +51,7 @@ LIGHT = (
     *(["typer._adapters"] if importlib.util.find_spec("typer._adapters") else []),
     "rich.console",
     "rich.progress",
+    "email.parser",  # importlib.metadata imports it late
     "importlib.metadata",
     "platformdirs",
     "pyreactant.cli._main",
@@ -75,6 +77,8 @@ WITH_JAX = (
     "jax.experimental.multihost_utils",
     "jax.experimental.topologies",
     *_MHLO,
+    "encodings.idna",  # for names of hosts
+    "pytest",
     "pyreactant._matmul.report",
 )
 """For programs: jax is imported, with what it imports late, no backend is started, and the runtime
@@ -82,6 +86,9 @@ is not loaded: a test may hide jax from it."""
 
 WITH_GOOGLE = (*LIGHT, "google.cloud.tpu_v2", "grpc", "requests")
 """For launchers of Cloud TPU jobs."""
+
+WITH_RAY = (*LIGHT, "ray", "ray.scripts.scripts")
+"""For what talks to a Ray cluster; tests.ray.cluster starts this template."""
 
 READ_AT_THE_START = (
     "PYTHON",
@@ -95,11 +102,11 @@ READ_AT_THE_START = (
     "NPY_",
     "GRPC_",
 )
-READ_BY_JAX = ("JAX_FORCE_TPU_INIT",)
-"""By its import. A fork reads JAX's settings again, and libtpu its own when it is loaded."""
+READ_BY_IMPORTS = {"jax": ("JAX_FORCE_TPU_INIT",), "ray": ("RAY_",)}
+"""By module. A fork reads JAX's settings again, and libtpu its own when it is loaded."""
 
-SET_IN_A_FORK = ("PYTHONPATH", "PYTHONUNBUFFERED")
-"""What a fork obeys although Python reads it when it starts."""
+SET_IN_A_FORK = ("PYTHONPATH", "PYTHONUNBUFFERED", "RAY_ADDRESS", "RAY_LOG_TO_DRIVER")
+"""What a fork obeys although it begins like what is read once. We give Ray the last as argument."""
 
 
 def take_longer_turns(milliseconds: int = 50) -> None:
@@ -142,7 +149,8 @@ class Template:
     def __init__(self, modules: Sequence[str]) -> None:
         share()
         folder = Path(os.environ[SHARED])
-        self.read = READ_AT_THE_START + (READ_BY_JAX if "jax" in modules else ())
+        names = [names for module, names in READ_BY_IMPORTS.items() if module in modules]
+        self.read = sum(names, READ_AT_THE_START)
         name = _name(modules)
         self.address = str(folder / name)
         described = folder / f"{name}.json"
@@ -235,6 +243,7 @@ class Popen(subprocess.Popen[Any]):
         self, argv: Sequence[str], *, imported: Sequence[str] = LIGHT, **options: Any
     ) -> None:
         self._status: socket.socket | None = None  # the connection about a forked process
+        self._ended: tuple[int, int] | None = None  # what it said: the process and its status
         self._modules = imported
         super().__init__(argv, **options)
 
@@ -286,14 +295,17 @@ class Popen(subprocess.Popen[Any]):
         if self._status is None:
             found: tuple[int, int] = super()._try_wait(wait_flags)  # type: ignore[misc]
             return found
+        if self._ended is not None:
+            return self._ended
         if wait_flags and not select.select([self._status], [], [], 0)[0]:
             return 0, 0
         said = self._status.recv(8)
         self._status.close()
         if len(said) < 8:
+            self._ended = self.pid, signal.SIGKILL  # each later Popen asks again
             raise RuntimeError("the process that forks for tests has ended before its forks")
-        pid, status = struct.unpack("ii", said)
-        return pid, status
+        self._ended = struct.unpack("ii", said)
+        return self._ended
 
     def _internal_poll(self, *arguments: Any, **options: Any) -> int | None:
         if self._status is None:

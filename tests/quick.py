@@ -1,7 +1,7 @@
 """Forks in place of new Pythons, also for what a process of the tests starts.
 
-A process with the variable `VARIABLE` in its environment replaces `subprocess.Popen` by `Popen`
-below, if it is a fork of a template or called `start_quickly`. So do its forks.
+pytest's processes replace `subprocess.Popen` by `Popen` below. So does a fork of a template that
+has the variable `VARIABLE` in its environment.
 
 A supervisor needs its programs as its own children. It forks a *zygote* before it does anything
 else (`tests.template.below`), which has one thread and the same modules. The zygote forks twice:
@@ -16,13 +16,12 @@ import struct
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from tests import processes
-from tests.processes import LIGHT, WITH_JAX
+from tests.processes import LIGHT, WITH_JAX, WITH_RAY
 
 VARIABLE = "FORKS_OF_THE_TESTS"
 
@@ -30,8 +29,10 @@ FORKED = {
     "pyreactant": LIGHT,
     "pyreactant matmul": WITH_JAX,
     "pyreactant run": WITH_JAX,  # what its programs find imported
+    "pyreactant._lowering.enzyme": WITH_JAX,
     "pyreactant.crosscheck._gradients_child": WITH_JAX,
     "pyreactant.doctor._runtimes": WITH_JAX,
+    "pyreactant.jobs._ray_driver": WITH_RAY,
     "pyreactant.tpu._compiler.compile_child": WITH_JAX,
 }
 """What is forked, and what it finds imported: a module and, if need be, its first argument."""
@@ -66,7 +67,8 @@ class Popen(processes.Popen):
         if option != "-m" or processes.SHARED not in os.environ:
             return None
         found = FORKED.get(" ".join(names[:2]), FORKED.get(names[0]))
-        return found if found and (not forked or processes.started(found)) else None
+        may_start = not forked and found is not WITH_RAY
+        return found if found and (may_start or processes.started(found)) else None
 
     def _fork(self, given: Mapping[str, Any]) -> Callable[..., Any] | None:
         found = super()._fork(given)
@@ -89,16 +91,6 @@ def start_quickly() -> None:
     global forked
     forked = True
     subprocess.Popen = Popen  # type: ignore[assignment, misc]
-
-
-@contextmanager
-def quickly() -> Iterator[None]:
-    """Within the block, fork what this process starts."""
-    import pytest  # not in templates
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(subprocess, "Popen", Popen)
-        yield
 
 
 _COMMAND = """#!{python} -IS

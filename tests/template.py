@@ -166,12 +166,17 @@ def _read_settings_of_jax() -> None:
 
 
 def build_commands() -> None:
-    """Make the tree of all commands once; typer makes it anew for each command line."""
+    """Make the tree of all commands and run one; typer makes the tree anew for each command line.
+
+    The run imports what typer imports late.
+    """
     import typer
 
     from pyreactant.cli._main import app
 
     make, made = typer.main.get_command, typer.main.get_command(app)
+    with contextlib.redirect_stdout(io.StringIO()):
+        made.main(["topology", "v6e-1"], standalone_mode=False)
 
     def get_command(typer_instance: Any) -> Any:
         return made if typer_instance is app else make(typer_instance)

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import pyreactant as pr
+from pyreactant._matmul import check
 from tests import processes
 from tests.harness import environment, free_port
 
@@ -67,9 +68,7 @@ def test_versions_are_those_of_the_runtime_that_ran(tmp_path: Path) -> None:
         "c.main()\n"
     )
     argv = [sys.executable, "-c", code]
-    ran = subprocess.run(
-        argv, env=environment(), cwd=tmp_path, capture_output=True, text=True, timeout=120
-    )
+    ran = processes.run(argv, imported=processes.WITH_JAX, env=environment(), cwd=tmp_path)
     assert ran.returncode == 0, ran.stderr
     line = "reactant 0.2.9 (julia 1.12.6, PyReactant 0.4) on 8 cpu devices, 1 process"
     assert line in ran.stdout.splitlines()
@@ -84,10 +83,19 @@ def test_versions_are_those_of_the_runtime_that_ran(tmp_path: Path) -> None:
 
 
 def test_freivalds_is_said() -> None:
-    ran = run("matmul", "--size", "4104", "--repeat", "0")  # just above 4096**3
-    assert ran.returncode == 0, ran.stderr
-    assert "Freivalds" in ran.stdout
-    assert "8 random vectors" in ran.stdout
+    """Above `FULL_CHECK_WORK`, which is lower here: 4104^3 multiplications take seconds."""
+    assert check.FULL_CHECK_WORK == 4096**3
+    code = (
+        "import sys, pyreactant._matmul.check as k, pyreactant.cli as c\n"
+        "k.FULL_CHECK_WORK = 256**3\n"
+        "sys.argv[1:] = ['matmul', '--size', sys.argv[1], '--repeat', '0']\nc.main()\n"
+    )
+    for size in ("264", "256"):
+        argv = [sys.executable, "-c", code, size]
+        ran = processes.run(argv, imported=processes.WITH_JAX, env=environment())
+        assert ran.returncode == 0, ran.stderr
+        assert ("Freivalds" in ran.stdout) == (size == "264")
+        assert ("8 random vectors" in ran.stdout) == (size == "264")
 
 
 @pytest.mark.parametrize("seed", ["0", "1"])

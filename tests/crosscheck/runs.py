@@ -14,7 +14,7 @@ from pyreactant._runtimes import runtime
 from pyreactant.crosscheck._records.records import ShardWriter, sealed
 from pyreactant.crosscheck._report.report import Report
 from pyreactant.crosscheck._run import crosscheck
-from tests import harness, quick
+from tests import harness
 
 STAND_IN = "standin"
 """The JAX runtime under another name: what is tested is the comparison, not a second runtime."""
@@ -40,7 +40,7 @@ def second_runtime(folder: Path) -> Iterator[None]:
 def small(program: Any, **options: Any) -> Report:
     """Options for two processes with two CPU devices each, and small arrays."""
     usual = {"processes": 2, "devices_per_process": 2, "platform": "cpu", "backends": "jax"}
-    with pytest.MonkeyPatch.context() as patch, quick.quickly():
+    with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XLA_FLAGS", harness.QUICK_COMPILING)
         return crosscheck(program, **{**usual, **options})
 

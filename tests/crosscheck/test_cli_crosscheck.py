@@ -213,6 +213,7 @@ def _stopped(number: int, folder: Path) -> tuple[int, str]:
     return process.returncode, message
 
 
+@pytest.mark.anew  # the command lines of processes
 def test_ctrl_c_writes_a_report_on_the_finished_programs(tmp_path: Path) -> None:
     code, message = _stopped(signal.SIGINT, tmp_path)
     assert code == 130, message
@@ -225,5 +226,6 @@ def test_ctrl_c_writes_a_report_on_the_finished_programs(tmp_path: Path) -> None
     assert (folder / "report.html").exists()
 
 
+@pytest.mark.anew
 def test_sigterm_leaves_nothing_running(tmp_path: Path) -> None:
     assert _stopped(signal.SIGTERM, tmp_path)[0] == 143

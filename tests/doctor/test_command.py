@@ -137,9 +137,10 @@ def test_an_end_from_outside(tmp_path: Path, number: int) -> None:
     settings["PYTHONPATH"] = f"{tmp_path}{os.pathsep}{settings['PYTHONPATH']}"
     process = processes.Popen(DOCTOR, env=settings, cwd=tmp_path, stdout=subprocess.PIPE)
     deadline = time.monotonic() + 30
-    while not (tmp_path / "pid").exists() and time.monotonic() < deadline:
+    written = tmp_path / "pid"
+    while not (written.exists() and written.read_text()) and time.monotonic() < deadline:
         time.sleep(0.05)
     process.send_signal(number)
     process.communicate(timeout=20)
     assert process.returncode == {signal.SIGTERM: 143, signal.SIGINT: 130}[signal.Signals(number)]
-    assert not alive(int((tmp_path / "pid").read_text()))
+    assert not alive(int(written.read_text()))

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 import pyreactant as pr
-from tests import quick
 from tests.examples import in_a_row
 from tests.harness import environment, free_port, logs, spawn
 from tests.julia import place
@@ -101,10 +100,9 @@ def test_the_julia_model_in_julia(theirs: Path, tmp_path: Path) -> None:
 
 def test_programs_with_an_oracle_are_cross_checked() -> None:
     programs = [f"{EXAMPLES}/heat/main.py:evolve", f"{EXAMPLES}/julia_model/main.py:gradients"]
-    with quick.quickly():
-        report = pr.crosscheck(
-            programs, backends="jax", platform="cpu", processes=1, devices_per_process=8
-        )
+    report = pr.crosscheck(
+        programs, backends="jax", platform="cpu", processes=1, devices_per_process=8
+    )
     assert report.passed, report.to_text()
     assert [row.program for row in report.rows] == programs
 

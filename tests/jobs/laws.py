@@ -29,6 +29,7 @@ import pytest
 
 import pyreactant as pr
 from pyreactant.jobs import _all, _ray, _ray_cluster, _record
+from tests import processes, quick
 
 WAIT = 300  # seconds, on a busy machine
 
@@ -342,6 +343,8 @@ os.kill(os.getpid(), signal.SIGKILL)
 def _submitting(expression: str, point: int) -> subprocess.CompletedProcess[str]:
     """A process that submits a job and is killed at the point: an event of Python's audit."""
     argv = [sys.executable, "-c", _SUBMIT, str(point), expression]
+    if quick.forked:
+        return processes.run(argv)
     return subprocess.run(argv, capture_output=True, text=True, timeout=120)
 
 

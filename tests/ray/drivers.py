@@ -13,6 +13,7 @@ from typing import Any
 from tests import processes
 from tests.harness import REPOSITORY, logs, spawn
 from tests.jobs.disk import small_disk
+from tests.processes import WITH_RAY
 from tests.ray.cluster import Cluster
 
 HERE = Path(__file__).parent
@@ -49,9 +50,14 @@ def from_outside(on_ray: Cluster, folder: Path) -> str:
 
 
 def lawful(on_ray: Cluster, folder: Path) -> str:
-    """Exceptions, a killed process, cancel, another shell, `jobs clean`, and a full disk."""
-    words = ["raises,dies,cancelled,cleaned+full_disk"]
-    words += ["pr.targets.Ray(hosts=2, num_cpus=0.5, platform='cpu')"]
+    """Exceptions, a killed process, cancel, another shell, and `jobs clean`."""
+    target = "pr.targets.Ray(hosts=2, num_cpus=0.5, platform='cpu')"
+    return hold(on_ray, ["raises,dies,cancelled,cleaned", target], folder)
+
+
+def full(on_ray: Cluster, folder: Path) -> str:
+    """A full disk, in a mount namespace."""
+    words = ["full_disk", "pr.targets.Ray(hosts=1, num_cpus=0.5, platform='cpu')"]
     return hold(on_ray, words, folder, before=small_disk(folder / "state", 30))
 
 
@@ -64,7 +70,7 @@ def killed(on_ray: Cluster, folder: Path) -> str:
 def run(on_ray: Cluster, words: list[str], folder: Path) -> str:
     """Run a Python program in a folder, which also has its jobs; its log."""
     settings = {**on_ray.settings, "XDG_STATE_HOME": str(folder / "state")}
-    (finished,) = spawn([[sys.executable, *words]], [settings], folder, LIMIT, imported=())
+    (finished,) = spawn([[sys.executable, *words]], [settings], folder, LIMIT, imported=WITH_RAY)
     assert finished.code == 0, logs([finished])
     return finished.log
 
@@ -82,5 +88,6 @@ def hold(on_ray: Cluster, words: list[str], folder: Path, *, before: tuple[str, 
 
 
 ALL: dict[str, Callable[[Cluster, Path], Any]] = {
-    driver.__name__: driver for driver in (trained, reduced, lost, from_outside, lawful, killed)
+    driver.__name__: driver
+    for driver in (trained, reduced, lost, from_outside, lawful, full, killed)
 }

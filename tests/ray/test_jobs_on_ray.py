@@ -31,8 +31,9 @@ def test_the_law_of_values_from_a_machine_outside(from_outside: str) -> None:
     assert from_outside.endswith("the law holds\n")
 
 
-def test_the_other_laws(lawful: str) -> None:
+def test_the_other_laws(lawful: str, full: str) -> None:
     assert lawful.endswith("the law holds\n")
+    assert full.endswith("the law holds\n")
 
 
 def test_the_submitting_process_is_killed(killed: str) -> None:
@@ -40,7 +41,13 @@ def test_the_submitting_process_is_killed(killed: str) -> None:
 
 
 def test_nothing_is_left_on_the_hosts(
-    on_ray: Cluster, reduced: str, lost: str, from_outside: str, lawful: str, killed: str
+    on_ray: Cluster,
+    reduced: str,
+    lost: str,
+    from_outside: str,
+    lawful: str,
+    full: str,
+    killed: str,
 ) -> None:
     def found() -> list[Path]:
         patterns = "r/**/pyreactant-*", "pyreactant-*", "pyreactant-*/**/*"

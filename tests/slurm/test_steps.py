@@ -48,7 +48,8 @@ def test_a_plain_jax_program_takes_its_processes_from_the_supervisor(
     assert done.returncode == 0, done.stderr
     for process in range(2):
         text = (tmp_path / "run" / f"process-{process}.log").read_text()
-        assert f"levanter {process}/2 gathered [0, 1]\n" in text
+        # Gloo may print in the same line.
+        assert f"levanter {process}/2 gathered [0, 1]" in text
 
 
 def test_explain_in_a_step(cluster: Cluster, tmp_path: Path) -> None:

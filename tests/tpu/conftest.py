@@ -2,13 +2,11 @@
 
 import importlib.util
 import os
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from pyreactant.tpu._compiler import ask
-from tests import quick
 from tests.harness import require
 from tests.tpu.recorded import Recorded
 
@@ -27,7 +25,6 @@ def real_compiler(shared_cache: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """libtpu is here, and answers are kept for the session's other tests."""
     require(importlib.util.find_spec("libtpu"), "libtpu, which compiles for TPUs without one")
     monkeypatch.setenv("XDG_CACHE_HOME", str(shared_cache))
-    monkeypatch.setattr(subprocess, "Popen", quick.Popen)  # the child has imported jax
     return shared_cache
 
 
