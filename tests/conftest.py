@@ -3,6 +3,7 @@
 import atexit
 import faulthandler
 import gc
+import itertools
 import os
 import re
 import shutil
@@ -180,11 +181,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.xdist_group(group))
 
     paths = list(dict.fromkeys(item.nodeid.partition("::")[0] for item in items))
-    waiting = [path for start in WAITING for path in paths if path.startswith(start)]
+    folders = [[path for path in paths if path.startswith(start)] for start in WAITING]
+    waiting = [path for row in itertools.zip_longest(*folders) for path in row if path]
     computing = [path for path in paths if not path.startswith(WAITING)]
     place = {path: n / len(computing) for n, path in enumerate(computing)}
     # At the very end nothing else would run while they wait.
-    place |= {path: 0.9 * n / len(waiting) for n, path in enumerate(waiting)}
+    place |= {path: 0.8 * n / len(waiting) for n, path in enumerate(waiting)}
     for start in reversed(LONG):
         first = min(place.values(), default=0) - 1
         place |= {path: first for path in paths if path.startswith(start)}
