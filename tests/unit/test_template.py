@@ -1,6 +1,7 @@
 """A process that a template forks ends as one that Python starts."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -90,3 +91,24 @@ def test_a_quick_process_forks_what_it_starts() -> None:
     for quick_too, module in (({}, "subprocess"), ({quick.VARIABLE: "1"}, "tests.quick")):
         ran = processes.run([sys.executable, "-c", code], env=environment(**quick_too))
         assert ran.stdout == f"{module}\n"
+
+
+def test_a_template_that_ends_before_its_forks_is_told_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each new process looks after those that nobody waits for any more."""
+    monkeypatch.setenv(processes.SHARED, str(tmp_path / f"templates-of-{os.getpid()}-x"))
+    Path(os.environ[processes.SHARED]).mkdir()
+    modules = ("json",)
+    argv = [sys.executable, "-c", "input()"]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.DEVNULL}
+    process = processes.Popen(argv, imported=modules, env=environment(), **pipes)
+    template = processes.template(modules).process
+    template.kill()
+    template.wait()
+    with pytest.raises(RuntimeError, match="has ended before its forks"):
+        process.wait(20)
+    assert process.stdin
+    process.stdin.close()
+    del process
+    assert subprocess.run(["true"]).returncode == 0
