@@ -100,7 +100,7 @@ def test_a_template_that_ends_before_its_forks_is_told_once(
     monkeypatch.setenv(processes.SHARED, str(tmp_path / f"templates-of-{os.getpid()}-x"))
     Path(os.environ[processes.SHARED]).mkdir()
     modules = ("json",)
-    argv = [sys.executable, "-c", "input()"]
+    argv = [sys.executable, "-c", "import sys; sys.stdin.read()"]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.DEVNULL}
     process = processes.Popen(argv, imported=modules, env=environment(), **pipes)
     template = processes.template(modules).process
