@@ -103,12 +103,14 @@ def test_a_template_that_ends_before_its_forks_is_told_once(
     argv = [sys.executable, "-c", "import sys; sys.stdin.read()"]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.DEVNULL}
     process = processes.Popen(argv, imported=modules, env=environment(), **pipes)
+    stdin = process.stdin
+    with pytest.warns(ResourceWarning, match="still running"):
+        del process
     template = processes.template(modules).process
     template.kill()
     template.wait()
     with pytest.raises(RuntimeError, match="has ended before its forks"):
-        process.wait(20)
-    assert process.stdin
-    process.stdin.close()
-    del process
+        subprocess.run(["true"])
     assert subprocess.run(["true"]).returncode == 0
+    assert stdin
+    stdin.close()
