@@ -155,7 +155,6 @@ SPREAD = (
     "tests/doctor/test_deep.py",
     "tests/gcloud/test_faithful.py",
     "tests/gcloud/test_goldens.py",
-    "tests/gcloud/test_kills.py",
     "tests/jobs/test_commands.py",
     "tests/launch/",
     "tests/multiprocess/",

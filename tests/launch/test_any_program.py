@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import sys
 from pathlib import Path
@@ -351,7 +352,9 @@ def test_a_process_that_begins_late_or_never(tmp_path: Path) -> None:
     run = run_local(again, "-n", "2", *limits, "--", waits, settings=settings)
     assert run.code == 7, run
     assert run.report["first_error"]["process"] == 1
-    assert "did not begin within 3 s: Python is waiting; see " in run.report["summary"]
+    # On a busy machine it may have used much of the last second to look for the file.
+    told = r"did not begin within 3 s: Python is (waiting|running); see "
+    assert re.search(told, run.report["summary"]), run
 
 
 def test_progress_is_another_stack_or_cpu_time() -> None:

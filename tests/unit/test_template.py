@@ -4,6 +4,8 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -93,12 +95,18 @@ def test_a_quick_process_forks_what_it_starts() -> None:
         assert ran.stdout == f"{module}\n"
 
 
-def test_a_template_that_ends_before_its_forks_is_told_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def own_templates(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Templates that no other test uses, in a folder whose name is short enough for a socket."""
+    with tempfile.TemporaryDirectory(prefix=f"own-templates-{os.getpid()}-") as folder:
+        monkeypatch.setenv(processes.SHARED, folder)
+        monkeypatch.setattr(processes, "_templates", {})
+        yield
+
+
+@pytest.mark.usefixtures("own_templates")
+def test_a_template_that_ends_before_its_forks_is_told_once() -> None:
     """Each new process looks after those that nobody waits for any more."""
-    monkeypatch.setenv(processes.SHARED, str(tmp_path / f"templates-of-{os.getpid()}-x"))
-    Path(os.environ[processes.SHARED]).mkdir()
     modules = ("json",)
     argv = [sys.executable, "-c", "import sys; sys.stdin.read()"]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.DEVNULL}
