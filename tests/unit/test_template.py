@@ -111,7 +111,7 @@ def test_a_template_that_ends_before_its_forks_is_told_once() -> None:
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.DEVNULL}
     process = processes.Popen(argv, imported=modules, env=environment(), **pipes)
     # As Python does where no variable has a process any more.
-    subprocess._active.append(process)  # type: ignore[attr-defined]
+    subprocess._active.append(process)
     template = processes.template(modules).process
     template.kill()
     template.wait()
