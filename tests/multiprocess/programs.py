@@ -4,7 +4,6 @@ import itertools
 import json
 import os
 import sys
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -40,21 +39,11 @@ def _check_placement(c: pr.ShardedArray, expected: np.ndarray) -> None:
 
 
 def matmul_pairs() -> None:
-    """Products for every pair of specs."""
-    _products(itertools.product(SPECS, SPECS))
-
-
-def matmul_of_each_spec() -> None:
-    """Products of operands with the same spec."""
-    _products(zip(SPECS, SPECS, strict=True))
-
-
-def _products(pairs: Iterable[tuple[tuple[Any, ...], tuple[Any, ...]]]) -> None:
-    """Check products; the operands are integers, so the products are exact."""
+    """Products for every pair of specs; the operands are integers, so the products are exact."""
     random = np.random.default_rng(0)
     x = random.integers(-8, 8, (16, 32)).astype(np.float32)
     y = random.integers(-8, 8, (32, 24)).astype(np.float32)
-    for spec, y_spec in pairs:
+    for spec, y_spec in itertools.product(SPECS, SPECS):
         c = pr.matmul_sharded(x, y, mesh=_mesh(), spec=spec, y_spec=y_spec)
         _check_placement(c, x @ y)
         np.testing.assert_array_equal(c.gather(), x @ y)
