@@ -352,7 +352,7 @@ def test_a_process_that_begins_late_or_never(tmp_path: Path) -> None:
     run = run_local(again, "-n", "2", *limits, "--", waits, settings=settings)
     assert run.code == 7, run
     assert run.report["first_error"]["process"] == 1
-    # On a busy machine it may have used much of the last second to look for the file.
+    # The kernel's state at one moment, in which the process may be looking for the file.
     told = r"did not begin within 3 s: Python is (waiting|running); see "
     assert re.search(told, run.report["summary"]), run
 
