@@ -31,8 +31,9 @@ atexit.register(shutil.rmtree, os.environ["XDG_STATE_HOME"], ignore_errors=True)
 processes.share()  # one set of templates for all workers
 processes.take_longer_turns()
 os.environ[quick.VARIABLE] = "1"  # what the processes of tests start is forked, too
-NEW_PROCESS = subprocess.Popen
+NEW_PROCESS = processes.Popen.__base__
 subprocess.Popen = quick.Popen  # type: ignore[assignment, misc]
+quick.forked = False  # a worker is a fork, but what it starts may outlive it
 
 # Examples may take long on a busy machine, which says nothing about the code.
 hypothesis.settings.register_profile("untimed", deadline=None)

@@ -90,6 +90,11 @@ WITH_GOOGLE = (*LIGHT, "google.cloud.tpu_v2", "grpc", "requests")
 WITH_RAY = (*LIGHT, "ray", "ray.scripts.scripts")
 """For what talks to a Ray cluster; tests.ray.cluster starts this template."""
 
+_JULIAPKG = ("filelock", "semver", "ssl", "tarfile", "tomlkit", "urllib.request", "zipfile")
+FOR_SETUP = (*LIGHT, *_JULIAPKG)
+"""For `pyreactant setup`. juliapkg reads its settings when it is imported, so only what it imports
+is there."""
+
 READ_AT_THE_START = (
     "PYTHON",
     "LC_",
@@ -187,7 +192,7 @@ class Template:
         return all(
             self.environment.get(name) == environment.get(name)
             for name in {*self.environment, *environment} - {*SET_IN_A_FORK}
-            if name.startswith(self.read)
+            if name.startswith(self.read) and not name.startswith("PYTHON_JULIA")
         )
 
     def start(
@@ -256,10 +261,14 @@ class Popen(subprocess.Popen[Any]):
         if start is None:
             here(*arguments)
             return
+        sys.audit(
+            "subprocess.Popen", given["executable"], given["args"], given["cwd"], given["env"]
+        )
         streams = [given["p2cread"], given["c2pwrite"], given["errwrite"]]
         kept = list(given["pass_fds"])
         self.pid, self._status = start(
             {
+                "python": given["args"][0],
                 "arguments": [os.fspath(word) for word in given["args"][1:]],
                 "environment": dict(given["env"]),
                 "folder": os.path.abspath(given["cwd"] or "."),
@@ -276,10 +285,10 @@ class Popen(subprocess.Popen[Any]):
         """What forks the process; None where a new Python is needed."""
         argv = given["args"]
         special = any(given[name] for name in ("executable", "preexec_fn", "shell"))
-        if always_anew or special or isinstance(argv, str) or argv[0] != sys.executable:
+        if always_anew or special or isinstance(argv, str) or not _is_this_python(argv[0]):
             return None
         words = [os.fspath(word) for word in argv[1:]] or ["-"]
-        if words[0][0] == "-" and words[0] not in ("-m", "-c", "-P"):
+        if words[0][0] == "-" and words[0] not in ("-m", "-c", "-P", "-u", "-I"):
             return None
         modules = self.imported(words)
         if modules is None:
@@ -316,6 +325,14 @@ class Popen(subprocess.Popen[Any]):
             if pid:
                 self._handle_exitstatus(status)
         return self.returncode
+
+
+def _is_this_python(python: str | os.PathLike[str]) -> bool:
+    """Whether a command is the Python of the tests, or of a virtual environment made from it."""
+    if python == sys.executable:
+        return True
+    settings = Path(python).parent.parent / "pyvenv.cfg"
+    return settings.exists() and os.path.samefile(python, sys.executable)
 
 
 def run(

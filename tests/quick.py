@@ -3,9 +3,10 @@
 pytest's processes replace `subprocess.Popen` by `Popen` below. So does a fork of a template that
 has the variable `VARIABLE` in its environment.
 
-A supervisor needs its programs as its own children. It forks a *zygote* before it does anything
-else (`tests.template.below`), which has one thread and the same modules. The zygote forks twice:
-the first fork ends at once, and the kernel gives the second one to the supervisor.
+A supervisor needs its programs as its own children, and a setup its guards. It forks a *zygote*
+before it does anything else (`tests.template.below`), which has one thread and the same modules.
+The zygote forks twice: the first fork ends at once, and the kernel gives the second one to the
+supervisor.
 """
 
 import ctypes
@@ -20,10 +21,24 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from execnet.gateway_io import popen_bootstrapline
+
 from tests import processes
-from tests.processes import LIGHT, WITH_JAX, WITH_RAY
+from tests.processes import FOR_SETUP, LIGHT, REPOSITORY, WITH_GOOGLE, WITH_JAX, WITH_RAY
 
 VARIABLE = "FORKS_OF_THE_TESTS"
+
+SETUP = REPOSITORY / "pyreactant" / "setup"
+
+WORKER = ["-u", "-c", popen_bootstrapline]
+"""How pytest-xdist starts its workers."""
+
+PROGRAM = ["-m", "pyreactant._supervised"]
+SUPERVISOR = ["-m", "pyreactant", "run"]
+KEEPER = ["-m", "pyreactant.jobs._keeper"]
+DRIVER = ["-P", "-m", "tests.setup.driver"]
+JULIAPKG = ["-P", str(SETUP / "_juliapkg.py")]
+GUARD = ["-I", "-S", str(SETUP / "_guard.py")]
 
 FORKED = {
     "pyreactant": LIGHT,
@@ -32,13 +47,14 @@ FORKED = {
     "pyreactant._lowering.enzyme": WITH_JAX,
     "pyreactant.crosscheck._gradients_child": WITH_JAX,
     "pyreactant.doctor._runtimes": WITH_JAX,
+    "pyreactant.jobs._keeper": WITH_JAX,
     "pyreactant.jobs._ray_driver": WITH_RAY,
     "pyreactant.tpu._compiler.compile_child": WITH_JAX,
+    JULIAPKG[1]: FOR_SETUP,
+    "tests.setup.driver": FOR_SETUP,
 }
-"""What is forked, and what it finds imported: a module and, if need be, its first argument."""
-
-PROGRAM = ["-m", "pyreactant._supervised"]
-SUPERVISOR = ["-m", "pyreactant", "run"]
+"""What is forked, and what it finds imported: a script, or a module and, if need be, its first
+argument."""
 
 _SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER
 
@@ -55,6 +71,8 @@ class Popen(processes.Popen):
     """`subprocess.Popen`, which forks the commands of `FORKED`."""
 
     def __init__(self, argv: Any, **options: Any) -> None:
+        if [*argv[1:3]] == KEEPER and VARIABLE in os.environ:
+            options["env"] = {**_of_forks(), **options["env"]}
         super().__init__(argv, **{"imported": None, **options})
 
     def imported(self, words: Sequence[str]) -> Sequence[str] | None:
@@ -63,17 +81,40 @@ class Popen(processes.Popen):
             return self._modules
         if [*words[:2]] == PROGRAM:
             return (WITH_JAX if "jax" in sys.modules else LIGHT) if zygote else None
-        option, *names = words[1:] if words[0] == "-P" else words
-        if option != "-m" or processes.SHARED not in os.environ:
+        if [*words[:3]] == GUARD:
+            return FOR_SETUP if zygote else None
+        if [*words] == WORKER:
+            return WITH_JAX
+        names = [word for word in words[:4] if word not in ("-P", "-m")]
+        found = FORKED.get(" ".join(names[:2]), FORKED.get(" ".join(names[:1])))
+        if found is None or processes.SHARED not in os.environ:
             return None
-        found = FORKED.get(" ".join(names[:2]), FORKED.get(names[0]))
+        if [*words[:2]] == KEEPER and _target(Path(words[2])) == "tpu":
+            found = WITH_GOOGLE
         may_start = not forked and found is not WITH_RAY
-        return found if found and (may_start or processes.started(found)) else None
+        return found if may_start or processes.started(found) else None
 
     def _fork(self, given: Mapping[str, Any]) -> Callable[..., Any] | None:
         found = super()._fork(given)
-        is_program = [*given["args"][1:3]] == PROGRAM
-        return _fork_below if found and is_program else found  # a template's fork is no child
+        words = [*given["args"][1:4]]
+        is_own = words == GUARD or words[:2] == PROGRAM
+        return _fork_below if found and is_own else found  # a template's fork is no child
+
+
+def _target(job: Path) -> str:
+    """The kind of target that a job runs on."""
+    kind: str = json.loads((job / "job.json").read_bytes())["target"]
+    return kind
+
+
+def _of_forks() -> dict[str, str]:
+    """The variables by which a process is forked. A job takes only those of a login."""
+    ours = (VARIABLE, processes.SHARED)
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if name in ours or name.startswith(processes.READ_AT_THE_START)
+    }
 
 
 def _fork_below(request: Mapping[str, Any], descriptors: Sequence[int]) -> tuple[int, None]:
@@ -100,6 +141,7 @@ quick, light = {addresses}
 connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 connection.connect(quick if sys.argv[1:2] in (["run"], ["matmul"]) else light)
 request = {{
+    "python": "{python}",
     "arguments": ["-m", "pyreactant", *sys.argv[1:]],
     "environment": dict(os.environ),
     "folder": os.getcwd(),

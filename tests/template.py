@@ -19,9 +19,11 @@ import os
 import runpy
 import select
 import signal
+import site
 import socket
 import struct
 import sys
+import sysconfig
 import time
 import types
 from pathlib import Path
@@ -81,6 +83,8 @@ def below(request: dict[str, Any]) -> dict[str, Any]:
         quick.zygote = ours
         return request
     ours.close()
+    for number in request["kept"]:
+        os.close(number)  # a lock is held for as long as the supervisor lives, not longer
     handlers = {number: signal.signal(number, signal.SIG_IGN) for number in FOR_THE_SUPERVISOR}
     while True:
         message, descriptors, _, _ = socket.recv_fds(line, 1 << 20, 32)
@@ -102,6 +106,22 @@ def below(request: dict[str, Any]) -> dict[str, Any]:
         os.waitpid(first, 0)
         for descriptor in descriptors:
             os.close(descriptor)
+
+
+def below_keeper(request: dict[str, Any]) -> dict[str, Any]:
+    """`below` for a job's keeper, which first leaves the process that started it, as in `main`."""
+    if os.fork():
+        os._exit(0)
+    found = below(request)
+    fork = os.fork
+
+    def has_forked() -> int:
+        os.fork = fork
+        return 0
+
+    if found is request:
+        os.fork = has_forked
+    return found
 
 
 FOR_THE_SUPERVISOR = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
@@ -131,6 +151,8 @@ def _become(request: dict[str, Any], descriptors: list[int], connection: socket.
         io.FileIO(2, "w", closefd=False), errors="backslashreplace", write_through=True
     )
     sys.modules["__main__"] = types.ModuleType("__main__")
+    if request["python"] != sys.executable:
+        _enter_environment(request["python"])
     sys.orig_argv = [sys.executable, *request["arguments"]]
     if environment.get("PYTHONPATH") != path:
         _read_import_path(environment.get("PYTHONPATH", ""))
@@ -139,6 +161,15 @@ def _become(request: dict[str, Any], descriptors: list[int], connection: socket.
     quick.zygote = None
     if quick.VARIABLE in environment:
         quick.start_quickly()
+
+
+def _enter_environment(python: str) -> None:
+    """Be the Python of another virtual environment, which has the packages of this one, too."""
+    sys.executable = python
+    sys.prefix = sys.exec_prefix = str(Path(python).parent.parent)
+    packages = sysconfig.get_path("purelib", vars={"base": sys.prefix})
+    sys.path[:] = [folder for folder in sys.path if "site-packages" not in folder]
+    site.addsitedir(packages)
 
 
 def _read_import_path(path: str) -> None:
@@ -182,6 +213,23 @@ def build_commands() -> None:
         return made if typer_instance is app else make(typer_instance)
 
     typer.main.get_command = get_command
+
+
+def let_guard_fork() -> None:
+    """Let the guard of a setup fork the Python that it starts."""
+    spawn = os.posix_spawnp
+
+    def posix_spawnp(path: str, argv: list[str], environment: Any, **options: Any) -> int:
+        if path != sys.executable or argv[1:3] != quick.JULIAPKG:
+            return spawn(path, argv, environment, **options)
+        pid = os.fork()
+        if pid == 0:
+            for _, source, target in options["file_actions"]:
+                os.dup2(source, target)
+            run(argv[1:])  # ends the process
+        return pid
+
+    os.posix_spawnp = posix_spawnp  # type: ignore[assignment]
 
 
 def keep_caches() -> None:
@@ -242,8 +290,8 @@ def run_and_leave(arguments: list[str]) -> None:
 
 def run(arguments: list[str]) -> None:
     """``python ARGUMENTS``, for -m, -c and scripts."""
-    safe = arguments[0] == "-P"
-    first, *rest = arguments[1:] if safe else arguments
+    safe = arguments[0] in ("-P", "-I")
+    first, *rest = itertools.dropwhile(("-I", "-P", "-S", "-u").__contains__, arguments)
     folder = {"-m": str(Path.cwd()), "-c": ""}.get(first, str(Path(first).resolve().parent))
     sys.path[:1] = [] if safe else [folder]
     if first == "-m":
@@ -281,6 +329,11 @@ if __name__ == "__main__":
     gc.set_threshold(50_000, 20, 50)  # a fork has much that stays, as JAX's caches
     asked = serve(socket.socket(fileno=int(sys.argv[1])), os.pidfd_open(int(sys.argv[2])))
     # At the top of the module: what the program raises ends the process as it ends any Python.
-    if quick.VARIABLE in os.environ and asked["arguments"][:3] == quick.SUPERVISOR:
-        asked = below(asked)
+    if quick.VARIABLE in os.environ:
+        if asked["arguments"][:3] in (quick.SUPERVISOR, quick.DRIVER):
+            asked = below(asked)
+        elif asked["arguments"][:2] == quick.KEEPER:
+            asked = below_keeper(asked)
+    if asked["arguments"][:3] == quick.GUARD:
+        let_guard_fork()
     run_and_leave(asked["arguments"])

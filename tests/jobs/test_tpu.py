@@ -52,6 +52,7 @@ def test_the_submitting_process_is_killed(made: Cloud) -> None:
     hold(made, "killed", "0.9")
 
 
+@pytest.mark.anew  # it finds the processes of a job by their environment
 def test_a_killed_keeper(made: Cloud) -> None:
     """The value is lost, which `jobs status` says, and `jobs cancel` deletes the slices."""
     jobs = [sys.executable, "-m", "pyreactant", "jobs"]

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from tests import processes
 from tests.harness import LEAN, REPOSITORY, environment, require
 
 # A setup needs juliacall's metadata and its requirements for juliapkg. The real juliacall also
@@ -123,6 +124,8 @@ class Here:
 def here(tmp_path: Path) -> Here:
     """A new Python environment with all packages of the current one."""
     require(importlib.util.find_spec("juliapkg"), "juliapkg")
+    if not processes.always_anew:
+        processes.template(processes.FOR_SETUP)  # a setup forks nothing that is not there
     return make(tmp_path)
 
 

@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tomlkit
 from hypothesis import example, given
 from hypothesis import strategies as st
+from tomlkit.exceptions import TOMLKitError
 
 from pyreactant._errors import FileError
 from pyreactant._julia import preferences
@@ -84,10 +86,16 @@ ENDS = st.sampled_from(["", "\n", "# the end, and no line end"])
 TEXT = st.builds("{}{}".format, LINES, ENDS)
 
 
+TOO_MUCH_FOR_TOMLKIT = "[[a.b]]\n[Reactant]\n[a.b.c]\n[[a.b]]\n"
+"""Valid TOML, but tomlkit takes the second [[a.b]] for a key that is defined twice."""
+
+
 def parsed(text: str) -> dict[str, Any] | None:
+    """The content of a text; None if it is not TOML, or tomlkit cannot read it."""
     try:
+        tomlkit.parse(text)
         return tomllib.loads(text)
-    except tomllib.TOMLDecodeError:
+    except (TOMLKitError, tomllib.TOMLDecodeError):
         return None
 
 
@@ -181,6 +189,15 @@ def test_what_cannot_be_edited_is_left(tmp_path: Path) -> None:
 
     with pytest.raises(FileError, match="write it by hand: key"):
         preferences.edit_toml(path, "", change, "key")
+
+
+def test_what_tomlkit_cannot_read_is_left(tmp_path: Path) -> None:
+    """The edit of valid TOML is refused."""
+    assert tomllib.loads(TOO_MUCH_FOR_TOMLKIT)
+    assert parsed(TOO_MUCH_FOR_TOMLKIT) is None
+    (tmp_path / "LocalPreferences.toml").write_text(TOO_MUCH_FOR_TOMLKIT)
+    with pytest.raises(FileError, match="write it by hand: xla_runtime under"):
+        edits(tmp_path, {"xla_runtime": "IFRT"})
 
 
 def apply(changes: dict[Path, str]) -> None:
