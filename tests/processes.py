@@ -110,8 +110,14 @@ READ_AT_THE_START = (
 READ_BY_IMPORTS = {"jax": ("JAX_FORCE_TPU_INIT",), "ray": ("RAY_",)}
 """By module. A fork reads JAX's settings again, and libtpu its own when it is loaded."""
 
-SET_IN_A_FORK = ("PYTHONPATH", "PYTHONUNBUFFERED", "RAY_ADDRESS", "RAY_LOG_TO_DRIVER")
-"""What a fork obeys although it begins like what is read once. We give Ray the last as argument."""
+SET_IN_A_FORK = (
+    "PYTHONPATH",
+    "PYTHONUNBUFFERED",
+    "RAY_ADDRESS",
+    "RAY_CLIENT_MODE",  # importing Ray sets it, in a template too
+    "RAY_LOG_TO_DRIVER",  # we give it to Ray as argument
+)
+"""What a fork obeys although it begins like what is read once."""
 
 
 def take_longer_turns(milliseconds: int = 50) -> None:
