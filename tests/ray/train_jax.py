@@ -7,7 +7,6 @@ checkpoint goes with them.
 """
 
 import json
-import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -106,10 +105,7 @@ def preempt() -> None:
 
 if __name__ == "__main__":
     storage, facts = sys.argv[1:3]
-    ray.init(
-        log_to_driver=False,
-        runtime_env={"env_vars": {"JAX_PLATFORMS": "cpu", "PYTHONPATH": os.environ["PYTHONPATH"]}},
-    )
+    ray.init(log_to_driver=False)
     scaling_config = ScalingConfig(
         num_workers=4,
         use_tpu=True,
