@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import pyreactant as pr
-from pyreactant._core.sharding import as_index, plain_index
+from pyreactant._core.sharding import Index, as_index, plain_index
+from pyreactant._core.source import ArraySource
 from pyreactant.crosscheck._faults.diagnose import (
     blocks_of,
     diagnose,
@@ -16,7 +17,9 @@ from pyreactant.crosscheck._faults.diagnose import (
     must_be_equal,
     orders,
 )
-from pyreactant.crosscheck._faults.subject import positions_along
+from pyreactant.crosscheck._faults.explain import matching
+from pyreactant.crosscheck._faults.subject import Subject, positions_along
+from pyreactant.crosscheck._oracle.oracle import InputOracle
 from pyreactant.crosscheck._records.records import ProcessRecord
 from pyreactant.crosscheck._records.verdict import ArrayPlan, BlockVerdict, Diagnosis, Kind
 
@@ -39,6 +42,25 @@ def verdicts(array: str, change: Change) -> list[BlockVerdict]:
         right: dict[str, Any] = {"index": block, "expected_index": block}
         found.append(BlockVerdict(array, device, device // 4, **{**right, **change(device, block)}))
     return found
+
+
+def test_blocks_are_compared_with_each_other_block_computed_once() -> None:
+    """Eight blocks have 56 pairs."""
+    reads = []
+
+    class Noted(ArraySource):
+        def read(self, index: Index) -> np.ndarray:
+            reads.append(index)
+            return super().read(index)
+
+    values = np.arange(64, dtype=np.float32).reshape(SHAPE)
+    plan = PLANS["input 0"]
+    subject = Subject("input 0", plan, InputOracle(Noted(values)))
+    blocks = [*plan.sharding.devices_indices_map(SHAPE).values()]
+    for block in blocks:
+        assert matching(subject, np.full((4, 2), -1, np.float32), block) == []
+    assert len(reads) == 8
+    assert matching(subject, values[blocks[3]], blocks[6]) == [blocks[3]]
 
 
 def right(device: int, block: list[list[int]]) -> dict[str, Any]:
