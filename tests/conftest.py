@@ -7,6 +7,7 @@ import itertools
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -107,6 +108,12 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     if not any(Path(__file__).parent.rglob(compiled)):
         argv = [sys.executable, "-m", "pytest", "--collect-only", "-q", *session.config.args]
         subprocess.run(argv, stdout=subprocess.DEVNULL, check=False)  # the workers tell what fails
+
+
+def pytest_keyboard_interrupt() -> None:
+    """Tell the workers of Ctrl-C, which a terminal sends to its own session only."""
+    for worker in quick.workers:
+        worker.send_signal(signal.SIGINT)
 
 
 IMPORTS_JAX = "test_as_jax.py"

@@ -67,6 +67,10 @@ forked = False
 _lock = threading.Lock()
 
 
+workers: "list[Popen]" = []
+"""In pytest's main process, those of pytest-xdist."""
+
+
 class Popen(processes.Popen):
     """`subprocess.Popen`, which forks the commands of `FORKED`."""
 
@@ -74,6 +78,8 @@ class Popen(processes.Popen):
         if [*argv[1:3]] == KEEPER and VARIABLE in os.environ:
             options["env"] = {**_of_forks(), **options["env"]}
         super().__init__(argv, **{"imported": None, **options})
+        if [*argv[1:]] == WORKER:
+            workers.append(self)
 
     def imported(self, words: Sequence[str]) -> Sequence[str] | None:
         """By `FORKED`, if nobody said it."""
