@@ -312,6 +312,9 @@ class Popen(subprocess.Popen[Any]):
             return found
         if self._ended is not None:
             return self._ended
+        if self._status.fileno() < 0:  # a garbage collector closed it first, and kept this Popen
+            self._ended = self.pid, 0
+            return self._ended
         if wait_flags and not select.select([self._status], [], [], 0)[0]:
             return 0, 0
         said = self._status.recv(8)

@@ -119,7 +119,8 @@ def _of_forks() -> dict[str, str]:
     return {
         name: value
         for name, value in os.environ.items()
-        if name in ours or name.startswith(processes.READ_AT_THE_START)
+        if name in ours
+        or (name.startswith(processes.READ_AT_THE_START) and name not in processes.SET_IN_A_FORK)
     }
 
 

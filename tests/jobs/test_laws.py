@@ -24,7 +24,13 @@ LAWS = {
         "killed",
     ),  # the others are no matter of it
 }
-CASES = [(target, law) for target, laws in sorted(LAWS.items()) for law in laws]
+ANEW = {("local", "cancelled")}
+"""There the keeper and the programs are new Pythons, not forks."""
+CASES = [
+    pytest.param(target, law, marks=[pytest.mark.anew] if (target, law) in ANEW else [])
+    for target, laws in sorted(LAWS.items())
+    for law in laws
+]
 TARGETS = {
     "local": "pr.targets.Local(processes=2)",
     "slurm": "pr.targets.Slurm(nodes=2)",

@@ -103,6 +103,16 @@ def own_templates(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
 
 
+def test_a_process_that_nobody_waits_for_without_its_connection() -> None:
+    """The garbage collector closes the connection first; Python keeps such a process for later."""
+    process = processes.Popen([sys.executable, "-c", "pass"], env=environment())
+    assert process._status is not None
+    process._status.close()
+    subprocess._active.append(process)
+    assert subprocess.run(["true"]).returncode == 0
+    assert process.returncode == 0
+
+
 @pytest.mark.usefixtures("own_templates")
 def test_a_template_that_ends_before_its_forks_is_told_once() -> None:
     """Each new process looks after those that nobody waits for any more."""
