@@ -44,25 +44,6 @@ def verdicts(array: str, change: Change) -> list[BlockVerdict]:
     return found
 
 
-def test_blocks_are_compared_with_each_other_block_computed_once() -> None:
-    """Eight blocks have 56 pairs."""
-    reads = []
-
-    class Noted(ArraySource):
-        def read(self, index: Index) -> np.ndarray:
-            reads.append(index)
-            return super().read(index)
-
-    values = np.arange(64, dtype=np.float32).reshape(SHAPE)
-    plan = PLANS["input 0"]
-    subject = Subject("input 0", plan, InputOracle(Noted(values)))
-    blocks = [*plan.sharding.devices_indices_map(SHAPE).values()]
-    for block in blocks:
-        assert matching(subject, np.full((4, 2), -1, np.float32), block) == []
-    assert len(reads) == 8
-    assert matching(subject, values[blocks[3]], blocks[6]) == [blocks[3]]
-
-
 def right(device: int, block: list[list[int]]) -> dict[str, Any]:
     return {}
 
@@ -80,6 +61,25 @@ def test_right_blocks_pass() -> None:
     found = diagnosis_of(right)
     assert found.passed
     assert found.kind is None
+
+
+def test_blocks_are_compared_with_each_other_block_computed_once() -> None:
+    """Eight blocks have 56 pairs."""
+    reads = []
+
+    class Noted(ArraySource):
+        def read(self, index: Index) -> np.ndarray:
+            reads.append(index)
+            return super().read(index)
+
+    values = np.arange(64, dtype=np.float32).reshape(SHAPE)
+    plan = PLANS["input 0"]
+    subject = Subject("input 0", plan, InputOracle(Noted(values)))
+    blocks = [*plan.sharding.devices_indices_map(SHAPE).values()]
+    for block in blocks:
+        assert matching(subject, np.full((4, 2), -1, np.float32), block) == []
+    assert len(reads) == 8
+    assert matching(subject, values[blocks[3]], blocks[6]) == [blocks[3]]
 
 
 def copied(digests: str, host: str, platform: str) -> tuple[list[Any], list[Any]]:
