@@ -6,6 +6,7 @@
 import argparse
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import pyreactant as pr
@@ -76,17 +77,20 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     parser.add_argument("--quick", action="store_true")
     args = parser.parse_args()
-    pairs, here = _figures(args.quick), machine()
+    show(_figures(args.quick), args.json)
+
+
+def show(pairs: Sequence[Pair], out: Path | None) -> None:
+    """Print the figures as a table, and write them to a JSON file."""
+    here = machine()
     print(", ".join(f"{name} {number}" for name, number in here.pop("versions").items()))
     print(", ".join(f"{name} {value}" for name, value in here.items()), end="\n\n")
     print("| what | ours, median | by hand, median | compared, median (quartiles) | bound | |")
     print("|---|---|---|---|---|---|")
     for pair in pairs:
         print(_row(pair))
-    if args.json:
-        args.json.write_text(
-            json.dumps({**here, "figures": [p.to_dict() for p in pairs]}, indent=2)
-        )
+    if out is not None:
+        out.write_text(json.dumps({**here, "figures": [p.to_dict() for p in pairs]}, indent=2))
 
 
 if __name__ == "__main__":

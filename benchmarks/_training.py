@@ -82,7 +82,7 @@ class _Loop:
 def tree(calls: int, repetitions: int) -> Pair:
     """Time a call with a dictionary of 200 arrays that returns one, until its results are ready."""
     given = {f"layer {i}": np.full(8, i, np.float32) for i in range(LEAVES)}
-    cut = pr.NamedSharding(pr.Mesh((8,), ("x",)), ("x",))
+    cut = pr.NamedSharding(pr.Mesh((len(pr.devices()),), ("x",)), ("x",))
     x, y = pr.device_put(given, cut), jax.device_put(given, cut.to_jax())
     compiled, jitted = pr.compile(_add_one, x), jax.jit(_add_one)
 

@@ -1,10 +1,11 @@
 """`python -m benchmarks.crosscheck`: measure the cross-check, as tables and as JSON.
 
 `[--only mutants,draws,cost,memory,all,sensitivity] [--draws N] [--meshes N] [--layouts N]
-[--programs A,B] [--dtypes A,B] [--size N] [--seed N] [--quick] [--json FILE]`. `--dtypes` selects
-element types for the mutants; each program ignores those that it does not take, and the default is
-its first one. The mutants are defined in `tests/crosscheck`. The exit code is 1 if a mutant is
-missed or a healthy run fails; exceeding a time bound does not change it.
+[--programs A,B] [--dtypes A,B] [--size N] [--seed N] [--platform cpu|gpu] [--quick] [--json FILE]`.
+`--dtypes` selects element types for the mutants; each program ignores those that it does not take,
+and the default is its first one. On GPUs only draws and sensitivity are measured. The mutants are
+defined in `tests/crosscheck`. The exit code is 1 if a mutant is missed or a healthy run fails;
+exceeding a time bound does not change it.
 """
 
 import argparse
@@ -86,8 +87,9 @@ def main() -> None:
     bad = 0
     names = args.programs or list(CASES)
     if {"mutants", "draws", "sensitivity"} & args.only:
-        os.environ.setdefault("JAX_PLATFORMS", "cpu")
-        pr.initialize(platform="cpu", num_cpu_devices=8)
+        if args.platform == "cpu":
+            os.environ.setdefault("JAX_PLATFORMS", "cpu")
+        pr.initialize(platform=args.platform, num_cpu_devices=8)
     if "mutants" in args.only:
         found["mutants"], missed = _mutants(_trials(names, args))
         bad += missed
@@ -115,12 +117,15 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--dtypes", type=lambda text: text.split(","))
     parser.add_argument("--size", type=int)
     parser.add_argument("--seed", type=int, default=2026, help="seed of the draws")
+    parser.add_argument("--platform", choices=("cpu", "gpu"), default="cpu")
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--child", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if not args.only <= {*PARTS}:
         parser.error(f"--only takes some of {','.join(PARTS)}")
+    if args.platform == "gpu":
+        args.only &= {"draws", "sensitivity"}
     args.draws = args.draws or (20 if args.quick else 1000)
     args.meshes = args.meshes or (1 if args.quick else len(MESHES))
     args.layouts = args.layouts or (1 if args.quick else 2)
@@ -166,7 +171,7 @@ def _draws(seed: int, count: int) -> dict[str, Any]:
     start, alarms = time.perf_counter(), []
     per_program: collections.Counter[str] = collections.Counter()
     per_set: collections.Counter[str] = collections.Counter()
-    for draw in itertools.islice(draws(seed, 8), count):
+    for draw in itertools.islice(draws(seed, len(pr.devices())), count):
         per_program[draw.case.name] += 1
         for name, found in draw.run_all():
             per_set[name] += 1

@@ -1,12 +1,13 @@
 """`make faults`: inject each fault many times; check the cause, leftovers and time to the end.
 
 `python -m benchmarks.faults [--times N] [--quick] [--json FILE] [--how local|tasks|both]
-[--faults NAME...] [--backend jax|reactant]` breaks
-one of two processes on CPU with `tests/launch/faulty.py`. "local" uses one
+[--faults NAME...] [--backend jax|jax-gpu|reactant]` breaks
+one of two processes with `tests/launch/faulty.py`. "local" uses one
 supervisor for both processes, "tasks" one supervisor per process, as srun starts them, and "both"
 alternates. The exit code is 1 if a report names the wrong cause or a process remains; exceeding a
 time bound does not change it. `--backend reactant` runs over the stand-in for Reactant and needs
 the real-Julia level of the tests (PYREACTANT_TEST_JULIA, PYREACTANT_TEST_JULIA_PROJECT).
+`--backend jax-gpu` has both processes on one GPU; the others run on CPU.
 """
 
 import argparse
@@ -27,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from pyreactant import MismatchError
+from tests.gpu.common import SHARE_ONE, cannot_share
 from tests.harness import environment
 from tests.julia import place
 from tests.launch.runs import FAULTY, RUN, left_behind, task_environments
@@ -53,6 +55,7 @@ class Runtime:
 
 RUNTIMES = {
     "jax": Runtime(dict, 5.0, 4.0, 60.0),
+    "jax-gpu": Runtime(lambda: SHARE_ONE, 8.0, 20.0, 90.0),
     # Julia starts within the deadline of initialize, and holds Python's lock meanwhile.
     "reactant": Runtime(
         lambda: {"PYREACTANT_BACKEND": "reactant", **place.stand_in()}, 30.0, 60.0, 240.0
@@ -149,8 +152,8 @@ def _supervisors(
     chosen = {**runtime.settings(), "FAULT_RENDEZVOUS": str(runtime.rendezvous)}
     if how == "local":
         argv += ["--processes", "2"]
-        event = str(folder / "event")
-        settings = environment(PYREACTANT_PLATFORM="cpu", FAULT_EVENT=event, **chosen)
+        event = {"FAULT_EVENT": str(folder / "event")}
+        settings = environment(**{"PYREACTANT_PLATFORM": "cpu", **event, **chosen})
         environments: list[Mapping[str, str]] = [settings]
     else:
         environments = list(task_environments(folder, 2, [chosen] * 2))
@@ -325,6 +328,8 @@ def main() -> int:
     parser.add_argument("--backend", choices=RUNTIMES, default="jax")
     args = parser.parse_args()
     if args.backend == "reactant" and (why := place.absent()):
+        parser.error(why)
+    if args.backend == "jax-gpu" and (why := cannot_share()):
         parser.error(why)
     if args.backend == "reactant":
         place.compile_packages()  # which takes longer than any limit here

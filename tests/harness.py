@@ -158,17 +158,19 @@ def run_program(
 def run_environments(
     processes: int, devices: int, settings: Mapping[str, str] | None = None
 ) -> list[dict[str, str]]:
-    """The environment of each process of a run on this machine's CPU."""
+    """The environment of each process of a run, on this machine's CPU unless `settings` differ."""
     address = f"127.0.0.1:{free_port()}"
     return [
         environment(
-            PYREACTANT_BACKEND=backend,
-            PYREACTANT_PLATFORM="cpu",
-            PYREACTANT_NUM_CPU_DEVICES=str(devices),
-            PYREACTANT_COORDINATOR_ADDRESS=address,
-            PYREACTANT_NUM_PROCESSES=str(processes),
-            PYREACTANT_PROCESS_INDEX=str(index),
-            **dict(settings or {}),
+            **{
+                "PYREACTANT_BACKEND": backend,
+                "PYREACTANT_PLATFORM": "cpu",
+                "PYREACTANT_NUM_CPU_DEVICES": str(devices),
+                "PYREACTANT_COORDINATOR_ADDRESS": address,
+                "PYREACTANT_NUM_PROCESSES": str(processes),
+                "PYREACTANT_PROCESS_INDEX": str(index),
+                **(settings or {}),
+            }
         )
         for index in range(processes)
     ]

@@ -197,6 +197,10 @@ _GOOGLE = "0x1ae0"
 _NETWORK_AND_DISKS = (1, 2)  # PCI classes
 
 
+VISIBLE_GPUS = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
+"""Variables that hide GPUs from a process."""
+
+
 def gpus(root: Path = ROOT) -> int:
     """GPUs that this process can use: NVIDIA's, otherwise AMD's."""
     return nvidia_gpus(root) or amd_gpus(root)

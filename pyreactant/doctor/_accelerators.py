@@ -220,15 +220,23 @@ def preload(machine: Machine) -> CheckResult:
     return CheckResult("warn", f"{names}: Reactant is not started with it", "unset LD_PRELOAD")
 
 
+_OF_JAX = "cudart cublas cudnn nccl cufft cusolver cusparse nvrtc nvJitLink cupti amdhip64 rccl"
+"""Libraries that pip installs for JAX. The driver's own, such as libcuda, is not one of them."""
+
+
 def library_path(machine: Machine) -> CheckResult:
     """LD_LIBRARY_PATH: its CUDA libraries come before those that pip installed for JAX."""
     folders = machine.environ.get("LD_LIBRARY_PATH", "").split(":")
-    cuda = [f for f in folders if re.search("cuda|cudnn|nccl|nvidia|rocm", f, re.IGNORECASE)]
+    before = [folder for folder in folders if folder and _holds_cuda(machine.file(folder))]
     installed = [c for c in ("12", "13") if machine.version(f"jax-cuda{c}-plugin")]
-    if not cuda or not installed:
+    if not before or not installed:
         return CheckResult("pass", "no GPU library comes before the installed ones")
-    text = f"{', '.join(cuda)}: its libraries are loaded instead of those that JAX was built for"
+    text = f"{', '.join(before)}: its libraries are loaded instead of those that JAX was built for"
     return CheckResult("warn", text, "unset LD_LIBRARY_PATH")
+
+
+def _holds_cuda(folder: Path) -> bool:
+    return any(next(folder.glob(f"lib{name}.so*"), None) for name in _OF_JAX.split())
 
 
 def xla_flags(machine: Machine) -> CheckResult:

@@ -181,18 +181,57 @@ def device_settings(
         if count is not None:
             common["PYREACTANT_NUM_CPU_DEVICES"] = str(count)
         return [common] * processes
-    if group.local_device_ids is not None:
-        ids = ",".join(map(str, group.local_device_ids))
-        return [{**common, LOCAL_DEVICES: ids}] * processes
+    own = group.local_device_ids
+    if processes == 1 and own is not None:
+        return [{**common, LOCAL_DEVICES: _listed(own)}]
     if processes == 1 and each is None:
         return [common]
-    each = each or gpus // processes
-    if each * processes > gpus or not each:
-        raise InvalidArgumentError(
-            f"{processes} processes with {each or 1} GPUs each were requested, but this machine "
-            f"has {gpus}; use fewer, or {argument('platform', 'cpu')}"
-        )
-    return [
-        {**common, LOCAL_DEVICES: ",".join(str(i * each + j) for j in range(each))}
-        for i in range(processes)
-    ]
+    ids = tuple(range(gpus)) if own is None else own
+    return [{**common, **gpu} for gpu in _gpus_of_each(ids, processes, each, own is not None)]
+
+
+SHARING = "NCCL_MULTI_RANK_GPU_ENABLE"
+"""With 1, NCCL 2.30 and later accept several processes on one GPU (NCCL's documentation)."""
+
+_MEMORY = ("XLA_PYTHON_CLIENT_MEM_FRACTION", "XLA_REACTANT_GPU_MEM_FRACTION")
+_OF_USER = (
+    *_MEMORY,
+    "XLA_CLIENT_MEM_FRACTION",
+    "XLA_PYTHON_CLIENT_PREALLOCATE",
+    "XLA_CLIENT_PREALLOCATE",
+    "XLA_REACTANT_GPU_PREALLOCATE",
+    "XLA_PYTHON_CLIENT_ALLOCATOR",
+)
+
+
+def _gpus_of_each(
+    ids: Sequence[int], processes: int, each: int | None, named: bool
+) -> list[dict[str, str]]:
+    """The variables that give each process its GPUs, or its share of one.
+
+    Args:
+        ids: GPUs of this supervisor's processes.
+        processes: Their number.
+        each: GPUs of each process; None for as many as there are.
+        named: Whether the user named the GPUs.
+    """
+    sharing = os.environ.get(SHARING) == "1"
+    if sharing and ids and each in (None, 1) and len(ids) < processes:
+        memory = {}
+        if not any(os.environ.get(name) for name in _OF_USER):
+            most = -(-processes // len(ids))  # on one GPU
+            memory = dict.fromkeys(_MEMORY, f"{0.75 / most:.3f}")
+        return [{LOCAL_DEVICES: str(ids[i % len(ids)]), **memory} for i in range(processes)]
+    each = each or len(ids) // processes
+    if each and each * processes <= len(ids):
+        return [{LOCAL_DEVICES: _listed(ids[i * each : (i + 1) * each])} for i in range(processes)]
+    found = f"{LOCAL_DEVICES} names" if named else "this machine has"
+    share = f"; or let them share a GPU, with NCCL 2.30 or newer and {SHARING}=1" if ids else ""
+    raise InvalidArgumentError(
+        f"{processes} processes with {each or 1} GPU{'s' if each > 1 else ''} each were requested, "
+        f"but {found} {len(ids)}; use fewer, or {argument('platform', 'cpu')}{share}"
+    )
+
+
+def _listed(ids: Sequence[int]) -> str:
+    return ",".join(map(str, ids))

@@ -58,7 +58,19 @@ def test_number_of_devices(code: str, settings: dict[str, str], expected: str) -
         (
             "import pyreactant as p; p.initialize(platform='tpu')",
             {"JAX_PLATFORMS": "cpu"},
-            "platform 'tpu' was requested, but JAX has: cpu",
+            "platform 'tpu' was requested, but JAX has: cpu (JAX_PLATFORMS=cpu is set); run on",
+        ),
+        (
+            "import pyreactant as p; p.initialize(platform='gpu')",
+            {"JAX_PLATFORMS": "cpu", "CUDA_VISIBLE_DEVICES": ""},
+            "JAX has: cpu (JAX_PLATFORMS=cpu and CUDA_VISIBLE_DEVICES= are set); run on a machine",
+        ),
+        (
+            "from pyreactant._runtimes.jax import backend; backend.gpus = lambda: 2\n"
+            "import pyreactant as p; p.initialize(platform='gpu', local_device_ids=[0, 7])",
+            {"JAX_PLATFORMS": "cpu"},
+            "GPU 7 was requested as one of this process's own (local_device_ids, or "
+            "PYREACTANT_LOCAL_DEVICE_IDS), but this machine has 2; name GPUs from 0 to 1",
         ),
         (
             "import numpy as n, pyreactant as p; p.matmul_sharded(n.ones((8, 8)), n.ones((8, 8)))",

@@ -39,13 +39,20 @@ def test_preload(tmp_path: Path) -> None:
 
 
 def test_library_path(tmp_path: Path) -> None:
-    here = machine(tmp_path, environ={"LD_LIBRARY_PATH": "/opt/lib:/usr/local/cuda-12.4/lib64"})
+    toolkit, driver = "/usr/local/cuda-12.4/lib64", "/usr/local/nvidia/lib64"
+    here = machine(tmp_path, environ={"LD_LIBRARY_PATH": f"/opt/lib:{toolkit}::/absent/cuda"})
+    for folder, name in ((toolkit, "libcudnn.so.9"), (driver, "libcuda.so.1")):
+        here.file(folder).mkdir(parents=True)
+        here.file(f"{folder}/{name}").touch()
     assert _accelerators.library_path(here).status == "pass"  # it does not hide a setting of JAX
     jax_packages(tmp_path)
     package(tmp_path, "jax-cuda12-plugin", "0.10.2")
     found = _accelerators.library_path(here)
     assert (found.status, found.mend) == ("warn", "unset LD_LIBRARY_PATH")
-    assert found.found.startswith("/usr/local/cuda-12.4/lib64: ")
+    assert found.found.startswith(f"{toolkit}: ")
+    # NVIDIA's containers have the driver's folder in it, without which CUDA does not start.
+    here = machine(tmp_path, environ={"LD_LIBRARY_PATH": driver})
+    assert _accelerators.library_path(here).status == "pass"
 
 
 class TestFlags:

@@ -210,7 +210,8 @@ def device_ids() -> None:
     assert [d.position for d in found] == list(range(len(found)))
     assert [d.process_index for d in found] == sorted(d.process_index for d in found)
     assert len(pr.local_devices()) * pr.num_processes() == len(found)
-    assert found[len(pr.local_devices())].id != len(pr.local_devices())
+    if found[0].platform == "cpu":
+        assert found[len(pr.local_devices())].id != len(pr.local_devices())
 
 
 def freivalds() -> None:
@@ -228,7 +229,7 @@ def freivalds() -> None:
     for spec, wrong in itertools.product(SPECS, (False, True)):
         sharding = pr.NamedSharding(mesh, spec)
         c = pr.device_put(off if wrong else product, sharding)
-        verdict = check.check_product(x, y, c, (sharding, sharding), None)
+        verdict = check.check_product(x, y, c, (sharding, sharding), "highest")
         assert verdict.method == "Freivalds"
         assert verdict.passed is not wrong, (spec, verdict)
         if wrong:

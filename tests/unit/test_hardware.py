@@ -11,8 +11,6 @@ from pyreactant.launch import RunOptions
 from pyreactant.launch._options import device_settings
 from pyreactant.process_group import ProcessGroup
 
-VISIBLE = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
-
 
 def make(root: Path, *devices: str) -> None:
     """Create device files; they are empty, because nobody opens them."""
@@ -60,7 +58,7 @@ def test_every_user_of_the_count_sees_the_same(
     count = facts.amd_gpus
     monkeypatch.setattr(facts, "nvidia_gpus", lambda root: 0)
     monkeypatch.setattr(facts, "amd_gpus", lambda root: count(tmp_path))
-    for name in VISIBLE:
+    for name in facts.VISIBLE_GPUS:
         monkeypatch.delenv(name, raising=False)
     assert reactant.local_gpus(ProcessGroup(), StartOptions()) == (0, 1)
     settings = device_settings(RunOptions(["-m", "this"], processes=2), ProcessGroup(), 2)

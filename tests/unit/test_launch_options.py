@@ -168,6 +168,46 @@ def test_the_launchers_share_of_gpus_stays(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.parametrize(
+    ("processes", "each", "expected"),
+    [(2, None, ["4,5", "6,7"]), (2, 1, ["4", "5"]), (4, None, ["4", "5", "6", "7"])],
+)
+def test_named_gpus_are_divided(
+    processes: int, each: int | None, expected: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two processes that both get all of them would be refused by NCCL."""
+    group = ProcessGroup(local_device_ids=(4, 5, 6, 7))
+    found = devices(8, processes, monkeypatch, group, devices_per_process=each)
+    assert [f["LOCAL_DEVICE_IDS"] for f in found] == expected
+
+
+@pytest.mark.parametrize(
+    ("gpus", "processes", "each", "expected"),
+    [
+        (1, 2, None, [("0", "0.375")] * 2),
+        (1, 2, 1, [("0", "0.375")] * 2),
+        (2, 3, None, [("0", "0.375"), ("1", "0.375"), ("0", "0.375")]),
+    ],
+)
+def test_processes_share_gpus_if_nccl_lets_them(
+    gpus: int,
+    processes: int,
+    each: int | None,
+    expected: list[tuple[str, str]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("NCCL_MULTI_RANK_GPU_ENABLE", "1")
+    found = devices(gpus, processes, monkeypatch, devices_per_process=each)
+    memory = ("XLA_PYTHON_CLIENT_MEM_FRACTION", "XLA_REACTANT_GPU_MEM_FRACTION")
+    assert [(f["LOCAL_DEVICE_IDS"], f[memory[0]]) for f in found] == expected
+    assert all(f[memory[0]] == f[memory[1]] for f in found)
+    monkeypatch.setenv("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+    found = devices(gpus, processes, monkeypatch, devices_per_process=each)
+    assert not any(name in f for name in memory for f in found)
+    # Where there are enough, each still has its own.
+    assert devices(3, 3, monkeypatch)[2] == {"LOCAL_DEVICE_IDS": "2"}
+
+
+@pytest.mark.parametrize(
     ("gpus", "processes", "options", "words"),
     [
         (
@@ -177,7 +217,13 @@ def test_the_launchers_share_of_gpus_stays(monkeypatch: pytest.MonkeyPatch) -> N
             "3 processes with 2 GPUs each were requested, but this "
             "machine has 4; use fewer, or platform='cpu'",
         ),
-        (2, 3, {}, "3 processes with 1 GPUs each were requested, but this machine has 2"),
+        (
+            2,
+            3,
+            {},
+            "3 processes with 1 GPU each were requested, but this machine has 2; use fewer, or "
+            "platform='cpu'; or let them share a GPU, with NCCL 2.30 or newer and NCCL_MULTI_RANK_",
+        ),
         (0, 2, {"platform": "gpu"}, "this machine has 0; use fewer, or platform='cpu'"),
         (0, 2, {"platform": "tpu"}, "one process drives all TPU chips .*; omit processes"),
     ],

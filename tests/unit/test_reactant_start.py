@@ -24,6 +24,7 @@ from pyreactant._runtimes.reactant.setup import (
     local_gpus,
     make_devices,
 )
+from pyreactant._system import facts
 from pyreactant.process_group import ProcessGroup
 from tests.harness import REPOSITORY, environment
 
@@ -307,7 +308,7 @@ def test_options_in_xla_flags(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_gpus_are_always_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a list Reactant asks the launcher itself; an empty list means no GPU."""
-    for name in ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"):
+    for name in facts.VISIBLE_GPUS:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,7")
     nothing_said, own = ProcessGroup(2, 1, "h:1"), ProcessGroup(2, 1, "h:1", (3,))

@@ -4,7 +4,7 @@ import contextlib
 import importlib.metadata
 import importlib.util
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Any, ClassVar, final
 
@@ -20,7 +20,8 @@ from ..._core.program import Program
 from ..._core.sharding import Device, Index, NamedSharding, Shard
 from ..._core.tree import Trees
 from ..._errors import DTypeError, InvalidArgumentError, RequirementError, StateError, argument
-from ..._system.facts import package_version, tpu_chips
+from ..._system.facts import VISIBLE_GPUS, gpus, package_version, tpu_chips
+from ..._system.settings import LOCAL_DEVICES
 from ...process_group import ProcessGroup
 from . import x64
 from .convert import Devices, jax_mesh, jax_sharding, our_mesh, our_sharding, plain_dtype
@@ -322,26 +323,34 @@ def _find_devices(
     try:
         found = jax.devices(options.platform)
     except RuntimeError as error:
-        raise _no_platform(options.platform, error) from error
+        raise _no_platform(options.platform, group.local_device_ids, error) from error
     local = sum(owner[d.process_index] == group.process_index for d in found)
-    cpus, gpus = options.num_cpu_devices, group.local_device_ids
+    cpus, own = options.num_cpu_devices, group.local_device_ids
     platform = _platform_of(found[0])
     if cpus is not None and platform == "cpu" and local != cpus:
         raise StateError(
             f"{argument('num_cpu_devices', cpus)} was requested, but JAX had already started with "
             f"{local}; call pyreactant.initialize before anything uses JAX"
         )
-    if gpus is not None and platform == "gpu" and local != len(gpus):
+    if own is not None and platform == "gpu" and local != len(own):
         raise StateError(
-            f"local_device_ids={gpus} was requested, but JAX has {local} GPUs in this process; "
+            f"local_device_ids={own} was requested, but JAX has {local} GPUs in this process; "
             "call pyreactant.initialize before anything uses JAX, and name GPUs of this machine"
         )
     return tuple(sorted(found, key=lambda d: (owner[d.process_index], d.id)))
 
 
-def _no_platform(platform: str | None, error: RuntimeError) -> RequirementError:
+def _no_platform(
+    platform: str | None, named: Sequence[int] | None, error: RuntimeError
+) -> RequirementError:
     if platform is None:
         return RequirementError(f"JAX found no device: {error}")
+    count = gpus() if platform == "gpu" else 0
+    if named and 0 < count <= max(named):
+        return RequirementError(
+            f"GPU {max(named)} was requested as one of this process's own (local_device_ids, or "
+            f"{LOCAL_DEVICES}), but this machine has {count}; name GPUs from 0 to {count - 1}"
+        )
     try:
         here = ", ".join(sorted({_platform_of(d) for d in jax.devices()}))
     except RuntimeError:
@@ -354,11 +363,13 @@ def _no_platform(platform: str | None, error: RuntimeError) -> RequirementError:
     )
     if platform == "gpu":
         advice += " (cuda12 for a driver older than 580)"
-    only = os.environ.get("JAX_PLATFORMS")
-    limited = f" (JAX_PLATFORMS={only} is set)" if only else ""
-    return RequirementError(
-        f"platform {platform!r} was requested, but JAX has: {here}{limited}{advice}"
-    )
+    limits = ["JAX_PLATFORMS"] if os.environ.get("JAX_PLATFORMS") else []
+    if platform == "gpu":
+        limits += [name for name in VISIBLE_GPUS if name in os.environ]  # empty hides all
+    if limits:
+        here += f" ({' and '.join(f'{name}={os.environ[name]}' for name in limits)} "
+        here += f"{'is' if len(limits) == 1 else 'are'} set)"
+    return RequirementError(f"platform {platform!r} was requested, but JAX has: {here}{advice}")
 
 
 def _platform_of(device: Any) -> str:

@@ -1,0 +1,32 @@
+"""`python -m benchmarks.gpu [--json FILE] [--quick]`: figures of one process on GPUs."""
+
+import argparse
+import subprocess
+from pathlib import Path
+
+import pyreactant as pr
+
+from . import _in_process, _training
+from .__main__ import show
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu", description=__doc__)
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--quick", action="store_true", help="few repetitions, as a smoke test")
+    args = parser.parse_args()
+    some, many = (2, 2) if args.quick else (9, 31)
+    pr.initialize(platform="gpu")
+    subprocess.run(["nvidia-smi", "-L"], check=True)
+    pairs = [
+        _in_process.call(16384, 2, many),
+        _in_process.call(8, 2 if args.quick else 300, many),
+        _in_process.put(some),
+        _training.tree(2 if args.quick else 20, many),
+        *_in_process.check(16384, some // 2),
+    ]
+    show(pairs, args.json)
+
+
+if __name__ == "__main__":
+    main()
