@@ -73,4 +73,4 @@ def test_more_processes_than_gpus_are_refused(tmp_path: Path) -> None:
     env = environment(**ON_GPU)
     ran = processes.run([*argv, "-m", "--", "site"], env=env, cwd=tmp_path)
     assert ran.returncode == 2
-    assert "64 processes with 1 GPUs each were requested, but this machine has" in ran.stderr
+    assert "64 processes with 1 GPU each were requested, but this machine has" in ran.stderr

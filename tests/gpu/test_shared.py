@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests import processes
-from tests.gpu.common import SHARE_ONE, cannot_share
+from tests.gpu.common import ON_GPU, SHARE_ONE, cannot_share
 from tests.harness import check_all_passed, environment, run_environments, run_program, spawn
 from tests.launch.runs import FAULTY, left_behind, run_local
 from tests.launch.test_faults import CAUSES
@@ -35,20 +35,14 @@ def test_programs_of_jax(name: str, tmp_path: Path) -> None:
 
 
 def test_every_program_is_right(tmp_path: Path) -> None:
-    """Each block of each program lies on the process that its sharding names, and is right."""
-
-    def pyreactant(*arguments: str) -> str:
-        argv = [sys.executable, "-m", "pyreactant", *arguments]
-        env = environment(**SHARE_ONE, XDG_STATE_HOME=str(tmp_path / "state"))
-        ran = processes.run(argv, env=env, cwd=tmp_path, timeout=200)
-        assert ran.returncode == 0, ran.stdout + ran.stderr
-        return ran.stdout
-
-    # The command itself gives each process a GPU of its own.
-    pyreactant("crosscheck", "--all", "--mesh", "2x1", "--request", "request.json")
-    members = ["--processes", "2", "-m", "--", "pyreactant.crosscheck"]
-    pyreactant("run", *members, "request.json", "out/jax")
-    report = json.loads(pyreactant("compare", "out/jax", "--json"))
+    """The command itself gives each of two processes half of the GPU's memory that XLA reserves."""
+    settings = {**ON_GPU, "NCCL_MULTI_RANK_GPU_ENABLE": "1"}
+    argv = [sys.executable, "-m", "pyreactant", "crosscheck", "--all", "-n", "2", "--json"]
+    options = ["--backends", "jax", "--platform", "gpu", "--quick"]
+    env = environment(**settings, XDG_STATE_HOME=str(tmp_path / "state"))
+    ran = processes.run([*argv, *options], env=env, cwd=tmp_path, timeout=300)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    report = json.loads(ran.stdout)
     assert report["passed"]
     assert len(report["rows"]) == 21
 
