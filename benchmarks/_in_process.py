@@ -9,8 +9,8 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import pyreactant as pr
-from pyreactant._bounds.model import product_tolerance
 from pyreactant._core.source import ArraySource, RandomSource
+from pyreactant._matmul.check import tolerance_of
 from pyreactant._matmul.freivalds import freivalds
 from pyreactant._matmul.matmul import compile_matmul
 
@@ -82,11 +82,8 @@ def check(n: int, repetitions: int) -> list[Pair]:
     a, b = (pr.device_put(z, _ours()) for z in (x, y))
     product = compile_matmul(a, b, None, None)
     c = product(a, b).block_until_ready()
-    platform = pr.devices()[0].platform
-    tolerance = product_tolerance(
-        c.dtype, n, platform=platform, precision=None, partials=_shape()[1], random=True
-    )
     shardings = (_ours(), _ours())
+    tolerance = tolerance_of(c, n, shardings, None, random=True)
     pairs = []
     cases: list[tuple[str, list[Any]]] = [
         ("in memory", [ArraySource(x), ArraySource(y)]),

@@ -222,6 +222,11 @@ class Model:
         """Largest finite number; beyond it infinity is right."""
         return float(finfo(self.dtype).max)
 
+    @property
+    def rounds_products(self) -> bool:
+        """Whether products by a vector are rounded before they are added."""
+        return self.platform == "gpu" and self.sum_roundoff != self.roundoff
+
     def function(self, name: str, is_complex: bool = False) -> Accuracy:
         """Relative and absolute error of an elementary function; KeyError if it is unknown."""
         known, parts = accuracies(self.platform, self.kind)[name], 2 if is_complex else 1
@@ -268,9 +273,20 @@ class Model:
             return error
         return error + self.roundoff * (sizes + self.partials * error)
 
-    def product_error(self, n: Any, absolute: Any, result: Any, norm: Any, parts: bool) -> Any:
-        """Error of sums of n products; `parts` is whether they are complex."""
+    def product_error(
+        self, n: Any, absolute: Any, result: Any, norm: Any, parts: bool, by_vector: bool = False
+    ) -> Any:
+        """Error of sums of n products, by real and imaginary `parts` if they are complex.
+
+        On GPUs XLA multiplies by a vector element by element. It rounds each product to a short
+        type and then adds in float32 (xla/backends/gpu/transforms/dot_strength_reduction.cc).
+        """
         error = self.sum_error(n, absolute, result, norm)
+        if by_vector and self.rounds_products:
+            each = self.roundoff * absolute
+            if self.random:  # Hoeffding's inequality for errors of random sign
+                each = np.minimum(each, self.roundoff * math.sqrt(2 * _LOG_CHANCE) * norm)
+            error = error + each * (1 + self.partials * self.roundoff)
         operands = self.operand_roundoff * (2 + self.operand_roundoff)
         return (error + operands * (absolute + error)) * (4 if parts else 1)
 
@@ -338,16 +354,12 @@ class Tolerance:
     usual: float
 
 
-def product_tolerance(
-    dtype: np.dtype[Any],
-    k: int,
-    *,
-    platform: str,
-    precision: str | None,
-    partials: int,
-    random: bool,
-) -> Tolerance:
-    """The tolerance of a product's elements.
+EXACT = Tolerance(0.0, 0.0, math.inf, 0.0)
+"""For integers."""
+
+
+def product_tolerance(model: Model, k: int, by_vector: bool = False) -> Tolerance:
+    """The tolerance of a product's elements, relative to the norms of a row and a column.
 
     For any order of summation, the product of x (m, k) and y (k, n) computed with unit roundoff u
     satisfies ``|c - xy| <= gamma_k |x| |y|`` elementwise, ``gamma_k = k u / (1 - k u)`` (Higham,
@@ -357,41 +369,24 @@ def product_tolerance(
     product in lower precision is seen. docs/checks.md has the derivations.
 
     Args:
-        dtype: Element type of operands and result.
+        model: How operands, products and sums are rounded.
         k: Length of the sums.
-        platform: "cpu", "gpu" or "tpu".
-        precision: Requested precision; None means "default".
-        partials: Number of devices that share each sum.
-        random: Whether the operands are random with mean zero.
+        by_vector: Whether a device multiplies by a vector.
     """
-    if dtype.kind in "iu":
-        return Tolerance(0.0, 0.0, float("inf"), 0.0)
-    out = finfo(dtype)
-    short = dtype.itemsize < SHORT
-    accumulate = np.finfo(np.float32) if short else out
-    roundoff = float(accumulate.eps) / 2
-    rigorous, usual = float(_gamma(k, roundoff)), 8 * math.sqrt(k) * roundoff
-    walk = min(rigorous, 32 * roundoff)
-    absolute = k * float(accumulate.tiny) + partials * float(out.tiny)
-    relative, usual = (
-        _with_other_roundings(bound, dtype, platform, precision, partials)
-        for bound in (walk if random else rigorous, min(rigorous, usual))
+    u, short = model.sum_roundoff, model.sum_roundoff != model.roundoff
+    rigorous, usual = float(_gamma(k, u)), 8 * math.sqrt(k) * u
+    tiny = float(np.finfo(np.float32).tiny) if short else model.tiny
+    results = model.partials + (by_vector and model.rounds_products) if short else 0
+
+    def whole(bound: float) -> float:
+        operands = model.operand_roundoff * (2 + model.operand_roundoff)
+        for more in (results * model.roundoff, operands):
+            bound += more * (1 + bound) if more else 0  # the bound may be infinite
+        return 4 * bound if model.dtype.kind == "c" else bound  # four real products, and their sums
+
+    return Tolerance(
+        whole(min(rigorous, 32 * u) if model.random else rigorous),
+        k * tiny + model.partials * model.tiny,
+        model.largest,
+        whole(min(rigorous, usual)),
     )
-    return Tolerance(relative, absolute, float(out.max), usual)
-
-
-def _with_other_roundings(
-    bound: float, dtype: np.dtype[Any], platform: str, precision: str | None, partials: int
-) -> float:
-    """Add the rounding of operands, results and the oracle to a bound on that of the sums."""
-    if dtype.itemsize < SHORT:
-        bound += partials * float(finfo(dtype).eps) / 2 * (1 + bound)
-    if dtype.name in ("float32", "complex64"):
-        rounded = INPUT_ROUNDOFF.get((platform, precision or "default"), 0.0)
-        if rounded:  # the bound may be infinite
-            bound += rounded * (2 + rounded) * (1 + bound)
-    if dtype.kind == "c":
-        bound *= 4  # four real products, and their sums
-    if dtype.name in ("float64", "complex128"):
-        bound *= 2  # the oracle rounds as much as the result
-    return bound

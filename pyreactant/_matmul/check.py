@@ -13,7 +13,7 @@ import numpy as np
 
 from .._bounds.compare import Verdict, compare, join
 from .._bounds.expected import Expected
-from .._bounds.model import Tolerance, product_tolerance
+from .._bounds.model import EXACT, Model, Tolerance, product_tolerance
 from .._bounds.sight import Sight
 from .._core.array import ShardedArray
 from .._core.dtypes import wide
@@ -75,16 +75,19 @@ def tolerance_of(
         precision: Precision with which c was computed.
         random: Whether the operands are random with mean zero.
     """
-    mesh = c.sharding.mesh
+    if c.dtype.kind in "iu":
+        return EXACT
+    mesh, device = c.sharding.mesh, current().backend.devices()[0]
     summed_over = {*shardings[0].axes(2)[1], *shardings[1].axes(2)[0]}
-    return product_tolerance(
+    model = Model.of(
         c.dtype,
-        k,
-        platform=current().backend.devices()[0].platform,
+        platform=device.platform,
+        kind=device.kind,
         precision=precision,
         partials=math.prod(mesh.axis_size(axis) for axis in summed_over),
         random=random,
     )
+    return product_tolerance(model, k, 1 in c.sharding.shard_shape(c.shape))
 
 
 def _full(x: Source, y: Source, c: ShardedArray, tolerance: Tolerance) -> Verdict:

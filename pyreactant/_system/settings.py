@@ -49,7 +49,9 @@ SETTINGS = {
     COUNT: Setting("number of processes of the run", "process"),
     INDEX: Setting("number of this process, from 0", "process"),
     COORDINATOR: Setting("host:port of process 0", "process"),
-    LOCAL_DEVICES: Setting("GPUs of this process, such as 0,1", "process"),
+    LOCAL_DEVICES: Setting(
+        "GPUs, such as 0,1; a supervisor divides them among its processes", "process"
+    ),
     JOB_INDEX: Setting("index of this replica of a JobSet", "process"),
     JOB_REPLICAS: Setting("number of replicas of a JobSet", "process"),
     "PYREACTANT_GUARD": Setting("0 switches the guard off", "process"),

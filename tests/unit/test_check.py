@@ -10,7 +10,7 @@ import pytest
 
 import pyreactant as pr
 from pyreactant._bounds.compare import Verdict
-from pyreactant._bounds.model import product_tolerance
+from pyreactant._bounds.model import Model, product_tolerance
 from pyreactant._core.dtypes import FLOAT8, as_dtype
 from pyreactant._core.source import ArraySource, RandomSource
 from pyreactant._matmul import check
@@ -209,38 +209,22 @@ def test_zero_sized(shape: tuple[int, int, int], method: str) -> None:
 
 
 def test_tolerance_grows_with_what_rounds() -> None:
-    def relative(
-        dtype: str,
-        k: int = 100,
-        platform: str = "cpu",
-        precision: str | None = None,
-        partials: int = 1,
-        random: bool = False,
-    ) -> float:
-        found = product_tolerance(
-            as_dtype(dtype),
-            k,
-            platform=platform,
-            precision=precision,
-            partials=partials,
-            random=random,
-        )
-        return found.relative
+    def relative(dtype: str, k: int = 100, by_vector: bool = False, **options: Any) -> float:
+        return product_tolerance(Model.of(dtype, **options), k, by_vector).relative
 
     assert relative("float32") == pytest.approx(100 * 2**-24, rel=1e-4)
     assert relative("float64") == pytest.approx(2 * 100 * 2**-53, rel=1e-4)
-    assert relative("float32", platform="tpu") > 2**-7
-    assert relative("float32", platform="gpu") > 2**-10
+    assert relative("float32", platform="tpu", precision=None) > 2**-7
+    assert relative("float32", platform="gpu", precision=None) > 2**-10
     assert relative("float32", platform="gpu", precision="highest") == relative("float32")
     assert relative("bfloat16") > relative("float32") + 2**-8
     assert relative("bfloat16", partials=4) > 3 * relative("bfloat16")
-    assert relative("float32", k=4096, random=True) == 32 * 2**-24
-    assert relative("int32") == 0
+    assert relative("float32", k=4096, random=True) == pytest.approx(32 * 2**-24)
     assert relative("float32", k=2**25) == math.inf
-    half = product_tolerance(
-        as_dtype("float16"), 9, platform="cpu", precision=None, partials=1, random=False
-    )
-    assert half.largest == 65504
+    assert product_tolerance(Model.of("float16"), 9).largest == 65504
+    on_gpu = {"platform": "gpu", "k": 4}
+    assert relative("bfloat16", by_vector=True, **on_gpu) > 1.9 * relative("bfloat16", **on_gpu)
+    assert relative("float32", by_vector=True, **on_gpu) == relative("float32", **on_gpu)
 
 
 def test_verdict_is_plain_data() -> None:

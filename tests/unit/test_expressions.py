@@ -8,6 +8,7 @@ import pytest
 
 from pyreactant._bounds.model import Model
 from pyreactant._bounds.tracked import FUNCTIONS, Tracked, UnknownOperationError, track
+from pyreactant._core.dtypes import as_dtype, is_float
 from tests.unit.expressions import FAMILIES, STATEMENTS, WITHOUT_RULE, arrays, expressions
 
 MODEL = Model.of("float32")
@@ -15,7 +16,7 @@ MODEL = Model.of("float32")
 
 def tracked(values: dict[str, Any], model: Model) -> dict[str, Any]:
     return {
-        name: track(array, model).copy() if array.dtype.kind == "f" else array
+        name: track(array, model).copy() if is_float(array.dtype) else array
         for name, array in values.items()
     }
 
@@ -105,3 +106,31 @@ def test_rules_have_the_parameters_of_numpy_in_the_same_order() -> None:
         mine = [p.name for p in ours if p.kind in kinds and p.name != "f"]
         if len(mine) > 1:
             assert mine == theirs[: len(mine)], function
+
+
+@pytest.mark.parametrize("text", ["x @ v", "v @ x.T", "np.einsum('ij,j->i', x, v)"])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_products_by_a_vector_are_rounded_on_gpus(text: str, dtype: str) -> None:
+    """XLA rounds them on an H200, and so gets the bits that this gets."""
+    worse = 0
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        x, v = (rng.uniform(-1, 1, shape).astype(as_dtype(dtype)) for shape in ((64, 64), 64))
+        got = (x * v).astype(np.float32).sum(1).astype(x.dtype)
+        on = {
+            platform: evaluate(text, tracked({"x": x, "v": v}, model))
+            for platform in ("cpu", "gpu")
+            for model in [Model.of(dtype, platform=platform, random=True)]
+        }
+        assert not beyond(got, on["gpu"])
+        worse += beyond(got, on["cpu"])
+    assert worse or dtype == "float16"  # there the bound of underflow is larger
+
+
+@pytest.mark.parametrize("text", ["x @ y", "np.einsum('ij,jk->ik', x, y)", "(x * y).sum(1)"])
+def test_other_products_are_not(text: str) -> None:
+    cpu, gpu = (
+        evaluate(text, tracked(arrays(0), Model.of("bfloat16", platform=platform))).bound
+        for platform in ("cpu", "gpu")
+    )
+    np.testing.assert_array_equal(cpu, gpu)

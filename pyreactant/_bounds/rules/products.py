@@ -81,11 +81,21 @@ def _bounded(
     size = (rows + row_errors) * (columns + column_errors)
     size, error = size.reshape(z.shape), error.reshape(z.shape)
     sums = (n, size, np.abs(z) + error, size / math.sqrt(max(n, 1)), np.iscomplexobj(z))
-    rounding = slack * sum(one.product_error(*sums) for one in models)
+    vector = _by_vector(z, n, factors)
+    rounding = slack * sum(one.product_error(*sums, vector) for one in models)
     # Partial sums may overflow where the whole does not.
     error = np.where(size > model.largest, np.inf, error)
     found = Tracked(z, error + rounding + len(models) * n * model.tiny, model)
     return with_infinities(found, np.matmul, factors)
+
+
+def _by_vector(z: np.ndarray, n: int, factors: Sequence[Tracked]) -> bool:
+    """Whether one of two factors has no dimension of its own in sums of n products.
+
+    With b elements in common dimensions and f and g in their own, the factors have b f n and b g n
+    elements and the product has b f g.
+    """
+    return z.size * n in (factors[0].size, factors[1].size)
 
 
 def _in_one_pass(
@@ -189,16 +199,16 @@ def sums_of_products(function: Any, operands: tuple[Tracked, ...], n: int) -> Tr
     error = np.maximum(size - exact, 0) + n * 2.0**-50 * size
     sums = (n, size, np.abs(z) + error, np.sqrt(sizes))
     parts = np.iscomplexobj(z)
-    if len(operands) < 3:
-        rounding = (
-            model.product_error(*sums, parts) if len(operands) == 2 else model.sum_error(*sums)
-        )
+    if len(operands) == 1:
+        rounding = model.sum_error(*sums)
+    elif len(operands) == 2:
+        rounding = model.product_error(*sums, parts, _by_vector(z, n, operands))
     else:
         # Products of sums have structure. Their lengths add up to at most n.
         steps = len(operands) - 1
         worst = replace(model, random=False)
         sums = (n + steps, size, size + error, np.sqrt(sizes))
-        rounding = steps * 1.01 * worst.product_error(*sums, parts)
+        rounding = steps * 1.01 * worst.product_error(*sums, parts, by_vector=True)
     error = np.where(size > model.largest, np.inf, error)
     found = Tracked(z, error + rounding + n * len(operands) * model.tiny, model)
     return with_infinities(found, function, operands)
