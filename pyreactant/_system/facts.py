@@ -11,6 +11,7 @@ the root of the file system, so that a test can imitate a machine.
 
 import contextlib
 import hashlib
+import itertools
 import os
 import platform
 import re
@@ -201,8 +202,31 @@ VISIBLE_GPUS = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEV
 """Variables that hide GPUs from a process."""
 
 
+def usable_gpus(environ: Mapping[str, str] = os.environ) -> int:
+    """GPUs that a process with this environment can use."""
+    visible = visible_gpus(environ)
+    return gpus() if visible is None else visible
+
+
+def visible_gpus(environ: Mapping[str, str]) -> int | None:
+    """The number of GPUs that a variable leaves visible; None if no variable hides any.
+
+    CUDA counts the entries before the first invalid one, so "0,1" is two GPUs and "-1" is none
+    (CUDA C++ Programming Guide, "CUDA Environment Variables").
+    """
+    listed = next((environ[name] for name in VISIBLE_GPUS if name in environ), None)
+    if listed is None:
+        return None
+    entries = [entry.strip() for entry in listed.split(",")]
+    return sum(1 for _ in itertools.takewhile(_is_gpu, entries))
+
+
+def _is_gpu(entry: str) -> bool:
+    return entry not in ("", "-1", "NoDevFiles")
+
+
 def gpus(root: Path = ROOT) -> int:
-    """GPUs that this process can use: NVIDIA's, otherwise AMD's."""
+    """GPUs of this machine or container: NVIDIA's, otherwise AMD's."""
     return nvidia_gpus(root) or amd_gpus(root)
 
 

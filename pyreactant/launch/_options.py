@@ -168,7 +168,7 @@ def device_settings(
     if options.platform is not None:
         common["PYREACTANT_PLATFORM"] = options.platform
     each = options.devices_per_process
-    gpus = 0 if options.platform in ("cpu", "tpu") else facts.gpus()
+    gpus = 0 if options.platform in ("cpu", "tpu") else facts.usable_gpus()
     if options.platform == "tpu" and processes > 1:
         raise InvalidArgumentError(
             f"one process drives all TPU chips of a machine; omit {argument('processes')}"
@@ -225,7 +225,8 @@ def _gpus_of_each(
     each = each or len(ids) // processes
     if each and each * processes <= len(ids):
         return [{LOCAL_DEVICES: _listed(ids[i * each : (i + 1) * each])} for i in range(processes)]
-    found = f"{LOCAL_DEVICES} names" if named else "this machine has"
+    here = "machine has" if facts.visible_gpus(os.environ) is None else "process sees"
+    found = f"{LOCAL_DEVICES} names" if named else f"this {here}"
     share = f"; or let them share a GPU, with NCCL 2.30 or newer and {SHARING}=1" if ids else ""
     raise InvalidArgumentError(
         f"{processes} processes with {each or 1} GPU{'s' if each > 1 else ''} each were requested, "

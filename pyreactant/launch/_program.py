@@ -291,9 +291,8 @@ def for_julia(found: Mapping[str, str]) -> dict[str, str]:
         "JULIA_CONDAPKG_BACKEND": found.get("JULIA_CONDAPKG_BACKEND") or "Null",
         "JULIA_PYTHONCALL_EXE": found.get("JULIA_PYTHONCALL_EXE") or sys.executable,
     }
-    if not found.get(LOCAL_DEVICES) and found.get("PYREACTANT_PLATFORM") not in ("cpu", "tpu"):
-        visible = found.get("CUDA_VISIBLE_DEVICES")
-        count = facts.gpus() if visible is None else len([x for x in visible.split(",") if x])
-        if count:  # Reactant must be told, or it asks the launcher
-            new[LOCAL_DEVICES] = ",".join(map(str, range(count)))
+    may_have_gpus = found.get("PYREACTANT_PLATFORM") not in ("cpu", "tpu")
+    if may_have_gpus and not found.get(LOCAL_DEVICES) and (count := facts.usable_gpus(found)):
+        # Reactant must be told, or it asks the launcher.
+        new[LOCAL_DEVICES] = ",".join(map(str, range(count)))
     return new

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from .._errors import InvalidArgumentError
+from .._system.facts import visible_gpus
 from .._system.settings import COORDINATOR, COUNT, INDEX, LOCAL_DEVICES
 from ._group import (
     LaunchError,
@@ -142,7 +143,7 @@ def assign(
     named = local_devices(environ)
     if named is not None:
         return named, ()
-    gpus = visible_gpus(environ)
+    gpus = gpus_of_task(environ)
     if not gpus or environ.get("PYREACTANT_PLATFORM") == "cpu":
         return None, ()
     if tasks == 1:
@@ -170,21 +171,15 @@ def assign(
     )
 
 
-def visible_gpus(environ: Mapping[str, str]) -> int | None:
+def gpus_of_task(environ: Mapping[str, str]) -> int | None:
     """The number of GPUs that this task sees; None if no variable gives it.
 
-    CUDA counts the entries before the first invalid one, so "0,1" is two GPUs and "-1" is none
-    (CUDA C++ Programming Guide, "CUDA Environment Variables"). Without CUDA_VISIBLE_DEVICES they
-    are the GPUs that Slurm gave to the step on this node (srun(1), OUTPUT ENVIRONMENT VARIABLES).
+    If none hides any, they are the GPUs that Slurm gave to the step on this node (srun(1), OUTPUT
+    ENVIRONMENT VARIABLES).
     """
-    cuda = environ.get("CUDA_VISIBLE_DEVICES")
-    if cuda is not None:
-        count = 0
-        for entry in cuda.split(","):
-            if not entry.strip() or entry.strip() in ("-1", "NoDevFiles"):
-                break
-            count += 1
-        return count
+    visible = visible_gpus(environ)
+    if visible is not None:
+        return visible
     on_node = env_int("SLURM_GPUS_ON_NODE", environ)
     if on_node is not None:
         return on_node
@@ -344,7 +339,7 @@ def _local_devices(world: World, environ: Mapping[str, str]) -> Assignment:
         bound=False,
         command=_PROCESS_PER_GPU[world.name],
     )
-    unknown = own is None and visible_gpus(environ) is None
+    unknown = own is None and gpus_of_task(environ) is None
     if tasks > 1 and unknown and environ.get("PYREACTANT_PLATFORM") != "cpu":
         notes += (
             f"CUDA_VISIBLE_DEVICES is not set: if this host has GPUs, each of the {tasks} "

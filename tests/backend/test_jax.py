@@ -66,11 +66,11 @@ def test_number_of_devices(code: str, settings: dict[str, str], expected: str) -
             "JAX has: cpu (JAX_PLATFORMS=cpu and CUDA_VISIBLE_DEVICES= are set); run on a machine",
         ),
         (
-            "from pyreactant._runtimes.jax import backend; backend.gpus = lambda: 2\n"
+            "from pyreactant._runtimes.jax import backend; backend.usable_gpus = lambda: 2\n"
             "import pyreactant as p; p.initialize(platform='gpu', local_device_ids=[0, 7])",
             {"JAX_PLATFORMS": "cpu"},
             "GPU 7 was requested as one of this process's own (local_device_ids, or "
-            "PYREACTANT_LOCAL_DEVICE_IDS), but this machine has 2; name GPUs from 0 to 1",
+            "PYREACTANT_LOCAL_DEVICE_IDS), but this process sees 2; name GPUs from 0 to 1",
         ),
         (
             "import numpy as n, pyreactant as p; p.matmul_sharded(n.ones((8, 8)), n.ones((8, 8)))",

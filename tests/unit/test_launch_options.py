@@ -1,6 +1,7 @@
 """Options of a run: a message for every bad value; the run's folder; its devices."""
 
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +100,7 @@ def test_folders_that_cannot_be_made(
 
 
 ALONE = ProcessGroup()
+NONE_HIDDEN: Mapping[str, str] = {}
 
 
 def devices(
@@ -106,10 +108,15 @@ def devices(
     processes: int,
     monkeypatch: pytest.MonkeyPatch,
     group: ProcessGroup = ALONE,
+    visible: Mapping[str, str] = NONE_HIDDEN,
     **options: Any,
 ) -> list[dict[str, str]]:
     """The settings of each process, without their common prefix."""
     monkeypatch.setattr(_options.facts, "gpus", lambda: gpus)
+    for name in set(_options.facts.VISIBLE_GPUS).difference(visible):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in visible.items():
+        monkeypatch.setenv(name, value)
     found = device_settings(RunOptions(["-m", "this"], **options), group, processes)
     assert len(found) == processes
     return [{k.removeprefix("PYREACTANT_"): v for k, v in each.items()} for each in found]
@@ -178,6 +185,16 @@ def test_named_gpus_are_divided(
     group = ProcessGroup(local_device_ids=(4, 5, 6, 7))
     found = devices(8, processes, monkeypatch, group, devices_per_process=each)
     assert [f["LOCAL_DEVICE_IDS"] for f in found] == expected
+
+
+@pytest.mark.parametrize("name", ["CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"])
+def test_visible_gpus_are_divided(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their numbers count from 0, whichever GPUs are visible."""
+    found = devices(8, 2, monkeypatch, visible={name: "5,7"})
+    assert [f["LOCAL_DEVICE_IDS"] for f in found] == ["0", "1"]
+    with pytest.raises(InvalidArgumentError, match="but this process sees 1; use fewer"):
+        devices(8, 2, monkeypatch, visible={name: "5,-1,7"})
+    assert devices(8, 2, monkeypatch, visible={name: ""}) == [{"NUM_CPU_DEVICES": "1"}] * 2
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from ..._core.program import Program
 from ..._core.sharding import Device, Index, NamedSharding, Shard
 from ..._core.tree import Trees
 from ..._errors import DTypeError, InvalidArgumentError, RequirementError, StateError, argument
-from ..._system.facts import VISIBLE_GPUS, gpus, package_version, tpu_chips
+from ..._system.facts import VISIBLE_GPUS, package_version, tpu_chips, usable_gpus
 from ..._system.settings import LOCAL_DEVICES
 from ...process_group import ProcessGroup
 from . import x64
@@ -345,11 +345,11 @@ def _no_platform(
 ) -> RequirementError:
     if platform is None:
         return RequirementError(f"JAX found no device: {error}")
-    count = gpus() if platform == "gpu" else 0
+    count = usable_gpus() if platform == "gpu" else 0
     if named and 0 < count <= max(named):
         return RequirementError(
             f"GPU {max(named)} was requested as one of this process's own (local_device_ids, or "
-            f"{LOCAL_DEVICES}), but this machine has {count}; name GPUs from 0 to {count - 1}"
+            f"{LOCAL_DEVICES}), but this process sees {count}; name GPUs from 0 to {count - 1}"
         )
     try:
         here = ", ".join(sorted({_platform_of(d) for d in jax.devices()}))

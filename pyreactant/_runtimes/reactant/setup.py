@@ -14,7 +14,7 @@ from ..._core.backend import StartOptions
 from ..._core.sharding import Device
 from ..._errors import PyReactantError, RendezvousError, RequirementError, StateError, argument
 from ..._julia.place import LIBRARY, find_place
-from ..._system.facts import VISIBLE_GPUS, gpus, tpu_chips
+from ..._system.facts import tpu_chips, usable_gpus
 from ..._system.process import end_at_once, end_at_once_on_error, flush_output
 from ...process_group import ProcessGroup
 from ...process_group._coordinator import bind_host, check_coordinator
@@ -163,11 +163,7 @@ def local_gpus(group: ProcessGroup, options: StartOptions) -> tuple[int, ...]:
         return ()
     if group.local_device_ids is not None:
         return group.local_device_ids
-    for name in VISIBLE_GPUS:
-        visible = os.environ.get(name)
-        if visible is not None:
-            return tuple(range(len([part for part in visible.split(",") if part.strip()])))
-    return tuple(range(gpus()))
+    return tuple(range(usable_gpus()))
 
 
 def make_devices(
