@@ -202,6 +202,23 @@ VISIBLE_GPUS = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEV
 """Variables that hide GPUs from a process."""
 
 
+MEMORY_FRACTIONS = (
+    "XLA_PYTHON_CLIENT_MEM_FRACTION",
+    "XLA_CLIENT_MEM_FRACTION",
+    "XLA_REACTANT_GPU_MEM_FRACTION",
+)
+"""Variables that say which part of a GPU's memory a runtime reserves."""
+
+PREALLOCATION = {
+    # jaxlib takes 0, false and False for no and anything else for yes; Julia's parse(Bool, ...)
+    # accepts only these four.
+    "XLA_PYTHON_CLIENT_PREALLOCATE": ("0", "false", "False", "1", "true", "True"),
+    "XLA_CLIENT_PREALLOCATE": ("0", "false", "False", "1", "true", "True"),
+    "XLA_REACTANT_GPU_PREALLOCATE": ("0", "false", "1", "true"),
+}
+"""Variables that say whether it reserves any, with their values."""
+
+
 def usable_gpus(environ: Mapping[str, str] = os.environ) -> int:
     """GPUs that a process with this environment can use."""
     visible = visible_gpus(environ)

@@ -7,7 +7,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from .._system.facts import at_least, nvidia_gpus_of_driver, tpu_chips
+from .._system.facts import (
+    MEMORY_FRACTIONS,
+    PREALLOCATION,
+    at_least,
+    nvidia_gpus_of_driver,
+    tpu_chips,
+)
 from ._check import CheckResult, Machine
 
 _QUERY = (
@@ -179,18 +185,6 @@ def _holders(machine: Machine) -> Iterator[int]:
 
 
 _PROXIES = ("http_proxy", "https_proxy", "all_proxy", "grpc_proxy")
-_FRACTIONS = (
-    "XLA_PYTHON_CLIENT_MEM_FRACTION",
-    "XLA_CLIENT_MEM_FRACTION",
-    "XLA_REACTANT_GPU_MEM_FRACTION",
-)
-_SWITCHES = {
-    # jaxlib takes 0, false and False for no and anything else for yes; Julia's parse(Bool, ...)
-    # accepts only these four.
-    "XLA_PYTHON_CLIENT_PREALLOCATE": ("0", "false", "False", "1", "true", "True"),
-    "XLA_CLIENT_PREALLOCATE": ("0", "false", "False", "1", "true", "True"),
-    "XLA_REACTANT_GPU_PREALLOCATE": ("0", "false", "1", "true"),
-}
 _VISIBLE = ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "REACTANT_VISIBLE_GPU_DEVICES")
 
 
@@ -308,18 +302,18 @@ def _contradictory(flags: list[str]) -> Iterator[str]:
 def gpu_memory(machine: Machine) -> CheckResult:
     """How much of a GPU's memory each runtime allocates at its start: by default 75 %."""
     wrong: list[tuple[str, str]] = []
-    for name in _FRACTIONS:
+    for name in MEMORY_FRACTIONS:
         value = machine.environ.get(name)
         if value and not _is_fraction(value):
             wrong.append((name, f"{name}={value} must be a fraction above 0 and up to 1"))
-    for name, values in _SWITCHES.items():
+    for name, values in PREALLOCATION.items():
         value = machine.environ.get(name)
         if value and value not in values:
             wrong.append((name, f"{name}={value} must be one of {', '.join(values)}"))
     if wrong:
         text = "; ".join(what for _, what in wrong)
         return CheckResult("warn", text, f"unset {' '.join(name for name, _ in wrong)}")
-    names = [name for name in (*_FRACTIONS, *_SWITCHES) if machine.environ.get(name)]
+    names = [name for name in (*MEMORY_FRACTIONS, *PREALLOCATION) if machine.environ.get(name)]
     if names:
         return CheckResult("pass", ", ".join(f"{name}={machine.environ[name]}" for name in names))
     if not gpu_count(machine):

@@ -193,15 +193,7 @@ def device_settings(
 SHARING = "NCCL_MULTI_RANK_GPU_ENABLE"
 """With 1, NCCL 2.30 and later accept several processes on one GPU (NCCL's documentation)."""
 
-_MEMORY = ("XLA_PYTHON_CLIENT_MEM_FRACTION", "XLA_REACTANT_GPU_MEM_FRACTION")
-_OF_USER = (
-    *_MEMORY,
-    "XLA_CLIENT_MEM_FRACTION",
-    "XLA_PYTHON_CLIENT_PREALLOCATE",
-    "XLA_CLIENT_PREALLOCATE",
-    "XLA_REACTANT_GPU_PREALLOCATE",
-    "XLA_PYTHON_CLIENT_ALLOCATOR",
-)
+_MEMORY_OF_USER = (*facts.MEMORY_FRACTIONS, *facts.PREALLOCATION, "XLA_PYTHON_CLIENT_ALLOCATOR")
 
 
 def _gpus_of_each(
@@ -218,9 +210,10 @@ def _gpus_of_each(
     sharing = os.environ.get(SHARING) == "1"
     if sharing and ids and each in (None, 1) and len(ids) < processes:
         memory = {}
-        if not any(os.environ.get(name) for name in _OF_USER):
+        if not any(os.environ.get(name) for name in _MEMORY_OF_USER):
             most = -(-processes // len(ids))  # on one GPU
-            memory = dict.fromkeys(_MEMORY, f"{0.75 / most:.3f}")
+            of_each = ("XLA_PYTHON_CLIENT_MEM_FRACTION", "XLA_REACTANT_GPU_MEM_FRACTION")
+            memory = dict.fromkeys(of_each, f"{0.75 / most:.3f}")
         return [{LOCAL_DEVICES: str(ids[i % len(ids)]), **memory} for i in range(processes)]
     each = each or len(ids) // processes
     if each and each * processes <= len(ids):

@@ -17,7 +17,7 @@ from .._system.facts import GitState, facts
 from .._system.process import raise_limit
 from ..process_group import ProcessGroup, resolve
 from ..process_group._coordinator import MEETING_SECRET, meeting_secret, run_secret
-from ..process_group._group import env_int, join_address, split_address
+from ..process_group._group import env_int, join_address, local_devices, split_address
 from ._agent import Agent
 from ._connection import CannotStartError, Uplink, hello, join
 from ._head import Head
@@ -80,7 +80,8 @@ def _group(options: RunOptions) -> ProcessGroup:
     try:
         group = resolve()
     except InvalidArgumentError:
-        return ProcessGroup()  # such as in a batch shell, where --processes decides
+        # Such as in a batch shell, where --processes decides.
+        return ProcessGroup(local_device_ids=local_devices(os.environ))
     if group.num_processes > 1:
         raise InvalidArgumentError(
             f"{argument('processes', options.processes)} was requested, but this is already "

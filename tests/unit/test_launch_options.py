@@ -10,6 +10,7 @@ import pytest
 from pyreactant import FileError, InvalidArgumentError
 from pyreactant.launch import RunOptions, _options
 from pyreactant.launch._options import device_settings, fresh_folder, release
+from pyreactant.launch._supervisor import supervise
 from pyreactant.process_group import ProcessGroup
 
 
@@ -167,6 +168,13 @@ def test_each_process_gets_its_own_gpus(
 ) -> None:
     found = devices(gpus, processes, monkeypatch, devices_per_process=each)
     assert [f["LOCAL_DEVICE_IDS"] for f in found] == expected
+
+
+def test_gpus_that_are_named_badly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With --processes too, where the launcher need not be known."""
+    monkeypatch.setenv("PYREACTANT_LOCAL_DEVICE_IDS", "0;1")
+    with pytest.raises(InvalidArgumentError, match=r"LOCAL_DEVICE_IDS must be whole .* got '0;1'"):
+        supervise(RunOptions(["-m", "this"], processes=2))
 
 
 def test_the_launchers_share_of_gpus_stays(monkeypatch: pytest.MonkeyPatch) -> None:
