@@ -176,9 +176,9 @@ def _read_import_path(path: str) -> None:
     """Put the folders of PYTHONPATH before the others, as Python's start does."""
     named = filter(None, path.split(os.pathsep))
     sys.path[1:] = dict.fromkeys([*named, *sys.path[1:]])
-    if "sitecustomize" not in sys.modules:
-        with contextlib.suppress(ImportError):
-            importlib.import_module("sitecustomize")
+    sys.modules.pop("sitecustomize", None)  # Debian's Python has one, which the template found
+    with contextlib.suppress(ImportError):
+        importlib.import_module("sitecustomize")
 
 
 def _read_settings_of_jax() -> None:

@@ -1,4 +1,4 @@
-"""Files: this user's folders, files replaced atomically, and the lock of a Julia project.
+"""Files: this user's folders, files replaced atomically, archives, and a Julia project's lock.
 
 The folders are those of the XDG specification, or Apple's on macOS. The variables XDG_CACHE_HOME,
 XDG_CONFIG_HOME and XDG_STATE_HOME come first on both; a relative path in them is ignored, as the
@@ -12,6 +12,7 @@ import fcntl
 import json
 import os
 import sys
+import tarfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
@@ -213,6 +214,50 @@ def read_json(path: Path, what: str) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise FileError(f"{path}: not {what}")
     return found
+
+
+def unpack(archive: tarfile.TarFile, folder: Path) -> None:
+    """Unpack an archive from another machine; nothing can land outside `folder`.
+
+    Files belong to this process's user. Nobody else may write them.
+
+    Args:
+        archive: The archive, opened to read.
+        folder: Where its files go.
+
+    Raises:
+        tarfile.TarError: An entry leads outside the folder or to itself, or is not a file, folder
+            or link.
+        OSError: A file cannot be written.
+    """
+    try:
+        if hasattr(tarfile, "data_filter"):
+            archive.extractall(folder, filter="data")
+        else:  # Python 3.11.0 to 3.11.3: the filter came in 3.11.4
+            checked = (_checked(entry, folder) for entry in archive)
+            archive.extractall(folder, checked)  # noqa: S202 - of what was checked
+    except RecursionError:
+        raise tarfile.TarError("a link in the archive leads to itself") from None
+
+
+def _checked(entry: tarfile.TarInfo, folder: Path) -> tarfile.TarInfo:
+    """What `tarfile.data_filter` does with an entry, once those before it are unpacked."""
+    entry.name = entry.name.lstrip("/")
+    places = [folder / entry.name]
+    if entry.issym():
+        places.append(folder / entry.name.rpartition("/")[0] / entry.linkname)
+    elif entry.islnk():
+        places.append(folder / entry.linkname)
+    elif not (entry.isreg() or entry.isdir()):
+        raise tarfile.TarError(f"{entry.name!r} is not a file, folder or link")
+    # os.path.realpath also takes links in a circle, for which Path.resolve raises a RuntimeError.
+    inside, *found = (Path(os.path.realpath(place)) for place in (folder, *places))
+    if entry.linkname.startswith("/") or not all(one.is_relative_to(inside) for one in found):
+        raise tarfile.TarError(f"{entry.name!r} leads outside the archive's folder")
+    allowed = 0o755 if entry.mode & 0o100 else 0o644
+    entry.mode = 0o755 if entry.isdir() else entry.mode & allowed | 0o600
+    entry.uid, entry.gid, entry.uname, entry.gname = os.geteuid(), os.getegid(), "", ""
+    return entry
 
 
 LOCK_WAIT = 3600.0

@@ -21,6 +21,7 @@ from typing import Any
 import ray
 
 from .._errors import FileError, PyReactantError
+from .._system.files import unpack
 from ..launch import RunReport
 from ..launch._metrics import FILE as _METRICS
 from ._keeper import VAGUE
@@ -167,7 +168,7 @@ def _fetch(keeper: Any, folder: Path, _: Any) -> dict[str, Any]:
         _append(keeper, "out.tar", folder)
         if (folder / "out.tar").exists():
             with tarfile.open(folder / "out.tar") as archive:
-                archive.extractall(folder, filter="data")
+                unpack(archive, folder)
             (folder / "out.tar").unlink()
     except OSError as error:
         (folder / "out.tar").unlink(missing_ok=True)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from .._errors import DeadlineError, FileError, InvalidArgumentError, PyReactantError
-from .._system.files import is_full
+from .._system.files import is_full, unpack
 from ..launch import RunReport
 from ..launch._program import find_program
 from ..process_group._group import join_address
@@ -109,7 +109,7 @@ def _extract(file: Path, folder: Path) -> None:
     """
     try:
         with tarfile.open(file, "r:gz") as archive:
-            archive.extractall(folder, filter="data")
+            unpack(archive, folder)
     except (OSError, tarfile.TarError, EOFError, zlib.error) as error:
         if getattr(error, "errno", None) is not None:
             raise FileError(f"{folder}: the results cannot be written ({error})") from error
