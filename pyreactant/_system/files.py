@@ -255,7 +255,9 @@ def _checked(entry: tarfile.TarInfo, folder: Path) -> tarfile.TarInfo:
     if entry.linkname.startswith("/") or not all(one.is_relative_to(inside) for one in found):
         raise tarfile.TarError(f"{entry.name!r} leads outside the archive's folder")
     allowed = 0o755 if entry.mode & 0o100 else 0o644
-    entry.mode = 0o755 if entry.isdir() else entry.mode & allowed | 0o600
+    entry.mode = entry.mode & allowed | 0o600
+    if entry.isdir():
+        entry.mode = places[0].stat().st_mode & 0o777 if places[0].is_dir() else 0o755
     entry.uid, entry.gid, entry.uname, entry.gname = os.geteuid(), os.getegid(), "", ""
     return entry
 

@@ -43,8 +43,11 @@ def extract(entries: bytes, folder: Path) -> None:
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # Python 3.12 wants a filter
 def test_what_is_unpacked(tmp_path: Path, way: str) -> None:
     folder = tmp_path / "out"
+    folder.mkdir()
+    (folder / "private").mkdir(mode=0o700)
     extract(
-        entry("a", tarfile.DIRTYPE, mode=0o777)
+        entry("private", tarfile.DIRTYPE, mode=0o777)
+        + entry("a", tarfile.DIRTYPE, mode=0o777)
         + entry("a/file", mode=0o4666)
         + entry("/a/run", mode=0o777)
         + entry("a/again", tarfile.LNKTYPE, "a/file", 0o777)
@@ -58,6 +61,7 @@ def test_what_is_unpacked(tmp_path: Path, way: str) -> None:
     assert modes["run"] == 0o755
     assert modes["file"] in (0o644, 0o755), "the link's mode may be the file's"
     assert (folder / "a").stat().st_mode & 0o022 == 0
+    assert (folder / "private").stat().st_mode & 0o777 == 0o700, "a folder keeps its mode"
     assert (folder / "a/file").stat().st_uid == tmp_path.stat().st_uid
 
 
