@@ -1,6 +1,8 @@
 """Sources of a program's arrays, read block by block: memory, a file, or a seed."""
 
 import itertools
+import math
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -31,6 +33,10 @@ class Source(Protocol):
 
 
 _CHUNK = 2**17  # elements
+
+KEPT = 2**14
+"""Elements up to which a random array is drawn once as a whole. To draw each block anew costs
+100 us, and a cross-check of small arrays reads thousands."""
 
 
 class ArraySource:
@@ -71,6 +77,15 @@ class RandomSource:
         self._key = np.array([seed % 2**64, stream], dtype=np.uint64)
 
     def read(self, index: Index) -> np.ndarray:
+        if math.prod(self.shape) > KEPT:
+            return self._block(index)
+        return np.array(self._whole[index])
+
+    @cached_property
+    def _whole(self) -> np.ndarray:
+        return self._block(tuple(slice(0, n) for n in self.shape))
+
+    def _block(self, index: Index) -> np.ndarray:
         block = np.empty(tuple(s.stop - s.start for s in index), self.dtype)
         if not block.size:
             return block

@@ -2,6 +2,7 @@
 
 import hashlib
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import hypothesis.strategies as st
@@ -10,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 
 import pyreactant as pr
+from pyreactant._core import source as source_module
 from pyreactant._core.dtypes import NAMES, as_dtype
 from pyreactant._core.source import RandomSource
 from pyreactant.crosscheck._inputs import source, sources
@@ -24,6 +26,14 @@ KINDS = (
     Input("f", (3, 17), "int32", kind="indices", high=7),
     Input("g", (29,), "uint32", kind="indices", high=2**32 - 1),
 )
+
+
+@pytest.fixture(autouse=True, scope="module")
+def blocks_are_drawn() -> Iterator[None]:
+    """Each block is drawn by itself, as those of large arrays are."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(source_module, "KEPT", 0)
+        yield
 
 
 def whole(shape: tuple[int, ...]) -> tuple[slice, ...]:

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import hypothesis.strategies as st
 import numpy as np
@@ -9,21 +10,27 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 import pyreactant as pr
+from pyreactant._core import source as source_module
 from pyreactant._core.dtypes import NAMES, as_array, as_dtype
 from pyreactant._core.source import ArraySource, RandomSource, open_npy
 
 
-@given(st.data(), st.sampled_from([n for n in NAMES if n != "bool"]))
-def test_any_block_of_a_random_matrix_is_that_of_the_whole(data: Any, dtype: str) -> None:
+@given(st.data(), st.sampled_from([n for n in NAMES if n != "bool"]), st.booleans())
+def test_any_block_of_a_random_matrix_is_that_of_the_whole(
+    data: Any, dtype: str, kept: bool
+) -> None:
     m, n = data.draw(st.integers(0, 20)), data.draw(st.integers(0, 40))
+    whole = RandomSource((m, n), dtype, seed=7, stream=1).read((slice(0, m), slice(0, n)))
     source = RandomSource((m, n), dtype, seed=7, stream=1)
-    whole = source.read((slice(0, m), slice(0, n)))
     rows = sorted(data.draw(st.tuples(st.integers(0, m), st.integers(0, m))))
     columns = sorted(data.draw(st.tuples(st.integers(0, n), st.integers(0, n))))
     index = slice(*rows), slice(*columns)
-    block = source.read(index)
+    with patch.object(source_module, "KEPT", source_module.KEPT if kept else 0):
+        block = source.read(index)
     assert block.dtype == as_dtype(dtype)
     assert block.tobytes() == whole[index].tobytes()
+    block[...] = 0
+    assert source.read(index).tobytes() == whole[index].tobytes(), "each reader has its own block"
 
 
 def test_random_matrices_differ_and_look_random() -> None:

@@ -119,23 +119,25 @@ class JaxBackend(AbstractBackend):
         holders: dict[tuple[int, ...], list[int]] = {}
         indices = sharding.indices_of(sharding.mesh.positions_of(self._mine), shape)
         for position, index in indices.items():
-            holders.setdefault(tuple(s.start for s in index), []).append(position)
-        placed: dict[int, Any] = {}
+            holders.setdefault(_start(index), []).append(position)
+        blocks = ((start, read(indices[held[0]])) for start, held in holders.items())
+        placed = jax_sharding(self._jax, sharding)
         with x64.context(x64.is_wide(dtype)):
-            for positions in holders.values():
-                block = read(indices[positions[0]])
-                if self._devices[0].platform == "cpu":
-                    # JAX takes over aligned host memory without a copy. This copy is its own, and
-                    # all devices that hold the block share it.
-                    block = _aligned_copy(block)
-                for position in positions:
-                    placed[position] = jax.device_put(block, self._jax.all[position])
-            value = jax.make_array_from_single_device_arrays(
-                shape,
-                jax_sharding(self._jax, sharding),
-                [placed[p] for p in indices],
-                dtype=dtype,
-            )
+            if self._devices[0].platform == "cpu":
+                # JAX takes over aligned host memory without a copy. This copy is its own, and all
+                # devices that hold the block share it.
+                copies = {start: _aligned_copy(block) for start, block in blocks}
+                value = jax.make_array_from_callback(
+                    shape, placed, lambda index: copies[_start(index or ())], dtype=dtype
+                )
+            else:  # one block after the other, so that host memory need not hold all of them
+                arrays: dict[int, Any] = {}
+                for start, block in blocks:
+                    for position in holders[start]:
+                        arrays[position] = jax.device_put(block, self._jax.all[position])
+                value = jax.make_array_from_single_device_arrays(
+                    shape, placed, [arrays[position] for position in indices], dtype=dtype
+                )
         # An accelerator may still be reading the memory that `read` returned.
         value.block_until_ready()
         return value
@@ -250,12 +252,17 @@ def _check_readable(value: Any) -> None:
         )
 
 
+def _start(index: Index) -> tuple[int, ...]:
+    """The first element of a block; JAX writes a whole dimension as ``slice(None)``."""
+    return tuple(s.start or 0 for s in index)
+
+
 _ALIGNMENT = 64  # bytes; XLA's CPU client takes over memory with this alignment only
 
 
 def _aligned_copy(block: np.ndarray) -> np.ndarray:
     memory = np.empty(block.nbytes + _ALIGNMENT, np.uint8)
-    start = -memory.ctypes.data % _ALIGNMENT
+    start = -memory.__array_interface__["data"][0] % _ALIGNMENT
     copy = memory[start : start + block.nbytes].view(block.dtype).reshape(block.shape)
     copy[...] = block
     return copy
