@@ -90,15 +90,15 @@ def test_killed_before_the_end_leaves_no_file_of_that_name(tmp_path: Path) -> No
 
 
 def test_arrays_larger_than_the_memory_of_a_process(tmp_path: Path) -> None:
-    """Four processes with at most 1 GiB each multiply a matrix of 1 GiB from a sparse file."""
-    rows, k = 32768, 8192
+    """Four processes with at most 768 MiB each multiply a matrix of 512 MiB from a sparse file."""
+    rows, k = 16384, 8192
     np.lib.format.open_memmap(tmp_path / "x.npy", "w+", np.float32, (rows, k))[7, 5] = 3
     np.save(tmp_path / "y.npy", np.ones((k, 8), np.float32))
     code = (
         "import os, resource, pyreactant.cli as c\n"
         # XLA starts one thread per core, each with a stack of 8 MiB.
         "os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:2])\n"
-        "resource.setrlimit(resource.RLIMIT_DATA, (1024 * 2**20,) * 2)\nc.main()\n"
+        "resource.setrlimit(resource.RLIMIT_DATA, (768 * 2**20,) * 2)\nc.main()\n"
     )
     argv = [
         sys.executable,

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -115,19 +116,18 @@ def test_a_process_that_nobody_waits_for_without_its_connection() -> None:
 
 @pytest.mark.usefixtures("own_templates")
 def test_a_template_that_ends_before_its_forks_is_told_once() -> None:
-    """Each new process looks after those that nobody waits for any more."""
+    """Each new process polls those that nobody waits for any more."""
     modules = ("json",)
     argv = [sys.executable, "-c", "import sys; sys.stdin.read()"]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.DEVNULL}
     process = processes.Popen(argv, imported=modules, env=environment(), **pipes)
-    # As Python does where no variable has a process any more.
-    subprocess._active.append(process)
     template = processes.template(modules).process
     template.kill()
     template.wait()
+    # As Python polls a process that no variable has any more.
     with pytest.raises(RuntimeError, match="has ended before its forks"):
-        subprocess.run(["true"])
-    assert subprocess.run(["true"]).returncode == 0
+        process._internal_poll(_deadstate=sys.maxsize)
+    assert process._internal_poll(_deadstate=sys.maxsize) == -signal.SIGKILL
     assert process.stdin
     process.stdin.close()
     del processes._templates[modules]
