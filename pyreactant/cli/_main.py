@@ -154,12 +154,6 @@ def _run() -> int:
         code = end.code if isinstance(end.code, int) else int(end.code is not None)
         if code in _PRINTED:
             _supervised.tell_error(_PRINTED[code])
-    except MemoryError as error:
-        code = 6
-        _supervised.tell_error(error)
-        _print_error(
-            f"out of memory: {error}; use more processes on more machines, or smaller arrays"
-        )
     except Exception as error:
         _supervised.tell_error(error)
         code = _unexpected(error)
@@ -180,7 +174,22 @@ def _unexpected(error: Exception) -> int:
     if isinstance(error, FileNotFoundError) and error.filename is None and _is_homeless():
         _print_error("error: the current folder does not exist any more; change to another one")
         return 2
-    _print_error(f"internal error: {type(error).__name__}: {error}")
+    from ..launch import _cause
+
+    text = f"{type(error).__name__}: {error}"
+    cause = _cause.cause_of(text)
+    if cause == "out of memory":
+        _print_error(
+            f"out of memory: {error}; use more processes on more machines, or smaller arrays"
+        )
+    elif cause == "lost":
+        _print_error(
+            f"error: another process of this run ended, or cannot be reached ({text}); read the "
+            "output of the first one that ended"
+        )
+    if cause in ("out of memory", "lost"):
+        return _cause.EXIT_CODES[cause]
+    _print_error(f"internal error: {text}")
     _print_error("please report it with the traceback, which PYREACTANT_DEBUG=1 prints")
     return 1
 

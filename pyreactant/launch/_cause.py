@@ -46,6 +46,13 @@ _CONNECTION = re.compile(
 _NO_MEMORY = re.compile(r"^MemoryError:|RESOURCE_EXHAUSTED|[Oo]ut of memory")
 
 
+def cause_of(error: str) -> str:
+    """The cause of an error, "Type: message": "out of memory", "lost" (a connection), or "user"."""
+    if _NO_MEMORY.search(error):
+        return "out of memory"
+    return "lost" if _RUNTIME_ERRORS.match(error) and _CONNECTION.search(error) else "user"
+
+
 @dataclass(frozen=True, slots=True)
 class Failure:
     """What broke the run.
@@ -145,8 +152,8 @@ def _from_error(state: ProcessState, error: Mapping[str, Any]) -> Failure:
     kind, at = str(error["exception"]), state.times["error"]
     first, *_ = str(error["message"]).splitlines() or [""]
     summary = f"{state.name()} raised {kind}" + (f": {first[:300]}" if first else "")
-    chain = _chain(error)
-    if any(_NO_MEMORY.search(text) for text in chain):
+    causes = {cause_of(text) for text in _chain(error)}
+    if "out of memory" in causes:
         return failure("out of memory", summary, state, at)
     if kind == PORT_TAKEN:
         return failure("rendezvous", summary, state, at)
@@ -154,7 +161,7 @@ def _from_error(state: ProcessState, error: Mapping[str, Any]) -> Failure:
         return failure("rendezvous", summary, state, at, consequence=True)
     if kind == "DeadlineError":
         return failure("timeout", summary, state, at, consequence=True)
-    if any(_RUNTIME_ERRORS.match(text) and _CONNECTION.search(text) for text in chain):
+    if "lost" in causes:
         return failure("lost", summary, state, at, consequence=True)
     if kind == "RequirementError":
         return failure("environment", summary, state, at)

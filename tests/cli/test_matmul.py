@@ -239,6 +239,33 @@ def test_internal_error_has_no_traceback(tmp_path: Path) -> None:
     assert "Traceback" not in ran.stderr
 
 
+@pytest.mark.parametrize(
+    ("message", "printed"),
+    [
+        (
+            "RESOURCE_EXHAUSTED: Out of memory allocating 72000000 bytes.",
+            "out of memory: RESOURCE_EXHAUSTED: Out of memory allocating 72000000 bytes.; use more "
+            "processes on more machines, or smaller arrays",
+        ),
+        (
+            "UNKNOWN: Gloo AllGather failed: [pair.cc:547] Connection closed by peer [::1]:28076",
+            "error: another process of this run ended, or cannot be reached (JaxRuntimeError: "
+            "UNKNOWN: Gloo AllGather failed: [pair.cc:547] Connection closed by peer [::1]:28076); "
+            "read the output of the first one that ended",
+        ),
+    ],
+)
+def test_errors_of_the_runtime(message: str, printed: str) -> None:
+    code = (
+        "import sys, jax, pyreactant._matmul.report as m, pyreactant.cli as c\n"
+        f"def fails(request): raise jax.errors.JaxRuntimeError({message!r})\n"
+        "m.run_matmul = fails\nsys.argv[1:] = ['matmul']\nc.main()\n"
+    )
+    argv = [sys.executable, "-c", code]
+    ran = processes.run(argv, imported=processes.WITH_JAX, env=environment())
+    assert (ran.returncode, ran.stderr) == (6, f"{printed}\n")
+
+
 def test_process_index_out_of_range() -> None:
     ran = run(
         "matmul",
