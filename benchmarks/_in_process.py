@@ -1,5 +1,6 @@
 """Benchmarks inside one process, against hand-written JAX on the same devices."""
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -10,6 +11,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import pyreactant as pr
 from pyreactant._core.source import ArraySource, RandomSource
+from pyreactant._core.text import bytes_text
 from pyreactant._matmul.check import tolerance_of
 from pyreactant._matmul.freivalds import freivalds
 from pyreactant._matmul.matmul import compile_matmul
@@ -56,9 +58,9 @@ def call(n: int, calls: int, repetitions: int) -> Pair:
     return Pair(f"compiled matmul call, {n}^2 float32", ours, reference, 1.02)
 
 
-def put(repetitions: int) -> Pair:
-    """Time the placement of 1 GiB over all devices."""
-    x = np.ones((16384, 16384), np.float32)
+def put(n: int, repetitions: int) -> Pair:
+    """Time the placement of an n by n matrix over all devices."""
+    x = np.ones((n, n), np.float32)
     sharding, by_hand = _ours(), _theirs()
     ours, reference = interleave(
         lambda: timed(lambda: pr.device_put(x, sharding).block_until_ready()),
@@ -70,8 +72,27 @@ def put(repetitions: int) -> Pair:
         repetitions,
     )
     count = len(pr.devices())
-    name = f"device_put of 1 GiB over {count} device{'s' if count > 1 else ''}"
+    name = f"device_put of {bytes_text(x.nbytes)} over {count} device{'s' if count > 1 else ''}"
     return Pair(name, ours, reference, 1.05)
+
+
+def put_small(repetitions: int) -> Pair:
+    """Time what the placement of 4 KiB takes beyond JAX's own."""
+    x = np.ones((32, 32), np.float32)
+    sharding, by_hand = _ours(), _theirs()
+
+    def each(put: Callable[[], Any]) -> float:
+        return timed(lambda: [put() for _ in range(50)]) / 50
+
+    ours, reference = interleave(
+        lambda: each(lambda: pr.device_put(x, sharding)),
+        lambda: each(
+            lambda: jax.make_array_from_callback(x.shape, by_hand, lambda index: x[index])
+        ),
+        repetitions,
+    )
+    name = f"device_put of 4 KiB over {len(pr.devices())} devices, over by hand"
+    return Pair(name, ours, reference, 0.5e-3, difference=True)
 
 
 def check(n: int, repetitions: int) -> list[Pair]:

@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from pyreactant._core.text import bytes_text
+
 from ._measure import Pair, interleave, keeping_bytecode, timed
 
 SCRIPT = Path(__file__).with_name("by_hand.py")
@@ -58,7 +60,7 @@ def command(repetitions: int) -> Pair:
 PUT = """
 import resource, sys
 import numpy as np
-x = np.ones((16384, 16384), np.float32)
+x = np.ones((int(sys.argv[2]),) * 2, np.float32)
 import jax
 jax.config.update("jax_num_cpu_devices", 8)
 jax.devices()
@@ -81,10 +83,13 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024)
 """
 
 
-def put_memory(repetitions: int) -> Pair:
+def put_memory(n: int, repetitions: int) -> Pair:
+    """The memory that the placement of an n by n matrix adds at its peak, in child processes."""
+
     def peak(which: str) -> float:
-        argv = [sys.executable, "-c", PUT, which]
+        argv = [sys.executable, "-c", PUT, which, str(n)]
         return float(subprocess.run(argv, check=True, capture_output=True, text=True).stdout)
 
     ours, reference = interleave(lambda: peak("ours"), lambda: peak("reference"), repetitions)
-    return Pair("device_put of 1 GiB, peak memory added", ours, reference, 1.001, unit="B")
+    name = f"device_put of {bytes_text(n * n * 4)}, peak memory added"
+    return Pair(name, ours, reference, 1.001, unit="B")
