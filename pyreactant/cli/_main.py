@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import typer
 
 from .. import _supervised
-from .._errors import InvalidArgumentError, MismatchError, PyReactantError, no_room
+from .._errors import InvalidArgumentError, MismatchError, PyReactantError, cause_of, no_room
 from .._system.process import flush_output
 from .._system.settings import check_names
 from .._version import __version__
@@ -174,21 +174,19 @@ def _unexpected(error: Exception) -> int:
     if isinstance(error, FileNotFoundError) and error.filename is None and _is_homeless():
         _print_error("error: the current folder does not exist any more; change to another one")
         return 2
-    from ..launch import _cause
-
     text = f"{type(error).__name__}: {error}"
-    cause = _cause.cause_of(text)
+    cause = cause_of(text)
     if cause == "out of memory":
         _print_error(
             f"out of memory: {error}; use more processes on more machines, or smaller arrays"
         )
-    elif cause == "lost":
+        return 6
+    if cause == "lost":
         _print_error(
             f"error: another process of this run ended, or cannot be reached ({text}); read the "
             "output of the first one that ended"
         )
-    if cause in ("out of memory", "lost"):
-        return _cause.EXIT_CODES[cause]
+        return 6
     _print_error(f"internal error: {text}")
     _print_error("please report it with the traceback, which PYREACTANT_DEBUG=1 prints")
     return 1

@@ -170,6 +170,9 @@ def _fetch(keeper: Any, folder: Path, _: Any) -> dict[str, Any]:
             with tarfile.open(folder / "out.tar") as archive:
                 unpack(archive, folder)
             (folder / "out.tar").unlink()
+    except tarfile.TarError as error:
+        (folder / "out.tar").unlink(missing_ok=True)
+        raise FileError(f"{folder}: what the job wrote cannot be unpacked ({error})") from None
     except OSError as error:
         (folder / "out.tar").unlink(missing_ok=True)
         full = error.errno in (errno.ENOSPC, errno.EDQUOT)

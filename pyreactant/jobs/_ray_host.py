@@ -46,8 +46,6 @@ _REMOVE = """
 """
 _PROXIES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
 _PIECE = 4 << 20
-_FILTER: Any = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
-"""Python 3.11.0 to 3.11.3 has no filter. Hosts unpack only what the user's own machine packed."""
 
 
 def remove_at_end(folder: Path, shared: str = "") -> Any:
@@ -103,9 +101,11 @@ class Host:
 
     def unpack(self, archive: bytes) -> str:
         """Unpack the job's archive, and install the requirements in it; "" or what is wrong."""
+        # Python 3.11.0 to 3.11.3 has no filter. The user's own machine has packed the archive.
+        how: Any = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
         try:
             with tarfile.open(fileobj=io.BytesIO(archive), mode="r:gz") as opened:
-                opened.extractall(self._folder, **_FILTER)  # noqa: S202 - it is ours
+                opened.extractall(self._folder, **how)  # noqa: S202 - it is ours
         except (OSError, tarfile.TarError) as error:
             return f"the job's archive cannot be unpacked ({error})"
         wanted = self._folder / "code" / "work" / "requirements.txt"

@@ -6,14 +6,13 @@ failure; of the others, the earliest is the cause. If all can be consequences, a
 signal ended at the time of the first broken connection is the cause: its end broke it.
 """
 
-import re
 import signal
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from .._errors import PortTakenError
+from .._errors import PortTakenError, cause_of, is_connection
 from ._state import PHASES, ProcessState, exit_text, names
 
 EXIT_CODES = {
@@ -33,24 +32,6 @@ _CRASH = 0.5
 
 PORT_TAKEN = PortTakenError.__name__
 """The error of a process 0 whose runtime cannot listen on the port that the head chose."""
-
-_RUNTIME_ERRORS = re.compile(
-    r"^(XlaRuntimeError|JaxRuntimeError|RuntimeError|ValueError|JuliaError):"
-)
-_CONNECTION = re.compile(
-    r"UNAVAILABLE|DEADLINE_EXCEEDED|ABORTED|CANCELLED|[Cc]onnection (closed|reset|refused)|"
-    r"[Gg]loo|[Hh]eartbeat|[Cc]oordination ?[Ss]ervice|[Ss]ocket closed|NCCL|by peer|Broken pipe|"
-    # Julia's words: EOFError, and IOError with libuv's names of errors.
-    r"EOFError|\b(ECONN(RESET|REFUSED|ABORTED)|EPIPE|ETIMEDOUT|ENOTCONN)\b|[Bb]roken pipe"
-)
-_NO_MEMORY = re.compile(r"^MemoryError:|RESOURCE_EXHAUSTED|[Oo]ut of memory")
-
-
-def cause_of(error: str) -> str:
-    """The cause of an error, "Type: message": "out of memory", "lost" (a connection), or "user"."""
-    if _NO_MEMORY.search(error):
-        return "out of memory"
-    return "lost" if _RUNTIME_ERRORS.match(error) and _CONNECTION.search(error) else "user"
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +77,7 @@ def crashed(states: Mapping[int, ProcessState], found: Collection[Failure]) -> F
 
 def _lost_connection(state: ProcessState) -> bool:
     """Whether it ended because a connection broke, by whichever kind of error."""
-    return state.error is not None and any(map(_CONNECTION.search, _chain(state.error)))
+    return state.error is not None and any(map(is_connection, _chain(state.error)))
 
 
 def _chain(error: Mapping[str, Any]) -> list[str]:
