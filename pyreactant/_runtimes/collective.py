@@ -4,16 +4,21 @@ Every function is collective, and free with one process.
 """
 
 import json
+import math
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, TypeVar
 
 import numpy as np
 
 from .. import _errors
+from .._core.array import Aval
 from .._core.backend import AbstractBackend
 from .._core.mesh import Mesh
 from .._core.sharding import Index, NamedSharding
+from .._core.text import block_text
 from ..process_group import ProcessGroup
+from .guard.operation import values_digest
 
 T = TypeVar("T")
 
@@ -134,3 +139,57 @@ def equal_everywhere(
             f"dtype or values (here: process {group.process_index}, {array.dtype.name}"
             f"{list(array.shape)}); seed every process alike, or use from_process_local"
         )
+
+
+def from_equal_blocks(
+    backend: AbstractBackend,
+    group: ProcessGroup,
+    what: str,
+    aval: Aval,
+    read: Callable[[Index], np.ndarray],
+) -> Any:
+    """`AbstractBackend.from_blocks`, where copies of a block must be equal. Collective.
+
+    A block may lie on devices of several processes, and each of these processes reads its own copy.
+
+    Raises:
+        MismatchError: The values of two copies differ, by their digests.
+    """
+    shape, dtype, sharding = aval.shape, aval.dtype, aval.sharding
+    if not math.prod(shape) or not _have_copies(backend, sharding, len(shape)):
+        return backend.from_blocks(shape, dtype, sharding, read)
+    cuts = sharding.cuts(len(shape))
+    digests = np.zeros((*cuts, 8), np.uint8)
+
+    def noted(index: Index) -> np.ndarray:
+        block = read(index)
+        number = tuple(s.start * cut // n for s, cut, n in zip(index, cuts, shape, strict=True))
+        digests[number] = np.frombuffer(bytes.fromhex(values_digest(block)), np.uint8)
+        return block
+
+    value = backend.from_blocks(shape, dtype, sharding, noted)
+    rows = exchange(backend, group, digests.reshape(-1, 8))
+    held = rows.any(-1)
+    first = held.argmax(0)
+    wrong = held & (rows != rows[first, np.arange(len(first))]).any(-1)
+    if wrong.any():
+        process, block = map(int, np.argwhere(wrong)[0])
+        places = zip(np.unravel_index(block, cuts), sharding.shard_shape(shape), strict=True)
+        index = tuple(slice(int(i) * size, (int(i) + 1) * size) for i, size in places)
+        raise _errors.MismatchError(
+            f"{what}: processes {first[block]} and {process} both hold block {block_text(index)} "
+            f"of {dtype}{list(shape)} with {sharding}, but its values differ; give a block the "
+            "same values on every process that holds it"
+        )
+    return value
+
+
+@lru_cache(maxsize=256)
+def _have_copies(backend: AbstractBackend, sharding: NamedSharding, ndim: int) -> bool:
+    """Whether a block lies on devices of several processes."""
+    mesh, devices = sharding.mesh, backend.devices()
+    owners = np.array([devices[position].process_index for position in mesh.device_ids])
+    owners = owners.reshape(mesh.shape)
+    named = {axis for axes in sharding.axes(ndim) for axis in axes}
+    copied = [number for number, axis in enumerate(mesh.axis_names) if axis not in named]
+    return any(bool((owners != owners.take([0], number)).any()) for number in copied)

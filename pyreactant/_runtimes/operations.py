@@ -15,7 +15,7 @@ from .._core.program import Program
 from .._core.sharding import Index, NamedSharding, as_sharding, process_local_blocks
 from .._core.tree import broadcast
 from .._errors import DTypeError, InvalidArgumentError, ShardingError
-from .collective import equal_everywhere
+from .collective import equal_everywhere, from_equal_blocks
 from .compile import compile
 from .guard.operation import placing
 from .mesh import check_mesh
@@ -118,6 +118,7 @@ def from_callback(shape: Any, dtype: Any, sharding: Any, callback: Any) -> Any:
     Raises:
         DTypeError, ShardingError: As `device_put`.
         InvalidArgumentError: The callback returned another shape or dtype.
+        MismatchError: Processes that hold the same block gave it different values.
 
     Examples:
         >>> table = np.arange(64, dtype=np.float32).reshape(8, 8)
@@ -170,11 +171,14 @@ def _place(
     aval = shared(Aval(shape, dtype, sharding))
     number = 0
     if running.guarded is not None:
-        if values is None and _is_replicated(aval):
+        if values is None and set(sharding.cuts(len(shape))) <= {1}:
             values = read(tuple(slice(0, n) for n in shape))  # every process gives it whole
         number = running.guarded.guard.announce(placing(kind, aval, values), made=1)
-    blocks = read if values is None else partial(_block, values)
-    value = running.backend.from_blocks(shape, dtype, sharding, blocks)
+    if running.guarded is not None and values is None:
+        value = from_equal_blocks(running.backend, running.group, kind, aval, read)
+    else:
+        blocks = read if values is None else partial(_block, values)
+        value = running.backend.from_blocks(shape, dtype, sharding, blocks)
     return ShardedArray(value, aval, running.backend, number)
 
 
@@ -182,10 +186,6 @@ def _block(values: np.ndarray, index: Index) -> np.ndarray:
     place: Any = (*index, ...)  # the ellipsis gives an array of 0 dimensions, not a number
     block: np.ndarray = values[place]
     return block
-
-
-def _is_replicated(aval: Aval) -> bool:
-    return all(cut == 1 for cut in aval.sharding.cuts(len(aval.shape)))
 
 
 def from_process_local(local: Any, sharding: Any, global_shape: Any = None) -> Any:
@@ -202,6 +202,7 @@ def from_process_local(local: Any, sharding: Any, global_shape: Any = None) -> A
     Raises:
         ShardingError: The shape of `local` is not that of this process's blocks, or these do not
             form one array.
+        MismatchError: Processes that hold the same block gave it different values.
 
     Examples:
         >>> mine = np.ones((8 // pr.num_processes(), 4), np.float32)

@@ -126,6 +126,32 @@ def constructors() -> None:
         np.testing.assert_array_equal(b.gather(), whole)
 
 
+def unequal_copies() -> None:
+    """Processes that hold copies of a block must give it the same values; gather shows one."""
+    mesh, index = _mesh(), pr.process_index()
+    copied = "y" if pr.num_processes() == 2 else "x"  # the other axis lies across processes
+    sharding = pr.NamedSharding(mesh, (copied,))
+    shape = (4 * len(pr.devices()),)
+    whole = np.arange(shape[0], dtype=np.float32)
+
+    def placed(values: np.ndarray) -> list[Any]:
+        blocks = sharding.devices_indices_map(shape)
+        mine = [blocks[d.position][0] for d in pr.local_devices()]
+        local = values[min(s.start for s in mine) : max(s.stop for s in mine)]
+        return [
+            lambda: pr.from_callback(shape, np.float32, sharding, values.__getitem__),
+            lambda: pr.from_process_local(local, sharding),
+        ]
+
+    for place in placed(whole):
+        np.testing.assert_array_equal(place().gather(), whole)
+    for place in placed(whole + (index == 1)):
+        with pytest.raises(
+            pr.MismatchError, match=r"processes 0 and 1 both hold block \[0:\d+\] of"
+        ):
+            place()
+
+
 def not_addressable() -> None:
     """np.asarray suggests gather(); repr is not collective, so one process may call it alone."""
     a = pr.device_put(np.ones((8, 8)), pr.NamedSharding(_mesh(), ("x", "y")))

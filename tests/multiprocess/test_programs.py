@@ -9,7 +9,10 @@ from tests.harness import check_all_passed, logs, run_program
 LAYOUTS = [(2, 4), (4, 1)]
 
 # One run for all of them, because starting the runtimes takes longer than the programs.
-ON_ALL = "matmul_pairs+bodies+permuted_devices+constructors+not_addressable+uneven+freivalds"
+ON_ALL = (
+    "matmul_pairs+bodies+permuted_devices+constructors+unequal_copies+not_addressable+uneven+"
+    "freivalds"
+)
 ON_TWO = "dtypes+mismatched+barriers+exchange_and_total+device_ids+lonely_barrier"
 
 
