@@ -317,10 +317,10 @@ def reshard(tree: Any, sharding: Any) -> Any:
 
     Args:
         tree: A ShardedArray, or a tree of them.
-        sharding: Mesh and partition spec, over the same devices; for a tree as in `device_put`.
+        sharding: Mesh and partition spec over the same devices in order; trees as in `device_put`.
 
     Raises:
-        ShardingError: The shardings do not fit, or lie on other devices.
+        ShardingError: The shardings do not fit, or lie on other devices or in another order.
 
     Examples:
         >>> pr.reshard(x, rows).sharding == rows

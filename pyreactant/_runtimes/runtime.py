@@ -4,6 +4,7 @@ import importlib
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 from .. import _supervised
@@ -342,20 +343,31 @@ def local_devices() -> tuple[Device, ...]:
     return _local(running.backend, running.group)
 
 
+_YEAR = 365 * 24 * 3600  # seconds
+
+
 def barrier(name: str, *, timeout: float = 300.0) -> None:
     """Wait until every process has called this. Collective.
 
     Args:
         name: Name of the barrier. Every process must call the same barriers in the same order.
-        timeout: Seconds to wait.
+        timeout: Seconds to wait, more than 0 and at most a year.
 
     Raises:
+        InvalidArgumentError: The name is not text in Unicode, or the timeout not such a number.
         DeadlineError: A process did not call it in time.
 
     Examples:
         >>> pr.barrier("files are written")
     """
     running = current()
+    if not isinstance(name, str) or not name.isprintable():
+        raise InvalidArgumentError(f"the name of a barrier must be printable text, got {name!r}")
+    if not isinstance(timeout, Real) or isinstance(timeout, bool) or not 0 < timeout <= _YEAR:
+        raise InvalidArgumentError(
+            f"{argument('timeout')} must be a number of seconds, more than 0 and at most {_YEAR}, "
+            f"got {timeout!r}"
+        )
     if running.group.num_processes > 1:
         with progress.collective():
             running.backend.barrier(name, timeout)

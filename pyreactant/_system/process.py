@@ -88,6 +88,6 @@ def end_at_once_on_error() -> None:
         previous(kind, value, trace)
         if isinstance(value, PyReactantError):
             end_at_once(value.exit_code)
-        end_at_once(1 if isinstance(value, Exception) else 130)
+        end_at_once(130 if isinstance(value, KeyboardInterrupt) else 1)
 
     sys.excepthook = hook

@@ -49,6 +49,18 @@ def test_arrays_of_jax_in_and_out_without_a_copy() -> None:
         pr.from_jax(jax.device_put(numbers((8, 8)), GSPMDSharding.get_replicated(jax.devices())))
 
 
+def test_results_on_devices_in_another_order(ones: pr.ShardedArray) -> None:
+    """XLA runs a program on devices in one order."""
+    order = list(reversed([d.position for d in pr.devices()]))
+    there = pr.NamedSharding(pr.Mesh((2, 4), ("x", "y"), order), ("x", "y"))
+    for action in (
+        lambda: pr.reshard(ones, there),
+        lambda: pr.compile(lambda a: a + 1, ones, out_sharding=there),
+    ):
+        with pytest.raises(pr.ShardingError, match="out_sharding has a mesh with another order"):
+            action()
+
+
 def test_axis_types_of_a_mesh_are_kept() -> None:
     import jax
 

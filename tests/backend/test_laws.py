@@ -170,6 +170,23 @@ def test_bad_input(call: Any, kind: Any, message: str) -> None:
         call()
 
 
+@pytest.mark.parametrize(
+    ("name", "timeout", "message"),
+    [
+        (None, 1, r"the name of a barrier must be printable text, got None"),
+        ("\udc80", 1, r"must be printable text, got '\\udc80'"),
+        *(
+            ("end", wrong, r"timeout must be a number of seconds, more than 0 and at most 31536000")
+            for wrong in (0, -1, float("nan"), float("inf"), "1", None, True)
+        ),
+    ],
+)
+def test_bad_barriers(name: Any, timeout: Any, message: str) -> None:
+    with pytest.raises(pr.PyReactantError, match=message) as caught:
+        pr.barrier(name, timeout=timeout)
+    assert caught.value.exit_code == 2
+
+
 def test_initialize_again_for_the_same_is_fine(backend: str) -> None:
     pr.initialize()
     pr.initialize(backend, platform="cpu", num_cpu_devices=8, num_processes=1)

@@ -25,6 +25,7 @@ sys.stderr = {stderr}
         ("raise ValueError('wrong')", 1, "ValueError: wrong"),
         ("raise MismatchError('differs')", 5, "pyreactant._errors.MismatchError: differs"),
         ("raise KeyboardInterrupt", 130, "KeyboardInterrupt"),
+        ("raise type('Odd', (BaseException,), {})('base')", 1, "Odd: base"),
         ("e = ValueError(); e.exit_code = 'many'; raise e", 1, "ValueError"),
     ],
 )
