@@ -88,7 +88,10 @@ class OpTrees:
         import optree
 
         while True:
-            leaves, structure = optree.tree_flatten(tree, is_leaf=is_leaf, namespace=NAMESPACE)
+            try:
+                leaves, structure = optree.tree_flatten(tree, is_leaf=is_leaf, namespace=NAMESPACE)
+            except RecursionError:
+                raise too_deep() from None
             new = {kind for kind in set(map(type, leaves)) if is_user_dataclass(kind)}
             new -= _registered
             if new and is_leaf is not None:
@@ -131,6 +134,14 @@ _OURS = __package__.partition(".")[0] + "."
 
 
 @functools.cache
+def too_deep() -> InvalidArgumentError:
+    """The error for a tree that cannot be flattened."""
+    return InvalidArgumentError(
+        "a tree of arrays must not contain itself, nor be nested deeper than Python allows; pass "
+        "lists and dictionaries of arrays"
+    )
+
+
 def is_user_dataclass(kind: type) -> bool:
     """Whether a type is a dataclass; those of pyreactant itself are leaves."""
     return dataclasses.is_dataclass(kind) and not kind.__module__.startswith(_OURS)

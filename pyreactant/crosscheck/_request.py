@@ -47,8 +47,8 @@ def choose_layout(case: Case, mesh: Mesh, size: int, specs: Sequence[Spec] | Non
     """
     layouts = case.layouts(mesh, size)
     if specs is None:
-        first = (*case.layouts(mesh, case.size_for(mesh))[:1], *layouts[:1])
-        default = next((one for one in first if mesh.size == 1 or _cuts(one, mesh)), None)
+        usual = (*case.layouts(mesh, case.size_for(mesh)), *layouts)
+        default = next((one for one in usual if mesh.size == 1 or _cuts(one, mesh)), None)
         if default is None:
             other = case.size_for(mesh)
             helps = any(_cuts(one, mesh) for one in case.layouts(mesh, other))

@@ -170,6 +170,13 @@ def test_bad_input(call: Any, kind: Any, message: str) -> None:
         call()
 
 
+def test_a_tree_that_contains_itself() -> None:
+    tree: list[Any] = []
+    tree.append(tree)
+    with pytest.raises(pr.PyReactantError, match="a tree of arrays must not contain itself"):
+        pr.device_put(tree, XY)
+
+
 @pytest.mark.parametrize(
     ("name", "timeout", "message"),
     [

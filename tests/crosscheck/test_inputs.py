@@ -11,6 +11,7 @@ import pyreactant as pr
 from pyreactant.crosscheck._execute import run_again, run_case
 from pyreactant.crosscheck._inputs import input_sets
 from pyreactant.crosscheck._records.verdict import Diagnosis
+from pyreactant.crosscheck._request import choose_layout
 from pyreactant.programs import find_case
 from pyreactant.programs._case import Case
 from tests.crosscheck.user_programs import (
@@ -259,3 +260,12 @@ def test_faults_that_only_a_statement_shows(
     assert {name for name, one in results.items() if not one.passed} == shown_by
     silent = found(of_user(body, oracle, inputs, None), dtype)
     assert all(one.passed for one in silent.values()), silent
+
+
+def test_a_vector_is_sharded_where_the_first_axis_has_one_device() -> None:
+    """The default mesh of two devices is 1 by 2, on which its first layout shards nothing."""
+    case = find_case(
+        pr.Program("same", jax="numpy:positive", oracle="numpy:positive", inputs=[["n"]])
+    )
+    layout = choose_layout(case, pr.Mesh((1, 2), ("x", "y")), 64, None)
+    assert layout.in_specs == ((("x", "y"),),)

@@ -17,7 +17,7 @@ from jax.sharding import NamedSharding as JaxNamedSharding
 
 from ..._core.mesh import Mesh
 from ..._core.sharding import Axes, NamedSharding
-from ..._core.tree import IsLeaf, data_fields, is_user_dataclass, rebuilt
+from ..._core.tree import IsLeaf, data_fields, is_user_dataclass, rebuilt, too_deep
 from ..._errors import ShardingError
 
 _AXIS_TYPES = {"auto": AxisType.Auto, "explicit": AxisType.Explicit}
@@ -216,7 +216,10 @@ class JaxTrees:
 
     def flatten(self, tree: Any, is_leaf: IsLeaf | None = None) -> tuple[list[Any], Any]:
         """As `Trees.flatten`."""
-        leaves, structure = jax.tree.flatten(tree, is_leaf=is_leaf)
+        try:
+            leaves, structure = jax.tree.flatten(tree, is_leaf=is_leaf)
+        except (RecursionError, SystemError):  # jaxlib's binding gives the latter for the former
+            raise too_deep() from None
         if any(map(is_user_dataclass, set(map(type, leaves)))):
             return jax.tree.flatten(wrapped(tree, is_leaf), is_leaf=is_leaf)
         return leaves, structure
