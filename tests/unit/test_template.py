@@ -2,6 +2,7 @@
 
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -124,6 +125,9 @@ def test_a_template_that_ends_before_its_forks_is_told_once() -> None:
     template = processes.template(modules).process
     template.kill()
     template.wait()
+    # The fork has the template's end of the connection, too, until it has closed what it inherits.
+    assert process._status
+    assert select.select([process._status], [], [], 60)[0]
     # As Python polls a process that no variable has any more.
     with pytest.raises(RuntimeError, match="has ended before its forks"):
         process._internal_poll(_deadstate=sys.maxsize)
