@@ -127,7 +127,7 @@ class RemoteError(PyReactantError, RuntimeError):
 _RUNTIME_ERRORS = r"(XlaRuntimeError|JaxRuntimeError|RuntimeError|ValueError|JuliaError):"
 _CONNECTION = (
     r"UNAVAILABLE|DEADLINE_EXCEEDED|ABORTED|CANCELLED|[Cc]onnection (closed|reset|refused)|"
-    r"[Gg]loo|[Hh]eartbeat|[Cc]oordination ?[Ss]ervice|[Ss]ocket closed|NCCL|by peer|Broken pipe|"
+    r"[Gg]loo|[Hh]eartbeat|[Cc]oordination ?[Ss]ervice|[Ss]ocket closed|NCCL|by peer|"
     # Julia's words: EOFError, and IOError with libuv's names of errors.
     r"EOFError|\b(ECONN(RESET|REFUSED|ABORTED)|EPIPE|ETIMEDOUT|ENOTCONN)\b|[Bb]roken pipe"
 )

@@ -156,40 +156,45 @@ def from_equal_blocks(
         MismatchError: The values of two copies differ, by their digests.
     """
     shape, dtype, sharding = aval.shape, aval.dtype, aval.sharding
-    if not math.prod(shape) or not _have_copies(backend, sharding, len(shape)):
+    held = _held(backend, sharding, len(shape)) if math.prod(shape) else {}
+    if not held:
         return backend.from_blocks(shape, dtype, sharding, read)
-    cuts = sharding.cuts(len(shape))
-    digests = np.zeros((*cuts, 8), np.uint8)
+    sizes = sharding.shard_shape(shape)
+    digests = np.zeros(max(map(len, held.values())), np.uint64)
 
     def noted(index: Index) -> np.ndarray:
         block = read(index)
-        number = tuple(s.start * cut // n for s, cut, n in zip(index, cuts, shape, strict=True))
-        digests[number] = np.frombuffer(bytes.fromhex(values_digest(block)), np.uint8)
+        place = tuple(s.start // size for s, size in zip(index, sizes, strict=True))
+        digests[held[group.process_index][place]] = int(values_digest(block), 16)
         return block
 
     value = backend.from_blocks(shape, dtype, sharding, noted)
-    rows = exchange(backend, group, digests.reshape(-1, 8))
-    held = rows.any(-1)
-    first = held.argmax(0)
-    wrong = held & (rows != rows[first, np.arange(len(first))]).any(-1)
-    if wrong.any():
-        process, block = map(int, np.argwhere(wrong)[0])
-        places = zip(np.unravel_index(block, cuts), sharding.shard_shape(shape), strict=True)
-        index = tuple(slice(int(i) * size, (int(i) + 1) * size) for i, size in places)
-        raise _errors.MismatchError(
-            f"{what}: processes {first[block]} and {process} both hold block {block_text(index)} "
-            f"of {dtype}{list(shape)} with {sharding}, but its values differ; give a block the "
-            "same values on every process that holds it"
-        )
+    found = exchange(backend, group, digests).tolist()
+    first: dict[tuple[int, ...], int] = {}
+    for process, numbers in held.items():
+        for place, number in numbers.items():
+            other = first.setdefault(place, process)
+            if found[process][number] != found[other][held[other][place]]:
+                block = tuple(
+                    slice(i * size, (i + 1) * size) for i, size in zip(place, sizes, strict=True)
+                )
+                raise _errors.MismatchError(
+                    f"{what}: processes {other} and {process} both hold block {block_text(block)} "
+                    f"of {dtype}{list(shape)} with {sharding}, but its values differ; give a block "
+                    "the same values on every process that holds it"
+                )
     return value
 
 
-@lru_cache(maxsize=256)
-def _have_copies(backend: AbstractBackend, sharding: NamedSharding, ndim: int) -> bool:
-    """Whether a block lies on devices of several processes."""
-    mesh, devices = sharding.mesh, backend.devices()
-    owners = np.array([devices[position].process_index for position in mesh.device_ids])
-    owners = owners.reshape(mesh.shape)
-    named = {axis for axes in sharding.axes(ndim) for axis in axes}
-    copied = [number for number, axis in enumerate(mesh.axis_names) if axis not in named]
-    return any(bool((owners != owners.take([0], number)).any()) for number in copied)
+@lru_cache(maxsize=64)
+def _held(
+    backend: AbstractBackend, sharding: NamedSharding, ndim: int
+) -> dict[int, dict[tuple[int, ...], int]]:
+    """The places of the blocks that each process holds, numbered; {} if no two hold the same."""
+    devices, held = backend.devices(), dict[int, dict[tuple[int, ...], int]]()
+    blocks = sharding.indices_of(sharding.mesh.device_ids, sharding.cuts(ndim))
+    for position, block in blocks.items():
+        numbers = held.setdefault(devices[position].process_index, {})
+        numbers.setdefault(tuple(s.start for s in block), len(numbers))
+    each = [place for numbers in held.values() for place in numbers]
+    return held if len(set(each)) < len(each) else {}

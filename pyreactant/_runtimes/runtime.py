@@ -351,7 +351,7 @@ def barrier(name: str, *, timeout: float = 300.0) -> None:
 
     Args:
         name: Name of the barrier. Every process must call the same barriers in the same order.
-        timeout: Seconds to wait, more than 0 and at most a year.
+        timeout: Positive seconds to wait, at most a year.
 
     Raises:
         InvalidArgumentError: The name is not text in Unicode, or the timeout not such a number.
@@ -365,8 +365,7 @@ def barrier(name: str, *, timeout: float = 300.0) -> None:
         raise InvalidArgumentError(f"the name of a barrier must be printable text, got {name!r}")
     if not isinstance(timeout, Real) or isinstance(timeout, bool) or not 0 < timeout <= _YEAR:
         raise InvalidArgumentError(
-            f"{argument('timeout')} must be a number of seconds, more than 0 and at most {_YEAR}, "
-            f"got {timeout!r}"
+            f"{argument('timeout')} must be positive seconds, at most a year, got {timeout!r}"
         )
     if running.group.num_processes > 1:
         with progress.collective():

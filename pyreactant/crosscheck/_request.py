@@ -38,8 +38,8 @@ Spec = tuple[Axes, ...]
 def choose_layout(case: Case, mesh: Mesh, size: int, specs: Sequence[Spec] | None) -> Layout:
     """The program's layout whose first specs are `specs`, or its default layout without specs.
 
-    The default layout is that of a size which the mesh divides. Other sizes use the same one, so
-    that a size never silently selects a layout without sharding.
+    The default layout is the first that shards an array at a size which the mesh divides. Other
+    sizes use the same one, so that a size never silently selects a layout without sharding.
 
     Raises:
         InvalidArgumentError: The program has no such layout, or nothing would be sharded.
@@ -50,12 +50,9 @@ def choose_layout(case: Case, mesh: Mesh, size: int, specs: Sequence[Spec] | Non
         usual = (*case.layouts(mesh, case.size_for(mesh)), *layouts)
         default = next((one for one in usual if mesh.size == 1 or _cuts(one, mesh)), None)
         if default is None:
-            other = case.size_for(mesh)
-            helps = any(_cuts(one, mesh) for one in case.layouts(mesh, other))
             raise InvalidArgumentError(
-                f"no array of program {case.name!r} can be sharded evenly over {mesh!r} at size "
-                f"{size}; use "
-                + (f"another size, such as {other}, or another mesh" if helps else "one device")
+                f"no array of program {case.name!r} can be sharded over {mesh!r} at size {size}; "
+                "use one device"
             )
         if default not in layouts:
             _explain_uneven(case, mesh, size, default)
@@ -115,7 +112,7 @@ class Request:
         seed: Seed of the inputs, 0 or more.
         mesh: Mesh of the devices; None means all devices, as square as their number allows.
         specs: Partition specs of the first inputs, which select one of a program's layouts;
-            None selects the first layout.
+            None selects the first layout that shards an array.
         repeat: Number of timed calls, 1 or more.
         sets: Sets of inputs, some of `SETS`; a program gets those that it defines.
         extent: Whether each program runs in one layout and element type, in some, or in all: one
