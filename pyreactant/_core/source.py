@@ -36,7 +36,7 @@ _CHUNK = 2**17  # elements
 
 KEPT = 2**14
 """Elements up to which a random array is drawn once as a whole. To draw each block anew costs
-about 0.1 ms, and a cross-check of small arrays reads thousands."""
+0.2 ms, and a cross-check of small arrays reads thousands."""
 
 
 class ArraySource:
