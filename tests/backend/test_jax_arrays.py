@@ -57,7 +57,7 @@ def test_results_on_devices_in_another_order(ones: pr.ShardedArray) -> None:
         lambda: pr.reshard(ones, there),
         lambda: pr.compile(lambda a: a + 1, ones, out_sharding=there),
     ):
-        with pytest.raises(pr.ShardingError, match="out_sharding has a mesh with another order"):
+        with pytest.raises(pr.ShardingError, match="results go to a mesh with another order"):
             action()
 
 
