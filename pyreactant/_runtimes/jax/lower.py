@@ -202,8 +202,8 @@ def _named_meshes(call: Call, action: Callable[[], Any]) -> Any:
         if call.out_sharding is not None and "incompatible devices" in str(error):
             raise ShardingError(
                 f"program {call.program.name!r}: JAX runs a program on devices in one order, but "
-                f"its arguments lie on {' and '.join(map(repr, call.meshes))}, and the results go to "
-                "a mesh with another order or with other devices; give both meshes the same "
+                f"its arguments lie on {' and '.join(map(repr, call.meshes))}, and the results go "
+                "to a mesh with another order or with other devices; give both meshes the same "
                 "device_ids, or gather the array and place it anew"
             ) from None
         if len(call.meshes) > 1 and "mesh" in str(error):
