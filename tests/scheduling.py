@@ -11,8 +11,17 @@ class Scheduling(LoadGroupScheduling):  # type: ignore[misc] # pytest-xdist has 
 
     pytest-xdist 3.8 also gives its finished groups to the others, as work without a test, and then
     waits forever for one of them to be done. It also repeats the test that killed the worker, which
-    may kill the next one.
+    may kill the next one. A new worker that gets one test waits with it for the test after it, and
+    pytest-xdist does not send one.
     """
+
+    def _reschedule(self, node: WorkerController) -> None:
+        """Send a worker more groups, until it has two tests or none is left."""
+        super()._reschedule(node)
+        while self.workqueue and self._pending_of(self.assigned_work[node]) < 2:
+            if node.shutting_down:
+                return
+            self._assign_work_unit(node)
 
     def remove_node(self, node: WorkerController) -> str | None:
         """Give out what a worker has not done; return the test that it was running."""

@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.harness import REPOSITORY
 
 CONFTEST = """
@@ -19,14 +21,18 @@ GROUP = "def test_a(): pass\ndef test_b(): pass\ndef test_c(): pass\n"
 DEADLY = "import os\ndef test_before(): pass\ndef test_it(): os._exit(0)\ndef test_after(): pass\n"
 
 
-def test_a_worker_that_dies(tmp_path: Path) -> None:
-    """Also after it has finished other groups, for which pytest-xdist would wait forever."""
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_worker_that_dies(workers: str, tmp_path: Path) -> None:
+    """Also after it has finished other groups, for which pytest-xdist would wait forever.
+
+    One worker is the case in which all that is left, one test first, is its replacement's.
+    """
     (tmp_path / "conftest.py").write_text(CONFTEST)
     for number in range(8):
         (tmp_path / f"test_{number}.py").write_text(DEADLY if number == 6 else GROUP)
-    options = ["-n", "2", "--dist", "loadgroup", "--no-loadscope-reorder", "-p", "no:cacheprovider"]
+    options = ["-n", workers, "--dist", "loadgroup", "--no-loadscope-reorder"]
     ran = subprocess.run(
-        [sys.executable, "-m", "pytest", *options, str(tmp_path)],
+        [sys.executable, "-m", "pytest", *options, "-p", "no:cacheprovider", str(tmp_path)],
         env={"PATH": os.environ["PATH"], "PYTHONPATH": str(REPOSITORY)},
         cwd=tmp_path,
         capture_output=True,
