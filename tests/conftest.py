@@ -22,7 +22,7 @@ import hypothesis
 import pytest
 
 import pyreactant as pr
-from tests import harness, processes, quick
+from tests import harness, processes, quick, slow
 from tests.julia import place
 from tests.scheduling import pytest_xdist_make_scheduler  # noqa: F401 - a hook
 
@@ -50,6 +50,11 @@ MARKERS = {
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        slow.OPTION,
+        action="store_true",
+        help="also run the tests that tests/slow.py lists, and more bad command lines",
+    )
     parser.addoption(
         "--backend",
         default="jax",
@@ -96,6 +101,7 @@ def pytest_collection() -> Iterator[None]:
         return (yield)
     finally:
         gc.enable()
+        gc.set_threshold(50_000, 20, 50)  # as in forks: JAX's caches grow, and stay
         gc.freeze()
         atexit.register(gc.freeze)  # Python's end then looks at no object
 
@@ -172,13 +178,21 @@ SPREAD = (
 )
 
 
-@pytest.hookimpl(tryfirst=True)  # xdist reads the groups
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """With several workers: a file's tests on one, but for `SPREAD`, and the longest first.
+def pytest_report_header(config: pytest.Config) -> str | None:
+    """Say what is left out."""
+    if config.getoption(slow.OPTION):
+        return None
+    return f"without the slow tests, which tests/slow.py lists: {slow.OPTION} runs them, too"
 
-    All of tests/ray/ is one group, because it shares a cluster. Tests that wait are spread evenly
-    over those that compute.
+
+@pytest.hookimpl(tryfirst=True)  # xdist reads the groups
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out slow tests. With several workers: a file's tests on one, the longest first.
+
+    The tests of `SPREAD` run on any worker. All of tests/ray/ is one group, because it shares a
+    cluster. Tests that wait are spread evenly over those that compute.
     """
+    slow.leave_out(config, items)
     if "PYTEST_XDIST_WORKER" not in os.environ:
         return
     for item in items:

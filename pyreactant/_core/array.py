@@ -204,6 +204,11 @@ class ShardedArray:
         """Number of elements."""
         return math.prod(self.shape)
 
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError(f"{self!r} has no dimensions, and so no len()")
+        return self.shape[0]
+
     def item(self) -> Any:
         """The one element of an array, as Python's number; raises as `numpy.asarray`."""
         return np.asarray(self).item()

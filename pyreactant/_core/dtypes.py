@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from .._errors import DTypeError
+from .._errors import DTypeError, InvalidArgumentError
 
 FLOAT8 = (
     "float8_e4m3fn",
@@ -64,19 +64,36 @@ def as_array(x: Any) -> np.ndarray:
 
     Raises:
         DTypeError: Object arrays, text, dates and other types that no runtime holds; masked arrays.
+        InvalidArgumentError: A value that JAX traces.
     """
     if isinstance(x, np.ma.MaskedArray):
         raise DTypeError(
             "no runtime holds the mask of a masked array; fill it first, for instance with "
             "x.filled(0)"
         )
+    if is_traced(x):
+        raise InvalidArgumentError(
+            f"a host array is required, got a {type(x).__name__}: the function is traced (jax.jit, "
+            "jax.grad, a program), and its values have no elements yet; place arrays outside of it"
+        )
     array = np.asarray(x)
     if array.dtype.kind == "O":
+        bits = max((v.bit_length() for v in array.flat if isinstance(v, int)), default=0)
+        if bits > 63:
+            raise DTypeError(
+                f"no runtime holds whole numbers of more than 64 bits, got one of {bits} bits; "
+                "make it a float, which rounds it"
+            )
         raise DTypeError(
             "no runtime holds arrays of Python objects; build the array with a numeric "
             "dtype, for instance np.array(x, dtype=np.float32)"
         )
     return array.astype(as_dtype(array.dtype), copy=False)
+
+
+def is_traced(x: object) -> bool:
+    """Whether this is a value of a function that JAX traces (`jax.jit`); it has no elements."""
+    return "Tracer" in type(x).__name__  # JAX may be absent
 
 
 def is_float(dtype: np.dtype[Any]) -> bool:

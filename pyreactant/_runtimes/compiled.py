@@ -6,6 +6,7 @@ from typing import Any
 from .._core import progress
 from .._core.array import Aval, DonatedArray, ShardedArray, mark_donated, shared
 from .._core.backend import AbstractBackend, Call, Executable
+from .._core.dtypes import is_traced
 from .._core.program import Program
 from .._core.tree import outline
 from .._errors import InvalidArgumentError
@@ -208,7 +209,7 @@ def describe(leaf: object) -> str:
         return str(leaf.aval)
     if isinstance(leaf, Aval):
         return f"a description ({leaf}); it can be compiled for, but not computed with"
-    if "Tracer" in type(leaf).__name__:
+    if is_traced(leaf):
         return (
             f"a {type(leaf).__name__}; in a function that is traced (jax.jit, jax.grad, another "
             "program) call the Python function itself"

@@ -17,6 +17,7 @@ from .._core.tree import broadcast
 from .._errors import DTypeError, InvalidArgumentError, ShardingError
 from .collective import equal_everywhere, from_equal_blocks
 from .compile import compile
+from .compiled import describe
 from .guard.operation import placing
 from .mesh import check_mesh
 from .runtime import Running, current, devices, local_devices, process_index
@@ -54,8 +55,7 @@ def device_put(x: Any, sharding: Any, *, check: bool = False) -> Any:
     return _each(_put_checked if check else _put, x, sharding, "device_put")
 
 
-_NUMBERS = (bool, int, float, complex)
-"""Python's types of numbers, which have no element type of their own."""
+_NUMBERS = (bool, int, float, complex)  # of Python, which has no element types
 
 
 def _put_checked(x: Any, sharding: Any) -> ShardedArray:
@@ -74,7 +74,7 @@ def _put(x: Any, sharding: Any) -> ShardedArray:
         return _put_key(x, _our_sharding(sharding))
     if is_number := type(x) in _NUMBERS:
         _check_whole(x, _our_sharding(sharding))
-    array = current().backend.number(x) if is_number else as_array(x)
+    array = as_array(current().backend.number(x) if is_number else x)
     read = array.__getitem__
     return _place("device_put", array.shape, array.dtype, sharding, read, values=array)
 
@@ -341,7 +341,7 @@ def _check_arrays(what: str, leaves: Sequence[Any]) -> None:
     for leaf in leaves:
         if not isinstance(leaf, ShardedArray):
             raise InvalidArgumentError(
-                f"{what} takes ShardedArrays, or trees of them, got a {type(leaf).__name__}"
+                f"{what} takes ShardedArrays, or trees of them, got {describe(leaf)}"
             )
 
 

@@ -163,12 +163,13 @@ _CONTROL = re.compile(
     r"\x1b\[[0-?]*[ -/]*[@-~]"  # colours, and movements of the cursor
     r"|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)"  # such as a window's title
     r"|[\x00-\x08\x0b-\x1f\x7f-\x9f]"
+    r"|[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]"  # turn the text that follows around
 )
 
 
 def _plain(text: str) -> str:
     """The text without control characters, which could hide it on a terminal; line ends stay."""
-    return _CONTROL.sub(lambda found: "" if len(found[0]) > 1 else f"\\x{ord(found[0]):02x}", text)
+    return _CONTROL.sub(lambda found: "" if len(found[0]) > 1 else ascii(found[0])[1:-1], text)
 
 
 def _has_traceback(error: Mapping[str, Any]) -> bool:

@@ -10,6 +10,7 @@ from pyreactant._core.dtypes import as_dtype
 
 MESH = pr.Mesh((2, 4), ("x", "y"))
 XY = pr.NamedSharding(MESH, ("x", "y"))
+WHOLE = pr.NamedSharding(MESH, ())
 BODIES = "tests.backend.bodies:"
 JULIA_BODIES = str(Path(__file__).parent / "Bodies")
 MATMUL = pr.Program("matmul", jax="jax.numpy:matmul", julia="*")

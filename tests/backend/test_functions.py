@@ -17,11 +17,10 @@ import numpy as np
 import pytest
 
 import pyreactant as pr
-from tests.backend.common import MESH, XY
+from tests.backend.common import WHOLE, XY
 
 pytestmark = [pytest.mark.only("jax"), pytest.mark.usefixtures("backend")]
 
-WHOLE = pr.NamedSharding(MESH, ())
 FACTOR = 2
 
 
@@ -157,6 +156,11 @@ def test_what_a_tracer_is_told(ones: pr.ShardedArray) -> None:
     f = pr.compile(lambda x: x * 2, ones)
     with pytest.raises(pr.InvalidArgumentError, match="call the Python function itself"):
         jax.jit(lambda x: f(x))(np.ones((8, 8), np.float32))
+    with pytest.raises(pr.InvalidArgumentError, match=r"reshard takes .* call the Python f"):
+        jax.jit(lambda x: pr.reshard(x, WHOLE))(np.ones((8, 8), np.float32))
+    for place in (pr.device_put, pr.from_process_local):
+        with pytest.raises(pr.InvalidArgumentError, match=r"array is required, got a .*Tracer"):
+            jax.jit(lambda x, place=place: place(x, WHOLE))(np.ones((8, 8), np.float32))
     with pytest.raises(TypeError, match="that takes the array as an argument"):
         pr.compile(lambda x: x * ones, ones)
     with pytest.raises(TypeError, match="cannot be pickled or copied"):

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 
 import pyreactant as pr
 from pyreactant._core.dtypes import NAMES
-from tests.backend.common import MATMUL, MESH, XY, numbers
+from tests.backend.common import MATMUL, MESH, WHOLE, XY, numbers
 from tests.unit.test_mesh import placements
 
 pytestmark = pytest.mark.usefixtures("backend")
@@ -121,6 +121,14 @@ def test_from_process_local() -> None:
     ("call", "kind", "message"),
     [
         (lambda: pr.device_put(np.array([None]), XY), pr.DTypeError, "arrays of Python objects"),
+        (lambda: pr.device_put(2**70, WHOLE), pr.DTypeError, "more than 64 bits, got one of 71"),
+        (lambda: pr.device_put(np.array([2**64]), WHOLE), pr.DTypeError, "got one of 65 bits"),
+        (lambda: len(pr.device_put(3, WHOLE)), TypeError, r"has no dimensions, and so no len\(\)"),
+        (
+            lambda: pr.reshard(numbers((8, 8)), XY),
+            pr.InvalidArgumentError,
+            "reshard takes ShardedArrays, or trees of them, got a ndarray; place it with",
+        ),
         (lambda: pr.device_put(numbers((7, 8)), XY), pr.ShardingError, "dimension 0 of shape"),
         (lambda: pr.device_put(numbers((8,)), XY), pr.ShardingError, "has 2 entries, more"),
         (

@@ -11,11 +11,10 @@ from hypothesis import strategies as st
 
 import pyreactant as pr
 from pyreactant._core.tree import OpTrees, Trees, broadcast
-from tests.backend.common import MESH, XY, body, numbers
+from tests.backend.common import MESH, WHOLE, XY, body, numbers
 
 pytestmark = pytest.mark.usefixtures("backend")
 
-WHOLE = pr.NamedSharding(MESH, ())
 Pair = namedtuple("Pair", "first second")
 
 
@@ -165,6 +164,7 @@ def test_donated_arrays_raise_when_used() -> None:
     with pytest.raises(pr.StateError, match="was donated"):
         pr.compile(body("add_transposed"), a)
     assert "shape=(8, 8)" in repr(a)
+    assert len(a) == len(b) == 8
 
 
 def test_an_array_is_not_donated_and_given() -> None:

@@ -1,21 +1,24 @@
-"""300 bad command lines end with a message and a documented exit code, and leave nothing behind."""
+"""Bad command lines end with a message and a documented exit code, and leave nothing behind."""
 
 import os
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from tests import slow
 from tests.cli.bad_lines import CODES, lines
 from tests.cli.tree import TREE
 from tests.harness import REPOSITORY, environment
 
-COUNT = os.environ.get("PYREACTANT_TEST_BAD_LINES") or "300"
 
-
-def test_bad_lines(tmp_path: Path) -> None:
-    """Also the lines that once broke a law."""
+def test_bad_lines(request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    """Made anew, and those that once broke a law."""
+    usual = "300" if request.config.getoption(slow.OPTION) else "60"
+    count = os.environ.get("PYREACTANT_TEST_BAD_LINES") or usual
     ran = subprocess.run(
-        [sys.executable, "-m", "tests.cli.bad_lines", COUNT],
+        [sys.executable, "-m", "tests.cli.bad_lines", count],
         env=environment(TMPDIR=str(tmp_path)),
         cwd=REPOSITORY,
         capture_output=True,

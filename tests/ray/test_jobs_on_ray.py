@@ -1,7 +1,9 @@
 """`pyreactant.targets.Ray` on a real cluster: the source document's example, the laws, failures."""
 
 import time
+from concurrent.futures import Future
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -40,15 +42,10 @@ def test_the_submitting_process_is_killed(killed: str) -> None:
     assert killed.endswith("the law holds\n")
 
 
-def test_nothing_is_left_on_the_hosts(
-    on_ray: Cluster,
-    reduced: str,
-    lost: str,
-    from_outside: str,
-    lawful: str,
-    full: str,
-    killed: str,
-) -> None:
+def test_nothing_is_left_on_the_hosts(on_ray: Cluster, started: dict[str, Future[Any]]) -> None:
+    for driver in started.values():
+        driver.result()
+
     def found() -> list[Path]:
         patterns = "r/**/pyreactant-*", "pyreactant-*", "pyreactant-*/**/*"
         return [path for pattern in patterns for path in on_ray.folder.glob(pattern)]

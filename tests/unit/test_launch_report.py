@@ -86,11 +86,11 @@ def test_a_traceback_that_the_terminal_has_is_not_printed_again() -> None:
 
 def test_control_characters_do_not_reach_the_terminal() -> None:
     report = broken()
-    hides = "\x1b[2J\x1b]0;title\x07\x1b[31mred\x1b[0m \x1b]8;; \x00\x9b2J \x7f\tend\r\n"
+    hides = "\x1b[2J\x1b]0;title\x07\x1b[31mred\x1b[0m \x1b]8;; \x00\x9b2J \x7f\t\u202eend\r\n"
     error = {**(report.first_error or {}), "traceback": "", "log_tail": hides}
     text = replace(report, first_error=error, summary=f"raised {hides[:4]}X").to_text()
     assert text.startswith("user: raised X\n")
-    assert "  | red \\x1b]8;; \\x00\\x9b2J \\x7f\tend\n" in text
+    assert "  | red \\x1b]8;; \\x00\\x9b2J \\x7f\t\\u202eend\n" in text
 
 
 def test_the_text_without_a_traceback() -> None:
