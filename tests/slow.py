@@ -135,7 +135,8 @@ def leave_out(config: pytest.Config, items: list[pytest.Item]) -> None:
         for item in items
         if item.nodeid.partition("::")[0] in files and (pattern := pattern_of(item.nodeid))
     }
-    if config.args == config.getini("testpaths") and (gone := SLOW.keys() - found.values()):
+    whole = config.args == config.getini("testpaths") and not config.getoption("lf")
+    if whole and (gone := SLOW.keys() - found.values()):
         raise pytest.UsageError(f"tests/slow.py names tests that do not exist: {', '.join(gone)}")
     if config.getoption(OPTION) or any("::" in word for word in config.args):
         return

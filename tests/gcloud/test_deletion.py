@@ -1,6 +1,8 @@
 """A deletion goes on until the API shows that the resource is gone, whatever it answers before."""
 
+import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -158,13 +160,16 @@ def test_a_terminal_that_is_gone(tmp_path: Path) -> None:
 def test_states_that_the_client_does_not_know(tmp_path: Path) -> None:
     """A number without a name is text; the launcher waits on, and every command goes on."""
     unknown: Any = 99
-    script = [*QUICK[:3], (unknown, 0.1), *QUICK[3:]]
-    api = TpuApi(script=script, workers=hosts_of)
-    with leased(tmp_path, api) as (lease, _, lines):
+    api = TpuApi(script=[*QUICK[:3], (unknown, None)], workers=hosts_of)
+    with leased(tmp_path, api) as (lease, _, lines), ThreadPoolExecutor(1) as threads:
         assert lease.create() is None
-        assert len(lease.wait(5)) == 4
-        assert any("test is STATE_99 (for" in line for line in lines)
         (resource,) = api.resources.values()
+        waiting = threads.submit(lease.wait, 60)
+        while not any("test is STATE_99 (for" in line for line in lines):
+            assert not waiting.done(), waiting.result()
+            time.sleep(0.01)
+        resource.script = [("ACTIVE", None)]
+        assert len(waiting.result()) == 4
         resource.script = [(unknown, None)]
         api.nodes[next(iter(api.nodes))]["state"] = unknown
         assert lease.client.workers(lease.request) == []
