@@ -88,8 +88,12 @@ def keeping_bytecode(environ: Mapping[str, str]) -> dict[str, str]:
 def interleave(
     ours: Callable[[], float], reference: Callable[[], float], repetitions: int
 ) -> tuple[list[float], list[float]]:
-    """Measure both in turns and alternate which is first, after one unmeasured round."""
-    ours(), reference()
+    """Measure both in turns and alternate which is first, after one unmeasured round.
+
+    A single repetition is a smoke test, which needs no such round.
+    """
+    if repetitions > 1:
+        ours(), reference()
     first: list[float] = []
     second: list[float] = []
     for repetition in range(repetitions):

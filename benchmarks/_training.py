@@ -159,7 +159,7 @@ def memory(mebibytes: int, repetitions: int) -> list[Pair]:
         return resident
 
     ours, reference = interleave(partial(run, "ours"), partial(run, "reference"), repetitions)
-    analysed, by_hand = ([each[0] for each in found[which][1:]] for which in found)
+    analysed, by_hand = ([each[0] for each in found[which][-repetitions:]] for which in found)
     name = f"training step with donation, {mebibytes} MiB of weights"
     return [
         Pair(f"{name}: memory_analysis of a device", analysed, by_hand, 1.05, unit="B"),

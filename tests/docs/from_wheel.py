@@ -51,6 +51,7 @@ class Newcomer:
         cache = subprocess.run([sys.executable, "-m", "pip", "cache", "dir"], capture_output=True)
         self.settings |= {
             "PIP_CACHE_DIR": cache.stdout.decode().strip(),  # what was downloaded before
+            "PIP_COMPILE": "0",  # Python compiles the modules that are used
             "PATH": f"{self.tools}{os.pathsep}{os.defpath}",
             "HOME": str(folder / "home"),
             "LANG": "C.UTF-8",

@@ -1,6 +1,7 @@
 """The tests' own way to distribute tests: a worker that dies ends one test, and not the run."""
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -31,14 +32,19 @@ def test_a_worker_that_dies(workers: str, tmp_path: Path) -> None:
     for number in range(8):
         (tmp_path / f"test_{number}.py").write_text(DEADLY if number == 6 else GROUP)
     options = ["-n", workers, "--dist", "loadgroup", "--no-loadscope-reorder"]
-    ran = subprocess.run(
+    ran = subprocess.Popen(
         [sys.executable, "-m", "pytest", *options, "-p", "no:cacheprovider", str(tmp_path)],
-        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(REPOSITORY)},
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(REPOSITORY), "PYTHONFAULTHANDLER": "1"},
         cwd=tmp_path,
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-        timeout=60,
     )
-    assert "FAILED test_6.py::test_it - worker" in ran.stdout, ran.stdout
-    assert "1 failed, 23 passed" in ran.stdout
+    try:
+        printed, errors = ran.communicate(timeout=60)
+    except subprocess.TimeoutExpired:
+        ran.send_signal(signal.SIGABRT)  # it prints where its threads are
+        pytest.fail("\n".join(ran.communicate()))
+    assert "FAILED test_6.py::test_it - worker" in printed, printed + errors
+    assert "1 failed, 23 passed" in printed
     assert ran.returncode == 1
