@@ -107,11 +107,15 @@ def pytest_collection() -> Iterator[None]:
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """In a fresh clone, compile the tests once, before each worker compiles them all."""
+    """Compile tests that are new once, before each worker compiles them all."""
     if not getattr(session.config.option, "numprocesses", None):
         return
-    compiled = f"__pycache__/test_*.{sys.implementation.cache_tag}-pytest-{pytest.__version__}.pyc"
-    if not any(Path(__file__).parent.rglob(compiled)):
+    suffix = f"{sys.implementation.cache_tag}-pytest-{pytest.__version__}.pyc"
+    asked = [Path(word.partition("::")[0]) for word in session.config.args]
+    files = [
+        file for path in asked for file in (path.rglob("test_*.py") if path.is_dir() else [path])
+    ]
+    if not all((file.parent / "__pycache__" / f"{file.stem}.{suffix}").exists() for file in files):
         argv = [sys.executable, "-m", "pytest", "--collect-only", "-q", *session.config.args]
         subprocess.run(argv, stdout=subprocess.DEVNULL, check=False)  # the workers tell what fails
 
