@@ -19,11 +19,33 @@ SLOW = {
     "tests/crosscheck/test_draws.py::test_random_healthy_draws_pass": (
         "test_check.py, with chosen draws"
     ),
+    "tests/crosscheck/test_faults.py::test_faults_are_named[layer_norm]": (
+        "the same test with softmax"
+    ),
+    "tests/crosscheck/test_faults.py::test_faults_are_named[steps]": "the same test with heat",
     "tests/crosscheck/test_gradients.py::test_right_gradients": (
         "test_wrong_gradients_and_none; the programs with gradients"
     ),
     "tests/crosscheck/test_mutants.py::test_mutants_are_caught_and_named[attention]": (
         "the same test with softmax"
+    ),
+    "tests/crosscheck/test_mutants.py::test_mutants_are_caught_and_named[batched_matmul]": (
+        "the same test with matmul"
+    ),
+    "tests/crosscheck/test_mutants.py::test_mutants_are_caught_and_named[fft2]": (
+        "the same test with fft"
+    ),
+    "tests/crosscheck/test_mutants.py::test_mutants_are_caught_and_named[full_sum]": (
+        "the same test with row_sum"
+    ),
+    "tests/crosscheck/test_mutants.py::test_mutants_are_caught_and_named[gram]": (
+        "the same test with matmul"
+    ),
+    "tests/crosscheck/test_mutants.py::test_mutants_are_caught_and_named[layer_norm]": (
+        "the same test with softmax"
+    ),
+    "tests/crosscheck/test_mutants.py::test_mutants_are_caught_and_named[matmul_transposed]": (
+        "the same test with matmul"
     ),
     "tests/crosscheck/test_mutants.py::test_mutants_are_caught_and_named[perceptron_gradient]": (
         "the same test with perceptron"
@@ -84,6 +106,15 @@ SLOW = {
     ),
     "tests/programs/test_bodies.py::test_every_layout[*-cube]": "the same test with grid",
     "tests/programs/test_bodies.py::test_every_layout[*-line]": "the same test with grid",
+    "tests/programs/test_bodies.py::test_every_layout[attention-grid]": (
+        "the same test with softmax"
+    ),
+    "tests/programs/test_bodies.py::test_every_layout[perceptron_gradient-grid]": (
+        "the same test with perceptron"
+    ),
+    "tests/programs/test_bodies.py::test_every_layout[sgd_step-grid]": (
+        "the same test with perceptron"
+    ),
     "tests/ray/test_jax_trainer.py::*": (
         "test_jobs_on_ray.py, whose programs start on the same hosts; a fit is shown here alone"
     ),
