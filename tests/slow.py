@@ -1,7 +1,7 @@
 """Tests that `make test` leaves out, and that `make test ARGS=--slow` and CI run.
 
-Each takes seconds of processor time, because it shows on more processes, on another machine or with
-larger arrays what others show, too. A test that is asked for by its name runs in any case.
+Most show on more processes, on another machine or with larger arrays what others show, too; "here
+alone" says what only the slow test shows. A test that is asked for by its name runs in any case.
 """
 
 import fnmatch
@@ -15,7 +15,9 @@ SLOW = {
     "tests/cli/test_matmul_files.py::test_arrays_larger_than_the_memory_of_a_process": (
         "test_two_processes_read_and_write_their_blocks, with small files"
     ),
-    "tests/crosscheck/test_cli_crosscheck.py::test_compare": "test_run.py::test_two_runtimes",
+    "tests/crosscheck/test_cli_crosscheck.py::test_compare": (
+        "test_run.py::test_two_runtimes; the command runs here alone"
+    ),
     "tests/crosscheck/test_draws.py::test_random_healthy_draws_pass": (
         "test_check.py, with chosen draws"
     ),
@@ -56,16 +58,18 @@ SLOW = {
     "tests/crosscheck/test_mutants.py::test_mutants_of_two_processes": (
         "the mutants of one process; test_run.py, whose runs have two"
     ),
-    "tests/doctor/test_deep.py::test_the_real_thing": "test_deep.py, with stand-ins for products",
+    "tests/doctor/test_deep.py::test_the_real_thing": (
+        "test_deep.py, with stand-ins; `doctor --deep` multiplies here alone"
+    ),
     "tests/examples/test_examples.py::test_results_are_those_of_plain_jax*": (
-        "test_programs_with_an_oracle_are_cross_checked; launch/test_any_program.py"
+        "test_programs_with_an_oracle_are_cross_checked; all examples run here alone"
     ),
     "tests/gcloud/test_faithful.py::test_gcloud_gets_on_with_it": "test_we_ask_as_gcloud_does",
     "tests/gcloud/test_goldens.py::test_the_commands_of_the_docs_are_understood": (
         "the goldens of the same commands"
     ),
     "tests/gcloud/test_run.py::test_a_killed_launcher_ends_its_programs": (
-        "test_an_ended_launcher_ends_its_programs, by SIGTERM"
+        "test_an_ended_launcher_ends_its_programs, by SIGTERM; SIGKILL is sent here alone"
     ),
     "tests/gcloud/test_run.py::test_a_vm_that_goes_away[True]": "the same test with False",
     "tests/gcloud/test_run.py::test_a_worker_that_fails[255-1]": "the same test with fails-1",
@@ -102,7 +106,7 @@ SLOW = {
     ),
     "tests/multiprocess/test_programs.py::test_programs[4-1]": "the same test with 2-4",
     "tests/pages/test_chromium.py::test_every_page_fits_every_screen": (
-        "test_dark_and_closed_to_scripts"
+        "test_dark_and_closed_to_scripts; the widths of screens are tried here alone"
     ),
     "tests/programs/test_bodies.py::test_every_layout[*-cube]": "the same test with grid",
     "tests/programs/test_bodies.py::test_every_layout[*-line]": "the same test with grid",
@@ -127,7 +131,9 @@ SLOW = {
     "tests/ray/test_jobs_on_ray.py::test_the_submitting_process_is_killed": (
         "the same law on this machine"
     ),
-    "tests/setup/test_kill.py::test_killed_at_every_step": "test_killed_while_julia_works",
+    "tests/setup/test_kill.py::test_killed_at_every_step": (
+        "test_killed_while_julia_works; other steps are tried here alone"
+    ),
     "tests/slurm/test_first_use.py::test_an_array_from_a_wheel_without_the_environment": (
         "test_sbatch_that_exports_nothing; test_jobs.py::test_tasks_of_an_array"
     ),
@@ -149,27 +155,20 @@ SLOW = {
 }
 """The names of tests, in which * stands for anything; and what shows the same in `make test`."""
 
-
-def pattern_of(name: str) -> str | None:
-    """The entry of `SLOW` that is about the test of this name."""
-    return next((pattern for pattern, test in _TESTS if test.match(name)), None)
+_TESTS = re.compile("|".join(fnmatch.translate(name.replace("[", "[[]")) for name in SLOW))
 
 
-_TESTS = [(name, re.compile(fnmatch.translate(name.replace("[", "[[]")))) for name in SLOW]
+def is_slow(name: str) -> bool:
+    """Whether `SLOW` has the test of this name."""
+    return _TESTS.match(name) is not None
 
 
 def leave_out(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Deselect the slow tests, unless they are asked for."""
-    files = {name.partition("::")[0] for name in SLOW}
-    found = {
-        item.nodeid: pattern
-        for item in items
-        if item.nodeid.partition("::")[0] in files and (pattern := pattern_of(item.nodeid))
-    }
-    whole = config.args == config.getini("testpaths") and not config.getoption("lf")
-    if whole and (gone := SLOW.keys() - found.values()):
-        raise pytest.UsageError(f"tests/slow.py names tests that do not exist: {', '.join(gone)}")
     if config.getoption(OPTION) or any("::" in word for word in config.args):
         return
-    config.hook.pytest_deselected(items=[item for item in items if item.nodeid in found])
-    items[:] = [item for item in items if item.nodeid not in found]
+    chosen: dict[bool, list[pytest.Item]] = {True: [], False: []}
+    for item in items:
+        chosen[is_slow(item.nodeid)].append(item)
+    config.hook.pytest_deselected(items=chosen[True])
+    items[:] = chosen[False]

@@ -1,6 +1,7 @@
 """The element types that both runtimes hold, and arrays converted to them."""
 
 import functools
+import sys
 from typing import Any
 
 import numpy as np
@@ -78,11 +79,11 @@ def as_array(x: Any) -> np.ndarray:
         )
     array = np.asarray(x)
     if array.dtype.kind == "O":
-        bits = max((v.bit_length() for v in array.flat if isinstance(v, int)), default=0)
-        if bits > 63:
+        large = [v for v in array.flat if isinstance(v, int) and not -(2**63) <= v < 2**64]
+        if large:
             raise DTypeError(
-                f"no runtime holds whole numbers of more than 64 bits, got one of {bits} bits; "
-                "make it a float, which rounds it"
+                "no runtime holds whole numbers of more than 64 bits, got one of "
+                f"{large[0].bit_length()} bits; make it a float, which rounds it"
             )
         raise DTypeError(
             "no runtime holds arrays of Python objects; build the array with a numeric "
@@ -93,7 +94,8 @@ def as_array(x: Any) -> np.ndarray:
 
 def is_traced(x: object) -> bool:
     """Whether this is a value of a function that JAX traces (`jax.jit`); it has no elements."""
-    return "Tracer" in type(x).__name__  # JAX may be absent
+    jax = sys.modules.get("jax")  # without it nothing is traced
+    return jax is not None and isinstance(x, jax.core.Tracer)
 
 
 def is_float(dtype: np.dtype[Any]) -> bool:

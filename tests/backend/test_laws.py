@@ -123,6 +123,11 @@ def test_from_process_local() -> None:
         (lambda: pr.device_put(np.array([None]), XY), pr.DTypeError, "arrays of Python objects"),
         (lambda: pr.device_put(2**70, WHOLE), pr.DTypeError, "more than 64 bits, got one of 71"),
         (lambda: pr.device_put(np.array([2**64]), WHOLE), pr.DTypeError, "got one of 65 bits"),
+        (
+            lambda: pr.device_put(np.array([2**63], object), WHOLE),
+            pr.DTypeError,
+            "arrays of Python objects",
+        ),
         (lambda: len(pr.device_put(3, WHOLE)), TypeError, r"has no dimensions, and so no len\(\)"),
         (
             lambda: pr.reshard(numbers((8, 8)), XY),
@@ -176,6 +181,16 @@ def test_from_process_local() -> None:
 def test_bad_input(call: Any, kind: Any, message: str) -> None:
     with pytest.raises(kind, match=message):
         call()
+
+
+def test_an_array_of_another_library() -> None:
+    """Only JAX's own values are traced, whatever another class is called."""
+
+    class RayTracer:
+        def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+            return numbers((8, 8))
+
+    np.testing.assert_array_equal(pr.device_put(RayTracer(), XY).gather(), numbers((8, 8)))
 
 
 def test_a_tree_that_contains_itself() -> None:

@@ -39,11 +39,12 @@ def test_a_worker_that_dies(workers: str, tmp_path: Path) -> None:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        start_new_session=True,
     )
     try:
         printed, errors = ran.communicate(timeout=60)
     except subprocess.TimeoutExpired:
-        ran.send_signal(signal.SIGABRT)  # it prints where its threads are
+        os.killpg(ran.pid, signal.SIGABRT)  # all of its processes print where their threads are
         pytest.fail("\n".join(ran.communicate()))
     assert "FAILED test_6.py::test_it - worker" in printed, printed + errors
     assert "1 failed, 23 passed" in printed
