@@ -101,7 +101,7 @@ class ProcessState:
                 self.phase = phase
 
     def apply(self, event: Mapping[str, Any], now: float) -> None:
-        """Apply an event of this process.
+        """Apply an event of this process; one that is malformed changes nothing.
 
         Raises:
             LookupError, TypeError, ValueError, ArithmeticError: The event is malformed.
@@ -115,13 +115,15 @@ class ProcessState:
             self.pid = int(event["pid"])
             self.enter("spawned", at)
         elif kind == "phase":
-            if event["phase"] == "ending":
+            phase, collectives = str(event["phase"]), int(event.get("collectives", 0))
+            if phase == "ending":
                 self.ending_code = int(event.get("code") or 0)
-            self._count(int(event.get("collectives", 0)))
-            self.enter(str(event["phase"]), at)
+            self._count(collectives)
+            self.enter(phase, at)
         elif kind == "pulse":
+            waiting = event["waiting"]
             if self._count(int(event["collectives"])):
-                self.waiting_at = (self.waiting_at or at) if event["waiting"] else None
+                self.waiting_at = (self.waiting_at or at) if waiting else None
         elif kind == "error":
             self.error = self.error or _exception(event)
             self.times.setdefault("error", at)
@@ -129,10 +131,9 @@ class ProcessState:
             self.stalled = str(event["state"])
             self.times.setdefault("stalled", at)
         elif kind == "exited":
-            self.code = int(event["code"])
+            self.code, self.log_tail = int(event["code"]), str(event["log_tail"])
             self.by_supervisor = bool(event.get("by_supervisor"))
             self.out_of_memory = bool(event.get("out_of_memory"))
-            self.log_tail = str(event["log_tail"])
             self.enter("exited", at)
         elif kind == "lost" and not self.finished:
             self.lost = str(event["why"])
@@ -141,8 +142,8 @@ class ProcessState:
             self.gave_up = str(event["why"])
             self.times.setdefault("gave_up", at)
         elif kind == "step":
-            self.step_reported = True
             self.step = event["step"] if isinstance(event["step"], int) else None
+            self.step_reported = True
         elif kind in ("cooperates", "stopped"):
             setattr(self, kind, True)
         elif kind == "killed":

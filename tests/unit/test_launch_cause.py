@@ -506,6 +506,7 @@ EVENTS = st.fixed_dictionaries(
 
 @hypothesis.settings(max_examples=50)
 @hypothesis.given(st.lists(EVENTS, max_size=5))
+@hypothesis.example([{"type": "exited", "process": 0, "code": 1}])  # its other fields are absent
 def test_malformed_events_break_nothing(events: list[Event]) -> None:
     orders: list[Any] = []
     head = Head(
