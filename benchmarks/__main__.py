@@ -1,6 +1,7 @@
 """`make bench`: measure each figure and compare it with its bound, as a table and as JSON.
 
-`python -m benchmarks [--json FILE] [--quick]`; --quick runs each part once, as a smoke test.
+`python -m benchmarks [--json FILE] [--quick]`; --quick runs each part once, with one of the
+examples, as a smoke test.
 """
 
 import argparse
@@ -42,7 +43,7 @@ def _figures(quick: bool) -> list[Pair]:
         _in_process.call(8, 20 if quick else 300, many),
         _in_process.put(2048 if quick else 16384, some),
         _in_process.put_small(many),
-        *_training.steps(1 if quick else 5, many),
+        *_training.steps(["heat"] if quick else _training.SIZES, 1 if quick else 5, many),
         _training.tree(2 if quick else 20, many),
         *_in_process.check(2048 if quick else 8192, 1 if quick else 5),
         _guard.call(many),

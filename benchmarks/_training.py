@@ -3,7 +3,7 @@
 import importlib.util
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -29,9 +29,8 @@ SIZES: Mapping[str, Mapping[str, float]] = {
 """In place of the sizes of the examples; a step takes 10 to 100 ms on two cores."""
 
 
-def steps(calls: int, repetitions: int) -> list[Pair]:
+def steps(names: Iterable[str], calls: int, repetitions: int) -> list[Pair]:
     """Time a step of each example; each repetition makes `calls` steps and waits after each."""
-    names = sorted(path.parent.name for path in EXAMPLES.glob("*/main.py"))
     return [_step(name, calls, repetitions) for name in names]
 
 

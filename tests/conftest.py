@@ -53,7 +53,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         slow.OPTION,
         action="store_true",
-        help="also run the tests that tests/slow.py lists, and more bad command lines",
+        help="also run the tests that tests/slow.py lists",
     )
     parser.addoption(
         "--backend",

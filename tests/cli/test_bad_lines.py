@@ -5,18 +5,14 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
-from tests import slow
 from tests.cli.bad_lines import CODES, lines
 from tests.cli.tree import TREE
 from tests.harness import REPOSITORY, environment
 
 
-def test_bad_lines(request: pytest.FixtureRequest, tmp_path: Path) -> None:
+def test_bad_lines(tmp_path: Path) -> None:
     """Made anew, and those that once broke a law."""
-    usual = "300" if request.config.getoption(slow.OPTION) else "60"
-    count = os.environ.get("PYREACTANT_TEST_BAD_LINES") or usual
+    count = os.environ.get("PYREACTANT_TEST_BAD_LINES") or "60"
     ran = subprocess.run(
         [sys.executable, "-m", "tests.cli.bad_lines", count],
         env=environment(TMPDIR=str(tmp_path)),
