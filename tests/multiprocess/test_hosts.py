@@ -34,7 +34,7 @@ def _run(namespaces: list[str], folder: Path, program: str) -> list[Finished]:
 
 
 def test_two_hosts(namespaces: list[str], tmp_path: Path) -> None:
-    program = "constructors+barriers+listens_where_it_is_reached"
+    program = "matmul_specs+constructors+barriers+listens_where_it_is_reached"
     check_all_passed(_run(namespaces, tmp_path, program))
 
 

@@ -8,13 +8,13 @@ from tests.harness import check_all_passed, logs, run_program
 
 # One run for all of them, because starting the runtimes takes longer than the programs.
 PLACED = "permuted_devices+constructors+unequal_copies+not_addressable+uneven"
-COMPILED = "matmul_pairs+bodies+freivalds"
+ON_ALL = f"{PLACED}+matmul_pairs+bodies+freivalds"
 ON_TWO = "dtypes+mismatched+barriers+exchange_and_total+device_ids+lonely_barrier"
 
 
 @pytest.mark.parametrize(
     ("processes", "devices", "programs"),
-    [(2, 4, f"{PLACED}+{COMPILED}"), (4, 1, PLACED)],
+    [(2, 4, ON_ALL), (4, 1, f"{PLACED}+matmul_specs")],
     ids=["2x4", "4x1"],
 )
 def test_programs(processes: int, devices: int, programs: str, tmp_path: Path) -> None:
