@@ -103,6 +103,7 @@ SLOW = {
     "tests/multiprocess/test_hosts.py::test_two_hosts": (
         "launch/test_two_hosts.py; test_programs.py"
     ),
+    "tests/multiprocess/test_programs.py::test_programs[4x1]": "the same test with 2x4",
     "tests/pages/test_chromium.py::test_every_page_fits_every_screen": (
         "test_dark_and_closed_to_scripts; the widths of screens are tried here alone"
     ),
@@ -144,11 +145,20 @@ SLOW = {
     "tests/slurm/test_main.py::test_what_a_program_finds": (
         "test_the_command_of_the_readme; launch/test_run.py"
     ),
+    "tests/slurm/test_main.py::test_warned_of_the_time_limit": (
+        "a requeue in slurm/test_main.py; launch/test_preemption.py; a job requeues itself here alone"
+    ),
     "tests/slurm/test_steps.py::test_a_plain_jax_program_takes_its_processes_from_the_supervisor": (
         "test_without_a_supervisor; launch/test_any_program.py"
     ),
     "tests/slurm/test_steps.py::test_two_steps_of_one_job_do_not_meet": (
         "the ports of steps in unit/test_process_group_slurm.py"
+    ),
+    "tests/unit/test_scheduling.py::test_a_worker_that_dies*": (
+        "how tests are spread; a worker of pytest-xdist is replaced here alone"
+    ),
+    "tests/unit/test_template.py::test_programs_of_a_supervisor_are_its_children_as_forks_too": (
+        "all supervised runs of the tests, which are forks"
     ),
 }
 """The names of tests, in which * stands for anything; and what shows the same in `make test`."""
