@@ -146,7 +146,7 @@ SLOW = {
         "test_the_command_of_the_readme; launch/test_run.py"
     ),
     "tests/slurm/test_main.py::test_warned_of_the_time_limit": (
-        "a requeue in slurm/test_main.py; launch/test_preemption.py; a job requeues itself here alone"
+        "launch/test_preemption.py; that a job requeues itself is shown here alone"
     ),
     "tests/slurm/test_steps.py::test_a_plain_jax_program_takes_its_processes_from_the_supervisor": (
         "test_without_a_supervisor; launch/test_any_program.py"
