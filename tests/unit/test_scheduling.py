@@ -32,8 +32,10 @@ def test_a_worker_that_dies(workers: str, tmp_path: Path) -> None:
     for number in range(8):
         (tmp_path / f"test_{number}.py").write_text(DEADLY if number == 6 else GROUP)
     options = ["-n", workers, "--dist", "loadgroup", "--no-loadscope-reorder"]
+    # Else it removes the folders of earlier runs at its end, which can take minutes.
+    options += ["--basetemp", str(tmp_path / "temporary"), "-p", "no:cacheprovider"]
     ran = subprocess.Popen(
-        [sys.executable, "-m", "pytest", *options, "-p", "no:cacheprovider", str(tmp_path)],
+        [sys.executable, "-m", "pytest", *options, str(tmp_path)],
         env={"PATH": os.environ["PATH"], "PYTHONPATH": str(REPOSITORY), "PYTHONFAULTHANDLER": "1"},
         cwd=tmp_path,
         stdout=subprocess.PIPE,
