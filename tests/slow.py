@@ -103,7 +103,9 @@ SLOW = {
     "tests/multiprocess/test_hosts.py::test_two_hosts": (
         "launch/test_two_hosts.py; test_programs.py"
     ),
-    "tests/multiprocess/test_programs.py::test_programs[4x1]": "the same test with 2x4",
+    "tests/multiprocess/test_programs.py::test_programs[2x4]": (
+        "the same test with 4x1; several outputs, and most pairs of specs, are tried here alone"
+    ),
     "tests/pages/test_chromium.py::test_every_page_fits_every_screen": (
         "test_dark_and_closed_to_scripts; the widths of screens are tried here alone"
     ),
