@@ -133,7 +133,6 @@ _registered: set[type] = set()
 _OURS = __package__.partition(".")[0] + "."
 
 
-@functools.cache
 def too_deep() -> InvalidArgumentError:
     """The error for a tree that cannot be flattened."""
     return InvalidArgumentError(
@@ -142,6 +141,7 @@ def too_deep() -> InvalidArgumentError:
     )
 
 
+@functools.cache
 def is_user_dataclass(kind: type) -> bool:
     """Whether a type is a dataclass; those of pyreactant itself are leaves."""
     return dataclasses.is_dataclass(kind) and not kind.__module__.startswith(_OURS)

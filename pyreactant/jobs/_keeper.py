@@ -24,6 +24,7 @@ from typing import Any
 
 from .._errors import PyReactantError, RequirementError
 from .._system.files import cache_folder
+from ..process_group import resolve
 from ._call import JOB
 from ._record import Record, Status, create, load, private_file, private_folder, release, written
 
@@ -304,17 +305,6 @@ def submitted_to_slurm(what: str, submit: Callable[[], tuple[int, Path]]) -> int
         release(record)
 
 
-_RANKS = (
-    "PYREACTANT_PROCESS_INDEX",
-    "SLURM_PROCID",
-    "OMPI_COMM_WORLD_RANK",
-    "PMI_RANK",
-    "PMIX_RANK",
-    "TPU_WORKER_ID",
-)
-"""Variables with which a launcher numbers the supervisors of one run."""
-
-
 def is_alone(processes: int | None) -> bool:
     """Whether a run is a job of its own, not a part of another one or one of several supervisors.
 
@@ -323,7 +313,12 @@ def is_alone(processes: int | None) -> bool:
     """
     if os.environ.get(JOB) or os.environ.get("SLURM_STEP_ID"):
         return False
-    return processes is not None or not any(name in os.environ for name in _RANKS)
+    if processes is not None:
+        return True
+    try:
+        return resolve().num_processes == 1
+    except PyReactantError:
+        return False  # the supervisor says what is wrong
 
 
 def new_folder() -> Path:

@@ -15,9 +15,10 @@ from typing import Any
 from .._errors import FileError, InvalidArgumentError, PyReactantError, RendezvousError, argument
 from .._system.facts import GitState, facts
 from .._system.process import raise_limit
+from .._system.settings import COUNT
 from ..process_group import ProcessGroup, resolve
 from ..process_group._coordinator import MEETING_SECRET, meeting_secret, run_secret
-from ..process_group._group import env_int, join_address, local_devices, split_address
+from ..process_group._group import ShellError, env_int, join_address, local_devices, split_address
 from ._agent import Agent
 from ._connection import CannotStartError, Uplink, hello, join
 from ._head import Head
@@ -79,14 +80,14 @@ def _group(options: RunOptions) -> ProcessGroup:
         return resolve()
     try:
         group = resolve()
-    except InvalidArgumentError:
-        # Such as in a batch shell, where --processes decides.
+    except ShellError:  # --processes says how many there are
         return ProcessGroup(local_device_ids=local_devices(os.environ))
     if group.num_processes > 1:
         raise InvalidArgumentError(
             f"{argument('processes', options.processes)} was requested, but this is already "
             f"process {group.process_index} of {group.num_processes} ({group.source}); omit "
-            f"{argument('processes')}, since the launcher starts one supervisor per process"
+            f"{argument('processes')}, since the launcher starts one supervisor per process, or "
+            f"set {COUNT}=1 to start {options.processes} processes that run without the others"
         )
     return group
 
@@ -165,6 +166,8 @@ async def _lead(options: RunOptions, group: ProcessGroup, prepared: _Prepared) -
             head.apply(error_event(indices[0], error))
 
     hosts = group.hosts or [None] * count
+    if not remote:
+        hosts = [hosts[0]] * count  # the launcher names the host of its one process
     states = [ProcessState(i, host) for i, host in zip(range(count), hosts, strict=True)]
     head = Head(
         options,

@@ -20,7 +20,8 @@ class ProcessGroup:
         local_device_ids: GPUs of this machine that are this process's own; None for all
             that it can see.
         source: The resolver that decided: "arguments", "environment", "JobSet", "Slurm",
-            "Open MPI", "PMIx", "Cloud TPU on GKE", "Cloud TPU metadata" or "one process".
+            "Open MPI", "PMIx", "Cloud TPU on GKE", "Cloud TPU metadata", a name of
+            `_plain.LAUNCHERS`, or "one process".
         run_id: An identifier that all processes of this launch share and no other launch has,
             such as "slurm 123.4 restart 0"; None if the launcher has none.
         hosts: The host of each process, by index; None if the launcher does not give them.
@@ -196,6 +197,10 @@ class LaunchError(InvalidArgumentError):
     def __init__(self, problem: str, command: str):
         super().__init__(f"{problem}: {command}")
         self.problem, self.command = problem, command
+
+
+class ShellError(LaunchError):
+    """A shell of a job of several tasks: nothing runs alone there unless its user says how."""
 
 
 @dataclass(frozen=True, slots=True)

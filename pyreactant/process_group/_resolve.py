@@ -25,6 +25,7 @@ from ._group import (
     required_int,
 )
 from ._mpi import open_mpi, pmix
+from ._plain import plain, refuse_to_run_alone
 from ._slurm import slurm
 
 
@@ -39,8 +40,9 @@ def resolve(
     """The process group; explicit arguments win over the environment as a whole.
 
     Without them the first of these that is there decides: ``PYREACTANT_*``, a Kubernetes JobSet,
-    Slurm, Open MPI, PMIx, Cloud TPU on GKE, Cloud TPU's metadata server; otherwise it is one
-    process.
+    Slurm, Open MPI, PMIx, Cloud TPU on GKE, Cloud TPU's metadata server, the launchers of
+    `_plain.LAUNCHERS`; otherwise it is one process. If a launcher says one process and another
+    says several, that is an error: nothing runs alone without a word.
     ``PYREACTANT_COORDINATOR_ADDRESS`` alone changes only the address at which the launcher's
     processes meet, and local_device_ids alone only the devices.
 
@@ -77,8 +79,11 @@ def resolve(
 
 def resolutions(environ: Mapping[str, str] = os.environ) -> Iterator[Resolution]:
     """What each resolver concludes, in the order in which they decide; each runs when needed."""
-    for resolver in _RESOLVERS:
+    for resolver in _OURS:
         yield resolver(environ)
+    for resolver in _LAUNCHERS:
+        yield refuse_to_run_alone(resolver(environ), environ)
+    yield _one_process(environ)
 
 
 def _environment(environ: Mapping[str, str]) -> Resolution:
@@ -113,22 +118,18 @@ def _one_process(environ: Mapping[str, str]) -> Resolution:
     try:
         if environ.get(COORDINATOR):
             raise _incomplete([COORDINATOR])
-        _refuse_part_of_a_slice(environ)
+        if environ.get(_JAX_COORDINATOR):
+            raise InvalidArgumentError(
+                f"{_JAX_COORDINATOR} set but not JAX_NUM_PROCESSES, JAX_PROCESS_ID; set all three "
+                f"or none, or {COUNT}=1 to run alone"
+            )
         group = ProcessGroup(local_device_ids=local_devices(environ))
     except InvalidArgumentError as error:
         return Resolution(name, "the variables contradict each other", error=error)
     return Resolution(name, "no launcher started several processes", group=group)
 
 
-def _refuse_part_of_a_slice(environ: Mapping[str, str]) -> None:
-    """Raise for a worker that does not know the other hosts: it would silently run alone."""
-    for name, alone in (("TPU_WORKER_ID", 0), ("MEGASCALE_NUM_SLICES", 1)):
-        if (env_int(name, environ) or alone) != alone:
-            raise InvalidArgumentError(
-                f"{name}={environ[name]} means that this is a part of a Cloud TPU slice, but "
-                "neither TPU_WORKER_HOSTNAMES nor a metadata server names its hosts; set "
-                f"{COUNT}, {INDEX} and {COORDINATOR}, or {COUNT}=1 to run alone"
-            )
+_JAX_COORDINATOR = "JAX_COORDINATOR_ADDRESS"
 
 
 def _incomplete(given: Sequence[str]) -> InvalidArgumentError:
@@ -186,16 +187,9 @@ def steps_aside(environ: Mapping[str, str]) -> bool:
     return bool(environ.get(JOB_INDEX)) and not environ.get(INDEX)
 
 
-_RESOLVERS: tuple[Callable[[Mapping[str, str]], Resolution], ...] = (
-    _environment,
-    jobset,
-    slurm,
-    open_mpi,
-    pmix,
-    gke,
-    metadata,
-    _one_process,
-)
+_Resolver = Callable[[Mapping[str, str]], Resolution]
+_OURS: tuple[_Resolver, ...] = (_environment, jobset)
+_LAUNCHERS: tuple[_Resolver, ...] = (slurm, open_mpi, pmix, gke, metadata, plain)
 
 
 _PROXIES = ("http_proxy", "https_proxy", "all_proxy", "grpc_proxy")

@@ -9,6 +9,7 @@ from ._group import (
     LaunchError,
     ProcessGroup,
     Resolution,
+    ShellError,
     defined_variables,
     env_int,
     join_address,
@@ -73,7 +74,7 @@ def _in_step(environ: Mapping[str, str]) -> bool:
 def _shell(environ: Mapping[str, str]) -> ProcessGroup:
     tasks = _tasks_of_job(environ)
     if tasks > 1:
-        raise LaunchError(
+        raise ShellError(
             f"this is a shell of Slurm job {environ['SLURM_JOB_ID']}, not one of its {tasks} "
             f"tasks, so it would run alone (set {COUNT}=1 if you want that); start every task with",
             _SRUN,

@@ -58,6 +58,7 @@ def test_json() -> None:
         "PMIx",
         "Cloud TPU on GKE",
         "Cloud TPU metadata",
+        "other launchers",
         "one process",
     ]
     assert [r["name"] for r in report["resolvers"] if r["decides"]] == ["Slurm"]

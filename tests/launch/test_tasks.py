@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from pyreactant._pages.page import can_render
-from tests.harness import QUICK_COMPILING
-from tests.launch.runs import Run, left_behind, run_tasks, script
+from tests.harness import QUICK_COMPILING, environment, free_port, spawn
+from tests.launch.runs import RUN, Run, left_behind, run_local, run_tasks, script
+from tests.unit.test_process_group_plain import ONE_HOST, ONE_TASK
 
 # In two parts, so that the test of the table of variables does not find it.
 UNKNOWN = "PYREACTANT_" + "NO_SUCH"
@@ -171,6 +172,39 @@ def test_processes_where_the_launcher_has_started_several(tmp_path: Path) -> Non
     run = tasks(tmp_path, "--processes", "2")
     assert codes(run) == [2, 2], run
     assert "this is already process 1 of 2 (environment); omit --processes" in str(run)
+    assert "set PYREACTANT_NUM_PROCESSES=1 to start 2 processes that run without" in str(run)
+
+
+@pytest.mark.parametrize("alone", [ONE_TASK, ONE_HOST])
+def test_several_processes_in_the_one_process_of_a_launcher(
+    alone: dict[str, str], tmp_path: Path
+) -> None:
+    program = script(tmp_path, HELLO)
+    run = run_local(tmp_path, "--processes", "2", "--", program, settings=alone)
+    assert (run.code, run.log(1)) == (0, b"hello 1 2\n"), run
+
+
+def test_the_pods_of_a_train_job_meet(tmp_path: Path) -> None:
+    """Kubeflow's variables alone; they were once ignored, and each pod ran alone."""
+    address = f"localhost:{free_port()}"
+    pods = [
+        environment(
+            PYREACTANT_PLATFORM="cpu",
+            PYREACTANT_SECRET="0123456789abcdef0123456789abcdef",
+            JAX_COORDINATOR_ADDRESS=address,
+            JAX_NUM_PROCESSES="2",
+            JAX_PROCESS_ID=str(index),
+        )
+        for index in range(2)
+    ]
+    argv = [*RUN, "--out", str(tmp_path / "run"), "--", script(tmp_path, HELLO)]
+    run = Run(spawn([argv] * 2, pods, tmp_path, 90), tmp_path / "run")
+    assert codes(run) == [0, 0], run
+    assert run.log(1) == b"hello 1 2\n"
+    # A pod that Kubeflow numbers does not start processes of its own either.
+    (again,) = spawn([[*argv[:4], "--processes", "2", *argv[-2:]]], pods[1:], tmp_path, 90)
+    assert again.code == 2
+    assert "already process 1 of 2 (JAX_*)" in again.log
 
 
 def test_a_folder_that_process_0_finds_taken(tmp_path: Path) -> None:

@@ -90,7 +90,7 @@ def test_contradictions(change: Environment, expected: str) -> None:
 
 @pytest.mark.parametrize("change", [{"TPU_WORKER_ID": "1"}, {"MEGASCALE_NUM_SLICES": "2"}])
 def test_a_part_of_a_slice_does_not_run_alone(change: Environment) -> None:
-    assert "means that this is a part of a Cloud TPU slice, but neither" in message(change)
+    assert "(from Cloud TPU) means that this process is one of several" in message(change)
     alone = change | {"PYREACTANT_NUM_PROCESSES": "1"}
     assert resolve(environ=alone).num_processes == 1
     assert resolve(environ={"TPU_WORKER_ID": "0", "MEGASCALE_NUM_SLICES": "1"}) == ProcessGroup()
