@@ -147,7 +147,7 @@ class Slurm(Target):
         if row is None and record.is_kept():
             return found  # sbatch runs now
         # The last answer of squeue may be older than the job.
-        state = row.state if row is not None else _forgotten(record)
+        state = row.state if row is not None else _fields(record).get("JobState", "")
         if state in _WAITING:
             return Status("queued", row.reason if row is not None else "")
         if state in _RUNNING:
@@ -238,7 +238,10 @@ def main() -> None:
     record = load(Path(sys.argv[1]))
     # scancel asks the programs to end; this process notes how they did.
     signal.signal(signal.SIGTERM, lambda *_: None)
-    finish(record, lambda: keep(record))
+    status = finish(record, lambda: keep(record))
+    # Slurm shows it, and starts what depends on a success (--dependency=afterok) only after a 0.
+    code = status.exit_code if status.ended else record.report().get("exit_code")
+    sys.exit(1 if code is None else code)
 
 
 def keep(record: Record) -> Status:
@@ -287,10 +290,14 @@ def _after(record: Record, state: str) -> Status:
     report = record.report()
     if not report and state == "COMPLETED" and record.origin != "submit":
         return record.write_status(Status("done", "", 0))  # its runs have a report each
-    if report and (state not in _LOST or report["cause"] not in VAGUE):
+    vague = bool(report) and report["cause"] in VAGUE
+    if report and not (vague and (state in _LOST or _killed_by(record))):
         return record.write_status(ended(record, int(report["exit_code"])))
     if state in _LOST:
         return record.write_status(_LOST[state])
+    if killer := _killed_by(record):
+        why = f"lost: the batch script was killed by {killer}"
+        return record.write_status(Status("lost", why, 6))
     if _number(record) is None:
         why = "the submitting process ended before Slurm had the job"
     else:
@@ -329,10 +336,16 @@ def _number(record: Record) -> int | None:
     return None if row is None else row.number
 
 
-def _forgotten(record: Record) -> str:
-    """Slurm's state of a job that squeue does not show (any more); "" if Slurm forgot it."""
+def _fields(record: Record) -> dict[str, str]:
+    """What Slurm knows of a job that squeue may show no more; {} if Slurm forgot it."""
     number = _number(record)
-    return "" if number is None else job_fields(JobId(number)).get("JobState", "")
+    return {} if number is None else job_fields(JobId(number))
+
+
+def _killed_by(record: Record) -> str:
+    """The signal that ended the batch script, by which its step got SIGTERM; "" if none did."""
+    number = _fields(record).get("ExitCode", "").partition(":")[2]
+    return signal.Signals(int(number)).name if number.isdecimal() and int(number) else ""
 
 
 def queue(*, fresh: bool = False) -> list[Row]:

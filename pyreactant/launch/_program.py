@@ -236,8 +236,6 @@ def program_environment(
     """
     found = {
         **{k: v for k, v in environ.items() if k not in (SECRET, SECRET_FILE)},
-        # JAX's preemption service would swallow SIGTERM in programs that do not use it.
-        "JAX_ENABLE_PREEMPTION_SERVICE": environ.get("JAX_ENABLE_PREEMPTION_SERVICE", "0"),
         "PYTHONUNBUFFERED": "1",
         **settings,
         TOKEN: token,

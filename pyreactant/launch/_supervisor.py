@@ -6,7 +6,7 @@ import os
 import secrets
 import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -165,7 +165,7 @@ async def _lead(options: RunOptions, group: ProcessGroup, prepared: _Prepared) -
         except FileError as error:
             head.apply(error_event(indices[0], error))
 
-    hosts = group.hosts or [None] * count
+    hosts: Sequence[str | None] = group.hosts or [None] * count
     if not remote:
         hosts = [hosts[0]] * count  # the launcher names the host of its one process
     states = [ProcessState(i, host) for i, host in zip(range(count), hosts, strict=True)]

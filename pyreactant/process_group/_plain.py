@@ -6,7 +6,7 @@ Only an index above 0, or a number of processes above 1, says that there are sev
 """
 
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from dataclasses import dataclass
 
 from .._errors import InvalidArgumentError
 from .._system.settings import COORDINATOR, COUNT, INDEX
@@ -24,7 +24,8 @@ from ._group import (
 NAME = "other launchers"
 
 
-class Launcher(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Launcher:
     """A launcher, and its variables.
 
     Attributes:

@@ -227,6 +227,34 @@ def scancelled(target: pr.targets.Target) -> None:
     assert not left(job.id)
 
 
+def told_to_slurm(target: Any) -> None:
+    """Slurm has the exit code of the run, so what depends on its success does not run."""
+    codes = {"dies": 6, "fails": 1, "back": 0}
+    jobs = {
+        name: pr.submit(f"program.py:{name}", [name] if name == "fails" else [], on=target)
+        for name in codes
+    }
+    for name, job in jobs.items():
+        assert job.wait(timeout=WAIT).exit_code == codes[name]
+        after = f"--dependency=afterok:{job.record.handle()['slurm']}"
+        later = pr.submit("program.py:back", on=dataclasses.replace(target, options=(after,)))
+        until(lambda: later.status().ended or "Never" in later.status().reason)  # noqa: B023
+        assert later.status().ended == (codes[name] == 0), (name, later.status())
+        later.cancel()
+
+
+def batch_script_killed(target: pr.targets.Target) -> None:
+    """Whoever kills the batch script did not preempt the job."""
+    job = pr.submit("program.py:waits", on=target)
+    until(lambda: "waiting" in "".join(job.logs()))
+    script = ["pkill", "-KILL", "-f", f"pyreactant.jobs._slurm .*{job.id}"]
+    subprocess.run(script, check=True)
+    status = job.wait(timeout=WAIT)
+    assert (status.state, status.exit_code) == ("lost", 6), status
+    assert status.reason == "lost: the batch script was killed by SIGKILL"
+    assert not left(job.id)
+
+
 def full_disk(target: pr.targets.Target) -> None:
     """A value larger than the disk here stays where it is until there is room.
 

@@ -21,6 +21,8 @@ LAWS = {
         "faults",
         "cancelled",
         "scancelled",
+        "told_to_slurm",
+        "batch_script_killed",
         "killed",
     ),  # the others are no matter of it
 }

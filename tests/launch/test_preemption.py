@@ -102,3 +102,62 @@ def test_a_warning_before_the_first_step_is_not_forgotten(tmp_path: Path) -> Non
     logs = [(tmp_path / "run" / f"process-{i}.log").read_text() for i in range(2)]
     assert logs[0] == logs[1]
     assert logs[0].startswith("stops at ")
+
+
+JOINS = {
+    "plain JAX": "jax.distributed.initialize()",
+    "pyreactant": "import pyreactant as pr; pr.initialize()",
+}
+"""How a program joins the others. JAX's preemption service answers in the first, ours in the other."""
+
+SAVES = """
+import jax, jax.numpy as jnp
+
+JOIN
+import orbax.checkpoint as ocp
+
+everywhere = jax.sharding.NamedSharding(jax.make_mesh((2,), ("x",)), jax.P())
+options = ocp.CheckpointManagerOptions(save_interval_steps=1000)
+with ocp.CheckpointManager(Path("saved").resolve(), options=options) as manager:
+    for step in range(1_000_000):
+        manager.save(step, args=ocp.args.StandardSave({"w": jnp.zeros(4, device=everywhere)}))
+        if manager.reached_preemption(step):
+            break
+        if step == 3:
+            ready()
+        time.sleep(0.05)
+print("saved", manager.latest_step())
+"""
+
+
+@pytest.mark.parametrize("join", JOINS)
+def test_orbax_saves_at_a_preemption(join: str, tmp_path: Path) -> None:
+    with running(tmp_path, SAVES.replace("JOIN", JOINS[join])) as run:
+        run.send_signal(signal.SIGTERM)
+        code, report = ended(run, tmp_path)
+    assert (code, report["cause"]) == (6, "preempted"), report
+    logs = [(tmp_path / "run" / f"process-{i}.log").read_text() for i in range(2)]
+    steps = {int(log.rpartition("saved ")[2]) for log in logs}
+    assert len(steps) == 1, logs
+    assert min(steps) >= 3, logs  # step 0 alone would be the ordinary interval
+    assert (tmp_path / "saved" / str(*steps)).is_dir()
+
+
+NEVER_ASKS = """
+import jax
+
+JOIN
+ready()
+time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("join", JOINS)
+def test_a_program_that_never_asks_ends_within_the_grace_period(join: str, tmp_path: Path) -> None:
+    with running(tmp_path, NEVER_ASKS.replace("JOIN", JOINS[join]), "--grace", "2") as run:
+        run.send_signal(signal.SIGTERM)
+        code, report = ended(run, tmp_path)
+    assert (code, report["cause"]) == (6, "preempted"), report
+    # JAX's service takes SIGTERM where it runs; only our own programs can end by it.
+    ends = {process["exit_code"] for process in report["processes"]}
+    assert ends == {-9 if join == "plain JAX" else -15}, report

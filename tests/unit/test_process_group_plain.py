@@ -55,7 +55,9 @@ def test_resolved(environ: dict[str, str], source: str, address: str) -> None:
     assert (group.coordinator_address or "").startswith(address)
 
 
-@pytest.mark.parametrize("launcher", [row for row in LAUNCHERS if not row.address], ids=str)
+@pytest.mark.parametrize(
+    "launcher", [row for row in LAUNCHERS if not row.address], ids=lambda row: row.name
+)
 def test_refused_by_the_names_of_the_variables(launcher: Launcher) -> None:
     said = {launcher.count: "2", launcher.index: "1"}
     said.pop("", None)

@@ -17,8 +17,10 @@ from typing import Any
 
 import jax
 
+from ... import _supervised
 from ..._core.backend import StartOptions
 from ..._errors import DeadlineError, RendezvousError, StateError
+from ..._supervised.link import Link
 from ..._system.process import end_at_once_on_error
 from ...process_group import ProcessGroup
 from ...process_group._coordinator import bind_host, check_coordinator, is_loopback
@@ -66,6 +68,9 @@ def connect(group: ProcessGroup, options: StartOptions) -> None:
     """
     assert group.coordinator_address is not None
     started = time.monotonic()
+    if _supervised.connection is not None:
+        # It would swallow SIGTERM, which the supervisor sends to programs that do not ask.
+        jax.config.update("jax_enable_preemption_service", False)
     _go_around_proxies(group.coordinator_address)
     check_coordinator(group, options.initialization_timeout)
     left = max(1.0, options.initialization_timeout - (time.monotonic() - started))
@@ -94,7 +99,30 @@ def connect(group: ProcessGroup, options: StartOptions) -> None:
         )
     if caught:
         raise RendezvousError(f"JAX could not join the run: {caught[0]}") from caught[0]
+    if _supervised.connection is not None:
+        _state().preemption_sync_manager = _Preemption(_supervised.connection)
     _agree_on_count(group, left)
+
+
+class _Preemption:
+    """The supervisor's answer where JAX's preemption service would answer.
+
+    `jax.experimental.multihost_utils.reached_preemption_sync_point` asks it, and so do libraries
+    such as Orbax, which then save at the step that all processes have agreed on.
+    """
+
+    def __init__(self, connection: Link) -> None:
+        self._connection = connection
+        self._sync_point: int | None = None
+
+    def reached_sync_point(self, step: int) -> bool:
+        """Whether this is the agreed step; as JAX's, False again after it."""
+        if self._connection.reached_preemption(step) and self._sync_point is None:
+            self._sync_point = step
+        return step == self._sync_point
+
+    def shutdown(self) -> None:
+        """Do nothing; JAX calls it before it leaves the run."""
 
 
 def _initialize(group: ProcessGroup, options: StartOptions, caught: list[BaseException]) -> None:
