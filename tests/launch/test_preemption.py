@@ -108,7 +108,7 @@ JOINS = {
     "plain JAX": "jax.distributed.initialize()",
     "pyreactant": "import pyreactant as pr; pr.initialize()",
 }
-"""How a program joins the others. JAX's preemption service answers in the first, ours in the other."""
+"""How a program joins the others. JAX's preemption service answers in one, ours in the other."""
 
 SAVES = """
 import jax, jax.numpy as jnp
