@@ -117,9 +117,12 @@ def test_a_product_and_its_report_go_where_their_names_lead(tmp_path: Path) -> N
     words = ["matmul", "--repeat", "0", "--report", "report", "--out", "fifo"]
     for _ in range(2):
         with subprocess.Popen(["cat", "fifo"], cwd=tmp_path, stdout=subprocess.PIPE) as reader:
-            ran = run(*words, folder=tmp_path, imported=processes.WITH_JAX)
-            assert ran.returncode == 0, ran.stderr
-            product = reader.communicate()[0]
+            try:
+                ran = run(*words, folder=tmp_path, imported=processes.WITH_JAX)
+                assert ran.returncode == 0, ran.stderr
+                product = reader.communicate(timeout=60)[0]
+            finally:
+                reader.kill()  # it still waits if nothing was written there
         (tmp_path / "c.npy").write_bytes(product)
         assert np.load(tmp_path / "c.npy").shape == (8, 8)
         assert (tmp_path / "report").is_symlink()

@@ -162,8 +162,11 @@ def test_a_fifo_and_a_pipe_are_written_through(tmp_path: Path) -> None:
     check_outputs({"html": fifo}, overwrite=False)  # without a reader, and without waiting for it
     with subprocess.Popen(["cat", fifo], stdout=subprocess.PIPE) as reader:
         check_outputs({"html": fifo}, overwrite=False)  # the reader sees no end
-        write_output("new", fifo, overwrite=False)
-        assert reader.communicate()[0] == b"new"
+        try:
+            write_output("new", fifo, overwrite=False)
+            assert reader.communicate(timeout=60)[0] == b"new"
+        finally:
+            reader.kill()  # it still waits if nothing was written there
     assert stat.S_ISFIFO(fifo.stat().st_mode)
     read, write = os.pipe()
     write_output("new", Path(f"/dev/fd/{write}"), overwrite=False)
