@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -26,7 +27,16 @@ from .._runtimes.collective import everywhere, exchange_json
 from .._runtimes.operations import from_callback
 from .._runtimes.runtime import current, devices
 from .._system.facts import package_version
-from .._system.files import write_json
+from .._system.files import plain_json
+from .._system.outputs import (
+    check_output,
+    copy_mode,
+    is_stream,
+    marked,
+    opened,
+    target_of,
+    write_output,
+)
 from .._version import __version__
 from .check import check_product
 from .matmul import (
@@ -41,44 +51,31 @@ from .matmul import (
 T = TypeVar("T")
 
 
-def check_output(path: str | Path, overwrite: bool) -> Path:
-    """Check that a result can be written, before hours are spent on computing it.
-
-    Raises:
-        FileError: The file exists, or its folder is missing or not writable.
-    """
-    target = Path(path)
-    if target.is_dir():
-        raise FileError(f"{target}: is a folder; give the name of a .npy file")
-    if target.exists() and not overwrite:
-        raise FileError(f"{target}: exists already; give another name, or --overwrite")
-    if not target.parent.is_dir():
-        raise FileError(f"{target}: the folder {target.parent} does not exist; create it first")
-    if not os.access(target.parent, os.W_OK):
-        raise FileError(
-            f"{target}: the folder {target.parent} must be writable; name another folder"
-        )
-    return target
-
-
 def write_npy(path: str | Path, c: ShardedArray, *, overwrite: bool = False) -> None:
     """Write a sharded array as np.save would. Collective.
 
     Every process writes the blocks of its devices into one file, which gets its final name when
-    all blocks are on disk. All processes must share the file system.
+    all blocks are on disk. All processes must share the file system. To a device, a pipe or
+    standard output the first process writes the whole array, which each process then holds.
 
     Raises:
         FileError: Any process cannot write; raised on every process.
     """
-    running = current()
+    running, named = current(), Path(path)
+    first = running.group.process_index == 0
 
     def step(action: Callable[[], T]) -> T:
         return everywhere(running.backend, running.group, f"writing {path}", action)
 
-    target = step(lambda: check_output(path, overwrite))
-    token = exchange_json(running.backend, running.group, os.urandom(6).hex())[0]
-    partial = target.with_name(f".{target.name}.{token}.partial")
-    first = running.group.process_index == 0
+    step(lambda: check_output(named, overwrite=overwrite))
+    mine = [os.urandom(6).hex(), is_stream(named)]
+    token, through = exchange_json(running.backend, running.group, mine)[0]
+    if through:
+        whole = c.gather()
+        step(lambda: _write_through(named, whole, overwrite) if first else None)
+        return
+    target = target_of(named)
+    partial = target.with_name(f".{target.name[:50]}.{token}.partial")
 
     def create() -> None:
         if first:
@@ -97,6 +94,13 @@ def write_npy(path: str | Path, c: ShardedArray, *, overwrite: bool = False) -> 
     finally:
         if first:
             partial.unlink(missing_ok=True)
+
+
+def _write_through(path: Path, whole: np.ndarray, overwrite: bool) -> None:
+    with opened(path, overwrite=overwrite) as file:
+        # With another object than a file, NumPy writes pieces and needs no position in the file.
+        pieces = SimpleNamespace(write=file.write)
+        np.lib.format.write_array(pieces, whole.view(_stored(whole.dtype)), allow_pickle=False)
 
 
 def _stored(dtype: np.dtype[Any]) -> np.dtype[Any]:
@@ -127,18 +131,9 @@ def _write_blocks(partial: Path, c: ShardedArray) -> None:
 def _rename(partial: Path, target: Path, overwrite: bool) -> None:
     with partial.open("rb+") as file:
         os.fsync(file.fileno())
-    if overwrite:
-        partial.replace(target)
-        return
-    try:
-        os.link(partial, target)  # unlike a rename, never replaces a file created meanwhile
-    except FileExistsError:
-        raise FileError(
-            f"{target}: another program created it meanwhile; name another file, or allow "
-            "overwriting"
-        ) from None
-    except OSError:  # a file system without hard links
-        partial.rename(target)
+    check_output(target, overwrite=overwrite)  # another program may have created it meanwhile
+    copy_mode(target, partial)
+    partial.replace(target)
 
 
 def _naming_file(action: Callable[[], None], target: Path) -> None:
@@ -221,7 +216,7 @@ class MatmulReport:
         """Plain data for `json.dumps`."""
         running = current()
         placement = self.c.sharding.devices_indices_map(self.c.shape)
-        return {
+        data = {
             "program": "matmul",
             "backend": running.backend.name,
             "platform": devices()[0].platform,
@@ -249,6 +244,7 @@ class MatmulReport:
             "check": check_to_dict(self.check),
             "check_seconds": self.check_seconds,
         }
+        return marked("matmul report", data)
 
 
 def check_to_dict(check: Verdict) -> dict[str, Any]:
@@ -288,7 +284,7 @@ def run_matmul(request: MatmulRequest) -> MatmulReport:
 
     def prepare() -> tuple[Source, Source, str]:
         if request.out is not None:
-            check_output(request.out, request.overwrite)
+            check_output(request.out, overwrite=request.overwrite)
         return _operands(request)
 
     x, y, operands = everywhere(running.backend, running.group, "reading the operands", prepare)
@@ -319,13 +315,13 @@ def run_matmul(request: MatmulRequest) -> MatmulReport:
     )
 
 
-def write_report(report: MatmulReport, path: Path) -> None:
-    """Write the report as JSON, completely or not at all.
+def write_report(report: MatmulReport, path: Path, *, overwrite: bool) -> None:
+    """Write the report as JSON.
 
     Raises:
-        FileError: The file cannot be written.
+        FileError: The file cannot be written, or must not be replaced.
     """
-    write_json(report.to_dict(), path)
+    write_output(plain_json(report.to_dict()), path, overwrite=overwrite)
 
 
 def _operands(request: MatmulRequest) -> tuple[Source, Source, str]:

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .._errors import FileError, RequirementError
-from .._system.files import write_text
+from .._errors import RequirementError
+from .._system.outputs import write_output
 from .._version import __version__
 
 if TYPE_CHECKING:
@@ -173,16 +173,20 @@ class HasPage(abc.ABC):
     def _page(self) -> str:
         """The page."""
 
-    def to_html(self, path: str | Path | None = None) -> str:
+    def to_html(self, path: str | Path | None = None, *, overwrite: bool = False) -> str:
         """The report as one self-contained page; also written to `path` if given.
+
+        Args:
+            path: The file; an earlier report in it is replaced. "-" is standard output.
+            overwrite: Whether to replace a file with other content, too.
 
         Raises:
             RequirementError: jinja2, which makes the page, is not installed.
-            FileError: The file cannot be written.
+            FileError: The file cannot be written, or must not be replaced.
         """
         page = self._page()
         if path is not None:
-            write_text(page, Path(path))
+            write_output(page, Path(path), overwrite=overwrite)
         return page
 
 
@@ -191,24 +195,17 @@ def can_render() -> bool:
     return importlib.util.find_spec("jinja2") is not None
 
 
-def check_page(path: Path | None, option: str = "--html") -> None:
-    """Check before anything runs that a page can be made and written.
+def check_page(path: Path | None) -> None:
+    """Check before anything runs that a page can be made.
 
     Args:
         path: The file of the page; None if none is requested.
-        option: The option that names it.
 
     Raises:
         RequirementError: jinja2 is not installed.
-        FileError: The folder of the file does not exist, or the file is a folder.
     """
-    if path is None:
-        return
-    _check_jinja()
-    if not path.absolute().parent.is_dir():
-        raise FileError(f"{option} {path}: its folder does not exist; create it first")
-    if path.is_dir():
-        raise FileError(f"{option} {path}: it is a folder; name a file")
+    if path is not None:
+        _check_jinja()
 
 
 def render(template: str, **data: Any) -> str:

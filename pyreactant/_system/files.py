@@ -68,7 +68,8 @@ def replacing(path: Path, *, partial: str = "", durable: bool = False) -> Iterat
             unique to this process.
         durable: Whether the new file must survive a power failure.
     """
-    temporary = path.with_name(f".{path.name}.{partial or f'{os.getpid()}.partial'}")
+    # A name may have 255 bytes, and a character 4.
+    temporary = path.with_name(f".{path.name[:50]}.{partial or f'{os.getpid()}.partial'}")
     try:
         yield temporary
         if durable:
@@ -153,7 +154,12 @@ def write_json(data: Any, path: Path, *, indent: int | None = 2) -> None:
     Raises:
         FileError: The file cannot be written.
     """
-    write_text(json.dumps(data, indent=indent, allow_nan=False) + "\n", path)
+    write_text(plain_json(data, indent=indent), path)
+
+
+def plain_json(data: Any, *, indent: int | None = 2) -> str:
+    """Plain data as the text of a JSON file; the argument is that of `write_json`."""
+    return json.dumps(data, indent=indent, allow_nan=False) + "\n"
 
 
 _LINE = 100

@@ -9,6 +9,7 @@ import contextlib
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping, Set
+from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import typer
@@ -16,6 +17,7 @@ import typer.core
 
 from .._core.text import MESH_HELP
 from .._errors import InvalidArgumentError, named
+from .._system.outputs import STDOUT, is_stdout, reserved_stdout
 
 NOT_WITH: Mapping[str, Mapping[str, str]] = {
     "topology": {"--all": "--slices"},
@@ -23,7 +25,7 @@ NOT_WITH: Mapping[str, Mapping[str, str]] = {
         "--list": "PROGRAM --all --backends --processes --devices-per-process --mesh --spec --size "
         "--dtype --seed --platform --repeat --quick --thorough --gradients --no-gradients "
         "--modules --timeout "
-        "--out --html --request",
+        "--out --html --request --overwrite",
         "--request": "--backends --processes --devices-per-process --platform --gradients "
         "--no-gradients --modules --timeout --out --html --json",
         "--no-gradients": "--modules",
@@ -43,13 +45,20 @@ NOT_WITH: Mapping[str, Mapping[str, str]] = {
 """For each command, options and the others that would be ignored beside them."""
 
 ONLY_WITH: Mapping[str, Mapping[str, str]] = {
-    "crosscheck": {"--modules": "--gradients"},
-    "matmul": {"--overwrite": "--out", "--device-ids": "--mesh"},
-    "preflight": dict.fromkeys(["--column-major", "--row-major"], "--stablehlo"),
+    "compare": {"--overwrite": "--html --report"},
+    "crosscheck": {"--modules": "--gradients", "--overwrite": "--html --request"},
+    "matmul": {"--overwrite": "--out --report", "--device-ids": "--mesh"},
+    "plan": {"--overwrite": "--html"},
+    "preflight": {
+        "--column-major": "--stablehlo",
+        "--row-major": "--stablehlo",
+        "--overwrite": "--hlo --html",
+    },
+    "run": {"--overwrite": "--html"},
     "slurm logs": {"--run": "--process"},
     "tpu create": dict.fromkeys(["--python", "--reach", "--user", "--ssh-flag"], "--ray"),
 }
-"""For each command, options and the one without which they would be ignored."""
+"""For each command, options and those without one of which they would be ignored."""
 
 
 def check_together(command: str, given: Set[str]) -> None:
@@ -63,8 +72,9 @@ def check_together(command: str, given: Set[str]) -> None:
             if {one, other} <= given:
                 raise InvalidArgumentError(f"give {one} or {other}, not both")
     for one, needed in ONLY_WITH.get(command, {}).items():
-        if one in given and needed not in given:
-            raise InvalidArgumentError(f"{one} needs {needed}; give both, or leave {one} out")
+        if one in given and not given & set(needed.split()):
+            wanted = " or ".join(needed.split())
+            raise InvalidArgumentError(f"{one} needs {wanted}; give both, or leave {one} out")
 
 
 DType = Annotated[
@@ -72,6 +82,20 @@ DType = Annotated[
 ]
 MeshText = Annotated[
     str | None, typer.Option(help=f"Mesh: {MESH_HELP}.", show_default="all devices")
+]
+
+
+Html = Annotated[
+    Path | None,
+    typer.Option(help="Write the report as a page to this file; - is standard output."),
+]
+ReportFile = Annotated[
+    Path | None,
+    typer.Option("--report", help="Write the report as JSON to this file; - is standard output."),
+]
+Overwrite = Annotated[
+    bool,
+    typer.Option("--overwrite", help="Replace files, also those that are no reports."),
 ]
 
 
@@ -236,7 +260,9 @@ class Command(typer.core.TyperCommand):
     def invoke(self, ctx: Any) -> Any:
         """Run the command, if its options are fine."""
         self.check(ctx)
-        with named(self.options(ctx)):
+        with named(self.options(ctx)), contextlib.ExitStack() as stack:
+            if any(isinstance(value, Path) and is_stdout(value) for value in ctx.params.values()):
+                stack.enter_context(reserved_stdout())
             return super().invoke(ctx)
 
     def options(self, ctx: Any) -> dict[str, str]:
@@ -272,6 +298,12 @@ class Command(typer.core.TyperCommand):
         given = self.given(ctx)
         for option, value in given.items():
             check_number(option, value)
+            if option.startswith("-"):
+                check_word(option, value)
+            if isinstance(value, Path) and is_stdout(value) and given.get("--json"):
+                raise InvalidArgumentError(
+                    f"give {option} {value} or --json, not both: each prints to standard output"
+                )
         # The root may be called "python -m pyreactant".
         name = ctx.command_path.removeprefix(ctx.find_root().command_path).strip()
         check_together(name, given.keys())
@@ -307,6 +339,22 @@ def check_number(name: str, value: Any) -> None:
         raise InvalidArgumentError(f"{name} must be positive seconds, got {value:g}")
     if name == "--workers" and value < 1:
         raise InvalidArgumentError(f"{name} must be 1 or more, got {value}")
+
+
+def check_word(name: str, value: Any) -> None:
+    """Refuse a value that was meant as the next option: the option's own value was forgotten.
+
+    Raises:
+        InvalidArgumentError: It is "--", or a path that begins with "-" but is not "-".
+    """
+    for one in value if isinstance(value, list | tuple) else [value]:
+        text = str(one)
+        path = isinstance(one, Path) and text.startswith("-") and one != STDOUT
+        if path or text == "--":
+            raise InvalidArgumentError(
+                f"{name} has no value: {text!r} follows, which looks like an option; give a value"
+                + (f", or write ./{text} for a file of that name" if isinstance(one, Path) else "")
+            )
 
 
 class App(typer.Typer):

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from .._core.text import SPEC_HELP, hanging, parse_mesh, parse_spec, width_of
+from .._errors import InvalidArgumentError
 from .._pages.page import can_render, check_page
-from ._command import INTERRUPTED, MeshText, examples
+from .._system.outputs import check_outputs, target_of
+from ._command import INTERRUPTED, Html, MeshText, Overwrite, ReportFile, examples
 
 if TYPE_CHECKING:
     from ..crosscheck._report.report import Report
@@ -21,7 +23,9 @@ CROSSCHECK_EXAMPLES = examples(
 )
 COMPARE_EXAMPLES = examples("pyreactant compare check/jax check/reactant --html report.html")
 
-Html = Annotated[Path | None, typer.Option(help="Write the report as a page to this file.")]
+REPORT = "report.json"
+"""The report of a cross-check, in its folder."""
+
 AsJson = Annotated[bool, typer.Option("--json", help="Print the report as JSON.")]
 
 
@@ -104,6 +108,7 @@ def crosscheck(
             help="Only write the request to this file, for processes that another launcher starts."
         ),
     ] = None,
+    overwrite: Overwrite = False,
 ) -> None:
     """Check programs on each runtime, and compare runtimes.
 
@@ -118,6 +123,11 @@ def crosscheck(
     specs = None if spec is None else [parse_spec(part) for part in spec.split(";")]
     chosen_mesh = None if mesh is None else parse_mesh(mesh)
     check_page(html)
+    check_outputs({"html": html, "request": request}, overwrite=overwrite)
+    if html is not None and out is not None and target_of(html) == target_of(out / REPORT):
+        raise InvalidArgumentError(
+            f"--html {html}: the report as JSON goes to the same file; name another one"
+        )
     from ..crosscheck import _run
     from ..crosscheck._request import Request, write_request
     from ..crosscheck._request import coverage as choose_coverage
@@ -141,7 +151,7 @@ def crosscheck(
         )
         for program in written.programs:
             find_case(program)
-        write_request(written, request)
+        write_request(written, request, overwrite=overwrite)
         return
     folder = out or Path("pyreactant-crosschecks", f"{datetime.now():%Y-%m-%dT%H%M%S}")
     from ._console import working
@@ -167,22 +177,23 @@ def crosscheck(
                 progress=True,
             )
     except KeyboardInterrupt:
-        _tell_interrupted(folder, html)
+        _tell_interrupted(folder, html, overwrite)
         raise typer.Exit(INTERRUPTED) from None
     page = html or folder / "report.html"
-    _show(report, page, required=html is not None, as_json=as_json, folder=folder)
+    required = html is not None
+    _show(report, page, required=required, as_json=as_json, folder=folder, overwrite=overwrite)
 
 
-def _tell_interrupted(folder: Path, html: Path | None) -> None:
+def _tell_interrupted(folder: Path, html: Path | None, overwrite: bool) -> None:
     """Write the report on the finished programs, and say in one line where it is."""
     from ..crosscheck._run import so_far
 
     report, finished = so_far(folder)
     where = f"; logs: {folder}" if folder.exists() else ""
     if report is not None:
-        report.to_json(folder / "report.json")
+        report.to_json(folder / REPORT)
         if html is not None or can_render():
-            report.to_html(html or folder / "report.html")
+            report.to_html(html or folder / "report.html", overwrite=overwrite)
         where = f"; report and records: {folder}"
     runs = (f"finished on {name}: {', '.join(done)}" for name, done in finished.items() if done)
     print(f"interrupted; {'; '.join(runs) or 'no program has finished'}{where}", file=sys.stderr)
@@ -194,9 +205,8 @@ def compare(
         typer.Argument(metavar="DIR ...", help="Folders of finished runs, such as OUT/jax."),
     ],
     html: Html = None,
-    report_file: Annotated[
-        Path | None, typer.Option("--report", help="Write the report as JSON to this file.")
-    ] = None,
+    report_file: ReportFile = None,
+    overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
     """Compare finished runs of a cross-check.
@@ -204,12 +214,14 @@ def compare(
     Their folders may be copied from other machines.
     """
     check_page(html)
+    check_outputs({"html": html, "report": report_file}, overwrite=overwrite)
     from ..crosscheck._run import compare as compare_runs
 
     report = compare_runs(*folders)
     if report_file is not None:
-        report.to_json(report_file)
-    _show(report, html, required=html is not None, as_json=as_json, folder=None)
+        report.to_json(report_file, overwrite=overwrite)
+    required = html is not None
+    _show(report, html, required=required, as_json=as_json, folder=None, overwrite=overwrite)
 
 
 def _list(as_json: bool) -> None:
@@ -228,15 +240,21 @@ def _list(as_json: bool) -> None:
 
 
 def _show(
-    report: "Report", html: Path | None, *, required: bool, as_json: bool, folder: Path | None
+    report: "Report",
+    html: Path | None,
+    *,
+    required: bool,
+    as_json: bool,
+    folder: Path | None,
+    overwrite: bool,
 ) -> None:
     from ._console import output
 
     page = html if required or can_render() else None
     if page is not None:
-        report.to_html(page)
+        report.to_html(page, overwrite=overwrite)
     if folder is not None:
-        report.to_json(folder / "report.json")
+        report.to_json(folder / REPORT)
     if as_json:
         print(report.to_json(), end="")
     else:

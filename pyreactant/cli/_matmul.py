@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from .._core.text import SPEC_HELP, parse_mesh, parse_sizes, parse_spec, seconds_text, spec_text
-from .._errors import FileError, InvalidArgumentError
-from ._command import DType, MeshText, examples
+from .._errors import InvalidArgumentError
+from .._system.outputs import check_outputs
+from ._command import DType, MeshText, Overwrite, ReportFile, examples
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -74,12 +75,8 @@ def matmul(
     x: Annotated[Path | None, typer.Option("--x", help="Left operand, a .npy file.")] = None,
     y: Annotated[Path | None, typer.Option("--y", help="Right operand, a .npy file.")] = None,
     out: Annotated[Path | None, typer.Option(help="Write the product to this .npy file.")] = None,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Let --out replace an existing file.")
-    ] = False,
-    report_file: Annotated[
-        Path | None, typer.Option("--report", help="Write the report as JSON to this file.")
-    ] = None,
+    report_file: ReportFile = None,
+    overwrite: Overwrite = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
     """Multiply two sharded matrices, and check the product.
@@ -101,8 +98,7 @@ def matmul(
             "--seed is for random operands, and the reference case has none; give --size, or --m, "
             "--k and --n, or leave --seed out"
         )
-    if report_file is not None and not report_file.absolute().parent.is_dir():
-        raise FileError(f"--report {report_file}: its folder does not exist; create it first")
+    check_outputs({"out": out, "report": report_file}, overwrite=overwrite)
 
     from .._matmul.report import MatmulRequest, run_matmul, write_report
     from .._runtimes.runtime import initialize, process_index
@@ -126,7 +122,7 @@ def matmul(
     )
     if process_index() == 0:
         if report_file is not None:
-            write_report(report, report_file)
+            write_report(report, report_file, overwrite=overwrite)
         if as_json:
             print(json.dumps(report.to_dict(), indent=2, allow_nan=False))
         else:

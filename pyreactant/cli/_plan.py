@@ -3,7 +3,6 @@
 import contextlib
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -11,7 +10,15 @@ import typer
 from .._core.text import Fitting, parse_shape, parse_sizes, seconds_text
 from .._errors import InvalidArgumentError
 from .._pages.page import check_page
-from ._command import INTERRUPTED, examples, interruptible, tell_interrupted
+from .._system.outputs import check_outputs
+from ._command import (
+    INTERRUPTED,
+    Html,
+    Overwrite,
+    examples,
+    interruptible,
+    tell_interrupted,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -221,9 +228,8 @@ def plan(
     workers: Annotated[
         int | None, typer.Option(help="Most compilations at once.", show_default="by memory")
     ] = None,
-    html: Annotated[
-        Path | None, typer.Option(help="Write the plan as a page to this file.")
-    ] = None,
+    html: Html = None,
+    overwrite: Overwrite = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
     no_cache: Annotated[
         bool, typer.Option("--no-cache", help="Do not use the cache of compilations.")
@@ -237,6 +243,7 @@ def plan(
     Exit code 5: nothing fits.
     """
     check_page(html)
+    check_outputs({"html": html}, overwrite=overwrite)
     sizes = parse_sizes(size, m, k, n)
     shapes = [parse_shape(text) for text in shape or []]
     cached = topology is not None and not no_cache
@@ -267,7 +274,7 @@ def plan(
 
         output().print(Shown(found), crop=False)
     if html is not None:
-        found.to_html(html)
+        found.to_html(html, overwrite=overwrite)
     if found.interrupted:
         tell_interrupted(cached)
         raise typer.Exit(INTERRUPTED)

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from .._core.text import SPEC_HELP, parse_mesh, parse_shape, parse_sizes, parse_spec
-from .._errors import FileError, InvalidArgumentError
+from .._errors import InvalidArgumentError
 from .._pages.page import check_page
-from ._command import DType, MeshText, examples, interruptible
+from .._system.outputs import check_outputs, write_output
+from ._command import DType, Html, MeshText, Overwrite, examples, interruptible
 
 if TYPE_CHECKING:
     from .._core.program import Program
@@ -99,9 +100,8 @@ def preflight(
         ),
     ] = False,
     hlo: Annotated[Path | None, typer.Option(help="Write the optimised HLO to this file.")] = None,
-    html: Annotated[
-        Path | None, typer.Option(help="Write the report as a page to this file.")
-    ] = None,
+    html: Html = None,
+    overwrite: Overwrite = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
     no_cache: Annotated[
         bool, typer.Option("--no-cache", help="Do not use the cache of compilations.")
@@ -124,8 +124,7 @@ def preflight(
             "a module has its own shapes, types, shardings and precision; give --stablehlo with "
             "--topology, --slices, --mesh and --column-major only"
         )
-    if hlo is not None and not hlo.absolute().parent.is_dir():
-        raise FileError(f"--hlo {hlo}: its folder does not exist")
+    check_outputs({"hlo": hlo, "html": html}, overwrite=overwrite)
     common: dict[str, Any] = {"cache": not no_cache, "timeout": timeout}
     reports: list[Preflight] = []
     lowered_by, chosen = _lowered_by(program, backend, stablehlo, diff)
@@ -171,11 +170,11 @@ def preflight(
                     )
         except KeyboardInterrupt:
             if reports:  # what has finished, such as one of two programs
-                _print(reports, as_json, html)
+                _print(reports, as_json, html, overwrite)
             raise
     if hlo is not None:
-        _write(hlo, reports[0])
-    _print(reports, as_json, html)
+        _write(hlo, reports[0], overwrite)
+    _print(reports, as_json, html, overwrite)
     if not all(report.fits for report in reports):
         raise typer.Exit(DOES_NOT_FIT)
 
@@ -285,7 +284,7 @@ def _preflight_program(
     )
 
 
-def _print(reports: "list[Preflight]", as_json: bool, html: Path | None) -> None:
+def _print(reports: "list[Preflight]", as_json: bool, html: Path | None, overwrite: bool) -> None:
     """Print the report, or both side by side."""
     from ..tpu._preflight.diff import Difference
     from ._console import print_wrapped
@@ -296,12 +295,10 @@ def _print(reports: "list[Preflight]", as_json: bool, html: Path | None) -> None
     else:
         print_wrapped(shown.text())
     if html is not None:
-        shown.to_html(html)
+        shown.to_html(html, overwrite=overwrite)
 
 
-def _write(path: Path, report: "Preflight") -> None:
-    from .._system.files import write_text
-
+def _write(path: Path, report: "Preflight", overwrite: bool) -> None:
     if not report.hlo:
         raise InvalidArgumentError("--hlo: the compiler refused the program, so there is no HLO")
-    write_text(report.hlo, path)
+    write_output(report.hlo, path, overwrite=overwrite)

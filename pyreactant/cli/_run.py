@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from .._errors import InvalidArgumentError, PyReactantError
-from ._command import App, Command, examples
+from ._command import App, Command, Html, Overwrite, examples
 
 if TYPE_CHECKING:
     from ..launch import RunOptions
@@ -81,9 +81,8 @@ def run(
             show_default="in pyreactant-runs",
         ),
     ] = None,
-    html: Annotated[
-        Path | None, typer.Option(help="Write the report as a page to this file, too.")
-    ] = None,
+    html: Html = None,
+    overwrite: Overwrite = False,
     all_output: Annotated[
         bool,
         typer.Option(
@@ -150,6 +149,7 @@ def run(
             platform=platform,
             folder=out,
             html=html,
+            overwrite=overwrite,
             all_output=all_output,
             quiet=quiet,
             start_timeout=start_timeout,

@@ -25,7 +25,8 @@ from .._errors import (
 from .._matmul.matmul import default_mesh
 from .._runtimes.known import BACKENDS, PLATFORMS, usable_backends
 from .._system.facts import has_accelerator
-from .._system.files import read_json, write_json
+from .._system.files import plain_json, read_json
+from .._system.outputs import marked, write_output
 from .._version import __version__
 from ..programs import Case, Layout, find_case
 from ._inputs import SETS, input_sets
@@ -161,7 +162,7 @@ class Request:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for `json.dumps`."""
-        return {
+        data = {
             "schema": SCHEMA,
             "pyreactant": __version__,
             "id": self.id,
@@ -175,6 +176,7 @@ class Request:
             "sets": list(self.sets),
             "extent": self.extent,
         }
+        return marked("crosscheck request", data)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> "Request":
@@ -222,13 +224,13 @@ def coverage(name: str, every: bool) -> tuple[tuple[str, ...], str]:
     return known[name]
 
 
-def write_request(request: Request, path: Path) -> None:
+def write_request(request: Request, path: Path, *, overwrite: bool = False) -> None:
     """Write the request file.
 
     Raises:
-        FileError: The file cannot be written.
+        FileError: The file cannot be written, or must not be replaced.
     """
-    write_json(request.to_dict(), path)
+    write_output(plain_json(request.to_dict()), path, overwrite=overwrite)
 
 
 def read_request(path: Path) -> Request:

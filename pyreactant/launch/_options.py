@@ -10,6 +10,7 @@ from .._errors import FileError, InvalidArgumentError, argument
 from .._pages.page import check_page
 from .._runtimes.known import MOST_CPU_DEVICES, check_backend, check_platform
 from .._system import facts
+from .._system.outputs import check_outputs
 from .._system.settings import LOCAL_DEVICES
 from ..process_group import ProcessGroup
 from . import _metrics
@@ -39,6 +40,7 @@ class RunOptions:
         platform: "cpu", "gpu" or "tpu"; None leaves it to the program.
         folder: Folder for logs and report; None makes one below ``pyreactant-runs``.
         html: File for a page of the report; None writes none.
+        overwrite: Whether `html` may replace a file that is no report of pyreactant.
         all_output: Show the output of every process, not only that of process 0.
         quiet: Do not print progress messages.
         start_timeout: Seconds within which every process must join the roll-call, and then begin.
@@ -63,6 +65,7 @@ class RunOptions:
     platform: str | None = None
     folder: Path | None = None
     html: Path | None = None
+    overwrite: bool = False
     all_output: bool = False
     quiet: bool = False
     start_timeout: float = 120.0
@@ -80,6 +83,7 @@ class RunOptions:
         if self.backend is not None:
             check_backend(self.backend)
         check_page(self.html)
+        check_outputs({"html": self.html}, overwrite=self.overwrite)
         if self.platform is not None:
             check_platform(self.platform)
         if self.tensorboard:

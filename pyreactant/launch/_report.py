@@ -132,7 +132,14 @@ class RunReport(HasPage):
     def _page(self) -> str:
         return _page.page(self)
 
-    def write(self, folder: Path | None, name: str = "report", page: Path | None = None) -> bool:
+    def write(
+        self,
+        folder: Path | None,
+        name: str = "report",
+        page: Path | None = None,
+        *,
+        overwrite: bool = False,
+    ) -> bool:
         """Write NAME.json and NAME.txt, and the page if it has a path; false if that fails.
 
         Each file is written whole or not at all.
@@ -141,6 +148,7 @@ class RunReport(HasPage):
             folder: Where NAME.json and NAME.txt go; None writes only the page.
             name: The beginning of their names.
             page: The file of the page.
+            overwrite: Whether the page may replace a file that is no report of pyreactant.
         """
         try:
             if folder is not None:
@@ -149,7 +157,7 @@ class RunReport(HasPage):
                 indent = 2 if len(self.processes) <= _INDENTED else None
                 write_json(self.to_dict(), folder / f"{name}.json", indent=indent)
             if page is not None:
-                self.to_html(page)
+                self.to_html(page, overwrite=overwrite)
         except OSError as error:
             say(f"the report cannot be written to {folder} ({error.strerror})")
             return False

@@ -14,6 +14,7 @@ from typing import Any
 
 from .._errors import FileError, InvalidArgumentError, PyReactantError, RendezvousError, argument
 from .._system.facts import GitState, facts
+from .._system.outputs import is_stream
 from .._system.process import raise_limit
 from .._system.settings import COUNT
 from ..process_group import ProcessGroup, resolve
@@ -219,7 +220,7 @@ async def _lead(options: RunOptions, group: ProcessGroup, prepared: _Prepared) -
     note = off_note(options.backend, count, certifier.off)
     notes = [note] if note else []
     report = replace(report, git=found, mutual_tls=mutual_tls, notes=notes)
-    report.write(folder, page=options.html)
+    report.write(folder, page=options.html, overwrite=options.overwrite)
     if roll_call is not None:
         end = {"type": "report", "exit_code": report.exit_code, "summary": report.summary}
         roll_call.broadcast(end)
@@ -297,8 +298,11 @@ async def _follow(options: RunOptions, group: ProcessGroup, prepared: _Prepared)
                 command=options.program,
             )
             # Other processes may be alone too, and write theirs.
-            page = options.html and options.html.with_stem(f"{options.html.stem}-process-{index}")
-            report.write(options.folder, f"report-process-{index}", page)
+            page = options.html
+            if page is not None and not is_stream(page):
+                page = page.with_stem(f"{page.stem}-process-{index}")
+            name = f"report-process-{index}"
+            report.write(options.folder, name, page, overwrite=options.overwrite)
             _show(report, options)
             return report.exit_code
         finally:

@@ -26,7 +26,7 @@ def test_files(tmp_path: Path) -> None:
     assert sorted(p.name for p in tmp_path.iterdir()) == ["c.npy", "x.npy", "y.npy"]
     again = run(*files, folder=tmp_path)
     assert again.returncode == 2
-    assert "c.npy: exists already; give another name, or --overwrite" in again.stderr
+    assert "c.npy: exists already, and is no report of pyreactant; give another" in again.stderr
     assert run(*files, "--overwrite", folder=tmp_path).returncode == 0
 
 

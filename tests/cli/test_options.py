@@ -150,7 +150,8 @@ def test_options_that_need_another(name: str, one: str, needed: str) -> None:
     known = {
         text for option in options(LEAVES[name]) for text in (*option.opts, *option.secondary_opts)
     }
-    assert {one, needed} <= known
-    check_together(name, {one, needed})
-    with pytest.raises(InvalidArgumentError, match=f"{one} needs {needed}"):
+    assert {one, *needed.split()} <= known
+    for each in needed.split():
+        check_together(name, {one, each})
+    with pytest.raises(InvalidArgumentError, match=f"{one} needs {' or '.join(needed.split())}"):
         check_together(name, {one})

@@ -107,10 +107,17 @@ def test_request(tmp_path: Path) -> None:
 
 def test_compare(runs: Path, tmp_path: Path) -> None:
     changed = copy(runs, tmp_path)
-    ran = run(
-        "compare", str(runs / "jax"), str(runs / "standin"), "--html", "c.html", folder=tmp_path
-    )
-    assert ran.returncode == 0, ran.stderr
+    words = ["compare", str(runs / "jax"), str(runs / "standin")]
+    words += ["--html", "c.html", "--report", "c.json"]
+    for _ in range(2):  # a requeued job of main.sbatch compares again
+        ran = run(*words, folder=tmp_path)
+        assert ran.returncode == 0, ran.stderr
+    assert json.loads((tmp_path / "c.json").read_text())["passed"]
+    record = (changed / "jax" / "report.json").read_bytes()
+    taken = run(*words[:3], "--report", str(changed / "jax" / "report.json"), folder=tmp_path)
+    assert taken.returncode == 2
+    assert "report.json: exists already, and is no report of pyreactant" in taken.stderr
+    assert (changed / "jax" / "report.json").read_bytes() == record
     assert "right on jax and standin" in ran.stdout
     assert "page: c.html" in ran.stdout
     assert (tmp_path / "c.html").exists()

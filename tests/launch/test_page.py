@@ -84,7 +84,7 @@ def test_a_page_that_cannot_be_written(tmp_path: Path, capfd: pytest.CaptureFixt
     assert not run().write(tmp_path, page=tmp_path / "none" / "page.html")
     assert (tmp_path / "report.json").exists()
     close_terminals(60)
-    assert "page.html: cannot be written (No such file" in capfd.readouterr().err
+    assert "page.html: its folder does not exist; create it first" in capfd.readouterr().err
 
 
 def test_a_folder_that_is_not_there_is_found_before_the_start(tmp_path: Path) -> None:

@@ -13,7 +13,8 @@ from typing import Any
 
 from ..._errors import FileError
 from ..._pages.page import HasPage, can_render
-from ..._system.files import json_lines, read_json, write_text
+from ..._system.files import json_lines, read_json
+from ..._system.outputs import marked, write_output
 from ..._version import __version__
 from ...launch._output import own_lines
 from .._compare import compare_program
@@ -69,9 +70,10 @@ class Report(ReportData, HasPage):
             "exit_code": self.exit_code,
             "verdict": self.verdict,
         }
-        return head | {
-            name: plain(getattr(self, name)) for name in (field.name for field in fields(self))
-        }
+        names = (field.name for field in fields(self))
+        return marked(
+            "crosscheck report", head | {name: plain(getattr(self, name)) for name in names}
+        )
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> "Report":
@@ -88,15 +90,19 @@ class Report(ReportData, HasPage):
             tuple(GradientResult(**_floats(one)) for one in data.get("gradients", ())),
         )
 
-    def to_json(self, path: str | Path | None = None) -> str:
+    def to_json(self, path: str | Path | None = None, *, overwrite: bool = False) -> str:
         """The report as JSON; also written to `path` if given.
 
+        Args:
+            path: The file; an earlier report in it is replaced. "-" is standard output.
+            overwrite: Whether to replace a file with other content, too.
+
         Raises:
-            FileError: The file cannot be written.
+            FileError: The file cannot be written, or must not be replaced.
         """
         text = json_lines(self.to_dict()) + "\n"
         if path is not None:
-            write_text(text, Path(path))
+            write_output(text, Path(path), overwrite=overwrite)
         return text
 
     @classmethod
