@@ -20,6 +20,9 @@ LOCAL_DEVICES = "PYREACTANT_LOCAL_DEVICE_IDS"
 JOB_INDEX = "PYREACTANT_JOB_INDEX"
 JOB_REPLICAS = "PYREACTANT_JOB_REPLICAS"
 
+JOB = "PYREACTANT_JOB"
+"""The id of the job, in every process of it."""
+
 
 class Setting(NamedTuple):
     """One environment variable.
@@ -64,7 +67,7 @@ SETTINGS = {
     "PYREACTANT_STALL_TIMEOUT": Setting("seconds until a silent process is reported", "program"),
     "PYREACTANT_SUPERVISOR_FDS": Setting("connection to the supervisor", "program"),
     "PYREACTANT_RUN": Setting("mark of the run's processes, by which it ends them", "program"),
-    "PYREACTANT_JOB": Setting("id of the job, in all of its processes", "program"),
+    JOB: Setting("id of the job, in all of its processes", "program"),
     "PYREACTANT_BACKENDS": Setting("runtimes, one step each; all that can start", "slurm"),
     "PYREACTANT_PROGRAM": Setting("program if the command line has none", "slurm"),
     "PYREACTANT_PROGRAMS": Setting("programs to cross-check, or --all", "slurm"),

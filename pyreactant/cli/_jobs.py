@@ -3,6 +3,7 @@
 import json
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -116,29 +117,41 @@ def submit(
 def list_jobs(as_json: AsJson = False) -> None:
     """List all jobs, the latest last.
 
-    They include those of `run`, `slurm submit` and `tpu run`.
+    They include those of `run`, `slurm submit` and `tpu run`. Ends with 8 if slices of a job may
+    cost money although it has ended, or although their deletion is refused.
     """
     from ..jobs import _all
 
     found = list(_all.rows())
+    records = [record for _, record, _ in found if record is not None]
     if as_json:
         print(json.dumps([_all.as_json(*row) for row in found]))
-        return
-    if not found:
+    elif found:
+        _print_rows(found)
+    else:
         print("there are no jobs")
-        return
+    _end_if_left(*records)
+
+
+def _print_rows(found: "Sequence[tuple[str, Record | None, Status]]") -> None:
+    from ..jobs._left import left
+
     width, columns = max(len(row[0]) for row in found), width_of(sys.stdout)
     for name, record, status in found:
         what = f"{record.target:<6} {record.what}" if record else "?"
         age = _ago(record.created) if record else ""
-        shown = status.reason and (not status.ended or record is None)
+        shown = status.reason and (not status.ended or record is None or left(record))
         reason = f"  ({' '.join(status.reason.split())})" if shown else ""
         print(hanging(f"{name:<{width}}  {status.state:<9}  {age:>7}  ", what + reason, columns))
 
 
 @app.command(epilog=examples("pyreactant jobs status 3f9a --json"))
 def status(job: Id, as_json: AsJson = False) -> None:
-    """Print how a job stands."""
+    """Print how a job stands.
+
+    Ends with 8 if slices of it may cost money although it has ended, or although their deletion is
+    refused.
+    """
     from ..jobs import _all
 
     record = _all.find(job)
@@ -147,6 +160,7 @@ def status(job: Id, as_json: AsJson = False) -> None:
         print(json.dumps(_all.as_json(record.id, record, found), indent=2))
     else:
         _print_status(record, found)
+    _end_if_left(record)
 
 
 @app.command(epilog=examples("pyreactant jobs logs 3f9a --process 1 -f"))
@@ -193,12 +207,13 @@ def result(
         with working(f"waiting for job {found.id}"):
             value = found.result(timeout)
     except RemoteError as error:
-        _fail(error, as_json)
+        _fail(error, as_json, found.record)
     if as_json:
         print(json.dumps({"state": "done", "exit_code": 0, "value": _tree(found)}))
     elif value is not None:
         sys.set_int_max_str_digits(0)  # a limit against the input of strangers
         print(repr(value))
+    _end_if_left(found.record, say=True)
 
 
 @app.command(epilog=examples("pyreactant jobs attach 3f9a"))
@@ -217,22 +232,33 @@ def attach(job: Id) -> None:
         show(found)
         found.check()
     except RemoteError as error:
-        _fail(error, as_json=False)
+        _fail(error, False, found.record)
     except KeyboardInterrupt:
         print(f"the job {found.id} goes on; end it with: pyreactant jobs cancel {found.id}")
         raise typer.Exit(INTERRUPTED) from None
+    _end_if_left(found.record, say=True)
 
 
 @app.command(epilog=examples("pyreactant jobs cancel 3f9a"))
-def cancel(job: Id, as_json: AsJson = False) -> None:
-    """End a job, and wait until nothing of it costs anything."""
+def cancel(
+    job: Id,
+    timeout: Annotated[
+        float | None,
+        typer.Option(help="Seconds to wait at most.", show_default="960 on tpu"),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """End a job, and wait until nothing of it costs anything.
+
+    Ends with 8 if slices of it may still cost money.
+    """
     from ..jobs import _all
     from ..jobs._job import Job
     from ._console import working
 
     found = Job.find(job)
     with working(f"ending job {found.id}"):
-        ended = found.cancel()
+        ended = found.cancel(timeout)
     if as_json:
         print(json.dumps(_all.as_json(found.id, found.record, ended)))
     else:
@@ -252,7 +278,8 @@ def clean(
 ) -> None:
     """Remove records, logs and values of ended jobs.
 
-    A damaged job is removed if its id is given.
+    The record of a job whose slices may still cost money stays, and the exit code is 8. A damaged
+    job is removed if its id is given.
     """
     from ..jobs import _all
 
@@ -265,15 +292,39 @@ def clean(
         removed = [(r.id, r.what) for r in _all.clean(older_than * 86400, dry_run=dry_run)]
     if as_json:
         print(json.dumps([name for name, _ in removed]))
-        return
-    for name, what in removed:
-        print(f"{'would remove' if dry_run else 'removed'} {name}  {what}")
-    if not removed:
-        print("no job to remove")
+    else:
+        for name, what in removed:
+            print(f"{'would remove' if dry_run else 'removed'} {name}  {what}")
+        if not removed:
+            print("no job to remove")
+    if not jobs:
+        records = [record for _, record, _ in _all.rows() if record is not None]
+        _end_if_left(*records, say=True)
 
 
-def _fail(error: RemoteError, as_json: bool) -> None:
-    """Print why a job failed, and end with its exit code."""
+def _end_if_left(*records: "Record", say: bool = False) -> None:
+    """End with 8 if slices of jobs may cost money that nothing uses and nobody wants to keep.
+
+    Args:
+        records: The jobs.
+        say: Whether to print what is left, on standard error.
+    """
+    from ..jobs._left import left
+
+    found = [slices for record in records for slices in left(record)]
+    if say:
+        for slices in found:
+            print(f"pyreactant: {slices}", file=sys.stderr)
+    if any(not slices.kept for slices in found):
+        from ..queued_resources._request import CloudError
+
+        raise typer.Exit(CloudError.exit_code)
+
+
+def _fail(error: RemoteError, as_json: bool, record: "Record") -> None:
+    """Print why a job failed and what it left, and end with its exit code."""
+    from ..jobs._left import left
+
     if as_json:
         print(
             json.dumps(
@@ -292,6 +343,8 @@ def _fail(error: RemoteError, as_json: bool) -> None:
         if error.traceback:
             print(error.traceback.rstrip(), file=sys.stderr)
         print(f"error: {error}", file=sys.stderr)
+    for slices in left(record):
+        print(f"pyreactant: {slices}", file=sys.stderr)
     raise typer.Exit(error.exit_code)
 
 

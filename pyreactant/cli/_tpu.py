@@ -10,6 +10,7 @@ import typer
 
 from ._command import App
 from ._tpu_options import (
+    PATIENCE,
     AsJson,
     Location,
     NewSlices,
@@ -119,20 +120,30 @@ def wait_until_active(
 
     path = resource.path()
     with working(f"waiting for {path.rpartition('/')[2]} to be ACTIVE"):
-        wait_for(connect(transport), path, timeout, tell)
+        wait_for(connect(transport, patience=min(timeout, PATIENCE)), path, timeout, tell)
 
 
 @app.command(epilog=examples(f"status --name mine {PLACE} --json"))
 @flat
 def status(resource: ResourceName, as_json: AsJson = False, transport: Transport = "rest") -> None:
-    """Print the state of a queued resource."""
+    """Print the state of a queued resource.
+
+    Ends with 8 if nothing uses it any more, or if its deletion is refused.
+    """
+    from ..queued_resources._journal import Journal
+    from ..queued_resources._leftover import leftovers
     from ..queued_resources._request import CloudError
 
     path = resource.path()
+    left = list(leftovers(Journal(), path=path))
+    for slices in left:  # this needs no answer of the service
+        tell(str(slices))
     found = connect(transport).get(path)
     if found is None:
         raise CloudError(f"there is no queued resource {path}")
     _print([found], as_json)
+    if any(not slices.kept for slices in left):
+        raise typer.Exit(CloudError.exit_code)
 
 
 @app.command("list", epilog=examples(f"list {PLACE}"))
@@ -161,7 +172,8 @@ def delete(resource: ResourceName, timeout: Timeout = 900.0, transport: Transpor
 
     path = resource.path()
     with working(f"deleting {path.rpartition('/')[2]}"):
-        delete_ours(connect(transport), Journal(), path, tell=tell, timeout=timeout)
+        client = connect(transport, patience=min(timeout, PATIENCE))
+        delete_ours(client, Journal(), path, tell=tell, timeout=timeout)
 
 
 @app.command(epilog=examples("gc", f"gc {PLACE} --dry-run"))
@@ -179,6 +191,9 @@ def gc(
             "is alive.",
         ),
     ] = False,
+    timeout: Annotated[
+        float, typer.Option(help="Seconds for the deletion of each resource at most.")
+    ] = 900.0,
     as_json: AsJson = False,
     transport: Transport = "rest",
 ) -> None:
@@ -187,14 +202,23 @@ def gc(
     What a live launcher of this machine uses is left, even with --force. With a project and a
     zone, resources there that other machines created are deleted too, once their launcher is silent
     for 10 minutes or their lifetime is over. The lifetime begins when the VMs are created.
+
+    Ends with 8 if something may cost money although nobody is known to use it.
     """
     from ..queued_resources._gc import collect
     from ..queued_resources._journal import Journal
+    from ..queued_resources._request import CloudError
 
     settled = os.environ.get("PROJECT") and os.environ.get("ZONE")
     parents = [location.parent()] if location.project or location.zone or settled else []
     found = collect(
-        connect(transport), Journal(), tell, parents=parents, dry_run=dry_run, force=force
+        connect(transport, patience=min(timeout, PATIENCE)),
+        Journal(),
+        tell,
+        parents=parents,
+        dry_run=dry_run,
+        force=force,
+        timeout=timeout,
     )
     if as_json:
         print(json.dumps([{"name": f.name, "action": f.action, "text": f.text} for f in found]))
@@ -203,8 +227,8 @@ def gc(
             print(f"{finding.action}: {finding.name}: {finding.text}")
         if not found:
             print("nothing was left behind")
-    if any(finding.action == "failed" for finding in found):
-        raise typer.Exit(8)
+    if any(finding.costs for finding in found):
+        raise typer.Exit(CloudError.exit_code)
 
 
 def _print(found: "Sequence[Resource]", as_json: bool) -> None:

@@ -26,6 +26,9 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Timeout = Annotated[float, typer.Option(help="Seconds to wait at most.")]
 Wait = Annotated[float, typer.Option("--wait", help="Seconds for the slices to become ACTIVE.")]
 
+PATIENCE = 120.0
+"""Seconds for which a command asks Cloud TPU again if there is no answer."""
+
 options = dataclasses.dataclass(kw_only=True, eq=False, repr=False)
 
 
@@ -265,8 +268,13 @@ def examples(*commands: str) -> str:
     return "\n".join(["\b", "Examples:", *(f"  pyreactant tpu {command}" for command in commands)])
 
 
-def connect(transport: str) -> "Client":
-    """The client of the API."""
+def connect(transport: str, *, patience: float = PATIENCE) -> "Client":
+    """The client of the API.
+
+    Args:
+        transport: "rest" or "grpc".
+        patience: Seconds for which a call is retried.
+    """
     try:
         from ..queued_resources._client import Client
     except ImportError as error:
@@ -274,7 +282,7 @@ def connect(transport: str) -> "Client":
             f"Google's client for Cloud TPU cannot be imported ({error}); install it with: "
             "python -m pip install 'pyreactant[tpu]'"
         ) from error
-    return Client(transport=transport)
+    return Client(transport=transport, patience=patience, tell=tell)
 
 
 def tell(text: str) -> None:

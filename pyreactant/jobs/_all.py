@@ -6,12 +6,13 @@ import re
 import shutil
 import time
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from .._errors import FileError, InvalidArgumentError, PyReactantError
 from . import targets
+from ._left import left
 from ._record import DamagedError, Record, Status, changed, jobs_folder, load
 
 _BIRTH = 3600.0
@@ -80,14 +81,13 @@ def status_of(record: Record) -> Status:
     Raises:
         DamagedError: Its record does not say it.
     """
-    if (found := record.status()).ended:
-        return found
+    found = record.status()
     try:
         return targets.make(record.target, record.settings).status(record)
     except DamagedError:
         raise
     except PyReactantError as error:
-        return replace(found, reason=str(error))
+        return found if found.ended else replace(found, reason=str(error))
 
 
 def as_json(name: str, record: Record | None, status: Status) -> dict[str, Any]:
@@ -104,11 +104,14 @@ def as_json(name: str, record: Record | None, status: Status) -> dict[str, Any]:
         fields = ("what", "target", "origin", "created", "host")
         found |= {field: getattr(record, field) for field in fields}
         found |= {"settings": dict(record.settings), "run": str(record.run)}
+        found["left"] = [asdict(slices) for slices in left(record)]
     return found
 
 
 def clean(older_than: float, *, dry_run: bool) -> list[Record]:
     """Remove the records of jobs that ended more than so many seconds ago; those that run stay.
+
+    The record of a job whose slices may still cost money stays, too.
 
     Returns:
         The removed jobs.
@@ -118,6 +121,7 @@ def clean(older_than: float, *, dry_run: bool) -> list[Record]:
         record
         for _, record, status in rows()
         if record is not None and status.ended and now - status.since >= older_than
+        if not left(record)
     ]
     if not dry_run:
         for record in found:
@@ -147,6 +151,7 @@ def remove(folder: Path, *, dry_run: bool = False) -> str:
 
     Raises:
         InvalidArgumentError: It has not ended.
+        CloudError: Its slices may still cost money.
         FileError: As `load`, unless it is damaged.
     """
     record: Record | None = None
@@ -154,12 +159,14 @@ def remove(folder: Path, *, dry_run: bool = False) -> str:
         record = load(folder)
         status = status_of(record)
     except DamagedError:
-        if Record(folder, folder.name, "", "", {}).is_kept():
+        damaged = Record(folder, folder.name, "", "", {})
+        if damaged.is_kept():
             raise InvalidArgumentError(
                 f"the job {folder.name} is damaged, but a process of this machine still keeps it; "
                 f"end that process first, which this shows: fuser {folder / 'lock'}"
             ) from None
         what = f"damaged, all of {folder}"
+        slices = left(damaged)
     else:
         what = record.what
         if not status.ended:
@@ -167,6 +174,12 @@ def remove(folder: Path, *, dry_run: bool = False) -> str:
                 f"the job {record.id} is {status.state}; only an ended job can be removed: "
                 f"pyreactant jobs cancel {record.id}"
             )
+        slices = left(record)
+    if slices:
+        from ..queued_resources._request import CloudError
+
+        why = "; ".join(map(str, slices))
+        raise CloudError(f"the record of the job {folder.name} stays: {why}")
     if not dry_run:
         if record is not None:
             _give_up(record)

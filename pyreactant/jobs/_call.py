@@ -247,9 +247,6 @@ def check_not_importing() -> None:
         )
 
 
-JOB = "PYREACTANT_JOB"
-"""The id of the job, in every process of it."""
-
 _ROOT = Path(__file__).resolve().parent.parent.parent
 """The folder from which pyreactant is imported."""
 _LOGIN = ("HOME", "PATH", "USER", "LOGNAME", "SHELL", "TERM", "TZ", "TMPDIR", "LD_LIBRARY_PATH")

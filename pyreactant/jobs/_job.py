@@ -18,6 +18,8 @@ from .._errors import (
 )
 from . import _values, targets
 from ._all import find
+from ._keeper import Repeated
+from ._left import left
 from ._record import Record, Status
 
 if TYPE_CHECKING:
@@ -163,13 +165,18 @@ class Job:
         if status.state != "done" and not kept:  # a value is there only if it is whole
             raise failure(self.record, status)
 
-    def cancel(self) -> Status:
+    def cancel(self, timeout: float | None = None) -> Status:
         """End it and wait until nothing of it runs or costs anything; an ended job stays as it is.
+
+        Args:
+            timeout: Seconds to wait at most; None for the target's own limit, which is 16 minutes
+                on TPU.
 
         Raises:
             DeadlineError: It has not ended in time; its keeper goes on ending it.
+            CloudError: Slices of it may still cost money; the error has the command to try.
         """
-        return self.target.cancel(self.record)
+        return self.target.cancel(self.record, timeout)
 
     def _why(self) -> str:
         status = self.status()
@@ -183,7 +190,7 @@ class _Patient:
     """Asks for the status again and again, also while a controller does not answer for a while."""
 
     def __init__(self, job: Job) -> None:
-        self._job, self._answered = job, time.monotonic()
+        self._job, self._answered, self._repeated = job, time.monotonic(), Repeated()
 
     def status(self) -> Status:
         """As `Job.status`; the last known one if the question fails for less than two minutes."""
@@ -194,6 +201,8 @@ class _Patient:
                 raise
             return self._job.record.status()
         self._answered = time.monotonic()
+        if not found.ended:
+            self._repeated.say("; ".join(map(str, left(self._job.record))))
         return found
 
 

@@ -24,13 +24,15 @@ from typing import Any
 
 from .._errors import PyReactantError, RequirementError
 from .._system.files import cache_folder
+from .._system.settings import JOB
 from ..process_group import resolve
-from ._call import JOB
 from ._record import Record, Status, create, load, private_file, private_folder, release, written
 
 _TICK = 0.1
 _ROOM = 600.0
 """Seconds for which a keeper waits until the disk has room for the job's last state."""
+_SAID_AGAIN = 60.0
+"""Seconds after which the user sees again why something takes so long."""
 VAGUE = ("preempted", "interrupted", "lost")
 """Causes in a run's report of which the machine's own account may know more."""
 
@@ -230,6 +232,21 @@ def say(text: str) -> None:
     """Print a message for the user."""
     sys.stderr.write(f"pyreactant: {text}\n")
     sys.stderr.flush()
+
+
+class Repeated:
+    """Prints why something takes so long: when that changes, and each minute."""
+
+    def __init__(self) -> None:
+        self._text, self._at = "", 0.0
+
+    def say(self, text: str) -> None:
+        """Print a text, unless it is empty or was printed a moment ago."""
+        now = time.monotonic()
+        if text and (text != self._text or now - self._at > _SAID_AGAIN):
+            self._text, self._at = text, now
+            with contextlib.suppress(OSError, ValueError):  # a terminal that is gone
+                say(text)
 
 
 def recorded(

@@ -5,15 +5,17 @@ import os
 import shlex
 import signal
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
 from .._errors import DeadlineError, FileError
 from .._system.files import is_full
+from .._system.settings import JOB
 from ..launch import RunOptions, supervise
-from ._call import JOB, of_login
-from ._keeper import detach, ended, install, running_once
+from ._call import of_login
+from ._keeper import Repeated, detach, ended, install, running_once
 from ._record import Record, Status, lock_of
 from .targets import Target
 
@@ -75,9 +77,9 @@ class Local(Target):
     def fetch(self, record: Record) -> None:
         """As `Target.fetch`: everything is here."""
 
-    def cancel(self, record: Record) -> Status:
+    def cancel(self, record: Record, timeout: float | None = None) -> Status:
         """As `Target.cancel`."""
-        return cancel_kept(record, self.grace + 20)
+        return cancel_kept(record, self.grace + 20 if timeout is None else timeout)
 
 
 def keep(record: Record) -> Status:
@@ -116,8 +118,14 @@ def kept_status(record: Record) -> Status:
     return record.write_status(Status("lost", why, 6))
 
 
-def cancel_kept(record: Record, limit: float) -> Status:
-    """Ask the keeper of a job to end it, wait for that, and kill what a killed keeper left."""
+def cancel_kept(record: Record, limit: float, why: Callable[[], str] = lambda: "") -> Status:
+    """Ask the keeper of a job to end it, wait for that, and kill what a killed keeper left.
+
+    Args:
+        record: The job.
+        limit: Seconds to wait at most.
+        why: Why it has not ended yet, which the user sees when it changes, and each minute.
+    """
     try:
         found = kept_status(record)
     except FileError:  # the record was removed, and its keeper does not see that it is to end
@@ -130,10 +138,13 @@ def cancel_kept(record: Record, limit: float) -> Status:
     if record.host != os.uname().nodename:
         return found
     deadline = time.monotonic() + limit
+    repeated = Repeated()
     while record.is_kept():
+        repeated.say(why())
         if time.monotonic() > deadline:
             raise DeadlineError(
                 f"the job {record.id} did not end within {limit:g} s; its keeper goes on ending it"
+                + (f": {reason}" if (reason := why()) else "")
             )
         time.sleep(0.05)
     kill_marked(record)

@@ -217,20 +217,20 @@ class Ray(Target):
                         f"cluster for at most {self.keep:g} h: {error}"
                     )
 
-    def cancel(self, record: Record) -> Status:
+    def cancel(self, record: Record, timeout: float | None = None) -> Status:
         """As `Target.cancel`; if nothing listens at the cluster's address, the job is lost."""
         found = self.status(record)
         if not found.ended:
             record.ask_to_cancel()
-            found = self._end(record)
+            found = self._end(record, _END if timeout is None else timeout)
         with contextlib.suppress(RequirementError):
             self.fetch(record)  # the keeper ends with it
         return found
 
-    def _end(self, record: Record) -> Status:
-        deadline = time.monotonic() + _END
+    def _end(self, record: Record, limit: float) -> Status:
+        deadline = time.monotonic() + limit
         while record.is_kept():  # it is being handed over
-            _pause(record, deadline)
+            _pause(record, deadline, limit)
         while not (found := self.status(record)).ended:
             try:
                 self._ask(record, "cancel", _ASK)
@@ -238,7 +238,7 @@ class Ray(Target):
                 if not error.gone:
                     raise
                 return self._gone(record, f"{error}; with the cluster its jobs have ended")
-            _pause(record, deadline)
+            _pause(record, deadline, limit)
         return found
 
     def _gone(self, record: Record, why: str) -> Status:
@@ -307,10 +307,10 @@ def _name(record: Record) -> str:
     return f"pyreactant-job-{record.id}"
 
 
-def _pause(record: Record, deadline: float) -> None:
+def _pause(record: Record, deadline: float, limit: float) -> None:
     if time.monotonic() > deadline:
         raise DeadlineError(
-            f"the job {record.id} did not end within {_END:g} s; its keeper goes on ending it"
+            f"the job {record.id} did not end within {limit:g} s; its keeper goes on ending it"
         )
     time.sleep(0.2)
 

@@ -19,9 +19,10 @@ from typing import ClassVar, NamedTuple
 
 from .._errors import DeadlineError, InvalidArgumentError, RequirementError, argument
 from .._system.files import replacing
+from .._system.settings import JOB
 from ..launch._slurm_job import JobId, cancel_command, check_reached, job_fields
 from ..process_group._coordinator import SECRET_FILE
-from ._call import JOB, of_login
+from ._call import of_login
 from ._keeper import VAGUE, ended, finish, install, running_once
 from ._record import (
     Record,
@@ -161,12 +162,13 @@ class Slurm(Target):
     def fetch(self, record: Record) -> None:
         """As `Target.fetch`: everything is in the record's folder."""
 
-    def cancel(self, record: Record) -> Status:
+    def cancel(self, record: Record, timeout: float | None = None) -> Status:
         """As `Target.cancel`."""
         if (found := self.status(record)).ended:
             return found
         record.ask_to_cancel()
-        deadline = time.monotonic() + _LIMIT
+        limit = _LIMIT if timeout is None else timeout
+        deadline = time.monotonic() + limit
         while (number := _number(record)) is None and record.is_kept():
             time.sleep(0.1)  # sbatch runs now
         if number is not None:
@@ -174,7 +176,7 @@ class Slurm(Target):
             while (state := job_fields(JobId(number)).get("JobState")) in (*_WAITING, *_RUNNING):
                 if time.monotonic() > deadline:
                     raise DeadlineError(
-                        f"Slurm has not ended job {number} within {_LIMIT:g} s: it is {state}; see "
+                        f"Slurm has not ended job {number} within {limit:g} s: it is {state}; see "
                         f"scontrol show job {number}"
                     )
                 time.sleep(0.2)

@@ -16,11 +16,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from .._errors import DeadlineError, InvalidArgumentError, RequirementError, argument
+from .._errors import (
+    DeadlineError,
+    InvalidArgumentError,
+    PyReactantError,
+    RequirementError,
+    argument,
+)
 from .._system.files import is_full
 from ..launch._metrics import FILE
+from ..queued_resources._job import Phase
+from ..queued_resources._request import CloudError
 from ._call import of_login
-from ._keeper import detach, ended
+from ._keeper import detach, ended, say
+from ._left import left
 from ._local import cancel_kept, kept_status
 from ._record import Record, Status, draft, lock_of, private_folder, written
 from ._values import copy_store
@@ -33,8 +42,18 @@ if TYPE_CHECKING:
 
 _ENVIRONMENT = ("CLOUDSDK_", "GOOGLE_", "SSH_AUTH_SOCK")
 """Prefixes of the variables that gcloud, Google's client and ssh read."""
-_DELETION = 900.0
-"""Seconds within which a slice must be deleted."""
+_CANCEL = 960.0
+"""Seconds within which a job must have ended, and its slices, whose deletion takes up to 900."""
+_PATIENCE = 120.0
+"""Seconds for which Cloud TPU is asked again if there is no answer."""
+_STATES = {
+    Phase.QUEUED: "queued",
+    Phase.STARTING: "starting",
+    Phase.RUNNING: "running",
+    Phase.FETCHING: "running",
+    Phase.DELETING: "running",
+}
+"""The state of a job in each phase of its launcher."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,17 +174,14 @@ class TPU(Target):
                 f"for {ROOM / 60:.0f} min at most"
             )
             return dataclasses.replace(found, reason=reason)
-        if found.state != "lost":
-            return found
-        over = time.strftime("%H:%M UTC on %d %B", time.gmtime(self._over(record)))
-        value = "the value is lost"
-        if self.store is not None:
-            value = f"the value is in {self.value_store(record)} if the program ended well"
-        return dataclasses.replace(
-            found,
-            reason=f"{found.reason}; {value}, and what it left deletes itself by {over}, "
-            f"or at once with: pyreactant jobs cancel {record.id}",
-        )
+        reasons = [found.reason]
+        if found.state == "lost" and self.store is None:
+            reasons.append("the value is lost")
+        elif found.state == "lost":
+            where = self.value_store(record)
+            reasons.append(f"the value is in {where} if the program ended well")
+        reasons += map(str, left(record))
+        return dataclasses.replace(found, reason="; ".join(filter(None, reasons)))
 
     def logs(self, record: Record, process: int) -> Path:
         """As `Target.logs`: those of process 0 come while it runs, the others at its end."""
@@ -191,25 +207,52 @@ class TPU(Target):
         """As `Target.value_store`."""
         return "" if self.store is None else f"{self.store.rstrip('/')}/{record.id}/"
 
-    def cancel(self, record: Record) -> Status:
-        """As `Target.cancel`: the keeper deletes; if it is dead, this process does."""
-        try:
-            cancel_kept(record, _DELETION)
-        except DeadlineError:
-            if record.is_kept():
-                raise
-        if self.status(record).state in ("lost", "cancelled"):
-            from ..queued_resources._gc import delete_ours
-            from ..queued_resources._journal import Journal
+    def cancel(self, record: Record, timeout: float | None = None) -> Status:
+        """As `Target.cancel`: the keeper deletes; if it is dead, this process does.
 
-            path = _job(self, record).request.path
-            client = _client(self.transport)
-            delete_ours(client, Journal(), path, tell=lambda _: None, timeout=_DELETION)
+        Raises:
+            CloudError: Slices may still cost money after `timeout` seconds, 16 minutes by default.
+        """
+        limit = _CANCEL if timeout is None else timeout
+        deadline = time.monotonic() + limit
+        try:
+            cancel_kept(record, limit, why=lambda: "; ".join(map(str, left(record))))
+            while not self.status(record).ended:  # its keeper is on another machine
+                if time.monotonic() > deadline:
+                    raise DeadlineError(
+                        f"the job {record.id} did not end within {limit:g} s; "
+                        f"{self.status(record).reason}"
+                    )
+                time.sleep(0.5)
+        except DeadlineError as error:
+            raise CloudError(f"{error}; slices of it may still cost money") from None
+        self._delete(record, max(deadline - time.monotonic(), 1.0))
+        if found := left(record):
+            raise CloudError("; ".join(map(str, found)))
         return self.status(record)
 
-    def _over(self, record: Record) -> float:
-        """When the VMs have deleted the resource at the latest."""
-        return record.created + self.wait + self.lifetime * 3600
+    def _delete(self, record: Record, timeout: float) -> None:
+        """Delete what the keeper left; an entry of the journal that stays says why it failed."""
+        from ..queued_resources._gc import delete_ours, delete_recorded
+        from ..queued_resources._journal import Journal
+
+        journal = Journal()
+        recorded = journal.of_job(record.id)
+        unrecorded = record.status().state in ("lost", "cancelled") and record.origin == "submit"
+        if not recorded and not unrecorded:
+            return
+        try:
+            client = _client(self.transport, patience=min(timeout, _PATIENCE))
+            for noted in recorded:
+                delete_recorded(client, journal, noted, tell=say, timeout=timeout)
+            if not recorded:  # its name is of this job alone
+                path = _job(self, record).request.path
+                delete_ours(client, journal, path, tell=lambda _: None, timeout=timeout)
+        except (CloudError, RequirementError) as error:
+            if not recorded:
+                raise
+            for noted in recorded:
+                journal.note_trouble(noted.run, str(error), first=True)
 
 
 def keep(record: Record) -> Status:
@@ -230,12 +273,9 @@ def keep(record: Record) -> Status:
                 log.write(f"{text[4:]}\n")
                 log.flush()
 
+        told = _Told(record)
         report = run_job(
-            job,
-            _client(target.transport),
-            Journal(),
-            tell=lambda text: _note(record, text),
-            show=show,
+            job, _client(target.transport), Journal(), tell=told.tell, show=show, enter=told.enter
         )
     _collect(record, job)
     report = dataclasses.replace(report, folder=str(record.run))
@@ -243,25 +283,28 @@ def keep(record: Record) -> Status:
     return ended(record, report.exit_code)
 
 
-def _note(record: Record, text: str) -> None:
-    """Keep what the launcher says, and derive the state from it."""
-    with contextlib.suppress(OSError, RequirementError):  # the disk is full
-        _write_note(record, text)
+class _Told:
+    """Keeps what the launcher says in keeper.log, and as the reason of the job's state."""
 
+    def __init__(self, record: Record) -> None:
+        self._record, self._phase = record, Phase.QUEUED
 
-def _write_note(record: Record, text: str) -> None:
-    print(text, flush=True)  # noqa: T201 - into keeper.log
-    before = record.status().state
-    if " is ACTIVE with " in text:
-        record.write_status(Status("starting", text))
-    elif text.startswith("run "):
-        record.write_status(Status("running"))
-    elif before == "running" and text.startswith("the disk of "):
-        record.write_status(Status("running", text))
-    elif before in ("requested", "queued") or "trying again" in text:
-        record.write_status(Status("queued", text))
-    elif before == "starting":
-        record.write_status(Status("starting", text))
+    def enter(self, phase: Phase) -> None:
+        """Write the state in which the job is in this phase."""
+        self._phase = phase
+        if phase in (Phase.RUNNING, Phase.DELETING):
+            self._write("" if phase is Phase.RUNNING else f"its keeper {phase.value}")
+
+    def tell(self, text: str) -> None:
+        """Keep a message of the launcher."""
+        with contextlib.suppress(OSError):  # the disk is full
+            print(text, flush=True)  # noqa: T201 - into keeper.log
+        if self._phase is not Phase.RUNNING:
+            self._write(text)
+
+    def _write(self, reason: str) -> None:
+        with contextlib.suppress(OSError, PyReactantError):  # a full disk, a damaged record
+            self._record.write_status(Status(_STATES[self._phase], reason))
 
 
 def _collect(record: Record, job: "Job") -> None:
@@ -335,7 +378,7 @@ def _request(target: TPU, record: Record) -> "Request":
     )
 
 
-def _client(transport: str) -> "Client":
+def _client(transport: str, *, patience: float = _PATIENCE) -> "Client":
     from ..queued_resources._client import Client
 
-    return Client(transport=transport)
+    return Client(transport=transport, patience=patience, tell=say)

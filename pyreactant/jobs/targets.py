@@ -157,13 +157,21 @@ class Target(abc.ABC):
         """Give up what the keeper of an ended job still holds; its record is about to go."""
 
     @abc.abstractmethod
-    def cancel(self, record: Record) -> Status:
+    def cancel(self, record: Record, timeout: float | None = None) -> Status:
         """End the job and wait until nothing of it runs or costs anything.
 
         Law: the request to end goes out first, so that an interrupted call still ends the job. It
         may be called in every state and again; an ended job keeps its state, and any other one is
         "cancelled". It works without the submitting process, and also for a job that is lost or
         whose `start` was killed.
+
+        Args:
+            record: The job.
+            timeout: Seconds to wait at most; None for the target's own limit.
+
+        Raises:
+            DeadlineError: It has not ended in time; its keeper goes on ending it.
+            CloudError: What costs money may still be there.
         """
 
 

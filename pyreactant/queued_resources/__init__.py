@@ -7,6 +7,7 @@ _MODULES = {
     "_deletion": "Interrupted cleaned_up",
     "_gc": "collect",
     "_journal": "Journal",
+    "_leftover": "Leftover leftovers",
     "_lifecycle": "Lease clock_error",
     "_request": "CloudError NotOursError PreemptedError Request Resource Worker cost_of_forgetting "
     "from_environment",

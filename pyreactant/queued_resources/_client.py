@@ -5,7 +5,10 @@ a broken connection, an answer that is not JSON) are retried with growing pauses
 is raised at once.
 """
 
+import contextlib
+import math
 import os
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -50,6 +53,7 @@ _TRANSIENT = (
 _UNREADABLE = (ParseError, ValueError, AttributeError, TypeError)
 """What Google's client raises for answers that the API does not give, such as a login page."""
 _CALL_TIMEOUT = 30.0  # seconds
+_SAID_AGAIN = 60.0  # seconds after which the user sees again why there is no answer
 _SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 Answer = TypeVar("Answer")
 
@@ -60,6 +64,7 @@ class Client:
     Args:
         transport: "rest" or "grpc".
         patience: Seconds for which a call is retried.
+        tell: Prints, at once, why a call is retried; None prints nothing.
         environ: Two variables of gcloud apply here too, so that both use the same service:
             ``CLOUDSDK_API_ENDPOINT_OVERRIDES_TPU`` and ``CLOUDSDK_AUTH_DISABLE_CREDENTIALS``.
 
@@ -73,6 +78,7 @@ class Client:
         *,
         transport: str = "rest",
         patience: float = 120.0,
+        tell: Callable[[str], None] | None = None,
         environ: Mapping[str, str] = os.environ,
     ) -> None:
         if transport not in ("rest", "grpc"):
@@ -80,6 +86,7 @@ class Client:
                 f"{argument('transport')} must be 'rest' or 'grpc', got {transport!r}"
             )
         self.patience = patience
+        self._tell, self._told = tell, -math.inf
         endpoint = environ.get("CLOUDSDK_API_ENDPOINT_OVERRIDES_TPU", "").rstrip("/")
         anonymous = environ.get("CLOUDSDK_AUTH_DISABLE_CREDENTIALS", "").lower() in ("true", "1")
         try:
@@ -94,19 +101,19 @@ class Client:
         except DefaultCredentialsError as error:
             raise _no_credentials(error) from error
 
-    def get(self, path: str, *, patience: float | None = None) -> Resource | None:
+    def get(self, path: str, *, once: float | None = None) -> Resource | None:
         """The queued resource with this full name; None if it does not exist.
 
         Args:
             path: The name.
-            patience: Seconds for which the call is retried, if less than the client's.
+            once: Seconds that the answer may take, without a retry; None for the client's patience.
         """
         try:
             found = self._call(
                 self._client.get_queued_resource,
                 {"name": path},
                 exceptions.NotFound,
-                patience=patience,
+                once=once,
             )
         except exceptions.NotFound as error:
             _check_origin(error)
@@ -165,17 +172,17 @@ class Client:
                 return found
         return None
 
-    def delete(self, path: str, *, patience: float | None = None) -> bool:
+    def delete(self, path: str, *, once: float | None = None) -> bool:
         """Request the deletion of a resource and its nodes; False if it does not exist.
 
         Args:
             path: The resource's full name.
-            patience: Seconds for which the call is retried, if less than the client's.
+            once: Seconds that the answer may take, without a retry; None for the client's patience.
         """
         body = tpu_v2.DeleteQueuedResourceRequest(name=path, force=True)
         method = self._client.delete_queued_resource
         try:
-            self._call(method, body, exceptions.NotFound, patience=patience)
+            self._call(method, body, exceptions.NotFound, once=once)
         except exceptions.NotFound as error:
             _check_origin(error)
             return False
@@ -244,21 +251,28 @@ class Client:
         request: Any,
         expected: type[Exception] | None = None,
         *,
-        patience: float | None = None,
+        once: float | None = None,
     ) -> Answer:
         """The answer to a request; an error of the `expected` type is raised unchanged."""
-        patience = self.patience if patience is None else min(patience, self.patience)
+        limit = min(_CALL_TIMEOUT, max(self.patience if once is None else once, 1.0))
         retries = retry.Retry(
             predicate=retry.if_exception_type(*_TRANSIENT),
             initial=0.5,
             maximum=20.0,
             multiplier=2.0,
-            timeout=patience,
+            timeout=self.patience if once is None else 0.0,
+            on_error=self._say_why if once is None else None,
         )
         with _errors(expected):
-            return method(
-                request=request, retry=retries, timeout=min(_CALL_TIMEOUT, max(patience, 1.0))
-            )
+            return method(request=request, retry=retries, timeout=limit)
+
+    def _say_why(self, error: Exception) -> None:
+        """Tell the user at once, and then each minute, why there is no answer yet."""
+        if self._tell is None or time.monotonic() - self._told < _SAID_AGAIN:
+            return
+        self._told = time.monotonic()
+        with contextlib.suppress(OSError, ValueError):  # a terminal that is gone
+            self._tell(f"{_passing(error)}; trying again for up to {self.patience:.0f} s")
 
 
 @contextmanager
@@ -329,7 +343,8 @@ def _body(request: Request, run: str, startup_script: str, *, kept: bool) -> Any
 
 def _text(error: BaseException) -> str:
     message = getattr(error, "message", None) or str(error)
-    return str(message).partition("enum-encoding%3Dint: ")[2] or str(message)
+    text = str(message).partition("enum-encoding%3Dint: ")[2] or str(message)
+    return re.sub(r"<[^<>]* object at 0x[0-9a-f]+>:? *", "", text)  # of urllib3
 
 
 def _check_origin(error: Any) -> None:

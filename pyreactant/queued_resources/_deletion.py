@@ -13,10 +13,16 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING, Literal
 
-from ._request import CloudError
+from ._request import CloudError, Resource
 
 if TYPE_CHECKING:
     from ._client import Client
+    from ._journal import Journal
+
+_SAID_AGAIN = 60.0
+"""Seconds after which the user sees again why a deletion has not succeeded so far."""
+_UNLABELLED = 60.0
+"""Seconds after which a resource that stays without labels is not deleted."""
 
 Outcome = Literal["deleted", "gone", "replaced"]
 """How a deletion ended.
@@ -31,56 +37,81 @@ def delete_and_wait(
     path: str,
     run: str,
     *,
+    journal: "Journal",
     tell: Callable[[str], None],
     unseen: float = 0.0,
     timeout: float,
     pause: float,
+    is_ours: Callable[[Resource], bool] = lambda _: False,
 ) -> Outcome:
     """Delete the resource of one run, and wait until the API no longer lists it.
 
-    Every error, such as expired credentials or an answer that no API gave, means "not yet". A
-    resource with the same name but another run's label is left unchanged. Without a label, the
-    resource may be this run's or another's: it is left unchanged until the label is there.
+    Every error, such as expired credentials or an answer that no API gave, means "not yet". The
+    user sees it at once, and the run's entry has it. A resource with the same name but another
+    run's label is left unchanged. Without a label the resource may be another's: it is left
+    unchanged, and if the label does not appear within a minute, that is an error.
 
     Args:
         client: Client of the API.
         path: Full name of the resource.
         run: Label of the run that must own it.
+        journal: Journal that may have the run's entry.
         tell: Prints a message for the user.
         unseen: Seconds within which a resource that is not visible yet may still appear.
         timeout: Seconds for the whole deletion.
         pause: Seconds between two polls at first; grows to ten times that.
+        is_ours: Whether a resource without a label is the run's all the same.
 
     Raises:
         CloudError: The resource may still exist after `timeout` seconds.
     """
     name, start, longest = path.rpartition("/")[2], time.monotonic(), 10 * pause
-    seen, requested, trouble = False, False, ""
+    requested, trouble, state, said = False, "", "", -_SAID_AGAIN
+    unlabelled: float | None = None  # since when
     say = _never_raising(tell)
     while (elapsed := time.monotonic() - start) < timeout:
+        error = ""
         try:
-            found = client.get(path, patience=timeout - elapsed)
-            if found is None and (seen or elapsed >= unseen):
-                if seen:
+            found = client.get(path, once=timeout - elapsed)
+            if found is None and (state or elapsed >= unseen):
+                if state:
                     say(f"{name} is deleted")
-                return "deleted" if seen else "gone"
-            if found is not None and found.run is None:
-                raise CloudError(f"{name} has no labels, so it may not be this run's")
-            if found is not None and found.run != run:
+                return "deleted" if state else "gone"
+            if found is not None and found.run not in (None, run):
                 return "replaced"
-            if found is not None and not (requested and found.state == "DELETING"):
-                if not seen:
+            if found is not None and found.run is None and not is_ours(found):
+                unlabelled = elapsed if unlabelled is None else unlabelled
+                error = f"{name} has no labels, so it may not be this run's"
+            elif found is not None:
+                unlabelled = None
+                if not state:
                     say(f"deleting {name}, which is {found.state}")
-                seen = True
-                client.delete(path, patience=timeout - elapsed)
-                requested = True
-        except Exception as error:  # whatever it was, the resource may still cost money
-            if str(error) != trouble:
-                trouble = str(error) or type(error).__name__
-                say(f"deletion has not succeeded yet: {trouble}")
+                    said = elapsed
+                state = found.state
+                if not (requested and state == "DELETING"):
+                    client.delete(path, once=timeout - elapsed)
+                    requested = True
+        except Exception as caught:  # whatever it was, the resource may still cost money
+            error = str(caught) or type(caught).__name__
+        journal.note_trouble(run, error)
+        if (error and error != trouble) or elapsed - said >= _SAID_AGAIN:
+            said = elapsed
+            say(
+                f"deletion has not succeeded yet: {error or _stands(name, state)}; trying for "
+                f"another {timeout - elapsed:.0f} s"
+            )
+        trouble = error
+        if unlabelled is not None and elapsed - unlabelled > _UNLABELLED:
+            break
         time.sleep(pause)
         pause = min(pause * 1.2, longest)
+    trouble = trouble or _stands(name, state)
+    journal.note_trouble(run, trouble)
     raise CloudError(_not_deleted(path, trouble))
+
+
+def _stands(name: str, state: str) -> str:
+    return f"{name} is {state or 'not visible yet'}"
 
 
 def deletion_command(path: str) -> str:
@@ -95,7 +126,7 @@ def deletion_command(path: str) -> str:
 def _not_deleted(path: str, trouble: str) -> str:
     """The error for a resource that still exists, with the command that deletes it."""
     return (
-        f"{path.rpartition('/')[2]} could NOT be deleted{f' ({trouble})' if trouble else ''} and "
+        f"{path.rpartition('/')[2]} could NOT be deleted ({trouble}) and "
         f"still costs money; run: {deletion_command(path)}   (or pyreactant tpu gc)"
     )
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from .._errors import RequirementError
 from ._deletion import Outcome, delete_and_wait, deletion_command
 from ._journal import CLOCK_TOLERANCE, Entry, Journal, signs
 from ._request import QUEUED, CloudError, NotOursError, Resource
@@ -24,11 +25,13 @@ class Finding:
         name: Full name of the resource, or path of a damaged journal entry.
         action: "deleted", "left", "gone" or "failed".
         text: The reason.
+        costs: Whether it may cost money although nobody is known to be responsible for it.
     """
 
     name: str
     action: str
     text: str
+    costs: bool = False
 
 
 def collect(
@@ -61,20 +64,25 @@ def collect(
         timeout: Seconds for the deletion of one resource.
     """
     collector = _Collector(
-        client, tell, dry_run, force=force, pause=pause, unseen=unseen, timeout=timeout
+        client, journal, tell, dry_run, force=force, pause=pause, unseen=unseen, timeout=timeout
     )
     findings = []
     for noted in journal.entries():
         if isinstance(noted, Entry):
-            findings.append(collector.recorded(noted, journal))
+            findings.append(collector.recorded(noted))
         else:
             reason = f"{noted} is damaged; inspect it and remove it"
-            findings.append(Finding(noted.name, "left", reason))
+            findings.append(Finding(noted.name, "left", reason, costs=True))
     known = {finding.name for finding in findings}
     for parent in parents:
+        try:
+            resources = client.resources(parent)
+        except (CloudError, RequirementError) as error:
+            findings.append(Finding(parent, "failed", str(error), costs=True))
+            continue
         findings += [
             collector.labelled(resource, resource.run)
-            for resource in client.resources(parent)
+            for resource in resources
             if resource.run is not None and resource.path not in known
         ]
     return findings
@@ -83,6 +91,7 @@ def collect(
 @dataclass(frozen=True, slots=True)
 class _Collector:
     client: "Client"
+    journal: Journal
     tell: Callable[[str], None]
     dry_run: bool
     force: bool
@@ -90,16 +99,16 @@ class _Collector:
     unseen: float
     timeout: float
 
-    def recorded(self, noted: Entry, journal: Journal) -> Finding:
+    def recorded(self, noted: Entry) -> Finding:
         """Handle a resource that this machine requested."""
         path, process = noted.path, f"process {noted.pid} on {noted.host}"
-        launcher = journal.launcher(noted)
+        launcher = self.journal.launcher(noted)
         if launcher == "alive":
             return Finding(path, "left", f"its launcher ({process}) is alive")
         try:
             found = self.client.get(path)
             if found is not None and found.run is None:
-                return Finding(path, "left", _unlabelled(path))
+                return Finding(path, "left", _unlabelled(path), costs=True)
             reason = "its launcher is dead"
             if found is not None and found.run == noted.run:
                 why, delete = self._judge(
@@ -108,23 +117,22 @@ class _Collector:
                 if not delete:
                     return Finding(path, "left", f"{why} ({process})")
                 reason = why
-            return self._end(noted, journal, found, reason)
-        except CloudError as error:
-            return Finding(path, "failed", str(error))
-
-    def _end(self, noted: Entry, journal: Journal, found: Resource | None, reason: str) -> Finding:
-        """Delete what an entry is about, and forget the entry when it is gone."""
-        if self.dry_run:
-            return Finding(noted.path, "left", f"{reason}; it would be deleted")
-        in_flight = _age(noted) < _IN_FLIGHT
-        outcome = self._delete(noted.path, noted.run, self.unseen if in_flight else 0.0)
-        if outcome == "gone" and found is None and in_flight:
-            reason = (
-                f"its request may still arrive; run this again in {_IN_FLIGHT / 60:.0f} minutes"
+            if self.dry_run:
+                return Finding(path, "left", f"{reason}; it would be deleted", costs=True)
+            outcome = delete_recorded(
+                self.client,
+                self.journal,
+                noted,
+                tell=self.tell,
+                unseen=self.unseen,
+                timeout=self.timeout,
+                pause=self.pause,
             )
-            return Finding(noted.path, "left", reason)
-        journal.forget(noted.run)
-        return Finding(noted.path, "deleted" if outcome == "deleted" else "gone", reason)
+        except InFlightError as error:
+            return Finding(path, "left", str(error), costs=True)
+        except (CloudError, RequirementError) as error:
+            return Finding(path, "failed", str(error), costs=True)
+        return Finding(path, "deleted" if outcome == "deleted" else "gone", reason)
 
     def labelled(self, resource: Resource, run: str) -> Finding:
         """Handle a resource that another machine requested."""
@@ -134,10 +142,18 @@ class _Collector:
             if not delete:
                 return Finding(path, "left", f"another machine created it; {reason}")
             if self.dry_run:
-                return Finding(path, "left", f"{reason}; it would be deleted")
-            self._delete(path, run, 0.0)
-        except CloudError as error:
-            return Finding(path, "failed", str(error))
+                return Finding(path, "left", f"{reason}; it would be deleted", costs=True)
+            delete_and_wait(
+                self.client,
+                path,
+                run,
+                journal=self.journal,
+                tell=self.tell,
+                timeout=self.timeout,
+                pause=self.pause,
+            )
+        except (CloudError, RequirementError) as error:
+            return Finding(path, "failed", str(error), costs=True)
         return Finding(path, "deleted", reason)
 
     def _judge(
@@ -168,16 +184,53 @@ class _Collector:
             return f"--force, and it is {resource.state}", True
         return "whether its launcher is alive is unknown, and its lifetime is not over", False
 
-    def _delete(self, path: str, run: str, unseen: float) -> Outcome:
-        return delete_and_wait(
-            self.client,
-            path,
-            run,
-            tell=self.tell,
-            unseen=unseen,
-            timeout=self.timeout,
-            pause=self.pause,
-        )
+
+class InFlightError(CloudError):
+    """A request whose answer was lost may still create its slices."""
+
+
+def delete_recorded(
+    client: "Client",
+    journal: Journal,
+    noted: Entry,
+    *,
+    tell: Callable[[str], None],
+    timeout: float,
+    unseen: float = 10.0,
+    pause: float = 1.0,
+) -> Outcome:
+    """Delete what an entry is about, whoever keeps it, and forget the entry when it is gone.
+
+    Args:
+        client: Client of the API.
+        journal: Journal that has the entry.
+        noted: The entry.
+        tell: Prints a message for the user.
+        timeout: Seconds for the whole deletion.
+        unseen: Seconds within which a resource that was just requested may still appear.
+        pause: Seconds between two polls at first.
+
+    Raises:
+        InFlightError: The request may still arrive; the entry stays.
+        CloudError: The resource may still exist; the entry stays.
+    """
+    in_flight = _age(noted) < _IN_FLIGHT
+    outcome = delete_and_wait(
+        client,
+        noted.path,
+        noted.run,
+        journal=journal,
+        tell=tell,
+        unseen=min(unseen, timeout / 2) if in_flight else 0.0,
+        timeout=timeout,
+        pause=pause,
+    )
+    if outcome == "gone" and in_flight:
+        why = f"its request may still arrive; run this again in {_IN_FLIGHT / 60:.0f} minutes"
+        journal.note_trouble(noted.run, why)
+        raise InFlightError(why)
+    journal.forget(noted.run)
+    return outcome
 
 
 def _age(noted: Entry) -> float:
@@ -198,20 +251,43 @@ def delete_ours(
 
     Raises:
         NotOursError: pyreactant did not create it.
-        CloudError: It still exists after `timeout` seconds.
+        InFlightError: It does not exist, but a request for it may still arrive.
+        CloudError: It may still exist after `timeout` seconds.
     """
     start = time.monotonic()
-    found = client.get(path, patience=timeout)
-    timeout -= time.monotonic() - start
     name = path.rpartition("/")[2]
+    recorded = [noted for noted in journal.entries() if isinstance(noted, Entry)]
+    recorded = [noted for noted in recorded if noted.path == path]
+    try:
+        found = client.get(path)
+    except (CloudError, RequirementError) as error:
+        for noted in recorded:
+            if journal.launcher(noted) != "alive":
+                journal.note_trouble(noted.run, str(error), first=True)
+        raise
+    timeout -= time.monotonic() - start
     if found is None:
         tell(f"there is no queued resource {name}")
     elif found.run is None:
-        raise NotOursError(f"{name} was not created by pyreactant and is not deleted")
+        raise NotOursError(
+            f"{name} was not created by pyreactant and is not deleted, or Cloud TPU does not say "
+            f"its labels now; if it is yours, run: {deletion_command(path)}"
+        )
     else:
-        delete_and_wait(client, path, found.run, tell=tell, timeout=timeout, pause=1.0)
-    for noted in journal.entries():
-        if not isinstance(noted, Entry) or noted.path != path or journal.launcher(noted) == "alive":
-            continue
-        if (found is not None and noted.run == found.run) or _age(noted) > _IN_FLIGHT:
+        delete_and_wait(
+            client, path, found.run, journal=journal, tell=tell, timeout=timeout, pause=1.0
+        )
+    for noted in recorded:
+        alive = journal.launcher(noted) == "alive"
+        gone = found is not None and noted.run == found.run
+        if not gone and (alive or _age(noted) < _IN_FLIGHT):
+            raise InFlightError(
+                f"{name} may still be created: "
+                + (
+                    f"its launcher (process {noted.pid} on {noted.host}) is alive; end it first"
+                    if alive
+                    else f"run this again in {_IN_FLIGHT / 60:.0f} minutes"
+                )
+            )
+        if not alive:
             journal.forget(noted.run)

@@ -1,5 +1,6 @@
 """Job: what to run on which slices, and its plan as text."""
 
+import enum
 import math
 import shlex
 from collections.abc import Sequence
@@ -11,6 +12,16 @@ from .._runtimes.known import BACKENDS
 from ..tpu._generations import GIB
 from ._reach import SshOptions
 from ._request import Request, cost_of_forgetting
+
+
+class Phase(enum.Enum):
+    """What a launcher does now."""
+
+    QUEUED = "waits for the slices"
+    STARTING = "prepares the VMs"
+    RUNNING = "runs the program"
+    FETCHING = "fetches logs and results; the program has ended"
+    DELETING = "deletes the slices"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +45,7 @@ class Job:
         timeout: Limit for the run of each runtime; None for no limit.
         stall_timeout: Limit between two heartbeats of a program.
         retries: Number of new attempts after a preemption.
+        deletion: Limit for the deletion of the slices of each attempt.
         kept: Whether to keep the slices.
 
     Raises:
@@ -56,7 +68,14 @@ class Job:
     timeout: float | None = None
     stall_timeout: float = 300.0
     retries: int = 0
+    deletion: float = 900.0
     kept: bool = False
+
+    def most(self) -> str:
+        """What the slices of all attempts cost at most, as text."""
+        return cost_of_forgetting(
+            self.request.topology, self.request.lifetime, attempts=self.retries + 1
+        )
 
     def __post_init__(self) -> None:
         unknown = [name for name in self.backends if name not in BACKENDS]
@@ -166,7 +185,6 @@ def plan_text(job: Job) -> str:
         f"fetch      logs and results to {job.out}",
         "keep       the slices" if job.kept else "delete     the slices, on success and on failure",
         *([] if job.program else [f"check      {_CHECK}"]),
-        f"at most    {cost_of_forgetting(slices, request.lifetime)}; then the slices delete "
-        "themselves",
+        f"at most    {job.most()}; then the slices delete themselves",
     ]
     return "\n".join(lines)

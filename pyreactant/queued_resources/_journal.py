@@ -19,7 +19,8 @@ from typing import IO
 
 from .._errors import RequirementError
 from .._system.files import earlier_state_folder, replacing, state_folder
-from ._request import HEARTBEAT_LABEL, KEPT_LABEL, Node
+from .._system.settings import JOB
+from ._request import HEARTBEAT_LABEL, KEPT_LABEL, Node, Request
 
 _SCHEMA = 1
 _NAME = "queued-resources"
@@ -40,6 +41,11 @@ class Entry:
         asked: Time of the request, in seconds since the epoch.
         lifetime: Seconds for which the nodes may exist, kept or not.
         kept: Whether the user asked to keep the resource.
+        accelerator_type: Cloud TPU's name for a slice; "" in entries of earlier versions.
+        slice_count: Number of slices.
+        valid_for: Seconds after `asked` within which the nodes are created; None for no limit.
+        job: Id of the job whose slices they are; "" for none.
+        trouble: Why the deletion has not succeeded so far; "" if it was not tried or not refused.
     """
 
     path: str
@@ -49,18 +55,40 @@ class Entry:
     asked: float
     lifetime: float
     kept: bool = False
+    accelerator_type: str = ""
+    slice_count: int = 1
+    valid_for: float | None = None
+    job: str = ""
+    trouble: str = ""
+
+    @property
+    def over(self) -> float | None:
+        """When its lifetime is over at the latest; None if it may wait without a limit."""
+        return None if self.valid_for is None else self.asked + self.valid_for + self.lifetime
 
 
-def entry(path: str, run: str, *, asked: float, lifetime: float, kept: bool) -> Entry:
-    """The entry of a resource for which this process is responsible."""
+def entry(request: Request, run: str, *, asked: float, kept: bool, active: bool = False) -> Entry:
+    """The entry of a resource for which this process is responsible.
+
+    Args:
+        request: The resource.
+        run: Label of the run.
+        asked: Time of the request, or a time at which it is ACTIVE.
+        kept: Whether the user asked to keep it.
+        active: Whether it is ACTIVE.
+    """
     return Entry(
-        path=path,
+        path=request.path,
         run=run,
         host=socket.gethostname(),
         pid=os.getpid(),
         asked=asked,
-        lifetime=lifetime,
+        lifetime=request.lifetime,
         kept=kept,
+        accelerator_type=request.accelerator_type,
+        slice_count=request.slice_count,
+        valid_for=0.0 if active else request.valid_for,
+        job=os.environ.get(JOB, ""),
     )
 
 
@@ -104,6 +132,29 @@ class Journal:
                 f"the journal folder {self.folder} cannot be written and locked "
                 f"({error.strerror}); set XDG_STATE_HOME to a folder on this machine"
             ) from None
+
+    def of_job(self, job: str) -> list[Entry]:
+        """The entries of a job's slices."""
+        return [noted for noted in self.entries() if isinstance(noted, Entry) and noted.job == job]
+
+    def note_trouble(self, run: str, trouble: str, *, first: bool = False) -> None:
+        """Write to a run's entry, if there is one, why its deletion has not succeeded so far.
+
+        A disk that is full, or cannot be written, does not end the deletion.
+
+        Args:
+            run: Label of the run.
+            trouble: Why; "" if there is no trouble any more.
+            first: Whether to leave an entry that has a trouble unchanged.
+        """
+        for folder in self._folders:
+            file = folder / f"{run}.json"
+            with contextlib.suppress(OSError, ValueError, TypeError):
+                data = json.loads(file.read_text(encoding="utf-8"))
+                if data.get("trouble", "") == trouble or (first and data.get("trouble")):
+                    continue
+                with replacing(file) as partial:
+                    partial.write_text(json.dumps({**data, "trouble": trouble}, indent=1))
 
     def forget(self, run: str) -> None:
         """Remove the entry of a deleted resource."""

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,6 +28,10 @@ from ._request import (
 
 if TYPE_CHECKING:
     from ._client import Client
+
+
+_SAID_AGAIN = 60.0
+"""Seconds after which the user sees again what a command waits for."""
 
 
 def scripts_folder() -> Path:
@@ -87,6 +92,8 @@ class Lease:
     _heart: Heartbeat | None = field(default=None, init=False)
     _refused: bool = field(default=False, init=False)
     _operation: Any = field(default=None, init=False)
+    _answered: bool = field(default=False, init=False)
+    _created: datetime | None = field(default=None, init=False)
 
     def create(self) -> None:
         """Record the resource in the journal, then request it.
@@ -97,11 +104,12 @@ class Lease:
             RequirementError: There are no usable credentials; nothing was requested.
         """
         request = self.request
-        self.client.get(request.path)  # credentials that expired must show before the request
+        # Credentials that expired must show before the request.
+        taken = self.client.get(request.path) is not None
         cost = cost_of_forgetting(request.topology, request.lifetime)
         self.tell(f"requesting {request.name}; if nothing deletes it before: {cost}")
         asked = time.time()
-        self._record(asked, kept=self.kept)
+        self.journal.write(entry(request, self.run, asked=asked, kept=self.kept))
         self._asked = asked
         try:
             with _after_the_request():
@@ -113,24 +121,15 @@ class Lease:
                 )
         except NotOursError:
             self._refused = True
-            if self.client.get(request.path) is not None:
+            found = self.client.get(request.path)
+            if found is not None and (taken or found.run is not None):
                 self._asked = None  # another's resource: there is nothing to delete
                 self.journal.forget(self.run)
             raise
         except CloudError as error:
             self._refused = not error.later
             raise
-
-    def _record(self, asked: float, *, kept: bool) -> None:
-        self.journal.write(
-            entry(
-                self.request.path,
-                self.run,
-                asked=asked,
-                lifetime=self.request.lifetime,
-                kept=kept,
-            )
-        )
+        self._answered = True
 
     def wait(self, timeout: float) -> list[Worker]:
         """Wait until the resource is ACTIVE and the API lists all of its VMs.
@@ -159,15 +158,25 @@ class Lease:
             reason = f": {found.reason}" if found is not None and found.reason else ""
             if found is not None and found.state == READY:
                 workers = self.client.workers(self.request)
-                if len(workers) == self.request.topology.hosts:
+                if found.run is None and now - since > self.unseen:
+                    self.kept = False
+                    raise CloudError(
+                        f"{self.request.name} is ACTIVE for {now - since:.0f} s, and Cloud TPU's "
+                        "answers lack its labels, without which no command recognises it; request "
+                        "it again"
+                    )
+                if found.run is not None and len(workers) == self.request.topology.hosts:
                     return workers
-                reason = f", with {len(workers)} of {self.request.topology.hosts} VMs{reason}"
+                labels = "" if found.run else ", without its labels"
+                reason = (
+                    f", with {len(workers)} of {self.request.topology.hosts} VMs{labels}{reason}"
+                )
                 if now - since > self.bare:
                     raise CloudError(
                         f"{self.request.name} is ACTIVE for {now - since:.0f} s{reason}; Cloud TPU "
                         "must list all VMs by then; request it again, or in another zone"
                     )
-            if now - printed > 60 or not printed:
+            if now - printed > _SAID_AGAIN or not printed:
                 printed = now
                 self.tell(
                     f"{self.request.name} is {state or 'not visible yet'} "
@@ -186,9 +195,12 @@ class Lease:
         """Keep the resource after this process, until its lifetime is over.
 
         Raises:
-            RequirementError: The journal cannot be written.
+            CloudError: The journal cannot be written.
         """
-        self._record(time.time(), kept=True)
+        with _after_the_request():
+            self.journal.write(
+                entry(self.request, self.run, asked=time.time(), kept=True, active=True)
+            )
         self.kept = True
 
     def check(self) -> None:
@@ -210,13 +222,13 @@ class Lease:
             if self._seen:
                 raise CloudError(f"{name} was deleted by somebody else")
             return None
-        if found.run != self.run:
+        if found.run != self.run and not self._is_ours(found):
             raise CloudError(f"{name} was deleted, and another resource has its name now")
         if not self._seen and self._asked is not None and found.created is not None:
             wrong = clock_error(found.created.timestamp(), self._asked, time.time())
             if wrong:
                 self.tell(wrong)
-        self._seen = True
+        self._seen, self._created = True, self._created or found.created
         if found.state in PREEMPTED:
             cause = "by Cloud TPU (preempted)" if found.by_service else "by a user"
             raise PreemptedError(f"{name} is {found.state} {cause}; its VMs are gone")
@@ -226,6 +238,16 @@ class Lease:
         if found.state == "DELETING":
             raise CloudError(f"{name} is being deleted by somebody else")
         return found  # a state that is not known may be one that ends
+
+    def _is_ours(self, found: Resource) -> bool:
+        """Whether a resource whose labels the API does not say is this run's.
+
+        The API answered the request for this name, and the resource is the one seen first.
+        """
+        if found.run is not None or not self._answered:
+            return False
+        self._created = self._created or found.created
+        return found.created in (None, self._created)
 
     def close(self) -> None:
         """Delete the resource and wait until it is gone, unless it is kept.
@@ -245,18 +267,21 @@ class Lease:
             self.client,
             self.request.path,
             self.run,
+            journal=self.journal,
             tell=self.tell,
             unseen=0.0 if self._seen else self.unseen,
             timeout=self.deletion,
             pause=self.pause,
+            is_ours=self._is_ours,
         )
         if outcome != "gone" or self._seen or self._refused:
             self.journal.forget(self.run)
             return
-        self.tell(
-            f"{self.request.name} did not appear, and whether the request arrived is not known; "
-            "run in some minutes: pyreactant tpu gc"
+        trouble = (
+            f"{self.request.name} did not appear, and whether the request arrived is not known"
         )
+        self.journal.note_trouble(self.run, trouble)
+        self.tell(f"{trouble}; run in some minutes: pyreactant tpu gc")
 
 
 @contextmanager
@@ -297,20 +322,24 @@ def wait_for(client: "Client", path: str, timeout: float, tell: Callable[[str], 
         PreemptedError: Its VMs were taken away.
         CloudError: It does not exist, or can no longer become ACTIVE.
     """
-    name, deadline, state = path.rpartition("/")[2], time.monotonic() + timeout, ""
+    name, start, state, said = path.rpartition("/")[2], time.monotonic(), "", 0.0
     while True:
         found = client.get(path)
         if found is None:
             raise CloudError(f"there is no queued resource {path}")
-        if found.state != state:
-            state = found.state
-            tell(f"{name} is {state}{f': {found.reason}' if found.reason else ''}")
+        now = time.monotonic()
+        if found.state != state or now - said > _SAID_AGAIN:
+            state, said = found.state, now
+            tell(
+                f"{name} is {state}{f': {found.reason}' if found.reason else ''}; waiting for "
+                f"another {max(start + timeout - now, 0):.0f} s"
+            )
         if state == READY:
             return
         if state in PREEMPTED:
             raise PreemptedError(f"{name} is {state}; its VMs are gone")
         if state in ENDED:
             raise CloudError(f"{name} is {state} and cannot become ACTIVE: {found.reason}")
-        if time.monotonic() > deadline:
+        if now - start > timeout:
             raise DeadlineError(f"{name} is {state} and not ACTIVE after {timeout:.0f} s")
         time.sleep(min(5.0, timeout / 10))

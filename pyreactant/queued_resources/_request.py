@@ -192,20 +192,33 @@ def check_form(label: str, value: str) -> None:
 _LIST_PRICE = {"v2": 1.125, "v3": 2.0, "v4": 3.22, "v5e": 1.2, "v5p": 4.2, "v6e": 2.7}
 
 
-def cost_of_forgetting(slices: Topology, lifetime: float) -> str:
-    """The chip-hours until slices delete themselves, and their approximate cost."""
+def cost_of_forgetting(slices: Topology, lifetime: float, attempts: int = 1) -> str:
+    """The chip-hours until slices delete themselves, and their approximate cost.
+
+    Args:
+        slices: The slices of one attempt.
+        lifetime: Seconds for which the slices of one attempt may exist.
+        attempts: Number of attempts, each with new slices: the first one and its retries.
+    """
     hours = lifetime / 3600
-    chip_hours = slices.chips * hours
-    price = _LIST_PRICE.get(slices.generation)
+    chip_hours = slices.chips * hours * attempts
+    usd = usd_per_hour(slices)
     about = (
         ""
-        if price is None
+        if usd is None
         else (
-            f", about {chip_hours * price:,.0f} USD at {price} USD per chip and hour (list price "
-            "of US regions on demand; see cloud.google.com/tpu/pricing)"
+            f", about {usd * hours * attempts:,.0f} USD at {usd / slices.chips:g} USD per chip and "
+            "hour (list price of US regions on demand; see cloud.google.com/tpu/pricing)"
         )
     )
-    return f"{slices.chips} chips for {hours:g} h are {chip_hours:,.0f} chip-hours{about}"
+    times = "" if attempts == 1 else f" in each of {attempts} attempts"
+    return f"{slices.chips} chips for {hours:g} h{times} are {chip_hours:,.0f} chip-hours{about}"
+
+
+def usd_per_hour(slices: Topology) -> float | None:
+    """The list price of slices for one hour; None if it is not known."""
+    price = _LIST_PRICE.get(slices.generation)
+    return None if price is None else slices.chips * price
 
 
 QUEUED = ("CREATING", "ACCEPTED", "WAITING_FOR_RESOURCES")

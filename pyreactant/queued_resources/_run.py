@@ -18,7 +18,7 @@ from .._system.files import state_folder, writing
 from ..launch import RunReport
 from ..launch._report import utc
 from ._deletion import Interrupted, cleaned_up
-from ._job import Job, check_size
+from ._job import Job, Phase, check_size
 from ._journal import Journal
 from ._lifecycle import Lease
 from ._reach import SshOptions
@@ -36,6 +36,7 @@ def run_job(
     *,
     tell: Callable[[str], None],
     show: Callable[[str], None],
+    enter: Callable[[Phase], None] = lambda _: None,
 ) -> RunReport:
     """Run a job; the slices are deleted however it ends, unless `job.kept`.
 
@@ -45,6 +46,7 @@ def run_job(
         journal: Journal that records the slices.
         tell: Prints a message for the user.
         show: Prints a line of output, prefixed with the worker's name.
+        enter: Is told which phase begins.
 
     Returns:
         The report, which is also written to ``job.out``.
@@ -64,33 +66,72 @@ def run_job(
         raise FileError(
             f"the folder {str(job.out)!r} cannot be created ({error.strerror})"
         ) from None
+    if job.retries:
+        tell(f"with {job.retries} {_retries(job.retries)}, at most {job.most()}")
     for attempt in range(job.retries + 1):
         folder = job.out / (f"attempt-{attempt}" if attempt else "")
         folder.mkdir(exist_ok=True)
         run = secrets.token_hex(8)
         lease = Lease(
-            client=client, request=job.request, run=run, journal=journal, tell=tell, kept=job.kept
+            client=client,
+            request=job.request,
+            run=run,
+            journal=journal,
+            tell=tell,
+            kept=job.kept,
+            deletion=job.deletion,
         )
-        report = _attempt(job, lease, folder, show)
+        report = _attempt(job, lease, folder, show, enter)
         left = job.retries - attempt
         if report.cause != "preempted" or not left:
             break
-        tell(f"{report.summary}; trying again ({left} {'retries' if left > 1 else 'retry'} left)")
+        tell(f"{report.summary}; trying again ({left} {_retries(left)} left)")
     report = dataclasses.replace(report, folder=str(job.out))
     report.write(job.out)
     return report
 
 
-def _attempt(job: Job, lease: Lease, folder: Path, show: Callable[[str], None]) -> RunReport:
+def _retries(count: int) -> str:
+    return "retry" if count == 1 else "retries"
+
+
+def _attempt(
+    job: Job,
+    lease: Lease,
+    folder: Path,
+    show: Callable[[str], None],
+    enter: Callable[[Phase], None],
+) -> RunReport:
+    undeleted = False
+
+    def close() -> None:
+        nonlocal undeleted
+        undeleted = True
+        try:
+            enter(Phase.DELETING)
+        finally:
+            lease.close()
+        undeleted = False
+
     started, began = utc(), time.monotonic()
     first_error: dict[str, Any] | None = None
+    report: RunReport | None = None
     try:
-        with cleaned_up(lease.close, lease.tell):
+        with cleaned_up(close, lease.tell):
+            enter(Phase.QUEUED)
             lease.create()
             workers = lease.wait(job.wait)
+            enter(Phase.STARTING)
             lease.tell(f"{job.request.name} is ACTIVE with {len(workers)} VMs")
             report = on_workers(
-                job, workers, lease.run, folder, check=lease.check, tell=lease.tell, show=show
+                job,
+                workers,
+                lease.run,
+                folder,
+                check=lease.check,
+                tell=lease.tell,
+                show=show,
+                enter=enter,
             )
     except (PyReactantError, Interrupted) as caught:
         error = caught
@@ -105,7 +146,7 @@ def _attempt(job: Job, lease: Lease, folder: Path, show: Callable[[str], None]) 
     return RunReport(
         cause=_cause(error),
         exit_code=_code(error),
-        summary=str(error),
+        summary=str(error) + (_before(error, report) if undeleted else ""),
         first_error=first_error,
         processes=(),
         seconds=round(time.monotonic() - began, 3),
@@ -113,6 +154,14 @@ def _attempt(job: Job, lease: Lease, folder: Path, show: Callable[[str], None]) 
         folder=str(folder),
         command=list(job.program),
     )
+
+
+def _before(error: BaseException, report: RunReport | None) -> str:
+    """How the run had ended before a deletion that failed, for the end of its message."""
+    if report is not None:
+        return f"; before that: {report.summary or 'the program succeeded'}"
+    before = error.__context__
+    return f"; before that: {before}" if isinstance(before, PyReactantError | Interrupted) else ""
 
 
 def _code(error: PyReactantError | Interrupted) -> int:

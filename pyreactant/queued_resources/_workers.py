@@ -16,7 +16,7 @@ from .._system.files import is_full, unpack
 from ..launch import RunReport
 from ..launch._program import find_program
 from ..process_group._group import join_address
-from ._job import Job
+from ._job import Job, Phase
 from ._lifecycle import scripts_folder
 from ._reach import Session, Sessions
 from ._request import Worker
@@ -135,6 +135,7 @@ def on_workers(
     check: Callable[[], None],
     tell: Callable[[str], None],
     show: Callable[[str], None],
+    enter: Callable[[Phase], None],
 ) -> RunReport:
     """Copy the code, install, run each runtime in turn, and fetch logs and results.
 
@@ -146,6 +147,7 @@ def on_workers(
         check: Raises if the slices are no longer ACTIVE.
         tell: Prints a message for the user.
         show: Prints a line of output, prefixed with the worker's name.
+        enter: Is told which phase begins.
 
     Returns:
         The report of the run that failed first, or of the last run.
@@ -162,10 +164,12 @@ def on_workers(
     steps.prepare(folder, job.backends, request)
     try:
         for backend in job.backends:
-            report = steps.run(backend, folder)
+            enter(Phase.RUNNING)
+            report = steps.run(backend, folder, lambda: enter(Phase.FETCHING))
             if report.exit_code:
                 break
     except Exception:  # not Interrupted, after which nothing must delay the deletion
+        enter(Phase.FETCHING)
         steps.fetch(folder)
         raise
     steps.fetch(folder)
@@ -274,8 +278,14 @@ class _Steps:
             self.check()  # a preemption explains the failure better
             raise self._error(name, failed)
 
-    def run(self, backend: str, folder: Path) -> RunReport:
-        """Run one runtime on all workers; returns the supervisors' report."""
+    def run(self, backend: str, folder: Path, ended: Callable[[], None]) -> RunReport:
+        """Run one runtime on all workers; returns the supervisors' report.
+
+        Args:
+            backend: The runtime.
+            folder: Folder on this machine for logs and results.
+            ended: Is called when the program has ended.
+        """
         job, began = self.job, time.monotonic()
         self.tell(f"run {backend} on {len(self.workers)} VMs")
         address = join_address(self.workers[0].internal, secrets.choice(_PORTS))
@@ -291,11 +301,11 @@ class _Steps:
         name = f"run-{backend}"
         self.sessions.start(name, command, secret, keep_open=True)
         failed = self.sessions.wait(job.timeout, check=self.check)
-        report = self._fetch_report(backend, folder)
-        ended = time.monotonic()
+        ended()
+        report, since = self._fetch_report(backend, folder), time.monotonic()
         if report is None and is_full(folder):
             self.tell(f"the disk of {folder} is full; free some space: the slices wait, and cost")
-        while report is None and is_full(folder) and time.monotonic() - ended < ROOM:
+        while report is None and is_full(folder) and time.monotonic() - since < ROOM:
             time.sleep(5)
             self.check()
             report = self._fetch_report(backend, folder)

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from pyreactant import PyReactantError
-from tests.gcloud.cloud import cloud, hosts_of
+from tests.gcloud.cloud import REQUEST, cloud, hosts_of
 from tests.gcloud.test_lifecycle import leased, life, outcome
-from tests.gcloud.tpu_api import QUICK, Fault, TpuApi
+from tests.gcloud.tpu_api import ABSENT, QUICK, Fault, TpuApi
 
 PORTAL = "<html>Please log in</html>"
 WRONG = (
@@ -98,20 +98,23 @@ def test_credentials_that_expired_before(tmp_path: Path) -> None:
 
 
 def test_a_note_without_labels_stays(tmp_path: Path) -> None:
-    """Labels that are absent for a while delay the deletion; a note is not forgotten for them."""
+    """The answer to the request is lost, so that only labels could tell whose resource it is."""
     api = TpuApi(workers=hosts_of)
+    api.faults.append(Fault("POST", lost=True))
     labels: dict[str, str] = {}
 
-    def act(lease: Any) -> None:
-        life(lease, api)
-        labels.update(node().pop("labels"))
+    def unlabel(moment: str, call: str) -> None:
+        if moment == "after" and call.startswith("POST") and not labels:
+            labels.update(node().pop("labels"))
+
+    api.on_call = unlabel
 
     def node() -> dict[str, Any]:
         (resource,) = api.resources.values()
         found: dict[str, Any] = resource.body["tpu"]["nodeSpec"][0]["node"]
         return found
 
-    error, _ = failure(tmp_path, api, act, deletion=0.3)
+    error, _ = failure(tmp_path, api, lambda lease: lease.create(), deletion=0.3)
     assert "could NOT be deleted (test has no labels" in str(error)
     assert len(notes(tmp_path)) == 1
     assert not [call for call in api.calls if call.startswith("DELETE")]
@@ -132,6 +135,45 @@ def test_a_note_without_labels_stays(tmp_path: Path) -> None:
         node()["labels"] = labels
         assert gc() == ["deleted"]
         assert (api.left(), note.exists()) == ([], False)
+
+
+@pytest.mark.parametrize("absent", ABSENT)
+@pytest.mark.parametrize(
+    ("state", "code"),
+    [("ACTIVE", 8), ("SUSPENDED", 6), ("FAILED", 8), ("WAITING_FOR_RESOURCES", 7)],
+)
+def test_answers_that_lack_fields(tmp_path: Path, state: str, code: int, absent: str) -> None:
+    """The API answered this run's request, so the resource is this run's: it ends soon, deleted."""
+    api = TpuApi(script=[*QUICK[:3], (state, None)], workers=hosts_of)
+    api.absent[state] = absent
+
+    def act(lease: Any, api: TpuApi) -> None:
+        lease.create()
+        lease.wait(0.5 if absent == "state" or state == "WAITING_FOR_RESOURCES" else 60)
+
+    error = outcome(tmp_path, api, act)
+    if (state, absent) == ("ACTIVE", "created"):
+        assert error is None
+    elif absent == "state":
+        assert error.exit_code == 7, error
+    else:
+        assert error.exit_code == code, error
+        assert state != "ACTIVE" or "Cloud TPU's answers lack its labels" in str(error)
+
+
+def test_another_resource_without_labels(tmp_path: Path) -> None:
+    """Somebody deleted the resource and created another one of its name, which is left alone."""
+    api = TpuApi(workers=hosts_of)
+
+    def act(lease: Any) -> None:
+        life(lease, api)
+        (resource,) = api.resources.values()
+        resource.body["createTime"] = "2030-01-01T00:00:00Z"
+        del resource.body["tpu"]["nodeSpec"][0]["node"]["labels"]
+
+    error, _ = failure(tmp_path, api, act, deletion=0.3)
+    assert "could NOT be deleted (test has no labels" in str(error)
+    assert not [call for call in api.calls if call.startswith("DELETE")]
 
 
 def test_a_request_that_may_still_arrive(tmp_path: Path) -> None:
@@ -174,3 +216,32 @@ def test_states_that_the_client_does_not_know(tmp_path: Path) -> None:
         api.nodes[next(iter(api.nodes))]["state"] = unknown
         assert lease.client.workers(lease.request) == []
     assert (api.left(), notes(tmp_path)) == ([], [])
+
+
+def test_a_run_that_failed_before_its_deletion_did(tmp_path: Path) -> None:
+    """Both are in the report; the exit code is that of the cloud, and each phase was told."""
+    api = TpuApi(script=[("WAITING_FOR_RESOURCES", None)], workers=hosts_of)
+    api.faults.append(Fault("DELETE", code=403, message="no permission", count=10**6))
+    with cloud(tmp_path, api) as made:
+        from pyreactant.queued_resources import Client, Journal, from_environment
+        from pyreactant.queued_resources._job import Job, Phase
+        from pyreactant.queued_resources._reach import SshOptions
+        from pyreactant.queued_resources._run import run_job
+
+        job = Job(
+            request=from_environment(REQUEST),
+            out=tmp_path / "out",
+            backends=("jax",),
+            ssh=SshOptions("ssh"),
+            wait=0.2,
+            deletion=0.5,
+        )
+        client, phases = Client(environ=made.settings), list[Phase]()
+        report = run_job(
+            job, client, Journal(made.state), tell=print, show=print, enter=phases.append
+        )
+    assert (report.exit_code, report.cause) == (8, "cloud")
+    assert "could NOT be deleted (Cloud TPU refused the request: no permission" in report.summary
+    assert "; before that: test is WAITING_FOR_RESOURCES and not ACTIVE after" in report.summary
+    assert phases == [Phase.QUEUED, Phase.DELETING]
+    assert len(notes(tmp_path)) == 1

@@ -245,7 +245,7 @@ def test_the_timeout_of_a_deletion_is_kept(tmp_path: Path) -> None:
     """No call is retried beyond it, whatever the client's own patience is."""
     api = TpuApi(workers=hosts_of)
     with cloud(tmp_path, api) as made:
-        from pyreactant.queued_resources import Client, CloudError, from_environment
+        from pyreactant.queued_resources import Client, CloudError, Journal, from_environment
         from pyreactant.queued_resources._deletion import delete_and_wait
 
         client = Client(environ=made.settings, patience=10_000.0)
@@ -253,7 +253,15 @@ def test_the_timeout_of_a_deletion_is_kept(tmp_path: Path) -> None:
         client.create(request, "run1", "")
         api.faults.append(Fault("GET .*queuedResources", code=503, count=10**6))
         with pytest.raises(CloudError, match="could NOT be deleted"):
-            delete_and_wait(client, request.path, "run1", tell=print, timeout=1.0, pause=0.1)
+            delete_and_wait(
+                client,
+                request.path,
+                "run1",
+                journal=Journal(made.state),
+                tell=print,
+                timeout=1.0,
+                pause=0.1,
+            )
 
 
 def test_operation_that_fails(tmp_path: Path) -> None:
@@ -376,12 +384,11 @@ def test_state_folder_that_cannot_be_written(tmp_path: Path) -> None:
 def test_a_full_disk_leaves_no_lock(tmp_path: Path) -> None:
     """A lock without its note would stay for ever."""
     from pyreactant import RequirementError
+    from pyreactant.queued_resources import from_environment
     from pyreactant.queued_resources._journal import Journal, entry
 
     journal, limits = Journal(tmp_path), resource.getrlimit(resource.RLIMIT_FSIZE)
-    made = entry(
-        "projects/p/locations/z/queuedResources/q", "run1", asked=0, lifetime=1, kept=False
-    )
+    made = entry(from_environment(REQUEST), "run1", asked=0, kept=False)
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
     try:
         with pytest.raises(RequirementError, match="cannot be written and locked"):

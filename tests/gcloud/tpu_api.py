@@ -6,6 +6,7 @@ loopback to the real gcloud and google-cloud-tpu clients. It also has the part o
 that gcloud calls before it starts ssh.
 """
 
+import copy
 import itertools
 import re
 import threading
@@ -128,6 +129,7 @@ class TpuApi:
         self.faults: list[Fault] = []
         self.calls: list[str] = []
         self.operation_error: Json | None = None
+        self.absent: dict[str, str] = {}  # state -> what answers about resources in it lack
         self.page = 1000  # resources on a page of a list
         self.ahead = 0.0  # offset of its clock in seconds
         self.on_call: Callable[[str, str], None] = lambda moment, call: None
@@ -256,27 +258,39 @@ def _create(api: TpuApi, parent: str, *, query: dict[str, str], body: Json) -> J
     if api.operation_error is None:
         api.resources[name] = resource
     kind = {"@type": "type.googleapis.com/google.cloud.tpu.v2.QueuedResource"}
-    operation = api.operation(parent, name, "create", {**kind, **_shown(resource)})
+    operation = api.operation(parent, name, "create", {**kind, **_shown(api, resource)})
     if request:
         api.requests[request] = operation["name"]
     return operation
 
 
-def _shown(resource: Resource) -> Json:
+ABSENT: dict[str, Callable[[Json], object]] = {
+    "labels": lambda body: [spec["node"].pop("labels") for spec in body["tpu"]["nodeSpec"]],
+    "spec": lambda body: body.pop("tpu"),
+    "created": lambda body: body.pop("createTime"),
+    "state": lambda body: body.pop("state"),
+}
+"""What answers about a resource can lack, and how it is taken away."""
+
+
+def _shown(api: TpuApi, resource: Resource) -> Json:
     state: Json = {"state": resource.state(), **resource.reason}
     if state["state"] == "FAILED" and "failedData" not in state:
         state["failedData"] = {"error": {"code": 8, "message": "There is no more capacity"}}
-    return {**resource.body, "state": state}
+    shown = copy.deepcopy({**resource.body, "state": state})
+    if resource.state() in api.absent:
+        ABSENT[api.absent[resource.state()]](shown)
+    return shown
 
 
 def _get(api: TpuApi, name: str, *, query: dict[str, str], body: Json) -> Json:
     if name not in api.resources:
         raise ApiError(404, f"Resource '{name}' was not found")
-    return _shown(api.resources[name])
+    return _shown(api, api.resources[name])
 
 
 def _list(api: TpuApi, parent: str, *, query: dict[str, str], body: Json) -> Json:
-    found = [_shown(r) for n, r in api.resources.items() if n.startswith(f"{parent}/")]
+    found = [_shown(api, r) for n, r in api.resources.items() if n.startswith(f"{parent}/")]
     start = int(query.get("pageToken") or 0)
     end = start + api.page
     return {

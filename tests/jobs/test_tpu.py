@@ -75,7 +75,9 @@ def test_a_killed_keeper(made: Cloud) -> None:
     ran = processes.run([*jobs, "status", job, "--json"], env=made.settings, cwd=made.folder)
     shown = json.loads(ran.stdout)
     assert shown["state"] == "lost"
-    assert "the value is lost, and what it left deletes itself by" in shown["reason"]
+    assert ran.returncode == 8
+    assert "the value is lost; " in shown["reason"]
+    assert f"{job} may still cost money: its launcher" in shown["reason"]
     assert made.api.left() != []
     ran = processes.run([*jobs, "cancel", job], env=made.settings, cwd=made.folder)
     assert ran.returncode == 0, ran.stderr

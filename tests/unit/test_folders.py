@@ -10,9 +10,10 @@ import pytest
 
 from pyreactant._julia.place import pointers
 from pyreactant._system import files
-from pyreactant.queued_resources import Journal
+from pyreactant.queued_resources import Journal, from_environment
 from pyreactant.queued_resources._journal import entry
 from pyreactant.tpu._compiler import ask
+from tests.gcloud.cloud import REQUEST
 
 CASES = [
     (files.cache_folder, "XDG_CACHE_HOME", ".cache"),
@@ -71,10 +72,10 @@ def test_folders_on_macos(mac: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_entries_of_the_earlier_folder_on_macos(mac: Path) -> None:
     """After an update `gc` still finds a killed launcher's entry, and removes it."""
     earlier = Journal(mac / ".local/state/pyreactant")
-    earlier.write(entry("projects/p/old", "old", asked=time.time(), lifetime=60, kept=False))
+    earlier.write(entry(from_environment(REQUEST), "old", asked=time.time(), kept=False))
     journal = Journal()
     assert journal.folder == mac / "Library/Application Support/pyreactant/queued-resources"
-    journal.write(entry("projects/p/new", "new", asked=time.time(), lifetime=60, kept=False))
+    journal.write(entry(from_environment(REQUEST), "new", asked=time.time(), kept=False))
     found = [one for one in journal.entries() if not isinstance(one, Path)]
     assert sorted(one.run for one in found) == ["new", "old"]
     journal.forget("old")
