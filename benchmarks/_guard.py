@@ -10,8 +10,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from pyreactant._runtimes.guard.guard import Guard
-from pyreactant._runtimes.guard.operation import Calls, program_digest
+from pyreactant.arrays.runtimes.guard.guard import Guard
+from pyreactant.arrays.runtimes.guard.operation import Calls, program_digest
 from tests.harness import run_environments
 from tests.unit.guards import MemoryStore, placed, together
 

@@ -10,11 +10,11 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import pyreactant as pr
-from pyreactant._core.source import ArraySource, RandomSource
-from pyreactant._core.text import bytes_text
-from pyreactant._matmul.check import tolerance_of
-from pyreactant._matmul.freivalds import freivalds
-from pyreactant._matmul.matmul import compile_matmul
+from pyreactant.arrays.matmul import compile_matmul
+from pyreactant.arrays.source import ArraySource, RandomSource
+from pyreactant.arrays.text import bytes_text
+from pyreactant.check.product.check import tolerance_of
+from pyreactant.check.product.freivalds import freivalds
 
 from ._measure import Pair, interleave, timed
 

@@ -12,14 +12,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pyreactant._system.facts import facts
-from pyreactant._system.process import raise_limit
-from pyreactant.launch._connection import hello
-from pyreactant.launch._head import Head
-from pyreactant.launch._mtls import Certifier, Keys
-from pyreactant.launch._options import RunOptions
-from pyreactant.launch._rollcall import RollCall
-from pyreactant.launch._state import ProcessState
+from pyreactant.base.facts import facts
+from pyreactant.base.process import raise_limit
+from pyreactant.runs.supervisor.connection import hello
+from pyreactant.runs.supervisor.head import Head
+from pyreactant.runs.supervisor.mtls import Certifier, Keys
+from pyreactant.runs.supervisor.options import RunOptions
+from pyreactant.runs.supervisor.rollcall import RollCall
+from pyreactant.runs.supervisor.state import ProcessState
 from tests.harness import environment, free_port, run_environments
 
 from ._measure import Pair, interleave, keeping_bytecode, timed
@@ -82,7 +82,7 @@ def roll_call(count: int, repetitions: int) -> Pair:
 
 
 async def simulated(count: int, lasts: float, *, mtls: bool = False) -> dict[str, Any]:
-    """Play process 0, as `pyreactant.launch._supervisor` does, without starting a program.
+    """Play process 0, as `pyreactant.runs.supervisor.supervisor` does, without starting a program.
 
     Args:
         count: Number of processes of the run.

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pyreactant._system.facts import package_version
+from pyreactant.base.facts import package_version
 
 
 @dataclass(frozen=True)

@@ -21,13 +21,13 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 
-from pyreactant._system.facts import facts
-from pyreactant._system.lines import LineCodec, LineError
-from pyreactant._system.process import raise_limit
-from pyreactant.launch._connection import CONVERSATION, hello
-from pyreactant.launch._mtls import Key
-from pyreactant.launch._rollcall import heartbeat_period
-from pyreactant.process_group._group import split_address
+from pyreactant.base.facts import facts
+from pyreactant.base.lines import LineCodec, LineError
+from pyreactant.base.process import raise_limit
+from pyreactant.process.group.group import split_address
+from pyreactant.runs.supervisor.connection import CONVERSATION, hello
+from pyreactant.runs.supervisor.mtls import Key
+from pyreactant.runs.supervisor.rollcall import heartbeat_period
 
 _PATIENCE = 120.0
 _ADDRESSES = 64

@@ -26,12 +26,12 @@ from pathlib import Path
 from typing import Any
 
 import pyreactant as pr
-from pyreactant._bounds import fused
-from pyreactant.crosscheck._check import check_blocks, check_inputs
-from pyreactant.crosscheck._execute import CaseRun, run_case
-from pyreactant.crosscheck._report.outcome import seen
-from pyreactant.programs import CASES, find_case
-from pyreactant.programs._case import Case
+from pyreactant.check.bounds import fused
+from pyreactant.check.check import check_blocks, check_inputs
+from pyreactant.check.execute import CaseRun, run_case
+from pyreactant.check.programs import CASES, find_case
+from pyreactant.check.programs.case import Case
+from pyreactant.check.report.outcome import seen
 from tests.crosscheck.draws import draws
 from tests.crosscheck.mutants import mutants
 from tests.crosscheck.trials import Trial, attempts, diagnosis_of

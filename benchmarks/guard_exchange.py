@@ -8,10 +8,10 @@ import time
 
 import jax
 
-from pyreactant._core.backend import StartOptions
-from pyreactant._runtimes.guard.guard import Guard
-from pyreactant._runtimes.jax.distributed import connect, run_store
-from pyreactant.process_group import resolve
+from pyreactant.arrays.backend import StartOptions
+from pyreactant.arrays.runtimes.guard.guard import Guard
+from pyreactant.arrays.runtimes.jax.distributed import connect, run_store
+from pyreactant.process.group import resolve
 from tests.unit.guards import placed
 
 _COUNT = 300

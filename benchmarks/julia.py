@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 import pyreactant as pr
-from pyreactant._runtimes.reactant import julia
+from pyreactant.arrays.runtimes.reactant import julia
 from tests.harness import environment
 from tests.julia.place import absent, stand_in, without_workload
 
@@ -36,7 +36,7 @@ JULIACALL = (
     "for name in ('Preferences', 'PythonCall', 'Reactant'):\n"
     "    juliacall.Base.require(juliacall.Main, juliacall.Base.Symbol(name))"
 )
-OURS = "from pyreactant._runtimes.reactant import julia; julia.start()"
+OURS = "from pyreactant.arrays.runtimes.reactant import julia; julia.start()"
 
 
 def start(repetitions: int, folder: Path) -> Pair:
@@ -128,7 +128,7 @@ def read(repetitions: int, side: int) -> Pair:
 MEMORY = """
 import sys
 import numpy as np
-from pyreactant._runtimes.reactant import julia as _julia
+from pyreactant.arrays.runtimes.reactant import julia as _julia
 side, order = int(sys.argv[1]), sys.argv[2]
 m = _julia.start()
 import juliacall as j

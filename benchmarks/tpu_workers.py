@@ -112,7 +112,7 @@ def _all(made: Cloud) -> list[int]:
 def _programs(made: Cloud, index: int) -> list[int]:
     """Process ids of this benchmark's programs with this process index."""
     found = subprocess.run(
-        ["pgrep", "-f", f"pyreactant._supervised train.py {made.folder}"],
+        ["pgrep", "-f", f"pyreactant.process.supervised train.py {made.folder}"],
         capture_output=True,
         text=True,
     )

@@ -42,7 +42,7 @@ x = pr.device_put(np.arange(64, dtype=np.float32).reshape(8, 8), sharding)
 ```
 """
 # Where a name is defined, if it is also the name of a module.
-DEFINED = {"crosscheck": "crosscheck._run.crosscheck"}
+DEFINED = {"crosscheck": "check.run.crosscheck"}
 
 
 def api() -> str:
@@ -58,7 +58,7 @@ def api() -> str:
 
 def commands() -> str:
     """The page of all commands, as typer writes it."""
-    argv = ["pyreactant.cli._main", "utils", "docs", "--name", "pyreactant"]
+    argv = ["pyreactant.cli.app", "utils", "docs", "--name", "pyreactant"]
     text = CliRunner().invoke(app, argv).output.replace("# `pyreactant`", "# Commands", 1)
     # Examples are indented by two spaces: code needs four.
     lines = [f"  {line}" if line.startswith("  pyreactant") else line for line in text.splitlines()]

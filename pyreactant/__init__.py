@@ -6,95 +6,96 @@ the supervisor, for instance, does not wait for NumPy.
 
 from typing import TYPE_CHECKING
 
-from ._lazy import attach
 from ._version import __version__
+from .base.lazy import attach
 
 if TYPE_CHECKING:
     from . import preferences as preferences
     from . import testing as testing
-    from ._core.array import Aval as Aval
-    from ._core.array import ShardedArray as ShardedArray
-    from ._core.domain import Domain as Domain
-    from ._core.mesh import Mesh as Mesh
-    from ._core.program import Program as Program
-    from ._core.program import program as program
-    from ._core.sharding import Device as Device
-    from ._core.sharding import NamedSharding as NamedSharding
-    from ._core.sharding import Shard as Shard
-    from ._errors import DeadlineError as DeadlineError
-    from ._errors import DTypeError as DTypeError
-    from ._errors import FileError as FileError
-    from ._errors import InvalidArgumentError as InvalidArgumentError
-    from ._errors import MismatchError as MismatchError
-    from ._errors import NotAddressableError as NotAddressableError
-    from ._errors import PyReactantError as PyReactantError
-    from ._errors import RemoteError as RemoteError
-    from ._errors import RendezvousError as RendezvousError
-    from ._errors import RequirementError as RequirementError
-    from ._errors import ShardingError as ShardingError
-    from ._errors import StateError as StateError
-    from ._lowering.as_jax import as_jax as as_jax
-    from ._matmul.matmul import matmul_sharded as matmul_sharded
-    from ._runtimes.compile import compile as compile
-    from ._runtimes.compiled import Compiled as Compiled
-    from ._runtimes.loop import reached_preemption as reached_preemption
-    from ._runtimes.loop import report as report
-    from ._runtimes.mesh import make_mesh as make_mesh
-    from ._runtimes.operations import device_put as device_put
-    from ._runtimes.operations import from_callback as from_callback
-    from ._runtimes.operations import from_jax as from_jax
-    from ._runtimes.operations import from_process_local as from_process_local
-    from ._runtimes.operations import gather as gather
-    from ._runtimes.operations import reshard as reshard
-    from ._runtimes.runtime import backend_name as backend_name
-    from ._runtimes.runtime import barrier as barrier
-    from ._runtimes.runtime import devices as devices
-    from ._runtimes.runtime import initialize as initialize
-    from ._runtimes.runtime import is_initialized as is_initialized
-    from ._runtimes.runtime import local_devices as local_devices
-    from ._runtimes.runtime import num_processes as num_processes
-    from ._runtimes.runtime import process_index as process_index
-    from ._runtimes.runtime import shutdown as shutdown
-    from ._supervised.metrics import log as log
-    from .crosscheck._report.report import Report as Report
-    from .crosscheck._run import crosscheck as crosscheck
-    from .jobs import targets as targets
-    from .jobs._job import Job as Job
-    from .jobs._remote import remote as remote
-    from .jobs._submit import submit as submit
-    from .tpu._plan.plan import plan as plan
-    from .tpu._plan.report import Plan as Plan
-    from .tpu._preflight.preflight import preflight as preflight
-    from .tpu._preflight.report import Preflight as Preflight
+    from .arrays.array import Aval as Aval
+    from .arrays.array import ShardedArray as ShardedArray
+    from .arrays.domain import Domain as Domain
+    from .arrays.lowering.as_jax import as_jax as as_jax
+    from .arrays.matmul import matmul_sharded as matmul_sharded
+    from .arrays.mesh import Mesh as Mesh
+    from .arrays.program import Program as Program
+    from .arrays.program import program as program
+    from .arrays.runtimes.compile import compile as compile
+    from .arrays.runtimes.compiled import Compiled as Compiled
+    from .arrays.runtimes.loop import reached_preemption as reached_preemption
+    from .arrays.runtimes.loop import report as report
+    from .arrays.runtimes.mesh import make_mesh as make_mesh
+    from .arrays.runtimes.operations import device_put as device_put
+    from .arrays.runtimes.operations import from_callback as from_callback
+    from .arrays.runtimes.operations import from_jax as from_jax
+    from .arrays.runtimes.operations import from_process_local as from_process_local
+    from .arrays.runtimes.operations import gather as gather
+    from .arrays.runtimes.operations import reshard as reshard
+    from .arrays.runtimes.runtime import backend_name as backend_name
+    from .arrays.runtimes.runtime import barrier as barrier
+    from .arrays.runtimes.runtime import devices as devices
+    from .arrays.runtimes.runtime import initialize as initialize
+    from .arrays.runtimes.runtime import is_initialized as is_initialized
+    from .arrays.runtimes.runtime import local_devices as local_devices
+    from .arrays.runtimes.runtime import num_processes as num_processes
+    from .arrays.runtimes.runtime import process_index as process_index
+    from .arrays.runtimes.runtime import shutdown as shutdown
+    from .arrays.sharding import Device as Device
+    from .arrays.sharding import NamedSharding as NamedSharding
+    from .arrays.sharding import Shard as Shard
+    from .base.errors import DeadlineError as DeadlineError
+    from .base.errors import DTypeError as DTypeError
+    from .base.errors import FileError as FileError
+    from .base.errors import InvalidArgumentError as InvalidArgumentError
+    from .base.errors import MismatchError as MismatchError
+    from .base.errors import NotAddressableError as NotAddressableError
+    from .base.errors import PyReactantError as PyReactantError
+    from .base.errors import RemoteError as RemoteError
+    from .base.errors import RendezvousError as RendezvousError
+    from .base.errors import RequirementError as RequirementError
+    from .base.errors import ShardingError as ShardingError
+    from .base.errors import StateError as StateError
+    from .check.report.report import Report as Report
+    from .check.run import crosscheck as crosscheck
+    from .fit.plan.plan import plan as plan
+    from .fit.plan.report import Plan as Plan
+    from .fit.preflight.preflight import preflight as preflight
+    from .fit.preflight.report import Preflight as Preflight
+    from .process.supervised.metrics import log as log
+    from .runs.jobs import targets as targets
+    from .runs.jobs.job import Job as Job
+    from .runs.jobs.remote import remote as remote
+    from .runs.jobs.submit import submit as submit
 
 _MODULES = {
-    "_core.array": "Aval ShardedArray",
-    "_core.domain": "Domain",
-    "_core.mesh": "Mesh",
-    "_core.program": "Program program",
-    "_core.sharding": "Device NamedSharding Shard",
-    "_errors": "DeadlineError DTypeError FileError InvalidArgumentError MismatchError "
+    "arrays.array": "Aval ShardedArray",
+    "arrays.domain": "Domain",
+    "arrays.mesh": "Mesh",
+    "arrays.program": "Program program",
+    "arrays.sharding": "Device NamedSharding Shard",
+    "base.errors": "DeadlineError DTypeError FileError InvalidArgumentError MismatchError "
     "NotAddressableError PyReactantError RemoteError "
     "RendezvousError RequirementError ShardingError StateError",
-    "_lowering.as_jax": "as_jax",
-    "_matmul.matmul": "matmul_sharded",
-    "_runtimes.compiled": "Compiled",
-    "_runtimes.compile": "compile",
-    "_runtimes.mesh": "make_mesh",
-    "_runtimes.operations": "device_put from_callback from_jax from_process_local gather reshard",
-    "_runtimes.loop": "reached_preemption report",
-    "_runtimes.runtime": "backend_name barrier devices initialize is_initialized local_devices "
-    "num_processes process_index shutdown",
-    "_supervised.metrics": "log",
-    "crosscheck._report.report": "Report",
-    "jobs": "targets",
-    "jobs._job": "Job",
-    "jobs._remote": "remote",
-    "jobs._submit": "submit",
-    "tpu._plan.plan": "plan",
-    "tpu._plan.report": "Plan",
-    "tpu._preflight.preflight": "preflight",
-    "tpu._preflight.report": "Preflight",
+    "arrays.lowering.as_jax": "as_jax",
+    "arrays.matmul": "matmul_sharded",
+    "arrays.runtimes.compiled": "Compiled",
+    "arrays.runtimes.compile": "compile",
+    "arrays.runtimes.mesh": "make_mesh",
+    "arrays.runtimes.operations": "device_put from_callback from_jax from_process_local gather "
+    "reshard",
+    "arrays.runtimes.loop": "reached_preemption report",
+    "arrays.runtimes.runtime": "backend_name barrier devices initialize is_initialized "
+    "local_devices num_processes process_index shutdown",
+    "process.supervised.metrics": "log",
+    "check.report.report": "Report",
+    "runs.jobs": "targets",
+    "runs.jobs.job": "Job",
+    "runs.jobs.remote": "remote",
+    "runs.jobs.submit": "submit",
+    "fit.plan.plan": "plan",
+    "fit.plan.report": "Plan",
+    "fit.preflight.preflight": "preflight",
+    "fit.preflight.report": "Preflight",
 }
 _MODULE_OF, __getattr__, __dir__ = attach(
     globals(), _MODULES, submodules="crosscheck preferences testing"

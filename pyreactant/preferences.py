@@ -13,11 +13,11 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from ._errors import InvalidArgumentError, RequirementError, argument
-from ._julia.place import check_no_julia, find_place, package_folder
-from ._julia.preferences import NAMES, Preference, PreferenceValue, edits, local_file
-from ._julia.preferences import find as _find
-from ._system.files import LOCK_WAIT, project_lock, write, writing
+from .base.errors import InvalidArgumentError, RequirementError, argument
+from .base.files import LOCK_WAIT, project_lock, write, writing
+from .julia.place import check_no_julia, find_place, package_folder
+from .julia.preferences import NAMES, Preference, PreferenceValue, edits, local_file
+from .julia.preferences import find as _find
 
 __all__ = ["check_runtime", "find", "get", "set", "unset"]
 

@@ -11,8 +11,8 @@ from typing import Any, ClassVar, NamedTuple, final
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
-from pyreactant._core.array import Aval
-from pyreactant._core.backend import (
+from pyreactant.arrays.array import Aval
+from pyreactant.arrays.backend import (
     AbstractBackend,
     Call,
     Capabilities,
@@ -21,14 +21,14 @@ from pyreactant._core.backend import (
     StartOptions,
     Store,
 )
-from pyreactant._core.dtypes import NAMES
-from pyreactant._core.mesh import Mesh
-from pyreactant._core.program import Program, load
-from pyreactant._core.sharding import Device, Index, NamedSharding, Shard
-from pyreactant._runtimes import runtime
-from pyreactant._runtimes.reactant.meeting import Meeting, meet
-from pyreactant._system.process import end_at_once_on_error
-from pyreactant.process_group import ProcessGroup
+from pyreactant.arrays.dtypes import NAMES
+from pyreactant.arrays.mesh import Mesh
+from pyreactant.arrays.program import Program, load
+from pyreactant.arrays.runtimes import runtime
+from pyreactant.arrays.runtimes.reactant.meeting import Meeting, meet
+from pyreactant.arrays.sharding import Device, Index, NamedSharding, Shard
+from pyreactant.base.process import end_at_once_on_error
+from pyreactant.process.group import ProcessGroup
 
 DEVICES = 2  # of each process, unless num_cpu_devices says otherwise
 _COLLECTIVE = 3600.0  # seconds that a collective waits, as that of a real runtime

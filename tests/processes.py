@@ -54,12 +54,12 @@ LIGHT = (
     "email.parser",  # importlib.metadata imports it late
     "importlib.metadata",
     "platformdirs",
-    "pyreactant.cli._main",
-    "pyreactant.crosscheck._run",
-    "pyreactant.jobs._keeper",
-    "pyreactant.jobs._job",
-    "pyreactant.launch._supervisor",
-    "pyreactant.tpu._topology",
+    "pyreactant.cli.app",
+    "pyreactant.check.run",
+    "pyreactant.runs.jobs.keeper",
+    "pyreactant.runs.jobs.job",
+    "pyreactant.runs.supervisor.supervisor",
+    "pyreactant.base.slices.topology",
 )
 """For commands that leave the work to other processes, and for all that must not import jax.
 
@@ -79,7 +79,7 @@ WITH_JAX = (
     *_MHLO,
     "encodings.idna",  # for names of hosts
     "pytest",
-    "pyreactant._matmul.report",
+    "pyreactant.check.product.report",
 )
 """For programs: jax is imported, with what it imports late, no backend is started, and the runtime
 is not loaded: a test may hide jax from it."""

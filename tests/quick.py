@@ -28,28 +28,28 @@ from tests.processes import FOR_SETUP, LIGHT, REPOSITORY, WITH_GOOGLE, WITH_JAX,
 
 VARIABLE = "FORKS_OF_THE_TESTS"
 
-SETUP = REPOSITORY / "pyreactant" / "setup"
+SETUP = REPOSITORY / "pyreactant" / "julia" / "setup"
 
 WORKER = ["-u", "-c", popen_bootstrapline]
 """How pytest-xdist starts its workers."""
 
-PROGRAM = ["-m", "pyreactant._supervised"]
+PROGRAM = ["-m", "pyreactant.process.supervised"]
 SUPERVISOR = ["-m", "pyreactant", "run"]
-KEEPER = ["-m", "pyreactant.jobs._keeper"]
+KEEPER = ["-m", "pyreactant.runs.jobs.keeper"]
 DRIVER = ["-P", "-m", "tests.setup.driver"]
-JULIAPKG = ["-P", str(SETUP / "_juliapkg.py")]
-GUARD = ["-I", "-S", str(SETUP / "_guard.py")]
+JULIAPKG = ["-P", str(SETUP / "juliapkg_child.py")]
+GUARD = ["-I", "-S", str(SETUP / "guard.py")]
 
 FORKED = {
     "pyreactant": LIGHT,
     "pyreactant matmul": WITH_JAX,
     "pyreactant run": WITH_JAX,  # what its programs find imported
-    "pyreactant._lowering.enzyme": WITH_JAX,
-    "pyreactant.crosscheck._gradients_child": WITH_JAX,
-    "pyreactant.doctor._runtimes": WITH_JAX,
-    "pyreactant.jobs._keeper": WITH_JAX,
-    "pyreactant.jobs._ray_driver": WITH_RAY,
-    "pyreactant.tpu._compiler.compile_child": WITH_JAX,
+    "pyreactant.arrays.lowering.enzyme": WITH_JAX,
+    "pyreactant.check.gradients_child": WITH_JAX,
+    "pyreactant.doctor.runtimes": WITH_JAX,
+    "pyreactant.runs.jobs.keeper": WITH_JAX,
+    "pyreactant.runs.jobs.ray_driver": WITH_RAY,
+    "pyreactant.fit.compiler.compile_child": WITH_JAX,
     JULIAPKG[1]: FOR_SETUP,
     "tests.setup.driver": FOR_SETUP,
 }

@@ -203,7 +203,7 @@ def build_commands() -> None:
     """
     import typer
 
-    from pyreactant.cli._main import app
+    from pyreactant.cli.app import app
 
     make, made = typer.main.get_command, typer.main.get_command(app)
     with contextlib.redirect_stdout(io.StringIO()):
@@ -313,7 +313,7 @@ if __name__ == "__main__":
     before = dict(os.environ)
     for name in sys.argv[3:]:
         importlib.import_module(name)
-    if "pyreactant.cli._main" in sys.modules:
+    if "pyreactant.cli.app" in sys.modules:
         build_commands()
     if "jax" in sys.modules:
         keep_caches()

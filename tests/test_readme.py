@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from pyreactant.cli import _main
-from pyreactant.tpu._compiler import ask
+from pyreactant.cli import app
+from pyreactant.fit.compiler import ask
 from tests import processes, quick
 from tests.docs.pages import followed
 from tests.harness import REPOSITORY, environment, free_port, require
@@ -74,7 +74,7 @@ def test_shell(
         with monkeypatch.context() as patch:  # libtpu's recorded answers, into the cache
             patch.setenv("XDG_CACHE_HOME", settings["XDG_CACHE_HOME"])
             patch.setattr(ask, "compile_in_child", Recorded(ask.compile_in_child))
-            _main.app(shlex.split(code)[1:], standalone_mode=False)
+            app.app(shlex.split(code)[1:], standalone_mode=False)
     code = code.replace("29517", str(free_port()))
     argv = ["bash", "-euo", "pipefail", "-c", code]
     ran = subprocess.run(argv, env=settings, cwd=tmp_path, capture_output=True, text=True)
@@ -123,7 +123,7 @@ def test_architecture_names_what_there_is() -> None:
     package = REPOSITORY / "pyreactant"
     for path in re.findall(r"`([\w./]+/[\w.]*)`", text):
         places = (REPOSITORY / path, package / path, package / f"{path}.py")
-        inner = [*package.glob(f"*/{path}")]  # such as `_preflight/` of tpu/
+        inner = [*package.glob(f"*/{path}")]  # such as `preflight/` of fit/
         assert any(place.exists() for place in places) or inner or path == "pyreactant/", path
     named = set(re.findall(r"`(\w+)/`", text))
     folders = {path.parent.name for path in package.glob("*/__init__.py")}

@@ -20,9 +20,9 @@ PLACES = {
 }
 WHERE = """
 import pyreactant
-from pyreactant._julia.place import package_folder
-from pyreactant.launch._sbatch import batch_folder
-from pyreactant.queued_resources._lifecycle import scripts_folder
+from pyreactant.julia.place import package_folder
+from pyreactant.runs.supervisor.sbatch import batch_folder
+from pyreactant.runs.queued.lifecycle import scripts_folder
 for found in (pyreactant.__file__, package_folder(), batch_folder(), scripts_folder()):
     print(found)
 """

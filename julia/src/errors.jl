@@ -2,7 +2,7 @@
     Wrong(kind, message)
 
 An error with a plain message: what was required, what was got, what to do. `kind` is the name
-of a class in pyreactant._errors; Python raises that.
+of a class in pyreactant.base.errors; Python raises that.
 """
 struct Wrong <: Exception
     kind::String

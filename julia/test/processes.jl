@@ -65,7 +65,7 @@ end
     @test timedwait(() -> occursin("waiting", read(waiting[2], String)), 120) === :ok
     _, _, late = finish(waiting, 4) # it had said one second
     @test late
-    # ours: pyreactant/_runtimes/reactant/meeting.py has a deadline
+    # ours: pyreactant/arrays/runtimes/reactant/meeting.py has a deadline
 end
 
 @testset "8: a GPU that fails is a CPU" begin

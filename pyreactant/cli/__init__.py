@@ -8,7 +8,7 @@ def main() -> None:
     """Run the command line; Ctrl-C ends it without a traceback, also while modules load."""
     _open_closed_streams()
     try:
-        from ._main import main as run
+        from .app import main as run
 
         run()
     except KeyboardInterrupt:

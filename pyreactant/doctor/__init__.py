@@ -5,13 +5,13 @@ The doctor imports no runtime: child processes with a deadline start them.
 
 from typing import TYPE_CHECKING
 
-from .._lazy import attach
+from ..base.lazy import attach
 
 if TYPE_CHECKING:
-    from ._check import Check as Check
-    from ._check import Diagnosis as Diagnosis
-    from ._diagnose import diagnose as diagnose
+    from .check import Check as Check
+    from .check import Diagnosis as Diagnosis
+    from .diagnosis import diagnose as diagnose
 
-_MODULES = {"_check": "Check Diagnosis", "_diagnose": "diagnose"}
+_MODULES = {"check": "Check Diagnosis", "diagnosis": "diagnose"}
 _MODULE_OF, __getattr__, __dir__ = attach(globals(), _MODULES)
 __all__ = [*_MODULE_OF]

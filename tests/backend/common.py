@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 import pyreactant as pr
-from pyreactant._core.dtypes import as_dtype
+from pyreactant.arrays.dtypes import as_dtype
 
 MESH = pr.Mesh((2, 4), ("x", "y"))
 XY = pr.NamedSharding(MESH, ("x", "y"))

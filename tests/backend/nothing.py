@@ -7,13 +7,13 @@ from unittest import mock
 
 import numpy as np
 
-from pyreactant._core.backend import AbstractBackend, Call, Capabilities, Lowered, StartOptions
-from pyreactant._core.dtypes import NAMES
-from pyreactant._core.mesh import Mesh
-from pyreactant._core.program import Program
-from pyreactant._core.sharding import Device, Index, NamedSharding, Shard
-from pyreactant._runtimes import runtime
-from pyreactant.process_group import ProcessGroup
+from pyreactant.arrays.backend import AbstractBackend, Call, Capabilities, Lowered, StartOptions
+from pyreactant.arrays.dtypes import NAMES
+from pyreactant.arrays.mesh import Mesh
+from pyreactant.arrays.program import Program
+from pyreactant.arrays.runtimes import runtime
+from pyreactant.arrays.sharding import Device, Index, NamedSharding, Shard
+from pyreactant.process.group import ProcessGroup
 
 
 @final

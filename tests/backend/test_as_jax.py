@@ -11,8 +11,8 @@ import pytest
 from jax.sharding import PartitionSpec as P
 
 import pyreactant as pr
-from pyreactant._core.dtypes import NAMES, as_dtype
-from pyreactant._lowering.enzyme import check_enzyme
+from pyreactant.arrays.dtypes import NAMES, as_dtype
+from pyreactant.arrays.lowering.enzyme import check_enzyme
 from tests.harness import REPOSITORY, require
 
 pytestmark = [pytest.mark.only("jax"), pytest.mark.usefixtures("backend")]

@@ -135,7 +135,7 @@ def test_equal_programs_are_compiled_once(ones: pr.ShardedArray) -> None:
 
 
 def test_programs_that_were_not_used_lately_are_dropped(ones: pr.ShardedArray) -> None:
-    from pyreactant._runtimes.runtime import current
+    from pyreactant.arrays.runtimes.runtime import current
 
     def body(x: Any, *, number: int) -> Any:
         return x + number
@@ -246,7 +246,7 @@ def test_a_decorated_function(ones: pr.ShardedArray) -> None:
 
 
 def test_programs_travel_by_name(tmp_path: Path) -> None:
-    from pyreactant._core.program import load, named
+    from pyreactant.arrays.program import load, named
 
     assert named(pr.Program("p", jax=_helper)).jax == f"{__name__}:_helper"
     script = tmp_path / "script.py"

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 import pyreactant as pr
-from pyreactant._core.dtypes import NAMES
+from pyreactant.arrays.dtypes import NAMES
 from tests import processes
 from tests.backend.common import MATMUL, XY, numbers
 from tests.harness import environment
@@ -66,7 +66,7 @@ def test_number_of_devices(code: str, settings: dict[str, str], expected: str) -
             "JAX has: cpu (JAX_PLATFORMS=cpu and CUDA_VISIBLE_DEVICES= are set); run on a machine",
         ),
         (
-            "from pyreactant._runtimes.jax import backend; backend.usable_gpus = lambda: 2\n"
+            "from pyreactant.arrays.runtimes.jax import backend; backend.usable_gpus = lambda: 2\n"
             "import pyreactant as p; p.initialize(platform='gpu', local_device_ids=[0, 7])",
             {"JAX_PLATFORMS": "cpu"},
             "GPU 7 was requested as one of this process's own (local_device_ids, or "
@@ -149,7 +149,7 @@ def test_many_calls_without_waiting() -> None:
     """With several programs in flight, collectives on virtual CPU devices would deadlock."""
     ran = _alone(
         "import numpy as n, pyreactant as p\n"
-        "from pyreactant._matmul.matmul import compile_matmul\n"
+        "from pyreactant.arrays.matmul import compile_matmul\n"
         "s = p.NamedSharding(p.Mesh((2, 4), ('x', 'y')), ('x', 'y'))\n"
         "a = p.device_put(n.ones((8, 8), n.float32), s)\n"
         "f = compile_matmul(a, a, None, None)\n"

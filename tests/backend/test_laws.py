@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 
 import pyreactant as pr
-from pyreactant._core.dtypes import NAMES
+from pyreactant.arrays.dtypes import NAMES
 from tests.backend.common import MATMUL, MESH, WHOLE, XY, numbers
 from tests.unit.test_mesh import placements
 

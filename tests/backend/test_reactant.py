@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import pyreactant as pr
-from pyreactant._core.dtypes import as_dtype
+from pyreactant.arrays.dtypes import as_dtype
 from tests.backend.common import JULIA_BODIES, MATMUL, MESH, XY, numbers
 from tests.harness import environment
 from tests.julia import place

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import pyreactant as pr
-from pyreactant._core import stablehlo
-from pyreactant._core.program import named
-from pyreactant.programs import find_case
+from pyreactant.arrays import stablehlo
+from pyreactant.arrays.program import named
+from pyreactant.check.programs import find_case
 from tests.backend.common import MESH
 from tests.harness import REPOSITORY
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import pyreactant as pr
-from pyreactant._core.tree import OpTrees, Trees, broadcast
+from pyreactant.arrays.tree import OpTrees, Trees, broadcast
 from tests.backend.common import MESH, WHOLE, XY, body, numbers
 
 pytestmark = pytest.mark.usefixtures("backend")
@@ -255,7 +255,7 @@ def _both() -> list[Trees]:
 
 
 def pr_trees() -> Trees:
-    from pyreactant._runtimes.runtime import current
+    from pyreactant.arrays.runtimes.runtime import current
 
     return current().backend.trees
 

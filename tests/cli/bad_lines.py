@@ -24,8 +24,8 @@ from pathlib import Path
 
 import typer.core
 
-from pyreactant.cli import _main
-from pyreactant.cli._command import KEYWORDS as COMMAND_KEYWORDS
+from pyreactant.cli import app
+from pyreactant.cli.command import KEYWORDS as COMMAND_KEYWORDS
 from tests.cli.tree import LEAVES, TREE
 
 LIMIT = 20.0
@@ -259,8 +259,8 @@ def _child(line: Line, here: Path, output: Path) -> None:
         os.environ.update(dict(line.settings))
         signal.signal(signal.SIGINT, signal.default_int_handler)
         sys.argv = ["pyreactant", *line.words]
-        _main.app = TREE  # built once, which is most of the work of a short line
-        _main.main()
+        app.app = TREE  # built once, which is most of the work of a short line
+        app.main()
         code = 0
     finally:
         with contextlib.suppress(Exception):
@@ -303,20 +303,20 @@ def _marked() -> Iterator[str]:
 
 def warm() -> None:
     """Import once what the children of this process would import each."""
-    import pyreactant.crosscheck._run
+    import pyreactant.check.run
     import pyreactant.doctor
-    import pyreactant.jobs._submit
-    import pyreactant.jobs.targets
-    import pyreactant.launch
-    import pyreactant.launch._sbatch
-    import pyreactant.queued_resources._job
-    import pyreactant.queued_resources._run
-    import pyreactant.setup
-    import pyreactant.tpu._plan.plan
-    import pyreactant.tpu._preflight.preflight
+    import pyreactant.fit.plan.plan
+    import pyreactant.fit.preflight.preflight
+    import pyreactant.julia.setup
+    import pyreactant.runs.jobs.submit
+    import pyreactant.runs.jobs.targets
+    import pyreactant.runs.queued.job
+    import pyreactant.runs.queued.run
+    import pyreactant.runs.supervisor
+    import pyreactant.runs.supervisor.sbatch
 
     with contextlib.suppress(ImportError):
-        import pyreactant.queued_resources._client  # noqa: F401
+        import pyreactant.runs.queued.client  # noqa: F401
     with contextlib.redirect_stdout(io.StringIO()):
         TREE.main(["topology", "v6e-16"], standalone_mode=False)  # typer's own late imports
     gc.freeze()

@@ -108,7 +108,7 @@ def test_no_secret_is_shown(arguments: list[str]) -> None:
 
 def test_it_starts_nothing_heavy() -> None:
     code = (
-        "import sys; from pyreactant.process_group import resolve; resolve(environ={});"
+        "import sys; from pyreactant.process.group import resolve; resolve(environ={});"
         "print(*{'jax', 'subprocess', 'urllib.request', 'http.client'} & set(sys.modules))"
     )
     argv = [sys.executable, "-c", code]

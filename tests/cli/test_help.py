@@ -5,8 +5,8 @@ import re
 import pytest
 from typer.testing import CliRunner
 
-from pyreactant._core.text import hanging
-from pyreactant.cli._main import app
+from pyreactant.arrays.text import hanging
+from pyreactant.cli.app import app
 from tests.cli import terminal
 from tests.cli.tree import COMMANDS
 

@@ -6,15 +6,12 @@ import sys
 import pytest
 from typer.testing import CliRunner
 
-import pyreactant.tpu
-from pyreactant.cli import _preflight as command
-from pyreactant.cli._main import app
+from pyreactant.cli import preflight as command
+from pyreactant.cli.app import app
 from tests.harness import environment
 from tests.pages.samples import preflight
 
-RUN = (
-    "import os, signal, sys; import pyreactant.cli._main as m; sys.argv[1:] = ['topology', 'v6e-4']"
-)
+RUN = "import os, signal, sys; import pyreactant.cli.app as m; sys.argv[1:] = ['topology', 'v6e-4']"
 
 
 @pytest.mark.parametrize(
@@ -38,7 +35,7 @@ def interrupted(*arguments: object, **options: object) -> None:
 
 
 def test_before_the_first_layout(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pyreactant.tpu, "plan", interrupted)
+    monkeypatch.setattr("pyreactant.fit.plan.plan.plan", interrupted)
     done = CliRunner().invoke(app, ["plan", "--topology", "v6e-4", "--size", "64"])
     assert done.exit_code == 130
     assert "interrupted: compilations that finished are kept in " in done.stderr

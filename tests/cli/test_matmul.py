@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import pyreactant as pr
-from pyreactant._matmul import check
+from pyreactant.check.product import check
 from tests import processes
 from tests.harness import environment, free_port
 
@@ -61,7 +61,7 @@ def test_versions_are_those_of_the_runtime_that_ran(tmp_path: Path) -> None:
     """With Reactant, the output does not show the version of jax."""
     code = (
         "import sys, pyreactant.cli as c\n"
-        "from pyreactant._runtimes.jax.backend import JaxBackend as B\n"
+        "from pyreactant.arrays.runtimes.jax.backend import JaxBackend as B\n"
         "B.name = 'reactant'\n"
         "B.versions = lambda self: {'julia': '1.12.6', 'PyReactant': '0.4', 'Reactant': '0.2.9'}\n"
         "sys.argv[1:] = ['matmul', '--repeat', '0', '--report', 'report.json']\n"
@@ -86,7 +86,7 @@ def test_freivalds_is_said() -> None:
     """Above `FULL_CHECK_WORK`, which is lower here: 4104^3 multiplications take seconds."""
     assert check.FULL_CHECK_WORK == 4096**3
     code = (
-        "import sys, pyreactant._matmul.check as k, pyreactant.cli as c\n"
+        "import sys, pyreactant.check.product.check as k, pyreactant.cli as c\n"
         "k.FULL_CHECK_WORK = 256**3\n"
         "sys.argv[1:] = ['matmul', '--size', sys.argv[1], '--repeat', '0']\nc.main()\n"
     )
@@ -115,7 +115,7 @@ def test_wrong_result(tmp_path: Path) -> None:
         "import jax.numpy as jnp\ndef matmul(x, y):\n    return jnp.matmul(x, y).T\n"
     )
     code = (
-        "import sys, pyreactant._matmul.matmul as m, pyreactant.cli as c\n"
+        "import sys, pyreactant.arrays.matmul as m, pyreactant.cli as c\n"
         "m.MATMUL = m.Program('matmul', jax='wrong:matmul')\n"
         "sys.argv[1:] = ['matmul', '--size', '64', '--out', 'c.npy']\n"
         "c.main()\n"
@@ -229,7 +229,7 @@ def test_debug_shows_where() -> None:
 
 def test_internal_error_has_no_traceback(tmp_path: Path) -> None:
     code = (
-        "import sys, pyreactant._matmul.report as m, pyreactant.cli as c\n"
+        "import sys, pyreactant.check.product.report as m, pyreactant.cli as c\n"
         "m.run_matmul = lambda request: 1 / 0\nsys.argv[1:] = ['matmul']\nc.main()\n"
     )
     argv = [sys.executable, "-c", code]
@@ -257,7 +257,7 @@ def test_internal_error_has_no_traceback(tmp_path: Path) -> None:
 )
 def test_errors_of_the_runtime(message: str, printed: str) -> None:
     code = (
-        "import sys, jax, pyreactant._matmul.report as m, pyreactant.cli as c\n"
+        "import sys, jax, pyreactant.check.product.report as m, pyreactant.cli as c\n"
         f"def fails(request): raise jax.errors.JaxRuntimeError({message!r})\n"
         "m.run_matmul = fails\nsys.argv[1:] = ['matmul']\nc.main()\n"
     )

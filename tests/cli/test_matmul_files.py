@@ -78,7 +78,7 @@ def test_full_disk_leaves_no_half_file(tmp_path: Path) -> None:
 
 def test_killed_before_the_end_leaves_no_file_of_that_name(tmp_path: Path) -> None:
     code = (
-        "import os, sys, pyreactant._matmul.report as n, pyreactant.cli as c\n"
+        "import os, sys, pyreactant.check.product.report as n, pyreactant.cli as c\n"
         "n._rename = lambda *_: os._exit(9)\n"
         "sys.argv[1:] = ['matmul', '--size', '64', '--out', 'c.npy']\nc.main()\n"
     )

@@ -6,8 +6,8 @@ import pytest
 import typer.core
 
 import pyreactant as pr
-from pyreactant._errors import InvalidArgumentError
-from pyreactant.cli._command import (
+from pyreactant.base.errors import InvalidArgumentError
+from pyreactant.cli.command import (
     LONG,
     NOT_WITH,
     OLD_NAMES,

@@ -9,9 +9,9 @@ from tests.harness import environment
 
 SLOW = """
 import threading, time
-from pyreactant.cli import _console
-_console.SOON = 0.1
-with _console.working("compiling [x]") as tell:
+from pyreactant.cli import console
+console.SOON = 0.1
+with console.working("compiling [x]") as tell:
     time.sleep(0.5)
     tell("checking")
     time.sleep(0.5)
@@ -39,8 +39,8 @@ def test_in_a_pipe() -> None:
 
 def test_messages_stay_above_the_line() -> None:
     """As of `tpu run`, whose program prints, too."""
-    code = SLOW.replace('_console.working("compiling [x]")', '_tpu_options.telling("creating")')
-    code = code.replace("import _console\n", "import _console, _tpu_options\n")
+    code = SLOW.replace('console.working("compiling [x]")', 'tpu_options.telling("creating")')
+    code = code.replace("import console\n", "import console, tpu_options\n")
     code = code.replace('tell("checking")', 'tell("checking"); print("of the program")')
     ended, text = terminal.run([], code=code)
     assert ended == 0, text

@@ -6,8 +6,8 @@ from typing import Any
 import typer.core
 import typer.main
 
-from pyreactant.cli._command import Command
-from pyreactant.cli._main import app
+from pyreactant.cli.app import app
+from pyreactant.cli.command import Command
 
 TREE: Any = typer.main.get_command(app)
 

@@ -9,17 +9,17 @@ from typing import Any, ClassVar
 import numpy as np
 
 import pyreactant as pr
-from pyreactant._core import backend
-from pyreactant._core.array import ShardedArray
-from pyreactant._core.backend import AbstractBackend, Capabilities, Executable, StartOptions
-from pyreactant._core.program import Program
-from pyreactant._core.sharding import Index, NamedSharding, Shard
-from pyreactant._core.tree import Trees
-from pyreactant._errors import ShardingError
-from pyreactant._runtimes.runtime import Recent, current
-from pyreactant.crosscheck._records.verdict import Kind
-from pyreactant.process_group import ProcessGroup
-from pyreactant.programs._case import Case
+from pyreactant.arrays import backend
+from pyreactant.arrays.array import ShardedArray
+from pyreactant.arrays.backend import AbstractBackend, Capabilities, Executable, StartOptions
+from pyreactant.arrays.program import Program
+from pyreactant.arrays.runtimes.runtime import Recent, current
+from pyreactant.arrays.sharding import Index, NamedSharding, Shard
+from pyreactant.arrays.tree import Trees
+from pyreactant.base.errors import ShardingError
+from pyreactant.check.programs.case import Case
+from pyreactant.check.records.verdict import Kind
+from pyreactant.process.group import ProcessGroup
 
 Blocks = dict[int, np.ndarray]
 """What each device of this process holds, by position."""

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 
 import pyreactant as pr
-from pyreactant._core.dtypes import as_dtype
+from pyreactant.arrays.dtypes import as_dtype
 
 from .broken import Blocks, NotApplicableError
 

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 import numpy as np
 
 import pyreactant as pr
-from pyreactant.crosscheck._execute import run_again, run_case
-from pyreactant.crosscheck._inputs import input_sets
-from pyreactant.crosscheck._records.verdict import Diagnosis
-from pyreactant.programs import CASES, find_case
-from pyreactant.programs._case import Case, Layout
+from pyreactant.check.execute import run_again, run_case
+from pyreactant.check.inputs import input_sets
+from pyreactant.check.programs import CASES, find_case
+from pyreactant.check.programs.case import Case, Layout
+from pyreactant.check.records.verdict import Diagnosis
 
 from .trials import diagnosis_of
 

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 import pyreactant as pr
-from pyreactant._core.sharding import Index, NamedSharding, Shard
-from pyreactant.crosscheck._execute import CaseRun, run_case
-from pyreactant.crosscheck._oracle.parts import Exchanged, Stale
-from pyreactant.crosscheck._records.verdict import Kind
-from pyreactant.programs import find_case
-from pyreactant.programs._case import Layout
+from pyreactant.arrays.sharding import Index, NamedSharding, Shard
+from pyreactant.check.execute import CaseRun, run_case
+from pyreactant.check.oracle.parts import Exchanged, Stale
+from pyreactant.check.programs import find_case
+from pyreactant.check.programs.case import Layout
+from pyreactant.check.records.verdict import Kind
 
 Blocks = dict[int, np.ndarray]
 MESH = pr.Mesh((2, 4), ("x", "y"))

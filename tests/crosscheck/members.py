@@ -5,10 +5,10 @@ import sys
 from pathlib import Path
 
 import pyreactant as pr
-from pyreactant.crosscheck._check import check_blocks, check_inputs
-from pyreactant.crosscheck._execute import CaseRun, run_case
-from pyreactant.crosscheck._records.verdict import Kind
-from pyreactant.programs import find_case
+from pyreactant.check.check import check_blocks, check_inputs
+from pyreactant.check.execute import CaseRun, run_case
+from pyreactant.check.programs import find_case
+from pyreactant.check.records.verdict import Kind
 
 from .broken import Mutant, NotApplicableError, broken
 from .changes import all_blocks, odd_values, short_values

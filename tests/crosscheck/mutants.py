@@ -12,10 +12,10 @@ import jax
 import numpy as np
 
 import pyreactant as pr
-from pyreactant._core.dtypes import as_dtype
-from pyreactant._core.program import load
-from pyreactant._runtimes.runtime import current
-from pyreactant.crosscheck._records.verdict import Kind
+from pyreactant.arrays.dtypes import as_dtype
+from pyreactant.arrays.program import load
+from pyreactant.arrays.runtimes.runtime import current
+from pyreactant.check.records.verdict import Kind
 
 from .broken import Blocks, Call, Mutant, NotApplicableError
 from .changes import (

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pyreactant._runtimes import runtime
-from pyreactant.crosscheck._records.records import ShardWriter, sealed
-from pyreactant.crosscheck._report.report import Report
-from pyreactant.crosscheck._run import crosscheck
+from pyreactant.arrays.runtimes import runtime
+from pyreactant.check.records.records import ShardWriter, sealed
+from pyreactant.check.report.report import Report
+from pyreactant.check.run import crosscheck
 from tests import harness
 
 STAND_IN = "standin"
@@ -28,7 +28,7 @@ def second_runtime(folder: Path) -> Iterator[None]:
     (folder / "sitecustomize.py").write_text(
         "import sys\n"
         "if 'pyreactant' in ' '.join(sys.orig_argv):\n"
-        "    from pyreactant._runtimes import runtime\n"
+        "    from pyreactant.arrays.runtimes import runtime\n"
         f"    runtime.BACKENDS[{STAND_IN!r}] = {runtime.BACKENDS['jax']}\n"
     )
     with pytest.MonkeyPatch.context() as patch:

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from pyreactant import Mesh, NamedSharding
-from pyreactant._core.sharding import plain_index
-from pyreactant.crosscheck._records.verdict import ArrayPlan, BlockVerdict, Kind, Pair
-from pyreactant.crosscheck._report.data import Result, Row, RunFacts
-from pyreactant.crosscheck._report.report import Report
-from pyreactant.programs._find import NAMES
+from pyreactant.arrays.sharding import plain_index
+from pyreactant.check.programs.find import NAMES
+from pyreactant.check.records.verdict import ArrayPlan, BlockVerdict, Kind, Pair
+from pyreactant.check.report.data import Result, Row, RunFacts
+from pyreactant.check.report.report import Report
 
 MESH = Mesh((2, 4), ("x", "y"))
 

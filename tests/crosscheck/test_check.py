@@ -10,22 +10,22 @@ import numpy as np
 import pytest
 
 import pyreactant as pr
-from pyreactant._bounds import compare as comparison
-from pyreactant._bounds.compare import compare, compare_copies, join
-from pyreactant._bounds.expected import Expected, ulp
-from pyreactant._bounds.rules import products
-from pyreactant._core.dtypes import as_dtype
-from pyreactant._core.sharding import Index, Shard
-from pyreactant._core.source import RandomSource, Source
-from pyreactant._errors import MismatchError
-from pyreactant.crosscheck import _check, _execute
-from pyreactant.crosscheck._check import PlacedSource, check_blocks, check_inputs
-from pyreactant.crosscheck._execute import CaseRun, digest, run_case
-from pyreactant.crosscheck._oracle import oracle
-from pyreactant.crosscheck._oracle.oracle import cut, merge
-from pyreactant.crosscheck._oracle.parts import around, size
-from pyreactant.crosscheck._records.verdict import BY_FLOAT32, BlockVerdict, Kind
-from pyreactant.programs import Layout, find_case
+from pyreactant.arrays.dtypes import as_dtype
+from pyreactant.arrays.sharding import Index, Shard
+from pyreactant.arrays.source import RandomSource, Source
+from pyreactant.base.errors import MismatchError
+from pyreactant.check import check, execute
+from pyreactant.check.bounds import compare as comparison
+from pyreactant.check.bounds.compare import compare, compare_copies, join
+from pyreactant.check.bounds.expected import Expected, ulp
+from pyreactant.check.bounds.rules import products
+from pyreactant.check.check import PlacedSource, check_blocks, check_inputs
+from pyreactant.check.execute import CaseRun, digest, run_case
+from pyreactant.check.oracle import oracle
+from pyreactant.check.oracle.oracle import cut, merge
+from pyreactant.check.oracle.parts import around, size
+from pyreactant.check.programs import Layout, find_case
+from pyreactant.check.records.verdict import BY_FLOAT32, BlockVerdict, Kind
 
 from .broken import broken
 from .changes import all_blocks
@@ -149,7 +149,7 @@ def test_a_program_without_an_oracle_passes_where_its_blocks_lie_rightly() -> No
 def test_large_products_take_freivalds_and_a_sample(
     dtype: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_check, "_WORK", 1000)
+    monkeypatch.setattr(check, "_WORK", 1000)
     for name in ("matmul", "matmul_transposed", "gram"):
         case = find_case(name)
         for layout in case.layouts(MESH)[:3]:
@@ -164,7 +164,7 @@ def test_large_products_take_freivalds_and_a_sample(
 def test_large_products_that_are_wrong_are_named_by_the_oracle(
     wrong: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_check, "_WORK", 1000)
+    monkeypatch.setattr(check, "_WORK", 1000)
 
     def change(block: np.ndarray) -> np.ndarray:
         if wrong == "bfloat16":
@@ -248,7 +248,7 @@ def test_products_in_float32_decide_only_where_all_is_right_and_seen(
 ) -> None:
     monkeypatch.setattr(products, "LARGE", 2**12)
     if not fine:
-        monkeypatch.setattr(_check, "FINE", 1e-6)
+        monkeypatch.setattr(check, "FINE", 1e-6)
     case = find_case("batched_matmul")
     run = run_case(case, size=64, mesh=MESH, calls=1)
     found = flat(check_blocks(run))
@@ -404,7 +404,7 @@ def test_inputs_are_read_from_the_devices_only_where_they_were_right(
         held.append(1)
         return PlacedSource(source, array)
 
-    monkeypatch.setattr(_check, "PlacedSource", watched)
+    monkeypatch.setattr(check, "PlacedSource", watched)
     unchecked = replace(product, verified=set())
     check_blocks(unchecked)
     assert not held
@@ -417,13 +417,13 @@ def test_results_are_checked_after_a_call_with_other_inputs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     seen = []
-    real = _execute._call
+    real = execute._call
 
     def call(compiled: pr.Compiled, args: Any) -> Any:
         seen.append(float(np.array(args[0])[0, 0]))
         return real(compiled, args)
 
-    monkeypatch.setattr(_execute, "_call", call)
+    monkeypatch.setattr(execute, "_call", call)
     run_case(find_case("row_sum"), size=16, mesh=MESH, calls=3)
     assert len(seen) == 5  # with one warm-up call, and the checked call twice
     assert seen[0] == seen[1] == seen[2] != seen[3] == seen[4]

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pyreactant.crosscheck._compare import close, distance, guess
-from pyreactant.crosscheck._records.verdict import Pair
-from pyreactant.crosscheck._report.report import Report
-from pyreactant.crosscheck._run import compare
+from pyreactant.check.compare import close, distance, guess
+from pyreactant.check.records.verdict import Pair
+from pyreactant.check.report.report import Report
+from pyreactant.check.run import compare
 from tests.crosscheck.runs import PROGRAMS, change_blocks, change_record, copy
 
 Blocks = dict[str, np.ndarray]

@@ -8,20 +8,20 @@ import numpy as np
 import pytest
 
 import pyreactant as pr
-from pyreactant._core.sharding import Index, as_index, plain_index
-from pyreactant._core.source import ArraySource
-from pyreactant.crosscheck._faults.diagnose import (
+from pyreactant.arrays.sharding import Index, as_index, plain_index
+from pyreactant.arrays.source import ArraySource
+from pyreactant.check.faults.diagnose import (
     blocks_of,
     diagnose,
     differing,
     must_be_equal,
     orders,
 )
-from pyreactant.crosscheck._faults.explain import matching
-from pyreactant.crosscheck._faults.subject import Subject, positions_along
-from pyreactant.crosscheck._oracle.oracle import InputOracle
-from pyreactant.crosscheck._records.records import ProcessRecord
-from pyreactant.crosscheck._records.verdict import ArrayPlan, BlockVerdict, Diagnosis, Kind
+from pyreactant.check.faults.explain import matching
+from pyreactant.check.faults.subject import Subject, positions_along
+from pyreactant.check.oracle.oracle import InputOracle
+from pyreactant.check.records.records import ProcessRecord
+from pyreactant.check.records.verdict import ArrayPlan, BlockVerdict, Diagnosis, Kind
 
 MESH = pr.Mesh((2, 4), ("x", "y"))
 SHAPE = (8, 8)

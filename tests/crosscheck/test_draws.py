@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 import pyreactant as pr
-from pyreactant.programs import find_case
+from pyreactant.check.programs import find_case
 
 from .draws import Draw, draws
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import pyreactant as pr
-from pyreactant._core.dtypes import as_dtype
-from pyreactant.crosscheck._records.verdict import Kind
-from pyreactant.programs import layers, stencil
+from pyreactant.arrays.dtypes import as_dtype
+from pyreactant.check.programs import layers, stencil
+from pyreactant.check.records.verdict import Kind
 
 from . import user_programs
 from .faults import (

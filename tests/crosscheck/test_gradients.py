@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 import pyreactant as pr
-from pyreactant._lowering.enzyme import check_enzyme
-from pyreactant.crosscheck._request import Request
-from pyreactant.crosscheck._run import compare_gradients, gradients_wanted
+from pyreactant.arrays.lowering.enzyme import check_enzyme
+from pyreactant.check.request import Request
+from pyreactant.check.run import compare_gradients, gradients_wanted
 from tests.harness import REPOSITORY, require
 
 MODULE = (REPOSITORY / "tests" / "data" / "reactant_perceptron.mlir").read_text()

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 import pyreactant as pr
-from pyreactant._pages.page import Cell
-from pyreactant.crosscheck._records.verdict import ArrayPlan, Kind
-from pyreactant.crosscheck._report.data import GradientResult
-from pyreactant.crosscheck._report.html import figures, grid
-from pyreactant.crosscheck._report.report import Report
+from pyreactant.base.pages.page import Cell
+from pyreactant.check.records.verdict import ArrayPlan, Kind
+from pyreactant.check.report.data import GradientResult
+from pyreactant.check.report.html import figures, grid
+from pyreactant.check.report.report import Report
 from tests.crosscheck.samples import blocks, report
 from tests.pages.outline import Outline
 

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 import pyreactant as pr
-from pyreactant.crosscheck._execute import run_again, run_case
-from pyreactant.crosscheck._inputs import input_sets
-from pyreactant.crosscheck._records.verdict import Diagnosis
-from pyreactant.crosscheck._request import choose_layout
-from pyreactant.programs import find_case
-from pyreactant.programs._case import Case
+from pyreactant.check.execute import run_again, run_case
+from pyreactant.check.inputs import input_sets
+from pyreactant.check.programs import find_case
+from pyreactant.check.programs.case import Case
+from pyreactant.check.records.verdict import Diagnosis
+from pyreactant.check.request import choose_layout
 from tests.crosscheck.user_programs import (
     next_one,
     next_two,

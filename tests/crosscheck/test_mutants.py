@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 import pyreactant as pr
-from pyreactant.crosscheck._execute import run_case
-from pyreactant.crosscheck._faults.diagnose import diagnose
-from pyreactant.crosscheck._oracle import oracle
-from pyreactant.crosscheck._records.verdict import ArrayPlan, BlockVerdict, Kind
-from pyreactant.programs import CASES, find_case
+from pyreactant.check.execute import run_case
+from pyreactant.check.faults.diagnose import diagnose
+from pyreactant.check.oracle import oracle
+from pyreactant.check.programs import CASES, find_case
+from pyreactant.check.records.verdict import ArrayPlan, BlockVerdict, Kind
 from tests import harness
 
 from .mutants import mutants

@@ -3,9 +3,9 @@
 import pytest
 
 import pyreactant as pr
-from pyreactant.crosscheck._check import check_blocks, check_inputs
-from pyreactant.crosscheck._execute import run_case
-from pyreactant.programs import CASES, find_case
+from pyreactant.check.check import check_blocks, check_inputs
+from pyreactant.check.execute import run_case
+from pyreactant.check.programs import CASES, find_case
 
 MESH = pr.Mesh((2, 4), ("x", "y"))
 

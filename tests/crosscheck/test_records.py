@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from pyreactant import FileError, InvalidArgumentError, __version__
-from pyreactant.crosscheck._records.records import ShardWriter, read_run
-from pyreactant.crosscheck._records.verdict import RAN, ProgramRecord
-from pyreactant.crosscheck._run import compare
+from pyreactant.check.records.records import ShardWriter, read_run
+from pyreactant.check.records.verdict import RAN, ProgramRecord
+from pyreactant.check.run import compare
 from tests.crosscheck.runs import change_blocks, change_record, copy
 
 

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 import pyreactant as pr
-from pyreactant._runtimes.compiled import Compiled
-from pyreactant.crosscheck._check import check_blocks
-from pyreactant.crosscheck._execute import run_case
-from pyreactant.crosscheck._faults.diagnose import diagnose
-from pyreactant.crosscheck._records.verdict import Kind
-from pyreactant.programs import find_case
+from pyreactant.arrays.runtimes.compiled import Compiled
+from pyreactant.check.check import check_blocks
+from pyreactant.check.execute import run_case
+from pyreactant.check.faults.diagnose import diagnose
+from pyreactant.check.programs import find_case
+from pyreactant.check.records.verdict import Kind
 
 pytestmark = pytest.mark.usefixtures("backend")
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from pyreactant import FileError, __version__
-from pyreactant.crosscheck._records.verdict import BY_FLOAT32
-from pyreactant.crosscheck._report.data import Result
-from pyreactant.crosscheck._report.report import Report
-from pyreactant.crosscheck._report.text import ratio_text
+from pyreactant.check.records.verdict import BY_FLOAT32
+from pyreactant.check.report.data import Result
+from pyreactant.check.report.report import Report
+from pyreactant.check.report.text import ratio_text
 from tests.crosscheck.samples import report
 
 

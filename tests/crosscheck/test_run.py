@@ -8,12 +8,11 @@ from pathlib import Path
 import pytest
 
 import pyreactant as pr
-from pyreactant import testing
-from pyreactant.crosscheck import _run
-from pyreactant.crosscheck._report.data import Result
-from pyreactant.crosscheck._report.report import Report
-from pyreactant.crosscheck._request import Request
-from pyreactant.crosscheck._run import crosscheck
+from pyreactant.check import run, testing
+from pyreactant.check.report.data import Result
+from pyreactant.check.report.report import Report
+from pyreactant.check.request import Request
+from pyreactant.check.run import crosscheck
 from pyreactant.testing import assert_crosscheck
 from tests.crosscheck import samples
 from tests.crosscheck.runs import STAND_IN, second_runtime, small
@@ -213,7 +212,7 @@ def test_meshes_and_specs_may_be_text(monkeypatch: pytest.MonkeyPatch) -> None:
         written.append((request.mesh, request.specs))
         raise pr.FileError("enough")
 
-    monkeypatch.setattr(_run, "write_request", write)
+    monkeypatch.setattr(run, "write_request", write)
     mesh = pr.Mesh((2, 2), ("x", "y"))
     for given in (
         {"mesh": mesh, "spec": ("x", None)},
@@ -285,7 +284,7 @@ def test_bad_input_starts_nothing(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("pyreactant.crosscheck._run._run", lambda *_: pytest.fail("it started"))
+    monkeypatch.setattr("pyreactant.check.run._run", lambda *_: pytest.fail("it started"))
     with pytest.raises(kind) as caught:
         small(**{"program": "matmul", "out": tmp_path / "out", **options})
     assert message in str(caught.value)
@@ -311,7 +310,7 @@ def test_a_platform_that_is_not_here() -> None:
 
 
 def test_a_runtime_that_is_not_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    from pyreactant._runtimes import runtime
+    from pyreactant.arrays.runtimes import runtime
 
     monkeypatch.setitem(runtime.BACKENDS, "absent", ("no_package:Backend", "no_package"))
     how = "the package no_package is not installed; run python -m pip install 'no_package'"

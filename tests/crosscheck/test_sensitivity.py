@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 import pyreactant as pr
-from pyreactant._bounds.compare import compare
-from pyreactant._bounds.expected import Expected
-from pyreactant._bounds.sight import Sight, combined
-from pyreactant.crosscheck._check import check_blocks
-from pyreactant.crosscheck._execute import run_case
-from pyreactant.crosscheck._records.verdict import ArrayPlan, BlockVerdict
-from pyreactant.crosscheck._report.outcome import Seen, outliers, percent, seen
-from pyreactant.programs import find_case
+from pyreactant.check.bounds.compare import compare
+from pyreactant.check.bounds.expected import Expected
+from pyreactant.check.bounds.sight import Sight, combined
+from pyreactant.check.check import check_blocks
+from pyreactant.check.execute import run_case
+from pyreactant.check.programs import find_case
+from pyreactant.check.records.verdict import ArrayPlan, BlockVerdict
+from pyreactant.check.report.outcome import Seen, outliers, percent, seen
 from tests.crosscheck.samples import report
 
 from . import user_programs

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from pyreactant import InvalidArgumentError
-from pyreactant.crosscheck._member import WHERE, error_facts
-from pyreactant.crosscheck._report.outcome import summary
-from pyreactant.crosscheck._report.report import Report
-from pyreactant.crosscheck._request import Request, coverage, read_request, write_request
-from pyreactant.crosscheck._run import compare, crosscheck
+from pyreactant.check.member import WHERE, error_facts
+from pyreactant.check.report.outcome import summary
+from pyreactant.check.report.report import Report
+from pyreactant.check.request import Request, coverage, read_request, write_request
+from pyreactant.check.run import compare, crosscheck
 from tests.crosscheck.runs import change_record, copy
 
 SETS = {

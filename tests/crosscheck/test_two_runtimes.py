@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 import pyreactant as pr
-from pyreactant.crosscheck._report.data import Result
-from pyreactant.crosscheck._report.report import Report
-from pyreactant.crosscheck._run import compare, crosscheck
-from pyreactant.programs import CASES
+from pyreactant.check.programs import CASES
+from pyreactant.check.report.data import Result
+from pyreactant.check.report.report import Report
+from pyreactant.check.run import compare, crosscheck
 from tests.harness import environment
 
 pytestmark = [pytest.mark.julia, pytest.mark.timeout(1800), pytest.mark.usefixtures("named_julia")]
@@ -163,7 +163,7 @@ import os, sys
 if "pyreactant" in " ".join(sys.orig_argv) and os.environ.get("PYREACTANT_BACKEND") == "reactant":
     import numpy as np
     from pyreactant import Mesh, NamedSharding
-    from pyreactant._runtimes.reactant import backend as _reactant
+    from pyreactant.arrays.runtimes.reactant import backend as _reactant
 
     def turned(sharding):
         mesh = sharding.mesh

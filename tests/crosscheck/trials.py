@@ -6,11 +6,11 @@ from dataclasses import dataclass
 import numpy as np
 
 import pyreactant as pr
-from pyreactant.crosscheck._check import check_blocks, check_inputs
-from pyreactant.crosscheck._execute import CaseRun, run_case
-from pyreactant.crosscheck._faults.diagnose import diagnose
-from pyreactant.crosscheck._records.verdict import Diagnosis, Kind
-from pyreactant.programs._case import Case, Layout
+from pyreactant.check.check import check_blocks, check_inputs
+from pyreactant.check.execute import CaseRun, run_case
+from pyreactant.check.faults.diagnose import diagnose
+from pyreactant.check.programs.case import Case, Layout
+from pyreactant.check.records.verdict import Diagnosis, Kind
 
 from .broken import Mutant, NotApplicableError, broken
 

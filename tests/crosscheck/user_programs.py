@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 import pyreactant as pr
-from pyreactant.crosscheck import _member
+from pyreactant.check import member
 
 SQUARE = (("n", "n"),)
 HERE = "tests.crosscheck.user_programs"
@@ -24,7 +24,7 @@ def two(x: Any) -> Any:
 
 def raises_here(x: Any) -> Any:
     if pr.process_index() == 1:
-        _member.AGREE_SECONDS = 1.0  # not 20
+        member.AGREE_SECONDS = 1.0  # not 20
         raise ValueError("no luck on this process")
     return x.sum() + x * 0  # a collective operation, so that the other processes wait
 

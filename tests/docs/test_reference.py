@@ -7,9 +7,9 @@ import pytest
 import typer
 
 import pyreactant as pr
+from pyreactant.check.records.verdict import Kind
 from pyreactant.cli import main  # noqa: F401 - the commands
-from pyreactant.cli._main import app
-from pyreactant.crosscheck._records.verdict import Kind
+from pyreactant.cli.app import app
 from tests.harness import REPOSITORY
 
 DOCS = REPOSITORY / "docs"

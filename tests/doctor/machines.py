@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pyreactant.doctor._check import Disk, Machine
+from pyreactant.doctor.check import Disk, Machine
 
 GIB = 2**30
 # The output of nvidia-smi with --format=csv,noheader,nounits.

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from pyreactant.doctor import _accelerators
+from pyreactant.doctor import accelerators
 from tests.doctor.machines import (
     H100,
     executable,
@@ -19,22 +19,22 @@ from tests.doctor.machines import (
 
 
 def test_no_driver(tmp_path: Path) -> None:
-    assert _accelerators.driver(machine(tmp_path)).found == "no NVIDIA driver"
-    assert _accelerators.users(machine(tmp_path)).status == "pass"
+    assert accelerators.driver(machine(tmp_path)).found == "no NVIDIA driver"
+    assert accelerators.users(machine(tmp_path)).status == "pass"
 
 
 def test_a_driver_without_nvidia_smi(tmp_path: Path) -> None:
     nvidia_driver(tmp_path, 2)
-    found = _accelerators.driver(machine(tmp_path))
+    found = accelerators.driver(machine(tmp_path))
     assert found.status == "warn"
     assert found.found == "580.95.05 with 2 GPUs, but nvidia-smi is not on PATH"
 
 
 def test_gpus(tmp_path: Path) -> None:
     nvidia_smi(tmp_path, H100 + H100.replace("0, ", "1, ", 1))
-    found = _accelerators.driver(machine(tmp_path))
+    found = accelerators.driver(machine(tmp_path))
     assert (found.status, found.found) == ("pass", "580.95.05, 2 x NVIDIA H100 80GB HBM3")
-    assert _accelerators.users(machine(tmp_path)).found == "no process uses a GPU"
+    assert accelerators.users(machine(tmp_path)).found == "no process uses a GPU"
 
 
 @pytest.mark.parametrize(
@@ -50,10 +50,10 @@ def test_gpus(tmp_path: Path) -> None:
 )
 def test_a_broken_driver(tmp_path: Path, output: str, mend: str) -> None:
     executable(tmp_path, "nvidia-smi", f'echo "{output}"; exit 9')
-    found = _accelerators.driver(machine(tmp_path))
+    found = accelerators.driver(machine(tmp_path))
     assert (found.status, found.mend) == ("fail", mend)
     assert output[:60] in found.found
-    assert _accelerators.users(machine(tmp_path)).status == "warn"
+    assert accelerators.users(machine(tmp_path)).status == "warn"
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_the_driver_against_the_plugin(tmp_path: Path, driver: str, cuda: str, s
     jax_packages(tmp_path)
     package(tmp_path, f"jax-cuda{cuda}-plugin", "0.10.2")
     nvidia_smi(tmp_path, H100.replace("580.95.05", driver))
-    found = _accelerators.driver(machine(tmp_path))
+    found = accelerators.driver(machine(tmp_path))
     assert found.status == status, found
     if status == "fail":
         assert f"JAX's plugin for CUDA {cuda} is installed" in found.found
@@ -78,14 +78,14 @@ def test_the_driver_against_the_plugin(tmp_path: Path, driver: str, cuda: str, s
 
 def test_a_prohibited_gpu(tmp_path: Path) -> None:
     nvidia_smi(tmp_path, H100.replace("Default", "Prohibited"))
-    found = _accelerators.driver(machine(tmp_path))
+    found = accelerators.driver(machine(tmp_path))
     assert (found.status, found.mend) == ("fail", "sudo nvidia-smi -c DEFAULT")
 
 
 def test_who_uses_the_gpus(tmp_path: Path) -> None:
     apps = "".join(f"{4242 + n}, /opt/conda/bin/python, 61000\n" for n in range(6))
     nvidia_smi(tmp_path, H100, apps)
-    found = _accelerators.users(machine(tmp_path))
+    found = accelerators.users(machine(tmp_path))
     assert found.status == "warn"
     assert "process 4242 (python, 61000 MiB)" in found.found
     assert "and 2 more" in found.found
@@ -94,12 +94,12 @@ def test_who_uses_the_gpus(tmp_path: Path) -> None:
 
 def test_an_exclusive_gpu_in_use(tmp_path: Path) -> None:
     nvidia_smi(tmp_path, H100.replace("Default", "Exclusive_Process"), "7, julia, 100\n")
-    assert "and admits no other process" in _accelerators.users(machine(tmp_path)).found
+    assert "and admits no other process" in accelerators.users(machine(tmp_path)).found
 
 
 def test_users_that_cannot_be_seen(tmp_path: Path) -> None:
     nvidia_smi(tmp_path, H100.replace(" 4,", " 61000,"))
-    found = _accelerators.users(machine(tmp_path))
+    found = accelerators.users(machine(tmp_path))
     assert found.status == "warn"
     assert "not visible here use memory: GPU 0 61000 MiB" in found.found
 
@@ -110,23 +110,23 @@ def test_a_driver_that_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert here.run([str(here.which("nvidia-smi")), "-L"], 0.3).code is None
     run = type(here).run
     monkeypatch.setattr(type(here), "run", lambda self, argv, seconds=0: run(self, argv, 0.2))
-    found = _accelerators.driver(here)
+    found = accelerators.driver(here)
     assert found.status == "fail"
     assert "did not answer" in found.found
 
 
 def test_no_tpu(tmp_path: Path) -> None:
     tpu_chips(tmp_path, 0)  # Google's network card is not a TPU
-    assert _accelerators.tpu(machine(tmp_path)).found == "no TPU"
+    assert accelerators.tpu(machine(tmp_path)).found == "no TPU"
 
 
 @pytest.mark.parametrize("device", ["/dev/accel0", "/dev/vfio/0"])
 def test_who_holds_a_tpu(tmp_path: Path, device: str) -> None:
     tpu_chips(tmp_path, 4)
     process(tmp_path, 77, "bash", "/dev/null")
-    assert _accelerators.tpu(machine(tmp_path)).status == "pass"
+    assert accelerators.tpu(machine(tmp_path)).status == "pass"
     process(tmp_path, 4711, "python3", device)
-    found = _accelerators.tpu(machine(tmp_path))
+    found = accelerators.tpu(machine(tmp_path))
     assert found.status == "warn"
     assert "4 chips, in use by process 4711 (python3)" in found.found
     assert found.mend == "kill 4711"

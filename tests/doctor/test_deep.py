@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pyreactant.doctor import diagnose
-from pyreactant.doctor._check import Machine
+from pyreactant.doctor.check import Machine
 from tests.doctor.machines import (
     interpreter,
     jax_packages,
@@ -50,7 +50,7 @@ def with_products(folder: Path, product: dict[str, Any], script: str = "", **fac
     (folder / "product.json").write_text(json.dumps(product))
     python = interpreter(
         folder,
-        f'case "$*" in *doctor._runtimes*) exec cat {folder}/devices.json;; esac\n{script}\n'
+        f'case "$*" in *doctor.runtimes*) exec cat {folder}/devices.json;; esac\n{script}\n'
         'while [ "$1" != --report ]; do shift; done\n'
         f'cp {folder}/product.json "$2"',
     )
@@ -88,7 +88,7 @@ def test_a_wrong_product(tmp_path: Path) -> None:
 
 
 def test_a_product_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pyreactant.doctor._runtimes.MARGIN", 0.5)
+    monkeypatch.setattr("pyreactant.doctor.runtimes.MARGIN", 0.5)
     jax_packages(tmp_path)
     here = with_products(tmp_path, PRODUCT, "exec sleep 60")
     found = row(diagnose("jax", deep=True, timeout=0.5, machine=here), "JAX product")

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 import pyreactant as pr
-from pyreactant.doctor import _diagnose, diagnose
-from pyreactant.doctor._check import Check, CheckResult, Diagnosis, Machine, without_secrets
-from pyreactant.doctor._diagnose import Row, run_check
+from pyreactant.doctor import diagnose, diagnosis
+from pyreactant.doctor.check import Check, CheckResult, Diagnosis, Machine, without_secrets
+from pyreactant.doctor.diagnosis import Row, run_check
 from tests.doctor.machines import answering, interpreter, jax_packages, machine
 from tests.doctor.test_command import NOT_SETTLED
 from tests.harness import environment
@@ -113,8 +113,8 @@ def test_a_check_that_breaks_is_a_row(tmp_path: Path, monkeypatch: pytest.Monkey
     def broken(machine: Machine) -> CheckResult:
         raise ZeroDivisionError(f"by {machine.host}")
 
-    rows = tuple(Row(row.name, broken, row.needed_by) for row in _diagnose.BEFORE_RUNTIMES["JAX"])
-    monkeypatch.setitem(_diagnose.BEFORE_RUNTIMES, "JAX", rows)
+    rows = tuple(Row(row.name, broken, row.needed_by) for row in diagnosis.BEFORE_RUNTIMES["JAX"])
+    monkeypatch.setitem(diagnosis.BEFORE_RUNTIMES, "JAX", rows)
     found = diagnose("jax", machine=machine(tmp_path))
     jax = [one for one in found.checks if one.group == "JAX"]
     assert {(one.status, one.found) for one in jax} == {

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from pyreactant.doctor import _software
-from pyreactant.doctor._check import Machine
-from pyreactant.doctor._runtimes import Answer, xla_runtime
+from pyreactant.doctor import software
+from pyreactant.doctor.check import Machine
+from pyreactant.doctor.runtimes import Answer, xla_runtime
 from tests.doctor.machines import (
     executable,
     julia,
@@ -29,17 +29,17 @@ def place(
 
 def test_nothing_is_there(tmp_path: Path) -> None:
     here = machine(tmp_path)
-    absent = _software.juliacall(here)
+    absent = software.juliacall(here)
     assert absent.status == "absent"
     assert absent.mend.endswith("-m pip install 'pyreactant[reactant]'")
-    for check in (_software.julia, _software.project):
+    for check in (software.julia, software.project):
         assert check(here).status == "unknown"
     package(tmp_path, "juliacall", "0.9.37")
-    assert _software.juliacall(here).found == "0.9.37, without juliapkg"
-    for check in (_software.julia, _software.project):
+    assert software.juliacall(here).found == "0.9.37, without juliapkg"
+    for check in (software.julia, software.project):
         found = check(here)
         assert (found.status, found.mend) == ("absent", "pyreactant setup")
-    for check in (_software.reactant, _software.libraries, _software.runtime_preference):
+    for check in (software.reactant, software.libraries, software.runtime_preference):
         assert check(here).status == "unknown"
 
 
@@ -50,12 +50,12 @@ def test_all_is_there(tmp_path: Path) -> None:
     found = [
         check(here)
         for check in (
-            _software.juliacall,
-            _software.julia,
-            _software.project,
-            _software.reactant,
-            _software.libraries,
-            _software.runtime_preference,
+            software.juliacall,
+            software.julia,
+            software.project,
+            software.reactant,
+            software.libraries,
+            software.runtime_preference,
         )
     ]
     assert [f.status for f in found] == ["pass"] * 6, found
@@ -70,7 +70,7 @@ def test_all_is_there(tmp_path: Path) -> None:
 def test_on_path_but_not_settled(tmp_path: Path) -> None:
     package(tmp_path, "juliacall", "0.9.37")
     julia(tmp_path)
-    found = _software.julia(machine(tmp_path))
+    found = software.julia(machine(tmp_path))
     assert found.status == "warn"
     assert "on PATH but not set up" in found.found
     assert found.mend == "pyreactant setup"
@@ -78,7 +78,7 @@ def test_on_path_but_not_settled(tmp_path: Path) -> None:
 
 def test_too_old(tmp_path: Path) -> None:
     julia(tmp_path, "1.9.4")
-    found = _software.julia(machine(tmp_path))
+    found = software.julia(machine(tmp_path))
     assert found.status == "fail"
     assert "1.9.4" in found.found
     assert "juliacall needs 1.10.3 or newer" in found.found
@@ -87,14 +87,14 @@ def test_too_old(tmp_path: Path) -> None:
 @pytest.mark.parametrize("script", ["echo broken >&2; exit 127", "echo hello"])
 def test_not_a_julia(tmp_path: Path, script: str) -> None:
     executable(tmp_path, "julia", script)
-    found = _software.julia(machine(tmp_path))
+    found = software.julia(machine(tmp_path))
     assert found.status == "fail"
     assert "printed no version" in found.found
 
 
 def test_one_of_the_two_variables(tmp_path: Path) -> None:
     here = machine(tmp_path, environ={"PYTHON_JULIACALL_EXE": str(julia(tmp_path))})
-    found = _software.project(here)
+    found = software.project(here)
     assert found.status == "absent"
     assert "must be set together" in found.found
     assert found.mend == "unset PYTHON_JULIACALL_EXE PYTHON_JULIACALL_PROJECT"
@@ -102,7 +102,7 @@ def test_one_of_the_two_variables(tmp_path: Path) -> None:
 
 def test_the_project_has_gone(tmp_path: Path) -> None:
     here = machine(tmp_path, environ=settled(julia(tmp_path), tmp_path / "gone"))
-    found = _software.project(here)
+    found = software.project(here)
     assert found.status == "absent"
     assert "gone" in found.found
 
@@ -110,35 +110,35 @@ def test_the_project_has_gone(tmp_path: Path) -> None:
 def test_nothing_is_resolved(tmp_path: Path) -> None:
     here = place(tmp_path)
     (tmp_path / "Julia Projekt ü" / "Manifest.toml").unlink()
-    found = _software.project(here)
+    found = software.project(here)
     assert (found.status, found.mend) == ("fail", "pyreactant setup")
     assert "no Manifest.toml" in found.found
 
 
 def test_a_project_without_reactant(tmp_path: Path) -> None:
     here = place(tmp_path, {"PythonCall": "0.9.37"})
-    found = _software.reactant(here)
+    found = software.reactant(here)
     assert (found.status, found.mend) == ("fail", "pyreactant setup")
-    assert _software.libraries(here).status == "fail"
+    assert software.libraries(here).status == "fail"
 
 
 def test_a_stand_in_is_called_one(tmp_path: Path) -> None:
     here = place(tmp_path, {"Reactant": "0.2.280"})
-    assert "not the real Reactant" in _software.reactant(here).found
-    assert _software.libraries(here).status == "warn"
+    assert "not the real Reactant" in software.reactant(here).found
+    assert software.libraries(here).status == "warn"
 
 
 def test_the_manifest_of_the_last_julia_counts(tmp_path: Path) -> None:
     here = place(tmp_path)
     newer = tmp_path / "Julia Projekt ü" / "Manifest-v1.12.toml"
     newer.write_text('[[deps.Reactant]]\nversion = "0.2.281"\n')
-    assert _software.reactant(here).found.startswith("0.2.281")
+    assert software.reactant(here).found.startswith("0.2.281")
 
 
 def test_pythoncall_and_juliacall_belong_together(tmp_path: Path) -> None:
     here = place(tmp_path, {**REAL, "PythonCall": "0.9.35"})
     package(tmp_path, "juliacall", "0.9.37")
-    found = _software.juliacall(here)
+    found = software.juliacall(here)
     assert found.status == "fail"
     assert "PythonCall 0.9.35: the versions must be equal" in found.found
     assert found.mend.endswith("install juliacall==0.9.35")
@@ -146,9 +146,9 @@ def test_pythoncall_and_juliacall_belong_together(tmp_path: Path) -> None:
 
 def test_the_gpu_variant(tmp_path: Path) -> None:
     here = place(tmp_path, preferences='[Reactant_jll]\ngpu = "none"\n')
-    assert _software.libraries(here).status == "pass"
+    assert software.libraries(here).status == "pass"
     nvidia_driver(tmp_path, 2)
-    found = _software.libraries(here)
+    found = software.libraries(here)
     assert found.status == "warn"
     assert "GPU variant none (preference); this machine has 2 GPUs" in found.found
     assert found.mend == "pyreactant setup --gpu cuda"
@@ -157,14 +157,14 @@ def test_the_gpu_variant(tmp_path: Path) -> None:
 def test_the_variant_of_the_environment(tmp_path: Path) -> None:
     here = place(tmp_path, preferences='[Reactant_jll]\ngpu = "none"\n', REACTANT_GPU="cuda")
     nvidia_driver(tmp_path, 2)
-    found = _software.libraries(here)
+    found = software.libraries(here)
     assert found.status == "pass"
     assert "cuda (REACTANT_GPU)" in found.found
 
 
 class TestRuntime:
     def test_pjrt(self, tmp_path: Path) -> None:
-        found = _software.runtime_preference(
+        found = software.runtime_preference(
             place(tmp_path, preferences='[Reactant]\nxla_runtime = "PJRT"\n')
         )
         assert found.status == "warn"
@@ -172,7 +172,7 @@ class TestRuntime:
         assert found.mend.startswith("pyreactant prefs set xla_runtime IFRT")
 
     def test_no_such_runtime(self, tmp_path: Path) -> None:
-        found = _software.runtime_preference(
+        found = software.runtime_preference(
             place(tmp_path, preferences='[Reactant]\nxla_runtime = "TFRT"\n')
         )
         assert found.status == "fail"

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 import pyreactant
-from pyreactant.doctor import _software
-from pyreactant.doctor._check import Machine
+from pyreactant.doctor import software
+from pyreactant.doctor.check import Machine
 from tests.doctor.machines import (
     executable,
     jax_packages,
@@ -20,28 +20,28 @@ from tests.doctor.machines import (
 
 def test_python(tmp_path: Path) -> None:
     here = machine(tmp_path)
-    assert _software.python(here).status == "pass"
-    old = _software.python(here, "3.10.12")
+    assert software.python(here).status == "pass"
+    old = software.python(here, "3.10.12")
     assert old.status == "fail"
     assert "3.10.12" in old.found
     assert old.mend == "python3.11 -m venv .venv"
 
 
 def test_this_one_is_seen() -> None:
-    found = _software.pyreactant(Machine())
+    found = software.pyreactant(Machine())
     assert found.status == "pass", found
     assert found.found.startswith(pyreactant.__version__)
-    for check in (_software.numpy, _software.jax, _software.jaxlib, _software.libtpu):
+    for check in (software.numpy, software.jax, software.jaxlib, software.libtpu):
         assert check(Machine()).status == "pass", check(Machine())
 
 
 def test_editable_and_stale(tmp_path: Path) -> None:
     url = json.dumps({"url": "file:///home/me/my%20tree", "dir_info": {"editable": True}})
     package(tmp_path, "pyreactant", pyreactant.__version__, direct_url=url)
-    assert "editable, from /home/me/my tree" in _software.pyreactant(machine(tmp_path)).found
+    assert "editable, from /home/me/my tree" in software.pyreactant(machine(tmp_path)).found
     other = tmp_path / "other"
     package(other, "pyreactant", "0.0.1", direct_url=url)
-    stale = _software.pyreactant(machine(other))
+    stale = software.pyreactant(machine(other))
     assert stale.status == "warn"
     assert "installed version is 0.0.1" in stale.found
     assert stale.mend.endswith("pip install -e '/home/me/my tree'")
@@ -51,42 +51,42 @@ def test_a_dependency_is_missing(tmp_path: Path) -> None:
     requires = ["numpy>=2.0", "rich>=13.7", "tomlkit>=0.13", 'pytest>=8; extra == "dev"']
     package(tmp_path, "pyreactant", pyreactant.__version__, requires)
     package(tmp_path, "rich", "13.9.4")
-    found = _software.pyreactant(machine(tmp_path))
+    found = software.pyreactant(machine(tmp_path))
     assert found.status == "fail"
     assert "lacks tomlkit>=0.13" in found.found
     assert found.mend.endswith("-m pip install 'tomlkit>=0.13'")
 
 
 def test_numpy(tmp_path: Path) -> None:
-    missing = _software.numpy(machine(tmp_path))
+    missing = software.numpy(machine(tmp_path))
     assert (missing.status, missing.found) == ("fail", "not installed")
     assert missing.mend.endswith("-m pip install 'numpy>=2.0'")
     package(tmp_path, "numpy", "1.26.4")
     package(tmp_path, "jax", "0.12.0", ["numpy>=2.2"])
-    old = _software.numpy(machine(tmp_path))
+    old = software.numpy(machine(tmp_path))
     assert old.status == "fail"
     assert old.found == "1.26.4, but pyreactant requires >=2.0 and jax requires >=2.2"
     assert old.mend.endswith("'numpy>=2.0,>=2.2'")
 
 
 def test_jax(tmp_path: Path) -> None:
-    assert _software.jax(machine(tmp_path)).status == "absent"
-    assert _software.jaxlib(machine(tmp_path)).status == "unknown"
+    assert software.jax(machine(tmp_path)).status == "absent"
+    assert software.jaxlib(machine(tmp_path)).status == "unknown"
     package(tmp_path, "jax", "0.4.38")
-    old = _software.jax(machine(tmp_path))
+    old = software.jax(machine(tmp_path))
     assert old.status == "fail"
     assert "0.4.38, but pyreactant requires >=0.10" in old.found
 
 
 def test_jaxlib_must_be_the_one_that_jax_wants(tmp_path: Path) -> None:
     jax_packages(tmp_path, "0.10.2", jaxlib="0.9.0")
-    found = _software.jaxlib(machine(tmp_path))
+    found = software.jaxlib(machine(tmp_path))
     assert found.status == "fail"
     assert found.found == "0.9.0, but jax 0.10.2 requires jaxlib<=0.10.2,>=0.10.1"
     assert found.mend.endswith("-m pip install jax==0.10.2 jaxlib==0.10.2")
     right = tmp_path / "right"
     jax_packages(right)
-    assert _software.jaxlib(machine(right)).status == "pass"
+    assert software.jaxlib(machine(right)).status == "pass"
 
 
 def test_the_interpreter_of_the_line(tmp_path: Path) -> None:
@@ -99,7 +99,7 @@ def test_the_interpreter_of_the_line(tmp_path: Path) -> None:
 class TestPlugins:
     def test_none_needed(self, tmp_path: Path) -> None:
         jax_packages(tmp_path)
-        assert _software.plugins(machine(tmp_path)).status == "pass"
+        assert software.plugins(machine(tmp_path)).status == "pass"
 
     @pytest.mark.parametrize(
         ("driver", "extra"), [("580.95.05", "cuda13"), ("550.54.14", "cuda12")]
@@ -107,7 +107,7 @@ class TestPlugins:
     def test_none_where_gpus_are(self, tmp_path: Path, driver: str, extra: str) -> None:
         jax_packages(tmp_path)
         nvidia_driver(tmp_path, 4, driver)
-        found = _software.plugins(machine(tmp_path))
+        found = software.plugins(machine(tmp_path))
         assert found.status == "warn"
         assert "4 NVIDIA GPUs" in found.found
         assert found.mend.endswith(f"install 'jax[{extra}]'")
@@ -117,7 +117,7 @@ class TestPlugins:
         nvidia_driver(tmp_path, 1)
         for part in ("plugin", "pjrt"):
             package(tmp_path, f"jax-cuda12-{part}", "0.10.2")
-        found = _software.plugins(machine(tmp_path))
+        found = software.plugins(machine(tmp_path))
         assert (found.status, found.found) == (
             "pass",
             "jax-cuda12-pjrt 0.10.2, jax-cuda12-plugin 0.10.2",
@@ -128,7 +128,7 @@ class TestPlugins:
         nvidia_driver(tmp_path, 1)
         for part in ("plugin", "pjrt"):
             package(tmp_path, f"jax-cuda12-{part}", "0.9.1")
-        found = _software.plugins(machine(tmp_path))
+        found = software.plugins(machine(tmp_path))
         assert found.status == "fail"
         assert "jax 0.10.2 requires jax-cuda12-plugin<=0.10.2,>=0.10.2" in found.found
         assert found.mend.endswith("install 'jax[cuda12]==0.10.2'")
@@ -137,7 +137,7 @@ class TestPlugins:
         jax_packages(tmp_path)
         for name in ("jax-cuda12-plugin", "jax-cuda13-plugin"):
             package(tmp_path, name, "0.10.2")
-        found = _software.plugins(machine(tmp_path))
+        found = software.plugins(machine(tmp_path))
         assert found.status == "fail"
         assert "two versions of CUDA" in found.found
         assert "uninstall -y jax-cuda12-plugin" in found.mend
@@ -145,7 +145,7 @@ class TestPlugins:
     def test_half_of_it(self, tmp_path: Path) -> None:
         jax_packages(tmp_path)
         package(tmp_path, "jax-cuda13-plugin", "0.10.2")
-        found = _software.plugins(machine(tmp_path))
+        found = software.plugins(machine(tmp_path))
         assert found.status == "fail"
         assert "but jax-cuda13-pjrt is missing" in found.found
 
@@ -153,21 +153,21 @@ class TestPlugins:
         jax_packages(tmp_path)
         for part in ("plugin", "pjrt"):
             package(tmp_path, f"jax-cuda13-{part}", "0.10.2")
-        found = _software.plugins(machine(tmp_path))
+        found = software.plugins(machine(tmp_path))
         assert found.status == "warn"
         assert "but no NVIDIA GPU" in found.found
 
 
 def test_libtpu(tmp_path: Path) -> None:
     jax_packages(tmp_path)
-    assert _software.libtpu(machine(tmp_path)).status == "pass"
+    assert software.libtpu(machine(tmp_path)).status == "pass"
     tpu_chips(tmp_path, 4)
-    found = _software.libtpu(machine(tmp_path))
+    found = software.libtpu(machine(tmp_path))
     assert found.status == "warn"
     assert "4 TPU chips" in found.found
     assert found.mend.endswith("install 'libtpu==0.0.42.*'")
     package(tmp_path, "libtpu", "0.0.51")
-    found = _software.libtpu(machine(tmp_path))
+    found = software.libtpu(machine(tmp_path))
     assert (found.status, found.found) == (
         "fail",
         "0.0.51, but jax 0.10.2 requires libtpu==0.0.42.*",

@@ -3,7 +3,7 @@
 import pytest
 
 from pyreactant.doctor import diagnose
-from pyreactant.doctor._check import Machine
+from pyreactant.doctor.check import Machine
 from tests.doctor.test_runtimes import row
 from tests.harness import environment
 from tests.julia.place import stand_in

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from pyreactant.doctor import Diagnosis, diagnose
-from pyreactant.doctor._check import Check, Machine
-from pyreactant.doctor._runtimes import child_environment
+from pyreactant.doctor.check import Check, Machine
+from pyreactant.doctor.runtimes import child_environment
 from tests.doctor.machines import (
     answering,
     interpreter,

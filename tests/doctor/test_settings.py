@@ -4,28 +4,28 @@ from pathlib import Path
 
 import pytest
 
-from pyreactant.doctor import _accelerators
-from pyreactant.doctor._check import CheckResult
+from pyreactant.doctor import accelerators
+from pyreactant.doctor.check import CheckResult
 from tests.doctor.machines import jax_packages, machine, nvidia_driver, package, tpu_chips
 
 
 def test_nothing_is_set(tmp_path: Path) -> None:
     here = machine(tmp_path)
     checks = (
-        _accelerators.proxies,
-        _accelerators.preload,
-        _accelerators.library_path,
-        _accelerators.xla_flags,
-        _accelerators.libtpu_args,
-        _accelerators.gpu_memory,
-        _accelerators.hidden,
+        accelerators.proxies,
+        accelerators.preload,
+        accelerators.library_path,
+        accelerators.xla_flags,
+        accelerators.libtpu_args,
+        accelerators.gpu_memory,
+        accelerators.hidden,
     )
     assert [check(here).status for check in checks] == ["pass"] * 7
 
 
 def test_proxies(tmp_path: Path) -> None:
     environ = {"http_proxy": "http://me:pa55word@proxy:3128", "ALL_PROXY": "x", "no_proxy": "y"}
-    found = _accelerators.proxies(machine(tmp_path, environ=environ))
+    found = accelerators.proxies(machine(tmp_path, environ=environ))
     assert (found.status, found.mend) == ("warn", "unset http_proxy ALL_PROXY")
     assert found.found.startswith("http_proxy, ALL_PROXY set: gRPC")
     assert "pa55word" not in str(found)
@@ -33,7 +33,7 @@ def test_proxies(tmp_path: Path) -> None:
 
 def test_preload(tmp_path: Path) -> None:
     environ = {"LD_PRELOAD": "/usr/lib/libtcmalloc.so.4:/opt/x.so"}
-    found = _accelerators.preload(machine(tmp_path, environ=environ))
+    found = accelerators.preload(machine(tmp_path, environ=environ))
     assert (found.status, found.mend) == ("warn", "unset LD_PRELOAD")
     assert found.found.startswith("libtcmalloc.so.4, x.so: Reactant is not started")
 
@@ -44,22 +44,22 @@ def test_library_path(tmp_path: Path) -> None:
     for folder, name in ((toolkit, "libcudnn.so.9"), (driver, "libcuda.so.1")):
         here.file(folder).mkdir(parents=True)
         here.file(f"{folder}/{name}").touch()
-    assert _accelerators.library_path(here).status == "pass"  # it does not hide a setting of JAX
+    assert accelerators.library_path(here).status == "pass"  # it does not hide a setting of JAX
     jax_packages(tmp_path)
     package(tmp_path, "jax-cuda12-plugin", "0.10.2")
-    found = _accelerators.library_path(here)
+    found = accelerators.library_path(here)
     assert (found.status, found.mend) == ("warn", "unset LD_LIBRARY_PATH")
     assert found.found.startswith(f"{toolkit}: ")
     # NVIDIA's containers have the driver's folder in it, without which CUDA does not start.
     here = machine(tmp_path, environ={"LD_LIBRARY_PATH": driver})
-    assert _accelerators.library_path(here).status == "pass"
+    assert accelerators.library_path(here).status == "pass"
 
 
 class TestFlags:
     """The effect of each flag was observed with jax 0.12."""
 
     def result_of(self, folder: Path, value: str, name: str = "XLA_FLAGS") -> CheckResult:
-        check = _accelerators.xla_flags if name == "XLA_FLAGS" else _accelerators.libtpu_args
+        check = accelerators.xla_flags if name == "XLA_FLAGS" else accelerators.libtpu_args
         return check(machine(folder, environ={name: value}))
 
     def test_right(self, tmp_path: Path) -> None:
@@ -109,19 +109,19 @@ class TestMemory:
         ],
     )
     def test_wrong(self, tmp_path: Path, name: str, value: str) -> None:
-        found = _accelerators.gpu_memory(machine(tmp_path, environ={name: value}))
+        found = accelerators.gpu_memory(machine(tmp_path, environ={name: value}))
         assert (found.status, found.mend) == ("warn", f"unset {name}")
         assert f"{name}={value}" in found.found
 
     def test_right(self, tmp_path: Path) -> None:
         environ = {"XLA_PYTHON_CLIENT_MEM_FRACTION": ".4", "XLA_REACTANT_GPU_PREALLOCATE": "false"}
-        found = _accelerators.gpu_memory(machine(tmp_path, environ=environ))
+        found = accelerators.gpu_memory(machine(tmp_path, environ=environ))
         assert found.status == "pass"
         assert "XLA_PYTHON_CLIENT_MEM_FRACTION=.4" in found.found
 
     def test_the_default(self, tmp_path: Path) -> None:
         nvidia_driver(tmp_path, 1)
-        assert "75 %" in _accelerators.gpu_memory(machine(tmp_path)).found
+        assert "75 %" in accelerators.gpu_memory(machine(tmp_path)).found
 
 
 class TestHidden:
@@ -137,9 +137,9 @@ class TestHidden:
     )
     def test_gpus(self, tmp_path: Path, name: str, value: str) -> None:
         here = machine(tmp_path, environ={name: value})
-        assert _accelerators.hidden(here).status == "pass"
+        assert accelerators.hidden(here).status == "pass"
         nvidia_driver(tmp_path, 4)
-        found = _accelerators.hidden(here)
+        found = accelerators.hidden(here)
         assert (found.status, found.mend) == ("warn", f"unset {name}")
         assert found.found == f"{name}={value} hides this machine's 4 GPUs"
 
@@ -147,19 +147,19 @@ class TestHidden:
         tpu_chips(tmp_path, 4)
         hiding = machine(tmp_path, environ={"JAX_PLATFORMS": "cpu"})
         assert (
-            _accelerators.hidden(hiding).found
+            accelerators.hidden(hiding).found
             == "JAX_PLATFORMS=cpu hides this machine's 4 TPU chips"
         )
         assert (
-            _accelerators.hidden(machine(tmp_path, environ={"JAX_PLATFORMS": "tpu,cpu"})).status
+            accelerators.hidden(machine(tmp_path, environ={"JAX_PLATFORMS": "tpu,cpu"})).status
             == "pass"
         )
 
     def test_some_gpus_are_not_hidden(self, tmp_path: Path) -> None:
         nvidia_driver(tmp_path, 4)
         environ = {"CUDA_VISIBLE_DEVICES": "0,1", "JAX_PLATFORMS": "cuda,cpu"}
-        assert _accelerators.hidden(machine(tmp_path, environ=environ)).status == "pass"
+        assert accelerators.hidden(machine(tmp_path, environ=environ)).status == "pass"
 
     def test_float64(self, tmp_path: Path) -> None:
-        found = _accelerators.hidden(machine(tmp_path, environ={"JAX_ENABLE_X64": "0"}))
+        found = accelerators.hidden(machine(tmp_path, environ={"JAX_ENABLE_X64": "0"}))
         assert (found.status, found.mend) == ("warn", "unset JAX_ENABLE_X64")

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from pyreactant.doctor import _system
-from pyreactant.doctor._check import Disk, Machine
+from pyreactant.doctor import system
+from pyreactant.doctor.check import Disk, Machine
 from tests.doctor.machines import (
     GIB,
     executable,
@@ -23,7 +23,7 @@ from tests.unit.test_process_group_slurm import step
 
 class TestHostName:
     def test_right(self, tmp_path: Path) -> None:
-        found = _system.host_name(machine(tmp_path))
+        found = system.host_name(machine(tmp_path))
         assert (found.status, found.found) == ("pass", "node7 is 10.0.0.7")
 
     def test_debians_loopback(self, tmp_path: Path) -> None:
@@ -31,7 +31,7 @@ class TestHostName:
         hosts = tmp_path / "root" / "etc" / "hosts"
         hosts.parent.mkdir()
         hosts.write_text("127.0.0.1 localhost\n127.0.1.1\tnode7.cluster node7\n")
-        found = _system.host_name(here)
+        found = system.host_name(here)
         assert found.status == "warn"
         assert "which no other machine can reach" in found.found
         assert found.mend == "sudo sed -i 's/^127[.]0[.]1[.]1\\s/10.0.0.7 /' /etc/hosts"
@@ -39,7 +39,7 @@ class TestHostName:
     def test_the_line_mends_it(self, tmp_path: Path) -> None:
         self.test_debians_loopback(tmp_path)
         hosts = tmp_path / "root" / "etc" / "hosts"
-        line = _system.host_name(machine(tmp_path, addresses=lambda host: ["127.0.1.1"])).mend
+        line = system.host_name(machine(tmp_path, addresses=lambda host: ["127.0.1.1"])).mend
         line = line.removeprefix("sudo ").replace("/etc/hosts", str(hosts))
         assert Machine().run(["sh", "-c", line]).code == 0
         assert hosts.read_text() == "127.0.0.1 localhost\n10.0.0.7 node7.cluster node7\n"
@@ -48,13 +48,13 @@ class TestHostName:
         here = machine(tmp_path, addresses=lambda host: ["127.0.0.1"])
         (tmp_path / "root" / "etc").mkdir()
         (tmp_path / "root" / "etc" / "hosts").write_text("127.0.0.1 localhost node7\n")
-        assert _system.host_name(here).mend == "grep -n node7 /etc/hosts"
+        assert system.host_name(here).mend == "grep -n node7 /etc/hosts"
 
     def test_unknown(self, tmp_path: Path) -> None:
         def unknown(host: str) -> Sequence[str]:
             raise OSError(-2, "Name or service not known")
 
-        found = _system.host_name(machine(tmp_path, addresses=unknown))
+        found = system.host_name(machine(tmp_path, addresses=unknown))
         assert found.status == "warn"
         assert "does not resolve here" in found.found
 
@@ -63,35 +63,35 @@ class TestHostName:
             time.sleep(5)
             return []
 
-        found = _system.host_name(machine(tmp_path, addresses=slow), seconds=0.05)
+        found = system.host_name(machine(tmp_path, addresses=slow), seconds=0.05)
         assert found.status == "warn"
         assert "no answer within 0.05 s" in found.found
 
 
 def test_clock(tmp_path: Path) -> None:
     here = machine(tmp_path)
-    assert _system.clock(here).status == "pass"
-    wrong = _system.clock(here, now=86400.0)
+    assert system.clock(here).status == "pass"
+    wrong = system.clock(here, now=86400.0)
     assert wrong.status == "warn"
     assert "1970-01-02 00:00 UTC, which is before" in wrong.found
     for reply, status in (("yes", "pass"), ("no", "warn")):
         executable(tmp_path, "timedatectl", f"echo {reply}")
-        found = _system.clock(machine(tmp_path))
+        found = system.clock(machine(tmp_path))
         assert found.status == status
     assert found.mend == "sudo timedatectl set-ntp true"
 
 
 def test_shared_memory(tmp_path: Path) -> None:
     small = machine(tmp_path, disk=lambda path: Disk(64 * 2**20, 64 * 2**20))  # Docker's default
-    assert "missing" in _system.shared_memory(small).found
+    assert "missing" in system.shared_memory(small).found
     (tmp_path / "root" / "dev" / "shm").mkdir(parents=True)
-    assert _system.shared_memory(small).status == "pass"  # this machine does not use it
+    assert system.shared_memory(small).status == "pass"  # this machine does not use it
     nvidia_driver(tmp_path, 4)
-    found = _system.shared_memory(small)
+    found = system.shared_memory(small)
     assert found.status == "warn"
     assert "0.1 GiB of 0.1 GiB free; NCCL between 4 GPUs needs 1.0 GiB" in found.found
     assert found.mend == "sudo mount -o remount,size=8G /dev/shm"
-    assert _system.shared_memory(machine(tmp_path)).status == "pass"
+    assert system.shared_memory(machine(tmp_path)).status == "pass"
 
 
 @pytest.mark.parametrize(
@@ -105,29 +105,29 @@ def test_shared_memory(tmp_path: Path) -> None:
     ],
 )
 def test_open_files(tmp_path: Path, soft: int, hard: int, status: str, mend: str) -> None:
-    found = _system.open_files(machine(tmp_path, open_files=lambda: (soft, hard)))
+    found = system.open_files(machine(tmp_path, open_files=lambda: (soft, hard)))
     assert (found.status, found.mend) == (status, mend)
 
 
 class TestDisk:
     def test_room(self, tmp_path: Path) -> None:
-        found = _system.disk(machine(tmp_path))
+        found = system.disk(machine(tmp_path))
         assert found.status == "pass"
         assert "Julia depot 50 GiB" in found.found
 
     def test_full(self, tmp_path: Path) -> None:
         here = machine(tmp_path, disk=lambda path: Disk(100 * GIB, 2 * GIB))
-        found = _system.disk(here)
+        found = system.disk(here)
         assert (found.status, found.mend) == ("warn", "df -h")
         assert ".julia) has 2.0 GiB of 8.0 GiB required" in found.found
         (tmp_path / "home" / ".julia" / "packages" / "Reactant").mkdir(parents=True)
-        assert _system.disk(here).status == "pass"  # data that exists already needs no more space
+        assert system.disk(here).status == "pass"  # data that exists already needs no more space
 
     def test_the_settled_depot(self, tmp_path: Path) -> None:
         project = julia_project(tmp_path, {})
         environ = {**settled(julia(tmp_path), project), "JULIA_DEPOT_PATH": f"{tmp_path}/depot:"}
         here = machine(tmp_path, environ=environ, disk=lambda path: Disk(GIB, GIB))
-        assert f"{tmp_path}/depot" in _system.disk(here).found
+        assert f"{tmp_path}/depot" in system.disk(here).found
 
     def test_a_home_that_cannot_be_written(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -135,8 +135,8 @@ class TestDisk:
         home = str(tmp_path / "home")  # the tests may run as root, who can write everywhere
         monkeypatch.setenv("HOME", home)
         monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
-        monkeypatch.setattr(_system.os, "access", lambda path, mode: str(path) != home)
-        found = _system.disk(machine(tmp_path))
+        monkeypatch.setattr(system.os, "access", lambda path, mode: str(path) != home)
+        found = system.disk(machine(tmp_path))
         assert found.status == "warn"
         assert f"cannot be written: cache ({home}/.cache/pyreactant), Julia depot" in found.found
         assert "JULIA_DEPOT_PATH" in found.mend
@@ -144,11 +144,11 @@ class TestDisk:
 
 class TestLaunch:
     def test_alone(self, tmp_path: Path) -> None:
-        found = _system.who_am_i(machine(tmp_path))
+        found = system.who_am_i(machine(tmp_path))
         assert (found.status, found.found) == ("pass", "process 0 of 1, decided by one process")
 
     def test_a_task(self, tmp_path: Path) -> None:
-        found = _system.who_am_i(machine(tmp_path, environ=step([1, 1])[1]))
+        found = system.who_am_i(machine(tmp_path, environ=step([1, 1])[1]))
         assert found.status == "pass"
         who, _, tls = found.found.partition("; ")
         assert who == "process 1 of 2, decided by Slurm"
@@ -156,13 +156,13 @@ class TestLaunch:
 
     def test_a_trap(self, tmp_path: Path) -> None:
         environ = {"SLURM_JOB_ID": "9", "SLURM_JOB_NUM_NODES": "1", "SLURM_NTASKS": "4"}
-        found = _system.who_am_i(machine(tmp_path, environ=environ))
+        found = system.who_am_i(machine(tmp_path, environ=environ))
         assert (found.status, found.mend) == ("warn", "srun --kill-on-bad-exit=1 ...")
         assert "a shell of Slurm job 9" in found.found
 
     def test_no_slurm(self, tmp_path: Path) -> None:
-        assert _system.slurm(machine(tmp_path)).found == "not installed"
-        inside = _system.slurm(machine(tmp_path, environ={"SLURM_JOB_ID": "9"}))
+        assert system.slurm(machine(tmp_path)).found == "not installed"
+        inside = system.slurm(machine(tmp_path, environ={"SLURM_JOB_ID": "9"}))
         assert inside.status == "warn"
         assert "inside job 9, but Slurm's commands are not on PATH" in inside.found
 
@@ -177,11 +177,11 @@ class TestLaunch:
     def test_its_controller(self, tmp_path: Path, ping: str, status: str) -> None:
         for name in ("sinfo", "srun", "sbatch"):
             executable(tmp_path, name, "exit 1")
-        missing = _system.slurm(machine(tmp_path))
+        missing = system.slurm(machine(tmp_path))
         assert missing.status == "warn"
         assert "not scontrol" in missing.found
         executable(tmp_path, "scontrol", ping)
-        assert _system.slurm(machine(tmp_path)).status == status
+        assert system.slurm(machine(tmp_path)).status == status
 
 
 class TestGcloud:
@@ -199,11 +199,11 @@ class TestGcloud:
         (settings / "configurations" / "config_work").write_text(f"[core]\n{core}")
 
     def test_absent(self, tmp_path: Path) -> None:
-        assert _system.gcloud(machine(tmp_path)).status == "pass"
+        assert system.gcloud(machine(tmp_path)).status == "pass"
 
     def test_set_up(self, tmp_path: Path) -> None:
         self.sdk(tmp_path, "account = me@example.org\nproject = proj%ect\n")
-        found = _system.gcloud(machine(tmp_path))
+        found = system.gcloud(machine(tmp_path))
         assert (found.status, found.found) == (
             "pass",
             "528.0.0, an account is set, project proj%ect",
@@ -212,11 +212,11 @@ class TestGcloud:
 
     def test_no_account(self, tmp_path: Path) -> None:
         self.sdk(tmp_path, "project = p\n")
-        assert _system.gcloud(machine(tmp_path)).mend == "gcloud auth login"
+        assert system.gcloud(machine(tmp_path)).mend == "gcloud auth login"
         environ = {"CLOUDSDK_CORE_ACCOUNT": "robot@example.org"}
-        assert _system.gcloud(machine(tmp_path, environ=environ)).status == "pass"
+        assert system.gcloud(machine(tmp_path, environ=environ)).status == "pass"
 
     def test_no_project(self, tmp_path: Path) -> None:
         self.sdk(tmp_path, "account = me@example.org\n")
-        found = _system.gcloud(machine(tmp_path))
+        found = system.gcloud(machine(tmp_path))
         assert (found.status, found.mend) == ("warn", "gcloud config set project PROJECT")

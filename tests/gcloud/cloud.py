@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pyreactant.tpu import topology
+from pyreactant.base.slices.topology import topology
 from tests import processes
 from tests.gcloud.tpu_api import TpuApi
 from tests.gcloud.tpu_server import serve

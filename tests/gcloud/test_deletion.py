@@ -120,7 +120,7 @@ def test_a_note_without_labels_stays(tmp_path: Path) -> None:
     assert not [call for call in api.calls if call.startswith("DELETE")]
 
     with cloud(tmp_path / "later", api) as made:
-        from pyreactant.queued_resources import Client, Journal, collect
+        from pyreactant.runs.queued import Client, Journal, collect
 
         def gc() -> list[str]:
             client, journal = Client(environ=made.settings), Journal(note.parent.parent)
@@ -223,10 +223,10 @@ def test_a_run_that_failed_before_its_deletion_did(tmp_path: Path) -> None:
     api = TpuApi(script=[("WAITING_FOR_RESOURCES", None)], workers=hosts_of)
     api.faults.append(Fault("DELETE", code=403, message="no permission", count=10**6))
     with cloud(tmp_path, api) as made:
-        from pyreactant.queued_resources import Client, Journal, from_environment
-        from pyreactant.queued_resources._job import Job, Phase
-        from pyreactant.queued_resources._reach import SshOptions
-        from pyreactant.queued_resources._run import run_job
+        from pyreactant.runs.queued import Client, Journal, from_environment
+        from pyreactant.runs.queued.job import Job, Phase
+        from pyreactant.runs.queued.reach import SshOptions
+        from pyreactant.runs.queued.run import run_job
 
         job = Job(
             request=from_environment(REQUEST),

@@ -85,7 +85,7 @@ def test_we_ask_as_gcloud_does(made: Cloud, slices: int) -> None:
     (from_gcloud,) = made.api.resources.values()
     made.api.resources.clear()
     made.api.nodes.clear()
-    from pyreactant.queued_resources import Client, from_environment
+    from pyreactant.runs.queued import Client, from_environment
 
     request = from_environment(
         {**REQUEST, "SLICE_COUNT": str(slices)}, provisioning="spot", valid_for=7200.0
@@ -174,7 +174,7 @@ def test_the_same_life_over_grpc(tmp_path: Path) -> None:
     api = TpuApi(workers=hosts_of)
     with cloud(tmp_path, api) as made, over_grpc(api) as address:
         from pyreactant import PyReactantError
-        from pyreactant.queued_resources import Client, Journal, Lease, from_environment
+        from pyreactant.runs.queued import Client, Journal, Lease, from_environment
 
         made.settings["CLOUDSDK_API_ENDPOINT_OVERRIDES_TPU"] = address
         client = Client(transport="grpc", environ=made.settings)
@@ -236,8 +236,8 @@ def test_a_vm_that_may_not_delete_itself_is_reported(
 def test_a_vm_deletes_its_resource_when_its_time_is_over(made: Cloud, tmp_path: Path) -> None:
     """Run the node's startup script as the VM would."""
     require(shutil.which("curl"), "curl")
-    from pyreactant.queued_resources import Client, from_environment
-    from pyreactant.queued_resources._lifecycle import startup_script
+    from pyreactant.runs.queued import Client, from_environment
+    from pyreactant.runs.queued.lifecycle import startup_script
 
     request = from_environment(REQUEST, lifetime=60.0)
     script = startup_script(request)

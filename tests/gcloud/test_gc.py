@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from pyreactant.queued_resources._request import HEARTBEAT_LABEL, KEPT_LABEL
+from pyreactant.runs.queued.request import HEARTBEAT_LABEL, KEPT_LABEL
 from tests.gcloud.cloud import Cloud, cloud, hosts_of, until
 from tests.gcloud.test_kills import STUCK
 from tests.gcloud.test_lifecycle import leased

@@ -26,7 +26,7 @@ def leased(
 ) -> Iterator[tuple[Any, Cloud, list[str]]]:
     """A lease, closed as the commands close it."""
     with cloud(folder, api) as made:
-        from pyreactant.queued_resources import Client, Journal, Lease, cleaned_up, from_environment
+        from pyreactant.runs.queued import Client, Journal, Lease, cleaned_up, from_environment
 
         lines: list[str] = []
         client = Client(environ=made.settings, patience=patience)
@@ -179,7 +179,7 @@ def test_refusals_are_not_repeated(tmp_path: Path) -> None:
     ],
 )
 def test_clock_error(created: float, asked: float, now: float, message: str | None) -> None:
-    from pyreactant.queued_resources import clock_error
+    from pyreactant.runs.queued import clock_error
 
     found = clock_error(created, asked, now)
     assert found is None if message is None else message in (found or "")
@@ -205,7 +205,7 @@ def test_every_page_of_a_list(code: int, tmp_path: Path) -> None:
     api = TpuApi(workers=hosts_of)
     api.page = 1
     with cloud(tmp_path, api) as made:
-        from pyreactant.queued_resources import Client, CloudError, from_environment
+        from pyreactant.runs.queued import Client, CloudError, from_environment
 
         client = Client(environ=made.settings, patience=5.0)
         for name in ("one", "two", "three"):
@@ -245,8 +245,8 @@ def test_the_timeout_of_a_deletion_is_kept(tmp_path: Path) -> None:
     """No call is retried beyond it, whatever the client's own patience is."""
     api = TpuApi(workers=hosts_of)
     with cloud(tmp_path, api) as made:
-        from pyreactant.queued_resources import Client, CloudError, Journal, from_environment
-        from pyreactant.queued_resources._deletion import delete_and_wait
+        from pyreactant.runs.queued import Client, CloudError, Journal, from_environment
+        from pyreactant.runs.queued.deletion import delete_and_wait
 
         client = Client(environ=made.settings, patience=10_000.0)
         request = from_environment(REQUEST)
@@ -297,7 +297,7 @@ def test_name_of_somebody_else(tmp_path: Path) -> None:
     """The error names the other resource, which is not deleted."""
     api = TpuApi(workers=hosts_of)
     with cloud(tmp_path / "first", api) as made:
-        from pyreactant.queued_resources import Client, from_environment
+        from pyreactant.runs.queued import Client, from_environment
 
         client = Client(environ=made.settings)
         request = from_environment(REQUEST)
@@ -316,7 +316,7 @@ def test_lost_answer_of_another_run(tmp_path: Path) -> None:
     """409 does not prove that the resource is ours; the label decides."""
     api = TpuApi(workers=hosts_of)
     with cloud(tmp_path / "first", api) as made:
-        from pyreactant.queued_resources import Client, from_environment
+        from pyreactant.runs.queued import Client, from_environment
 
         request = from_environment(REQUEST)
         Client(environ=made.settings).create(request, "another", "")
@@ -384,8 +384,8 @@ def test_state_folder_that_cannot_be_written(tmp_path: Path) -> None:
 def test_a_full_disk_leaves_no_lock(tmp_path: Path) -> None:
     """A lock without its note would stay for ever."""
     from pyreactant import RequirementError
-    from pyreactant.queued_resources import from_environment
-    from pyreactant.queued_resources._journal import Journal, entry
+    from pyreactant.runs.queued import from_environment
+    from pyreactant.runs.queued.journal import Journal, entry
 
     journal, limits = Journal(tmp_path), resource.getrlimit(resource.RLIMIT_FSIZE)
     made = entry(from_environment(REQUEST), "run1", asked=0, kept=False)

@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyreactant import FileError, InvalidArgumentError
-from pyreactant.queued_resources._job import Job, check_size
-from pyreactant.queued_resources._reach import SshOptions
-from pyreactant.queued_resources._request import Request, from_environment
-from pyreactant.queued_resources._workers import check_program
+from pyreactant.runs.queued.job import Job, check_size
+from pyreactant.runs.queued.reach import SshOptions
+from pyreactant.runs.queued.request import Request, from_environment
+from pyreactant.runs.queued.workers import check_program
 from tests.gcloud.cloud import REQUEST
 from tests.harness import REPOSITORY, environment
 

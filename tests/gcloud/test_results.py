@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from pyreactant.queued_resources import _workers
-from pyreactant.queued_resources._request import Worker
+from pyreactant.runs.queued import workers
+from pyreactant.runs.queued.request import Worker
 
 
 def archive() -> bytes:
@@ -56,8 +56,8 @@ def test_a_transfer_that_is_cut_short(
         def wait(self, *_: Any, **__: Any) -> None: ...
 
     worker = Worker("node", 0, "10.0.0.1", "", "1")
-    monkeypatch.setattr(_workers, "Sessions", Transfers)
-    steps: Any = object.__new__(_workers._Steps)
+    monkeypatch.setattr(workers, "Sessions", Transfers)
+    steps: Any = object.__new__(workers._Steps)
     steps.sessions = SimpleNamespace(commands={worker: ["ssh"]})
     steps.tell = said.append
     steps.fetch(tmp_path)

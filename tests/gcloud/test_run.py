@@ -231,7 +231,7 @@ def _program(index: int) -> int:
     """Process id of the program that a supervisor started."""
     name = f"PYREACTANT_PROCESS_INDEX={index}".encode()
     found = subprocess.run(
-        ["pgrep", "-f", f"pyreactant._supervised {TRAIN}"], capture_output=True, text=True
+        ["pgrep", "-f", f"pyreactant.process.supervised {TRAIN}"], capture_output=True, text=True
     )
     pids = [
         pid

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from pyreactant.queued_resources import Interrupted, cleaned_up
+from pyreactant.runs.queued import Interrupted, cleaned_up
 
 
 class Finalized:

@@ -13,8 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 
 import pyreactant as pr
-from pyreactant._bounds.model import Model
-from pyreactant._bounds.tracked import Tracked, track
+from pyreactant.check.bounds.model import Model
+from pyreactant.check.bounds.tracked import Tracked, track
 from tests.unit.expressions import arrays, expressions
 
 SEEDS = range(4)

@@ -3,8 +3,8 @@
 import ctypes
 from importlib.metadata import PackageNotFoundError, files
 
-from pyreactant._system import facts
-from pyreactant._system.settings import LOCAL_DEVICES
+from pyreactant.base import facts
+from pyreactant.base.settings import LOCAL_DEVICES
 
 ON_GPU = {"PYREACTANT_PLATFORM": "gpu", "XLA_FLAGS": ""}
 """Settings of processes that use this machine's GPUs, with XLA as users have it."""

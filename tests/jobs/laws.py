@@ -28,7 +28,8 @@ import numpy as np
 import pytest
 
 import pyreactant as pr
-from pyreactant.jobs import _all, _ray, _ray_cluster, _record
+from pyreactant.runs.jobs import ray, ray_cluster, store
+from pyreactant.runs.jobs import record as _record
 from tests import processes, quick
 
 WAIT = 300  # seconds, on a busy machine
@@ -100,7 +101,7 @@ def value(target: pr.targets.Target) -> None:
     import ml_dtypes
 
     half = np.arange(4, dtype=ml_dtypes.bfloat16)
-    list(_all.rows())  # what Slurm says now is remembered, and is older than the job
+    list(store.rows())  # what Slurm says now is remembered, and is older than the job
     os.environ["LAW_SECRET"] = "of the user"
     given = [TREE, half]
     job = pr.submit("program.py:back", given, on=target, env=["LAW_SECRET"])
@@ -168,7 +169,7 @@ def raises(target: pr.targets.Target) -> None:
     assert error.host
     assert "the user's own mistake" in str(error)
     assert re.search(r"program\.py.*in fails", error.traceback), error.traceback
-    assert "_worker.py" not in error.traceback
+    assert "jobs/worker.py" not in error.traceback
     assert job.status().state == "failed"
     assert "the user's own mistake" in pyreactant("result", job.id, "--json", code=1)
     assert not left(job.id)
@@ -247,7 +248,7 @@ def batch_script_killed(target: pr.targets.Target) -> None:
     """Whoever kills the batch script did not preempt the job."""
     job = pr.submit("program.py:waits", on=target)
     until(lambda: "waiting" in "".join(job.logs()))
-    script = ["pkill", "-KILL", "-f", f"pyreactant.jobs._slurm .*{job.id}"]
+    script = ["pkill", "-KILL", "-f", f"pyreactant.runs.jobs.slurm .*{job.id}"]
     subprocess.run(script, check=True)
     status = job.wait(timeout=WAIT)
     assert (status.state, status.exit_code) == ("lost", 6), status
@@ -284,8 +285,8 @@ def cleaned(target: Any) -> None:
     job = pr.submit("program.py:back", on=dataclasses.replace(target, hosts=1))
     job.wait(timeout=WAIT)
     address = job.record.handle()["address"]
-    cluster = _ray_cluster.cluster_at(address)
-    asked = {"do": "status", "name": _ray._name(job.record), "folder": str(job.folder)}
+    cluster = ray_cluster.cluster_at(address)
+    asked = {"do": "status", "name": ray._name(job.record), "folder": str(job.folder)}
     assert cluster.ask(60, **asked)["state"] == "done"
     assert json.loads(pyreactant("clean", job.id, "--json")) == [job.id]
     assert cluster.ask(60, **asked) == {"absent": True}
@@ -295,7 +296,7 @@ def cleaned(target: Any) -> None:
         record.write_handle({"address": address, **handle})
         _record.release(record)
         assert words in pr.Job(record).status().reason, pr.Job(record).status()
-        _all.remove(record.folder)
+        store.remove(record.folder)
     assert not job.folder.exists()
     assert not left(job.id)
 
@@ -319,7 +320,7 @@ def killed(target: pr.targets.Target, points: str = "0.5 0.95") -> None:
     # Else the submission that is counted makes these, and has more events than the others.
     _record.private_folder(_record.jobs_folder())
     compileall.compile_dir(Path(pr.__file__).parent, quiet=1)
-    before = set(_all.names())
+    before = set(store.names())
     asked = [float(part) for part in points.split()]
     count = 0
     for part in (1.0, *(part for part in asked if part < 1)):
@@ -327,7 +328,7 @@ def killed(target: pr.targets.Target, points: str = "0.5 0.95") -> None:
         point = -1 if last else round(part * (count - 1))
         ran = _submitting(expression, point)
         assert ran.returncode == -signal.SIGKILL, (point, ran)
-        new = [name for name in _all.names() if name not in before]
+        new = [name for name in store.names() if name not in before]
         before.update(new)
         rows = {row["id"]: row for row in json.loads(pyreactant("list", "--json"))}
         if last:

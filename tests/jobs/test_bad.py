@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 import pyreactant as pr
-from pyreactant.jobs import _all, _record, targets
+from pyreactant.runs.jobs import record as _record
+from pyreactant.runs.jobs import store, targets
 from tests import processes
 from tests.harness import environment, require
 from tests.jobs import program
@@ -34,7 +35,7 @@ def refused(code: int, what: Any, *arguments: Any, **options: Any) -> str:
     with pytest.raises(pr.PyReactantError) as caught:
         pr.submit(what, *arguments, **options)
     assert caught.value.exit_code == code, caught.value
-    assert _all.names() == []
+    assert store.names() == []
     return str(caught.value)
 
 
@@ -243,7 +244,7 @@ def test_unknown_moved_and_foreign_jobs(folder: Path) -> None:
         (record.folder / "state.json").write_text(text)
         with pytest.raises(pr.FileError, match=r"state\.json is damaged"):
             job.status()
-        ((_, row, status),) = _all.rows()
+        ((_, row, status),) = store.rows()
         assert (row, status.state) == (None, "lost"), "others are not listed"
     (record.folder / "state.json").unlink()
     (record.folder / "job.json").unlink()

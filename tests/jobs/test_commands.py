@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 
 import pyreactant as pr
-from pyreactant.jobs import _all, _record
+from pyreactant.runs.jobs import record as _record
+from pyreactant.runs.jobs import store
 from tests import processes
 from tests.harness import environment
 from tests.jobs.laws import left, until
@@ -29,7 +30,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.chdir(tmp_path)
     shutil.copy(REPOSITORY / "tests" / "jobs" / "program.py", tmp_path)
     yield tmp_path
-    assert not [name for name in _all.names() if left(name)]
+    assert not [name for name in store.names() if left(name)]
 
 
 def command(*words: str) -> subprocess.CompletedProcess[str]:
@@ -138,7 +139,7 @@ def test_a_second_ctrl_c_returns_at_once(folder: Path) -> None:
         time.sleep(0.2)
         caller.send_signal(signal.SIGINT)
         caller.wait(60)
-    job = pr.Job.find(_all.names()[0])
+    job = pr.Job.find(store.names()[0])
     until(lambda: job.status().state == "cancelled")  # the keeper goes on
 
 
@@ -235,7 +236,7 @@ def test_old_jobs_are_removed() -> None:
     assert silent.stderr == "pyreactant: process 7 has printed nothing\n"
     twice = young.id, young.id[-4:]
     assert json.loads(command("jobs", "clean", *twice, "--json").stdout) == [young.id]
-    assert _all.names() == [running.id]
+    assert store.names() == [running.id]
     for record in (ended, young, running):
         _record.release(record)
     assert os.listdir(_record.jobs_folder()) == [running.id]

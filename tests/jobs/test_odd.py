@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import pyreactant as pr
-from pyreactant.jobs import _record
+from pyreactant.runs.jobs import record as _record
 from tests.harness import environment, require
 
 PROGRAM = """
@@ -60,7 +60,9 @@ def test_odd_ends_of_a_function() -> None:
     assert "the value of the function[0] cannot travel: its type is object; pass dict" in str(
         caught.value
     )
-    assert caught.value.traceback.startswith("pyreactant._errors.InvalidArgumentError: the value")
+    assert caught.value.traceback.startswith(
+        "pyreactant.base.errors.InvalidArgumentError: the value"
+    )
 
 
 def test_odd_names_and_values() -> None:

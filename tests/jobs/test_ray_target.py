@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 import pyreactant as pr
-from pyreactant.jobs import _all, _record, targets
+from pyreactant.runs.jobs import record as _record
+from pyreactant.runs.jobs import store, targets
 from tests.harness import free_port, require
 
 
@@ -55,12 +56,12 @@ def test_two_versions_of_ray_are_named() -> None:
     require(importlib.util.find_spec("ray"), "ray")
     from ray._private.utils import check_version_info
 
-    from pyreactant.jobs import _ray_driver
+    from pyreactant.runs.jobs import ray_driver
 
     other = {"ray_version": "1.2.3", "python_version": "3.4.5"}
     with pytest.raises(RuntimeError) as caught:
         check_version_info(other, "here", raise_on_mismatch=True)
-    text = _ray_driver.one_line(caught.value)
+    text = ray_driver.one_line(caught.value)
     assert text.startswith(
         "Version mismatch: The cluster was started with: Ray: 1.2.3 Python: 3.4.5 This process"
     )
@@ -76,7 +77,7 @@ def test_plan() -> None:
         "within 3600 s\n"
         "run        8 processes, one on each host: pyreactant run --out ../../runs --quiet "
         "--grace 10 --start-timeout 300 --platform tpu --backend jax --timeout 60 -- "
-        "-m pyreactant.jobs._worker work ../out\n"
+        "-m pyreactant.runs.jobs.worker work ../out\n"
         "keep       logs and value on the cluster until they are fetched, 24 h"
     )
 
@@ -112,12 +113,12 @@ def test_a_cluster_that_vanished(capsys: pytest.CaptureFixture[str]) -> None:
     )
     assert "".join(job.logs()) == ""
     with pytest.raises(pr.InvalidArgumentError, match="pyreactant jobs cancel"):
-        _all.remove(job.folder)
+        store.remove(job.folder)
     assert (job.cancel().state, job.cancel().exit_code) == ("cancelled", 130)
     assert "with the cluster its jobs have ended" in job.status().reason
     with pytest.raises(pr.RemoteError, match="cancelled by the user"):
         job.result(timeout=5)
-    _all.remove(job.folder)
+    store.remove(job.folder)
     assert not job.folder.exists()
     assert capsys.readouterr().err == "", "there is no keeper any more"
 
@@ -132,7 +133,7 @@ def frozen() -> Iterator[str]:
 def test_a_frozen_head(frozen: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is said within the limit; nothing is taken for ended."""
     require(importlib.util.find_spec("ray"), "ray")
-    monkeypatch.setattr("pyreactant.jobs._ray_cluster._CONNECT", 3.0)
+    monkeypatch.setattr("pyreactant.runs.jobs.ray_cluster._CONNECT", 3.0)
     job = running(frozen)
     status = job.status()
     assert status.state == "running"
@@ -147,10 +148,10 @@ def test_an_ended_job_of_a_frozen_head_is_removed(
     frozen: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     require(importlib.util.find_spec("ray"), "ray")
-    monkeypatch.setattr("pyreactant.jobs._ray_cluster._CONNECT", 3.0)
+    monkeypatch.setattr("pyreactant.runs.jobs.ray_cluster._CONNECT", 3.0)
     job = running(frozen)
     job.record.write_status(_record.Status("done", "", 0))
-    _all.remove(job.folder)
+    store.remove(job.folder)
     assert not job.folder.exists()
     assert capsys.readouterr().err == (
         f"pyreactant: the keeper of the job {job.id} could not be ended, and stays on the cluster "
@@ -166,7 +167,7 @@ def test_submitting_to_a_cluster_that_is_not_there(tmp_path: Path) -> None:
     on = pr.targets.Ray(hosts=2, address=f"127.0.0.1:{free_port()}")
     with pytest.raises(pr.RequirementError, match="nothing listens there"):
         pr.submit([str(script)], on=on)
-    ((_, record, status),) = _all.rows()
+    ((_, record, status),) = store.rows()
     assert record is not None
     assert (status.state, status.exit_code) == ("failed", 3)
     assert not list(record.folder.glob("*.tar*"))
@@ -175,7 +176,7 @@ def test_submitting_to_a_cluster_that_is_not_there(tmp_path: Path) -> None:
 HOLDS = """
 import sys, time
 from pathlib import Path
-from pyreactant.jobs._ray_host import remove_at_end
+from pyreactant.runs.jobs.ray_host import remove_at_end
 job, names = Path(sys.argv[1]), sys.argv[2:]
 held = [remove_at_end(job / name, str(job)) for name in names]
 print("held", flush=True)

@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 
 import pyreactant as pr
-from pyreactant.jobs import _record, _submit, _values
-from pyreactant.jobs._call import resolve
-from pyreactant.jobs._submit import find_code
+from pyreactant.runs.jobs import record as _record
+from pyreactant.runs.jobs import submit, values
+from pyreactant.runs.jobs.call import resolve
+from pyreactant.runs.jobs.submit import find_code
 from tests.harness import environment
 
 GCLOUD = """#!/bin/sh
@@ -48,10 +49,10 @@ def submitted() -> pr.Job:
     """A job whose keeper was killed as soon as it had started its slices."""
     call, on = resolve("train.py:main"), target()
     record = _record.create(call.text, on.kind, on.settings())
-    _submit._prepare(record, call, find_code(call), on)
-    encoder = _values.Encoder("the argument")
+    submit._prepare(record, call, find_code(call), on)
+    encoder = values.Encoder("the argument")
     tree = encoder.encode({"args": [4], "kwargs": {}})
-    _values.write_encoded(record.work / "arguments", tree, encoder.arrays)
+    values.write_encoded(record.work / "arguments", tree, encoder.arrays)
     record.write_status(_record.Status("running"))
     _record.release(record)
     return pr.Job(record)
@@ -65,7 +66,7 @@ def test_the_value_of_a_lost_job(folder: Path) -> None:
     with pytest.raises(pr.RemoteError, match="its keeper was killed"):
         job.result(timeout=5)  # the program has not ended: nothing is there
     vm = folder / "vm"
-    argv = [sys.executable, "-m", "pyreactant.jobs._worker", str(job.record.work), str(vm)]
+    argv = [sys.executable, "-m", "pyreactant.runs.jobs.worker", str(job.record.work), str(vm)]
     ran = subprocess.run(argv, env=environment(), capture_output=True, text=True, timeout=60)
     assert ran.returncode == 0, ran.stderr
     assert (folder / "bucket" / "mine" / "values" / job.id / "value" / "tree.json").exists()
@@ -80,7 +81,7 @@ def test_a_store_that_cannot_be_written(folder: Path) -> None:
     argv = [
         sys.executable,
         "-m",
-        "pyreactant.jobs._worker",
+        "pyreactant.runs.jobs.worker",
         str(job.record.work),
         str(folder / "vm"),
     ]

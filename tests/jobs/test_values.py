@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import pyreactant as pr
-from pyreactant.jobs import _values
+from pyreactant.runs.jobs import values
 
 plain = st.recursive(
     st.none()
@@ -49,8 +49,8 @@ def same(a: Any, b: Any) -> bool:
 @settings(max_examples=60)
 @given(plain)
 def test_plain_values(value: Any) -> None:
-    text = json.dumps(_values.Encoder("the value").encode(value), allow_nan=False)
-    assert same(_values.decode(json.loads(text), []), value)
+    text = json.dumps(values.Encoder("the value").encode(value), allow_nan=False)
+    assert same(values.decode(json.loads(text), []), value)
 
 
 ARRAYS = [
@@ -73,9 +73,9 @@ ARRAYS = [
 
 
 def test_arrays(tmp_path: Path) -> None:
-    size = _values.write(tmp_path / "value", ARRAYS, "the value")
+    size = values.write(tmp_path / "value", ARRAYS, "the value")
     assert size == sum(np.asarray(array).nbytes for array in ARRAYS)
-    for array, found in zip(ARRAYS, _values.read(tmp_path / "value"), strict=True):
+    for array, found in zip(ARRAYS, values.read(tmp_path / "value"), strict=True):
         assert type(found) is type(array)
         assert (found.dtype, found.shape) == (array.dtype, array.shape)
         assert (found == array).all()
@@ -91,13 +91,13 @@ LARGE = [
 
 def test_large_arrays_belong_to_who_reads_them(tmp_path: Path) -> None:
     """They may be changed and outlive their files, on every file system."""
-    for local in (_values._LOCAL, frozenset[str]()):
+    for local in (values._LOCAL, frozenset[str]()):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(_values, "_LOCAL", local)
-            _values.write(tmp_path / "value", LARGE, "the value")
-            for array in _values.read(tmp_path / "value"):
+            patch.setattr(values, "_LOCAL", local)
+            values.write(tmp_path / "value", LARGE, "the value")
+            for array in values.read(tmp_path / "value"):
                 array[...] = 0
-            again = _values.read(tmp_path / "value")
+            again = values.read(tmp_path / "value")
             os.truncate(tmp_path / "value" / "0.npy", 1 << 20)
             (tmp_path / "value" / "1.npy").unlink()
         for array, found in zip(LARGE[1:], again[1:], strict=True):
@@ -105,7 +105,7 @@ def test_large_arrays_belong_to_who_reads_them(tmp_path: Path) -> None:
             assert (found.dtype, found.shape) == (array.dtype, array.shape)
             assert (found == array).all()
         with pytest.raises(pr.FileError, match="damaged"):
-            _values.read(tmp_path / "value")
+            values.read(tmp_path / "value")
 
 
 def keys(depth: int) -> Any:
@@ -129,7 +129,7 @@ def keys(depth: int) -> Any:
 )
 def test_what_cannot_travel(value: Any, words: str) -> None:
     with pytest.raises(pr.InvalidArgumentError) as caught:
-        _values.Encoder("the value").encode({"x": [value]})
+        values.Encoder("the value").encode({"x": [value]})
     assert str(caught.value).startswith("the value['x'][0] cannot travel: ")
     assert words in str(caught.value)
 
@@ -138,35 +138,35 @@ def test_a_key_of_jax_random(backend: str) -> None:
     import jax
 
     with pytest.raises(pr.InvalidArgumentError, match=r"value\[0\] .*Use jax.random.key_data"):
-        _values.Encoder("the value").encode([jax.random.key(0)])
+        values.Encoder("the value").encode([jax.random.key(0)])
 
 
 def test_huge_whole_numbers(tmp_path: Path) -> None:
-    _values.write(tmp_path / "value", {"n": 10**5000}, "the value")
-    assert _values.read(tmp_path / "value")["n"] == 10**5000
+    values.write(tmp_path / "value", {"n": 10**5000}, "the value")
+    assert values.read(tmp_path / "value")["n"] == 10**5000
 
 
 def test_a_value_appears_when_it_is_whole(tmp_path: Path) -> None:
     folder = tmp_path / "value"
     with pytest.raises(pr.FileError, match="absent or cut short"):
-        _values.read(folder)
-    _values.write(folder, [np.zeros(4)], "the value")
+        values.read(folder)
+    values.write(folder, [np.zeros(4)], "the value")
     assert folder.stat().st_mode & 0o777 == 0o700
     assert {path.stat().st_mode & 0o777 for path in folder.iterdir()} == {0o600}
     for length in (140, 1, 0):
         os.truncate(folder / "0.npy", length)
         with pytest.raises(pr.FileError, match="is damaged"):
-            _values.read(folder)
+            values.read(folder)
     (folder / "0.npy").unlink()
     with pytest.raises(pr.FileError, match="absent or cut short"):
-        _values.read(folder)
+        values.read(folder)
     (folder / "tree.json").write_text('{"arrays": 0, "tree": {"$what": 1}}')
     with pytest.raises(pr.FileError, match="unknown mark"):
-        _values.read(folder)
+        values.read(folder)
 
 
 def test_nothing_is_unpickled(tmp_path: Path) -> None:
-    _values.write(tmp_path / "value", [np.zeros(4)], "the value")
+    values.write(tmp_path / "value", [np.zeros(4)], "the value")
     np.save(tmp_path / "value" / "0.npy", np.array([print]), allow_pickle=True)
     with pytest.raises(pr.FileError, match="damaged"):
-        _values.read(tmp_path / "value")
+        values.read(tmp_path / "value")

@@ -45,7 +45,7 @@ def stand_in(reactant: Path = STAND_IN) -> dict[str, str]:
 
 def compile_packages() -> None:
     """Precompile changed packages, which takes a minute or more; Julia caches the result."""
-    code = "from pyreactant._runtimes.reactant import julia; julia.start()"
+    code = "from pyreactant.arrays.runtimes.reactant import julia; julia.start()"
     subprocess.run([sys.executable, "-c", code], env=environment(**settings()), check=True)
 
 

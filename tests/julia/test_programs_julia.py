@@ -2,14 +2,14 @@
 
 import pytest
 
-from pyreactant.programs import CASES
+from pyreactant.check.programs import CASES
 from tests.julia.alone import alone
 
 pytestmark = pytest.mark.julia
 
 ALL = """
 import pyreactant as pr
-from pyreactant.programs import CASES
+from pyreactant.check.programs import CASES
 from tests.programs.common import GRID, LINE
 from tests.programs.test_bodies import ratio_of
 

@@ -168,7 +168,7 @@ def test_ctrl_c_between_and_during_calls() -> None:
     """It raises KeyboardInterrupt at the end of the call, and the process continues."""
     code = (
         "import os, signal, time, threading, numpy as n, pyreactant as p\n"
-        "from pyreactant._runtimes.reactant import julia as _julia\n"
+        "from pyreactant.arrays.runtimes.reactant import julia as _julia\n"
         "p.devices()\n"
         "import juliacall\n"
         "for seconds in (0.0, 1.5):\n"

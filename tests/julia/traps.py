@@ -90,7 +90,7 @@ MUTANTS = [
     ),
     Mutant(
         "3 the cache's key has the arguments",
-        "pyreactant/_runtimes/compile.py",
+        "pyreactant/arrays/runtimes/compile.py",
         "        call_.structure,\n        call_.avals,\n",
         "        call_.structure,\n",
         "tests/backend/test_programs.py::test_matmul_of_every_pair_of_specs",
@@ -98,7 +98,7 @@ MUTANTS = [
     ),
     Mutant(
         "3 and static values",
-        "pyreactant/_runtimes/compile.py",
+        "pyreactant/arrays/runtimes/compile.py",
         ", _exact_key(tuple(options.items())))",
         ")",
         "tests/backend/test_trees.py::test_a_program_is_called",
@@ -123,7 +123,7 @@ MUTANTS = [
     ),
     Mutant(
         "5 jax is imported",
-        "pyreactant/_runtimes/reactant/julia.py",
+        "pyreactant/arrays/runtimes/reactant/julia.py",
         "        sys.modules[name] = None  # type",
         "        pass  # type",
         "tests/unit/test_reactant_start.py::test_jax_cannot_follow",
@@ -131,7 +131,7 @@ MUTANTS = [
     ),
     Mutant(
         "5 two XLAs in a process",
-        "pyreactant/_runtimes/reactant/julia.py",
+        "pyreactant/arrays/runtimes/reactant/julia.py",
         "    if loaded:\n",
         "    if False:\n",
         "tests/unit/test_reactant_start.py::test_starts_that_fail",
@@ -148,7 +148,7 @@ MUTANTS = [
     ),
     Mutant(
         "7 one port for both runtimes",
-        "pyreactant/process_group/_group.py",
+        "pyreactant/process/group/group.py",
         "zlib.crc32(run_id.encode())",
         'zlib.crc32(run_id.partition(".")[0].encode())',
         "tests/unit/test_process_group.py::test_steps_and_requeues_have_ports_of_their_own",
@@ -165,7 +165,7 @@ MUTANTS = [
     ),
     Mutant(
         "8 seen from Python",
-        "pyreactant/_runtimes/reactant/setup.py",
+        "pyreactant/arrays/runtimes/reactant/setup.py",
         "options.platform is not None and platform != options.platform",
         "False",
         "tests/unit/test_reactant_start.py::test_what_started_is_not_what_was_asked_for",
@@ -173,7 +173,7 @@ MUTANTS = [
     ),
     Mutant(
         "9 the timeout is ignored",
-        "pyreactant/_runtimes/reactant/setup.py",
+        "pyreactant/arrays/runtimes/reactant/setup.py",
         "            _end(error)\n",
         "            pass\n",
         "tests/unit/test_reactant_rendezvous.py::test_wait_without_end_ends_with_a_message",
@@ -181,7 +181,7 @@ MUTANTS = [
     ),
     Mutant(
         "10 a second runtime in the process",
-        "pyreactant/_runtimes/runtime.py",
+        "pyreactant/arrays/runtimes/runtime.py",
         "    if differ:\n        asked_text",
         "    if False:\n        asked_text",
         "tests/backend/test_laws.py::test_bad_input",

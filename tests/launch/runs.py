@@ -30,7 +30,7 @@ class Run:
         for (
             process
         ) in self.finished:  # programs may raise; supervisors report errors without a traceback
-            assert "pyreactant/launch/" not in process.log, self
+            assert "pyreactant/runs/supervisor/" not in process.log, self
 
     @property
     def code(self) -> int | None:

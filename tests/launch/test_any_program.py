@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from pyreactant._supervised import link, plain_jax
-from pyreactant._supervised.command import warned_by_slurm
+from pyreactant.process.supervised import link, plain_jax
+from pyreactant.process.supervised.command import warned_by_slurm
 from tests.gloo import without_gloo
 from tests.harness import QUICK_COMPILING, environment
 from tests.launch.runs import Run, ended, left_behind, popen, run_local, script, until
@@ -133,7 +133,9 @@ def test_python_before_the_script_and_its_options(tmp_path: Path) -> None:
 
 
 def test_python_code_on_the_command_line(tmp_path: Path) -> None:
-    text = "import sys, pyreactant._supervised as s; print(sys.argv, bool(s.connection)); 1 / 0"
+    text = (
+        "import sys, pyreactant.process.supervised as s; print(sys.argv, bool(s.connection)); 1 / 0"
+    )
     run = run_local(tmp_path, "--", sys.executable, "-c", text, "x")
     assert run.log(0).startswith(b"['-c', 'x'] True\n"), run
     assert "raised ZeroDivisionError" in run.report["summary"]

@@ -52,7 +52,7 @@ def check(run: Run, fault: str, process: int) -> None:
     assert report["facts"]["jax"]
     if fault == "raise":
         assert 'raise ValueError("broken here")' in report["first_error"]["traceback"]
-        assert "_supervised" not in report["first_error"]["traceback"]
+        assert "process/supervised" not in report["first_error"]["traceback"]
     if fault in ("stop", "never"):
         assert "faulty.py" in report["first_error"]["stacks"]
 

@@ -73,7 +73,7 @@ def test_what_a_session_left_is_reported_once() -> None:
     """A process that is killed with its session may be there a moment later."""
     code = """
 import os, subprocess
-from pyreactant.launch._leftovers import Leftovers
+from pyreactant.runs.supervisor.leftovers import Leftovers
 leftovers = Leftovers()
 leftovers.begin("a token")
 program = subprocess.Popen(["sh", "-c", "sleep 1000 & exit 0"], start_new_session=True)

@@ -152,7 +152,7 @@ def test_a_program_that_the_system_does_not_start(tmp_path: Path) -> None:
     """With too long an argument, as with too low a limit of processes."""
     text = (
         "import sys\nfrom pathlib import Path\n"
-        "from pyreactant.launch import RunOptions, supervise\n"
+        "from pyreactant.runs.supervisor import RunOptions, supervise\n"
         "program = ['sh', '-c', 'true', 'x' * 200_000]\n"
         "sys.exit(supervise(RunOptions(program, processes=2, folder=Path('run'))))"
     )

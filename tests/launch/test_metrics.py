@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 import pyreactant as pr
-from pyreactant.launch import RunOptions
-from pyreactant.launch import _metrics as metrics
+from pyreactant.runs.supervisor import RunOptions
+from pyreactant.runs.supervisor import metrics as metrics
 from tests.harness import require
 from tests.launch.runs import Run, run_local, run_tasks, script
 
@@ -241,7 +241,7 @@ def test_what_cannot_be_logged(step: tuple[Any, ...], scalars: dict[str, Any], w
 
 
 def test_without_a_supervisor_the_last_numbers_are_kept(tmp_path: Path) -> None:
-    from pyreactant._supervised import metrics as supervised
+    from pyreactant.process.supervised import metrics as supervised
 
     pr.log(7, loss=np.float32(0.5), n=3)
     assert supervised.last() == (7, {"loss": 0.5, "n": 3})

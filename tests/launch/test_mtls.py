@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 
-from pyreactant.launch._mtls import Authority, Key, variables
-from pyreactant.process_group._coordinator import why_not
+from pyreactant.process.group.coordinator import why_not
+from pyreactant.runs.supervisor.mtls import Authority, Key, variables
 from tests.harness import Finished, environment, spawn
 from tests.launch.runs import (
     RUN,

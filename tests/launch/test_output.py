@@ -128,7 +128,8 @@ def test_a_reader_that_never_reads(tmp_path: Path) -> None:
 def test_a_terminal_that_is_closed_from_the_start(closed: str, tmp_path: Path) -> None:
     program = script(tmp_path, "import sys; print(1); sys.exit(9)")
     supervisor = (
-        "import sys; from pathlib import Path; from pyreactant.launch import RunOptions, supervise"
+        "import sys; from pathlib import Path"
+        "\nfrom pyreactant.runs.supervisor import RunOptions, supervise"
         f"\nsys.exit(supervise(RunOptions([{program!r}], folder=Path('run'))))"
     )
     argv = [sys.executable, "-c", supervisor]

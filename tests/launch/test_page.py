@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from pyreactant import FileError
-from pyreactant.launch import RunOptions
-from pyreactant.launch._output import close_terminals
+from pyreactant.runs.supervisor import RunOptions
+from pyreactant.runs.supervisor.output import close_terminals
 from tests.launch.runs import FAULTY, run_local
 from tests.pages.samples import good_run, run
 

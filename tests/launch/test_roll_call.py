@@ -12,10 +12,10 @@ import hypothesis.strategies as st
 import pytest
 
 from pyreactant import RendezvousError
-from pyreactant._system.lines import LINE_LIMIT, LineCodec
-from pyreactant.launch import _connection, _rollcall
-from pyreactant.launch._connection import CONVERSATION, Uplink, join
-from pyreactant.launch._rollcall import RollCall
+from pyreactant.base.lines import LINE_LIMIT, LineCodec
+from pyreactant.runs.supervisor import connection, rollcall
+from pyreactant.runs.supervisor.connection import CONVERSATION, Uplink, join
+from pyreactant.runs.supervisor.rollcall import RollCall
 from tests.harness import free_port
 
 SECRET = b"0123456789abcdef0123456789abcdef"
@@ -293,7 +293,7 @@ def test_half_open_connections_do_not_keep_members_out() -> None:
 
 def test_more_come_at_once_than_strangers_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """None is sent away because others came after it, before it could answer."""
-    monkeypatch.setattr(_rollcall, "HANDSHAKES", 2)
+    monkeypatch.setattr(rollcall, "HANDSHAKES", 2)
     count = 300
 
     async def scenario() -> None:
@@ -321,7 +321,7 @@ def test_more_come_at_once_than_strangers_are_kept(monkeypatch: pytest.MonkeyPat
 
 def test_a_connection_that_process_0_does_not_know(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its kernel dropped it: nothing ever comes, and a member connects again."""
-    monkeypatch.setattr(_connection, "GREETING", 0.2)
+    monkeypatch.setattr(connection, "GREETING", 0.2)
 
     async def scenario() -> None:
         with socket.create_server(("127.0.0.1", 0)) as listener:

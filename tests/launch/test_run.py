@@ -117,7 +117,7 @@ def test_how_programs_fail(text: str, code: int, words: str, tmp_path: Path) -> 
     first = report["first_error"]
     if "raise" in text:
         assert "script.py" in first["traceback"]
-        assert "_supervised" not in first["traceback"]
+        assert "process/supervised" not in first["traceback"]
     if "reason" in text:
         assert first["log_tail"] == "the reason\n"
         assert "the reason" in run.finished[0].log

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pyreactant.launch._guardian import children
+from pyreactant.runs.supervisor.guardian import children
 from tests.harness import environment
 from tests.launch.runs import READY, RUN, ended, left_behind, pid, run_script, running, until
 
@@ -120,8 +120,8 @@ while not Path("enough").exists():
 def test_a_guardian_that_has_only_begun_is_not_ended_by_a_warning() -> None:
     code = (
         "import os, signal, time\n"
-        "from pyreactant.launch._guardian import children\n"
-        "from pyreactant.launch._leftovers import Leftovers\n"
+        "from pyreactant.runs.supervisor.guardian import children\n"
+        "from pyreactant.runs.supervisor.leftovers import Leftovers\n"
         "left = Leftovers()\n"
         "left.begin('token')\n"
         "(guardian,) = children(os.getpid())\n"
@@ -155,7 +155,7 @@ def test_asking_for_stacks_ends_no_process(tmp_path: Path) -> None:
     """Python takes the signal's handler away some time before its process is gone."""
     text = """
 import faulthandler
-from pyreactant._supervised.main import STACKS_SIGNAL
+from pyreactant.process.supervised.main import STACKS_SIGNAL
 faulthandler.unregister(STACKS_SIGNAL)
 ready()
 if index == "1":

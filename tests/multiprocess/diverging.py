@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 import pyreactant as pr
-from pyreactant._core import progress
-from pyreactant._runtimes import runtime
-from pyreactant._runtimes.guard import Guarded, explain
-from pyreactant._runtimes.guard.guard import Failure, Guard
-from pyreactant._runtimes.guard.operation import gathering
+from pyreactant.arrays.runtimes import runtime
+from pyreactant.arrays.runtimes.guard import Guarded, explain
+from pyreactant.arrays.runtimes.guard.guard import Failure, Guard
+from pyreactant.arrays.runtimes.guard.operation import gathering
+from pyreactant.process import progress
 from tests import numpy_backend
 
 

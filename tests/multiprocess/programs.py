@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import pyreactant as pr
-from pyreactant._runtimes.collective import exchange, exchange_json, total
-from pyreactant._runtimes.runtime import current
+from pyreactant.arrays.runtimes.collective import exchange, exchange_json, total
+from pyreactant.arrays.runtimes.runtime import current
 
 SPECS: list[tuple[Any, ...]] = [
     ("x", "y"),
@@ -94,7 +94,7 @@ def bodies() -> None:
 
 def dtypes() -> None:
     """Element types stay the same across processes, and all bits, also those of each short NaN."""
-    from pyreactant._core.dtypes import NAMES, as_dtype
+    from pyreactant.arrays.dtypes import NAMES, as_dtype
 
     sharding = pr.NamedSharding(_mesh(), ("x", "y"))
     for name in NAMES:
@@ -256,8 +256,8 @@ def device_ids() -> None:
 
 def freivalds() -> None:
     """Freivalds' O(n^2) check across processes, for a right and a wrong product."""
-    from pyreactant._core.source import RandomSource
-    from pyreactant._matmul import check
+    from pyreactant.arrays.source import RandomSource
+    from pyreactant.check.product import check
 
     check.FULL_CHECK_WORK = 0
     mesh = _mesh()
@@ -299,7 +299,7 @@ def no_start(**arguments: Any) -> None:
 
 def write_result(path: str) -> None:
     """Every process writes its blocks into one file; every process refuses a second write."""
-    from pyreactant._matmul.report import write_npy
+    from pyreactant.check.product.report import write_npy
 
     whole = np.arange(64, dtype=np.float32).reshape(8, 8)
     for number, spec in enumerate(SPECS):
@@ -314,7 +314,7 @@ def write_result(path: str) -> None:
 
 def fails_on_one(path: str) -> None:
     """A failure on one process raises on all of them and names the process."""
-    from pyreactant._runtimes.collective import everywhere
+    from pyreactant.arrays.runtimes.collective import everywhere
 
     def action() -> None:
         if pr.process_index() == 1:

@@ -6,15 +6,16 @@ from dataclasses import replace
 from typing import Any
 
 from pyreactant import Mesh
-from pyreactant.launch import RunReport
-from pyreactant.launch._cause import find_failure
-from pyreactant.launch._report import first_error, process_row
-from pyreactant.launch._state import ProcessState
-from pyreactant.tpu import Candidate, Plan, topology
-from pyreactant.tpu._hlo.collective import Collective
-from pyreactant.tpu._plan.layouts import Layout
-from pyreactant.tpu._preflight.diff import Difference
-from pyreactant.tpu._preflight.report import DeviceBytes, Operand, Preflight, Roofline
+from pyreactant.base.slices.topology import topology
+from pyreactant.fit.hlo.collective import Collective
+from pyreactant.fit.plan.layouts import Layout
+from pyreactant.fit.plan.report import Candidate, Plan
+from pyreactant.fit.preflight.diff import Difference
+from pyreactant.fit.preflight.report import DeviceBytes, Operand, Preflight, Roofline
+from pyreactant.runs.supervisor import RunReport
+from pyreactant.runs.supervisor.cause import find_failure
+from pyreactant.runs.supervisor.report import first_error, process_row
+from pyreactant.runs.supervisor.state import ProcessState
 from tests.crosscheck import samples as crosschecks
 
 HOSTILE = "<script>alert(1)</script>"

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from pyreactant import RequirementError
-from pyreactant._pages.page import Cell, Table, check_page, render
+from pyreactant.base.pages.page import Cell, Table, check_page, render
 from tests.harness import REPOSITORY
 from tests.pages.outline import Outline
 from tests.pages.samples import REPORTS, html_of, new_html, plan
 
-STYLE = (REPOSITORY / "pyreactant/_pages/templates/style.css").read_text()
+STYLE = (REPOSITORY / "pyreactant/base/pages/templates/style.css").read_text()
 pytest.importorskip("jinja2")
 
 

@@ -5,12 +5,12 @@ from typing import Any
 import numpy as np
 
 import pyreactant as pr
-from pyreactant._bounds.model import Model
-from pyreactant._bounds.tracked import Tracked
-from pyreactant._core.dtypes import as_dtype
-from pyreactant._core.source import Source
-from pyreactant.crosscheck._inputs import sources
-from pyreactant.programs import Case, Layout, Output
+from pyreactant.arrays.dtypes import as_dtype
+from pyreactant.arrays.source import Source
+from pyreactant.check.bounds.model import Model
+from pyreactant.check.bounds.tracked import Tracked
+from pyreactant.check.inputs import sources
+from pyreactant.check.programs import Case, Layout, Output
 
 LINE = pr.Mesh((8,), ("i",))
 GRID = pr.Mesh((2, 4), ("x", "y"))

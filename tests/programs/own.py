@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 import pyreactant as pr
-from pyreactant.programs import CASES
+from pyreactant.check.programs import CASES
 
 HERE = "tests.programs.own:"
 

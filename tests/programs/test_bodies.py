@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 import pyreactant as pr
-from pyreactant._bounds.tracked import Tracked
-from pyreactant._core.dtypes import as_dtype
-from pyreactant.programs import CASES, Layout
-from pyreactant.programs._build import fetched
-from pyreactant.tpu._hlo.collective import sent_bytes
-from pyreactant.tpu._hlo.parse import collectives
+from pyreactant.arrays.dtypes import as_dtype
+from pyreactant.check.bounds.tracked import Tracked
+from pyreactant.check.programs import CASES, Layout
+from pyreactant.check.programs.build import fetched
+from pyreactant.fit.hlo.collective import sent_bytes
+from pyreactant.fit.hlo.parse import collectives
 from tests.programs.common import (
     CUBE,
     GRID,

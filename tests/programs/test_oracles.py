@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyreactant._bounds.tracked import Tracked
-from pyreactant._core.mesh import Mesh
-from pyreactant._core.program import find_object
-from pyreactant._core.sharding import Index
-from pyreactant._core.source import ArraySource
-from pyreactant.crosscheck._inputs import sources
-from pyreactant.programs import CASES, Case
+from pyreactant.arrays.mesh import Mesh
+from pyreactant.arrays.program import find_object
+from pyreactant.arrays.sharding import Index
+from pyreactant.arrays.source import ArraySource
+from pyreactant.check.bounds.tracked import Tracked
+from pyreactant.check.inputs import sources
+from pyreactant.check.programs import CASES, Case
 from tests.harness import REPOSITORY
 from tests.programs.common import CUBE, GRID, LINE, model_of, outputs_of, whole
 

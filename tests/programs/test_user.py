@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 import pyreactant as pr
-from pyreactant._bounds.model import Model
-from pyreactant._bounds.tracked import Estimated, Tracked
-from pyreactant.crosscheck._inputs import sources
-from pyreactant.programs import CASES, find_case
-from pyreactant.programs._case import default_spec
-from pyreactant.programs._user import INTEGERS, case_of
+from pyreactant.check.bounds.model import Model
+from pyreactant.check.bounds.tracked import Estimated, Tracked
+from pyreactant.check.inputs import sources
+from pyreactant.check.programs import CASES, find_case
+from pyreactant.check.programs.case import default_spec
+from pyreactant.check.programs.user import INTEGERS, case_of
 from tests.harness import environment
 from tests.programs import own
 from tests.programs.common import GRID, LINE, check_block, run, whole
@@ -25,7 +25,7 @@ MODEL = Model.of("float32", partials=8)
 
 def test_names_and_summaries_load_no_runtime() -> None:
     code = (
-        "import sys; from pyreactant.programs import CASES; "
+        "import sys; from pyreactant.check.programs import CASES; "
         "print(len([c.summary for c in CASES.values()]), 'jax' in sys.modules)"
     )
     done = subprocess.run(

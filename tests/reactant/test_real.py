@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 import pyreactant as pr
-from pyreactant._julia.place import find_place, is_pinned
-from pyreactant._runtimes.reactant import julia
+from pyreactant.arrays.runtimes.reactant import julia
+from pyreactant.julia.place import find_place, is_pinned
 from tests.backend.common import MATMUL, MESH, XY, body, numbers
 from tests.harness import environment
 from tests.julia import place

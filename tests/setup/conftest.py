@@ -105,7 +105,7 @@ class Here:
     def place(self, **settings: str) -> dict[str, str]:
         """The result of `find_place`, in a separate process."""
         code = (
-            "import json; from pyreactant._julia.place import find_place; p = find_place();"
+            "import json; from pyreactant.julia.place import find_place; p = find_place();"
             "print(json.dumps({k: str(v) for k, v in vars(p).items()}))"
         )
         ran = subprocess.run(

@@ -10,8 +10,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from pyreactant._errors import PyReactantError
-from pyreactant._julia import place
+from pyreactant.base.errors import PyReactantError
+from pyreactant.julia import place
 
 # Calls with effects outside of this process; a kill can happen before each of them.
 SMALL_STEPS = {"os.mkdir", "os.remove", "os.rmdir", "shutil.rmtree", "subprocess.Popen"}
@@ -22,7 +22,7 @@ def _kill_at(step: int, every_step: bool, noted: Path) -> None:
 
     def hook(event: str, arguments: Any) -> None:
         counts = event == "os.rename"
-        counts |= event == "subprocess.Popen" and "_guard.py" in str(arguments[1])
+        counts |= event == "subprocess.Popen" and "setup/guard.py" in str(arguments[1])
         if every_step:
             counts |= event in SMALL_STEPS
             counts |= event == "open" and bool((arguments[2] or 0) & os.O_CREAT)
@@ -35,7 +35,7 @@ def _kill_at(step: int, every_step: bool, noted: Path) -> None:
 
 def main(options: dict[str, Any]) -> None:
     """Print a line for each event, then the record or the error as JSON."""
-    from pyreactant.setup import Options, setup
+    from pyreactant.julia.setup import Options, setup
 
     if not options.pop("real_package", False):
         place._PACKAGE = Path(os.environ["STAND_IN"]).parent / "package"

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from pyreactant._errors import DeadlineError, RequirementError
-from pyreactant._system.files import project_lock
+from pyreactant.base.errors import DeadlineError, RequirementError
+from pyreactant.base.files import project_lock
 
 
 def test_one_at_a_time(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pyreactant._julia.preferences import find
+from pyreactant.julia.preferences import find
 from tests.harness import environment
 from tests.julia.place import STAND_IN
 from tests.setup.conftest import Here

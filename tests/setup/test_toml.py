@@ -11,9 +11,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from tomlkit.exceptions import TOMLKitError
 
-from pyreactant._errors import FileError
-from pyreactant._julia import preferences
-from pyreactant._julia.preferences import REACTANT, copies, edits, find
+from pyreactant.base.errors import FileError
+from pyreactant.julia import preferences
+from pyreactant.julia.preferences import REACTANT, copies, edits, find
 
 BARE = st.text("abcXYZ09_-", min_size=1, max_size=6)
 CHARACTERS = st.characters(

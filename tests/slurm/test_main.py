@@ -120,7 +120,7 @@ def test_two_runtimes_are_compared(cluster: Cluster, tmp_path: Path) -> None:
     stand_in.write_text(
         "import sys\n"
         "if 'pyreactant' in ' '.join(sys.orig_argv):\n"
-        "    from pyreactant._runtimes import runtime\n"
+        "    from pyreactant.arrays.runtimes import runtime\n"
         "    runtime.BACKENDS['standin'] = runtime.BACKENDS['jax']\n"
     )
     job, printed, output = run(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pyreactant.tpu._compiler import ask
+from pyreactant.fit.compiler import ask
 from tests.harness import require
 from tests.tpu.recorded import Recorded
 

@@ -2,7 +2,7 @@
 
 import sys
 
-import pyreactant.tpu._plan.plan as module
+import pyreactant.fit.plan.plan as module
 from pyreactant.cli import main
 
 evaluate = module._evaluate

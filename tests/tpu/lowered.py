@@ -19,7 +19,7 @@ os.environ.update(
 
 import jax
 
-from pyreactant.tpu._compiler.compile_child import lower, slice_devices
+from pyreactant.fit.compiler.compile_child import lower, slice_devices
 
 
 def main() -> None:

@@ -16,8 +16,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from pyreactant.tpu import _request
-from pyreactant.tpu._compiler import ask
+from pyreactant.fit import request as _request
+from pyreactant.fit.compiler import ask
 from tests import processes
 from tests.harness import REPOSITORY, environment
 

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import pyreactant as pr
-from pyreactant.tpu._hlo.collective import Collective, axes_of, name_axes, parse_groups, sent_bytes
-from pyreactant.tpu._hlo.parse import collectives, shape_bytes
+from pyreactant.fit.hlo.collective import Collective, axes_of, name_axes, parse_groups, sent_bytes
+from pyreactant.fit.hlo.parse import collectives, shape_bytes
 
 GOLDEN = Path(__file__).parent / "hlo"
 MIB = 2**20

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 import pytest
 
 import pyreactant as pr
-from pyreactant._runtimes.jax.convert import hardware_order
-from pyreactant.tpu import Topology, topology
-from pyreactant.tpu._plan.machine import loads_of, slice_machine
-from pyreactant.tpu._preflight.preflight import preflight
+from pyreactant.arrays.runtimes.jax.convert import hardware_order
+from pyreactant.base.slices.topology import Topology, topology
+from pyreactant.fit.plan.machine import loads_of, slice_machine
+from pyreactant.fit.preflight.preflight import preflight
 from tests.harness import REPOSITORY
 from tests.tpu.test_topology_libtpu import ask
 

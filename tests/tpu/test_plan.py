@@ -15,12 +15,13 @@ import pytest
 from rich.console import Console
 
 import pyreactant as pr
-from pyreactant._core.draw import Point, scatter
-from pyreactant._core.text import parse_mesh, parse_spec
-from pyreactant.tpu import Candidate, Plan, plan, topology
-from pyreactant.tpu._plan.layouts import Layout
-from pyreactant.tpu._plan.report import ranked
-from pyreactant.tpu._plan.text import Shown
+from pyreactant.arrays.draw import Point, scatter
+from pyreactant.arrays.text import parse_mesh, parse_spec
+from pyreactant.base.slices.topology import topology
+from pyreactant.fit.plan.layouts import Layout
+from pyreactant.fit.plan.plan import plan
+from pyreactant.fit.plan.report import Candidate, Plan, ranked
+from pyreactant.fit.plan.text import Shown
 from tests import processes
 from tests.harness import environment, quiet
 from tests.tpu.recorded import without_flags

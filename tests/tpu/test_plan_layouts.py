@@ -8,17 +8,17 @@ import pytest
 from hypothesis import given, settings
 
 import pyreactant as pr
-from pyreactant._matmul.matmul import default_mesh
-from pyreactant.tpu import topology
-from pyreactant.tpu._plan.layouts import (
+from pyreactant.arrays.matmul import default_mesh
+from pyreactant.base.slices.topology import topology
+from pyreactant.fit.plan.layouts import (
     factorisations,
     layout_of,
     product_layouts,
     program_layouts,
     promising,
 )
-from pyreactant.tpu._plan.machine import Machine, local_machine, slice_machine
-from pyreactant.tpu._plan.model import Product
+from pyreactant.fit.plan.machine import Machine, local_machine, slice_machine
+from pyreactant.fit.plan.model import Product
 
 
 def machine(name: str, num_slices: int = 1, dtype: str = "bfloat16") -> Machine:

@@ -5,8 +5,8 @@ from collections import Counter
 import pytest
 
 import pyreactant as pr
-from pyreactant.tpu import topologies, topology
-from pyreactant.tpu._plan.machine import along_network, chips_of, loads_of
+from pyreactant.base.slices.topology import topologies, topology
+from pyreactant.fit.plan.machine import along_network, chips_of, loads_of
 
 EVERY = [found.name for found in topologies(64)]
 

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 import pyreactant as pr
-from pyreactant.tpu import Candidate, topology
-from pyreactant.tpu._compiler import ask
-from pyreactant.tpu._plan.evaluate import Pool, compiled
-from pyreactant.tpu._plan.layouts import Spec, layout_of
-from pyreactant.tpu._plan.machine import slice_machine
-from pyreactant.tpu._plan.model import Product, loops
-from pyreactant.tpu._plan.report import ranked
+from pyreactant.base.slices.topology import topology
+from pyreactant.fit.compiler import ask
+from pyreactant.fit.plan.evaluate import Pool, compiled
+from pyreactant.fit.plan.layouts import Spec, layout_of
+from pyreactant.fit.plan.machine import slice_machine
+from pyreactant.fit.plan.model import Product, loops
+from pyreactant.fit.plan.report import Candidate, ranked
 from tests.harness import require
 from tests.tpu.recorded import Recorded
 

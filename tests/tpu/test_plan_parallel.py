@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from pyreactant.tpu._plan import evaluate as parallel
-from pyreactant.tpu._plan.evaluate import Pool, available_memory, peak_of_children
+from pyreactant.fit.plan import evaluate as parallel
+from pyreactant.fit.plan.evaluate import Pool, available_memory, peak_of_children
 
 
 def job(running: list[int], most: list[int], lock: threading.Lock, number: int) -> int:

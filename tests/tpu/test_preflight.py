@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 import pyreactant as pr
-from pyreactant._core.array import Aval
-from pyreactant._matmul.matmul import MATMUL, default_out_spec
-from pyreactant.tpu import topology
-from pyreactant.tpu._preflight import alternatives
-from pyreactant.tpu._preflight.alternatives import matmul_bytes
-from pyreactant.tpu._preflight.preflight import preflight
-from pyreactant.tpu._request import Request
+from pyreactant.arrays.array import Aval
+from pyreactant.arrays.matmul import MATMUL, default_out_spec
+from pyreactant.base.slices.topology import topology
+from pyreactant.fit.preflight import alternatives
+from pyreactant.fit.preflight.alternatives import matmul_bytes
+from pyreactant.fit.preflight.preflight import preflight
+from pyreactant.fit.request import Request
 
 GIB = 2**30
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from pyreactant.tpu._preflight.compile import preflight_stablehlo
-from pyreactant.tpu._preflight.preflight import preflight
+from pyreactant.fit.preflight.compile import preflight_stablehlo
+from pyreactant.fit.preflight.preflight import preflight
 from tests import processes
 from tests.harness import REPOSITORY, quiet
 from tests.tpu.recorded import without_flags

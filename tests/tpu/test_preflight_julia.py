@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 import pyreactant as pr
-from pyreactant._core.array import Aval
-from pyreactant.tpu._preflight.diff import Difference
-from pyreactant.tpu._preflight.preflight import preflight
+from pyreactant.arrays.array import Aval
+from pyreactant.fit.preflight.diff import Difference
+from pyreactant.fit.preflight.preflight import preflight
 from tests.harness import environment, quiet
 
 pytestmark = [

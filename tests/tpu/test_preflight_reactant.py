@@ -17,13 +17,13 @@ import numpy as np
 import pytest
 
 import pyreactant as pr
-from pyreactant._core.array import Aval
-from pyreactant._lowering import reactant as asking
-from pyreactant._system import child
-from pyreactant._system.child import ChildLostError
-from pyreactant.tpu import topology
-from pyreactant.tpu._preflight.preflight import preflight
-from pyreactant.tpu._request import Request, find_program
+from pyreactant.arrays.array import Aval
+from pyreactant.arrays.lowering import reactant as asking
+from pyreactant.base import child
+from pyreactant.base.child import ChildLostError
+from pyreactant.base.slices.topology import topology
+from pyreactant.fit.preflight.preflight import preflight
+from pyreactant.fit.request import Request, find_program
 from tests import processes
 from tests.harness import REPOSITORY, environment
 
@@ -49,7 +49,7 @@ def said(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         return answer
 
     monkeypatch.setattr(asking, "ask_child", ask)
-    monkeypatch.setattr("pyreactant.tpu._preflight.compile.check_julia", lambda *words: None)
+    monkeypatch.setattr("pyreactant.fit.preflight.compile.check_julia", lambda *words: None)
     return answer
 
 
@@ -126,7 +126,7 @@ def test_names() -> None:
     ("program", "message"),
     [
         ("softmaxx", "name a Julia function as 'Module.function', or a Program as"),
-        ("jax.numpy:matmul", "must be a pyreactant.Program or a pyreactant.programs.Case"),
+        ("jax.numpy:matmul", "must be a pyreactant.Program or a pyreactant.check.programs.Case"),
         ("Not a.name", "julia= must be a name such as 'Module.function'"),
         (pr.Program("p", jax="a:b"), r"has no julia body; give julia='Module.function', or its S"),
         (pr.Program("p", julia="A.b"), "give the arguments to compile it for"),

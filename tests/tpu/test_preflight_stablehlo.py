@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 import pyreactant as pr
-from pyreactant.tpu import topology
-from pyreactant.tpu._compiler import ask
-from pyreactant.tpu._preflight.compile import preflight_stablehlo, read_text
-from pyreactant.tpu._preflight.diff import Difference
-from pyreactant.tpu._preflight.preflight import preflight
+from pyreactant.base.slices.topology import topology
+from pyreactant.fit.compiler import ask
+from pyreactant.fit.preflight.compile import preflight_stablehlo, read_text
+from pyreactant.fit.preflight.diff import Difference
+from pyreactant.fit.preflight.preflight import preflight
 
 FOLDER = Path(__file__).parent / "stablehlo"
 REACTANT = (FOLDER / "reactant_matmul.mlir").read_text()

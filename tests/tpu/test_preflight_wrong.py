@@ -16,11 +16,11 @@ import numpy as np
 import pytest
 
 import pyreactant as pr
-from pyreactant._core.array import Aval
-from pyreactant._system import child
-from pyreactant._system.child import ChildLostError
-from pyreactant.tpu._compiler import ask
-from pyreactant.tpu._preflight.preflight import preflight
+from pyreactant.arrays.array import Aval
+from pyreactant.base import child
+from pyreactant.base.child import ChildLostError
+from pyreactant.fit.compiler import ask
+from pyreactant.fit.preflight.preflight import preflight
 from tests import processes
 from tests.harness import REPOSITORY, environment
 

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 import pyreactant as pr
-from pyreactant._core.array import Aval
-from pyreactant.tpu import topologies
-from pyreactant.tpu._compiler import ask
-from pyreactant.tpu._generations import GENERATIONS
-from pyreactant.tpu._preflight.preflight import preflight
+from pyreactant.arrays.array import Aval
+from pyreactant.base.slices.generations import GENERATIONS
+from pyreactant.base.slices.topology import topologies
+from pyreactant.fit.compiler import ask
+from pyreactant.fit.preflight.preflight import preflight
 from tests.tpu import recorded
 from tests.tpu.recorded import Recorded
 

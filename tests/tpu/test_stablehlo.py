@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 import pyreactant as pr
-from pyreactant._runtimes.jax.module import describe, parse
-from pyreactant.tpu._compiler.ask import unknown_custom_calls
-from pyreactant.tpu._preflight.compile import Module, Tensor, mhlo_cuts, reverse
+from pyreactant.arrays.runtimes.jax.module import describe, parse
+from pyreactant.fit.compiler.ask import unknown_custom_calls
+from pyreactant.fit.preflight.compile import Module, Tensor, mhlo_cuts, reverse
 
 FOLDER = Path(__file__).parent / "stablehlo"
 REACTANT = (FOLDER / "reactant_matmul.mlir").read_text()

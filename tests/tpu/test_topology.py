@@ -11,9 +11,8 @@ import pytest
 from hypothesis import given, settings
 
 import pyreactant as pr
-from pyreactant.tpu import Topology, topologies, topology
-from pyreactant.tpu._generations import GENERATIONS
-from pyreactant.tpu._topology import chips, layer, nearest
+from pyreactant.base.slices.generations import GENERATIONS
+from pyreactant.base.slices.topology import Topology, chips, layer, nearest, topologies, topology
 from tests import processes
 from tests.harness import environment
 

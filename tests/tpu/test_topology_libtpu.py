@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from pyreactant.tpu import Topology, topologies, topology
-from pyreactant.tpu._generations import GENERATIONS, GIB, shapes
-from pyreactant.tpu._plan.machine import chips_of
+from pyreactant.base.slices.generations import GENERATIONS, GIB, shapes
+from pyreactant.base.slices.topology import Topology, topologies, topology
+from pyreactant.fit.plan.machine import chips_of
 from tests.harness import environment, require
 
 KINDS = {

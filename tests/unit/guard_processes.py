@@ -12,12 +12,12 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from pyreactant._core.backend import StartOptions, Store
-from pyreactant._errors import MismatchError
-from pyreactant._runtimes.guard import explain
-from pyreactant._runtimes.guard.guard import Guard
-from pyreactant._runtimes.guard.operation import Operation
-from pyreactant.process_group import ProcessGroup, resolve
+from pyreactant.arrays.backend import StartOptions, Store
+from pyreactant.arrays.runtimes.guard import explain
+from pyreactant.arrays.runtimes.guard.guard import Guard
+from pyreactant.arrays.runtimes.guard.operation import Operation
+from pyreactant.base.errors import MismatchError
+from pyreactant.process.group import ProcessGroup, resolve
 from tests.unit.guards import placed, ran
 
 Body = Callable[[Guard, bool], Any]
@@ -129,14 +129,14 @@ Started = tuple[Store, Callable[[str, float], None], Callable[[], None]]
 def start_jax(group: ProcessGroup) -> Started:
     import jax
 
-    from pyreactant._runtimes.jax.distributed import connect, run_store, wait_at_barrier
+    from pyreactant.arrays.runtimes.jax.distributed import connect, run_store, wait_at_barrier
 
     connect(group, StartOptions())
     return run_store(group.num_processes), wait_at_barrier, jax.distributed.shutdown
 
 
 def start_reactant(group: ProcessGroup) -> Started:
-    from pyreactant._runtimes.reactant.meeting import meet
+    from pyreactant.arrays.runtimes.reactant.meeting import meet
 
     meeting = meet(group, 30, 30)
     return meeting.store, meeting.barrier, meeting.close

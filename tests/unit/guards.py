@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 import pyreactant as pr
-from pyreactant._runtimes.guard import explain
-from pyreactant._runtimes.guard.guard import Guard
-from pyreactant._runtimes.guard.operation import VALUES, Operation
+from pyreactant.arrays.runtimes.guard import explain
+from pyreactant.arrays.runtimes.guard.guard import Guard
+from pyreactant.arrays.runtimes.guard.operation import VALUES, Operation
 
 TICK = 0.02
 

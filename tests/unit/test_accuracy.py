@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pyreactant._bounds.model import Model
-from pyreactant._bounds.tracked import track
+from pyreactant.check.bounds.model import Model
+from pyreactant.check.bounds.tracked import track
 
 TPU_LIMITS: list[tuple[str, Callable[..., Any], float, dict[str, float]]] = [
     # A function, its absolute limit, and its relative one in eps = 2u, by device kind.

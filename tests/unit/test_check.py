@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 import pyreactant as pr
-from pyreactant._bounds.compare import Verdict
-from pyreactant._bounds.model import Model, product_tolerance
-from pyreactant._core.dtypes import FLOAT8, as_dtype
-from pyreactant._core.source import ArraySource, RandomSource
-from pyreactant._matmul import check
-from pyreactant._matmul.check import check_product
-from pyreactant._matmul.report import check_to_dict
+from pyreactant.arrays.dtypes import FLOAT8, as_dtype
+from pyreactant.arrays.source import ArraySource, RandomSource
+from pyreactant.check.bounds.compare import Verdict
+from pyreactant.check.bounds.model import Model, product_tolerance
+from pyreactant.check.product import check
+from pyreactant.check.product.check import check_product
+from pyreactant.check.product.report import check_to_dict
 
 pytestmark = pytest.mark.usefixtures("backend")
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pyreactant._system.child import last_answer, started
+from pyreactant.base.child import last_answer, started
 from tests.harness import environment
 
 # It prints its process id and that of a process that it starts.

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 
 import pyreactant as pr
-from pyreactant._core import source as source_module
-from pyreactant._core.dtypes import NAMES, as_dtype
-from pyreactant._core.source import RandomSource
-from pyreactant.crosscheck._inputs import source, sources
-from pyreactant.programs import Input
+from pyreactant.arrays import source as source_module
+from pyreactant.arrays.dtypes import NAMES, as_dtype
+from pyreactant.arrays.source import RandomSource
+from pyreactant.check.inputs import source, sources
+from pyreactant.check.programs import Input
 
 KINDS = (
     Input("a", (), "float32"),

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import pyreactant as pr
-from pyreactant.crosscheck._inputs import InputSet, input_sets
-from pyreactant.crosscheck._request import Request, read_request, write_request
-from pyreactant.programs import find_case
+from pyreactant.check.inputs import InputSet, input_sets
+from pyreactant.check.programs import find_case
+from pyreactant.check.request import Request, read_request, write_request
 
 MOVES, SUMS, PRODUCTS = (
     pr.Domain(moves=True),

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pyreactant._bounds.model import Model
-from pyreactant._bounds.tracked import FUNCTIONS, Tracked, UnknownOperationError, track
-from pyreactant._core.dtypes import as_dtype, is_float
+from pyreactant.arrays.dtypes import as_dtype, is_float
+from pyreactant.check.bounds.model import Model
+from pyreactant.check.bounds.tracked import FUNCTIONS, Tracked, UnknownOperationError, track
 from tests.unit.expressions import FAMILIES, STATEMENTS, WITHOUT_RULE, arrays, expressions
 
 MODEL = Model.of("float32")

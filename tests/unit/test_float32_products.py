@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyreactant._bounds import fused
-from pyreactant._bounds.model import Float32Products, Model
-from pyreactant._bounds.rules import products
-from pyreactant._bounds.tracked import Tracked, track
-from pyreactant.crosscheck._inputs import ORDINARY_SET
-from pyreactant.programs import find_case, perceptron
+from pyreactant.check.bounds import fused
+from pyreactant.check.bounds.model import Float32Products, Model
+from pyreactant.check.bounds.rules import products
+from pyreactant.check.bounds.tracked import Tracked, track
+from pyreactant.check.inputs import ORDINARY_SET
+from pyreactant.check.programs import find_case, perceptron
 
 ROUNDING = Model.of("float32")
 

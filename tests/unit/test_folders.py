@@ -8,11 +8,11 @@ import platformdirs
 import platformdirs.macos
 import pytest
 
-from pyreactant._julia.place import pointers
-from pyreactant._system import files
-from pyreactant.queued_resources import Journal, from_environment
-from pyreactant.queued_resources._journal import entry
-from pyreactant.tpu._compiler import ask
+from pyreactant.base import files
+from pyreactant.fit.compiler import ask
+from pyreactant.julia.place import pointers
+from pyreactant.runs.queued import Journal, from_environment
+from pyreactant.runs.queued.journal import entry
 from tests.gcloud.cloud import REQUEST
 
 CASES = [

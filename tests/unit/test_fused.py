@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pyreactant._bounds import compare as compare_module
-from pyreactant._bounds import expected, fused
-from pyreactant._bounds.compare import Verdict, compare, layout
-from pyreactant._bounds.expected import Expected
-from pyreactant._bounds.model import Model
-from pyreactant._bounds.sight import exact
-from pyreactant._bounds.tracked import Tracked, track
-from pyreactant.crosscheck._inputs import sources
-from pyreactant.programs import CASES
+from pyreactant.check.bounds import compare as compare_module
+from pyreactant.check.bounds import expected, fused
+from pyreactant.check.bounds.compare import Verdict, compare, layout
+from pyreactant.check.bounds.expected import Expected
+from pyreactant.check.bounds.model import Model
+from pyreactant.check.bounds.sight import exact
+from pyreactant.check.bounds.tracked import Tracked, track
+from pyreactant.check.inputs import sources
+from pyreactant.check.programs import CASES
 from tests.harness import require
 from tests.programs.common import model_of, outputs_of, whole
 

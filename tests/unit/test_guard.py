@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 import pyreactant as pr
-from pyreactant._runtimes.guard.guard import Guard
-from pyreactant._runtimes.guard.operation import Operation
+from pyreactant.arrays.runtimes.guard.guard import Guard
+from pyreactant.arrays.runtimes.guard.operation import Operation
 from tests.unit.guards import MemoryStore, one_error, placed, ran, together
 
 STABLEHLO = """module @jit_step {{

@@ -8,8 +8,8 @@ import time
 import pytest
 
 import pyreactant as pr
-from pyreactant._core import progress
-from pyreactant._runtimes.guard.guard import Failure, Guard
+from pyreactant.arrays.runtimes.guard.guard import Failure, Guard
+from pyreactant.process import progress
 from tests.unit.guards import one_error, ran, together
 
 
@@ -54,7 +54,7 @@ def test_failure_ends_a_process_that_waits(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     ended: list[int] = []
-    monkeypatch.setattr("pyreactant._runtimes.guard.guard.end_at_once", ended.append)
+    monkeypatch.setattr("pyreactant.arrays.runtimes.guard.guard.end_at_once", ended.append)
     failure = Failure()
     watcher = threading.Thread(target=failure, args=(pr.MismatchError("they differ"),))
     watcher.start()
@@ -69,7 +69,7 @@ def test_failure_ends_a_process_that_waits(
 
 def test_failure_lets_a_closed_guard_go(monkeypatch: pytest.MonkeyPatch) -> None:
     ended: list[int] = []
-    monkeypatch.setattr("pyreactant._runtimes.guard.guard.end_at_once", ended.append)
+    monkeypatch.setattr("pyreactant.arrays.runtimes.guard.guard.end_at_once", ended.append)
     failure = Failure()
     watcher = threading.Thread(target=failure, args=(pr.MismatchError("they differ"),))
     watcher.start()
@@ -103,7 +103,7 @@ def test_error_of_processes_that_do_not_differ(alone: bool) -> None:
 
 ABORTS = """
 import ctypes, signal, subprocess, sys, threading, time
-from pyreactant._runtimes.guard import guard
+from pyreactant.arrays.runtimes.guard import guard
 guard._SLEPT = 1.2
 failure = guard.Failure()
 if sys.argv[1] == "closed":

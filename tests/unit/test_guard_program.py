@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from jax.experimental import io_callback
 
-from pyreactant._runtimes.guard.operation import (
+from pyreactant.arrays.runtimes.guard.operation import (
     VALUES,
     Operation,
     caller_line,

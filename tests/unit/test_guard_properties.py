@@ -5,8 +5,8 @@ import re
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyreactant._runtimes.guard.guard import Guard
-from pyreactant._runtimes.guard.operation import Operation
+from pyreactant.arrays.runtimes.guard.guard import Guard
+from pyreactant.arrays.runtimes.guard.operation import Operation
 from tests.unit.guards import one_error, placed, ran, together
 
 Step = tuple[str, int]

@@ -1,6 +1,6 @@
 """The guard of many processes and of many operations."""
 
-from pyreactant._runtimes.guard.guard import Guard
+from pyreactant.arrays.runtimes.guard.guard import Guard
 from tests.unit.guards import Counted, MemoryStore, one_error, placed, ran, together
 
 

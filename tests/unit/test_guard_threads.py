@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import pyreactant as pr
-from pyreactant._runtimes.guard.guard import Guard
+from pyreactant.arrays.runtimes.guard.guard import Guard
 from tests.unit.guards import one_error, placed, ran, together
 
 

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from pyreactant._core.backend import StartOptions
-from pyreactant._runtimes.reactant import setup as reactant
-from pyreactant._system import facts
-from pyreactant.launch import RunOptions
-from pyreactant.launch._options import device_settings
-from pyreactant.process_group import ProcessGroup
+from pyreactant.arrays.backend import StartOptions
+from pyreactant.arrays.runtimes.reactant import setup as reactant
+from pyreactant.base import facts
+from pyreactant.process.group import ProcessGroup
+from pyreactant.runs.supervisor import RunOptions
+from pyreactant.runs.supervisor.options import device_settings
 
 
 def make(root: Path, *devices: str) -> None:

@@ -10,7 +10,7 @@ from tests.harness import environment
 PROGRAM = """
 import atexit, sys
 from pyreactant import MismatchError
-from pyreactant._system.process import end_at_once_on_error
+from pyreactant.base.process import end_at_once_on_error
 atexit.register(print, "exit hooks ran")
 end_at_once_on_error()
 sys.stdout.write("buffered;")
@@ -23,7 +23,7 @@ sys.stderr = {stderr}
     ("code", "status", "last"),
     [
         ("raise ValueError('wrong')", 1, "ValueError: wrong"),
-        ("raise MismatchError('differs')", 5, "pyreactant._errors.MismatchError: differs"),
+        ("raise MismatchError('differs')", 5, "pyreactant.base.errors.MismatchError: differs"),
         ("raise KeyboardInterrupt", 130, "KeyboardInterrupt"),
         ("raise type('Odd', (BaseException,), {})('base')", 1, "Odd: base"),
         ("e = ValueError(); e.exit_code = 'many'; raise e", 1, "ValueError"),

@@ -30,7 +30,7 @@ def _loaded(code: str) -> list[str]:
 def test_import_loads_no_runtime() -> None:
     core = (
         "[n for n, module in pr._MODULE_OF.items() "
-        "if not (module or n).startswith(('tpu', 'crosscheck', 'testing'))]"
+        "if not (module or n).startswith(('fit', 'check', 'crosscheck', 'testing'))]"
     )
     every = f"import pyreactant as pr; [getattr(pr, name) for name in {core}]"
     new = set(_loaded(every)) - set(_loaded("import numpy"))
@@ -77,16 +77,16 @@ def test_only_the_jax_runtime_imports_jax() -> None:
         if re.search(r"^\s*(import|from) jax\b", text, re.MULTILINE)
     }
     # Its child process imports jax, in functions.
-    assert not re.search(r"^(import|from) jax", texts["_lowering/enzyme.py"], re.MULTILINE)
-    found -= {"_lowering/enzyme.py"}
+    assert not re.search(r"^(import|from) jax", texts["arrays/lowering/enzyme.py"], re.MULTILINE)
+    found -= {"arrays/lowering/enzyme.py"}
     # Mains of child processes; never imported.
     found -= {
-        "crosscheck/_gradients_child.py",
-        "tpu/_compiler/compile_child.py",
+        "check/gradients_child.py",
+        "fit/compiler/compile_child.py",
     }
     # Only the JAX runtime calls JAX bodies, which import jax then.
-    found = {name for name in found if not name.startswith("programs/")}
-    assert {name.rpartition("/")[0] for name in found} == {"_runtimes/jax"}
+    found = {name for name in found if not name.startswith("check/programs/")}
+    assert {name.rpartition("/")[0] for name in found} == {"arrays/runtimes/jax"}
 
 
 def _is_module(package: str | None, name: str) -> bool:

@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pyreactant._core.dtypes import finfo
-from pyreactant.crosscheck._inputs import SETS, InputSet, exponents, input_sets
-from pyreactant.programs import CASES, find_case
+from pyreactant.arrays.dtypes import finfo
+from pyreactant.check.inputs import SETS, InputSet, exponents, input_sets
+from pyreactant.check.programs import CASES, find_case
 
 MANY = [(name, dtype) for name in CASES for dtype in find_case(name).dtypes]
 

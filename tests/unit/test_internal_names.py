@@ -5,7 +5,7 @@ import tomllib
 
 import pytest
 
-from pyreactant._julia.place import REACTANT
+from pyreactant.julia.place import REACTANT
 from tests.harness import REPOSITORY
 
 LIST = REPOSITORY / "julia" / "test" / "internal_names.toml"

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from pyreactant._errors import FileError, InvalidArgumentError, RequirementError
-from pyreactant._julia import place
-from pyreactant._julia.place import find_place, package_folder, pointers
+from pyreactant.base.errors import FileError, InvalidArgumentError, RequirementError
+from pyreactant.julia import place
+from pyreactant.julia.place import find_place, package_folder, pointers
 
 
 @pytest.fixture

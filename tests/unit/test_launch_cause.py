@@ -10,12 +10,12 @@ import hypothesis
 import hypothesis.strategies as st
 import pytest
 
-from pyreactant._runtimes.reactant.store import LOST
-from pyreactant.launch import RunOptions
-from pyreactant.launch._cause import EARLY, EXIT_CODES, Failure, Judge, find_failure
-from pyreactant.launch._head import Head
-from pyreactant.launch._state import PHASES, ProcessState
-from pyreactant.launch._watch import Clock
+from pyreactant.arrays.runtimes.reactant.store import LOST
+from pyreactant.runs.supervisor import RunOptions
+from pyreactant.runs.supervisor.cause import EARLY, EXIT_CODES, Failure, Judge, find_failure
+from pyreactant.runs.supervisor.head import Head
+from pyreactant.runs.supervisor.state import PHASES, ProcessState
+from pyreactant.runs.supervisor.watch import Clock
 
 Event = dict[str, Any]
 """An event with "at", the time of what it tells."""

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import pyreactant as pr
-from pyreactant._system.facts import SETTINGS, GitState, facts, package_version
-from pyreactant.launch._cause import Failure, differences
-from pyreactant.launch._state import ProcessState
+from pyreactant.base.facts import SETTINGS, GitState, facts, package_version
+from pyreactant.runs.supervisor.cause import Failure, differences
+from pyreactant.runs.supervisor.state import ProcessState
 
 
 def states(*values: dict[str, str]) -> list[ProcessState]:

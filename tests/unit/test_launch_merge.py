@@ -7,7 +7,7 @@ import hypothesis
 import hypothesis.strategies as st
 import pytest
 
-from pyreactant.launch._output import WINDOW, Merged, Part, Terminal, ranges
+from pyreactant.runs.supervisor.output import WINDOW, Merged, Part, Terminal, ranges
 
 
 class Screen(Terminal):

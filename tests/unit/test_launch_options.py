@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from pyreactant import FileError, InvalidArgumentError
-from pyreactant.launch import RunOptions, _options
-from pyreactant.launch._options import device_settings, fresh_folder, release
-from pyreactant.launch._supervisor import supervise
-from pyreactant.process_group import ProcessGroup
+from pyreactant.process.group import ProcessGroup
+from pyreactant.runs.supervisor import RunOptions
+from pyreactant.runs.supervisor import options as _options
+from pyreactant.runs.supervisor.options import device_settings, fresh_folder, release
+from pyreactant.runs.supervisor.supervisor import supervise
 
 
 @pytest.mark.parametrize(

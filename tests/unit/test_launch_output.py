@@ -11,7 +11,7 @@ import hypothesis
 import hypothesis.strategies as st
 import pytest
 
-from pyreactant.launch._output import TAIL, Log, Prefixed, Terminal
+from pyreactant.runs.supervisor.output import TAIL, Log, Prefixed, Terminal
 
 
 def test_a_log_is_whole_and_its_end_is_kept(tmp_path: Path) -> None:

@@ -5,9 +5,9 @@ import signal
 import pytest
 
 import pyreactant as pr
-from pyreactant._runtimes import runtime
-from pyreactant.launch._state import ProcessState
-from pyreactant.launch._watch import Stop
+from pyreactant.arrays.runtimes import runtime
+from pyreactant.runs.supervisor.state import ProcessState
+from pyreactant.runs.supervisor.watch import Stop
 
 
 def test_one_process_alone_is_not_preempted() -> None:

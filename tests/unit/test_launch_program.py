@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 import pyreactant as pr
-from pyreactant.launch import _program
+from pyreactant.runs.supervisor import program
 
-SELF = (sys.executable, "-m", "pyreactant._supervised")
-COMMAND = (*SELF[:2], "pyreactant._supervised.command")
+SELF = (sys.executable, "-m", "pyreactant.process.supervised")
+COMMAND = (*SELF[:2], "pyreactant.process.supervised.command")
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ COMMAND = (*SELF[:2], "pyreactant._supervised.command")
     ],
 )
 def test_kinds(words: str, kind: str, argv: tuple[str, ...]) -> None:
-    found = _program.find_program(words.split())
+    found = program.find_program(words.split())
     assert (found.kind, found.argv) == (kind, argv)
 
 
@@ -52,7 +52,7 @@ def test_the_path_that_a_program_needs(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     folder = str(tmp_path / "folder")
     found = {
-        words[-1]: _program.find_program(words).path
+        words[-1]: program.find_program(words).path
         for words in (["a.py"], ["python", "b.py"], ["-m", "c"], ["julia", "d.jl"], ["e"], [folder])
     }
     assert found == {
@@ -71,17 +71,17 @@ def test_another_python_is_a_command_and_the_user_is_told(
     other = tmp_path / "python3"
     other.write_text("#!/bin/sh\n")
     other.chmod(0o755)
-    found = _program.find_program([str(other), "train.py"])
+    found = program.find_program([str(other), "train.py"])
     assert found.kind == "command"
     assert found.note.startswith(f"{other} is not the Python of pyreactant, {sys.executable}, so ")
     monkeypatch.setenv("PATH", str(tmp_path))
-    bare = _program.find_program(["python3", "train.py"])
+    bare = program.find_program(["python3", "train.py"])
     assert bare.kind == "python"
     assert bare.note == (
         f"python3 means {sys.executable}, with which pyreactant runs; name {other} with its path "
         "to use that one"
     )
-    assert _program.find_program([sys.executable, "train.py"]).note == ""
+    assert program.find_program([sys.executable, "train.py"]).note == ""
 
 
 def test_what_is_no_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,16 +98,16 @@ def test_what_is_no_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         (["folder"], "'folder' is a folder without __main__.py, not a script"),
     ):
         with pytest.raises(pr.FileError, match=message):
-            _program.check_program(_program.find_program(words), words)
+            program.check_program(program.find_program(words), words)
     for none in ([], ["-m"], ["-c"]):
         with pytest.raises(pr.InvalidArgumentError, match="name a program"):
-            _program.find_program(none)
+            program.find_program(none)
 
 
 def variables(settings: dict[str, str], **environ: str) -> dict[str, str]:
     go = {"num_processes": 2, "restarts": 0, "coordinator": "127.0.0.1:9"}
-    return _program.program_environment(
-        _program.find_program(["a.py"]),
+    return program.program_environment(
+        program.find_program(["a.py"]),
         settings,
         go,
         index=1,

@@ -11,13 +11,13 @@ import hypothesis
 import hypothesis.strategies as st
 import pytest
 
-from pyreactant.launch import RunReport
-from pyreactant.launch._cause import find_failure
-from pyreactant.launch._mtls import off_note
-from pyreactant.launch._output import close_terminals, own_lines
-from pyreactant.launch._report import first_error, process_row, utc
-from pyreactant.launch._state import ProcessState
-from pyreactant.process_group import _coordinator
+from pyreactant.process.group import coordinator
+from pyreactant.runs.supervisor import RunReport
+from pyreactant.runs.supervisor.cause import find_failure
+from pyreactant.runs.supervisor.mtls import off_note
+from pyreactant.runs.supervisor.output import close_terminals, own_lines
+from pyreactant.runs.supervisor.report import first_error, process_row, utc
+from pyreactant.runs.supervisor.state import ProcessState
 
 
 def broken(count: int = 3, culprit: int = 1, host: str = "hosta") -> RunReport:
@@ -142,7 +142,7 @@ def test_mixed_lines_of_gloo_are_left_out(turns: list[int]) -> None:
 def test_mutual_tls_is_named_only_where_it_could_be_on(monkeypatch: pytest.MonkeyPatch) -> None:
     report = replace(broken(), mutual_tls="off: jax 0.10.2 has none")
     assert "TLS" not in report.to_text()
-    monkeypatch.setattr(_coordinator, "package_version", lambda _: "0.12.0")
+    monkeypatch.setattr(coordinator, "package_version", lambda _: "0.12.0")
     note = off_note("jax", 2, "--no-mtls")
     assert (
         note == "mutual TLS is off (--no-mtls): whoever reaches JAX's coordinator can end the run"
@@ -150,7 +150,7 @@ def test_mutual_tls_is_named_only_where_it_could_be_on(monkeypatch: pytest.Monke
     assert f"\n{note}\n" in replace(report, notes=[note]).to_text()
     assert off_note("jax", 1, "one process") == off_note("jax", 2, "") == ""
     assert off_note("reactant", 2, "Reactant's coordinator has none") == ""
-    monkeypatch.setattr(_coordinator, "package_version", lambda _: "0.10.2")
+    monkeypatch.setattr(coordinator, "package_version", lambda _: "0.10.2")
     assert off_note("jax", 2, "PYREACTANT_MTLS=0") == ""
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from pyreactant import FileError, InvalidArgumentError
-from pyreactant.process_group import ProcessGroup
-from pyreactant.process_group._coordinator import run_secret
+from pyreactant.process.group import ProcessGroup
+from pyreactant.process.group.coordinator import run_secret
 
 GROUP = ProcessGroup(2, 0, "hosta:4711", run_id="slurm 1.0 restart 0")
 LONG = "0123456789abcdef"

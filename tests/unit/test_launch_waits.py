@@ -1,7 +1,7 @@
 """What the head says while a process waits for others."""
 
-from pyreactant.launch._state import ProcessState
-from pyreactant.launch._watch import FIRST, Waits
+from pyreactant.runs.supervisor.state import ProcessState
+from pyreactant.runs.supervisor.watch import FIRST, Waits
 
 
 def states(*counts: tuple[int, bool]) -> list[ProcessState]:

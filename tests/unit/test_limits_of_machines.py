@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from pyreactant._system.child import MemoryKills
+from pyreactant.base.child import MemoryKills
 from tests.harness import environment
 
 PROGRAM = (
     "import resource; "
-    "from pyreactant._system import process as d; "
+    "from pyreactant.base import process as d; "
     "d.raise_limit({needed}, '100 processes', spare=100); "
     "import subprocess, sys; "
     "print(resource.getrlimit(resource.RLIMIT_NOFILE)[0], flush=True); "

@@ -6,7 +6,7 @@ import hypothesis
 import hypothesis.strategies as st
 import pytest
 
-from pyreactant._system.lines import (
+from pyreactant.base.lines import (
     FIRST_LIMIT,
     LINE_LIMIT,
     LineCodec,

@@ -7,7 +7,7 @@ from unittest import mock
 import pytest
 
 import pyreactant as pr
-from pyreactant._runtimes.jax.convert import hardware_order
+from pyreactant.arrays.runtimes.jax.convert import hardware_order
 from tests.backend.nothing import NothingBackend, running_nothing
 
 

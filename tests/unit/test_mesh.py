@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 
 import pyreactant as pr
-from pyreactant._runtimes.mesh import check_mesh
+from pyreactant.arrays.runtimes.mesh import check_mesh
 from tests.backend.nothing import running_nothing
 
 NAMES = ("x", "y", "z")

@@ -15,11 +15,11 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 
 import pyreactant as pr
-from pyreactant.launch._mtls import Authority, Certified, Certifier, Key, Keys, off_reason
-from pyreactant.launch._mtls import variables as named
-from pyreactant.process_group import ProcessGroup, resolve
-from pyreactant.process_group import _coordinator as who
-from pyreactant.process_group._coordinator import bind_host, coordinator_note, why_not
+from pyreactant.process.group import ProcessGroup, resolve
+from pyreactant.process.group import coordinator as who
+from pyreactant.process.group.coordinator import bind_host, coordinator_note, why_not
+from pyreactant.runs.supervisor.mtls import Authority, Certified, Certifier, Key, Keys, off_reason
+from pyreactant.runs.supervisor.mtls import variables as named
 from tests.harness import environment
 
 RUN = "2026-11-22T204100-ab12"
@@ -246,7 +246,7 @@ def test_notes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_nothing_else_imports_cryptography() -> None:
     code = (
-        "import sys, pyreactant, pyreactant.process_group, pyreactant.launch._supervisor;"
+        "import sys, pyreactant, pyreactant.process.group, pyreactant.runs.supervisor.supervisor;"
         "print('cryptography' in sys.modules, 'socket' in sys.modules)"
     )
     argv = [sys.executable, "-c", code]

@@ -15,9 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pyreactant import FileError
-from pyreactant._errors import InvalidArgumentError, PyReactantError
-from pyreactant._system.files import plain_json
-from pyreactant._system.outputs import check_outputs, marked, write_output
+from pyreactant.base.errors import InvalidArgumentError, PyReactantError
+from pyreactant.base.files import plain_json
+from pyreactant.base.outputs import check_outputs, marked, write_output
 from tests.harness import require
 
 OURS = plain_json(marked("matmul report", {"m": 1}))
@@ -295,7 +295,7 @@ def test_a_read_only_disk(tmp_path: Path) -> None:
     require(os.geteuid() == 0, "root, to mount a disk")
     code = (
         "import sys; from pathlib import Path\n"
-        "from pyreactant._system.outputs import check_outputs\n"
+        "from pyreactant.base.outputs import check_outputs\n"
         "try: check_outputs({'html': Path(sys.argv[1])}, overwrite=False)\n"
         "except Exception as error: print(error)\n"
     )

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from pyreactant._bounds.sight import cell_sizes, count_wrong, grid_of, total
+from pyreactant.check.bounds.sight import cell_sizes, count_wrong, grid_of, total
 
 SHAPES = [(), (1,), (7,), (100,), (3, 5), (64, 33), (5, 6, 7), (2, 3, 4, 50), (0, 4), (4, 0)]
 

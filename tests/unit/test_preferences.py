@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from pyreactant import preferences
-from pyreactant._errors import FileError, InvalidArgumentError, RequirementError, StateError
-from pyreactant._julia import place
+from pyreactant.base.errors import FileError, InvalidArgumentError, RequirementError, StateError
+from pyreactant.julia import place
 from tests.harness import environment
 
 REACTANT = "3c362404-f566-11ee-1572-e11a4b42c853"

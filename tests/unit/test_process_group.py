@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 
 import pyreactant as pr
-from pyreactant.process_group import ProcessGroup, port_of, resolve
-from pyreactant.process_group._group import join_address, split_address
+from pyreactant.process.group import ProcessGroup, port_of, resolve
+from pyreactant.process.group.group import join_address, split_address
 
 ENVIRONMENT = {
     "PYREACTANT_NUM_PROCESSES": "4",

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 
 import pyreactant as pr
-from pyreactant.process_group import resolve
+from pyreactant.process.group import resolve
 from tests.harness import REPOSITORY
 
 Environment = dict[str, str]

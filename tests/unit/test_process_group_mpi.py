@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 
 import pyreactant as pr
-from pyreactant.process_group import port_of, resolve
-from pyreactant.process_group._mpi import open_mpi
+from pyreactant.process.group import port_of, resolve
+from pyreactant.process.group.mpi import open_mpi
 from tests.harness import environment, require
 
 Environment = dict[str, str]
@@ -232,7 +232,7 @@ def test_prterun_in_a_job_shell_does_not_run_alone() -> None:
 def test_real_mpirun() -> None:
     require(shutil.which("mpirun"), "mpirun, of Debian's openmpi-bin")
     program = (
-        "import dataclasses, json; from pyreactant.process_group import resolve;"
+        "import dataclasses, json; from pyreactant.process.group import resolve;"
         # One write: mpirun forwards each write, and print() writes the end of the line separately.
         "print(json.dumps(dataclasses.asdict(resolve())) + chr(10), end='')"
     )

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import pyreactant as pr
-from pyreactant.process_group import resolve
-from pyreactant.process_group._plain import LAUNCHERS, Launcher
+from pyreactant.process.group import resolve
+from pyreactant.process.group.plain import LAUNCHERS, Launcher
 from tests.processes import REPOSITORY
 
 JAX = {"JAX_COORDINATOR_ADDRESS": "h:6666", "JAX_NUM_PROCESSES": "2", "JAX_PROCESS_ID": "1"}

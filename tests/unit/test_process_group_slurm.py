@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 
 import pyreactant as pr
-from pyreactant.process_group import ProcessGroup, port_of, resolve
-from pyreactant.process_group._slurm import slurm
+from pyreactant.process.group import ProcessGroup, port_of, resolve
+from pyreactant.process.group.slurm import slurm
 
 Environment = dict[str, str]
 

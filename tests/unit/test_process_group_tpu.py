@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 
 import pyreactant as pr
-from pyreactant.process_group import ProcessGroup, resolve
-from pyreactant.process_group._cloud_tpu import (
+from pyreactant.process.group import ProcessGroup, resolve
+from pyreactant.process.group.cloud_tpu import (
     endpoints,
     gke,
     host_of,
@@ -145,7 +145,7 @@ def stand_in(
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pyreactant.process_group._cloud_tpu._PAUSE", 0.0)
+    monkeypatch.setattr("pyreactant.process.group.cloud_tpu._PAUSE", 0.0)
 
 
 OLD = "unknown:0:10.0.0.2,unknown:1:10.0.0.3,unknown:2:10.0.0.4,unknown:3:10.0.0.5"

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from pyreactant._core.backend import Store
-from pyreactant._runtimes.guard.operation import Operation, Stream
-from pyreactant._runtimes.guard.watch import Watch
-from pyreactant._runtimes.reactant.meeting import Meeting
-from pyreactant.process_group._coordinator import MEETING_SECRET
+from pyreactant.arrays.backend import Store
+from pyreactant.arrays.runtimes.guard.operation import Operation, Stream
+from pyreactant.arrays.runtimes.guard.watch import Watch
+from pyreactant.arrays.runtimes.reactant.meeting import Meeting
+from pyreactant.process.group.coordinator import MEETING_SECRET
 from tests.harness import free_port
 from tests.unit.test_reactant_meeting import KEY, _together
 

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 import pyreactant as pr
-from pyreactant._core.array import Aval
-from pyreactant._core.backend import Call, Lowered
-from pyreactant._core.tree import OpTrees
-from pyreactant._runtimes.reactant.backend import ReactantBackend, julia_sharding
-from pyreactant._runtimes.reactant.lower import Runtime, describe, function_of, lower, rebuild
-from pyreactant._runtimes.reactant.setup import make_devices
-from pyreactant.process_group import ProcessGroup
+from pyreactant.arrays.array import Aval
+from pyreactant.arrays.backend import Call, Lowered
+from pyreactant.arrays.runtimes.reactant.backend import ReactantBackend, julia_sharding
+from pyreactant.arrays.runtimes.reactant.lower import Runtime, describe, function_of, lower, rebuild
+from pyreactant.arrays.runtimes.reactant.setup import make_devices
+from pyreactant.arrays.tree import OpTrees
+from pyreactant.process.group import ProcessGroup
 
 TREES = OpTrees()
 MESH = pr.Mesh((2, 2), ("x", "y"))

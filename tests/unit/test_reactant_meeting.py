@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 import pyreactant as pr
-from pyreactant._runtimes.reactant import meeting as meeting_module
-from pyreactant._runtimes.reactant.meeting import CONVERSATION, Meeting, meet
-from pyreactant._system.lines import LineCodec, LineSocket, RefusedError
-from pyreactant.process_group import ProcessGroup
-from pyreactant.process_group._coordinator import MEETING_SECRET
+from pyreactant.arrays.runtimes.reactant import meeting as meeting_module
+from pyreactant.arrays.runtimes.reactant.meeting import CONVERSATION, Meeting, meet
+from pyreactant.base.lines import LineCodec, LineSocket, RefusedError
+from pyreactant.process.group import ProcessGroup
+from pyreactant.process.group.coordinator import MEETING_SECRET
 from tests.harness import free_port
 
 KEY = "a secret of this test's own"

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 
 import pyreactant as pr
-from pyreactant._runtimes.reactant.lower import find_sharding
+from pyreactant.arrays.runtimes.reactant.lower import find_sharding
 from tests.unit.test_mesh import meshes, placements
 
 

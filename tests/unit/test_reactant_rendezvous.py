@@ -14,9 +14,9 @@ from tests.harness import environment, free_port, logs, spawn
 
 LIMITED = """
 import signal, time
-from pyreactant._core.backend import StartOptions
-from pyreactant._runtimes.reactant.setup import limited
-from pyreactant.process_group import ProcessGroup
+from pyreactant.arrays.backend import StartOptions
+from pyreactant.arrays.runtimes.reactant.setup import limited
+from pyreactant.process.group import ProcessGroup
 group = ProcessGroup(2, 1, "hosta:4711")
 with limited(group, StartOptions(initialization_timeout={limit}), "its rendezvous"):
     print("waiting", flush=True)
@@ -28,10 +28,10 @@ print("went on")
 
 CONNECT = """
 import socket, sys, threading, types
-from pyreactant._core.backend import StartOptions
-from pyreactant._runtimes.reactant.meeting import meet
-from pyreactant._runtimes.reactant.setup import connect
-from pyreactant.process_group import ProcessGroup
+from pyreactant.arrays.backend import StartOptions
+from pyreactant.arrays.runtimes.reactant.meeting import meet
+from pyreactant.arrays.runtimes.reactant.setup import connect
+from pyreactant.process.group import ProcessGroup
 index, address = int(sys.argv[1]), sys.argv[2]
 
 def initialize(*arguments):

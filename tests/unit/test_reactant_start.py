@@ -12,20 +12,20 @@ import numpy as np
 import pytest
 
 import pyreactant as pr
-from pyreactant._core.backend import StartOptions
-from pyreactant._core.dtypes import EXTENDED, NAMES, as_dtype
-from pyreactant._julia.place import LIBRARY, REACTANT, described_libtpu, is_pinned
-from pyreactant._runtimes.reactant.backend import as_bits
-from pyreactant._runtimes.reactant.lower import check_static
-from pyreactant._runtimes.reactant.setup import (
+from pyreactant.arrays.backend import StartOptions
+from pyreactant.arrays.dtypes import EXTENDED, NAMES, as_dtype
+from pyreactant.arrays.runtimes.reactant.backend import as_bits
+from pyreactant.arrays.runtimes.reactant.lower import check_static
+from pyreactant.arrays.runtimes.reactant.setup import (
     check_libtpu,
     check_started,
     cpu_devices,
     local_gpus,
     make_devices,
 )
-from pyreactant._system import facts
-from pyreactant.process_group import ProcessGroup
+from pyreactant.base import facts
+from pyreactant.julia.place import LIBRARY, REACTANT, described_libtpu, is_pinned
+from pyreactant.process.group import ProcessGroup
 from tests.harness import REPOSITORY, environment
 
 # A juliacall that prints its settings instead of starting Julia.
@@ -37,7 +37,7 @@ for name, value in sorted(os.environ.items()):
 print("blocked", [name for name, module in sys.modules.items() if module is None])
 raise Exception("PythonCall.jl did not start properly")
 """
-NEVER_SET_UP = "from pyreactant._julia import place as j; j.pointers = lambda: ()\n"
+NEVER_SET_UP = "from pyreactant.julia import place as j; j.pointers = lambda: ()\n"
 START = "import pyreactant as p; p.initialize('reactant')"
 
 
@@ -97,7 +97,7 @@ def test_threads_that_are_asked_for_need_julias_signals(folder: Path) -> None:
 
 def test_depot_of_the_setup_is_used(folder: Path) -> None:
     code = (
-        "from pathlib import Path; from pyreactant._runtimes.reactant import julia as j\n"
+        "from pathlib import Path; from pyreactant.arrays.runtimes.reactant import julia as j\n"
         "j.find_place = lambda: j.Place(Path('julia').absolute(), Path('.'), 's', 'a depot')\n"
     )
     ran = _run(folder, f"import os; os.chdir({str(folder)!r}); {code}{START}")
@@ -207,7 +207,8 @@ def test_another_version_of_reactant(folder: Path) -> None:
     (folder / "juliacall.py").write_text(OTHER_VERSION)
     said = _last(_run(folder))
     assert said.startswith(
-        "pyreactant._errors.RequirementError: Reactant must be 0.2.280, because pyreactant uses "
+        "pyreactant.base.errors.RequirementError: Reactant must be 0.2.280, because pyreactant "
+        "uses "
     )
     assert f"{folder / 'project'} has 0.2.281; run: pyreactant setup (with network), or" in said
     record = folder / "project" / "pyreactant" / "setup.json"
@@ -262,7 +263,7 @@ def test_stack_overflow_names_the_program() -> None:
     """Julia's handlers are off, so that only Python can say what was running."""
     code = (
         "import ctypes, faulthandler, os\n"
-        "from pyreactant._runtimes.reactant.julia import call_program\n"
+        "from pyreactant.arrays.runtimes.reactant.julia import call_program\n"
         "os.environ['PYTHON_JULIACALL_HANDLE_SIGNALS'] = 'no'\n"
         "print(call_program('p', sum, [1, 2]), faulthandler.is_enabled(), flush=True)\n"
         "call_program('endless', ctypes.string_at, 0)\n"
@@ -276,7 +277,7 @@ def test_stack_overflow_names_the_program() -> None:
 
 def test_usable_backends(folder: Path) -> None:
     """Usable backends are listed without starting them."""
-    code = "from pyreactant._runtimes.known import usable_backends\nprint(*usable_backends())"
+    code = "from pyreactant.arrays.runtimes.known import usable_backends\nprint(*usable_backends())"
     loaded = "import sys; print('jax' in sys.modules, 'juliacall' in sys.modules)"
     assert _run(folder, f"{code}\n{loaded}").stdout == "jax reactant\nFalse False\n"
     nothing = {"PYTHON_JULIACALL_EXE": "", "PYTHON_JULIACALL_PROJECT": ""}

@@ -7,13 +7,13 @@ import sys
 import pytest
 
 import pyreactant as pr
-from pyreactant._system.settings import READERS, SETTINGS, as_markdown, check_names, nearest
+from pyreactant.base.settings import READERS, SETTINGS, as_markdown, check_names, nearest
 from tests import processes
 from tests.harness import REPOSITORY, environment
 
 NAME = re.compile(r"\bPYREACTANT_[A-Z0-9_]*[A-Z0-9]\b")
 SUFFIXES = {".py", ".jl", ".sh", ".sbatch", ".env", ".md", ".toml"}
-TABLE = REPOSITORY / "pyreactant" / "_system" / "settings.py"
+TABLE = REPOSITORY / "pyreactant" / "base" / "settings.py"
 MISSPELT = "PYREACTANT_" + "NUM_PROCESES"
 
 

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 import pyreactant as pr
-from pyreactant._core import source as source_module
-from pyreactant._core.dtypes import NAMES, as_array, as_dtype
-from pyreactant._core.source import ArraySource, RandomSource, open_npy
+from pyreactant.arrays import source as source_module
+from pyreactant.arrays.dtypes import NAMES, as_array, as_dtype
+from pyreactant.arrays.source import ArraySource, RandomSource, open_npy
 
 
 @given(st.data(), st.sampled_from([n for n in NAMES if n != "bool"]), st.booleans())

@@ -15,11 +15,11 @@ import hypothesis
 import hypothesis.strategies as st
 import pytest
 
-from pyreactant._runtimes.reactant import meeting as meeting_module
-from pyreactant._runtimes.reactant.meeting import CONVERSATION, meet
-from pyreactant._system.lines import FIRST_LIMIT, LineCodec, strangers_kept
-from pyreactant.process_group import ProcessGroup
-from pyreactant.process_group._coordinator import MEETING_SECRET
+from pyreactant.arrays.runtimes.reactant import meeting as meeting_module
+from pyreactant.arrays.runtimes.reactant.meeting import CONVERSATION, meet
+from pyreactant.base.lines import FIRST_LIMIT, LineCodec, strangers_kept
+from pyreactant.process.group import ProcessGroup
+from pyreactant.process.group.coordinator import MEETING_SECRET
 from tests.harness import environment, free_port
 from tests.launch.runs import RUN, script, task_environments
 
@@ -150,8 +150,8 @@ def test_who_says_nothing_is_closed(address: str, monkeypatch: pytest.MonkeyPatc
 FEW_FILES = """
 import resource, sys
 resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
-from pyreactant._runtimes.reactant.meeting import meet
-from pyreactant.process_group import ProcessGroup
+from pyreactant.arrays.runtimes.reactant.meeting import meet
+from pyreactant.process.group import ProcessGroup
 meet(ProcessGroup(2, 0, sys.argv[1]), 120, 30).close()
 """
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import pyreactant as pr
-from pyreactant import _supervised
-from pyreactant._supervised import metrics
+from pyreactant.process import supervised
+from pyreactant.process.supervised import metrics
 
 
 class Connection:
@@ -63,7 +63,7 @@ class Held:
 @pytest.fixture
 def connection(monkeypatch: pytest.MonkeyPatch) -> Iterator[Connection]:
     connection = Connection()
-    monkeypatch.setattr(_supervised, "connection", connection)
+    monkeypatch.setattr(supervised, "connection", connection)
     monkeypatch.setattr(metrics, "_started", os.getpid())  # no thread: the test sends
     monkeypatch.setattr(metrics, "_index", 0)
     yield connection
@@ -105,11 +105,11 @@ def test_a_long_text_of_an_exception_does_not_hide_where_it_was_raised(
 ) -> None:
     told: list[dict[str, Any]] = []
     link = type("Link", (), {"tell": lambda self, kind, **message: told.append(message)})
-    monkeypatch.setattr(_supervised, "connection", link())
+    monkeypatch.setattr(supervised, "connection", link())
     try:
         raise ValueError("x" * 50_000 + "end")
     except ValueError as error:
-        _supervised.tell_error(error)
+        supervised.tell_error(error)
     (text,) = [message["traceback"] for message in told]
     assert "test_supervised_metrics.py" in text
     assert "characters are left out" in text

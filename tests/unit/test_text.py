@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 
 import pyreactant as pr
-from pyreactant._core.text import (
+from pyreactant.arrays.text import (
     block_text,
     bytes_text,
     format_mesh,

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis.extra import numpy as arrays
 
-from pyreactant._bounds.estimate import estimate
-from pyreactant._bounds.model import Model
-from pyreactant._bounds.tracked import Tracked, UnknownOperationError, as_tracked, track
-from pyreactant._core.dtypes import as_dtype
+from pyreactant.arrays.dtypes import as_dtype
+from pyreactant.check.bounds.estimate import estimate
+from pyreactant.check.bounds.model import Model
+from pyreactant.check.bounds.tracked import Tracked, UnknownOperationError, as_tracked, track
 
 MODEL = Model.of("float32")
 RANDOM = Model.of("float32", random=True)

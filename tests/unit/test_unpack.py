@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyreactant._system.files import unpack
+from pyreactant.base.files import unpack
 
 HAS_FILTER = hasattr(tarfile, "data_filter")
 WAYS = ["python's", "ours"] if HAS_FILTER else ["ours"]

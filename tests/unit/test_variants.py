@@ -3,8 +3,8 @@
 import pytest
 
 import pyreactant as pr
-from pyreactant.crosscheck._variants import ALL, ONE, SOME, Variant, cuts, shapes_of, variants
-from pyreactant.programs import CASES, find_case
+from pyreactant.check.programs import CASES, find_case
+from pyreactant.check.variants import ALL, ONE, SOME, Variant, cuts, shapes_of, variants
 
 MESHES = [
     pr.Mesh((2, 4), ("x", "y")),

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from packaging.specifiers import SpecifierSet
 
-from pyreactant._julia.place import OLDEST
-from pyreactant._system.facts import at_least, required, requirements, satisfies
+from pyreactant.base.facts import at_least, required, requirements, satisfies
+from pyreactant.julia.place import OLDEST
 from tests.harness import REPOSITORY
 
 RELEASES = st.lists(st.integers(0, 12), min_size=1, max_size=4).map(lambda n: ".".join(map(str, n)))

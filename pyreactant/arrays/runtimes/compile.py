@@ -1,0 +1,290 @@
+"""Compile programs: describe the arguments, lower, and look for an equal program."""
+
+import dataclasses
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...base.errors import InvalidArgumentError, ShardingError
+from ..array import Aval, DonatedArray, ShardedArray
+from ..backend import PRECISIONS, Call
+from ..dtypes import as_dtype
+from ..program import Program, function_name
+from ..sharding import NamedSharding, as_sharding, is_sharding
+from .compiled import Compiled, describe, place_of
+from .guard.operation import compiling
+from .mesh import check_mesh
+from .runtime import Running, current
+
+
+def compile(
+    program: Program | Callable[..., Any],
+    *args: Any,
+    out_sharding: Any = None,
+    precision: str | None = None,
+    static: Mapping[str, Any] | None = None,
+    donate: int | Sequence[int] = (),
+    x64: bool = False,
+) -> Compiled:
+    """Compile a program for arrays like these. Collective in effect.
+
+    The body is traced at each call of `compile`, so that the program is as its functions, globals
+    and closures are now; XLA compiles only if no equal program was compiled before. Calls of the
+    result trace nothing.
+
+    Args:
+        program: A Program, or with the JAX runtime any function of trees of arrays.
+        *args: Trees of arrays with the shapes, dtypes and shardings of later calls, or of
+            descriptions (`pyreactant.Aval`, `jax.ShapeDtypeStruct` with a sharding). A tree is an
+            array, or a dict, list, tuple, namedtuple or dataclass of trees; with JAX also
+            every type that is registered there. Scalars are 0-d arrays.
+        out_sharding: Sharding of the results: one for all, or a tree that has the structure of the
+            results or is a prefix of it; None leaves it to the compiler, for all or in the tree.
+        precision: "default", "high" or "highest" for products; None is the runtime's default.
+        static: Keyword arguments that are part of the program (hashable values).
+        donate: Positions of arguments whose memory the results may take. These arrays cannot be
+            used afterwards.
+        x64: Trace with 64-bit types even if no argument has one (JAX only).
+
+    Returns:
+        The compiled program; its results have the structure that the body returns.
+
+    Raises:
+        InvalidArgumentError: The program has no body for this runtime, an argument is not a tree of
+            arrays, a static value is not hashable, or the body returns something else than arrays.
+        ShardingError: Arrays and out_sharding lie on different devices, or do not fit.
+        DTypeError: 64-bit integers would make 32-bit floats wider.
+
+    Examples:
+        >>> f = pr.compile(lambda x: {"sum": x.sum(), "x": x * 2}, x)
+        >>> float(f(x)["sum"])
+        2016.0
+    """
+    running = current()
+    call_ = _describe(running, program, args, out_sharding, precision, static, donate, x64)
+    key: Any = None
+    if running.backend.is_built_in(call_.program):
+        key = _key(running, call_)
+        known = running.cache.find(key)
+        if known is not None:
+            return _known(running, known)
+    lowered = running.backend.lower(call_)
+    operation = None
+    if running.guarded is not None:
+        # Before XLA compiles: on GPUs its autotuner waits for all processes (openxla/xla#16153).
+        operation = compiling(call_, lowered)
+        running.guarded.guard.announce(operation)
+    if key is None:
+        key = (_digest(lowered.text), lowered.structure, _key(running, call_, named=False))
+    found = running.cache.find(key) if lowered.reusable else None
+    if found is not None and found.program == call_.program:
+        return found
+    executable = lowered.compile() if found is None else found.executable
+    compiled = Compiled(call_, executable, running.backend)
+    if running.guarded is not None and operation is not None:
+        compiled.guard(running.guarded.guard.ran, operation)
+    if lowered.reusable:
+        running.cache.keep(key, compiled)
+    return compiled
+
+
+def _known(running: Running, compiled: Compiled) -> Compiled:
+    """A program from the cache; for the guard it is compiled again."""
+    if running.guarded is not None and compiled.operation is not None:
+        running.guarded.guard.ran(compiled.operation)
+    return compiled
+
+
+def call(program: Program, args: tuple[Any, ...], static: Mapping[str, Any]) -> Any:
+    """Call a program; compile it for such arguments the first time. See `Program.__call__`."""
+    running = current()
+    leaves, structure = running.backend.trees.flatten(args)
+    avals = tuple(leaf.aval if type(leaf) is ShardedArray else leaf for leaf in leaves)
+    options = dict(sorted(static.items()))
+    _check_hashable(program, options)
+    body = running.backend.body_of(program)
+    try:
+        settings = running.backend.settings()
+        key = (program, body, settings, structure, avals, _exact_key(tuple(options.items())))
+        compiled = running.calls.find(key)
+    except TypeError:  # an argument that cannot be hashed is none; `compile` says so
+        compiled = None
+    if compiled is None:
+        compiled = compile(program, *args, static=static)
+        running.calls.keep(key, compiled)
+    return compiled(*args)
+
+
+def _describe(
+    running: Running,
+    program: Any,
+    args: tuple[Any, ...],
+    out_sharding: Any,
+    precision: str | None,
+    static: Mapping[str, Any] | None,
+    donate: int | Sequence[int],
+    x64: bool,
+) -> Call:
+    program = _as_program(program)
+    if precision is not None and precision not in PRECISIONS:
+        raise InvalidArgumentError(
+            f"unknown precision {precision!r}; known are: {', '.join(PRECISIONS)}"
+        )
+    leaves, structure = running.backend.trees.flatten(args)
+    described = [_aval(running, program, args, number, leaf) for number, leaf in enumerate(leaves)]
+    out_sharding = _outs(running, program, out_sharding)
+    outs = running.backend.trees.flatten(out_sharding, is_sharding)[0]
+    _check_one_set_of_devices(program, described, outs)
+    options = _static(program, static)
+    return Call(
+        program,
+        structure,
+        tuple(
+            leaf if isinstance(leaf, ShardedArray) else aval
+            for leaf, aval in zip(leaves, described, strict=True)
+        ),
+        tuple(described),
+        out_sharding,
+        precision,
+        options,
+        _positions(program, donate, len(args)),
+        x64,
+    )
+
+
+def _as_program(program: Any) -> Program:
+    if isinstance(program, Program):
+        return program
+    if callable(program):
+        return Program(function_name(program), jax=program)
+    raise InvalidArgumentError(
+        f"compile takes a Program or a function, got {program!r}; for a name write "
+        "pyreactant.Program(name, jax='package.module:function')"
+    )
+
+
+def _aval(
+    running: Running, program: Program, args: tuple[Any, ...], number: int, leaf: Any
+) -> Aval:
+    if type(leaf) is ShardedArray:
+        return leaf.aval
+    if isinstance(leaf, DonatedArray):
+        leaf.donate()
+    sharding = as_sharding(getattr(leaf, "sharding", None))
+    if is_sharding(sharding) and hasattr(leaf, "shape") and not hasattr(leaf, "addressable_shards"):
+        aval = Aval(tuple(map(int, leaf.shape)), _dtype(leaf.dtype), sharding)
+        check_mesh(sharding.mesh)
+        sharding.shard_shape(aval.shape)
+        return aval
+    where = place_of(running.backend, args, number)
+    raise InvalidArgumentError(
+        f"{where} of program {program.name!r} must be a ShardedArray or a tree of them, got "
+        f"{describe(leaf)}"
+    )
+
+
+def _dtype(dtype: Any) -> Any:
+    return dtype if str(dtype).startswith("key<") else as_dtype(dtype)
+
+
+def _outs(running: Running, program: Program, out_sharding: Any) -> Any:
+    """The tree of shardings with ours in place of JAX's."""
+    leaves, structure = running.backend.trees.flatten(out_sharding, _is_entry)
+    found = [leaf if leaf is None else as_sharding(leaf) for leaf in leaves]
+    for leaf in found:
+        if leaf is not None and not is_sharding(leaf):
+            raise ShardingError(
+                f"program {program.name!r}: out_sharding must be a pyreactant.NamedSharding or a "
+                f"tree of them, got {type(leaf).__name__}"
+            )
+    return running.backend.trees.unflatten(structure, found)
+
+
+def _is_entry(node: object) -> bool:
+    return node is None or is_sharding(as_sharding(node))
+
+
+def _check_one_set_of_devices(
+    program: Program, avals: Sequence[Aval], outs: Sequence[NamedSharding]
+) -> None:
+    shardings = [*(aval.sharding for aval in avals), *(out for out in outs if out is not None)]
+    meshes = list(dict.fromkeys(sharding.mesh for sharding in shardings))
+    for mesh in meshes:
+        check_mesh(mesh)
+    other = next((m for m in meshes if set(m.device_ids) != set(meshes[0].device_ids)), None)
+    if other is not None:
+        raise ShardingError(
+            f"program {program.name!r}: all arrays of a program must lie on the same devices, got "
+            f"{meshes[0]!r} and {other!r}; place one of them anew with device_put"
+        )
+
+
+def _static(program: Program, static: Mapping[str, Any] | None) -> dict[str, Any]:
+    if static is not None and not isinstance(static, Mapping):
+        raise InvalidArgumentError(
+            f"program {program.name!r}: static= has the values of keyword arguments, as in "
+            f"{{'power': 2}}, got {static!r}"
+        )
+    options = dict(sorted((static or {}).items()))
+    _check_hashable(program, options)
+    return options
+
+
+def _check_hashable(program: Program, static: Mapping[str, Any]) -> None:
+    for name, value in static.items():
+        try:
+            hash(value)
+        except TypeError:
+            raise InvalidArgumentError(
+                f"program {program.name!r}: static argument {name!r} must be hashable, because it "
+                f"is part of the program, got {type(value).__name__}; give a tuple in place of a "
+                "list, and arrays as arguments"
+            ) from None
+
+
+def _positions(program: Program, donate: int | Sequence[int], count: int) -> tuple[int, ...]:
+    given = (donate,) if isinstance(donate, int) else tuple(donate)
+    for position in given:
+        if not isinstance(position, (int, np.integer)) or not -count <= position < count:
+            raise InvalidArgumentError(
+                f"program {program.name!r}: donate= has positions of arguments, 0 to {count - 1}, "
+                f"got {donate!r}"
+            )
+    return tuple(sorted({int(position) % count for position in given}))
+
+
+def _key(running: Running, call_: Call, named: bool = True) -> tuple[Any, ...]:
+    outs, structure = running.backend.trees.flatten(call_.out_sharding, _is_entry)
+    return (
+        call_.program if named else None,
+        call_.structure,
+        call_.avals,
+        tuple(outs),
+        structure,
+        call_.precision,
+        _exact_key(tuple(call_.static.items())) if named else None,
+        call_.donate,
+        call_.x64,
+        running.backend.settings(),
+    )
+
+
+def _exact_key(value: Any) -> Any:
+    """A static value as part of a cache key; 1, 1.0 and True differ, and so do 0.0 and -0.0."""
+    if isinstance(value, tuple):
+        return (type(value), *map(_exact_key, value))
+    if isinstance(value, frozenset):
+        return (type(value), frozenset(map(_exact_key, value)))
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = (getattr(value, field.name) for field in dataclasses.fields(value))
+        return (type(value), value, *map(_exact_key, fields))
+    inexact = isinstance(value, (float, complex, np.inexact))
+    return type(value), repr(value) if inexact else value
+
+
+def _digest(text: str) -> bytes:
+    """A digest of StableHLO, without the module's name in its first line."""
+    _, _, rest = text.partition(" attributes ")
+    return hashlib.blake2b((rest or text).encode(), digest_size=32).digest()

@@ -1,0 +1,54 @@
+"""The guard: processes that do not do the same operations in the same order get an error."""
+
+import atexit
+from dataclasses import dataclass
+
+from ....base.errors import PyReactantError
+from ....process import progress, supervised
+from ...backend import Store
+from .guard import Failure, Guard, end_with
+from .operation import gathering
+
+
+@dataclass(frozen=True, slots=True)
+class Guarded:
+    """The guard of this process's runtime, and what ends the process if it cannot raise."""
+
+    guard: Guard
+    failure: Failure
+
+    def end(self, code: int = 0) -> None:
+        """Compare the last operations, and stop. Collective if the program ended well.
+
+        Args:
+            code: The exit code of the program; one that failed keeps nobody waiting.
+
+        Raises:
+            MismatchError: The processes differ.
+        """
+        progress.gathered = progress.failed = None
+        supervised.at_end = None
+        atexit.unregister(self._at_exit)
+        if code == 0:
+            self.guard.end()
+        self.failure.close()  # first: after a mismatch the guard's thread is in there
+        self.guard.close()
+
+    def _at_exit(self) -> None:
+        try:
+            self.end()
+        except PyReactantError as error:
+            end_with(error)
+
+
+def start(store: Store, process_index: int, num_processes: int) -> Guarded:
+    """Guard the operations of this process, until it ends or `end` is called."""
+    failure = Failure()
+    guard = Guard(store, process_index, num_processes, fail=failure)
+    guarded = Guarded(guard, failure)
+    progress.gathered = lambda what, array: guard.ran(gathering(what), (array,))
+    progress.failed = guard.settle
+    # A supervised program compares its end before it is known to have ended well.
+    supervised.at_end = guarded.end
+    atexit.register(guarded._at_exit)
+    return guarded

@@ -1,0 +1,122 @@
+"""All processes exchange a short message over the store, as a tree of fan-in 6.
+
+A process sends and receives at most 8 messages of at most 4 KiB per exchange, however many
+processes there are: from 6 children, to its parent, and the verdict of process 0.
+"""
+
+import base64
+import time
+import zlib
+from collections.abc import Callable, Sequence
+
+from ...backend import Store
+
+FAN_IN = 6
+LIMIT = 4096
+"""Longest message, in bytes."""
+
+_POLL = 0.25  # seconds; so often a wait looks whether it must stop
+
+Merge = Callable[[Sequence[str]], str]
+"""Makes one message of those of several processes."""
+
+
+class TimeIsUpError(Exception):
+    """A wait with a deadline is over."""
+
+
+class Tree:
+    """One process's place in the tree; process 0 is the root.
+
+    Args:
+        store: The run's store.
+        index: This process.
+        count: Number of processes.
+        check: Called while waiting; raises what is to end the wait.
+    """
+
+    def __init__(self, store: Store, index: int, count: int, check: Callable[[], None]) -> None:
+        self.store = store
+        self.index = index
+        self.count = count
+        self._check = check
+        self._children = range(FAN_IN * index + 1, min(FAN_IN * index + FAN_IN + 1, count))
+
+    def exchange(
+        self, name: str, mine: str, merge: Merge, conclude: Callable[[str], str] = str
+    ) -> str:
+        """The verdict about every process's message. Collective.
+
+        Args:
+            name: Used once only.
+            mine: This process's message.
+            merge: Makes one message of this process's and its children's.
+            conclude: Makes the verdict of all processes' merged message, in process 0.
+        """
+        merged = self.gather(name, mine, merge)
+        if merged is None:
+            return self.wait(f"{name}/verdict")
+        verdict = conclude(merged)
+        self.put(f"{name}/verdict", verdict)
+        return verdict
+
+    def gather(
+        self, name: str, mine: str, merge: Merge, deadline: float | None = None
+    ) -> str | None:
+        """All processes' messages merged, in process 0; None in the others, which do not wait.
+
+        Args:
+            name: Used once only.
+            mine: This process's message.
+            merge: As in `exchange`.
+            deadline: Time of `time.monotonic()` at which messages that lack are given up.
+        """
+        messages = [mine]
+        for child in self._children:
+            try:
+                messages.append(self.wait(f"{name}/{child}", deadline))
+            except TimeIsUpError:
+                break
+        merged = merge(messages)
+        if self.index == 0:
+            return merged
+        self.put(f"{name}/{self.index}", merged)
+        return None
+
+    def put(self, key: str, message: str) -> None:
+        """Put a message of at most `LIMIT` bytes."""
+        size = len(message.encode())
+        if size > LIMIT:
+            raise ValueError(f"a message takes {LIMIT} bytes, got {size} for {key}")
+        self.store.put(key, message)
+
+    def wait(self, key: str, deadline: float | None = None) -> str:
+        """Wait for a message.
+
+        Raises:
+            TimeIsUpError: It did not come before the deadline.
+        """
+        while (message := self.store.get(key, _POLL)) is None:
+            self._check()
+            if deadline is not None and time.monotonic() >= deadline:
+                raise TimeIsUpError
+        return message
+
+    def put_text(self, key: str, text: str) -> None:
+        """Put a text of any length, in compressed pieces."""
+        packed = base64.b64encode(zlib.compress(text.encode("utf-8", "backslashreplace"))).decode()
+        pieces = [packed[i : i + LIMIT] for i in range(0, len(packed), LIMIT)]
+        for number, piece in enumerate(pieces):
+            self.put(f"{key}/{number}", piece)
+        self.put(f"{key}/pieces", str(len(pieces)))
+
+    def wait_text(self, key: str) -> str:
+        """Wait for a text of `put_text`."""
+        count = int(self.wait(f"{key}/pieces"))
+        packed = "".join(self.wait(f"{key}/{number}") for number in range(count))
+        return zlib.decompress(base64.b64decode(packed)).decode()
+
+
+def equal(messages: Sequence[str]) -> str:
+    """A merge: the message that all processes have, or "" if they differ."""
+    return messages[0] if all(message == messages[0] for message in messages) else ""

@@ -1,0 +1,389 @@
+"""The JAX runtime: configured before it uses a device, and started as requested."""
+
+import contextlib
+import importlib.metadata
+import importlib.util
+import os
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache, partial
+from typing import Any, ClassVar, final
+
+import jax
+import numpy as np
+from jax.sharding import NamedSharding as JaxNamedSharding
+
+from ....base.errors import DTypeError, InvalidArgumentError, RequirementError, StateError, argument
+from ....base.facts import VISIBLE_GPUS, package_version, tpu_chips, usable_gpus
+from ....base.settings import LOCAL_DEVICES
+from ....process.group import ProcessGroup
+from ...array import Aval, ShardedArray
+from ...backend import AbstractBackend, Call, Capabilities, Lowered, StartOptions, Store
+from ...dtypes import NAMES
+from ...mesh import Mesh
+from ...program import Program
+from ...sharding import Device, Index, NamedSharding, Shard
+from ...tree import Trees
+from . import x64
+from .convert import Devices, jax_mesh, jax_sharding, our_mesh, our_sharding, plain_dtype
+from .distributed import (
+    JaxStore,
+    check_unused,
+    client,
+    connect,
+    running_group,
+    runtime_processes,
+    wait_at_barrier,
+)
+from .lower import TREES, body_of, lower
+
+_SETTINGS = (
+    "jax_default_matmul_precision",
+    "jax_default_prng_impl",
+    "jax_threefry_partitionable",
+    "jax_numpy_dtype_promotion",
+    "jax_numpy_rank_promotion",
+    "jax_debug_nans",
+)
+"""Settings of JAX that change what is traced; its own jit traces again after a change."""
+
+DEFAULT_CPU_DEVICES = 8
+
+_config: Any = jax.config  # its attributes are made at run time
+
+
+@final
+class JaxBackend(AbstractBackend):
+    """JAX on CPU, GPU or TPU, in one process or many."""
+
+    name: ClassVar[str] = "jax"
+
+    def __init__(self) -> None:
+        self._group = ProcessGroup()
+        self._jax = Devices(())
+        self._devices: tuple[Device, ...] = ()
+        self._one_in_flight = False
+        self._adopted = False
+        self._mine: frozenset[int] = frozenset()
+        self._barriers: dict[str, int] = {}
+
+    def running_group(self) -> ProcessGroup | None:
+        return running_group()
+
+    def start(self, group: ProcessGroup, options: StartOptions) -> None:
+        self._group = group
+        _configure(group, options)
+        self._adopted = jax.distributed.is_initialized()
+        if group.num_processes > 1 and not self._adopted:
+            check_unused(group)
+            connect(group, options)
+        owner = runtime_processes(group, options.platform)
+        self._jax = Devices(_find_devices(group, options, owner))
+        self._devices = tuple(
+            Device(i, owner[d.process_index], d.id, _platform_of(d), d.device_kind)
+            for i, d in enumerate(self._jax.all)
+        )
+        self._mine = frozenset(
+            d.position for d in self._devices if d.process_index == group.process_index
+        )
+        # Collectives on virtual CPU devices share one thread pool. Programs in flight together
+        # can wait for each other's threads without end (seen in jax 0.10 with 300 products on 8
+        # devices and 2 cores; XLA aborts after 60 s).
+        self._one_in_flight = self._devices[0].platform == "cpu"
+
+    def capabilities(self) -> Capabilities:
+        held = set(NAMES)
+        if not x64.held():
+            held -= x64.WIDE
+        if self._devices[0].platform == "tpu":
+            held -= {"complex128"}
+        return Capabilities(dtypes=frozenset(held), multi_process=True)
+
+    def store(self) -> Store | None:
+        if self._group.num_processes == 1:
+            return None
+        return JaxStore(client(), self._group.num_processes)
+
+    def devices(self) -> tuple[Device, ...]:
+        return self._devices
+
+    def versions(self) -> dict[str, str]:
+        return {name: package_version(name) or "unknown" for name in ("jax", "jaxlib")}
+
+    def from_blocks(
+        self,
+        shape: tuple[int, ...],
+        dtype: np.dtype[Any],
+        sharding: NamedSharding,
+        read: Callable[[Index], np.ndarray],
+    ) -> Any:
+        holders: dict[tuple[int, ...], list[int]] = {}
+        indices = sharding.indices_of(sharding.mesh.positions_of(self._mine), shape)
+        for position, index in indices.items():
+            holders.setdefault(_start(index), []).append(position)
+        blocks = ((start, read(indices[held[0]])) for start, held in holders.items())
+        placed = jax_sharding(self._jax, sharding)
+        with x64.context(x64.is_wide(dtype)):
+            if self._devices[0].platform == "cpu":
+                # JAX takes over aligned host memory without a copy. This copy is its own, and all
+                # devices that hold the block share it.
+                copies = {start: _aligned_copy(block) for start, block in blocks}
+                value = jax.make_array_from_callback(
+                    shape, placed, lambda index: copies[_start(index or ())], dtype=dtype
+                )
+            else:  # one block after the other, so that host memory need not hold all of them
+                arrays: dict[int, Any] = {}
+                for start, block in blocks:
+                    for position in holders[start]:
+                        arrays[position] = jax.device_put(block, self._jax.all[position])
+                value = jax.make_array_from_single_device_arrays(
+                    shape, placed, [arrays[position] for position in indices], dtype=dtype
+                )
+        # An accelerator may still be reading the memory that `read` returned.
+        value.block_until_ready()
+        return value
+
+    @property
+    def trees(self) -> Trees:
+        return TREES
+
+    def is_built_in(self, program: Program) -> bool:
+        return isinstance(program.jax, str) and program.jax.startswith(("pyreactant.", "jax."))
+
+    def body_of(self, program: Program) -> Any:
+        return body_of(program)
+
+    def settings(self) -> Any:
+        return x64.is_on(), *(getattr(jax.config, name) for name in _SETTINGS)
+
+    def number(self, value: bool | int | float | complex) -> np.ndarray:
+        return x64.number(value)
+
+    def lower(self, call: Call) -> Lowered:
+        return lower(call, self._jax, self._one_in_flight)
+
+    def expose(self, value: Any) -> Any:
+        if x64.is_wide(value.dtype) and not x64.is_on():
+            raise DTypeError(
+                f"this array holds {value.dtype}, which JAX would truncate in the next operation "
+                "because its x64 mode is off; take it and use it inside "
+                "`with jax.enable_x64(True):`"
+            )
+        return value
+
+    def to_jax(self, thing: Any) -> Any:
+        if isinstance(thing, ShardedArray):
+            return self.expose(thing._value)
+        if isinstance(thing, Mesh):
+            return jax_mesh(self._jax, thing)
+        return jax_sharding(self._jax, thing)
+
+    def from_jax(self, array: Any) -> tuple[Any, Aval]:
+        if not isinstance(array, jax.Array) or isinstance(array, jax.core.Tracer):
+            raise InvalidArgumentError(
+                f"from_jax takes a jax.Array that holds data, got {type(array).__name__}"
+            )
+        sharding = our_sharding(self._jax, array.sharding, (), "from_jax: the array")
+        return array, Aval(array.shape, plain_dtype(array.dtype), sharding)
+
+    def put_key(self, key: Any, sharding: NamedSharding) -> tuple[Any, Aval]:
+        sharding.shard_shape(key.shape)
+        data = self.key_data(key)
+        numbers = self.from_blocks(data.shape, data.dtype, sharding, data.__getitem__)
+        wrap = partial(jax.random.wrap_key_data, impl=jax.random.key_impl(key))
+        value = jax.jit(wrap, out_shardings=jax_sharding(self._jax, sharding))(numbers)
+        return value, Aval(key.shape, key.dtype, sharding)
+
+    def key_data(self, key: Any) -> np.ndarray:
+        return np.asarray(jax.random.key_data(key))
+
+    def mesh_from_jax(self, mesh: Any) -> Mesh:
+        return our_mesh(self._jax, mesh)
+
+    def hardware_order(self, shape: tuple[int, ...], split: bool | None) -> tuple[int, ...]:
+        """The devices in the order of the hardware; see `pyreactant.make_mesh`."""
+        from .convert import hardware_order
+
+        return hardware_order(shape, self._jax.all, split)
+
+    def addressable_shards(self, value: Any) -> list[Shard]:
+        _check_readable(value)
+        shards = []
+        for shard in value.addressable_shards:
+            index = tuple(
+                slice(*s.indices(n)[:2]) for s, n in zip(shard.index, value.shape, strict=True)
+            )
+            device = self._devices[self._jax.position[shard.device]]
+            read: Callable[[], np.ndarray] = partial(np.asarray, shard.data)
+            if not value.size:
+                # jax 0.10 gives each device the whole of an empty result.
+                block = tuple(s.stop - s.start for s in index)
+                read = partial(np.empty, block, value.dtype)
+            shards.append(Shard(device, index, read))
+        return sorted(shards, key=lambda s: s.device.position)
+
+    def is_fully_addressable(self, mesh: Mesh) -> bool:
+        return self._group.num_processes == 1 or len(mesh.positions_of(self._mine)) == mesh.size
+
+    def gather(self, value: Any, sharding: NamedSharding) -> np.ndarray:
+        _check_readable(value)
+        replicated = jax_sharding(self._jax, NamedSharding(sharding.mesh, ()))
+        with x64.context(x64.is_wide(value.dtype)):
+            whole = _replicator(replicated)(value)
+            return np.array(whole.addressable_data(0), order="C").view(value.dtype)
+
+    def block_until_ready(self, value: Any) -> None:
+        value.block_until_ready()
+
+    def barrier(self, name: str, timeout: float) -> None:
+        # A name serves one barrier only, so each use adds its number.
+        self._barriers[name] = self._barriers.get(name, 0) + 1
+        wait_at_barrier(f"pyreactant/{name}/{self._barriers[name]}", timeout)
+
+    def shutdown(self) -> None:
+        if self._group.num_processes > 1 and not self._adopted:
+            jax.distributed.shutdown()
+
+
+def _check_readable(value: Any) -> None:
+    if not isinstance(value.dtype, np.dtype):
+        raise DTypeError(
+            f"an array of {value.dtype} has no elements that NumPy can hold; read "
+            "jax.random.key_data of it, for instance in a program"
+        )
+
+
+def _start(index: Index) -> tuple[int, ...]:
+    """The first element of a block; JAX writes a whole dimension as ``slice(None)``."""
+    return tuple(s.start or 0 for s in index)
+
+
+_ALIGNMENT = 64  # bytes; XLA's CPU client takes over memory with this alignment only
+
+
+def _aligned_copy(block: np.ndarray) -> np.ndarray:
+    memory = np.empty(block.nbytes + _ALIGNMENT, np.uint8)
+    start = -memory.__array_interface__["data"][0] % _ALIGNMENT
+    copy = memory[start : start + block.nbytes].view(block.dtype).reshape(block.shape)
+    copy[...] = block
+    return copy
+
+
+@lru_cache(maxsize=64)
+def _replicator(replicated: JaxNamedSharding) -> Any:
+    def bits(a: Any) -> Any:
+        # XLA's CPU backend sends short floats as float32, which makes signalling NaNs quiet.
+        if a.dtype.itemsize > 2 or not jax.numpy.issubdtype(a.dtype, jax.numpy.floating):
+            return a
+        return jax.lax.bitcast_convert_type(a, f"uint{8 * a.dtype.itemsize}")
+
+    return jax.jit(bits, out_shardings=replicated)
+
+
+def _configure(group: ProcessGroup, options: StartOptions) -> None:
+    """Configure JAX before it uses a device."""
+    if options.platform == "cpu" or (options.platform is None and _only_a_cpu()):
+        _update("jax_platforms", "cpu")
+    if group.local_device_ids is not None:
+        visible = ",".join(map(str, group.local_device_ids))
+        _update("jax_cuda_visible_devices", visible)
+        _update("jax_rocm_visible_devices", visible)
+    forced = "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", "")
+    if options.num_cpu_devices is not None:
+        if forced:
+            asked = argument("num_cpu_devices", options.num_cpu_devices)
+            raise StateError(
+                f"{asked} was requested, but XLA_FLAGS sets "
+                "xla_force_host_platform_device_count too; keep one of them"
+            )
+        _update("jax_num_cpu_devices", options.num_cpu_devices)
+    elif group.num_processes == 1 and not forced and _config.jax_num_cpu_devices < 1:
+        # Beside a GPU or TPU, virtual CPU devices stay unused and cost nothing.
+        with contextlib.suppress(RuntimeError):
+            jax.config.update("jax_num_cpu_devices", DEFAULT_CPU_DEVICES)
+
+
+def _only_a_cpu() -> bool:
+    """Whether libtpu is installed only to compile: no TPU, and no GPU plugin.
+
+    JAX would otherwise search the network for a TPU for seconds, and print why it found none.
+    """
+    if os.environ.get("JAX_PLATFORMS") or not importlib.util.find_spec("libtpu") or tpu_chips():
+        return False
+    plugins = importlib.metadata.entry_points(group="jax_plugins")
+    return not plugins and not importlib.util.find_spec("jax_plugins")
+
+
+def _update(name: str, value: Any) -> None:
+    # It raises if JAX has devices already; `_find_devices` checks that they are as requested.
+    with contextlib.suppress(RuntimeError):
+        jax.config.update(name, value)
+
+
+def _find_devices(
+    group: ProcessGroup, options: StartOptions, owner: Mapping[int, int]
+) -> tuple[Any, ...]:
+    """JAX's devices of the run, by the launcher's process index and then by id. Collective.
+
+    Args:
+        group: The processes.
+        options: What was asked for.
+        owner: The launcher's process index for each of JAX's.
+
+    Raises:
+        RequirementError: The platform is absent.
+        StateError: JAX had already started with other devices than requested.
+    """
+    try:
+        found = jax.devices(options.platform)
+    except RuntimeError as error:
+        raise _no_platform(options.platform, group.local_device_ids, error) from error
+    local = sum(owner[d.process_index] == group.process_index for d in found)
+    cpus, own = options.num_cpu_devices, group.local_device_ids
+    platform = _platform_of(found[0])
+    if cpus is not None and platform == "cpu" and local != cpus:
+        raise StateError(
+            f"{argument('num_cpu_devices', cpus)} was requested, but JAX had already started with "
+            f"{local}; call pyreactant.initialize before anything uses JAX"
+        )
+    if own is not None and platform == "gpu" and local != len(own):
+        raise StateError(
+            f"local_device_ids={own} was requested, but JAX has {local} GPUs in this process; "
+            "call pyreactant.initialize before anything uses JAX, and name GPUs of this machine"
+        )
+    return tuple(sorted(found, key=lambda d: (owner[d.process_index], d.id)))
+
+
+def _no_platform(
+    platform: str | None, named: Sequence[int] | None, error: RuntimeError
+) -> RequirementError:
+    if platform is None:
+        return RequirementError(f"JAX found no device: {error}")
+    count = usable_gpus() if platform == "gpu" else 0
+    if named and 0 < count <= max(named):
+        return RequirementError(
+            f"GPU {max(named)} was requested as one of this process's own (local_device_ids, or "
+            f"{LOCAL_DEVICES}), but this process sees {count}; name GPUs from 0 to {count - 1}"
+        )
+    try:
+        here = ", ".join(sorted({_platform_of(d) for d in jax.devices()}))
+    except RuntimeError:
+        here = "none"
+    extra = {"gpu": "cuda13", "tpu": "tpu"}.get(platform)
+    advice = (
+        f"; run on a machine that has one, with: python -m pip install 'pyreactant[{extra}]'"
+        if extra
+        else ""
+    )
+    if platform == "gpu":
+        advice += " (cuda12 for a driver older than 580)"
+    limits = ["JAX_PLATFORMS"] if os.environ.get("JAX_PLATFORMS") else []
+    if platform == "gpu":
+        limits += [name for name in VISIBLE_GPUS if name in os.environ]  # empty hides all
+    if limits:
+        here += f" ({' and '.join(f'{name}={os.environ[name]}' for name in limits)} "
+        here += f"{'is' if len(limits) == 1 else 'are'} set)"
+    return RequirementError(f"platform {platform!r} was requested, but JAX has: {here}{advice}")
+
+
+def _platform_of(device: Any) -> str:
+    return "gpu" if device.platform in ("cuda", "rocm") else str(device.platform)

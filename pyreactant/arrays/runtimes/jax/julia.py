@@ -1,0 +1,286 @@
+"""A lowered Julia body as a function of JAX, with derivatives if there are modules of them.
+
+The function is one primitive, and its derivative is another, linear in tangents (forward) or in
+cotangents (reverse); each is the transpose of the other. So JAX itself combines them in `grad`,
+`vjp`, `jvp`, `linearize`, loops and `jax.checkpoint`.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax._src import dispatch
+from jax.extend.core import Primitive
+from jax.interpreters import ad, batching, mlir
+
+from ....base.errors import DTypeError, InvalidArgumentError
+from ...array import ShardedArray
+from . import x64
+from .convert import JaxTrees
+from .stablehlo import Module, listed, words
+
+FORWARD, REVERSE = "forward", "reverse"
+_TREES = JaxTrees()
+
+
+Derivatives = Mapping[str, Module | str]
+"""Modules of the derivatives, or why there is none, by mode. The forward one takes arguments and
+tangents and returns the tangents of the results; the reverse one takes arguments and cotangents of
+the results and returns those of the arguments."""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Body:
+    """What the primitives need of a function; the sizes are those of the modules."""
+
+    what: str
+    value: Module
+    derivatives: Derivatives | None
+
+    def module(self, mode: str) -> Module:
+        assert self.derivatives is not None
+        found = self.derivatives[mode]
+        if isinstance(found, Module):
+            return found
+        raise InvalidArgumentError(
+            f"{self.what}: Enzyme has no {mode} derivative of it: {found}; differentiate it in the "
+            "other mode (jax.jvp is forward, jax.grad and jax.vjp are reverse), or write the Julia "
+            "function with other operations"
+        )
+
+
+class JuliaFunction:
+    """A Julia function for use in JAX: under `jax.jit`, in loops, sharded as its caller chooses.
+
+    `pyreactant.as_jax` makes it. Its arrays have their axes in Python's order.
+
+    Args:
+        what: The function in the words of a message.
+        name: Its name.
+        module: The lowered body, whose sizes are reversed.
+        structure: Structure of the tuple of arguments.
+        results: The results' structure, with the module's number of each result.
+        derivatives: Its derivatives; None refuses to differentiate.
+        record: The text that `as_text` returns.
+    """
+
+    def __init__(
+        self,
+        what: str,
+        name: str,
+        module: Module,
+        structure: Any,
+        results: Any,
+        derivatives: Derivatives | None,
+        record: str,
+    ) -> None:
+        self.__name__ = self.__qualname__ = name
+        self._what = what
+        self._body = _Body(what, module, derivatives)
+        self._arguments = [reversed_aval(one) for one in module.arguments]
+        self._structure = structure
+        self._numbers, self._results = _TREES.flatten(results)
+        self._record = record
+        traced = partial(_run, self._body)
+        traced.__name__ = name  # type: ignore[attr-defined]
+        self._jitted = jax.jit(traced)
+
+    def __call__(self, *args: Any) -> Any:
+        """The results for JAX's arrays, with the structure that the Julia function returns.
+
+        Raises:
+            InvalidArgumentError: Structure, shapes or dtypes are not those it was lowered for.
+            DTypeError: It has 64-bit types, and JAX's x64 mode is off.
+        """
+        leaves, structure = _TREES.flatten(args)
+        if structure != self._structure:
+            raise InvalidArgumentError(
+                f"{self._what} was lowered for arguments of the structure {self._structure}, got "
+                f"{structure}; call as_jax for arguments like these"
+            )
+        if self._body.value.wide and not x64.is_on():
+            raise DTypeError(
+                f"{self._what} has 64-bit types: ({listed(self._arguments)}) -> "
+                f"({listed(self._body.value.results)}), and JAX's x64 mode is off; call it inside "
+                "'with jax.enable_x64(True):', or lower it for 32-bit arguments"
+            )
+        got = [self._typed(number, leaf) for number, leaf in enumerate(leaves)]
+        if list(map(words, got)) != list(map(words, self._arguments)):
+            raise InvalidArgumentError(
+                f"{self._what} was lowered for ({listed(self._arguments)}), got ({listed(got)}); "
+                "give such arrays, or call as_jax for these"
+            )
+        found = self._jitted(*_alike(leaves, got))
+        return _TREES.unflatten(self._results, [found[number] for number in self._numbers])
+
+    def as_text(self) -> str:
+        """The module as text, in the form that `as_jax(stablehlo=)` reads; sizes are reversed."""
+        return self._record
+
+    def __repr__(self) -> str:
+        return f"<{self._what}, lowered for ({listed(self._arguments)})>"
+
+    def _typed(self, number: int, leaf: Any) -> Any:
+        if isinstance(leaf, ShardedArray):
+            raise InvalidArgumentError(
+                f"{self._what} takes JAX's arrays, got a pyreactant.ShardedArray as argument "
+                f"{number}; give its to_jax()"
+            )
+        try:
+            return jax.typeof(leaf)
+        except TypeError:
+            raise InvalidArgumentError(
+                f"{self._what} takes arrays, got {type(leaf).__name__} as argument {number}"
+            ) from None
+
+
+def reversed_aval(one: Any) -> jax.ShapeDtypeStruct:
+    """Shape and dtype of an array in Python's order, for one in a module of Reactant's."""
+    return jax.ShapeDtypeStruct(one.shape[::-1], one.dtype)
+
+
+def _alike(leaves: Sequence[Any], avals: Sequence[Any]) -> list[Any]:
+    """The arrays; inside `shard_map` all vary over the axes over which one does."""
+    varying = list(map(_varying, avals))
+    union: frozenset[str] = frozenset().union(*varying)
+    return [
+        jax.lax.pcast(leaf, tuple(union - own), to="varying") if union - own else leaf
+        for leaf, own in zip(leaves, varying, strict=True)
+    ]
+
+
+def _run(body: _Body, *leaves: Any) -> list[Any]:
+    found = _value.bind(*map(jnp.transpose, leaves), body=body)
+    return list(map(jnp.transpose, found))
+
+
+_value = Primitive("julia_function")
+_value.multiple_results = True
+_value.def_impl(partial(dispatch.apply_primitive, _value))
+
+_derivative = Primitive("julia_derivative")
+_derivative.multiple_results = True
+_derivative.def_impl(partial(dispatch.apply_primitive, _derivative))
+
+
+def _described(wanted: Sequence[Any], given: Sequence[Any]) -> list[Any]:
+    """What JAX knows of results; inside `shard_map` they vary as the arguments do."""
+    if not given or not _varying(given[0]):
+        return [jax.core.ShapedArray(one.shape, one.dtype) for one in wanted]
+    mesh, varying = given[0].sharding.mesh, given[0].manual_axis_type
+    return [
+        jax.core.ShapedArray(
+            one.shape,
+            one.dtype,
+            sharding=jax.NamedSharding(mesh, jax.P(*[None] * len(one.shape))),
+            manual_axis_type=varying,
+        )
+        for one in wanted
+    ]
+
+
+def _varying(aval: Any) -> frozenset[str]:
+    """The axes of `shard_map` over which an array varies."""
+    found: frozenset[str] = aval.manual_axis_type.varying
+    return found
+
+
+def _outputs(*avals: Any, body: _Body) -> list[Any]:
+    return _described(body.value.results, avals)
+
+
+def _derivative_outputs(*avals: Any, body: _Body, mode: str, active: tuple[bool, ...]) -> list[Any]:
+    return _described(_ends(body, mode)[1], avals)
+
+
+def _ends(body: _Body, mode: str) -> tuple[list[Any], list[Any]]:
+    """What a derivative is linear in, and what it returns."""
+    arguments, results = body.value.arguments, body.value.results
+    return (arguments, results) if mode == FORWARD else (results, arguments)
+
+
+def _lower_value(*args: Any, body: _Body) -> list[Any]:
+    return body.value.bind(args)
+
+
+def _lower_derivative(*args: Any, body: _Body, mode: str, active: tuple[bool, ...]) -> list[Any]:
+    count = len(body.value.arguments)
+    given = iter(args[count:])
+    linear = [
+        next(given) if there else jnp.zeros(one.shape, one.dtype)
+        for there, one in zip(active, _ends(body, mode)[0], strict=True)
+    ]
+    return body.module(mode).bind([*args[:count], *linear])
+
+
+def _differentiate(primals: Any, tangents: Any, *, body: _Body) -> tuple[Any, Any]:
+    if body.derivatives is None:
+        raise InvalidArgumentError(
+            f"{body.what} has no derivatives, because it was made without them; make it with "
+            "as_jax(..., differentiable=True), which needs the package enzyme-ad, or keep it out "
+            "of the differentiation with jax.lax.stop_gradient on its arguments"
+        )
+    active, given = _given(tangents)
+    results = _value.bind(*primals, body=body)
+    return results, _derivative.bind(*primals, *given, body=body, mode=FORWARD, active=active)
+
+
+def _given(values: Sequence[Any]) -> tuple[tuple[bool, ...], list[Any]]:
+    """Which tangents are not symbolic zeros, and these."""
+    active = tuple(type(one) is not ad.Zero for one in values)
+    return active, [one for one, there in zip(values, active, strict=True) if there]
+
+
+def _differentiate_twice(
+    primals: Any, tangents: Any, *, body: _Body, mode: str, active: tuple[bool, ...]
+) -> tuple[Any, Any]:
+    """The derivative in a further direction; it is linear, so that only its arguments refuse."""
+    count = len(body.value.arguments)
+    if any(type(one) is not ad.Zero for one in tangents[:count]):
+        raise InvalidArgumentError(
+            f"{body.what} has first derivatives only, and something differentiates one of them "
+            "(jax.hessian, grad of grad); compute the second derivative by differences of first "
+            "ones, or write the function with JAX"
+        )
+    results = _derivative.bind(*primals, body=body, mode=mode, active=active)
+    there, given = _given(tangents[count:])
+    wanted = iter(there)
+    further = tuple(one and next(wanted) for one in active)
+    options = {"body": body, "mode": mode, "active": further}
+    return results, _derivative.bind(*primals[:count], *given, **options)
+
+
+def _transpose(
+    cotangents: Any, *args: Any, body: _Body, mode: str, active: tuple[bool, ...]
+) -> list[Any]:
+    count = len(body.value.arguments)
+    there, given = _given(cotangents)
+    other = REVERSE if mode == FORWARD else FORWARD
+    found = _derivative.bind(*args[:count], *given, body=body, mode=other, active=there)
+    chosen = [one for one, used in zip(found, active, strict=True) if used]
+    linear = args[count:]
+    return [None] * count + [
+        one if ad.is_undefined_primal(at) else None for one, at in zip(chosen, linear, strict=True)
+    ]
+
+
+def _refuse_batch(args: Any, dims: Any, *, body: _Body, **_: Any) -> Any:
+    raise InvalidArgumentError(
+        f"{body.what} takes arrays of fixed shapes, so jax.vmap cannot map it, and neither can "
+        "jax.jacrev, jax.jacfwd and jax.hessian, which use vmap; use jax.lax.map, a loop over "
+        "jax.vjp or jax.jvp, or lower a Julia function for the whole batch"
+    )
+
+
+_value.def_abstract_eval(_outputs)
+_derivative.def_abstract_eval(_derivative_outputs)
+mlir.register_lowering(_value, mlir.lower_fun(_lower_value, multiple_results=True))
+mlir.register_lowering(_derivative, mlir.lower_fun(_lower_derivative, multiple_results=True))
+ad.primitive_jvps[_value] = _differentiate
+ad.primitive_jvps[_derivative] = _differentiate_twice
+ad.primitive_transposes[_derivative] = _transpose
+batching.primitive_batchers[_value] = _refuse_batch
+batching.primitive_batchers[_derivative] = _refuse_batch

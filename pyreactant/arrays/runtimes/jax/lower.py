@@ -1,0 +1,259 @@
+"""Trace, lower and compile a program with JAX."""
+
+import contextlib
+import dataclasses
+import inspect
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import jax
+import numpy as np
+
+from ....base.errors import InvalidArgumentError, ShardingError
+from ...array import Aval
+from ...backend import Call, Executable, Lowered
+from ...program import Program, function_name, load
+from ...sharding import NamedSharding
+from ...tree import broadcast
+from . import x64
+from .convert import Devices, JaxTrees, jax_mesh, jax_sharding, our_sharding, plain_dtype, wrapped
+
+TREES = JaxTrees()
+_LEAVES = inspect.Signature([inspect.Parameter("leaves", inspect.Parameter.VAR_POSITIONAL)])
+
+
+def lower(call: Call, devices: Devices, one_in_flight: bool) -> Lowered:
+    """Lower a program; the body is traced anew, so that it is as it is defined now.
+
+    Args:
+        call: The program and its arguments.
+        devices: JAX's devices of the run.
+        one_in_flight: Whether programs must not run at the same time.
+    """
+    if call.program.stablehlo is not None:
+        call = _of_a_file(call)
+    wide = x64.needed(call)
+    body = _Body(call, devices)
+    jitted = jax.jit(body.traced, out_shardings=body.out_shardings, donate_argnums=body.donated)
+    with _contexts(call, devices, wide):
+        with x64.noted(call, wide):
+            lowered = _named_meshes(call, lambda: jitted.lower(*body.leaves()))
+        text = lowered.as_text()
+    calls_back = "callback" in text
+    outputs, structure = TREES.flatten(lowered.out_info)
+    x64.check_widths(call, outputs)
+
+    def compile_() -> Executable:
+        with _contexts(call, devices, wide):
+            compiled = _compiled(call, lowered)
+        avals = body.describe(outputs, compiled)
+        if wide and calls_back:
+            execute, wait = partial(_with_callbacks, compiled), False
+        else:
+            execute = partial(_wide, compiled) if wide else compiled
+            wait = one_in_flight
+        return _executable(lowered, compiled, structure, avals, execute, wait)
+
+    return Lowered(text, structure, not calls_back, compile_)
+
+
+def body_of(program: Program) -> Callable[..., Any]:
+    """The program's function of JAX's arrays, as it is defined now."""
+    if program.stablehlo is None:
+        return load(program, "jax")
+    from .stablehlo import module_of
+
+    return module_of(program)
+
+
+def _of_a_file(call: Call) -> Call:
+    """The call of a program of a StableHLO file, checked, with 64-bit types if it has some."""
+    from .stablehlo import check_call, module_of
+
+    module = module_of(call.program)
+    check_call(call, module)
+    return dataclasses.replace(call, x64=call.x64 or module.wide)
+
+
+class _Body:
+    """The function that is traced in place of the program's: it checks the results.
+
+    It is new for each call of `lower`, because JAX does not trace a function twice.
+    """
+
+    def __init__(self, call: Call, devices: Devices) -> None:
+        self._call, self._devices = call, devices
+        self._given: list[NamedSharding | None] = []
+        function, static = body_of(call.program), dict(call.static)
+
+        def traced(*leaves: Any) -> Any:
+            # JAX sees a flat list, so that a call need not flatten its arguments twice.
+            results = function(*TREES.unflatten(call.structure, leaves), **static)
+            self._check(results)
+            return wrapped(results)
+
+        traced.__name__ = traced.__qualname__ = function_name(function)
+        # JAX's errors name the user's function then; the arguments stay a flat list.
+        body: Any = traced
+        body.__wrapped__, body.__signature__ = function, _LEAVES
+        self.traced = traced
+
+    @property
+    def out_shardings(self) -> Any:
+        """The shardings of the results, as `jax.jit` takes them."""
+        if self._call.out_sharding is None:
+            return None
+        leaves, structure = TREES.flatten(self._call.out_sharding, _is_entry)
+        theirs = [s if s is None else jax_sharding(self._devices, s) for s in leaves]
+        return jax.tree.unflatten(structure, theirs)
+
+    @property
+    def donated(self) -> tuple[int, ...]:
+        """Numbers of the leaves that are donated."""
+        numbers = TREES.unflatten(self._call.structure, range(len(self._call.avals)))
+        return tuple(
+            n for position in self._call.donate for n in TREES.flatten(numbers[position])[0]
+        )
+
+    def leaves(self) -> list[Any]:
+        """Descriptions of the arguments' arrays."""
+        return [
+            jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=jax_sharding(self._devices, a.sharding))
+            for a in self._call.avals
+        ]
+
+    def _check(self, results: Any) -> None:
+        name = self._call.program.name
+        leaves, _ = TREES.flatten(results)
+        if not leaves:
+            raise InvalidArgumentError(
+                f"program {name!r} must return an array or a tree of arrays, got {results!r}"
+            )
+        for leaf in leaves:
+            if not isinstance(leaf, (jax.Array, np.ndarray, np.generic, bool, int, float, complex)):
+                raise InvalidArgumentError(
+                    f"program {name!r} must return arrays, got a {type(leaf).__name__} in its "
+                    "result"
+                )
+        self._given = [None] * len(leaves)
+        if self._call.out_sharding is not None:
+            what, of = f"program {name!r}: out_sharding", "the result"
+            self._given = broadcast(TREES, self._call.out_sharding, results, _is_entry, what, of)
+        for number, (leaf, sharding) in enumerate(zip(leaves, self._given, strict=True)):
+            if sharding is not None:
+                _check_fits(name, number, np.shape(leaf), sharding)
+
+    def describe(self, outputs: Sequence[Any], compiled: Any) -> tuple[Aval, ...]:
+        """Shape, dtype and sharding of each result."""
+        chosen = jax.tree.leaves(compiled.output_shardings)
+        return tuple(
+            Aval(tuple(out.shape), plain_dtype(out.dtype), given or self._chosen(number, one))
+            for number, (out, given, one) in enumerate(
+                zip(outputs, self._given, chosen, strict=True)
+            )
+        )
+
+    def _chosen(self, number: int, sharding: Any) -> NamedSharding:
+        """Our form of the sharding that the compiler chose for an output."""
+        what = f"program {self._call.program.name!r}: output {number}"
+        try:
+            return our_sharding(self._devices, sharding, self._call.meshes, what)
+        except ShardingError as error:
+            raise ShardingError(f"{error}; give out_sharding=") from None
+
+
+def _is_entry(node: object) -> bool:
+    return node is None or isinstance(node, NamedSharding)
+
+
+def _check_fits(name: str, number: int, shape: tuple[int, ...], sharding: NamedSharding) -> None:
+    try:
+        sharding.shard_shape(shape)
+    except ShardingError as error:
+        raise ShardingError(
+            f"program {name!r}: out_sharding does not fit output {number} of shape {shape}: {error}"
+        ) from None
+
+
+def _compiled(call: Call, lowered: Any) -> Any:
+    try:
+        return lowered.compile()
+    except jax.errors.JaxRuntimeError as error:
+        if call.program.stablehlo is None:
+            raise
+        raise InvalidArgumentError(
+            f"Program {call.program.name!r}: XLA cannot compile the StableHLO file "
+            f"{call.program.stablehlo!r}: {error}"
+        ) from None
+
+
+def _named_meshes(call: Call, action: Callable[[], Any]) -> Any:
+    """Run an action that may fail because the arguments lie on several meshes."""
+    try:
+        return action()
+    except ValueError as error:
+        if len(call.meshes) > 1 and "incompatible devices" in str(error):
+            raise ShardingError(
+                f"program {call.program.name!r}: JAX runs a program on devices in one order, but "
+                f"its arguments lie on {' and '.join(map(repr, call.meshes))}; place them on "
+                "meshes with the same device_ids"
+            ) from None
+        if call.out_sharding is not None and "incompatible devices" in str(error):
+            raise ShardingError(
+                f"program {call.program.name!r}: JAX runs a program on devices in one order, but "
+                f"its arguments lie on {' and '.join(map(repr, call.meshes))}, and the results go "
+                "to a mesh with another order or with other devices; give both meshes the same "
+                "device_ids, or gather the array and place it anew"
+            ) from None
+        if len(call.meshes) > 1 and "mesh" in str(error):
+            raise ShardingError(
+                f"program {call.program.name!r}: shard_map takes the mesh of the arguments, but "
+                f"these lie on {' and '.join(map(repr, call.meshes))}; place them on one mesh, or "
+                "give shard_map its mesh="
+            ) from error
+        raise
+
+
+@contextlib.contextmanager
+def _contexts(call: Call, devices: Devices, wide: bool) -> Any:
+    """The settings of JAX for a program: 64 bits, precision, and the mesh of its arguments."""
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(x64.context(wide))
+        if call.precision is not None:
+            stack.enter_context(jax.default_matmul_precision(call.precision))
+        if len(call.meshes) == 1:
+            stack.enter_context(jax.set_mesh(jax_mesh(devices, call.meshes[0])))
+        yield
+
+
+def _wide(compiled: Any, *values: Any) -> Any:
+    with x64.context(True):
+        return compiled(*values)
+
+
+def _with_callbacks(compiled: Any, *values: Any) -> Any:
+    """Run a program with 64-bit types that calls back to Python, and wait for it."""
+    with x64.in_all_threads():
+        return jax.block_until_ready(compiled(*values))
+
+
+def _executable(
+    lowered: Any,
+    compiled: Any,
+    structure: Any,
+    avals: tuple[Aval, ...],
+    execute: Callable[..., Any],
+    wait: bool,
+) -> Executable:
+    def run(*values: Any) -> Sequence[Any]:
+        results = jax.tree.leaves(execute(*values))
+        if wait:
+            # The results of one execution become ready together.
+            results[0].block_until_ready()
+        return results
+
+    def text(stage: str) -> str:
+        return str(lowered.as_text() if stage == "stablehlo" else compiled.as_text())
+
+    return Executable(run, structure, avals, text, compiled.memory_analysis)

@@ -1,0 +1,324 @@
+"""A StableHLO module as a function of JAX: the JAX body of a program of a file.
+
+The module becomes a function of the module that JAX lowers, by a primitive of its own. Constraints
+at the call keep the shardings of its arguments and results.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax._src.interpreters import mlir
+from jax.extend.core import Primitive
+from jaxlib.mlir import ir, passmanager
+from jaxlib.mlir.dialects import func, sdy
+
+from ....base.errors import InvalidArgumentError, PyReactantError, ShardingError
+from ...backend import Call
+from ...dtypes import as_dtype
+from ...program import Program
+from ...stablehlo import described, mlir_dtype, read, state
+from . import x64
+from .convert import JaxTrees
+from .module import attribute, describe, find_main, operations_of, parse, rows_of, to_shardy
+
+_SHARDING_CALLS = ("Sharding",)
+_PRODUCTS = ("stablehlo.dot_general", "stablehlo.dot", "stablehlo.convolution")
+_PRECISIONS = {"HIGH": "HIGH", "HIGHEST": "HIGHEST", "FLOAT32": "HIGHEST"}
+_KEPT = 64  # modules; their texts may be large
+
+
+_config: Any = jax.config  # its attributes are made at run time
+
+
+class Module:
+    """A StableHLO module that was read and checked; it is called with JAX's arrays.
+
+    Args:
+        name: Name of its function in the module that JAX lowers.
+        what: The module in the words of a message.
+        text: The module.
+
+    Attributes:
+        text: The module.
+        arguments: Shape and dtype of each argument.
+        results: Shape and dtype of each result.
+        sharded: Whether it has shardings.
+        partitions: Number of devices that the module is written for; 1 for any number.
+        wide: Whether an argument or a result has a 64-bit type.
+
+    Raises:
+        InvalidArgumentError: It is not one function in StableHLO with fixed shapes, or has custom
+            calls.
+    """
+
+    def __init__(self, name: str, what: str, text: str) -> None:
+        self.__name__ = name
+        self._what = what
+        self.text = text
+        found = self._checked()
+        self.arguments = [self._aval(one) for one in found["arguments"]]
+        self.results = [self._aval(one) for one in found["results"]]
+        self.partitions = self._partitions(found["num_partitions"], found["mesh"])
+        self.sharded = bool(found["shardy"] or found["mesh"] or found["custom_calls"])
+        self.wide = any(x64.is_wide(one.dtype) for one in (*self.arguments, *self.results))
+
+    def __call__(self, *args: Any) -> Any:
+        """The results for JAX's arrays: one, or a tuple of several.
+
+        Raises:
+            InvalidArgumentError: Number, shapes or dtypes of the arrays are not the module's.
+        """
+        leaves, _ = JaxTrees().flatten(args)
+        got = [jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in leaves]
+        if [words(one) for one in got] != [words(one) for one in self.arguments]:
+            raise InvalidArgumentError(
+                f"{self._what} takes the arguments ({listed(self.arguments)}), got "
+                f"({listed(got)}); give arrays with the sizes of the file, where Reactant writes "
+                "those of a Julia array in reverse order"
+            )
+        results = self.bind(leaves)
+        return results[0] if len(results) == 1 else tuple(results)
+
+    def bind(self, leaves: Sequence[Any]) -> list[Any]:
+        """The results for arrays that fit; products get JAX's precision if they have none."""
+        precision = str(_config.jax_default_matmul_precision).upper()
+        found: list[Any] = _call.bind(*leaves, module=self, precision=_PRECISIONS.get(precision))
+        return found
+
+    @property
+    def outputs(self) -> list[Any]:
+        """Shape and dtype of each result, as JAX's."""
+        return [jax.core.ShapedArray(one.shape, one.dtype) for one in self.results]
+
+    def parsed(self, precision: str | None) -> Any:
+        """The module, parsed in the current context.
+
+        Args:
+            precision: Precision of the products that have none; None leaves them.
+        """
+        module = ir.Module.parse(self.text)
+        for op in operations_of(module.operation):
+            if precision and op.name in _PRODUCTS and not _is_precise(op):
+                one = ir.Attribute.parse(f"#stablehlo<precision {precision}>")
+                op.attributes["precision_config"] = ir.ArrayAttr.get([one, one])
+        return module
+
+    def plain_text(self) -> str:
+        """The module without attributes of dialects, such as those that Reactant leaves."""
+        module = parse(self.text)
+        for op in operations_of(module.operation):
+            kinds = ("arg_attrs", "res_attrs") if op.name == "func.func" else ()
+            for name in [one for one in op.attributes if "." in one or one in kinds]:
+                del op.attributes[name]
+        return str(module)
+
+    def dtypes(self) -> set[str]:
+        """Names of the element types of all arrays in it."""
+        found = set()
+        for op in operations_of(parse(self.text).operation):
+            blocks = (block for region in op.regions for block in region)
+            values = [*op.results, *(one for block in blocks for one in block.arguments)]
+            types = (one.type for one in values if isinstance(one.type, ir.RankedTensorType))
+            found |= {mlir_dtype(str(one.element_type)) for one in types}
+        return found
+
+    def _checked(self) -> dict[str, Any]:
+        try:
+            module = parse(self.text)
+            _check_functions(self._what, module)
+            found = describe(module)
+        except InvalidArgumentError as error:
+            if str(error).startswith(self._what):
+                raise
+            raise InvalidArgumentError(f"{self._what}: {error}") from None
+        except ir.MLIRError as error:
+            raise InvalidArgumentError(f"{self._what} does not parse: {error}") from None
+        if found["num_replicas"] not in (None, 1):
+            raise InvalidArgumentError(
+                f"{self._what} is written for {found['num_replicas']} replicas; a program has "
+                "partitions only: export it with shardings over a mesh (jax.jit, not jax.pmap)"
+            )
+        foreign = [one for one in found["custom_calls"] if one not in _SHARDING_CALLS]
+        if foreign:
+            raise InvalidArgumentError(
+                f"{self._what} has custom calls, which need code that is not in the file: "
+                f"{', '.join(foreign)}; write that part with other operations before exporting it"
+            )
+        try:
+            with module.context:
+                sizes = to_shardy(module)
+        except InvalidArgumentError as error:
+            raise InvalidArgumentError(f"{self._what}: {error}") from None
+        if found["mesh"] is None and sizes:
+            found["mesh"] = {"axes": [["", max(sizes)]], "text": f"of sizes {sorted(sizes)}"}
+        return found
+
+    def _partitions(self, given: int | None, mesh: Any) -> int:
+        cut = int(np.prod([size for _, size in mesh["axes"]])) if mesh else given or 1
+        if given not in (None, cut):
+            raise ShardingError(
+                f"{self._what} has num_partitions = {given}, but its mesh {mesh['text']} has {cut} "
+                "devices; they must be equal"
+            )
+        return cut
+
+    def _aval(self, plain: dict[str, Any]) -> jax.ShapeDtypeStruct:
+        try:
+            dtype = as_dtype(plain["dtype"])
+        except PyReactantError as error:
+            raise InvalidArgumentError(f"{self._what}: {error}") from None
+        return jax.ShapeDtypeStruct(tuple(plain["shape"]), dtype)
+
+
+def _is_precise(op: Any) -> bool:
+    """Whether the file itself gives a product's precision or algorithm."""
+    given = attribute(op.attributes, "precision_config") or ()
+    return "algorithm" in op.attributes or any("DEFAULT" not in str(one) for one in given)
+
+
+def words(one: Any) -> str:
+    """Shape and dtype of an array in a message."""
+    return f"{one.dtype}{list(one.shape)}"
+
+
+def listed(avals: Sequence[Any]) -> str:
+    """Shapes and dtypes of arrays in a message."""
+    return ", ".join(map(words, avals))
+
+
+def _check_functions(what: str, module: Any) -> None:
+    """Check that the module is one program: @main, and the functions that it calls."""
+    found = list(module.body.operations)
+    other = sorted({op.operation.name for op in found} - {"func.func", "sdy.mesh"})
+    if other:
+        raise InvalidArgumentError(
+            f"{what} has {', '.join(other)} beside its functions; a program has functions only"
+        )
+    functions = [op for op in found if op.operation.name == "func.func"]
+    calls = {op.attributes["sym_name"].value: _called(op) for op in functions}
+    empty = [op.attributes["sym_name"].value for op in functions if not len(op.regions[0].blocks)]
+    if empty:
+        raise InvalidArgumentError(
+            f"{what} declares {', '.join(empty)} without a body; export the whole program"
+        )
+    public = {
+        op.attributes["sym_name"].value for op in functions if "sym_visibility" not in op.attributes
+    }
+    spare = sorted(public - set().union(*calls.values()) - {"main"})
+    if spare:
+        raise InvalidArgumentError(
+            f"{what} has several functions: main and {', '.join(spare)}; a program is one "
+            "function: remove the others, or export each into a file of its own"
+        )
+    _check_recursion(what, calls)
+
+
+def _called(function: Any) -> set[str]:
+    operations = operations_of(function.operation)
+    return {op.attributes["callee"].value for op in operations if op.name == "func.call"}
+
+
+def _check_recursion(what: str, calls: Mapping[str, set[str]]) -> None:
+    """Check that no function calls itself: XLA has no stack, and writes calls out."""
+    left = dict(calls)
+    while ended := [name for name, called in left.items() if not called & left.keys()]:
+        for name in ended:
+            del left[name]
+    if left:
+        raise InvalidArgumentError(
+            f"{what} has functions that call themselves: {', '.join(sorted(left))}; write it as a "
+            "loop (stablehlo.while)"
+        )
+
+
+_modules: dict[Any, Module] = {}
+
+
+def module_of(program: Program) -> Module:
+    """The module of a program's file as it is now; read again only if the file changed.
+
+    Raises:
+        FileError: The file cannot be read.
+        InvalidArgumentError: It is not one function in StableHLO with fixed shapes, or has custom
+            calls.
+    """
+    key = program.name, program.stablehlo, state(program)
+    found = _modules.get(key)
+    if found is None:
+        text = read(program).decode("utf-8", "replace")
+        found = Module(program.name, described(program), text)
+        if len(_modules) >= _KEPT:
+            _modules.clear()
+        _modules[key] = found
+    return found
+
+
+def check_call(call: Call, module: Module) -> None:
+    """Check what a program of a file cannot have, and its number of devices.
+
+    Raises:
+        InvalidArgumentError: There are static values.
+        ShardingError: The module is written for another number of devices than the arguments'.
+    """
+    what = f"Program {call.program.name!r}"
+    if call.static:
+        raise InvalidArgumentError(
+            f"{what}: a StableHLO file takes no static values, because it is lowered already; got "
+            f"{', '.join(call.static)}; export it with them"
+        )
+    devices = call.meshes[0].size if call.meshes else 1
+    if module.partitions not in (1, devices):
+        raise ShardingError(
+            f"{what}: the StableHLO file is partitioned for {module.partitions} devices, but the "
+            f"arguments lie on {devices}; place them on a mesh of {module.partitions}, or export "
+            "the file for the mesh"
+        )
+
+
+_call = Primitive("stablehlo_file")
+_call.multiple_results = True
+
+
+def _outputs(*_: Any, module: Module, precision: str | None) -> list[Any]:
+    return module.outputs
+
+
+_call.def_abstract_eval(_outputs)
+
+
+def _lower(ctx: Any, *args: Any, module: Module, precision: str | None) -> Any:
+    """Add the module's functions and meshes to JAX's module, and call its main."""
+    into = ctx.module_context
+    with into.module.context:
+        parsed = module.parsed(precision)
+        to_shardy(parsed)
+        passmanager.PassManager.parse("builtin.module(sdy-lift-inlined-meshes)").run(
+            parsed.operation
+        )
+    main = find_main(parsed)
+    types = list(main.type.results)
+    name = mlir.merge_mlir_modules(
+        into.module, module.__name__, parsed, dst_symtab=into.symbol_table
+    )
+    main = into.symbol_table[name]
+    # The names of meshes may have changed, so the shardings are read from the merged function.
+    args = tuple(map(_constrained, args, _shardings(main, "arg_attrs", len(args))))
+    wanted = _shardings(main, "res_attrs", len(types))
+    for kind in ("arg_attrs", "res_attrs"):
+        if kind in main.attributes:
+            del main.attributes[kind]
+    results = func.CallOp(types, ir.FlatSymbolRefAttr.get(name), args).results
+    return list(map(_constrained, results, wanted))
+
+
+def _shardings(main: Any, kind: str, count: int) -> list[Any]:
+    return [attribute(row, "sdy.sharding") for row in rows_of(main, kind, count)]
+
+
+def _constrained(value: Any, sharding: Any) -> Any:
+    return value if sharding is None else sdy.ShardingConstraintOp(value, sharding).result
+
+
+mlir.register_lowering(_call, _lower)

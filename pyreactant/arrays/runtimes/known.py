@@ -1,0 +1,121 @@
+"""The runtimes that `initialize` knows, and the train loop of Ray Train in which one may start.
+
+Importing this imports no runtime, and not NumPy. Ray is asked only where Ray Train has started this
+process.
+"""
+
+import importlib.util
+import sys
+from typing import TYPE_CHECKING, Any
+
+from ...base.errors import InvalidArgumentError, PyReactantError, StateError
+
+if TYPE_CHECKING:
+    from ...process.group import ProcessGroup
+
+BACKENDS = {
+    "jax": ("pyreactant.arrays.runtimes.jax.backend:JaxBackend", "jax"),
+    "reactant": ("pyreactant.arrays.runtimes.reactant.backend:ReactantBackend", "juliacall"),
+}
+"""Known runtimes: the class, imported when the runtime starts, and the package that it needs."""
+
+PLATFORMS = ("cpu", "gpu", "tpu")
+
+MOST_CPU_DEVICES = 4096
+"""XLA starts threads for each virtual CPU device; with many more it never gets ready."""
+
+
+def check_platform(name: str) -> None:
+    """Check the name of a platform.
+
+    Raises:
+        InvalidArgumentError: It is unknown; the message has the known ones.
+    """
+    if name not in PLATFORMS:
+        raise InvalidArgumentError(f"unknown platform {name!r}; known are: {', '.join(PLATFORMS)}")
+
+
+def check_backend(name: str) -> None:
+    """Check the name of a runtime.
+
+    Raises:
+        InvalidArgumentError: It is unknown; the message has the known ones.
+    """
+    if name not in BACKENDS:
+        raise InvalidArgumentError(f"unknown backend {name!r}; known are: {', '.join(BACKENDS)}")
+
+
+def usable_backends() -> tuple[str, ...]:
+    """The runtimes that are installed and set up; starts none."""
+    return tuple(
+        name
+        for name, (_, package) in BACKENDS.items()
+        if importlib.util.find_spec(package) and (package != "juliacall" or _julia_is_settled())
+    )
+
+
+def _julia_is_settled() -> bool:
+    from ...julia.place import find_place
+
+    try:
+        find_place()
+    except PyReactantError:
+        return False
+    return True
+
+
+SOURCE = "Ray Train"
+
+
+def train_module() -> Any:
+    """The module `ray.train` if this process is a worker of Ray Train; None otherwise."""
+    train = sys.modules.get("ray.train")
+    if train is None:
+        return None
+    try:
+        train.get_context().get_world_rank()
+    except Exception:  # the driver, a plain task, or a part of Ray Train that has no workers
+        return None
+    return train
+
+
+def check_workers(backend: str, group: "ProcessGroup | None") -> "ProcessGroup | None":
+    """The processes of a train loop are the trainer's; elsewhere nothing changes.
+
+    Args:
+        backend: Name of the runtime that is to start.
+        group: The processes of `jax.distributed`; None if the trainer did not start it.
+
+    Raises:
+        StateError: The trainer's workers are not connected, so each would run alone.
+        InvalidArgumentError: The runtime cannot take over what the trainer started.
+    """
+    train = train_module()
+    if train is None:
+        return group
+    context = train.get_context()
+    rank, count = context.get_world_rank(), context.get_world_size()
+    if backend != "jax":
+        raise InvalidArgumentError(
+            f"backend {backend!r} was requested in a train loop of Ray Train, whose JaxTrainer "
+            "starts JAX; use backend='jax', or submit the program with pr.targets.Ray"
+        )
+    if count == 1:
+        return group
+    if group is None:
+        raise StateError(
+            f"this is worker {rank} of {count} of Ray Train, but its trainer did not start "
+            "jax.distributed, so each worker would run alone; use JaxTrainer with "
+            "ScalingConfig(use_tpu=True, topology=...) or ScalingConfig(use_gpu=True)"
+        )
+    from ...process.group import ProcessGroup
+
+    return ProcessGroup(
+        group.num_processes, group.process_index, group.coordinator_address, source=SOURCE
+    )
+
+
+def reached_preemption() -> bool | None:
+    """Whether a node of the train loop is about to be preempted; None outside. Collective."""
+    train = train_module()
+    return None if train is None else train.get_preemption_info() is not None

@@ -1,0 +1,371 @@
+"""The one runtime of this process: start it, query it, end it."""
+
+import importlib
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from numbers import Real
+from typing import TYPE_CHECKING, Any
+
+from ...base.errors import InvalidArgumentError, RequirementError, StateError, argument
+from ...base.settings import check_names
+from ...process import progress, supervised
+from ...process.group import ProcessGroup, resolve
+from ...process.group.group import env_int
+from ...process.supervised import metrics
+from ..backend import AbstractBackend, StartOptions
+from ..mesh import Mesh
+from ..sharding import Device
+from .compiled import Compiled
+from .known import BACKENDS, MOST_CPU_DEVICES, check_backend, check_platform, check_workers
+
+if TYPE_CHECKING:
+    from .guard import Guarded
+
+
+class Recent(dict[Any, Compiled]):
+    """The programs that were used last; older ones are dropped, and their memory is freed.
+
+    Args:
+        most: How many are kept.
+    """
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self._most = most
+
+    def find(self, key: Any) -> Compiled | None:
+        """The program of a key, which is now the last used; None if there is none."""
+        found = self.pop(key, None)
+        if found is not None:
+            self[key] = found
+        return found
+
+    def keep(self, key: Any, compiled: Compiled) -> None:
+        """Keep a program, unless there is one of this key."""
+        self.setdefault(key, compiled)
+        while len(self) > self._most:
+            del self[next(iter(self))]
+
+
+@dataclass(slots=True)
+class Running:
+    """The runtime of this process and the arguments of its start.
+
+    Attributes:
+        backend: The runtime.
+        group: The processes.
+        options: The other arguments of `initialize`.
+        cache: Compiled programs, by name or by their StableHLO; the last used ones.
+        calls: Compiled programs of called `Program` objects.
+        meshes: Meshes that fit the devices of the run.
+        guarded: What compares the operations of the processes.
+    """
+
+    backend: AbstractBackend
+    group: ProcessGroup
+    options: StartOptions
+    cache: Recent = field(default_factory=lambda: Recent(256))
+    calls: Recent = field(default_factory=lambda: Recent(256))
+    meshes: set[Mesh] = field(default_factory=set)
+    guarded: "Guarded | None" = None
+
+
+_CPU_DEVICES = "PYREACTANT_NUM_CPU_DEVICES"
+
+_running: Running | None = None
+_ended = False
+
+
+def initialize(
+    backend: str | None = None,
+    *,
+    platform: str | None = None,
+    coordinator_address: str | None = None,
+    num_processes: int | None = None,
+    process_index: int | None = None,
+    local_device_ids: Sequence[int] | None = None,
+    num_cpu_devices: int | None = None,
+    initialization_timeout: float | None = None,
+    heartbeat_timeout: float | None = None,
+    guard: bool | None = None,
+) -> None:
+    """Start the runtime of this process. Collective if there are several processes.
+
+    Arguments that are not given come from the environment (``PYREACTANT_BACKEND``, ``_PLATFORM``,
+    ``_NUM_CPU_DEVICES``, ``_COORDINATOR_ADDRESS``, ``_NUM_PROCESSES``, ``_PROCESS_INDEX``,
+    ``_LOCAL_DEVICE_IDS``) or from the launcher; otherwise: one process on the best available
+    platform. If that is a CPU, JAX starts eight virtual devices, so that sharding is visible on any
+    laptop. After ``jax.distributed.initialize``, and in a train loop of Ray Train's JaxTrainer, it
+    takes over the processes there. Calling it again with the same arguments does nothing.
+
+    Args:
+        backend: "jax" or "reactant"; "jax" if not given.
+        platform: "cpu", "gpu" or "tpu"; an error if it is absent.
+        coordinator_address: "host:port" of process 0, the same on every process.
+        num_processes: Number of processes of the run.
+        process_index: Number of this process, from 0.
+        local_device_ids: GPUs of this machine that belong to this process. (A single one is what
+            Reactant calls single_gpu_per_process.)
+        num_cpu_devices: Virtual CPU devices of this process.
+        initialization_timeout: Seconds to wait for the other processes; 60 by default.
+        heartbeat_timeout: Seconds after which a silent process counts as lost; 30 by default.
+        guard: Whether several processes compare their operations, so that processes that diverge
+            get a MismatchError; yes by default (``PYREACTANT_GUARD=0`` says no). See
+            docs/interface.md.
+
+    Raises:
+        InvalidArgumentError: The arguments are wrong or contradict each other, or the environment
+            has a PYREACTANT_* variable that is no setting of pyreactant.
+        StateError: A runtime with other arguments runs already, or a runtime was shut down.
+        RequirementError: The runtime's package or the platform is absent.
+        RendezvousError: The processes did not find each other, or disagree.
+
+    Examples:
+        >>> pr.initialize("jax", platform="cpu", num_cpu_devices=8)
+        >>> pr.backend_name(), pr.process_index(), pr.num_processes()
+        ('jax', 0, 1)
+    """
+    global _running
+    if _ended:
+        raise StateError(
+            "this process's runtime was shut down; a process has one runtime for its whole "
+            "life: start a new process"
+        )
+    group_arguments: dict[str, Any] = {
+        "coordinator_address": coordinator_address,
+        "num_processes": num_processes,
+        "process_index": process_index,
+        "local_device_ids": None if local_device_ids is None else tuple(local_device_ids),
+    }
+    option_arguments = {
+        "platform": platform,
+        "num_cpu_devices": num_cpu_devices,
+        "initialization_timeout": initialization_timeout,
+        "heartbeat_timeout": heartbeat_timeout,
+    }
+    if _running is not None:
+        _check_same(_running, {"backend": backend, **group_arguments, **option_arguments})
+        return
+    check_names()
+    name = backend or os.environ.get("PYREACTANT_BACKEND") or "jax"
+    check_backend(name)
+    runtime = _load(name)
+    group = _group(runtime, group_arguments)
+    options = _options(option_arguments)
+    several = group.num_processes > 1  # a single process keeps no other waiting
+    if several:
+        supervised.tell("phase", phase="initializing")
+    runtime.start(group, options)
+    if several:
+        supervised.tell("phase", phase="initialized")
+    _running = Running(runtime, group, options)
+    if os.environ.get("PYREACTANT_GUARD") != "0" if guard is None else guard:
+        _start_guard(_running)
+
+
+def _start_guard(running: Running) -> None:
+    store = running.backend.store()
+    if store is not None:
+        from .guard import start
+
+        running.guarded = start(store, running.group.process_index, running.group.num_processes)
+
+
+def _group(runtime: AbstractBackend, asked: Mapping[str, Any]) -> ProcessGroup:
+    """The processes that the runtime has joined already, or those of the launcher."""
+    running = check_workers(runtime.name, runtime.running_group())
+    if running is None:
+        return resolve(**asked)
+    differ = [
+        name
+        for name in ("num_processes", "process_index")
+        if asked[name] is not None and asked[name] != getattr(running, name)
+    ]
+    if differ:
+        raise StateError(
+            f"initialize was asked for {differ[0]}={asked[differ[0]]}, but jax.distributed already "
+            f"runs with {getattr(running, differ[0])}; leave the argument out, or initialize only "
+            "one of them"
+        )
+    return running
+
+
+def _load(name: str) -> AbstractBackend:
+    path, package = BACKENDS[name]
+    module, _, attribute = path.partition(":")
+    try:
+        found = getattr(importlib.import_module(module), attribute)
+    except ImportError as error:
+        advice = f"install it with: python -m pip install {package}"
+        if not isinstance(error, ModuleNotFoundError):
+            advice = (
+                "it is there, but does not load: see whether memory is limited (ulimit -v), or "
+                f"install it again with: python -m pip install --force-reinstall {package}"
+            )
+        raise RequirementError(
+            f"backend {name!r} needs the package {package}, which cannot be imported ({error}); "
+            f"{advice}"
+        ) from error
+    return found()
+
+
+def _options(arguments: Mapping[str, Any]) -> StartOptions:
+    given = {key: value for key, value in arguments.items() if value is not None}
+    options = dict(given)
+    environment = {
+        "platform": os.environ.get("PYREACTANT_PLATFORM") or None,
+        "num_cpu_devices": env_int(_CPU_DEVICES),
+    }
+    for key, value in environment.items():
+        if value is not None:
+            options.setdefault(key, value)
+    check_platform(options.get("platform", "cpu"))
+    name = argument("num_cpu_devices") if "num_cpu_devices" in given else _CPU_DEVICES
+    if not 1 <= options.get("num_cpu_devices", 1) <= MOST_CPU_DEVICES:
+        raise InvalidArgumentError(
+            f"{name} must be 1 to {MOST_CPU_DEVICES}, got {options['num_cpu_devices']}"
+        )
+    for key in ("initialization_timeout", "heartbeat_timeout"):
+        if not options.get(key, 1) > 0:
+            raise InvalidArgumentError(f"{key} must be positive seconds, got {options[key]}")
+    return StartOptions(**options)
+
+
+def _check_same(running: Running, asked: Mapping[str, Any]) -> None:
+    runs: dict[str, Any] = {"backend": running.backend.name}
+    for part in (running.group, running.options):
+        runs |= {key: getattr(part, key) for key in asked if hasattr(part, key)}
+    if runs["platform"] is None:
+        runs["platform"] = running.backend.devices()[0].platform
+    if runs["num_cpu_devices"] is None and runs["platform"] == "cpu":
+        runs["num_cpu_devices"] = len(_local(running.backend, running.group))
+    differ = {k: v for k, v in asked.items() if v is not None and v != runs[k]}
+    if differ:
+        asked_text = ", ".join(f"{k}={v!r}" for k, v in differ.items())
+        runs_text = ", ".join(f"{k}={runs[k]!r}" for k in differ)
+        raise StateError(
+            f"initialize was asked for {asked_text}, but this process already runs with "
+            f"{runs_text}; a process has one runtime for its whole life: start a new process, or "
+            "call initialize before anything else"
+        )
+
+
+def _local(backend: AbstractBackend, group: ProcessGroup) -> tuple[Device, ...]:
+    return tuple(d for d in backend.devices() if d.process_index == group.process_index)
+
+
+def current() -> Running:
+    """The runtime of this process; starts it with default arguments if none runs."""
+    if _running is None:
+        initialize()
+    assert _running is not None
+    return _running
+
+
+def is_initialized() -> bool:
+    """Whether the runtime of this process has started.
+
+    Examples:
+        >>> pr.is_initialized()
+        True
+    """
+    return _running is not None
+
+
+def shutdown() -> None:
+    """End the runtime of this process, which cannot start another. Collective.
+
+    Examples:
+        >>> import atexit
+        >>> atexit.register(pr.shutdown)
+        <function shutdown at ...>
+    """
+    global _running, _ended
+    if _running is not None:
+        if _running.guarded is not None:
+            _running.guarded.end()
+        metrics.flush(wait=True)
+        _running.backend.shutdown()
+        supervised.tell("phase", phase="shutdown")
+        _running, _ended = None, True
+
+
+def backend_name() -> str:
+    """Name of the runtime, "jax" or "reactant".
+
+    Examples:
+        >>> pr.backend_name()
+        'jax'
+    """
+    return current().backend.name
+
+
+def process_index() -> int:
+    """Number of this process, from 0.
+
+    Examples:
+        >>> pr.process_index()
+        0
+    """
+    return current().group.process_index
+
+
+def num_processes() -> int:
+    """Number of processes of the run.
+
+    Examples:
+        >>> pr.num_processes()
+        1
+    """
+    return current().group.num_processes
+
+
+def devices() -> tuple[Device, ...]:
+    """All devices of the run, the same on every process; by process, then by runtime id.
+
+    Examples:
+        >>> len(pr.devices())
+        8
+    """
+    return current().backend.devices()
+
+
+def local_devices() -> tuple[Device, ...]:
+    """The devices of this process.
+
+    Examples:
+        >>> len(pr.local_devices())
+        8
+    """
+    running = current()
+    return _local(running.backend, running.group)
+
+
+_YEAR = 365 * 24 * 3600  # seconds
+
+
+def barrier(name: str, *, timeout: float = 300.0) -> None:
+    """Wait until every process has called this. Collective.
+
+    Args:
+        name: Name of the barrier. Every process must call the same barriers in the same order.
+        timeout: Positive seconds to wait, at most a year.
+
+    Raises:
+        InvalidArgumentError: The name is not text in Unicode, or the timeout not such a number.
+        DeadlineError: A process did not call it in time.
+
+    Examples:
+        >>> pr.barrier("files are written")
+    """
+    running = current()
+    if not isinstance(name, str) or not name.isprintable():
+        raise InvalidArgumentError(f"the name of a barrier must be printable text, got {name!r}")
+    if not isinstance(timeout, Real) or isinstance(timeout, bool) or not 0 < timeout <= _YEAR:
+        raise InvalidArgumentError(
+            f"{argument('timeout')} must be positive seconds, at most a year, got {timeout!r}"
+        )
+    if running.group.num_processes > 1:
+        with progress.collective():
+            running.backend.barrier(name, timeout)

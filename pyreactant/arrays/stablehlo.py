@@ -1,0 +1,127 @@
+"""The StableHLO file of a program: read as it is now, and its arguments without a parser.
+
+The JAX runtime parses the module with MLIR; a process that only starts others reads it here.
+"""
+
+import hashlib
+import os
+import re
+import stat
+from pathlib import Path
+
+from ..base.errors import FileError, InvalidArgumentError
+from .program import Program
+
+LIMIT = 256 * 2**20
+"""Bytes that a StableHLO file may have."""
+
+_ARGUMENT = re.compile(r"%[\w$.-]+\s*:\s*tensor<((?:[^<>]|<[^<>]*>)*)>")
+_TENSOR = re.compile(r"((?:\d+x)*)([a-zA-Z].*)")
+_DTYPES = {"i1": "bool", "complex<f32>": "complex64", "complex<f64>": "complex128"}
+
+
+def described(program: Program) -> str:
+    """The program and its file in the words of a message."""
+    return f"Program {program.name!r}: the StableHLO file {program.stablehlo!r}"
+
+
+def state(program: Program) -> tuple[int, ...]:
+    """Numbers that change when the program's file changes.
+
+    Raises:
+        FileError: It cannot be read, is not a file, or is larger than `LIMIT`.
+    """
+    what = described(program)
+    try:
+        facts = _path(program).stat()
+    except (OSError, ValueError) as error:
+        raise FileError(f"{what} cannot be read ({_reason(error)}); correct its path") from None
+    if not stat.S_ISREG(facts.st_mode):
+        raise FileError(f"{what} is not a file; give the path of a module as text")
+    if facts.st_size > LIMIT:
+        raise FileError(
+            f"{what} has {facts.st_size / 2**20:.0f} MiB, but may have {LIMIT // 2**20}; turn its "
+            "large constants into arguments"
+        )
+    return facts.st_dev, facts.st_ino, facts.st_size, facts.st_mtime_ns
+
+
+def read(program: Program) -> bytes:
+    """The program's file.
+
+    Raises:
+        FileError: As `state`.
+    """
+    state(program)
+    try:
+        return _path(program).read_bytes()
+    except OSError as error:
+        raise FileError(f"{described(program)} cannot be read ({_reason(error)})") from None
+
+
+def digest(data: bytes) -> str:
+    """A digest of a file, in 32 hexadecimal digits."""
+    return hashlib.blake2b(data, digest_size=16).hexdigest()
+
+
+def arguments(program: Program, data: bytes) -> tuple[tuple[tuple[int, ...], str], ...]:
+    """Shape and element type of each argument of the file's function @main.
+
+    Args:
+        program: The program, for messages.
+        data: Its file.
+
+    Raises:
+        InvalidArgumentError: There is no function @main, or a shape is not fixed.
+    """
+    text = data.decode("utf-8", "replace")
+    found = re.search(r"func\.func\s+(?:public\s+)?@\"?main\"?\s*\(", text)
+    if found is None:
+        raise InvalidArgumentError(
+            f"{described(program)} has no function @main; export it as text, for instance with "
+            "jax.jit(f).lower(...).as_text() or Reactant's @code_hlo"
+        )
+    listed = text[found.end() : _end(text, found.end())]
+    return tuple(_tensor(program, one) for one in _ARGUMENT.findall(listed))
+
+
+def mlir_dtype(text: str) -> str:
+    """This package's name of an element type of MLIR, or MLIR's if there is none."""
+    if text in _DTYPES:
+        return _DTYPES[text]
+    if number := re.fullmatch(r"(u|s)?i(\d+)", text):
+        return f"{'u' if number[1] == 'u' else ''}int{number[2]}"
+    if number := re.fullmatch(r"(b?)f(\d+)", text):
+        return f"{'b' if number[1] else ''}float{number[2]}"
+    eight = re.fullmatch(r"f8(E\w+)", text)
+    return f"float8_{eight[1].lower()}" if eight else text
+
+
+def _tensor(program: Program, text: str) -> tuple[tuple[int, ...], str]:
+    found = _TENSOR.fullmatch(text.split(",")[0].strip())
+    if found is None:
+        raise InvalidArgumentError(
+            f"{described(program)} has an argument tensor<{text}>; a program must have fixed "
+            "shapes: export it for the shapes that it will run with"
+        )
+    return tuple(map(int, found[1].split("x")[:-1])), mlir_dtype(found[2])
+
+
+def _end(text: str, start: int) -> int:
+    """Where the parenthesis closes that is open at `start`; text in quotes does not count."""
+    depth = 1
+    for found in re.compile(r'"(?:[^"\\]|\\.)*"|[()]').finditer(text, start):
+        depth += {"(": 1, ")": -1}.get(found[0], 0)
+        if not depth:
+            return found.start()
+    return len(text)
+
+
+def _path(program: Program) -> Path:
+    assert program.stablehlo is not None
+    return Path(program.stablehlo).expanduser()
+
+
+def _reason(error: Exception) -> str:
+    errno = getattr(error, "errno", None)
+    return os.strerror(errno) if errno else str(error)

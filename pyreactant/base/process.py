@@ -1,0 +1,93 @@
+"""This process: its limit of open files, what it asks of the kernel, and its end.
+
+A runtime's exit hooks wait minutes for other processes, so a process that failed ends without them.
+"""
+
+import contextlib
+import os
+import resource
+import signal
+import sys
+from types import TracebackType
+from typing import NoReturn
+
+from .errors import PyReactantError, RequirementError
+
+
+def die_with_parent() -> None:
+    """From now on the kernel kills this process when its parent dies; also after an exec."""
+    if sys.platform == "linux":
+        import ctypes  # a command's --help does not wait for it
+
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+
+
+_found: int | None = None
+"""The soft limit before it was raised."""
+
+
+def raise_limit(needed: int, what: str, *, spare: int = 0) -> None:
+    """Raise the soft limit of open files of this process, if it is too low.
+
+    Args:
+        needed: Number of files that this process needs at the same time.
+        what: What needs them, for the message.
+        spare: Number of further files for which the limit is raised if that is possible.
+
+    Raises:
+        RequirementError: The hard limit is lower.
+    """
+    global _found
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    unlimited = hard == resource.RLIM_INFINITY
+    wanted = needed + spare if unlimited else min(needed + spare, hard)
+    if not unlimited and hard < needed:
+        raise RequirementError(
+            f"{what} need {needed} open files, but the limit is {hard} (ulimit -Hn); raise it "
+            f"with ulimit -n {needed}, or ask the administrator of this machine to"
+        )
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return
+    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    _found = soft if _found is None else _found
+
+
+def restore_limit(pid: int) -> None:
+    """Give a child the limit that this process had: some programs close or visit every number."""
+    if _found is not None and hasattr(resource, "prlimit"):
+        _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        try:
+            resource.prlimit(pid, resource.RLIMIT_NOFILE, (_found, hard))
+        except ProcessLookupError:
+            pass  # it has ended already
+
+
+def flush_output() -> None:
+    """Flush standard output and standard error; a closed stream is skipped."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):  # closed, never open, or the user's own class
+            stream.flush()
+
+
+def end_at_once(code: int) -> NoReturn:
+    """End this process without exit hooks; its output is kept."""
+    flush_output()
+    os._exit(code)
+
+
+def end_at_once_on_error() -> None:
+    """From now on an uncaught exception ends this process at once.
+
+    Otherwise the process that raised waits at XLA's exit barrier for the others to shut down (300 s
+    with JAX's defaults), and they wait for it. The traceback is printed first; the others see the
+    connection close.
+    """
+    previous = sys.excepthook
+
+    def hook(kind: type[BaseException], value: BaseException, trace: TracebackType | None) -> None:
+        previous(kind, value, trace)
+        if isinstance(value, PyReactantError):
+            end_at_once(value.exit_code)
+        end_at_once(130 if isinstance(value, KeyboardInterrupt) else 1)
+
+    sys.excepthook = hook

@@ -1,0 +1,1 @@
+"""Cloud TPU slices as data: generations of chips, and topologies."""

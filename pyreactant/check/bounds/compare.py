@@ -1,0 +1,385 @@
+"""Compare a block with its expected values, and the resulting verdict.
+
+Elements must be within an error bound, or equal bit for bit. Large blocks are compared piece by
+piece, so that the comparison needs little extra memory.
+"""
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+
+from ...arrays.dtypes import finfo, wide
+from . import fused
+from .expected import EXPONENT, DeferredExpected, Expected, ulp
+from .sight import Sight, combined, counts, exact, sample, squares_of, total
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Whether values are right, and their errors.
+
+    Attributes:
+        method: How the values were checked; "" if the caller sets it.
+        elements: Number of compared elements.
+        error: Largest absolute error.
+        allowed: Tolerance of the element where error over tolerance is largest.
+        ratio: Largest error over tolerance; at most 1 if all values are right, infinite if the
+            tolerance is zero.
+        ulps: Largest error in units in the last place.
+        error_squares: Sum of squared errors.
+        value_squares: Sum of squared expected values.
+        wrong: Number of elements (rows in Freivalds' check) that are beyond the tolerance, or
+            NaN or infinite in the wrong place.
+        wrong_patterns: Number of elements that are wrongly NaN or infinite, or wrongly finite.
+        non_finite: Number of elements that are rightly NaN or infinite.
+        usual: Largest error over the usual rounding error.
+        note: Remark for the report.
+        estimated: Why the tolerance is estimated; "" if it is derived.
+        worst: The element where error over tolerance is largest: {"element": position, "got",
+            "expected", "allowed"}; None if nothing was compared or all bits are equal. Callers
+            may replace it with their own facts about the place.
+        sight: What the comparison can see.
+        places: The number of wrong elements in each cell of the block's grid (`places`); None if
+            the caller does not count them.
+    """
+
+    method: str = ""
+    elements: int = 0
+    error: float = 0.0
+    allowed: float = 0.0
+    ratio: float = 0.0
+    ulps: float = 0.0
+    error_squares: float = 0.0
+    value_squares: float = 0.0
+    wrong: int = 0
+    wrong_patterns: int = 0
+    non_finite: int = 0
+    usual: float = 0.0
+    note: str = ""
+    estimated: str = ""
+    worst: dict[str, Any] | None = None
+    sight: Sight = field(default_factory=Sight)
+    places: np.ndarray | None = field(default=None, compare=False)
+
+    @property
+    def passed(self) -> bool:
+        """Whether every element is right."""
+        return self.wrong == 0
+
+    @property
+    def relative_norm(self) -> float:
+        """Norm of the error over the norm of the expected values."""
+        if self.error_squares == 0:
+            return 0.0
+        return (
+            math.sqrt(self.error_squares / self.value_squares) if self.value_squares else math.inf
+        )
+
+
+def worst_of(verdicts: Iterable[Verdict]) -> Verdict:
+    """The verdict with the largest ratio; wrong verdicts come before right ones."""
+    return max(verdicts, key=lambda v: (not v.passed, v.ratio))
+
+
+def join(parts: Iterable[Verdict]) -> Verdict:
+    """Combine the verdicts on several blocks or tiles."""
+    verdicts = list(parts) or [Verdict()]
+    return replace(
+        worst_of(verdicts),
+        elements=sum(v.elements for v in verdicts),
+        error=max(v.error for v in verdicts),
+        ulps=max(v.ulps for v in verdicts),
+        error_squares=sum(v.error_squares for v in verdicts),
+        value_squares=sum(v.value_squares for v in verdicts),
+        wrong=sum(v.wrong for v in verdicts),
+        wrong_patterns=sum(v.wrong_patterns for v in verdicts),
+        non_finite=sum(v.non_finite for v in verdicts),
+        usual=max(v.usual for v in verdicts),
+        estimated=next((v.estimated for v in verdicts if v.estimated), ""),
+        sight=combined(v.sight for v in verdicts),
+        places=total(v.places for v in verdicts),
+    )
+
+
+def compare(got: np.ndarray, expected: Expected, start: tuple[int, ...] = ()) -> Verdict:
+    """Compare a tile.
+
+    Args:
+        got: Values on the device.
+        expected: Expected values of the same shape.
+        start: Position of the tile's first element, added to the worst element's position.
+    """
+    if not got.size:
+        return Verdict()
+    start = start or (0,) * got.ndim
+    if got.size > AT_ONCE and len(got) > 1:
+        later = isinstance(expected, DeferredExpected)
+        found = _compared_in_one_pass(got, expected, start) if later else None
+        return found or join(_in_pieces(got, expected, start))
+    if expected.exact:
+        return _compare_exact(got, expected.value, start)
+    return _compare_rounded(got, expected, start)
+
+
+AT_ONCE = 2**18
+"""Elements compared at once; temporary arrays take several times their memory."""
+
+
+def _in_pieces(got: np.ndarray, expected: Expected, start: tuple[int, ...]) -> Iterator[Verdict]:
+    step = max(1, len(got) * AT_ONCE // got.size)
+    for first in range(0, len(got), step):
+        rows = slice(first, first + step)
+        yield compare(got[rows], expected.part((rows,)), (start[0] + first, *start[1:]))
+
+
+def compare_copies(
+    parts: Sequence[np.ndarray], expected: Expected, start: tuple[int, ...] = ()
+) -> list[Verdict]:
+    """Compare copies of a tile; copies with the first one's bits reuse its verdict."""
+    found: list[Verdict] = []
+    for part in parts:
+        same = bool(found) and not _differ(part, parts[0]).any()
+        found.append(found[0] if same else compare(part, expected, start))
+    return found
+
+
+def wrong_elements(got: np.ndarray, expected: Expected) -> np.ndarray:
+    """Which elements of a tile are wrong."""
+    if expected.bound is None:
+        return _differ(got, expected.value.astype(got.dtype, copy=False))
+    with np.errstate(all="ignore"):
+        held, allowed = got.astype(expected.value.dtype), expected.allowed(got.dtype)
+        finite = np.isfinite(held) & np.isfinite(expected.value)
+        right = np.abs(held - expected.value) <= allowed
+        return ~np.where(finite, right, _right_pattern(got, held, expected, allowed))
+
+
+def _compare_exact(got: np.ndarray, expected: np.ndarray, start: tuple[int, ...]) -> Verdict:
+    wanted = expected.astype(got.dtype, copy=False)
+    wrong = _differ(got, wanted)
+    count = int(np.count_nonzero(wrong))
+    if not count:
+        return Verdict(elements=got.size, sight=exact(got.size))
+    with np.errstate(all="ignore"):
+        value = wide(wanted)
+        error = np.abs(wide(got) - value)
+        finite = np.isfinite(error)
+        error = np.where(finite, error, 0.0)
+        sizes = np.where(np.isfinite(value), np.abs(value), 0.0)
+        ulps = float((error / ulp(sizes, got.dtype)).max()) if got.dtype.kind in "fcV" else 0.0
+        error_squares, value_squares = (float(np.square(x).sum()) for x in (error, sizes))
+    at = np.unravel_index(int(np.argmax(np.where(wrong, 1 + error, 0.0))), got.shape)
+    return Verdict(
+        elements=got.size,
+        error=float(error.max()),
+        ratio=math.inf,
+        ulps=ulps,
+        error_squares=error_squares,
+        value_squares=value_squares,
+        wrong=count,
+        wrong_patterns=int((wrong & ~finite).sum()),
+        worst=_worst(at, start, got, wanted[at], 0.0),
+        sight=exact(got.size),
+    )
+
+
+def _compare_rounded(got: np.ndarray, expected: Expected, start: tuple[int, ...]) -> Verdict:
+    found = _compared_in_one_pass(got, expected, start)
+    if found is not None:
+        return found
+    value, usual = expected.value, 0.0
+    with np.errstate(all="ignore"):
+        held = got.astype(value.dtype)
+        allowed = expected.allowed(got.dtype)
+        error, sizes = np.abs(held - value), np.abs(value)
+        ratio = error / allowed
+        finite: Any = np.True_
+        right: Any = np.True_
+        at = int(np.argmax(ratio))  # the first NaN, if there is one
+        if not ratio.flat[at] <= 1:
+            finite = np.isfinite(held) & np.isfinite(value)
+            right = np.where(finite, error <= allowed, _right_pattern(got, held, expected, allowed))
+            error, sizes = np.where(finite, error, 0.0), np.where(finite, sizes, 0.0)
+            ratio = error / allowed
+            ratio = np.where(~right & ~(ratio > 1), np.inf, np.nan_to_num(ratio, posinf=np.inf))
+            at = int(np.argmax(ratio))
+        if expected.usual is not None:
+            usual = float(np.max(error / expected.usual, initial=0.0, where=finite))
+        ulps = 0.0 if got.dtype.kind in "biu" else float((error / ulp(sizes, got.dtype)).max())
+        error_squares, value_squares = (float(np.vdot(x, x)) for x in (error, sizes))
+        unbounded = _unbounded(expected, allowed)
+    worst = np.unravel_index(at, got.shape)
+    non_finite = int(np.count_nonzero(~finite & right))
+    return Verdict(
+        elements=got.size,
+        error=float(error.max()),
+        allowed=float(allowed[worst]),
+        ratio=float(ratio[worst]),
+        ulps=ulps,
+        error_squares=error_squares,
+        value_squares=value_squares,
+        wrong=int(np.count_nonzero(~right)),
+        wrong_patterns=int(np.count_nonzero(~finite & ~right)),
+        non_finite=non_finite,
+        usual=usual,
+        estimated=expected.estimated,
+        worst=_worst(worst, start, got, value[worst], float(allowed[worst])),
+        sight=_sight(got, expected, [], value_squares, got.size - non_finite, unbounded),
+    )
+
+
+def _compared_in_one_pass(
+    got: np.ndarray, expected: Expected, start: tuple[int, ...]
+) -> Verdict | None:
+    """The verdict by a loop; None if an element is not right or a loop does not help."""
+    if got.dtype.name not in ("float32", "float64", "complex64") or expected.last_rounding:
+        return None
+    if expected.usual is not None or not fused.large(got):
+        return None
+    info, chunks, some = finfo(got.dtype), [], []
+    for first, chunk in expected.chunks():
+        value, bound = _pair(chunk)
+        held = got[first : first + len(value)]
+        if value.dtype != (np.complex128 if got.dtype.kind == "c" else np.float64):
+            return None
+        given = float(info.eps), float(info.tiny), EXPONENT
+        ratio, row, *others = fused.compared(*layout(held, value, bound), *given)
+        if not ratio <= 1:
+            return None
+        chunks.append((ratio, first + row, *others))
+        some.append(_sampled(chunk, got.shape, first))  # while it is in the processor's cache
+    ratio, row, column = max(chunks, key=lambda one: one[0])[:3]
+    errors, ulps, error_squares, value_squares, unbounded = list(zip(*chunks, strict=True))[3:]
+    at = (row, *map(int, np.unravel_index(column, got.shape[1:])))
+    worst = expected.part(tuple(slice(i, i + 1) for i in at))
+    allowed = float(worst.allowed(got.dtype).item())
+    return Verdict(
+        elements=got.size,
+        error=max(errors),
+        allowed=allowed,
+        ratio=ratio,
+        ulps=max(ulps),
+        error_squares=sum(error_squares),
+        value_squares=sum(value_squares),
+        estimated=expected.estimated,
+        worst=_worst(at, start, got, worst.value.item(), allowed),
+        sight=_sight(got, expected, some, sum(value_squares), got.size, sum(unbounded)),
+    )
+
+
+def layout(got: np.ndarray, value: np.ndarray, bound: np.ndarray) -> tuple[Any, ...]:
+    """The first arguments of the loop `compared`, for arrays of one shape."""
+    arrays = [a if a.ndim == 2 else a.reshape(len(a), -1) for a in (got, value, bound)]
+    rows, columns = arrays[0].shape
+    numbers = 2 if got.dtype.kind == "c" else 1
+    memory, steps = zip(*map(_flat, arrays), strict=True)
+    return *memory, (rows, columns, numbers, *steps)
+
+
+def _flat(array: np.ndarray) -> tuple[np.ndarray, int]:
+    """The memory of a matrix as a line of real numbers, and how many lie from row to row.
+
+    Loops become vector instructions only if neighbours are known to be adjacent.
+    """
+    step, rest = divmod(array.strides[0], array.itemsize)
+    if rest or step < 0 or array.strides[1] != array.itemsize:
+        array, step = np.ascontiguousarray(array), array.shape[1]
+    if array.flags.c_contiguous:
+        line = array.reshape(-1)
+    else:
+        length = (len(array) - 1) * step + array.shape[1]
+        line = as_strided(array, (length,), (array.itemsize,))
+    if array.dtype.kind == "c":
+        line, step = line.view(line.real.dtype), 2 * step
+    line.flags.writeable = False  # one type of arguments, so that numba compiles once
+    return line, step
+
+
+def _pair(expected: Expected) -> tuple[np.ndarray, np.ndarray]:
+    assert expected.bound is not None
+    return expected.value, np.broadcast_to(expected.bound, expected.value.shape)
+
+
+def _sampled(expected: Expected, shape: tuple[int, ...], first: int = 0) -> Expected:
+    """The elements whose tolerances are counted, of some rows of an array of this shape."""
+    taken, each = sample(shape)
+    value, bound = _pair(expected)
+    if value.shape != shape:
+        width = math.prod(shape[1:])
+        ends = slice(-(-first * width // each), -(-(first + len(value)) * width // each))
+        taken = (taken[0][ends] - first, *(one[ends] for one in taken[1:]))
+    return Expected(value[taken], bound[taken], last_rounding=expected.last_rounding)
+
+
+def _sight(
+    got: np.ndarray,
+    expected: Expected,
+    some: Sequence[Expected],
+    squares: float,
+    finite: int,
+    unbounded: int,
+) -> Sight:
+    """What the comparison of a tile can see, by the tolerances of some of its elements."""
+    each, some = sample(got.shape)[1], some or [_sampled(expected, got.shape)]
+    with np.errstate(all="ignore"):
+        allowed = np.concatenate([one.allowed(got.dtype) for one in some])
+    tolerances = counts(allowed, np.concatenate([one.value for one in some]), each, unbounded)
+    return Sight(tolerances, squares, finite, squares_of(expected.absolute))
+
+
+def _unbounded(expected: Expected, allowed: np.ndarray) -> int:
+    """Number of elements of which any value passes: without a tolerance, or perhaps infinite."""
+    if np.isfinite(allowed).all():
+        return 0
+    value, bound = _pair(expected)
+    open_ones = np.where(
+        np.isfinite(value), ~np.isfinite(allowed), np.isinf(value) & np.isinf(bound)
+    )
+    return int(np.count_nonzero(open_ones))
+
+
+def _right_pattern(
+    got: np.ndarray, held: np.ndarray, expected: Expected, allowed: np.ndarray
+) -> np.ndarray:
+    """Where an element is rightly NaN or infinite, possibly because of overflow."""
+    value = expected.value
+    if got.dtype.kind in "biu":
+        return np.isinf(np.asarray(expected.bound))
+    same = ~np.isfinite(held) & ~np.isfinite(value)
+    if held.dtype.kind == "f":
+        same &= (np.isnan(held) & np.isnan(value)) | (held == value)
+        same |= np.isinf(value) & np.isinf(np.asarray(expected.bound))  # not certainly infinite
+    beyond = np.abs(value) + allowed >= float(finfo(got.dtype).max)
+    if expected.may_overflow is not None:
+        beyond |= expected.may_overflow
+    return same | (beyond & np.isfinite(value) & ~np.isfinite(held))
+
+
+def _differ(got: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    """Where two blocks differ in any bit: all NaN are equal, 0.0 differs from -0.0."""
+    if got.dtype.kind in "biu":
+        return np.asarray(got != wanted)
+    if got.dtype.kind == "c":
+        return _differ(got.real, wanted.real) | _differ(got.imag, wanted.imag)
+    bits = f"u{got.itemsize}"
+    words = [np.asarray(block, order="C").view(bits) for block in (got, wanted)]
+    differ = np.asarray(words[0] != words[1])
+    if differ.any():
+        # Additions of zeros, as in a gather over devices, may change the sign of a NaN.
+        differ &= ~(np.isnan(got) & np.isnan(wanted))
+    return differ
+
+
+def _worst(
+    at: tuple[Any, ...], start: tuple[int, ...], got: np.ndarray, expected: Any, allowed: float
+) -> dict[str, Any]:
+    return {
+        "element": [int(i) + s for i, s in zip(at, start, strict=True)],
+        "got": str(got[at]),
+        "expected": str(expected),
+        "allowed": allowed,
+    }

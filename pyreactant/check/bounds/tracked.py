@@ -1,0 +1,383 @@
+"""Tracked: an oracle's array with a bound on the error of a right result of each element.
+
+Running error analysis (Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed.,
+section 3.3): each operation computes its value in float64. From its operands' bounds it computes a
+bound on the difference to the result of any correct runtime in its own dtype, for any order of
+summation and any sharding. An oracle is a plain NumPy function; with Tracked arguments it returns
+Tracked results. docs/checks.md derives the bounds.
+"""
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn
+
+import numpy as np
+from numpy.lib.mixins import NDArrayOperatorsMixin
+
+from ...arrays.dtypes import EXTENDED, wide
+from .model import Model
+
+Rule = Callable[..., Any]
+
+_numpy: Any = np
+"""NumPy without types, because NumPy's annotations do not accept Tracked arrays."""
+
+UFUNCS: dict[np.ufunc, Rule] = {}
+"""Rules of NumPy ufuncs for Tracked operands; registered by `rules`."""
+
+FUNCTIONS: dict[Any, Rule] = {}
+"""Rules of other NumPy functions; registered by `rules`."""
+
+
+class UnknownOperationError(NotImplementedError):
+    """An operation without a known error bound."""
+
+
+class UnknownMethodError(UnknownOperationError, AttributeError):
+    """A method of NumPy arrays without a known error bound."""
+
+
+class Tracked(NDArrayOperatorsMixin):
+    """An array with an elementwise bound on the error of a right result.
+
+    It has the methods of NumPy arrays whose NumPy functions have a rule.
+
+    Args:
+        value: Exact values, float64 or complex128; integers and booleans are not rounded. Inputs
+            may be float32: they are converted when something needs `value`.
+        bound: Error bounds, float64, broadcastable to the shape of `value`, not negative;
+            infinite where unknown. Views of `value` have the same views of `bound`.
+        model: Rounding model of the runtime.
+
+    Attributes:
+        held: The values as they are in memory; products in float32 and moves take them.
+        norms: What `rules.products.norms` found by dimension, of an array that is in many products
+            and does not change; None for others.
+    """
+
+    __slots__ = ("bound", "held", "model", "norms")
+
+    def __init__(self, value: Any, bound: Any, model: Model) -> None:
+        self.held = np.asarray(value)
+        self.bound = np.asarray(bound, np.float64)
+        if self.bound.shape != self.held.shape:
+            self.bound = np.broadcast_to(self.bound, self.held.shape)
+        self.model = model
+        self.norms: dict[int, Any] | None = None
+
+    @property
+    def value(self) -> np.ndarray:
+        """The values, in which float64 computes; not rounded, also where `held` is float32."""
+        if self.held.dtype.char == "f":
+            self.held = self.held.astype(np.float64)
+        return self.held
+
+    shape = property(lambda self: self.held.shape)
+    ndim = property(lambda self: self.held.ndim)
+    size = property(lambda self: self.held.size)
+    T = property(lambda self: _numpy.transpose(self))
+    mT = property(lambda self: _numpy.matrix_transpose(self))
+    real = property(lambda self: _numpy.real(self))
+    imag = property(lambda self: _numpy.imag(self))
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The element type in the runtime; float64 for those that NumPy lacks."""
+        kind = self.held.dtype.kind
+        if kind in "biu" or self.model.dtype.name in EXTENDED:
+            return self.value.dtype
+        if kind == "c":
+            return np.result_type(self.model.dtype, np.complex64)
+        return np.empty(0, self.model.dtype).real.dtype
+
+    @property
+    def narrow(self) -> np.ndarray:
+        """The bound, with length 1 along dimensions in which it is broadcast."""
+        return self.bound[tuple(slice(None) if step else slice(1) for step in self.bound.strides)]
+
+    @property
+    def allowed(self) -> np.ndarray:
+        """The tolerance of a result: the bound and one unit in the last place."""
+        return self.bound + 2 * self.model.roundoff * (np.abs(self.value) + self.bound)
+
+    def __len__(self) -> int:
+        return len(self.held)
+
+    def __getitem__(self, key: Any) -> "Tracked":
+        known = certain_index(key)
+        return type(self)(self.held[known], self.bound[known], self.model)
+
+    def __setitem__(self, key: Any, new: Any) -> None:
+        if isinstance(key, Tracked) and key.bound.any() and np.ndim(new) == 0:
+            key, new = ..., _numpy.where(key, new, self)
+        known, new = certain_index(key), as_tracked(new, self.model)
+        if not (self.value.flags.writeable and self.bound.flags.writeable):
+            raise UnknownOperationError(
+                "an oracle changes an array whose error bound is shared; change a copy, such as "
+                "x.copy()"
+            )
+        if not np.can_cast(new.value.dtype, self.value.dtype, "same_kind"):
+            raise UnknownOperationError(
+                f"no error bound is known for {new.dtype} numbers stored in {self.dtype}"
+            )
+        if new.model.roundoff < self.model.roundoff:
+            new = new.astype(self.dtype)
+        self.value[known], self.bound[known] = new.value, new.bound
+
+    def __getattr__(self, name: str) -> Any:
+        if name in _METHODS:
+            return _Method(getattr(_numpy, name), self)
+        if not name.startswith("__") and hasattr(np.ndarray, name):
+            raise UnknownMethodError(f"no error bound is known for numpy.ndarray.{name}")
+        raise AttributeError(f"a NumPy array has no attribute {name!r}")
+
+    def __array__(self, *_: Any, **__: Any) -> np.ndarray:
+        raise UnknownOperationError(
+            "an oracle's array became a plain NumPy array, which has no error bound; use only the "
+            "NumPy functions that docs/checks.md lists"
+        )
+
+    def __bool__(self) -> bool:
+        raise UnknownOperationError(
+            "an oracle's result decides a branch, which has no error bound; use numpy.where"
+        )
+
+    def _number(self) -> NoReturn:
+        raise UnknownOperationError(
+            "an oracle's result became a Python number, which has no error bound; compute with "
+            "arrays"
+        )
+
+    __float__ = __int__ = __index__ = __complex__ = _number
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
+        name, given = f"numpy.{ufunc.__name__}", options
+        out, options = _taken(options, "out")
+        if method == "reduce" and ufunc in _REDUCTIONS:
+            found = _numpy_call(_REDUCTIONS[ufunc], inputs, {"axis": 0} | options)
+            return _stored(found, out, name)
+        if method == "accumulate" and ufunc in _ACCUMULATIONS:
+            found = _numpy_call(_ACCUMULATIONS[ufunc], inputs, {"axis": 0} | options)
+            return _stored(found, out, name)
+        rule = UFUNCS.get(ufunc) if method in ("__call__", "outer") and not options else None
+        if rule is None:
+            raise UnknownOperationError(_unknown(name, method, given))
+        models = [x.model for x in inputs if isinstance(x, Tracked)] or [self.model]
+        model = min(models, key=lambda one: one.roundoff)
+        operands = [as_tracked(x, model) for x in inputs]
+        if method == "outer":
+            x, y = operands
+            operands = [x[(..., *[None] * y.ndim)], y]
+        with np.errstate(all="ignore"):
+            return _stored(rule(model, *operands), out, name)
+
+    def __array_function__(
+        self, function: Any, types: Any, args: tuple[Any, ...], options: dict[str, Any]
+    ) -> Any:
+        out, options = _taken(options, "out")
+        return _stored(_numpy_call(function, args, options), out, _name(function))
+
+    def astype(self, dtype: Any, *_: Any, **__: Any) -> "Tracked":
+        """As `numpy.ndarray.astype`; see `Model.cast` for the roundings that follow."""
+        return _numpy.astype(self, dtype)
+
+    def copy(self, *_: Any) -> "Tracked":
+        """As `numpy.ndarray.copy`."""
+        return type(self)(self.value.copy(), self.bound.copy(), self.model)
+
+    def flatten(self) -> "Tracked":
+        """As `numpy.ndarray.flatten`."""
+        return _numpy.ravel(self).copy()
+
+    def sort(self, axis: int = -1, kind: str | None = None) -> None:
+        """As `numpy.ndarray.sort`."""
+        self[...] = _numpy.sort(self, axis=axis)
+
+    def fill(self, value: Any) -> None:
+        """As `numpy.ndarray.fill`."""
+        self[...] = value
+
+    def conj(self) -> "Tracked":
+        """As `numpy.ndarray.conj`."""
+        return _numpy.conjugate(self)
+
+    conjugate = conj
+
+    def reshape(self, *shape: Any) -> "Tracked":
+        """As `numpy.ndarray.reshape`."""
+        return _numpy.reshape(self, shape[0] if len(shape) == 1 else shape)
+
+    def transpose(self, *axes: Any) -> "Tracked":
+        """As `numpy.ndarray.transpose`."""
+        if len(axes) == 1 and not isinstance(axes[0], int):
+            axes = axes[0] or ()
+        return _numpy.transpose(self, axes or None)
+
+    def __repr__(self) -> str:
+        return f"Tracked({self.value!r}, bound={self.bound!r})"
+
+
+class Estimated(Tracked):
+    """A Tracked array whose bound is estimated, not derived (see `estimate`).
+
+    Attributes:
+        reason: Why no bound could be derived.
+    """
+
+    __slots__ = ("reason",)
+
+    def __init__(self, value: Any, bound: Any, model: Model, reason: str = "") -> None:
+        super().__init__(value, bound, model)
+        self.reason = reason
+
+    def __getitem__(self, key: Any) -> "Estimated":
+        return Estimated(self.value[key], self.bound[key], self.model, self.reason)
+
+
+_METHODS = (
+    *("all", "any", "argmax", "argmin", "argsort", "clip", "cumprod", "cumsum", "diagonal", "dot"),
+    *("max", "mean", "min", "prod", "ravel", "repeat", "round", "squeeze", "std", "sum"),
+    *("swapaxes", "take", "trace", "var"),
+)
+"""Methods of NumPy arrays with the arguments of the NumPy function of the same name."""
+
+_REDUCTIONS = {
+    np.add: np.sum,
+    np.multiply: np.prod,
+    np.maximum: np.max,
+    np.minimum: np.min,
+    np.logical_and: np.all,
+    np.logical_or: np.any,
+}
+_ACCUMULATIONS = {np.add: np.cumsum, np.multiply: np.cumprod}
+
+
+class _Method:
+    """A NumPy function with its first argument."""
+
+    def __init__(self, function: Any, array: Tracked) -> None:
+        self._function, self._array = function, array
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        return self._function(self._array, *args, **options)
+
+
+def track(array: np.ndarray, model: Model) -> Tracked:
+    """An oracle's input; its bound is zero because the runtime gets the same elements."""
+    if array.dtype == np.float32:
+        return Tracked(array, 0.0, model)
+    kind = np.complex128 if array.dtype.kind == "c" else np.float64
+    return Tracked(array.astype(kind), 0.0, model)
+
+
+def as_tracked(x: Any, model: Model) -> Tracked:
+    """An operand as Tracked; constants have the error of rounding to the runtime's dtype."""
+    if isinstance(x, Tracked):
+        return x
+    value = np.asarray(x)
+    if value.dtype.kind not in "biufc":
+        raise UnknownOperationError(
+            f"an oracle's operands must be numbers or arrays, got {type(x).__name__}"
+        )
+    bound = model.constant(value)
+    # In float64, as the class promises: squares of small float32 numbers would underflow to 0.
+    if value.dtype.kind in "fc":
+        value = wide(value)
+    if np.isinf(bound).any():
+        # A constant beyond the largest number, such as -1e30 in float16, is infinite there.
+        value = np.where(np.isinf(bound), np.sign(value) * np.inf, value)
+        bound = np.where(np.isinf(bound), 0.0, bound)
+    return Tracked(value, bound, model)
+
+
+def in_float(x: Tracked) -> Tracked:
+    """The same array; integers and booleans as floats, which comparisons with results take."""
+    return Tracked(wide(x.value), x.bound, x.model) if x.value.dtype.kind in "biu" else x
+
+
+def certain_index(key: Any) -> Any:
+    """An index without Tracked arrays.
+
+    Raises:
+        UnknownOperationError: Errors may change the index.
+    """
+    if isinstance(key, tuple):
+        return tuple(map(certain_index, key))
+    if not isinstance(key, Tracked):
+        return key
+    if key.bound.any():
+        raise UnknownOperationError(
+            "no error bound is known for an index that rounding errors may change; use numpy.where"
+        )
+    return key.value
+
+
+def _numpy_call(function: Any, args: tuple[Any, ...], options: Mapping[str, Any]) -> Any:
+    """Call the rule of a NumPy function."""
+    rule, name = FUNCTIONS.get(function), _name(function)
+    if rule is None:
+        raise UnknownOperationError(_unknown(name, "__call__", {}))
+    place = _place_of_out(rule)
+    if place is not None and len(args) > place and args[place] is not None:
+        raise UnknownOperationError(_unknown(name, "__call__", {"out, given by position": None}))
+    try:
+        with np.errstate(all="ignore"):
+            return rule(*args, **options)
+    except TypeError as error:
+        raise UnknownOperationError(_unknown(name, "__call__", options)) from error
+
+
+@functools.cache
+def _place_of_out(rule: Rule) -> int | None:
+    names = [*inspect.signature(rule).parameters]
+    return names.index("out") if "out" in names else None
+
+
+def _name(function: Any) -> str:
+    return f"{function.__module__}.{function.__name__}"
+
+
+def _taken(options: Mapping[str, Any], name: str) -> tuple[Any, dict[str, Any]]:
+    """An option, and the others; an option that is None is not given."""
+    out = options.get(name)
+    left = {key: value for key, value in options.items() if key != name}
+    return (out[0] if isinstance(out, tuple) and len(out) == 1 else out), left
+
+
+def _stored(found: Any, out: Any, name: str) -> Any:
+    """The result, stored in the array that the caller gave."""
+    if out is None:
+        return found
+    if not isinstance(out, Tracked) or not isinstance(found, Tracked):
+        raise UnknownOperationError(_unknown(name, "__call__", {"out": out}))
+    out[...] = found
+    return out
+
+
+def _unknown(name: str, method: str, options: Mapping[str, Any]) -> str:
+    how = name if method == "__call__" else f"{name}.{method}"
+    given = f" with {', '.join(options)}" if options else ""
+    return f"no error bound is known for {how}{given}"
+
+
+def rule(*ufuncs: np.ufunc) -> Callable[[Rule], Rule]:
+    """Register the rule of ufuncs: ``rule(model, *operands)`` with Tracked operands."""
+
+    def register(function: Rule) -> Rule:
+        for ufunc in ufuncs:
+            UFUNCS[ufunc] = function
+        return function
+
+    return register
+
+
+def function(*functions: Any) -> Callable[[Rule], Rule]:
+    """Register the rule of NumPy functions, which has their parameters in the same order."""
+
+    def register(found: Rule) -> Rule:
+        for one in functions:
+            FUNCTIONS[one] = found
+        return found
+
+    return register

@@ -1,0 +1,399 @@
+"""Check the inputs and outputs of a run on this process's devices, block by block.
+
+Blocks are compared with the oracle, tile by tile. For a large product that costs too much, O(n^3):
+Freivalds' check of the whole costs O(n^2), and detects any error larger than the rounding of a
+whole row. Lower precision may stay below that, but affects every element, so the oracle also
+computes one tile of each block, chosen by the seed.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+
+from ..arrays.array import ShardedArray
+from ..arrays.dtypes import as_dtype
+from ..arrays.runtimes import collective
+from ..arrays.runtimes.runtime import current, local_devices
+from ..arrays.sharding import Index, NamedSharding, Shard
+from ..arrays.source import Source
+from ..arrays.text import block_text
+from ..base.facts import usable_cores
+from .bounds.compare import Verdict, compare, compare_copies, join, wrong_elements
+from .bounds.expected import Expected
+from .bounds.model import Float32Products, Model
+from .bounds.sight import FINE, combined, count_wrong, total
+from .bounds.tracked import track
+from .execute import CaseRun, digest, digests_of
+from .faults.explain import block_verdict, misshapen, missing
+from .faults.subject import Oracle, Subject, partial_sums
+from .oracle.oracle import STREAM_BYTES, InputOracle, OutputOracle, merge, stream_bytes
+from .oracle.parts import PlacedSource, Transposed, around, common, size, within
+from .product.check import FULL_CHECK_WORK, tolerance_of
+from .product.freivalds import freivalds
+from .records.verdict import BY_FLOAT32, ArrayPlan, BlockVerdict, Kind
+
+Copies = Sequence[Shard]
+"""Shards with the same index."""
+
+Measure = Callable[[Sequence[Copies]], list[list[Verdict]]]
+"""Compares blocks, each with its copies, with the right values."""
+
+_MAPPED = 8
+"""Wrong blocks of an array, of one process, whose record says where the wrong elements are."""
+
+_COUNTED = 2**20
+"""Elements of a wrong tile that are compared at once; temporary arrays take several times more."""
+
+_ALL_BYTES = 2 * STREAM_BYTES
+"""Bytes that concurrently checked tiles may need together."""
+
+_WORK = FULL_CHECK_WORK // 8
+"""Up to this many multiplications, the oracle computes the whole product."""
+
+_SIDE = 16
+"""Side length of the tile of each block of a larger product that the oracle computes."""
+
+
+def check_inputs(run: CaseRun) -> list[list[BlockVerdict]]:
+    """Check that each device holds its block of each input, bit for bit. Not collective.
+
+    Returns:
+        Per input, one verdict for each device of this process that is in the mesh.
+    """
+    found = []
+    for name, source in zip(run.named("input"), run.sources(), strict=True):
+        subject = Subject(name, run.plans[name], InputOracle(source))
+        measure = partial(_by_digest, run.digests[name], subject.oracle)
+        verdicts = _verdicts(run, name, subject, measure, "digest")
+        if all(verdict.passed for verdict in verdicts):
+            run.verified.add(name)
+        found.append(verdicts)
+    return found
+
+
+def check_blocks(run: CaseRun) -> list[list[BlockVerdict]]:
+    """Check that each device holds the right block of each output. Collective.
+
+    Inputs that passed `check_inputs` are read from the devices; others are regenerated.
+
+    Returns:
+        Per output, one verdict for each device of this process that is in the mesh, including
+        devices without a block.
+    """
+    found: list[list[BlockVerdict]] = []
+    sources = _sources(run)  # the same for all outputs, which may share work
+    quick = Float32Products()  # shared, too
+    for number, name in enumerate(run.named("output")):
+        if run.case.oracle is None:
+            found.append(_verdicts(run, name, None, _unchecked, "none"))
+            continue
+        subject = _output(run, number, name, sources)
+        method = "oracle"
+        measure: Measure = partial(_by_oracle, subject.oracle)
+        if run.dtype == "float32" and run.model(number) is not None:
+            measure = partial(_by_float32_first, subject.oracle, quick)
+        if run.case.is_exact(run.dtype):
+            method = "exact oracle"
+        elif run.data.whole:
+            method = "whole numbers"
+        if _is_large_product(run) and not run.data.whole:
+            product = _check_by_freivalds(run, sources)
+            if product is not None and product.passed:
+                method = "Freivalds"
+                measure = partial(_by_freivalds, run, sources, product, subject)
+        # Outputs of one program often have the same fault.
+        hints = next((v.kinds for verdicts in found for v in verdicts if v.kinds), ())
+        found.append(_verdicts(run, name, subject, measure, method, hints))
+    return found
+
+
+def _sources(run: CaseRun) -> tuple[Source, ...]:
+    return tuple(
+        PlacedSource(source, run.arrays[name]) if name in run.verified else source
+        for name, source in zip(run.named("input"), run.sources(), strict=True)
+    )
+
+
+def _output(run: CaseRun, number: int, name: str, sources: tuple[Source, ...]) -> Subject:
+    plan = run.plans[name]
+    oracle = OutputOracle(
+        case=run.case,
+        number=number,
+        shape=plan.shape,
+        sources=sources,
+        model=run.model(number),
+        whole=run.data.whole,
+        stream_bytes=stream_bytes(_local_bytes(run)),
+    )
+    before = replace(oracle, sources=run.sources(before=True))
+    inputs = tuple(InputOracle(source) for source in sources)
+    return Subject(
+        name,
+        plan,
+        oracle,
+        before,
+        inputs=inputs,
+        input_plans=tuple(run.plans[one] for one in run.named("input")),
+        partial_sums=partial_sums(run, number),
+    )
+
+
+def _local_bytes(run: CaseRun) -> int:
+    """Total bytes of this process's blocks."""
+    return sum(
+        size(shard.index) * as_dtype(run.plans[name].dtype).itemsize
+        for name, array in run.arrays.items()
+        for shard in array.addressable_shards
+    )
+
+
+def _verdicts(
+    run: CaseRun,
+    name: str,
+    subject: Subject | None,
+    measure: Measure,
+    method: str,
+    hints: tuple[Kind, ...] = (),
+) -> list[BlockVerdict]:
+    plan = run.plans[name]
+    wanted = plan.sharding.devices_indices_map(plan.shape)
+    shards = run.arrays[name].addressable_shards
+    same: dict[str, list[Shard]] = {}
+    for shard in shards:
+        if _is_block(shard, plan):
+            same.setdefault(block_text(shard.index), []).append(shard)
+    groups = list(same.values())
+    measured = {
+        id(shard): replace(found, method=found.method or method)
+        for copies, verdicts_of_copies in zip(groups, measure(groups), strict=True)
+        for shard, found in zip(copies, verdicts_of_copies, strict=True)
+    }
+    verdicts, mapped = [], 0
+    for shard in shards:
+        expected = wanted.get(shard.device.position)
+        if id(shard) in measured:
+            found = block_verdict(subject, name, shard, expected, measured[id(shard)], hints)
+            if name.startswith("output") and list(wanted.values()).count(shard.index) > 1:
+                found = replace(found, digest=digest(shard.data))
+            mapped += found.places is not None
+            verdicts.append(found if mapped <= _MAPPED else replace(found, places=None))
+            hints = hints or found.kinds
+        else:
+            verdicts.append(misshapen(subject, name, shard, expected, plan.dtype))
+    held = {shard.device.position for shard in shards}
+    absent = [d for d in local_devices() if d.position in wanted and d.position not in held]
+    return verdicts + [missing(name, device, wanted[device.position]) for device in absent]
+
+
+def _is_block(shard: Shard, plan: ArrayPlan) -> bool:
+    """Whether a block's shape and dtype match its index and the array's plan."""
+    within_array = len(shard.index) == len(plan.shape) and all(
+        0 <= s.start <= s.stop <= n for s, n in zip(shard.index, plan.shape, strict=True)
+    )
+    shape = tuple(s.stop - s.start for s in shard.index)
+    data = shard.data
+    return within_array and data.shape == shape and data.dtype.name == plan.dtype
+
+
+def _unchecked(blocks: Sequence[Copies]) -> list[list[Verdict]]:
+    return [[Verdict(elements=shard.data.size) for shard in copies] for copies in blocks]
+
+
+def _by_digest(
+    digests: Mapping[str, str], oracle: Oracle, blocks: Sequence[Copies]
+) -> list[list[Verdict]]:
+    """Compare digests of the blocks; compare elements only where the digests differ."""
+    shards = [shard for copies in blocks for shard in copies]
+    found = dict(zip(map(id, shards), digests_of(shards), strict=True))
+    return [
+        [
+            Verdict(elements=shard.data.size)
+            if found[id(shard)] == digests.get(block_text(shard.index))
+            else _by_oracle(oracle, [[shard]])[0][0]
+            for shard in copies
+        ]
+        for copies in blocks
+    ]
+
+
+def _by_float32_first(
+    oracle: Oracle, quick: Float32Products, blocks: Sequence[Copies]
+) -> list[list[Verdict]]:
+    """Compare with products in float32; float64 decides unless all are right and seen finely."""
+    assert isinstance(oracle, OutputOracle)
+    found = _by_oracle(oracle.in_float32(quick), blocks)
+    if not quick.formed:
+        return found
+    verdicts = [one for copies in found for one in copies]
+    right = all(one.passed and not one.estimated for one in verdicts)
+    if right and combined(one.sight for one in verdicts).sensitivity < FINE:
+        return [[replace(one, method=BY_FLOAT32) for one in copies] for copies in found]
+    return _by_oracle(oracle, blocks)
+
+
+def _by_oracle(oracle: Oracle, blocks: Sequence[Copies]) -> list[list[Verdict]]:
+    """Compare with the oracle tile by tile; each tile is computed once for all its blocks.
+
+    Blocks that need the same rows of the inputs, as in a softmax, are computed together.
+    """
+    indices = [copies[0].index for copies in blocks]
+    data = [[shard.data for shard in copies] for copies in blocks]
+
+    def measure(ready: Oracle, tile: Index) -> dict[int, list[Verdict]]:
+        expected = ready.block(tile)
+        found = {}
+        for number, block in enumerate(indices):
+            both = common(tile, block)
+            if both is not None:
+                inside, start = within(both, block), tuple(s.start for s in both)
+                parts = [one[inside] for one in data[number]]
+                right = expected.part(within(both, tile))
+                verdicts = compare_copies(parts, right, start)
+                placed: dict[int, Verdict] = {}  # equal copies share a verdict
+                for part, verdict in zip(parts, verdicts, strict=True):
+                    if id(verdict) not in placed:
+                        placed[id(verdict)] = _with_places(verdict, part, right, inside, block)
+                found[number] = [placed[id(verdict)] for verdict in verdicts]
+        return found
+
+    measured: list[dict[int, list[Verdict]]] = []
+    for ready, tiles in oracle.groups(merge(indices, oracle.cost)):
+        dearest = max([1, *map(oracle.cost, tiles)])
+        threads = min(usable_cores(), len(tiles), _ALL_BYTES // dearest)
+        if threads < 2:
+            measured += [measure(ready, tile) for tile in tiles]
+        else:
+            with ThreadPoolExecutor(threads) as pool:
+                measured += pool.map(partial(measure, ready), tiles)
+        del ready  # before the next group's memory is taken
+    return [
+        [
+            join(one[number][copy] for one in measured if number in one)
+            for copy in range(len(copies))
+        ]
+        for number, copies in enumerate(blocks)
+    ]
+
+
+def _with_places(
+    verdict: Verdict, got: np.ndarray, right: Expected, inside: Index, block: Index
+) -> Verdict:
+    """The verdict on a tile, with the places of its wrong elements in the block."""
+    if verdict.passed:
+        return verdict
+    start, shape = [s.start for s in inside], [s.stop - s.start for s in block]
+    step = max(1, len(got) * _COUNTED // got.size) if got.ndim else 1
+    grids = []
+    for first in range(0, len(got) if got.ndim else 1, step):
+        rows = (slice(first, first + step),) if got.ndim else ()
+        wrong = wrong_elements(got[rows], right.part(rows))
+        grids.append(count_wrong(wrong, [s + first for s in start[:1]] + start[1:], shape))
+    return replace(verdict, places=total(grids))
+
+
+def _is_large_product(run: CaseRun) -> bool:
+    """Whether the run's program is a product that is too large for its oracle."""
+    if not run.case.factors:
+        return False
+    number, transposed = run.case.factors[0]
+    summed = run.plans[f"input {number}"].shape[0 if transposed else 1]
+    return math.prod(run.plans["output 0"].shape) * summed > _WORK
+
+
+def _check_by_freivalds(run: CaseRun, sources: Sequence[Source]) -> Verdict | None:
+    """Freivalds' check of a run's product; None if a block is on a wrong device. Collective."""
+    product = run.arrays["output 0"]
+    if not _right_everywhere(_is_well_placed(product)):
+        return None
+    x, y = _factors(run, sources)
+    shardings = []
+    for number, transposed in run.case.factors:
+        sharding = run.plans[f"input {number}"].sharding
+        axes = sharding.axes(2)
+        shardings.append(NamedSharding(sharding.mesh, axes[::-1] if transposed else axes))
+    left, right = shardings
+    tolerance = tolerance_of(product, x.shape[1], (left, right), run.precision, random=run.random)
+    return freivalds(x, y, product, (left, right), tolerance)
+
+
+def _by_freivalds(
+    run: CaseRun,
+    sources: Sequence[Source],
+    whole: Verdict,
+    subject: Subject,
+    blocks: Sequence[Copies],
+) -> list[list[Verdict]]:
+    """After a passed Freivalds' check: compare a sample of each block, and all if one is wrong."""
+    assert isinstance(subject.oracle, OutputOracle)
+    samples = [_compare_sample(run, sources, subject.oracle.model, copies) for copies in blocks]
+    if not all(verdict.passed for copies in samples for verdict in copies):
+        return _by_oracle(subject.oracle, blocks)
+    return [
+        [
+            replace(
+                verdict,
+                elements=shard.data.size,
+                ratio=max(verdict.ratio, whole.ratio),
+                non_finite=whole.non_finite,
+            )
+            for shard, verdict in zip(copies, verdicts, strict=True)
+        ]
+        for copies, verdicts in zip(blocks, samples, strict=True)
+    ]
+
+
+def _compare_sample(
+    run: CaseRun, sources: Sequence[Source], model: Model | None, shards: Sequence[Shard]
+) -> list[Verdict]:
+    """Compare one tile of the copies of a block with the product of its rows and columns."""
+    block = shards[0].index
+    random = np.random.Philox(key=[run.seed % 2**64, sum(s.start for s in block)])
+    bits = random.random_raw(len(block))
+    at = [
+        s.start + int(b) % max(1, s.stop - s.start)
+        for s, b in zip(block, np.atleast_1d(bits), strict=True)
+    ]
+    tile = around(block, at, _SIDE)
+    expected, inside = _product(run, sources, model, tile), within(tile, block)
+    start = tuple(s.start for s in tile)
+    return [compare(shard.data[inside], expected, start) for shard in shards]
+
+
+def _factors(run: CaseRun, sources: Sequence[Source]) -> list[Source]:
+    return [
+        Transposed(sources[number]) if transposed else sources[number]
+        for number, transposed in run.case.factors
+    ]
+
+
+def _product(run: CaseRun, sources: Sequence[Source], model: Model | None, tile: Index) -> Expected:
+    """A tile of the product. A user's oracle might read the whole inputs, so it is not used."""
+    x, y = _factors(run, sources)
+    summed = slice(0, x.shape[1])
+    rows, columns = x.read((tile[0], summed)), y.read((summed, tile[1]))
+    if model is None:
+        return Expected(rows @ columns, None)
+    found = track(rows, model) @ track(columns, model)
+    return Expected(found.value, found.bound)
+
+
+def _is_well_placed(array: ShardedArray) -> bool:
+    wanted = array.sharding.devices_indices_map(array.shape)
+    shards = array.addressable_shards
+    here = [device.position for device in local_devices() if device.position in wanted]
+    return sorted(shard.device.position for shard in shards) == here and all(
+        shard.index == wanted[shard.device.position]
+        and shard.data.shape == tuple(s.stop - s.start for s in shard.index)
+        and shard.data.dtype == array.dtype
+        for shard in shards
+    )
+
+
+def _right_everywhere(here: bool) -> bool:
+    running = current()
+    wrong = collective.total(running.backend, running.group, np.array([0 if here else 1]))
+    return int(wrong[0]) == 0

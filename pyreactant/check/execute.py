@@ -1,0 +1,379 @@
+"""Run one case on this process's runtime and keep what the check needs."""
+
+import functools
+import math
+import statistics
+import time
+import zlib
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from ..arrays.array import ShardedArray
+from ..arrays.matmul import default_mesh
+from ..arrays.mesh import Mesh
+from ..arrays.runtimes.compile import compile
+from ..arrays.runtimes.compiled import Compiled
+from ..arrays.runtimes.operations import from_callback
+from ..arrays.runtimes.runtime import backend_name, current, devices
+from ..arrays.sharding import Index, NamedSharding, Shard
+from ..arrays.source import Source
+from ..arrays.text import block_text
+from ..base.errors import MismatchError
+from ..base.facts import usable_cores
+from .bounds.model import Model
+from .inputs import ORDINARY_SET, InputSet
+from .programs.case import Case, Layout, default_spec
+from .records.verdict import ArrayPlan
+
+_BEFORE = 1 << 32
+"""Added to the stream number for the inputs of the calls before the checked one."""
+
+
+@dataclass(frozen=True, slots=True)
+class CaseRun:
+    """A finished run of one case, with this process's blocks of inputs and outputs.
+
+    Attributes:
+        case: The program with its oracle and layouts.
+        size: The "n" of its shapes.
+        dtype: Requested element type.
+        seed: Seed of the inputs.
+        layout: Partition specs of inputs and outputs.
+        precision: Precision of products: "default", "high" or "highest".
+        plans: Required shape, dtype and sharding by array name ("input 0", ..., "output 0", ...).
+            `diagnose` takes them, and records contain them.
+        arrays: The runtime's arrays by the same names.
+        digests: Digests of the generated input blocks, by array name and block.
+        seconds: {"place", "compile", "call" (median), "calls" (list)}. The last call is the
+            checked one.
+        compiled: The compiled program.
+        data: The set of inputs of the checked call.
+        before: The set of inputs of the calls before it; None if it is the same with other numbers.
+        repeats: Blocks with other bits in a later call than in the first one with the same inputs:
+            {"array", "device", "process", "call", "first"}; calls count from 1.
+        verified: Names of the inputs that passed `check_inputs` on this process's devices.
+    """
+
+    case: Case
+    size: int
+    dtype: str
+    seed: int
+    layout: Layout
+    precision: str
+    plans: Mapping[str, ArrayPlan]
+    arrays: Mapping[str, ShardedArray]
+    digests: Mapping[str, Mapping[str, str]]
+    seconds: Mapping[str, Any]
+    compiled: Compiled
+    data: InputSet = ORDINARY_SET
+    before: InputSet | None = None
+    repeats: Sequence[Mapping[str, Any]] = ()
+    verified: set[str] = field(default_factory=set)
+
+    def sources(self, *, before: bool = False) -> tuple[Source, ...]:
+        """The sources of the inputs.
+
+        Args:
+            before: Whether to return those of the calls before the checked one.
+        """
+        own = self.data, self.case, self.size, self.dtype, self.seed
+        if not before:
+            return _sources(*own)
+        if self.before is None:
+            return _sources(*own, first=_BEFORE)
+        return _sources(self.before, *own[1:])
+
+    @property
+    def random(self) -> bool:
+        """Whether all sums run over data without structure, so that errors have random signs."""
+        return self.case.random and self.data.random
+
+    def model(self, output: int) -> Model | None:
+        """How the runtime rounds an output; None if it must be exact."""
+        if self.case.is_exact(self.dtype) or self.data.whole:
+            return None
+        return Model.of(
+            self.dtype,
+            platform=devices()[0].platform,
+            kind=devices()[0].kind,
+            precision=self.precision,
+            partials=self._cut_over(output),
+            random=self.random,
+        )
+
+    def _cut_over(self, output: int) -> int:
+        """Number of devices that share the sums of an output; all devices if unknown."""
+        mesh = self.plans[f"output {output}"].sharding.mesh
+        if not self.case.random:
+            return mesh.size
+        plans = [self.plans[name] for name in self.named("input")]
+        axes = {
+            axis
+            for number, dimension in self.case.contracted(output)
+            for axis in plans[number].sharding.axes(len(plans[number].shape))[dimension]
+        }
+        return math.prod(mesh.axis_size(axis) for axis in axes)
+
+    def named(self, what: str) -> list[str]:
+        """The names of the inputs ("input") or outputs ("output"), in order."""
+        return [name for name in self.plans if name.startswith(what)]
+
+
+def run_case(
+    case: Case,
+    *,
+    size: int | None = None,
+    dtype: str | None = None,
+    seed: int = 0,
+    mesh: Mesh | None = None,
+    layout: Layout | None = None,
+    precision: str = "highest",
+    calls: int = 3,
+) -> CaseRun:
+    """Place seeded inputs, compile and call the program. Collective.
+
+    The calls before the checked one get other inputs, so that a stale result is detected. Calls
+    with the same inputs are compared with each other; the checked one is repeated for that.
+
+    Args:
+        case: The program to run.
+        size: The "n" of its shapes; None means the case's default, rounded up to a size that
+            the mesh divides.
+        dtype: Element type; None means the case's first.
+        seed: Seed of the inputs, 0 or more.
+        mesh: None means all devices, as square as their number allows.
+        layout: One of ``case.layouts(mesh)``; None means the first.
+        precision: "default", "high" or "highest".
+        calls: Number of timed calls, 1 or more, including the checked one.
+
+    Raises:
+        MismatchError: The runtime's outputs differ from the oracle's in number, shape or dtype.
+        PyReactantError: Placing, compiling or running failed.
+    """
+    dtype = case.dtypes[0] if dtype is None else dtype
+    mesh = default_mesh(len(devices())) if mesh is None else mesh
+    size = case.size_for(mesh) if size is None else size
+    layout = case.layouts(mesh, size)[0] if layout is None else layout
+    shardings = [NamedSharding(mesh, spec) for spec in layout.in_specs]
+    start = time.perf_counter()
+    args, _ = _place(_sources(ORDINARY_SET, case, size, dtype, seed, first=_BEFORE), shardings)
+    placed = time.perf_counter()
+    compiled = _compile(case, size, args, mesh, layout, precision)
+    seconds: dict[str, Any] = {"place": placed - start, "compile": time.perf_counter() - placed}
+    before, times = Repeats(1), []
+    for _ in range(max(2, calls)):
+        outputs, last = _call(compiled, args)
+        times.append(last)
+        before.add(outputs)
+    del args, outputs  # one set of arrays is held at a time
+    args, digests = _place(_sources(ORDINARY_SET, case, size, dtype, seed), shardings)
+    outputs, last = _call(compiled, args)
+    checked = Repeats(len(times) + 1)
+    checked.add(outputs)
+    checked.add(_call(compiled, args)[0])
+    times = [*times[1:], last][-calls:]  # the very first call warms up
+    _check_outputs(case, size, dtype, backend_name(), outputs)
+    return CaseRun(
+        case=case,
+        size=size,
+        dtype=dtype,
+        seed=seed,
+        layout=layout,
+        precision=precision,
+        plans=_plans(args, outputs),
+        arrays=_by_name("input", args) | _by_name("output", outputs),
+        digests=_by_name("input", digests),
+        seconds=seconds | {"call": statistics.median(times), "calls": times},
+        compiled=compiled,
+        repeats=(*before.found, *checked.found),
+    )
+
+
+def run_again(run: CaseRun, data: InputSet) -> CaseRun:
+    """Call the compiled program of a run twice with another set of inputs. Collective.
+
+    The arrays of `run` can be dropped before; nothing here needs them.
+
+    Args:
+        run: A finished run of the case.
+        data: The set of inputs.
+    """
+    sources = _sources(data, run.case, run.size, run.dtype, run.seed)
+    args, digests = _place(sources, [run.plans[name].sharding for name in run.named("input")])
+    outputs, _ = _call(run.compiled, args)
+    repeats = Repeats(1)
+    repeats.add(outputs)
+    repeats.add(_call(run.compiled, args)[0])
+    return replace(
+        run,
+        plans=_plans(args, outputs),
+        arrays=_by_name("input", args) | _by_name("output", outputs),
+        digests=_by_name("input", digests),
+        data=data,
+        before=run.data,
+        repeats=tuple(repeats.found),
+        verified=set(),
+    )
+
+
+class Repeats:
+    """Compares calls that had the same inputs by the digests of this process's blocks.
+
+    Args:
+        first: Number of the first of these calls.
+
+    Attributes:
+        found: See `CaseRun.repeats`.
+    """
+
+    def __init__(self, first: int) -> None:
+        self.found: list[dict[str, Any]] = []
+        self._first = self._call = first
+        self._digests: dict[tuple[str, int], str] = {}
+
+    def add(self, outputs: Sequence[ShardedArray]) -> None:
+        """Compare the results of the next call with those of the first one."""
+        for name, array in _by_name("output", outputs).items():
+            for shard in array.addressable_shards:
+                device, found = shard.device, digest(shard.data)
+                if self._digests.setdefault((name, device.position), found) == found:
+                    continue
+                self.found.append(
+                    {
+                        "array": name,
+                        "device": device.position,
+                        "process": device.process_index,
+                        "call": self._call,
+                        "first": self._first,
+                    }
+                )
+        self._call += 1
+
+
+def digest(block: np.ndarray) -> str:
+    """Checksum of a block's bytes in C order."""
+    if not block.size:
+        return "00000000"
+    data = np.asarray(block, order="C").reshape(-1).view(np.uint8)
+    return f"{zlib.crc32(data.data):08x}"
+
+
+def digests_of(shards: Sequence[Shard]) -> list[str]:
+    """The checksum of each block, some at a time; this thread reads the blocks."""
+    found: list[str] = []
+    with ThreadPoolExecutor(usable_cores()) as pool:
+        for first in range(0, len(shards), usable_cores()):
+            some = shards[first : first + usable_cores()]
+            found += pool.map(digest, [shard.data for shard in some])
+    return found
+
+
+def _sources(
+    data: InputSet, case: Case, size: int, dtype: str, seed: int, *, first: int = 0
+) -> tuple[Source, ...]:
+    inputs = case.inputs(size, dtype)
+    return tuple(data.make(what, seed, number + first) for number, what in enumerate(inputs))
+
+
+def _place(
+    sources: Sequence[Source], shardings: Sequence[NamedSharding]
+) -> tuple[list[ShardedArray], list[dict[str, str]]]:
+    arrays, digests = [], []
+    for one, sharding in zip(sources, shardings, strict=True):
+        found: dict[str, str] = {}
+
+        def read(index: Index, one: Source = one, found: dict[str, str] = found) -> np.ndarray:
+            block = one.read(index)
+            found[block_text(index)] = digest(block)
+            return block
+
+        arrays.append(from_callback(one.shape, one.dtype, sharding, read))
+        digests.append(found)
+    return arrays, digests
+
+
+def _compile(
+    case: Case, size: int, args: Sequence[ShardedArray], mesh: Mesh, layout: Layout, precision: str
+) -> Compiled:
+    how = functools.partial(
+        compile, case.program, *args, precision=precision, static=case.static(size)
+    )
+    specs = layout.out_specs
+    if not specs:
+        # Only the runtime knows the number and shapes of the outputs: compile once to get them.
+        specs = tuple(default_spec(mesh, aval.shape) for aval in _listed(how().outputs))
+    out = tuple(NamedSharding(mesh, spec) for spec in specs)
+    if len(out) == 1:
+        return how(out_sharding=out[0])
+    try:
+        return how(out_sharding=out)
+    except ValueError:
+        # The results may be another tree than a tuple, or of another number.
+        return how(out_sharding=_as_results(case, how(), out))
+
+
+def _as_results(case: Case, free: Compiled, out: Sequence[NamedSharding]) -> Any:
+    """The shardings in the structure of a program's results."""
+    got = len(_listed(free.outputs))
+    if got != len(out):
+        raise MismatchError(
+            f"program {case.name!r} must return {len(out)} outputs, as its oracle does, got {got}; "
+            "make the body return as many outputs as the oracle"
+        )
+    return current().backend.trees.unflatten(free.executable.structure, out)
+
+
+def _listed(outputs: Any) -> list[Any]:
+    """The arrays of a result, which may be a tree."""
+    return current().backend.trees.flatten(outputs)[0]
+
+
+def _call(compiled: Compiled, args: Sequence[ShardedArray]) -> tuple[list[ShardedArray], float]:
+    start = time.perf_counter()
+    outputs = _listed(compiled(*args))
+    for one in outputs:
+        one.block_until_ready()
+    return outputs, time.perf_counter() - start
+
+
+def _plans(args: Sequence[ShardedArray], outputs: Sequence[ShardedArray]) -> dict[str, ArrayPlan]:
+    arrays = _by_name("input", args) | _by_name("output", outputs)
+    return {
+        name: ArrayPlan(array.shape, array.dtype.name, array.sharding)
+        for name, array in arrays.items()
+    }
+
+
+def _check_outputs(
+    case: Case, size: int, dtype: str, runtime: str, outputs: Sequence[ShardedArray]
+) -> None:
+    got = [f"{one.dtype.name}{list(one.shape)}" for one in outputs]
+    if case.outputs is not None:
+        planned = case.outputs(size, dtype)
+        right = [[f"{name}{list(one.shape)}" for name in one.dtypes] for one in planned]
+        names = [f"{_names(one.dtypes)}{list(one.shape)}" for one in planned]
+    elif case.program.out_dtypes:
+        got = [one.dtype.name for one in outputs]
+        right = [[name] for name in case.program.out_dtypes]
+        names = list(case.program.out_dtypes)
+    else:
+        return
+    if len(got) != len(right) or any(g not in r for g, r in zip(got, right, strict=True)):
+        raise MismatchError(
+            f"program {case.name!r} on {runtime}: outputs must be {', '.join(names)}, as from "
+            f"its oracle or out_dtypes=, got {', '.join(got)}; make the bodies return the same, or "
+            "give Program(..., out_dtypes=) with one element type for each result"
+        )
+
+
+def _names(dtypes: tuple[str, ...]) -> str:
+    """Element types for a message."""
+    return "integers" if len(dtypes) > 2 else " or ".join(dtypes)
+
+
+def _by_name(what: str, items: Sequence[Any]) -> dict[str, Any]:
+    return {f"{what} {number}": item for number, item in enumerate(items)}

@@ -1,0 +1,336 @@
+"""Faults of elements: multiplied by a factor, at another place, or of a shorter type.
+
+Other faults than a shorter type are small, too. So its errors are compared with those of shorter
+inputs: either they are the same ones, or they are about as large and have random signs.
+"""
+
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from ...arrays.dtypes import as_dtype, finfo, is_float, wide
+from ..bounds.compare import wrong_elements
+from ..bounds.expected import Expected
+from ..oracle.oracle import OutputOracle
+from ..oracle.parts import Rounded, within
+from ..records.verdict import Kind
+from .subject import Reason, Wrong, explains, fits
+
+_USUAL_EPSILONS = (0.0, 1e-12, 1e-8, 1e-6, 1e-5, 1e-3)
+
+
+def wrong_factor(wrong: Wrong) -> Iterator[Reason]:
+    """One factor for all wrong elements, or one for each row, perhaps beside a right summand."""
+    oracle = wrong.oracle
+    if not isinstance(oracle, OutputOracle) or not is_float(wrong.values.dtype):
+        return
+    if np.count_nonzero(wrong.wrong) < 2:
+        return  # any single element is a multiple
+    for number, offset in _offsets(wrong, oracle):
+        scaled = _value(wrong.right) - offset
+        change = wide(wrong.values) - offset
+        beside = "" if number is None else f", without the part that input {number} does not change"
+        factor = _factor(change, scaled, wrong.wrong, None)
+        if factor is not None and _holds(wrong, offset, scaled, factor, 1):
+            yield _named(wrong, complex(factor.flat[0]), beside)
+            return
+        for axis in range(wrong.values.ndim - 1, -1, -1) if wrong.values.ndim > 1 else ():
+            rows = _factor(change, scaled, wrong.wrong, axis)
+            if rows is None or not _holds(wrong, offset, scaled, rows, rows.size):
+                continue
+            sizes = np.abs(rows)
+            # An epsilon under the root changes the factor of a variance a little from row to row.
+            middle = complex(np.median(rows.real), np.median(rows.imag))
+            known = _variance(wrong, middle, 4 * float(np.abs(rows - middle).max()) + 1e-5, beside)
+            yield (
+                known
+                or _epsilon(wrong, offset, scaled, rows, axis)
+                or (
+                    Kind.FACTOR,
+                    f"each line along dimension {axis} is multiplied by a factor of its own, of "
+                    f"size {sizes.min():.4g} to {sizes.max():.4g}{beside}",
+                )
+            )
+            return
+
+
+def _offsets(wrong: Wrong, oracle: OutputOracle) -> Iterator[tuple[int | None, np.ndarray]]:
+    """Zero, and the values of the tile with one of the inputs zero, such as a summand."""
+    yield None, np.zeros((), np.float64)
+    if len(oracle.sources) > 1:
+        for number in range(len(oracle.sources)):
+            offset = _value(oracle.only(wrong.tile, number, None))
+            if np.isfinite(offset).all() and offset.any():
+                yield number, offset
+
+
+def _value(expected: Expected) -> np.ndarray:
+    return wide(np.asarray(expected.value))
+
+
+def _factor(
+    change: np.ndarray, scaled: np.ndarray, chosen: np.ndarray, axis: int | None
+) -> np.ndarray | None:
+    """The factors by least squares over the chosen elements, along an axis or of all elements."""
+    with np.errstate(all="ignore"):
+        weight = np.where(chosen, np.conjugate(scaled), 0)
+        products = np.sum(np.where(chosen, weight * change, 0), axis=axis, keepdims=True)
+        squares = np.sum(np.abs(weight) ** 2, axis=axis, keepdims=True)
+        # A line without a wrong element keeps its values.
+        factor = np.where(squares > 0, products / squares, 1.0)
+    return factor if np.isfinite(factor).all() else None
+
+
+def _holds(
+    wrong: Wrong, offset: np.ndarray, scaled: np.ndarray, factor: np.ndarray, free: int
+) -> bool:
+    bound = wrong.right.bound
+    allowed = np.zeros(scaled.shape) if bound is None else bound * np.maximum(1.0, np.abs(factor))
+    return wrong.holds(Expected(offset + scaled * factor, allowed), free)
+
+
+def _named(wrong: Wrong, factor: complex, beside: str) -> Reason:
+    """The reason of one factor for all elements; some are those of a known fault."""
+    size = factor.real if abs(factor.imag) <= 1e-6 * abs(factor) else factor
+    right, slack = wrong.right, 1e-6
+    if right.bound is not None:
+        # The factor is known as well as the elements are.
+        spread = float(np.median(right.allowed(wrong.values.dtype)))
+        norm = float(np.sqrt(np.mean(np.abs(_value(right)) ** 2)))
+        slack = max(slack, spread / norm if norm else slack)
+    shown = f"{size:.6g}" if isinstance(size, float) else f"({size:.6g})"
+    text = f"it is {shown} times the right value{beside}"
+    return _variance(wrong, size, slack, beside) or (Kind.FACTOR, text)
+
+
+def _variance(wrong: Wrong, factor: complex, slack: float, beside: str) -> Reason | None:
+    """Whether a factor is that of a variance with another divisor, for a length of an input."""
+    for n in sorted({n for plan in wrong.subject.input_plans for n in plan.shape if n > 2}):
+        for exact, text in (
+            (math.sqrt((n - 1) / n), f"the root of {n - 1}/{n}"),
+            (math.sqrt(n / (n - 1)), f"the root of {n}/{n - 1}"),
+            ((n - 1) / n, f"{n - 1}/{n}"),
+            (n / (n - 1), f"{n}/{n - 1}"),
+        ):
+            if abs(factor - exact) <= min(slack, abs(1 - exact) / 8):
+                return (
+                    Kind.VARIANCE,
+                    f"it is {text} times the right value, as if a variance were divided by n - 1 "
+                    f"instead of n, or the other way round{beside}",
+                )
+    return None
+
+
+def _epsilon(
+    wrong: Wrong, offset: np.ndarray, scaled: np.ndarray, factors: np.ndarray, axis: int
+) -> Reason | None:
+    """Another epsilon under the root of a variance: ``factor^-2 - 1`` is ``d / (variance + e)``."""
+    if np.iscomplexobj(factors) or not (factors > 0).all():
+        return None
+    for number, source in enumerate(wrong.subject.inputs):
+        if source.source.shape != wrong.shape:
+            continue
+        lines = list(wrong.tile)
+        lines[axis] = slice(0, wrong.shape[axis])
+        x = _value(source.block(tuple(lines)))
+        squares = {
+            "variance": np.var(x, axis=axis, keepdims=True),
+            "mean square": np.mean(x * x, axis=axis, keepdims=True),
+        }
+        for (name, square), usual in (
+            (item, usual) for item in squares.items() for usual in _USUAL_EPSILONS
+        ):
+            more = float(np.median((factors**-2.0 - 1) * (square + usual)))
+            with np.errstate(all="ignore"):
+                fitted = 1 / np.sqrt(1 + more / (square + usual))
+            if np.isfinite(fitted).all() and _holds(wrong, offset, scaled, fitted, 1):
+                return (
+                    Kind.EPSILON,
+                    f"it is right with an epsilon that is {more:+.3g} off, under the root of the "
+                    f"{name} of input {number}",
+                )
+    return None
+
+
+_LINE = 256
+"""Elements along a dimension that are tried for shifts."""
+
+_LINES = 4
+
+
+def transposed(wrong: Wrong) -> Iterator[Reason]:
+    got = wrong.got
+    local = within(wrong.tile, wrong.block)
+    for a, b in itertools.combinations(range(got.ndim), 2):
+        if got.shape[a] == got.shape[b] and _turned(wrong, got.swapaxes(a, b)[local]):
+            yield Kind.TRANSPOSED, f"its dimensions {a} and {b} are exchanged"
+            return
+    row, column = "row-major order", "column-major order"
+    for written, read, back in (
+        (column, row, np.reshape(got.ravel(), got.shape, order="F")),
+        (row, column, np.reshape(got.ravel(order="F"), got.shape)),
+    ):
+        if got.ndim > 1 and _turned(wrong, back[local]):
+            yield Kind.TRANSPOSED, f"it was written in {written} and read in {read}"
+            return
+    if got.ndim == 2 and wrong.shape[0] == wrong.shape[1]:
+        value = wrong.oracle.block((wrong.tile[1], wrong.tile[0]))
+        bound = None if value.bound is None else value.bound.T
+        if wrong.holds(Expected(value.value.T, bound)):
+            yield Kind.TRANSPOSED, "the whole array is transposed"
+
+
+def _turned(wrong: Wrong, back: np.ndarray) -> bool:
+    """Whether the block is right once it is turned back."""
+    return bool(wrong.wrong.any()) and fits(back, wrong.right)
+
+
+def wrong_halo(wrong: Wrong) -> Iterator[Reason]:
+    oracle = wrong.oracle
+    if not isinstance(oracle, OutputOracle):
+        return
+    for dimension in range(len(wrong.shape)):
+        width = oracle.halo(wrong.block, dimension)
+        if not width:
+            continue
+        where, theirs = (wrong.tile, wrong.block, dimension), "its neighbours' elements along"
+        for by in (1, -1):
+            if wrong.holds(oracle.shifted_halo(*where, by)):
+                yield Kind.HALO, f"{theirs} dimension {dimension} are off by {by:+d}"
+                return
+        own = wrong.block[dimension].stop - wrong.block[dimension].start
+        for one in sorted({1, 2, width} if 2 * width <= own else {1, 2}):
+            if wrong.holds(oracle.exchanged_halos(*where, one)):
+                yield Kind.HALO, f"{theirs} dimension {dimension} are exchanged"
+                return
+        before = wrong.subject.before
+        if isinstance(before, OutputOracle) and wrong.holds(oracle.stale_halo(*where, before)):
+            yield Kind.HALO, f"{theirs} dimension {dimension} are those of the previous call"
+            return
+
+
+def shifted(wrong: Wrong) -> Iterator[Reason]:
+    """The block, or its wrong elements, moved by any number of positions along a dimension."""
+    worst = wrong.verdict.worst["element"] if wrong.verdict.worst else None
+    for dimension, own in enumerate(wrong.block):
+        if worst is None or own.stop - own.start < 3:
+            continue
+        line = _line(wrong, worst, dimension)
+        got = np.moveaxis(wrong.seen(line), dimension, -1)
+        whole = wrong.oracle.block(line)
+        right = _moved(whole, dimension)
+        bad = wrong_elements(got, right)
+        for by in sorted(range(1 - got.shape[-1], got.shape[-1]), key=abs):
+            if by and _is_shifted(got, right, bad, by):
+                yield Kind.SHIFTED, f"it is shifted by {by:+d} along dimension {dimension}"
+                return
+
+
+def _line(wrong: Wrong, worst: list[int], dimension: int) -> tuple[slice, ...]:
+    """A few lines of the block along a dimension, through the worst element."""
+    tile = []
+    for d, (own, at) in enumerate(zip(wrong.block, worst, strict=True)):
+        length = _LINE if d == dimension else _LINES if len(wrong.block) < 3 else 2
+        start = min(max(own.start, at - length // 2), max(own.start, own.stop - length))
+        tile.append(slice(start, min(own.stop, start + length)))
+    return tuple(tile)
+
+
+def _moved(expected: Expected, dimension: int) -> Expected:
+    value = np.moveaxis(np.asarray(expected.value), dimension, -1)
+    bound = expected.bound
+    return Expected(value, None if bound is None else np.moveaxis(bound, dimension, -1))
+
+
+def _is_shifted(got: np.ndarray, right: Expected, bad: np.ndarray, by: int) -> bool:
+    """Whether the wrong elements are those `by` positions before, where these are in the lines."""
+    n = got.shape[-1]
+    here = slice(max(0, by), min(n, n + by))
+    there = slice(max(0, -by), min(n, n - by))
+    inside = bad[..., here]
+    # Elements that come from outside are not known; most must come from inside.
+    if 2 * np.count_nonzero(inside) <= np.count_nonzero(bad):
+        return False
+    bound = right.bound
+    source = Expected(right.value[..., there], None if bound is None else bound[..., there])
+    own = Expected(right.value[..., here], None if bound is None else bound[..., here])
+    return explains(got[..., here], own, source, inside)
+
+
+_SHORTER = {"bfloat16": 8, "float16": 11, "float32": 24}
+"""Shorter types and the bits of their significands; TF32 has those of float16."""
+
+_SAME = 0.9
+"""Least correlation of errors that have one cause."""
+
+_AS_LARGE = 8.0
+"""Most times that errors exceed those of bfloat16 inputs; a program rounds more than its inputs."""
+
+_RANDOM = 4.0
+"""Standard deviations of a mean of errors with random signs."""
+
+
+def lower_precision(wrong: Wrong) -> Iterator[Reason]:
+    got, value = wrong.values, wide(np.asarray(wrong.right.value))
+    if not is_float(got.dtype) or wrong.got.size < 2:  # one element shows no precision
+        return
+    with np.errstate(all="ignore"):
+        error, sizes = wide(got) - value, np.abs(value)
+        small = np.abs(error).max() <= 2.0**-4 * sizes.max()
+        spread = (np.abs(error) > 2 * float(finfo(got.dtype).eps) * sizes).mean() >= 0.25
+    if not (small and spread):
+        return
+    held = next((name for name in _shorter(got.dtype) if _representable(got, name)), None)
+    text = f"its elements are rounded to {held}" if held else _of_inputs(wrong, error, value)
+    if text:
+        yield Kind.LOWER_PRECISION, text
+
+
+def _of_inputs(wrong: Wrong, error: np.ndarray, value: np.ndarray) -> str:
+    """How the errors of a tile resemble those of shorter inputs; "" if they do not."""
+    shorter = _shorter(wrong.values.dtype)
+    changed = {name: _changed(wrong, value, _SHORTER[name]) for name in shorter}
+    for name, by in changed.items():
+        if np.abs(np.vdot(error, by)) > _SAME * _norm(error) * _norm(by) > 0:
+            return f"it is what inputs rounded to {name} give{_or_tf32(name)}"
+    bits = 1 - round(np.log2(finfo(wrong.values.dtype).eps))
+    usual = changed[shorter[0]] if shorter else _changed(wrong, value, bits - 1)
+    one_sided = max(abs(np.mean(error)), abs(np.mean(error * np.conj(np.sign(value)))))
+    if not 0 < _norm(error) <= _AS_LARGE * _norm(usual):
+        return ""
+    if one_sided * error.size > _RANDOM * _norm(error):
+        return ""
+    worst = np.abs(error).max() / np.abs(value).max()
+    return f"it is accurate to about {-np.log2(worst):.0f} bits"
+
+
+def _changed(wrong: Wrong, value: np.ndarray, bits: int) -> np.ndarray:
+    """How far shorter inputs move the right values; nowhere if the program has none."""
+    if not isinstance(wrong.oracle, OutputOracle):
+        return np.zeros_like(value)
+    sources = tuple(Rounded(source, bits) for source in wrong.oracle.sources)
+    with np.errstate(all="ignore"):
+        changed = wide(np.asarray(replace(wrong.oracle, sources=sources).block(wrong.tile).value))
+    return changed - value
+
+
+def _norm(x: np.ndarray) -> float:
+    return float(np.linalg.norm(x.ravel()))
+
+
+def _or_tf32(name: str) -> str:
+    return ", or to TF32" if _SHORTER[name] == _SHORTER["float16"] else ""
+
+
+def _shorter(dtype: np.dtype[np.generic]) -> list[str]:
+    part = dtype.itemsize // (2 if dtype.kind == "c" else 1)
+    return [name for name in _SHORTER if as_dtype(name).itemsize < part]
+
+
+def _representable(got: np.ndarray, name: str) -> bool:
+    parts = [got.real, got.imag] if got.dtype.kind == "c" else [got]
+    with np.errstate(all="ignore"):
+        return all((part.astype(as_dtype(name)).astype(part.dtype) == part).all() for part in parts)

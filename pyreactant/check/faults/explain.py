@@ -1,0 +1,341 @@
+"""Explain a wrong block: find every kind of fault that its values fit.
+
+For each kind of fault, compute what the block would hold if only that had gone wrong. The
+explanation fits if the block holds these values within the tolerance of a right block. Only a
+tile around the worst element is compared, so the time does not depend on the block's size.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+
+import numpy as np
+
+from ...arrays.dtypes import finfo, is_float, wide
+from ...arrays.sharding import Device, Index, Shard, plain_index
+from ...arrays.text import block_text
+from ..bounds.compare import Verdict, wrong_elements
+from ..bounds.expected import Expected
+from ..oracle.parts import around, moved
+from ..records.verdict import BlockVerdict, Kind
+from .diagnose import blocks_of
+from .elements import lower_precision, shifted, transposed, wrong_factor, wrong_halo
+from .reductions import equal_parts, lost_parts, own_part_alone, partial_sum
+from .subject import TILE, Reason, Subject, Wrong, fits
+
+_FAR = 2.0**20
+
+_OF_RANGE = 0.15
+"""Random bits have exponents with a standard deviation of 0.29 of their range."""
+
+_ALIKE = 4.0
+"""Right values have about one size if the standard deviation of their exponents is smaller."""
+
+
+def looks_uninitialised(got: np.ndarray, expected: Expected) -> str | None:
+    """How the wrong elements of a tile resemble unwritten memory; None if they do not."""
+    wrong = wrong_elements(got, expected)
+    some = got[wrong]
+    if not some.size:
+        return None
+    if is_float(got.dtype) and not np.isfinite(some).any():
+        half = some.size * 2 >= got.size
+        return "it holds NaN or infinity" if half else None
+    if not np.count_nonzero(some):
+        return "it holds zeros"
+    if some.size > 3 and (some == some.flat[0]).all():
+        return f"every wrong element is {some.flat[0]}"
+    if not is_float(got.dtype):
+        return None
+    info = finfo(got.dtype)
+    whole = math.log2(float(info.max)) - math.log2(float(info.tiny))
+    of_all_sizes = _spread(some) > _OF_RANGE * whole > 2 * _spread(expected.value)
+    alike = _spread(expected.value) < _ALIKE  # not those of wide inputs
+    if of_all_sizes or (alike and _far(some, expected.value)):
+        return "its numbers vary in magnitude like unwritten memory"
+    return None
+
+
+def _far(values: np.ndarray, right: np.ndarray) -> bool:
+    """Whether most numbers have a very different magnitude from the right ones."""
+    with np.errstate(all="ignore"):
+        sizes = np.abs(wide(values))
+        usual = float(np.median(np.abs(right)))
+        far = ~np.isfinite(sizes) | (sizes > _FAR * usual) | (sizes * _FAR < usual)
+    return bool(np.mean(far) > 0.5)
+
+
+def _spread(values: np.ndarray) -> float:
+    """Standard deviation of the binary logarithms of the finite, nonzero values."""
+    with np.errstate(all="ignore"):
+        sizes = np.abs(wide(values))
+        logs = np.log2(sizes)
+    logs = logs[np.isfinite(logs)]
+    return float(logs.std()) if logs.size > 3 else 0.0
+
+
+Test = Callable[[Wrong], Iterator[Reason]]
+
+_NEAR = 4.0  # units in the last place
+
+
+def _uninitialised(wrong: Wrong) -> Iterator[Reason]:
+    found = looks_uninitialised(wrong.values, wrong.right)
+    if found:
+        yield Kind.UNINITIALISED, found
+
+
+def _stale(wrong: Wrong) -> Iterator[Reason]:
+    if wrong.subject.before is not None and wrong.holds(wrong.subject.before.block(wrong.tile)):
+        yield Kind.UNINITIALISED, f"{_some(wrong)} the result of the previous call"
+    for number, oracle in enumerate(wrong.subject.inputs):
+        same = oracle.source.shape == wrong.shape and oracle.source.dtype == wrong.got.dtype
+        if same and wrong.holds(oracle.block(wrong.tile)):
+            yield (
+                Kind.UNINITIALISED,
+                f"{_some(wrong)} the block of input {number} at the same place",
+            )
+
+
+def _some(wrong: Wrong) -> str:
+    """What holds other values: the block, or only a few elements, perhaps a cache line."""
+    count = wrong.verdict.wrong
+    if 2 * count > wrong.got.size:
+        return "it holds"
+    at = np.flatnonzero(wrong.wrong)
+    in_a_row = len(at) == count and len(at) > 1 and np.ptp(at) == count - 1
+    line = f", {count * wrong.got.itemsize} bytes in a row, hold" if in_a_row else " hold"
+    return f"{count} of its {wrong.got.size} elements{line}"
+
+
+def _off_by_rounding(wrong: Wrong) -> Iterator[Reason]:
+    ulps = wrong.verdict.ulps
+    if ulps <= _NEAR and is_float(wrong.got.dtype) and not wrong.verdict.wrong_patterns:
+        yield Kind.ROUNDING, f"it is off by up to {ulps:.2g} ULP, and every bit must be right"
+
+
+def _non_finite(wrong: Wrong) -> Iterator[Reason]:
+    if wrong.verdict.wrong_patterns:
+        count = wrong.verdict.wrong_patterns
+        yield Kind.NON_FINITE, f"{count} elements differ from the oracle in NaN or infinity"
+
+
+REASONS: list[tuple[Kind, Test]] = [
+    (Kind.UNINITIALISED, _uninitialised),
+    (Kind.UNINITIALISED, _stale),
+    (Kind.MISSING_REDUCTION, partial(partial_sum, own=True)),
+    (Kind.MISSING_REDUCTION, equal_parts),
+    (Kind.TRANSPOSED, transposed),
+    (Kind.HALO, wrong_halo),
+    (Kind.SHIFTED, shifted),
+    (Kind.MISSING_REDUCTION, own_part_alone),
+]
+"""Every one that fits is reported."""
+
+LAST_REASONS: list[tuple[Kind, Test]] = [
+    (Kind.MISSING_REDUCTION, partial(partial_sum, own=False)),
+    (Kind.PARTS, lost_parts),
+    (Kind.ROUNDING, _off_by_rounding),
+    (Kind.FACTOR, wrong_factor),
+    (Kind.LOWER_PRECISION, lower_precision),
+    (Kind.NON_FINITE, _non_finite),
+]
+"""Tried in this order if none of `REASONS` fits; the first that fits is reported."""
+
+
+_RUN = 8  # elements of another block that are compared first
+
+
+def explain(wrong: Wrong, hints: Sequence[Kind] = ()) -> tuple[list[Reason], list[Index]]:
+    """Every reason that fits, the likeliest first, and the blocks that have the same values.
+
+    Args:
+        wrong: The wrong block.
+        hints: Kinds found for other blocks of the array. If one of these fits, no other kind
+            is tried.
+    """
+    matches = [
+        block
+        for block in matching(wrong.subject, wrong.got, wrong.block)
+        if wrong.holds(wrong.oracle.block(moved(wrong.tile, wrong.block, block)))
+    ]
+    permuted = [(Kind.PERMUTED, f"it holds block {block_text(one)}") for one in matches[:1]]
+    for kinds in (hints, None):
+        reasons = [
+            reason
+            for kind, test in (REASONS if kinds is None else REASONS + LAST_REASONS)
+            if kinds is None or kind in kinds
+            for reason in _fitting(test, wrong)
+        ]
+        if permuted and (kinds is None or Kind.PERMUTED in kinds):
+            reasons += permuted
+        if reasons:
+            return sorted(reasons, key=lambda reason: _ORDER.index(reason[0])), matches
+    for _, test in LAST_REASONS:
+        reasons = _fitting(test, wrong)
+        if reasons:
+            return reasons, matches
+    return [(Kind.UNKNOWN, "")], matches
+
+
+_ORDER = [Kind.UNINITIALISED, Kind.PERMUTED, *(kind for kind in Kind)]
+
+
+def _fitting(test: Test, wrong: Wrong) -> list[Reason]:
+    """The reasons of one test; none if the oracle cannot compute the faulty values."""
+    try:
+        return list(test(wrong))
+    except (ArithmeticError, LookupError, TypeError, ValueError):
+        return []
+
+
+def matching(subject: Subject, got: np.ndarray, block: Index) -> list[Index]:
+    """Other blocks of the array that have the values in `got`."""
+    if not got.size:
+        return []
+    local = tuple(slice(0, n) for n in got.shape)
+    middle = [n // 2 for n in got.shape]
+    run = tuple(
+        slice(m, m + 1) if d < got.ndim - 1 else around(local, middle, _RUN)[d]
+        for d, m in enumerate(middle)
+    )
+    side = max(2, math.floor(TILE ** (1 / max(1, got.ndim))))
+    tile = around(local, middle, side)
+    found = []
+    for other in blocks_of(subject.plan.sharding, subject.plan.shape):
+        if other == block or tuple(s.stop - s.start for s in other) != got.shape:
+            continue
+        if not fits(got[run], subject.few(moved(run, local, other))):
+            continue
+        if fits(got[tile], subject.oracle.block(moved(tile, local, other))):
+            found.append(other)
+    return found
+
+
+def block_verdict(
+    subject: Subject | None,
+    name: str,
+    shard: Shard,
+    expected: Index | None,
+    verdict: Verdict,
+    hints: Sequence[Kind] = (),
+) -> BlockVerdict:
+    """The verdict on a block of the right shape.
+
+    Args:
+        subject: The array with what its blocks may be compared with; None without an oracle.
+        name: Name of the array.
+        shard: The block and its device.
+        expected: Index that belongs on that device; None if the device is not in the mesh.
+        verdict: Result of comparing the data with the oracle at the shard's index.
+        hints: Kinds found for other wrong blocks of the array.
+    """
+    kinds: list[Kind] = []
+    matches, parts = None, []
+    if not verdict.passed:
+        assert subject is not None
+        reasons, found = explain(
+            Wrong(subject, shard.device.position, shard.data, shard.index, verdict), hints
+        )
+        kinds = list(dict.fromkeys(kind for kind, _ in reasons))
+        matches = [plain_index(index) for index in found]
+        parts = [_error_text(verdict), *filter(None, [" or ".join(t for _, t in reasons)])]
+    if shard.index != expected:
+        kinds.append(Kind.WRONG_DEVICES)
+        parts.insert(0, _expected_text(expected))
+    where = f"{name} on {_device_text(shard.device)}, block {block_text(shard.index)}"
+    return BlockVerdict(
+        array=name,
+        device=shard.device.position,
+        process=shard.device.process_index,
+        index=plain_index(shard.index),
+        expected_index=None if expected is None else plain_index(expected),
+        passed=not kinds,
+        method=verdict.method,
+        estimated=verdict.estimated,
+        error=verdict.error,
+        allowed=verdict.allowed,
+        ratio=verdict.ratio,
+        ulps=verdict.ulps,
+        relative_norm=verdict.relative_norm,
+        wrong=verdict.wrong,
+        places=None if verdict.passed or verdict.places is None else verdict.places.tolist(),
+        non_finite=verdict.non_finite,
+        sight=verdict.sight if subject is not None and name.startswith("output") else None,
+        worst=None if verdict.passed else verdict.worst,
+        kinds=tuple(kinds),
+        matches=matches,
+        text=f"{where}: {'; '.join(parts)}" if parts else "",
+    )
+
+
+def missing(name: str, device: Device, expected: Index) -> BlockVerdict:
+    """The verdict on a device that should hold a block and holds none."""
+    return BlockVerdict(
+        array=name,
+        device=device.position,
+        process=device.process_index,
+        index=None,
+        expected_index=plain_index(expected),
+        passed=False,
+        kinds=(Kind.FEWER_DEVICES,),
+        text=f"{name} on {_device_text(device)}: it holds no block and must hold "
+        f"{block_text(expected)}",
+    )
+
+
+def misshapen(
+    subject: Subject | None, name: str, shard: Shard, expected: Index | None, dtype: str
+) -> BlockVerdict:
+    """The verdict on a block whose shape or dtype does not match its index."""
+    got = shard.data
+    matches = None
+    if subject is not None and got.dtype.name == dtype:
+        matches = [plain_index(index) for index in matching(subject, got, shard.index)]
+    return BlockVerdict(
+        array=name,
+        device=shard.device.position,
+        process=shard.device.process_index,
+        index=plain_index(shard.index),
+        expected_index=None if expected is None else plain_index(expected),
+        passed=False,
+        kinds=(Kind.STRUCTURE,),
+        matches=matches,
+        text=f"{name} on {_device_text(shard.device)}: it holds {got.dtype.name}{list(got.shape)} "
+        f"for block {block_text(shard.index)} of dtype {dtype}",
+    )
+
+
+def _error_text(verdict: Verdict) -> str:
+    assert verdict.worst is not None
+    worst, some = verdict.worst, f"{verdict.wrong} of {verdict.elements} elements are wrong"
+    if verdict.wrong == verdict.elements:
+        some = "every element is wrong"
+    got, expected = _numbers(worst["got"], worst["expected"])
+    return (
+        f"{some}, the worst at {tuple(worst['element'])} is {got} and must be {expected} "
+        f"(within {worst['allowed']:.3g})"
+    )
+
+
+def _numbers(got: str, expected: str) -> tuple[str, str]:
+    """Two numbers with no more digits than show how they differ; JSON has all."""
+    try:
+        a, b = float(got), float(expected)
+    except ValueError:  # complex numbers
+        return got, expected
+    if "." not in got or "." not in expected or a == b or not math.isfinite(a * b):
+        return got, expected
+    digits = 3 + math.ceil(math.log10(max(abs(a), abs(b)) / abs(a - b)))
+    shown = min(17, max(6, digits))
+    return f"{a:.{shown}g}", f"{b:.{shown}g}"
+
+
+def _expected_text(expected: Index | None) -> str:
+    if expected is None:
+        return "the device is not in the mesh"
+    return f"the device must hold block {block_text(expected)}"
+
+
+def _device_text(device: Device) -> str:
+    return f"device {device.position} (process {device.process_index})"

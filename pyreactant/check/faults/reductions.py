@@ -1,0 +1,237 @@
+"""Faults of reductions over devices: parts that are missing, lost, repeated or summed alone."""
+
+import itertools
+import math
+import time
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from ...arrays.dtypes import wide
+from ...arrays.sharding import Index
+from ..bounds.expected import Expected
+from ..oracle.oracle import OutputOracle
+from ..records.verdict import ArrayPlan, Kind
+from .subject import Reason, Wrong, explains
+
+_MOST_PARTS = 64
+_NEAR_WHOLE = 0.1
+
+_PATIENCE = 120.0
+"""Seconds that the search for lost parts may take for all blocks; a user's oracle may be slow."""
+
+
+def partial_sum(wrong: Wrong, *, own: bool) -> Iterator[Reason]:
+    """A partial sum: that of the device's own mesh position, or of another one."""
+    if not isinstance(wrong.oracle, OutputOracle):
+        return
+    mesh = wrong.subject.plan.sharding.mesh
+    at = np.unravel_index(mesh.device_ids.index(wrong.device), mesh.shape)
+    place = dict(zip(mesh.axis_names, map(int, at), strict=True))
+    for one in wrong.subject.partial_sums:
+        here = all(place[axis] == number for axis, number in one.where.items())
+        if here == own and wrong.holds(wrong.oracle.partial(wrong.tile, one.masks)):
+            yield Kind.MISSING_REDUCTION, one.text
+            return
+
+
+def equal_parts(wrong: Wrong) -> Iterator[Reason]:
+    """A sum over devices with equal values that was omitted or done twice."""
+    expected = wrong.right
+    mesh = wrong.subject.plan.sharding.mesh
+    for count in range(1, len(mesh.axis_names) + 1):
+        for axes in itertools.combinations(mesh.axis_names, count):
+            factor = math.prod(mesh.axis_size(axis) for axis in axes)
+            if factor == 1:
+                continue
+            over = f"{' and '.join(axes)} ({factor} devices)"
+            if wrong.holds(times(expected, 1 / factor)):
+                yield (
+                    Kind.MISSING_REDUCTION,
+                    f"it is 1/{factor} of the right value, as if the sum over {over} were missing",
+                )
+                return
+            if wrong.holds(times(expected, factor)):
+                yield (
+                    Kind.MISSING_REDUCTION,
+                    f"it is {factor} times the right value, as if summed twice over {over}",
+                )
+                return
+
+
+def times(expected: Expected, factor: float) -> Expected:
+    if expected.bound is None:
+        value = expected.value
+        if factor > 1:
+            return Expected(value * np.asarray(factor).astype(value.dtype), None)
+        whole = round(1 / factor)
+        return Expected(value // whole if value.dtype.kind in "iu" else value * factor, None)
+    return Expected(expected.value * factor, expected.bound * factor)
+
+
+def own_part_alone(wrong: Wrong) -> Iterator[Reason]:
+    if not isinstance(wrong.oracle, OutputOracle):
+        return
+    for dimension, cut in enumerate(wrong.subject.plan.sharding.cuts(len(wrong.shape))):
+        if cut == 1:
+            continue
+        expected = wrong.oracle.alone(wrong.tile, wrong.block, dimension)
+        if expected.value.shape == wrong.seen(wrong.tile).shape and wrong.holds(expected):
+            yield (
+                Kind.MISSING_REDUCTION,
+                f"it was computed from its own part of dimension {dimension} only",
+            )
+            return
+
+
+class _Part(NamedTuple):
+    """What the devices with one block of an input add to a tile of a sum.
+
+    Attributes:
+        devices: These devices.
+        value: What they add; no rounding.
+    """
+
+    devices: tuple[int, ...]
+    value: np.ndarray
+
+
+def lost_parts(wrong: Wrong) -> Iterator[Reason]:
+    """Parts of a sum over devices that are lost, doubled or taken from another device."""
+    oracle = wrong.oracle
+    if not isinstance(oracle, OutputOracle):
+        return
+    for number, plan in enumerate(wrong.subject.input_plans):
+        for groups in _groups(plan):
+            parts = _parts(wrong, oracle, number, groups)
+            weights = _weights(wrong, parts) if len(parts) > 1 else None
+            if weights is not None:
+                if _only_own(wrong.device, parts, weights):
+                    text = f"of the sum over {len(parts)} parts it holds only its own"
+                    yield Kind.MISSING_REDUCTION, text
+                yield Kind.PARTS, _parts_text(parts, weights)
+                return
+
+
+Group = tuple[Index, list[int]]
+"""A part of an input, and the devices that hold it."""
+
+
+def _groups(plan: ArrayPlan) -> Iterator[list[Group]]:
+    """The blocks of an input, and its slices along each dimension that is cut, if these differ."""
+    if plan.dtype == "bool":
+        return
+    held = plan.sharding.devices_indices_map(plan.shape)
+    cut = [d for d, count in enumerate(plan.sharding.cuts(len(plan.shape))) if count > 1]
+    for kept in [cut, *([d] for d in cut if len(cut) > 1)]:
+        found: dict[str, Group] = {}
+        for device, block in held.items():
+            part = tuple(s if d in kept else slice(0, plan.shape[d]) for d, s in enumerate(block))
+            found.setdefault(str(part), (part, []))[1].append(device)
+        if 2 <= len(found) <= _MOST_PARTS:
+            yield list(found.values())
+
+
+def _parts(wrong: Wrong, oracle: OutputOracle, number: int, groups: Sequence[Group]) -> list[_Part]:
+    """The parts of the tile by parts of an input; none if the program is not a sum over them."""
+    start = time.perf_counter()
+    base = _value(oracle.only(wrong.tile, number, None))
+    blocks = len(wrong.subject.plan.sharding.mesh.device_ids)
+    if (time.perf_counter() - start) * len(groups) * blocks > _PATIENCE:
+        return []
+    found = [
+        _Part(tuple(devices), _value(oracle.only(wrong.tile, number, block)) - base)
+        for block, devices in groups
+    ]
+    whole = _value(wrong.right)
+    with np.errstate(invalid="ignore"):  # infinities, which no sum of parts explains
+        apart = np.abs(base + sum(part.value for part in found) - whole)
+    scale = max(float(np.abs(part.value).max(initial=0.0)) for part in found)
+    if not np.all(apart <= _LINEAR * scale):
+        return []
+    return [part for part in found if np.abs(part.value).max(initial=0.0) > _LINEAR * scale]
+
+
+_LINEAR = 1e-9
+"""Relative difference of sums that are computed in float64 in another order."""
+
+
+def _value(expected: Expected) -> np.ndarray:
+    return wide(np.asarray(expected.value))
+
+
+def _weights(wrong: Wrong, parts: Sequence[_Part]) -> list[int] | None:
+    """How often each part is in the sum; None if no whole numbers explain the wrong values."""
+    for chosen in (np.ones(wrong.values.shape, bool), wrong.wrong):
+        found = _fitted(wrong, parts, chosen)
+        if found is not None:
+            return found
+    if np.count_nonzero(wrong.wrong) >= len(parts):
+        return None
+    # Too few elements for a fit: one part is lost or doubled, if only one explains the values.
+    tried = [
+        [weight if n == number else 1 for n in range(len(parts))]
+        for number in range(len(parts))
+        for weight in (0, 2)
+    ]
+    fitting = [weights for weights in tried if _explained(wrong, parts, weights)]
+    return fitting[0] if len(fitting) == 1 else None
+
+
+def _fitted(wrong: Wrong, parts: Sequence[_Part], chosen: np.ndarray) -> list[int] | None:
+    """Weights by least squares over the chosen elements."""
+    columns = np.stack([part.value[chosen] for part in parts], axis=-1)
+    change = wide(wrong.values)[chosen] - _value(wrong.right)[chosen]
+    if np.iscomplexobj(columns) or np.iscomplexobj(change):
+        columns = np.concatenate([columns.real, columns.imag])
+        change = np.concatenate([change.real, change.imag])
+    if len(columns) < len(parts) or not np.isfinite(change).all():
+        return None
+    more, _, rank, _ = np.linalg.lstsq(columns, change, rcond=1e-6)
+    weights = np.rint(1 + more)
+    if rank < len(parts) or np.any(np.abs(1 + more - weights) > _NEAR_WHOLE):
+        return None
+    whole = [int(weight) for weight in weights]
+    return whole if _explained(wrong, parts, whole, len(parts)) else None
+
+
+def _explained(wrong: Wrong, parts: Sequence[_Part], weights: Sequence[int], free: int = 0) -> bool:
+    if len(set(weights)) == 1:
+        return False  # right, or a factor of the whole sum
+    right = wrong.right
+    value = _value(right) + sum(
+        (weight - 1) * part.value for weight, part in zip(weights, parts, strict=True)
+    )
+    if right.bound is None:
+        with np.errstate(all="ignore"):
+            faulty = Expected(value.astype(wrong.values.dtype), None)
+    else:
+        faulty = Expected(value, right.bound * max(1, *map(abs, weights)))
+    return explains(wrong.values, right, faulty, wrong.wrong, free)
+
+
+def _only_own(device: int, parts: Sequence[_Part], weights: Sequence[int]) -> bool:
+    """Whether the sum has nothing but the device's own part."""
+    return all(
+        weight == int(device in part.devices) for weight, part in zip(weights, parts, strict=True)
+    )
+
+
+def _parts_text(parts: Sequence[_Part], weights: Sequence[int]) -> str:
+    """Which devices' parts are in the sum how often."""
+    odd = [(w, part) for w, part in zip(weights, parts, strict=True) if w != 1]
+    shown = [
+        f"the part of {_devices(part.devices)} is {_times_text(weight)}" for weight, part in odd[:4]
+    ]
+    more = f", and {len(odd) - 4} more parts" if len(odd) > 4 else ""
+    return f"of the sum over {len(parts)} parts {' and '.join(shown)}{more}"
+
+
+def _devices(devices: Sequence[int]) -> str:
+    named = ", ".join(map(str, devices[:8])) + (" ..." if len(devices) > 8 else "")
+    return f"device{'s' if len(devices) > 1 else ''} {named}"
+
+
+def _times_text(weight: int) -> str:
+    return {0: "lost", 2: "counted twice", -1: "subtracted"}.get(weight, f"counted {weight} times")

@@ -1,0 +1,121 @@
+"""The child process that compares the gradients of one program; see `run.compare_gradients`."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from ..arrays.dtypes import as_dtype, wide
+from ..arrays.lowering.as_jax import as_jax
+from ..arrays.program import Program, load
+from ..arrays.runtimes.jax.x64 import context, is_wide
+from ..arrays.source import Source
+from ..base.child import Request, Stop, serve
+from ..base.errors import PyReactantError
+from .bounds.compare import compare
+from .bounds.estimate import estimate
+from .bounds.expected import Expected
+from .bounds.model import Model
+from .bounds.tracked import Tracked
+from .inputs import ORDINARY_SET
+from .programs import Case, find_case
+from .report.data import RIGHT, WRONG
+
+_ESTIMATED = "jax.grad has no derived error bound"
+
+
+def _answer(request: Request, _: Stop) -> dict[str, Any]:
+    plain = request["program"]
+    case = find_case(plain if isinstance(plain, str) else _program(plain))
+    dtype = as_dtype(request["dtype"])
+    try:
+        with context(is_wide(dtype)), jax.default_matmul_precision("highest"):
+            return {"found": _compared(case, request)}
+    except PyReactantError as error:
+        return {"failed": str(error)}
+
+
+def _program(plain: dict[str, Any]) -> Program:
+    given = {name: value for name, value in plain.items() if value is not None}
+    return Program(**given)
+
+
+def _compared(case: Case, request: Request) -> list[dict[str, Any]]:
+    size, dtype, seed = request["size"], request["dtype"], request["seed"]
+    arrays = [_whole(one) for one in _sources(case, size, dtype, seed)]
+    static = dict(case.static(size))
+    function = as_jax(
+        case.program,
+        *arrays,
+        static=static,
+        precision="highest",
+        differentiable=True,
+        stablehlo=request["module"],
+    )
+    model = Model.of(dtype, random=False)
+    results, pull = jax.vjp(function, *arrays)
+    outputs, structure = jax.tree.flatten(results)
+    numbers = np.random.default_rng(seed)
+    cotangents = [numbers.normal(size=one.shape).astype(one.dtype) for one in outputs]
+    got = jax.device_get(pull(jax.tree.unflatten(structure, cotangents)))
+    body, count = load(case.program, "jax"), len(arrays)
+
+    def oracle(*parts: Any) -> Any:
+        double = parts[0].dtype == np.float64
+        with jax.enable_x64(double), jax.default_matmul_precision("highest"):
+            shape, back = jax.vjp(lambda *args: body(*args, **static), *parts[:count])
+            given = jax.tree.unflatten(jax.tree.structure(shape), parts[count:])
+            return tuple(jax.device_get(back(given)))
+
+    parts = tuple(wide(one) for one in (*arrays, *cotangents))
+    wanted = estimate(oracle, parts, model, _ESTIMATED)
+    found = _verdicts("jax.grad of the JAX body", range(count), got, wanted)
+    if request["gradient"] is not None:
+        found += _by_oracle(function, find_case(request["gradient"]), model, request)
+    return found
+
+
+def _by_oracle(function: Any, case: Case, model: Model, request: Request) -> list[dict[str, Any]]:
+    """The gradient of half the mean squared distance from targets, the last input of `case`."""
+    sources = _sources(case, request["size"], request["dtype"], request["seed"])
+    *arrays, targets = map(_whole, sources)
+    value, pull = jax.vjp(function, *arrays)
+    got = jax.device_get(pull((value - targets) / len(targets)))[1:]  # not by x
+    shapes = [one.shape for one in arrays[1:]]
+    wholes = [tuple(slice(0, n) for n in shape) for shape in shapes]
+    wanted = [case.expected(n, whole, sources, model) for n, whole in enumerate(wholes)]
+    name = f"the oracle of {case.name}"
+    return _verdicts(name, range(1, len(arrays)), got, wanted)
+
+
+def _sources(case: Case, size: int, dtype: str, seed: int) -> tuple[Source, ...]:
+    inputs = case.inputs(size, dtype)
+    return tuple(ORDINARY_SET.make(what, seed, number) for number, what in enumerate(inputs))
+
+
+def _whole(source: Source) -> np.ndarray:
+    return np.asarray(source.read(tuple(slice(0, n) for n in source.shape)))
+
+
+def _verdicts(
+    against: str, numbers: Sequence[int], got: Sequence[Any], wanted: Sequence[Any]
+) -> list[dict[str, Any]]:
+    found = []
+    for number, one, expected in zip(numbers, got, wanted, strict=True):
+        assert isinstance(expected, Tracked)
+        verdict = compare(np.asarray(one), Expected(expected.value, expected.bound))
+        found.append(
+            {
+                "argument": f"by argument {number}",
+                "against": against,
+                "outcome": RIGHT if verdict.passed else WRONG,
+                "relative_norm": float(verdict.relative_norm),
+                "ratio": float(verdict.ratio),
+            }
+        )
+    return found
+
+
+if __name__ == "__main__":
+    serve(_answer)

@@ -1,0 +1,350 @@
+"""One process of a cross-check's run: execute all programs on one runtime.
+
+``python -m pyreactant.crosscheck REQUEST FOLDER``, started by a supervisor. It writes
+``process-I.json`` and ``shards-I.npz`` into FOLDER. It only records verdicts, and exits with 0
+even if results are wrong.
+It runs each program on its further sets of inputs, and in further layouts and element types, too.
+"""
+
+import gc
+import os
+import socket
+import sys
+import sysconfig
+import time
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..arrays.array import ShardedArray
+from ..arrays.matmul import default_mesh
+from ..arrays.mesh import Mesh
+from ..arrays.program import Program
+from ..arrays.runtimes.collective import exchange, total
+from ..arrays.runtimes.runtime import barrier, current, devices, initialize
+from ..arrays.text import spec_text
+from ..base.errors import DeadlineError, FileError, InvalidArgumentError, PyReactantError
+from ..base.facts import facts
+from ..base.files import write_json
+from .check import check_blocks, check_inputs
+from .execute import CaseRun, run_again, run_case
+from .inputs import ORDINARY, InputSet, input_sets
+from .programs import find_case
+from .records.records import ProcessRecord, ShardWriter, record_name, shards_name
+from .records.verdict import RAISED, RAN, BlockVerdict, ProgramRecord, SetRecord
+from .request import Request, choose_layout, read_request
+from .variants import Variant, variants
+
+WHERE = "where: "
+"""Begins a note of an exception that says in which layout or on which inputs it was raised."""
+
+
+def check_all(run: CaseRun) -> list[BlockVerdict]:
+    """The verdicts on all blocks of this process's devices. Collective."""
+    return [block for array in (*check_inputs(run), *check_blocks(run)) for block in array]
+
+
+def further_sets(
+    request: Request,
+    run: CaseRun,
+    blocks: Sequence[BlockVerdict],
+    mesh: Mesh,
+    chosen: Sequence[Variant],
+) -> Iterator[SetRecord]:
+    """Run and check everything beyond the ordinary inputs of the first variant. Collective.
+
+    Args:
+        request: What to run.
+        run: The run on ordinary inputs; its arrays are not needed.
+        blocks: The verdicts on its blocks.
+        mesh: Mesh of the devices.
+        chosen: The variants of the program; `run` is the first one.
+    """
+    first, *others = chosen
+    estimated = _is_estimated(blocks)
+    yield from _of_variant(request, run, first, estimated)
+    for variant in others:
+        try:
+            run = run_case(
+                run.case,
+                size=run.size,
+                dtype=variant.dtype,
+                seed=request.seed,
+                mesh=mesh,
+                layout=variant.layout,
+                calls=1,
+            )
+            yield _record(run, variant)
+            run = replace(run, arrays={})
+            yield from _of_variant(request, run, variant, estimated)
+        except Exception as error:
+            error.add_note(f"{WHERE}in the layout and type {variant_text(variant)}")
+            raise
+
+
+def variant_text(variant: Variant) -> str:
+    """Element type and partition specs of the inputs."""
+    specs = " ".join(spec_text(spec) or "-" for spec in variant.layout.in_specs)
+    return f"{variant.dtype} {specs}"
+
+
+def _is_estimated(blocks: Sequence[BlockVerdict]) -> bool:
+    """Whether a tolerance is estimated; the same on every process. Collective."""
+    running = current()
+    estimated = np.array([int(any(block.estimated for block in blocks))])
+    return int(total(running.backend, running.group, estimated)[0]) > 0
+
+
+def _of_variant(
+    request: Request, run: CaseRun, variant: Variant, estimated: bool
+) -> Iterator[SetRecord]:
+    """Run a variant on the sets that its program defines.
+
+    An estimated tolerance is no bound, and harder inputs are where estimates fail: then there are
+    only those without a tolerance.
+    """
+    sets = () if run.case.oracle is None else input_sets(run.case, run.size, run.dtype)
+    for data in sets:
+        if data.name in request.sets and (data.whole or not estimated):
+            run = _again(run, data)
+            yield _record(run, variant)
+            run = replace(run, arrays={})
+
+
+def _again(run: CaseRun, data: InputSet) -> CaseRun:
+    try:
+        return run_again(run, data)
+    except Exception as error:
+        error.add_note(f"{WHERE}on {data.name} inputs")
+        raise
+
+
+def _record(run: CaseRun, variant: Variant) -> SetRecord:
+    blocks = check_all(run)
+    return SetRecord(
+        inputs=run.data.name,
+        text=run.data.text if run.data.name != ORDINARY else "",
+        dtype=variant.dtype,
+        specs=variant.layout.to_dict(),
+        plans=run.plans,
+        blocks=tuple(b for b in blocks if b.array.startswith("output") or not b.passed),
+        repeats=run.repeats,
+    )
+
+
+AGREE_SECONDS = 20.0
+"""How long a process that raised waits for the others to raise before it ends the run."""
+
+PROGRESS_PREFIX = "crosscheck: "
+"""Prefix of progress lines, to tell them from the runtime's output."""
+
+
+def main() -> None:
+    """Run the programs of REQUEST; the environment has the settings of the run."""
+    if len(sys.argv) != 3:
+        raise InvalidArgumentError(
+            "usage: python -m pyreactant.crosscheck REQUEST FOLDER, under pyreactant run"
+        )
+    request, folder = read_request(Path(sys.argv[1])), Path(sys.argv[2])
+    initialize()
+    run_member(request, folder)
+    gc.freeze()  # as at the end of a command
+
+
+def run_member(request: Request, folder: Path) -> None:
+    """Run every program, and write the record and blocks of this process. Collective.
+
+    Raises:
+        FileError: The folder cannot be written to.
+        Exception: A program raised on some processes only. The others would wait forever in a
+            collective operation, so the run must end.
+    """
+    running = current()
+    process = running.group.process_index
+    record = ProcessRecord(
+        process=process,
+        num_processes=running.group.num_processes,
+        backend=running.backend.name,
+        platform=devices()[0].platform,
+        host=socket.gethostname(),
+        devices=[asdict(device) for device in devices()],
+        facts=facts() | running.backend.versions(),
+        request=request.to_dict(),
+    )
+    target = folder / record_name(process)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        shards = ShardWriter(folder / shards_name(process))
+    except OSError as error:
+        raise FileError(f"{folder}: cannot be written to ({error.strerror})") from None
+    for program, name in zip(request.programs, request.names, strict=True):
+        record = replace(record, running=name)
+        write_json(record.to_dict(), target)  # shows what was running if the process is killed
+        try:
+            found = _run(request, program, name, shards)
+        except Exception as error:
+            found = ProgramRecord(name, RAISED, error=error_facts(error))
+            record = replace(record, programs=(*record.programs, found))
+            write_json(record.to_dict(), target)
+            if not _all_raised(name):
+                raise
+            wrong: list[int] = []
+        else:
+            record = replace(record, programs=(*record.programs, found))
+            wrong = _wrong_processes(found)
+        if process == 0:
+            _print_progress(found, wrong)
+    shards.close()
+    record = replace(record, running=None, finished=True, checksums=shards.checksums)
+    write_json(record.to_dict(), target)
+
+
+def _all_raised(name: str) -> bool:
+    """Whether all processes raised, so that the next program can start."""
+    try:
+        barrier(f"{name} raised", timeout=AGREE_SECONDS)
+    except DeadlineError:
+        return False
+    return True
+
+
+def error_facts(error: BaseException) -> dict[str, Any]:
+    """An exception as plain data for a record."""
+    code = error.exit_code if isinstance(error, PyReactantError) else 1
+    text = "".join(traceback.format_exception(error))
+    notes = (note for note in getattr(error, "__notes__", ()) if note.startswith(WHERE))
+    message = "; ".join([str(error), *(note.removeprefix(WHERE) for note in notes)])
+    place = "" if isinstance(error, PyReactantError) else _place_in_user_code(error)
+    return {
+        "exception": type(error).__name__,
+        "message": message[:2000] + place,
+        "exit_code": code,
+        "traceback": text[-8000:],
+    }
+
+
+def _place_in_user_code(error: BaseException) -> str:
+    """The last line of the traceback outside of Python and of installed packages, or ""."""
+    installed = {sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")}
+    folders = (str(Path(__file__).parents[1]), *filter(None, installed))
+    apart = ("<", *(folder + os.sep for folder in folders))
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        if not frame.filename.startswith(apart):
+            return f" ({Path(frame.filename).name}, line {frame.lineno})"
+    return ""
+
+
+def _run(request: Request, program: str | Program, name: str, shards: ShardWriter) -> ProgramRecord:
+    case = find_case(program)
+    mesh = request.mesh or default_mesh(len(devices()))
+    size = request.size or case.size_for(mesh)
+    layout = choose_layout(case, mesh, size, request.specs)
+    first = Variant(request.dtype or case.dtypes[0], layout)
+    chosen = variants(
+        case,
+        mesh,
+        size,
+        request.extent,
+        first,
+        specs=request.specs is not None,
+        dtype=request.dtype is not None,
+    )
+    run = run_case(
+        case,
+        size=size,
+        dtype=first.dtype,
+        seed=request.seed,
+        mesh=mesh,
+        layout=layout,
+        calls=request.repeat,
+    )
+    start = time.perf_counter()
+    blocks = check_all(run)
+    checked = time.perf_counter() - start
+    keys = _write(shards, name, run.arrays)
+    run = replace(run, arrays={})  # one set of arrays is held at a time
+    start = time.perf_counter()
+    sets = tuple(further_sets(request, run, blocks, mesh, chosen))
+    more = time.perf_counter() - start
+    return ProgramRecord(
+        name,
+        RAN,
+        summary=case.summary,
+        problem={
+            "size": run.size,
+            "dtype": run.dtype,
+            "seed": run.seed,
+            "mesh": mesh.to_dict(),
+            **layout.to_dict(),
+        },
+        inputs=run.digests,
+        oracle=case.oracle is not None,
+        exact=case.is_exact(run.dtype),
+        precision=run.precision,
+        seconds={**run.seconds, "check": checked, "further sets": more},
+        communicated=case.communicated(mesh, layout, run.size, run.dtype),
+        plans=run.plans,
+        blocks=tuple(blocks),
+        repeats=run.repeats,
+        keys=keys,
+        sets=sets,
+    )
+
+
+def _write(
+    shards: ShardWriter, name: str, arrays: Mapping[str, ShardedArray]
+) -> dict[str, dict[str, str]]:
+    """Write the blocks of the outputs; copies with equal bits are written once."""
+    keys: dict[str, dict[str, str]] = {}
+    for array, value in arrays.items():
+        if not array.startswith("output"):
+            continue
+        written: dict[tuple[tuple[int, int], ...], tuple[str, np.ndarray]] = {}
+        keys[array] = {}
+        for shard in value.addressable_shards:
+            data = shard.data
+            where = tuple((s.start, s.stop) for s in shard.index)
+            key = f"{name}/{array}/{shard.device.position}"
+            if where in written and _same_bits(written[where][1], data):
+                key = written[where][0]
+            else:
+                shards.add(key, data)
+                written.setdefault(where, (key, data))
+            keys[array][str(shard.device.position)] = key
+    return keys
+
+
+def _same_bits(one: np.ndarray, two: np.ndarray) -> bool:
+    if one.shape != two.shape or one.dtype != two.dtype:
+        return False
+    a, b = (np.ascontiguousarray(x).reshape(-1).view(np.uint8) for x in (one, two))
+    return bool(np.array_equal(a, b))
+
+
+def _wrong_processes(found: ProgramRecord) -> list[int]:
+    """The processes with a wrong block. Collective."""
+    running = current()
+    blocks = [*found.blocks, *(block for one in found.sets for block in one.blocks)]
+    here = np.array([any(not block.passed for block in blocks)])
+    everywhere = exchange(running.backend, running.group, here)
+    return [int(process) for process in np.flatnonzero(everywhere)]
+
+
+def _print_progress(found: ProgramRecord, wrong: list[int]) -> None:
+    if found.outcome == RAISED and found.error is not None:
+        text = f"raised {found.error['exception']}: {found.error['message'].partition(chr(10))[0]}"
+    else:
+        seconds = found.seconds
+        text = f"compiled in {seconds['compile']:.2f} s, checked in {seconds['check']:.2f} s"
+        if found.sets:
+            sets = "set" if len(found.sets) == 1 else "sets"
+            text += f", {len(found.sets)} further {sets} in {seconds['further sets']:.2f} s"
+        if wrong:
+            plural = "es" if len(wrong) > 1 else ""
+            text += f", WRONG on process{plural} {', '.join(map(str, wrong))}"
+    sys.stdout.write(f"{PROGRESS_PREFIX}{found.program}: {text}\n")
+    sys.stdout.flush()

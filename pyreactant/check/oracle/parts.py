@@ -1,0 +1,270 @@
+"""Parts of arrays: where one part lies in another, and sources that read parts differently.
+
+Most of the sources change what another source reads, as a faulty program would.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ...arrays.array import ShardedArray
+from ...arrays.sharding import Index
+from ...arrays.source import Source
+
+
+def size(index: Index) -> int:
+    """Elements of a block."""
+    return math.prod(s.stop - s.start for s in index)
+
+
+def common(one: Index, other: Index) -> Index | None:
+    """The intersection of two regions; None if it is empty."""
+    both = tuple(
+        slice(max(a.start, b.start), min(a.stop, b.stop)) for a, b in zip(one, other, strict=True)
+    )
+    return both if all(s.start < s.stop for s in both) else None
+
+
+def around(index: Index, element: Sequence[int], length: int) -> Index:
+    """The part of a block around an element, at most `length` long in each dimension."""
+    tile = []
+    for s, at in zip(index, element, strict=True):
+        start = min(max(s.start, at - length // 2), max(s.start, s.stop - length))
+        tile.append(slice(start, min(s.stop, start + length)))
+    return tuple(tile)
+
+
+def within(tile: Index, block: Index) -> Index:
+    """The index of a tile relative to its block."""
+    return tuple(
+        slice(t.start - b.start, t.stop - b.start) for t, b in zip(tile, block, strict=True)
+    )
+
+
+def moved(tile: Index, block: Index, other: Index) -> Index:
+    """The tile at the same place in another block."""
+    return tuple(
+        slice(t.start - b.start + o.start, t.stop - b.start + o.start)
+        for t, b, o in zip(tile, block, other, strict=True)
+    )
+
+
+class Altered:
+    """Base class of sources that change the blocks of another source.
+
+    Args:
+        source: The other source.
+    """
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self.shape = source.shape
+        self.dtype = source.dtype
+        self.random = source.random
+
+
+class PlacedSource(Altered):
+    """A source that reads blocks from this process's devices and regenerates the others.
+
+    Generating random numbers again costs more than many programs do. The blocks on the devices
+    have been compared with digests of the generated ones.
+
+    Args:
+        source: The source of the array.
+        array: The placed array; its blocks on this process's devices must be right.
+    """
+
+    def __init__(self, source: Source, array: ShardedArray) -> None:
+        super().__init__(source)
+        self._blocks: dict[str, tuple[Index, np.ndarray]] = {}
+        for shard in array.addressable_shards:
+            key = str(shard.index)
+            if key not in self._blocks:
+                self._blocks[key] = (shard.index, shard.data)
+
+    def read(self, index: Index) -> np.ndarray:
+        """One block, from the devices if they hold all of it."""
+        found = []
+        for block, data in self._blocks.values():
+            both = common(index, block)
+            if both is not None:
+                found.append((both, data[within(both, block)]))
+        wanted = tuple(s.stop - s.start for s in index)
+        if sum(part.size for _, part in found) != np.prod(wanted, dtype=np.int64):
+            return self._source.read(index)
+        if len(found) == 1:
+            return found[0][1]
+        whole = np.empty(wanted, self.dtype)
+        for both, part in found:
+            whole[within(both, index)] = part
+        return whole
+
+
+class Transposed(Altered):
+    """A matrix with rows and columns exchanged."""
+
+    def __init__(self, source: Source) -> None:
+        super().__init__(source)
+        self.shape = source.shape[::-1]
+
+    def read(self, index: Index) -> np.ndarray:
+        return self._source.read(index[::-1]).T
+
+
+class Absolute(Altered):
+    """A source with the absolute values of another one."""
+
+    def read(self, index: Index) -> np.ndarray:
+        block = self._source.read(index)
+        return block if block.dtype.kind in "bu" else np.abs(block).astype(self.dtype)
+
+
+class Widened(Altered):
+    """A source in float64 or complex128, but indices as they are."""
+
+    def __init__(self, source: Source) -> None:
+        super().__init__(source)
+        if self.dtype.kind not in "biu":
+            self.dtype = np.dtype(np.complex128 if self.dtype.kind == "c" else np.float64)
+
+    def read(self, index: Index) -> np.ndarray:
+        return self._source.read(index).astype(self.dtype)
+
+
+class Rounded(Altered):
+    """A source with fewer bits in the significands of its numbers."""
+
+    def __init__(self, source: Source, bits: int) -> None:
+        super().__init__(source)
+        self._bits = bits
+
+    def read(self, index: Index) -> np.ndarray:
+        block = self._source.read(index)
+        if block.dtype.kind in "biu":
+            return block
+        if block.dtype.kind == "c":
+            return (self._short(block.real) + 1j * self._short(block.imag)).astype(self.dtype)
+        return self._short(block).astype(self.dtype)
+
+    def _short(self, x: np.ndarray) -> np.ndarray:
+        part, exponent = np.frexp(x.astype(np.float64))
+        found: np.ndarray = np.ldexp(np.rint(np.ldexp(part, self._bits)), exponent - self._bits)
+        return found
+
+
+class Masked(Altered):
+    """A source with zeros except at some positions along a dimension."""
+
+    def __init__(self, source: Source, dimension: int, mask: np.ndarray) -> None:
+        super().__init__(source)
+        self._mask = mask.reshape([-1 if d == dimension else 1 for d in range(len(self.shape))])
+        self._dimension = dimension
+
+    def read(self, index: Index) -> np.ndarray:
+        everything = [slice(None)] * len(index)
+        everything[self._dimension] = index[self._dimension]
+        zero: Any = np.zeros((), self.dtype)
+        return np.where(self._mask[tuple(everything)], self._source.read(index), zero)
+
+
+class Beside(Altered):
+    """A source whose elements outside a range of a dimension are shifted by one position."""
+
+    def __init__(self, source: Source, inside: slice, dimension: int, by: int) -> None:
+        super().__init__(source)
+        self._inside = inside
+        self._dimension = dimension
+        self._by = by
+
+    def read(self, index: Index) -> np.ndarray:
+        wanted = index[self._dimension]
+        positions = np.arange(wanted.start, wanted.stop)
+        outside = (positions < self._inside.start) | (positions >= self._inside.stop)
+        last = self.shape[self._dimension] - 1
+        taken = np.clip(positions + np.where(outside, self._by, 0), 0, last)
+        first, end = int(np.min(taken)), int(np.max(taken)) + 1
+        wide = list(index)
+        wide[self._dimension] = slice(first, end)
+        block = self._source.read(tuple(wide))
+        return np.take(block, taken - first, axis=self._dimension)
+
+
+class Own(Altered):
+    """A source restricted to a range of a dimension."""
+
+    def __init__(self, source: Source, own: slice, dimension: int) -> None:
+        super().__init__(source)
+        self._start = own.start
+        self._dimension = dimension
+        length = own.stop - own.start
+        self.shape = tuple(length if d == dimension else n for d, n in enumerate(source.shape))
+
+    def read(self, index: Index) -> np.ndarray:
+        wanted = list(index)
+        part = wanted[self._dimension]
+        wanted[self._dimension] = slice(part.start + self._start, part.stop + self._start)
+        return self._source.read(tuple(wanted))
+
+
+class Only(Altered):
+    """A source that is zero outside a block, or everywhere if the block is None."""
+
+    def __init__(self, source: Source, block: Index | None) -> None:
+        super().__init__(source)
+        self._block = block
+
+    def read(self, index: Index) -> np.ndarray:
+        found: np.ndarray = np.zeros([s.stop - s.start for s in index], self.dtype)
+        both = None if self._block is None else common(index, self._block)
+        if both is not None:
+            found[within(both, index)] = self._source.read(both)
+        return found
+
+
+class Exchanged(Altered):
+    """A source whose elements on both sides of a range are exchanged; zero beyond its ends."""
+
+    def __init__(self, source: Source, inside: slice, dimension: int, width: int) -> None:
+        super().__init__(source)
+        self._inside = inside
+        self._dimension = dimension
+        self._width = width
+
+    def read(self, index: Index) -> np.ndarray:
+        wanted = index[self._dimension]
+        at = np.arange(wanted.start, wanted.stop)
+        low, high, width = self._inside.start, self._inside.stop, self._width
+        apart = high - low + width
+        left, right = (at >= low - width) & (at < low), (at >= high) & (at < high + width)
+        taken = at + np.where(left, apart, 0) - np.where(right, apart, 0)
+        size = self.shape[self._dimension]
+        inside = (taken >= 0) & (taken < size)
+        taken = np.clip(taken, 0, size - 1)
+        whole = list(index)
+        whole[self._dimension] = slice(int(taken.min()), int(taken.max()) + 1)
+        block = self._source.read(tuple(whole))
+        found = np.take(block, taken - int(taken.min()), axis=self._dimension)
+        shape = [-1 if d == self._dimension else 1 for d in range(len(index))]
+        zero: Any = np.zeros((), self.dtype)
+        return np.where(inside.reshape(shape), found, zero)
+
+
+class Stale(Altered):
+    """A source whose elements outside a range of a dimension are those of an older source."""
+
+    def __init__(self, source: Source, inside: slice, dimension: int, old: Source) -> None:
+        super().__init__(source)
+        self._inside = inside
+        self._dimension = dimension
+        self._old = old
+
+    def read(self, index: Index) -> np.ndarray:
+        found = self._old.read(index).copy()
+        own = list(index)
+        own[self._dimension] = self._inside
+        both = common(index, tuple(own))
+        if both is not None:
+            found[within(both, index)] = self._source.read(both)
+        return found

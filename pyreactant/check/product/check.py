@@ -1,0 +1,215 @@
+"""Check a product: against float64 if that is affordable, otherwise by Freivalds' check.
+
+Both read the operands from their sources, not from the devices, and compare every block on this
+process's devices, including copies. Only vectors and verdicts are communicated.
+"""
+
+import math
+from collections.abc import Iterable
+from dataclasses import asdict, replace
+from typing import Any
+
+import numpy as np
+
+from ...arrays.array import ShardedArray
+from ...arrays.dtypes import wide
+from ...arrays.runtimes.collective import exchange_json
+from ...arrays.runtimes.runtime import current
+from ...arrays.sharding import Index, NamedSharding, Shard
+from ...arrays.source import Source
+from ...arrays.text import block_text
+from ..bounds.compare import Verdict, compare, join
+from ..bounds.expected import Expected
+from ..bounds.model import EXACT, Model, Tolerance, product_tolerance
+from ..bounds.sight import Sight
+from .freivalds import freivalds
+
+FULL_CHECK_WORK = 4096**3
+"""Up to this many multiplications (m k n), the whole product is recomputed in float64."""
+
+_TILE_BYTES = 64 * 2**20
+
+
+def check_product(
+    x: Source,
+    y: Source,
+    c: ShardedArray,
+    shardings: tuple[NamedSharding, NamedSharding],
+    precision: str | None,
+) -> Verdict:
+    """Check ``c`` against ``x @ y``. Collective; the verdict is the same on every process.
+
+    Args:
+        x: Source of the left operand, shape (m, k).
+        y: Source of the right operand, shape (k, n).
+        c: The product; all its copies are checked.
+        shardings: Shardings of x and y.
+        precision: Precision with which c was computed.
+
+    Returns:
+        A verdict with the method "float64 product", "integer product" or "Freivalds". Its `worst`
+        has process, device, block, element, got and expected of the worst element. Each copy of
+        an element counts separately.
+    """
+    (m, k), n = x.shape, y.shape[1]
+    tolerance = tolerance_of(c, k, shardings, precision, random=x.random and y.random)
+    if m * k * n > FULL_CHECK_WORK:
+        return freivalds(x, y, c, shardings, tolerance)
+    return _full(x, y, c, tolerance)
+
+
+def tolerance_of(
+    c: ShardedArray,
+    k: int,
+    shardings: tuple[NamedSharding, NamedSharding],
+    precision: str | None,
+    *,
+    random: bool,
+) -> Tolerance:
+    """The tolerance of a product that this process's runtime computed.
+
+    Args:
+        c: The product.
+        k: Length of the sums.
+        shardings: Shardings of the operands.
+        precision: Precision with which c was computed.
+        random: Whether the operands are random with mean zero.
+    """
+    if c.dtype.kind in "iu":
+        return EXACT
+    mesh, device = c.sharding.mesh, current().backend.devices()[0]
+    summed_over = {*shardings[0].axes(2)[1], *shardings[1].axes(2)[0]}
+    model = Model.of(
+        c.dtype,
+        platform=device.platform,
+        kind=device.kind,
+        precision=precision,
+        partials=math.prod(mesh.axis_size(axis) for axis in summed_over),
+        random=random,
+    )
+    return product_tolerance(model, k, 1 in c.sharding.shard_shape(c.shape))
+
+
+def _full(x: Source, y: Source, c: ShardedArray, tolerance: Tolerance) -> Verdict:
+    is_integer = c.dtype.kind in "iu"
+    method = "integer product" if is_integer else "float64 product"
+    shards: dict[str, list[Shard]] = {}
+    for shard in c.addressable_shards:
+        shards.setdefault(block_text(shard.index), []).append(shard)
+    verdicts = []
+    left, right = _Tiles(x), _Tiles(y)
+    for copies in shards.values():
+        index = copies[0].index
+        if is_integer:
+            expected = Expected(_integer_block(x, y, index), None)
+        else:
+            expected = _float_block(left, right, index, tolerance)
+        verdicts += [_compare(shard, expected, method) for shard in copies]
+    return _note(_join_everywhere(join(verdicts or [Verdict(method)])), c)
+
+
+def _compare(shard: Shard, expected: Expected, method: str) -> Verdict:
+    found = replace(compare(shard.data, expected), method=method)
+    if found.worst is None:
+        return found
+    at = tuple(found.worst["element"])
+    value = expected.value[at]
+    got = shard.data[at].astype(value.dtype)
+    is_finite = bool(np.isfinite(got) and np.isfinite(value))
+    worst = None
+    if not found.passed:
+        worst = {
+            "process": shard.device.process_index,
+            "device": str(shard.device),
+            "block": block_text(shard.index),
+            "element": [i + s.start for i, s in zip(at, shard.index, strict=True)],
+            "got": str(got),
+            "expected": str(value),
+        }
+    # JSON has no NaN and infinity, so their tolerance is reported as 0.
+    return replace(found, allowed=found.allowed if is_finite else 0.0, worst=worst)
+
+
+def _join_everywhere(mine: Verdict) -> Verdict:
+    """One verdict from those of all processes. Collective."""
+    running = current()
+    plain = {**asdict(mine), "sight": mine.sight.to_dict()}
+    verdicts = exchange_json(running.backend, running.group, plain)
+    return join(Verdict(**{**v, "sight": Sight.from_dict(v["sight"])}) for v in verdicts)
+
+
+class _Tiles:
+    """Tiles of a matrix in float64, cached because blocks share rows and columns."""
+
+    def __init__(self, source: Source) -> None:
+        self.shape = source.shape
+        self._source = source
+        self._kept: dict[tuple[int, ...], tuple[np.ndarray, np.ndarray]] = {}
+
+    def read(self, index: Index) -> tuple[np.ndarray, np.ndarray]:
+        """A tile and its squared absolute values."""
+        key = tuple(end for s in index for end in (s.start, s.stop))
+        if key not in self._kept:
+            tile = wide(self._source.read(index))
+            if sum(2 * t.nbytes for t, _ in self._kept.values()) > _TILE_BYTES:
+                self._kept.clear()
+            self._kept[key] = tile, np.square(np.abs(tile))
+        return self._kept[key]
+
+
+def _float_block(x: _Tiles, y: _Tiles, index: Index, tolerance: Tolerance) -> Expected:
+    """One block of the product in float64 with its tolerance."""
+    rows, columns = index
+    shape = (rows.stop - rows.start, columns.stop - columns.start)
+    value: Any = np.zeros(shape)
+    x_squares, y_squares = np.zeros(shape[0]), np.zeros(shape[1])
+    with np.errstate(all="ignore"):
+        for part in _cut(x.shape[1], max(sum(shape), 1) * 16):
+            (a, a_squares), (b, b_squares) = x.read((rows, part)), y.read((part, columns))
+            value = value + a @ b
+            x_squares += a_squares.sum(axis=1)
+            y_squares += b_squares.sum(axis=0)
+        scale = np.sqrt(np.outer(x_squares, y_squares))  # norm(x_i) * norm(y_j)
+        bound = tolerance.relative * scale + tolerance.absolute
+        return Expected(
+            value,
+            np.where(np.isfinite(value), bound, 0.0),  # infinite operands make it certainly so
+            last_rounding=True,
+            usual=tolerance.usual * scale + tolerance.absolute,
+            may_overflow=scale >= tolerance.largest,
+        )
+
+
+def _cut(k: int, bytes_per_k: int) -> Iterable[slice]:
+    step = max(1, _TILE_BYTES // bytes_per_k)
+    return (slice(start, min(start + step, k)) for start in range(0, k, step))
+
+
+def _integer_block(x: Source, y: Source, index: Index) -> np.ndarray:
+    """One block of the product modulo 2**bits, as the runtimes compute it."""
+    rows, columns = index
+    everything = slice(0, x.shape[1])
+    a, b = x.read((rows, everything)), y.read((everything, columns))
+    largest = [max(abs(int(z.min(initial=0))), abs(int(z.max(initial=0)))) for z in (a, b)]
+    if largest[0] * largest[1] * max(x.shape[1], 1) < 2**53:
+        # Exact in float64, and far faster than NumPy's integer product.
+        return (a.astype(np.float64) @ b.astype(np.float64)).astype(np.int64).astype(x.dtype)
+    return a @ b
+
+
+def _note(found: Verdict, c: ShardedArray) -> Verdict:
+    block = c.sharding.shard_shape(c.shape)
+    total = math.prod(block) * c.sharding.mesh.size
+    if not total:
+        return replace(found, note="the product has no elements")
+    if found.non_finite == total:
+        return replace(found, note="every element is NaN or infinite, as in the oracle")
+    if found.non_finite:
+        return replace(found, note=f"{found.non_finite} elements are NaN or infinite, as expected")
+    if found.passed and found.usual > 1:
+        return replace(
+            found,
+            note=f"the error is within the rounding bound but {found.usual:.1f} times the usual "
+            "rounding error; check whether the product has a lower precision than requested",
+        )
+    return found

@@ -1,0 +1,127 @@
+"""Sums of matrices whose rows may be sharded."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ...arrays.domain import Domain
+from ...arrays.dtypes import as_dtype
+from ...arrays.mesh import Mesh
+from ...arrays.sharding import Index
+from .build import NUMBERS, Subscripts, subscript_case
+from .case import Layout, Read, Shape, Stream, pieces
+
+
+def _kept(x: Any) -> Any:
+    """The dtype argument for `jax.numpy.sum`: integers keep their dtype.
+
+    Floats get none: short floats would be rounded after each addition; without a dtype they are
+    summed in float32 and rounded once.
+    """
+    return x.dtype if x.dtype.kind in "iu" else None
+
+
+def row_sum(x: Any) -> Any:
+    """The sum of each row, in JAX.
+
+    Communicated bytes: each device sums its parts of rows, then these are summed (all-reduce).
+    """
+    return x.sum(axis=1, dtype=_kept(x))
+
+
+def row_sum_oracle(x: Any) -> Any:
+    """NumPy."""
+    return x.sum(axis=1)
+
+
+ROW_SUM = subscript_case(
+    row_sum,
+    "sum of each row",
+    Subscripts("ij->i"),
+    row_sum_oracle,
+    domain=Domain(sums=True, special=("nan", "inf")),
+    dtypes=NUMBERS,
+)
+
+
+def full_sum(x: Any) -> Any:
+    """The sum of all elements as a zero-dimensional array, in JAX.
+
+    Communicated bytes: each device sums its block, then these numbers are summed (all-reduce).
+    """
+    return x.sum(dtype=_kept(x))
+
+
+def full_sum_oracle(x: Any) -> Any:
+    """NumPy."""
+    return x.sum()
+
+
+_ROWS = 64  # rows summed at a time
+
+
+def _by_rows(output: int, index: Index, read: Read, shapes: tuple[Shape, ...]) -> Any:
+    from ..bounds.rules.reductions import sum_of
+
+    rows, columns = shapes[0]
+    return sum_of(read(0, (some, slice(0, columns))) for some in pieces(rows, _ROWS))
+
+
+def _elements_at_once(index: Index, shapes: tuple[Shape, ...]) -> int:
+    return _ROWS * shapes[0][1]
+
+
+FULL_SUM = subscript_case(
+    full_sum,
+    "sum of all elements",
+    Subscripts("ij->"),
+    full_sum_oracle,
+    domain=Domain(sums=True),
+    dtypes=NUMBERS,
+    default_size=32,
+    stream=Stream(_by_rows, _elements_at_once),
+)
+
+
+def cumsum(x: Any) -> Any:
+    """The cumulative sum along each row, in JAX.
+
+    Communicated bytes: each device sums its parts of rows and sends the sums to the others (an
+    all-gather of one number per row and device).
+    """
+    return x.cumsum(axis=1, dtype=x.dtype)
+
+
+def cumsum_oracle(x: Any) -> Any:
+    """NumPy."""
+    return np.cumsum(x, axis=1)
+
+
+_CUMSUM_SUBSCRIPTS = Subscripts("ij->ij", whole="j")
+
+
+def _cumsum_needs(output: int, index: Index, shapes: tuple[Shape, ...]) -> tuple[Index, ...]:
+    return ((index[0], slice(0, index[1].stop)),)
+
+
+def _cumsum_bytes(mesh: Mesh, layout: Layout, size: int, dtype: str) -> int | None:
+    axes = _CUMSUM_SUBSCRIPTS.axes(layout)
+    if axes is None:
+        return None
+    rows = _CUMSUM_SUBSCRIPTS.block_elements("i", mesh, axes, size)
+    return (_CUMSUM_SUBSCRIPTS.cut_of("j", mesh, axes) - 1) * rows * as_dtype(dtype).itemsize
+
+
+CUMSUM = replace(
+    subscript_case(
+        cumsum,
+        "cumulative sum along each row",
+        _CUMSUM_SUBSCRIPTS,
+        cumsum_oracle,
+        domain=Domain(sums=True, special=("nan",)),
+        dtypes=("float32", "float64", "int32"),
+        communicated=_cumsum_bytes,
+    ),
+    needs=_cumsum_needs,
+)

@@ -1,0 +1,356 @@
+"""A user's Program as a case, with defaults for everything that it does not define."""
+
+import functools
+import hashlib
+import traceback
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...arrays import stablehlo
+from ...arrays.domain import Domain
+from ...arrays.dtypes import EXTENDED, NAMES, as_dtype, is_float
+from ...arrays.mesh import Mesh
+from ...arrays.program import Program, body_name, load
+from ...arrays.sharding import Index, as_entry
+from ...arrays.source import RandomSource
+from ...base.errors import InvalidArgumentError
+from .case import ASSUMED, Case, Input, Layout, Output, Shape, default_spec, whole_index
+from .stated import Inputs, Trial, in_full
+
+if TYPE_CHECKING:
+    from ..bounds.model import Model
+
+DTYPES = ("float32", "float64", "bfloat16", "float16", "complex64", "complex128", "int32", "bool")
+
+
+def case_of(program: Program) -> Case:
+    """A user's program as a case; its oracle computes whole arrays.
+
+    Raises:
+        InvalidArgumentError: The program lacks the shapes of its inputs.
+    """
+    if program.stablehlo is not None:
+        return _of_a_file(program)
+    if not program.inputs:
+        raise InvalidArgumentError(
+            f"Program {program.name!r}: a cross-check must know the shapes of its arguments; give "
+            "them, for instance as Program(..., inputs=(('n', 'n'), ('n',)))"
+        )
+
+    def inputs(n: int, dtype: str) -> tuple[Input, ...]:
+        return tuple(
+            Input(f"argument {i}", tuple(_size(entry, n) for entry in shape), dtype)
+            for i, shape in enumerate(program.inputs)
+        )
+
+    summary = f"user's program {body_name(program.jax or program.julia)}"
+    return _case(program, summary, DTYPES, inputs)
+
+
+def _of_a_file(program: Program) -> Case:
+    """A StableHLO file as a case: its arguments have the shapes and types that the file says."""
+    data = stablehlo.read(program)
+    found = stablehlo.arguments(program, data)
+    if not found:
+        raise InvalidArgumentError(
+            f"{stablehlo.described(program)} has no arguments, so there is nothing to shard and "
+            "check; export a function of arrays"
+        )
+    if program.inputs not in ((), shapes := tuple(shape for shape, _ in found)):
+        raise InvalidArgumentError(
+            f"{stablehlo.described(program)} takes arguments of the shapes {shapes}, got inputs="
+            f"{program.inputs}; leave inputs= away"
+        )
+    types = [as_dtype(name).name for _, name in found]
+    dtype = next((name for name in types if is_float(as_dtype(name))), types[0])
+
+    moving = [is_float(as_dtype(name)) == is_float(as_dtype(dtype)) for name in types]
+
+    def inputs(n: int, dtype: str) -> tuple[Input, ...]:
+        return tuple(
+            Input(f"argument {i}", shape, types[i], "uniform" if moving[i] else "chooses")
+            for i, (shape, _) in enumerate(found)
+        )
+
+    summary = f"StableHLO file {program.stablehlo} (blake2b {stablehlo.digest(data)})"
+    return _case(program, summary, (dtype,), inputs)
+
+
+def _case(
+    program: Program,
+    summary: str,
+    dtypes: tuple[str, ...],
+    inputs: Inputs,
+) -> Case:
+    oracle = None if program.oracle is None else _Oracle(program)
+    domain, trial = _domain(program, len(inputs(1, dtypes[0]))), None
+    if oracle is not None and program.domain is not None:
+        trial = Trial(program.name, domain, oracle=oracle, function=oracle.function, inputs=inputs)
+    outputs = None if oracle is None else functools.lru_cache(_Outputs(program, oracle, inputs))
+
+    def candidates(mesh: Mesh, n: int) -> Iterable[Layout]:
+        shapes = [one.shape for one in inputs(n, dtypes[0])]
+        results = [] if outputs is None else [one.shape for one in outputs(n, dtypes[0])]
+        default = tuple(default_spec(mesh, shape) for shape in results)
+        rows = (as_entry(mesh.axis_names),)
+        yield Layout(tuple(default_spec(mesh, shape) for shape in shapes), default)
+        yield Layout(tuple(rows if shape else () for shape in shapes), default)
+        yield Layout(tuple(() for _ in shapes), default)
+
+    return Case(
+        program=program,
+        summary=summary,
+        dtypes=dtypes,
+        default_size=64,
+        inputs=functools.lru_cache(inputs if trial is None else trial.inputs),
+        outputs=outputs,
+        candidates=candidates,
+        needs=_everything,
+        exact=domain.moves,
+        domain=domain,
+        tried=None if trial is None else functools.lru_cache(trial.sums),
+        oracle=None if oracle is None else _Whole(oracle),
+    )
+
+
+def _domain(program: Program, count: int) -> Domain:
+    """What is stated of a program; by default that it takes wide inputs in [-1, 1) only."""
+    domain = program.domain or ASSUMED
+    if max(domain.named, default=0) >= count:
+        raise InvalidArgumentError(
+            f"Program {program.name!r}: domain= names special values of argument "
+            f"{max(domain.named)}, but the program takes {count}; arguments count from 0"
+        )
+    return domain
+
+
+class _Oracle:
+    """A user's oracle on copies of NumPy arrays; its errors are raised with its name.
+
+    Attributes:
+        function: The user's function.
+    """
+
+    def __init__(self, program: Program) -> None:
+        self.function = load(program, "oracle")
+        self._shapes: dict[tuple[Shape, ...], tuple[Shape, ...]] = {}
+        self._name = f"Program {program.name!r}: its oracle {body_name(program.oracle)!r}"
+
+    def __call__(self, *arrays: np.ndarray) -> Any:
+        from ..bounds.estimate import leaves
+
+        try:
+            # An oracle may change its arguments, which later runs and the devices still need.
+            result = self.function(*(array.copy() for array in arrays))
+        except (Exception, SystemExit) as error:
+            place = traceback.extract_tb(error.__traceback__)[-1]
+            got = ", ".join(f"{array.dtype}{list(array.shape)}" for array in arrays)
+            raise InvalidArgumentError(
+                f"{self._name} must run on NumPy arrays, such as {got}, but it raised "
+                f"{type(error).__name__}: {error} ({Path(place.filename).name}, line "
+                f"{place.lineno}); correct the oracle"
+            ) from error
+        problem = _problem(result)
+        if problem:
+            raise InvalidArgumentError(
+                f"{self._name} must return an array of numbers, or a tree of such arrays, got "
+                f"{problem}"
+            )
+        found = tuple(map(np.shape, leaves(result)))
+        known = self._shapes.setdefault(tuple(array.shape for array in arrays), found)
+        if found != known:
+            raise InvalidArgumentError(
+                f"{self._name} must return arrays of the same shapes for all numbers, as a "
+                f"compiled program does, got {_text(known)} and {_text(found)}; correct the oracle"
+            )
+        return result
+
+
+def _text(shapes: tuple[Shape, ...]) -> str:
+    return " and ".join(str(list(shape)) for shape in shapes)
+
+
+def _problem(result: Any) -> str:
+    """Why an oracle's result cannot be compared with a program's, and what to do; "" if it can."""
+    from ..bounds.estimate import leaves
+
+    try:
+        found = leaves(result)
+    except TypeError as error:  # runtimes sort the keys of a dict
+        return f"a dict whose keys have no order ({error}); use keys of one type"
+    if not found:
+        return f"{result!r}, which has none; return the expected result"
+    nested = isinstance(result, list) and isinstance(result[0], list)
+    if nested and all(isinstance(one, (bool, int, float, complex)) for one in found):
+        return "a list of lists of numbers, whose every number is one result; return an array"
+    for one in found:
+        if isinstance(one, np.ma.MaskedArray):
+            return "a masked array, whose masked elements have no value; return filled(...) of it"
+        dtype = np.asarray(one).dtype
+        if dtype.kind not in "biufc" and dtype.name not in EXTENDED:
+            return f"{type(one).__name__} ({dtype}); return an array of numbers or booleans"
+        if dtype.name not in NAMES:
+            return f"{dtype.name}, which no runtime has; convert it to float64 or complex128"
+    return ""
+
+
+class _Outputs:
+    """Shapes and element types of the results, found by running the oracle once."""
+
+    def __init__(
+        self,
+        program: Program,
+        oracle: _Oracle,
+        inputs: Inputs,
+    ) -> None:
+        self._program, self._oracle, self._inputs = program, oracle, inputs
+
+    def __call__(self, n: int, dtype: str) -> tuple[Output, ...]:
+        from ..bounds.estimate import outputs
+
+        arrays = [
+            RandomSource(one.shape, one.dtype, 0, i).read(whole_index(one.shape))
+            for i, one in enumerate(self._inputs(n, dtype))
+        ]
+        with np.errstate(all="ignore"):
+            results = outputs(self._oracle(*map(in_full, arrays)))
+        given, wanted = in_full(arrays[0]).dtype, self._program.out_dtypes
+        if wanted and len(wanted) != len(results):
+            raise InvalidArgumentError(
+                f"Program {self._program.name!r}: out_dtypes= must have one element type for each "
+                f"of the oracle's {len(results)} results, got {len(wanted)}"
+            )
+        return tuple(
+            Output(one.shape, wanted[i] if wanted else out_dtypes(dtype, given, one.dtype))
+            for i, one in enumerate(results)
+        )
+
+
+class _Whole:
+    """Blocks of the oracle's whole result, which is cached because blocks share it."""
+
+    def __init__(self, oracle: _Oracle) -> None:
+        self._oracle = oracle
+        self._key, self._results = b"", ()
+
+    def __call__(
+        self, output: int, index: Index, parts: tuple[Any, ...], shapes: tuple[Shape, ...]
+    ) -> Any:
+        key = _digest(parts)
+        if key != self._key:
+            self._results, self._key = self._run(parts), key
+        return self._results[output][index]
+
+    def _run(self, parts: tuple[Any, ...]) -> Any:
+        from ..bounds.estimate import estimate, outputs
+        from ..bounds.tracked import Tracked
+
+        tracked = [part for part in parts if isinstance(part, Tracked)]
+        if not tracked:
+            with np.errstate(all="ignore"):
+                return outputs(self._oracle(*map(in_full, parts)))
+        model = tracked[0].model
+        derived = self._derive(parts, model)
+        if not isinstance(derived, str):
+            return derived
+        plain = tuple(p.value if isinstance(p, Tracked) else p for p in parts)
+        with np.errstate(all="ignore"):
+            return estimate(self._oracle, plain, model, derived, self._rounded_constants(model))
+
+    def _derive(self, parts: tuple[Any, ...], model: "Model") -> tuple[Any, ...] | str:
+        """The results with bounds, or why the oracle cannot run on Tracked arrays.
+
+        Bounds cover how the program computes constants from ranges. Shorter types than float32
+        have their constants computed in float32 and rounded, which the bound of a constant covers.
+        """
+        from ..bounds.estimate import (
+            moved_by_constants,
+            tracked_ranges,
+            tracked_results,
+            with_ranges,
+        )
+
+        function = self._oracle.function
+        if model.roundoff != model.sum_roundoff:
+            return tracked_results(function, parts, model)
+        ranged = with_ranges(function, tracked_ranges(model))
+        found = "" if ranged is None else tracked_results(ranged, parts, model)
+        if not isinstance(found, str):
+            return found
+        plain, other = tracked_results(function, parts, model), self._rounded_constants(model)
+        if isinstance(plain, str) or other is None:
+            return plain
+        moved = tracked_results(other, parts, model)
+        return plain if isinstance(moved, str) else moved_by_constants(plain, moved, found)
+
+    def _rounded_constants(self, model: "Model") -> Callable[..., Any] | None:
+        """The oracle on copies, with its constants computed in the runtime's type."""
+        from ..bounds.estimate import rounded_ranges, with_ranges
+
+        if model.roundoff != model.sum_roundoff:
+            return None
+        function = with_ranges(self._oracle.function, rounded_ranges(model))
+        return None if function is None else lambda *parts: function(*(p.copy() for p in parts))
+
+
+def _everything(output: int, index: Index, shapes: tuple[Shape, ...]) -> tuple[Index, ...]:
+    return tuple(map(whole_index, shapes))
+
+
+def _size(entry: str | int, n: int) -> int:
+    if isinstance(entry, int):
+        return entry
+    return int(entry[:-1] or 1) * n
+
+
+def _digest(parts: tuple[Any, ...]) -> bytes:
+    from ..bounds.tracked import Tracked
+
+    digest = hashlib.blake2b(digest_size=16)
+    for part in parts:
+        value = part.held if isinstance(part, Tracked) else part
+        digest.update(f"{value.dtype}{value.shape}".encode())
+        digest.update(np.ascontiguousarray(value).view(np.uint8).data)
+        if isinstance(part, Tracked):
+            digest.update(repr(part.model).encode())
+    return digest.digest()
+
+
+INTEGERS = tuple(name for name in NAMES if "int" in name)
+
+
+def out_dtypes(program: str, given: np.dtype[Any], result: np.dtype[Any]) -> tuple[str, ...]:
+    """The element types that a result may have.
+
+    It has the program's type, or its complex or real partner; a narrower one if the oracle
+    converts to it. NumPy may also compute in a wider type than the program, so both are accepted
+    then. Comparisons give bool, and indices any integer type, because runtimes differ in it.
+
+    Args:
+        program: Name of the program's element type.
+        given: Type of the oracle's arguments; float64 if NumPy lacks the program's type.
+        result: Type of the oracle's result.
+    """
+    if result.kind == "b":
+        return ("bool",)
+    if result.kind in "iu":
+        return INTEGERS
+    if given.kind in "biu":  # quotients and means of integers
+        return ("complex64", "complex128") if result.kind == "c" else ("float32", "float64")
+    own = _partner(as_dtype(program), result.kind).name
+    usual = _partner(given, result.kind)
+    if result == usual:
+        return (own,)
+    if program in EXTENDED or result.itemsize > usual.itemsize:
+        return (own, result.name)
+    return (result.name,)
+
+
+def _partner(dtype: np.dtype[Any], kind: str) -> np.dtype[Any]:
+    """The complex type of a real one, or the real one of a complex one."""
+    if kind == "c":
+        return np.result_type(np.complex64, dtype if dtype.name not in EXTENDED else np.float16)
+    return np.empty(0, dtype).real.dtype if dtype.kind == "c" else dtype

@@ -1,0 +1,355 @@
+"""Files of a run: blocks and records, written by each process, read back and validated."""
+
+import contextlib
+import hashlib
+import itertools
+import json
+import math
+import zipfile
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..._version import __version__
+from ...arrays.dtypes import EXTENDED, as_dtype
+from ...base.errors import FileError, PyReactantError
+from ...base.files import read_json, replacing
+from .verdict import BlockVerdict, ProgramRecord, plain
+
+
+class ShardWriter:
+    """Writes blocks into an .npz file one by one, so that none is kept in memory.
+
+    Args:
+        path: Name of the file; it appears when the file is complete.
+
+    Attributes:
+        checksums: CRC-32 of each block's entry, by its key.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._renaming = contextlib.ExitStack()
+        partial = self._renaming.enter_context(replacing(path))
+        self._zip = zipfile.ZipFile(partial, "w", allowZip64=True)
+        self.checksums: dict[str, int] = {}
+
+    def add(self, key: str, block: np.ndarray) -> None:
+        """Write one block; types that NumPy lacks are stored as raw bytes."""
+        stored = block.view(f"V{block.dtype.itemsize}") if block.dtype.name in EXTENDED else block
+        with self._zip.open(f"{key}.npy", "w", force_zip64=True) as file:
+            np.lib.format.write_array(file, np.asarray(stored, order="C"), allow_pickle=False)
+        self.checksums[key] = self._zip.getinfo(f"{key}.npy").CRC
+
+    def close(self) -> None:
+        """Finish the file and give it its final name."""
+        self._zip.close()
+        self._renaming.close()
+
+
+def read_block(path: Path, key: str, dtype: str) -> np.ndarray:
+    """Read one block of a process.
+
+    Args:
+        path: The process's file.
+        key: Name of the block in the file.
+        dtype: Element type of blocks that are stored as raw bytes.
+
+    Raises:
+        FileError: The file or the block is missing or damaged.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as blocks:
+            block: np.ndarray = blocks[key]
+    except FileNotFoundError:
+        raise FileError(f"{path}: missing; copy shards-*.npz of all processes") from None
+    except KeyError:
+        raise FileError(f"{path}: has no block {key!r}; copy it again") from None
+    except _DAMAGED as error:
+        raise FileError(f"{path}: truncated or damaged ({error}); copy it again") from None
+    if block.dtype.kind == "V":
+        wanted = as_dtype(dtype)
+        if wanted.itemsize == block.dtype.itemsize:
+            return block.view(wanted)
+    return block
+
+
+def shards_name(process: int) -> str:
+    """The file of a process's blocks in the run's folder."""
+    return f"shards-{process}.npz"
+
+
+def check_file(path: Path, checksums: Mapping[str, int | None]) -> None:
+    """Check that a file of blocks is whole, and that its blocks are those of its record.
+
+    Args:
+        path: The process's file.
+        checksums: CRC-32 of each block's entry, by its key, from the process's record.
+
+    Raises:
+        FileError: The file or a block is missing, damaged, or another than the recorded one.
+    """
+    try:
+        with zipfile.ZipFile(path) as file:
+            damaged = file.testzip()
+            found = {one.filename.removesuffix(".npy"): one.CRC for one in file.infolist()}
+    except FileNotFoundError:
+        raise FileError(f"{path}: missing; copy shards-*.npz of all processes") from None
+    except _DAMAGED as error:
+        raise FileError(f"{path}: truncated or damaged ({error}); copy it again") from None
+    if damaged:
+        raise FileError(f"{path}: truncated or damaged (in {damaged}); copy it again")
+    for key, checksum in sorted(checksums.items()):
+        if key not in found:
+            raise FileError(f"{path}: has no block {key!r}; copy it again")
+        if found[key] != checksum:
+            raise FileError(
+                f"{path}: its block {key!r} is not the one that was checked; copy this file and "
+                "the process's record from the same run"
+            )
+
+
+_DAMAGED = (OSError, ValueError, EOFError, NotImplementedError, zipfile.BadZipFile, zlib.error)
+
+
+_WHAT = "a record of pyreactant crosscheck"
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessRecord:
+    """One process of a run.
+
+    Attributes:
+        process: Process index.
+        num_processes: Number of processes of the run.
+        backend: Name of the runtime.
+        platform: "cpu", "gpu" or "tpu".
+        host: Name of the machine.
+        devices: All devices of the run, as `pyreactant.devices()` returns them.
+        facts: Versions and settings.
+        request: Contents of the request file.
+        programs: Records of the programs, in the order of the request.
+        running: The program that has started and not ended; None between programs.
+        finished: Whether the process ran all programs.
+        checksums: CRC-32 of each block in the shards file, by its key.
+    """
+
+    process: int
+    num_processes: int
+    backend: str
+    platform: str
+    host: str
+    devices: Sequence[Mapping[str, Any]]
+    facts: Mapping[str, str]
+    request: Mapping[str, Any]
+    programs: tuple[ProgramRecord, ...] = ()
+    running: str | None = None
+    finished: bool = False
+    checksums: Mapping[str, int] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for `json.dumps`; numbers that are not finite become strings."""
+        own = {name: plain(getattr(self, name)) for name in self.__slots__}
+        return sealed({"schema": SCHEMA, "pyreactant": __version__} | own)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> "ProcessRecord":
+        """The record that `to_dict` described."""
+        given = {name: data[name] for name in cls.__slots__}
+        given["programs"] = tuple(map(ProgramRecord.from_dict, data["programs"]))
+        return cls(**given)
+
+    def program(self, name: str) -> ProgramRecord | None:
+        """The record of one program; None if the process did not reach it."""
+        return next((p for p in self.programs if p.program == name), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A finished run of one runtime.
+
+    Attributes:
+        folder: Folder of its files.
+        records: Process records by process index; empty if no process wrote one.
+        ended: The supervisor's report.json; None if there was no supervisor.
+        logs: Folder with the logs of the processes.
+    """
+
+    folder: Path
+    records: tuple[ProcessRecord, ...]
+    ended: Mapping[str, Any] | None
+    logs: Path
+
+    @property
+    def name(self) -> str:
+        """The run's name in reports: the runtime, or the folder if there is no record."""
+        return self.records[0].backend if self.records else self.folder.name
+
+    @property
+    def exit_code(self) -> int:
+        """Exit code of the supervised run."""
+        return int(self.ended["exit_code"]) if self.ended else 0
+
+    def of(self, program: str) -> list[ProgramRecord]:
+        """The records of one program from all processes that have one."""
+        found = (record.program(program) for record in self.records)
+        return [record for record in found if record is not None]
+
+    def block(self, program: str, verdict: BlockVerdict) -> np.ndarray:
+        """The output block to which a verdict belongs.
+
+        Raises:
+            FileError: The block's file is missing or damaged.
+        """
+        record = next(r for r in self.records if r.process == verdict.process).program(program)
+        path = self.folder / shards_name(verdict.process)
+        key = record.keys.get(verdict.array, {}).get(str(verdict.device)) if record else None
+        if record is None or key is None:
+            raise FileError(
+                f"{path}: has no {verdict.array} of device {verdict.device}; copy it again"
+            )
+        return read_block(path, key, record.plans[verdict.array].dtype)
+
+
+def read_run(folder: Path) -> Run:
+    """Read the files of a run's processes.
+
+    Raises:
+        FileError: A process's file is missing, truncated, or of another version or run.
+    """
+    if not folder.is_dir():
+        raise FileError(f"{folder}: no such folder; give the folder of a run, such as OUT/jax")
+    logs = _last_start(folder)
+    report = logs / "report.json"
+    ended = read_json(report, "a report of pyreactant run") if report.exists() else None
+    paths = list(folder.glob("process-*.json"))
+    broke = bool(ended and ended.get("exit_code"))
+    if not paths and not broke:
+        raise FileError(
+            f"{folder}: contains no run of pyreactant crosscheck (no process-0.json); give the "
+            "folder of a run, such as OUT/jax"
+        )
+    records = tuple(sorted(map(_read_record, paths), key=lambda r: r.process))
+    for record in records:
+        path = folder / record_name(record.process)
+        if record.request != records[0].request or record.backend != records[0].backend:
+            raise FileError(
+                f"{path}: belongs to another run than process {records[0].process}; copy each run "
+                "into its own folder"
+            )
+        if not record.finished and not broke:
+            raise FileError(
+                f"{path}: process {record.process} has not finished"
+                f"{f' ({record.running} was running)' if record.running else ''}; wait for the "
+                "end of the run, or copy the folder again"
+            )
+    if records and not broke:
+        _check_all_there(folder, records)
+    return Run(folder, records, ended, logs)
+
+
+def _check_all_there(folder: Path, records: Sequence[ProcessRecord]) -> None:
+    count = records[0].num_processes
+    # A damaged record may name any number, so no list of that length is made.
+    absent = (p for p in range(count) if p not in {r.process for r in records})
+    missing = list(itertools.islice(absent, 10))
+    if missing:
+        more = count - len(records) - len(missing)
+        rest = f" and {more} more" if more > 0 else ""
+        raise FileError(
+            f"{folder}: process {', '.join(map(str, missing))}{rest} of {count} is missing; copy "
+            "process-*.json and shards-*.npz of all of them"
+        )
+
+
+def check_shards(run: Run) -> None:
+    """Check that the files of a run's blocks are whole, also of blocks that nothing compares.
+
+    Raises:
+        FileError: A file or a block is missing, damaged, or another than the recorded one.
+    """
+    for record in run.records if not run.exit_code else ():
+        keys = {
+            key
+            for program in record.programs
+            for devices in program.keys.values()
+            for key in devices.values()
+        }
+        path = run.folder / shards_name(record.process)
+        check_file(path, {key: record.checksums.get(key) for key in keys})
+
+
+def _last_start(folder: Path) -> Path:
+    """The folder of the supervisor's files; after a requeue, that of the last start."""
+    starts = [p for p in folder.glob("restart-*") if p.name[8:].isdecimal()]
+    return max(starts, key=lambda path: int(path.name[8:]), default=folder)
+
+
+def record_name(process: int) -> str:
+    """The file of a process's record in the run's folder."""
+    return f"process-{process}.json"
+
+
+def _read_record(path: Path) -> ProcessRecord:
+    data = read_json(path, _WHAT)
+    check_version(data, path)
+    if data.get("seal") != sealed(data)["seal"]:
+        raise FileError(
+            f"{path}: damaged or edited, because its contents do not match its checksum; copy it "
+            "again"
+        )
+    try:
+        _check_sizes(data)
+        record = ProcessRecord.from_dict(data)
+    except PyReactantError as error:
+        raise FileError(f"{path}: not {_WHAT} ({error})") from None
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise FileError(f"{path}: not {_WHAT} ({error!r})") from None
+    if path.name != record_name(record.process):
+        raise FileError(
+            f"{path}: is the record of process {record.process}; rename it to "
+            f"{record_name(record.process)}"
+        )
+    return record
+
+
+def _check_sizes(data: Mapping[str, Any]) -> None:
+    """Check numbers that a reader allocates memory for; ValueError if they are absurd."""
+    process, count, devices = data["process"], data["num_processes"], len(data["devices"])
+    if type(process) is not int or type(count) is not int or not 0 <= process < count:
+        raise ValueError(f"process {process!r} of {count!r}")
+    for program in data["programs"]:
+        plans = [*program["plans"].values()]
+        plans += [plan for one in program["sets"] for plan in one["plans"].values()]
+        for plan in plans:
+            shape = plan["sharding"]["mesh"]["shape"]
+            if math.prod(shape) > devices:
+                raise ValueError(f"a mesh of shape {shape} on {devices} devices")
+
+
+SCHEMA = 1
+"""Format version of a cross-check's files; files of other versions are rejected."""
+
+
+def sealed(data: Mapping[str, Any]) -> dict[str, Any]:
+    """A record with the checksum of its contents, which shows a damaged one. No protection."""
+    content = {key: value for key, value in data.items() if key != "seal"}
+    text = json.dumps(content, sort_keys=True).encode()
+    return content | {"seal": hashlib.blake2b(text, digest_size=8).hexdigest()}
+
+
+def check_version(data: Mapping[str, Any], path: Path) -> None:
+    """Check that this version wrote a file of a cross-check.
+
+    Raises:
+        FileError: Another version wrote it; its programs and inputs may differ.
+    """
+    found = data.get("schema"), data.get("pyreactant")
+    if found != (SCHEMA, __version__):
+        raise FileError(
+            f"{path}: must be written by pyreactant {__version__} (format {SCHEMA}), got "
+            f"{found[1]} (format {found[0]}); run the cross-check again with this version"
+        )

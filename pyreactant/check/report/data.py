@@ -1,0 +1,232 @@
+"""The results of a cross-check as plain data: programs, runtimes, runs."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..records.verdict import ArrayPlan, BlockVerdict, Pair
+
+RIGHT, WRONG, RAISED, NOT_RUN, UNCHECKED = "right", "wrong", "raised", "not run", "unchecked"
+
+
+@dataclass(frozen=True, slots=True)
+class SetResult:
+    """A further set of inputs of one program on one runtime, or another layout or element type.
+
+    Attributes:
+        inputs: Name of the set: "ordinary", "wide", "special" or "exact".
+        text: What its elements are; "" for ordinary ones.
+        dtype: Element type.
+        specs: Partition specs of the inputs.
+        outcome: "right" or "wrong".
+        kind: Kind of fault; "" if there is none.
+        complaint: Description of the fault; "" if there is none.
+        method: How values were checked.
+        estimated: Why the tolerance is estimated, not derived; "" if it is derived.
+        error: Largest absolute error against the oracle.
+        ratio: Largest error over tolerance.
+        relative_norm: Largest relative norm of the error of a block.
+        non_finite: Number of elements that are NaN or infinite, as in the oracle.
+        sensitivity: See `Result`; that of further sets changes no outcome.
+    """
+
+    inputs: str
+    text: str
+    dtype: str
+    specs: str
+    outcome: str
+    kind: str = ""
+    complaint: str = ""
+    method: str = ""
+    estimated: str = ""
+    error: float = 0.0
+    ratio: float = 0.0
+    relative_norm: float = 0.0
+    non_finite: int = 0
+    sensitivity: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One program on one runtime.
+
+    Attributes:
+        runtime: Name of the runtime or folder.
+        outcome: "right", "wrong", "raised", "not run", or "unchecked" (no oracle, or one whose
+            tolerances are so wide that they show nothing).
+        kind: Kind of fault; "" if there is none.
+        text: Description of the fault with program, runtime, process, device, block and element,
+            or of the exception with its process; "" if there is none.
+        exit_code: Exit code of the exception or of the failed run.
+        method: How values were checked.
+        estimated: Why the tolerance is estimated, not derived; "" if it is derived.
+        error: Largest absolute error against the oracle.
+        allowed: Tolerance of the element where error over tolerance is largest.
+        ratio: Largest error over tolerance.
+        ulps: Largest error in units in the last place.
+        relative_norm: Largest relative norm of the error of a block.
+        note: Remark that makes nothing wrong: copies that may differ, and do; a block with much
+            larger errors than the others; elements without a bound.
+        sensitivity: The median tolerance over the root mean square of the result, in the output
+            where it is worst: the relative size of the smallest errors that are seen.
+        coarse: Whether the result is right with the remark that smaller errors are not seen.
+        seconds: Seconds for placing, compiling, calls and checking, of the slowest process.
+        blocks: The verdicts on all blocks of the outputs and on wrong blocks of inputs.
+        sets: Further sets of inputs, and further layouts and element types.
+    """
+
+    runtime: str
+    outcome: str
+    kind: str = ""
+    text: str = ""
+    exit_code: int = 0
+    method: str = ""
+    estimated: str = ""
+    error: float = 0.0
+    allowed: float = 0.0
+    ratio: float = 0.0
+    ulps: float = 0.0
+    relative_norm: float = 0.0
+    note: str = ""
+    sensitivity: float = 0.0
+    coarse: bool = False
+    seconds: Mapping[str, Any] = field(default_factory=dict)
+    blocks: tuple[BlockVerdict, ...] = ()
+    sets: tuple[SetResult, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One program on all runtimes.
+
+    Attributes:
+        program: Name of the program.
+        summary: What it computes, in a few words.
+        oracle: Whether the program has an oracle.
+        exact: Whether results must equal the oracle's bit by bit.
+        problem: Size, dtype, seed, mesh and partition specs.
+        precision: Precision of products.
+        communicated: Bytes that each device receives by the closed form; None without one.
+        plans: Shape, dtype and sharding of inputs and outputs, by array name.
+        results: One result for each runtime.
+        pairs: One comparison for each pair of runtimes.
+    """
+
+    program: str
+    summary: str
+    oracle: bool
+    exact: bool
+    problem: Mapping[str, Any]
+    precision: str | None
+    communicated: int | None
+    plans: Mapping[str, ArrayPlan]
+    results: tuple[Result, ...]
+    pairs: tuple[Pair, ...] = ()
+
+    @property
+    def passed(self) -> bool:
+        """Whether the program is right on each runtime and the runtimes agree."""
+        return all(r.outcome in self.accepted for r in self.results) and all(
+            p.passed for p in self.pairs
+        )
+
+    @property
+    def accepted(self) -> tuple[str, ...]:
+        """Outcomes that pass; only a program without an oracle is compared between runtimes."""
+        return (RIGHT, UNCHECKED) if self.pairs and not self.oracle else (RIGHT,)
+
+
+@dataclass(frozen=True, slots=True)
+class RunFacts:
+    """Facts about one run: runtime, machines, versions and how it ended.
+
+    Attributes:
+        name: The run's name in the report.
+        backend: Name of the runtime.
+        platform: "cpu", "gpu" or "tpu"; "" if no process got far enough to report it.
+        folder: Folder of the run's files.
+        num_processes: Number of processes.
+        hosts: Names of the machines.
+        devices: All devices, as `pyreactant.devices()` returns them.
+        facts: Versions and settings of process 0.
+        ended: How the supervised run ended: cause, exit code, summary, seconds, started, git.
+        logs: The last lines of each process's log, by process.
+    """
+
+    name: str
+    backend: str
+    platform: str
+    folder: str
+    num_processes: int
+    hosts: tuple[str, ...]
+    devices: tuple[Mapping[str, Any], ...]
+    facts: Mapping[str, str]
+    ended: Mapping[str, Any]
+    logs: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class GradientResult:
+    """Enzyme's gradient of a Julia body inside JAX, by one argument.
+
+    Attributes:
+        program: Name of the program.
+        argument: The argument, in words.
+        against: What the gradient is compared with.
+        outcome: RIGHT, WRONG, or NOT_RUN if Enzyme or the function cannot be differentiated.
+        relative_norm: Norm of the error over the norm of the expected gradient.
+        ratio: Largest error over tolerance.
+        text: Why it did not run.
+    """
+
+    program: str
+    argument: str
+    against: str
+    outcome: str
+    relative_norm: float = 0.0
+    ratio: float = 0.0
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ReportData:
+    """The data of a cross-check's report; `Report` adds the ways to show it.
+
+    Attributes:
+        rows: One row for each program.
+        runs: Facts about each run.
+        absent: Runtimes that are not available, with how to install them.
+        created: Time of creation in UTC, ISO 8601.
+        gradients: Gradients of Julia bodies by Enzyme, if they were compared.
+    """
+
+    rows: tuple[Row, ...]
+    runs: tuple[RunFacts, ...]
+    absent: Mapping[str, str]
+    created: str
+    gradients: tuple[GradientResult, ...] = ()
+
+    @property
+    def passed(self) -> bool:
+        """Whether all programs and gradients are right, runtimes agree, and no run failed."""
+        wrong = self.broken or any(one.outcome == WRONG for one in self.gradients)
+        return bool(self.rows) and all(row.passed for row in self.rows) and not wrong
+
+    @property
+    def broken(self) -> tuple[RunFacts, ...]:
+        """Runs that failed, including those that failed after the last program."""
+        return tuple(run for run in self.runs if run.ended.get("exit_code"))
+
+    @property
+    def exit_code(self) -> int:
+        """0 if passed, 5 if something is wrong, otherwise that of the first failure."""
+        if self.passed:
+            return 0
+        results = [result for row in self.rows for result in row.results]
+        if WRONG in [*(r.outcome for r in results), *(one.outcome for one in self.gradients)]:
+            return 5
+        if any(not pair.passed for row in self.rows for pair in row.pairs if pair.compared):
+            return 5
+        codes = [r.exit_code for r in results if r.outcome in (RAISED, NOT_RUN) and r.exit_code]
+        codes += [int(run.ended["exit_code"]) for run in self.broken]
+        return codes[0] if codes else 3 if any(r.outcome == UNCHECKED for r in results) else 1

@@ -1,0 +1,363 @@
+"""The page of a cross-check, and its table for a notebook.
+
+The page has one line for each program, then each program with its figures: the blocks of an output
+on the mesh, the numbers of each block, and where in a wrong block the wrong elements are.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...arrays.mesh import Mesh
+from ...arrays.text import block_text, ranges_text, seconds_text, spec_text
+from ...base.pages.page import Cell, Table, commit_text, render
+from ..bounds.sight import cell_sizes
+from ..records.verdict import BlockVerdict
+from .data import NOT_RUN, ReportData, Result, Row, RunFacts
+from .outcome import percent, rows_of
+from .text import (
+    LOOKS,
+    NONE,
+    estimates,
+    overview,
+    problems,
+    ratio_text,
+    verdict,
+)
+
+
+def page(report: ReportData) -> str:
+    """The whole page.
+
+    Raises:
+        RequirementError: jinja2 is not installed.
+    """
+    word = "passed" if report.passed else "did not pass"
+    return render(
+        "crosscheck.html",
+        title=f"Cross-check {word}: {_subject(report)}",
+        mark=Cell(word.capitalize(), "good" if report.passed else "bad"),
+        heading=_subject(report),
+        summary=verdict(report),
+        small=[report.created, _where(report)],
+        absent=report.absent,
+        complaints=_complaints(report),
+        overview=overview(report),
+        gradients=_gradients(report),
+        programs=[_program(number, row) for number, row in enumerate(report.rows)],
+        provenance=_provenance_table(report),
+        logs=[(run.name, name, text) for run in report.runs for name, text in _in_order(run.logs)],
+    )
+
+
+def fragment(report: ReportData) -> str:
+    """Verdict and table for a notebook, without styles of its own.
+
+    Raises:
+        RequirementError: jinja2 is not installed.
+    """
+    look = "good" if report.passed else "bad"
+    return render(
+        "fragment.html", mark=Cell(verdict(report), look), table=overview(report, links=False)
+    )
+
+
+def _subject(report: ReportData) -> str:
+    names = [row.program for row in report.rows]
+    some = names[0] if len(names) == 1 else f"{len(names)} programs"
+    return f"{some} on {' and '.join(run.name for run in report.runs)}"
+
+
+def _where(report: ReportData) -> str:
+    devices = {len(run.devices) for run in report.runs if run.devices}
+    platforms = " and ".join(dict.fromkeys(r.platform for r in report.runs if r.platform))
+    where = f"{max(devices)} devices" if devices else "no devices"
+    return f"{where} ({platforms})" if platforms else where
+
+
+def _complaints(report: ReportData) -> list[tuple[str, str, str]]:
+    """Link, program and the rest of the sentence, for each problem."""
+    return [
+        (f"program-{number}", report.rows[number].program, rest)
+        for number, rest in problems(report)
+    ]
+
+
+def _gradients(report: ReportData) -> Table:
+    rows = [
+        [
+            one.program,
+            one.argument,
+            one.against,
+            Cell(one.outcome, LOOKS[one.outcome], detail=one.text),
+            "-" if one.outcome == NOT_RUN else f"{one.relative_norm:.0e}",
+            "-" if one.outcome == NOT_RUN else Cell(ratio_text(one.ratio), share=one.ratio),
+        ]
+        for one in report.gradients
+    ]
+    head = ["program", "by argument", "against", "result", "error", "share of allowed"]
+    return Table("Gradients of Julia bodies by Enzyme", head, rows, numbers=(4, 5))
+
+
+def _program(number: int, row: Row) -> dict[str, Any]:
+    """The part of one program, for the template."""
+    further = Table(
+        f"Further inputs of {row.program}",
+        ["runtime", "inputs", "type and sharding", "elements", "checked"],
+        rows_of(row),
+    )
+    return {
+        "id": f"program-{number}",
+        "mark": Cell(row.program, "good" if row.passed else "bad"),
+        "summary": row.summary,
+        "open": not row.passed,
+        "tables": [_arrays(row), _checks(row)],
+        "further": further,
+        "tolerance": _tolerance(row),
+        "precision": row.precision,
+        "notes": [f"{r.runtime}: {r.note}" for r in row.results if r.note],
+        "pairs": [f"{p.first} and {p.second}: {p.text}" for p in row.pairs if p.passed],
+        "figures": [figure for result in row.results for figure in figures(row, result)],
+    }
+
+
+def _tolerance(row: Row) -> str:
+    if row.exact:
+        return "none, because results are exact"
+    return "; ".join(estimates(row)) or "derived from rounding"
+
+
+def _arrays(row: Row) -> Table:
+    rows = [
+        [
+            name,
+            plan.dtype,
+            " x ".join(map(str, plan.shape)) or "scalar",
+            spec_text(plan.sharding.spec) or "not cut",
+        ]
+        for name, plan in row.plans.items()
+    ]
+    return Table(f"Arrays of {row.program}", ["array", "type", "shape", "sharded by"], rows)
+
+
+def _checks(row: Row) -> Table:
+    """How each runtime's values were checked, and the times of all steps."""
+    steps = list(dict.fromkeys(key for r in row.results for key in r.seconds))
+    seen = ["errors seen above"] if any(r.sensitivity for r in row.results) else []
+    rows = [
+        [
+            r.runtime,
+            r.method or "nothing",
+            *[percent(r.sensitivity) if r.sensitivity else NONE for _ in seen],
+            *(seconds_text(r.seconds[step]) if step in r.seconds else NONE for step in steps),
+        ]
+        for r in row.results
+    ]
+    head = ["runtime", "checked by", *seen, *steps]
+    caption = f"Checks and times of {row.program}, of the slowest process"
+    return Table(caption, head, rows, numbers=range(2, len(head)))
+
+
+def _provenance_table(report: ReportData) -> Table:
+    """Versions, devices, settings and commit, with one column per runtime."""
+    columns = [_provenance(run) for run in report.runs]
+    keys = dict.fromkeys(key for column in columns for key, value in column.items() if value)
+    rows = [[key, *(column.get(key) or "-" for column in columns)] for key in keys]
+    return Table("Where the results come from", ["fact", *(r.name for r in report.runs)], rows)
+
+
+def _provenance(run: RunFacts) -> dict[str, str]:
+    kinds = dict.fromkeys(f"{d['platform']} ({d['kind']})" for d in run.devices)
+    return {
+        "runtime": run.backend,
+        "devices": f"{len(run.devices)}: {', '.join(kinds)}" if kinds else "",
+        "processes": f"{run.num_processes} on {', '.join(run.hosts)}" if run.hosts else "",
+        **{key: value for key, value in run.facts.items() if value},
+        "commit": commit_text(run.ended.get("git") or {}),
+        "started": str(run.ended.get("started", "")),
+        "duration": seconds_text(run.ended["seconds"]) if "seconds" in run.ended else "",
+        "ended": f"{run.ended.get('cause')}: {run.ended.get('summary')}" if run.ended else "",
+        "folder": run.folder,
+    }
+
+
+def _in_order(found: Mapping[str, str]) -> list[tuple[str, str]]:
+    return sorted(found.items(), key=lambda item: (len(item[0]), item[0]))
+
+
+_WITH_TEXT = 64
+"""Most devices of a mesh whose cells have text; with more, a cell is only a sign."""
+
+_DRAWN = 1024
+"""Most devices of a mesh that is drawn."""
+
+_MAPS = 8
+"""Most maps of wrong elements that are drawn; equal ones are one."""
+
+_ROWS = 64
+"""Most blocks in the table of their numbers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Map:
+    """Where in blocks the wrong elements are.
+
+    Attributes:
+        title: The devices whose blocks it shows, and the number of wrong elements.
+        text: In which cells they are.
+        lines: Lines of the grid.
+        columns: Columns of the grid.
+        cells: Line, column and part of its elements that is wrong, of each cell with wrong ones.
+    """
+
+    title: str
+    text: str
+    lines: int
+    columns: int
+    cells: Sequence[tuple[int, int, float]]
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """The blocks of one output on one runtime.
+
+    Attributes:
+        title: Runtime and output.
+        down: Labels of the lines of the mesh.
+        across: Labels of its columns.
+        lines: Its devices, line by line; none if the mesh is too large to draw.
+        numbers: The numbers of each block, the wrong ones first.
+        maps: Where the wrong elements are, of the first wrong blocks.
+        more: Number of further wrong blocks.
+        has_shares: Whether cells of the mesh have bars.
+    """
+
+    title: str
+    down: Sequence[str]
+    across: Sequence[str]
+    lines: Sequence[Sequence[Cell]]
+    numbers: Table
+    maps: Sequence[Map] = ()
+    more: int = 0
+    has_shares: bool = False
+
+
+def figures(row: Row, result: Result) -> list[Figure]:
+    """One figure for each output that has blocks."""
+    outputs = (name for name in row.plans if name.startswith("output"))
+    found = ((name, [b for b in result.blocks if b.array == name]) for name in outputs)
+    return [
+        _figure(row.plans[name].sharding.mesh, f"{result.runtime}: {name}", blocks)
+        for name, blocks in found
+        if blocks
+    ]
+
+
+def _figure(mesh: Mesh, title: str, blocks: Sequence[BlockVerdict]) -> Figure:
+    down, across = _labels(mesh)
+    lines = [] if mesh.size > _DRAWN else _cells(mesh, blocks)
+    alike: dict[str, list[BlockVerdict]] = {}
+    for block in blocks:
+        if block.places is not None:
+            alike.setdefault(f"{_shape(block)} {block.places}", []).append(block)
+    groups = list(alike.values())
+    return Figure(
+        title,
+        down,
+        across,
+        lines,
+        numbers=_numbers(title, blocks),
+        maps=[_map(group) for group in groups[:_MAPS]],
+        more=sum(map(len, groups[_MAPS:])),
+        has_shares=any(cell.share is not None for line in lines for cell in line),
+    )
+
+
+def _shape(block: BlockVerdict) -> list[int]:
+    return [stop - start for start, stop in block.index or []]
+
+
+def _map(blocks: Sequence[BlockVerdict]) -> Map:
+    """The map of blocks that are wrong in the same places."""
+    block, shape = blocks[0], _shape(blocks[0])
+    places = np.array(block.places, np.int64)
+    height, width = places.shape
+    across = np.array(cell_sizes(shape[-1] if shape else 1, width))
+    down = np.array(cell_sizes(math.prod(shape[:-1]), height))
+    parts = places / np.outer(down, across)
+    lines, columns = (np.flatnonzero(places.any(axis)) for axis in (1, 0))
+    where = [f"{at[0]} to {at[-1]}" for at in (lines, columns) if at.size]
+    every = block.wrong == math.prod(shape)
+    some = "every element is" if every else f"{block.wrong} of {math.prod(shape)} elements are"
+    several = len(blocks) > 1
+    who = f"device{'s' * several} {ranges_text(b.device for b in blocks)}"
+    return Map(
+        title=f"{who}: {some} wrong{' in each' if several and not every else ''}",
+        text=f"wrong in lines {' and columns '.join(where)} of {height} x {width}",
+        lines=height,
+        columns=width,
+        cells=[(int(i), int(j), round(float(parts[i, j]), 3)) for i, j in np.argwhere(places)],
+    )
+
+
+def _labels(mesh: Mesh) -> tuple[list[str], list[str]]:
+    names, (lines, columns) = mesh.axis_names, grid(mesh.shape)
+    if len(names) == 1:
+        return [f"{names[0]}={i}" for i in range(lines)], [""]
+    first = f"{names[0]}=" if len(names) == 2 else ""
+    down = [first + ".".join(map(str, at)) for at in np.ndindex(mesh.shape[:-1])]
+    return down, [f"{names[-1]}={i}" for i in range(columns)]
+
+
+def _cells(mesh: Mesh, blocks: Sequence[BlockVerdict]) -> list[list[Cell]]:
+    """Each device at its mesh position."""
+    found = {block.device: block for block in blocks}
+    _, columns = grid(mesh.shape)
+    text = mesh.size <= _WITH_TEXT
+    cells = [_cell(device, found.get(device), text) for device in mesh.device_ids]
+    return [cells[at : at + columns] for at in range(0, len(cells), columns)]
+
+
+def _cell(device: int, block: BlockVerdict | None, text: bool) -> Cell:
+    if block is None:
+        return Cell(f"d{device}" if text else "", "bad", detail="no block" if text else "")
+    look = "" if block.passed else "bad"
+    if not text:
+        return Cell("" if look else "·", look)
+    where = block_text(block.index).strip("[]") or "all of it"
+    share = block.ratio if block.passed else None
+    return Cell(f"d{device} p{block.process}", look, detail=where, share=share)
+
+
+def _numbers(title: str, blocks: Sequence[BlockVerdict]) -> Table:
+    order = sorted(blocks, key=lambda b: (b.passed, -b.ratio, b.device))
+    rows: list[list[Cell | str]] = [
+        [
+            str(b.device),
+            str(b.process),
+            block_text(b.index),
+            Cell("right", "good") if b.passed else Cell(", ".join(b.kinds) or "wrong", "bad"),
+            f"{b.error:.2e}",
+            f"{b.allowed:.2e}",
+            ratio_text(b.ratio),
+            f"{b.ulps:.3g}",
+        ]
+        for b in (order[:_ROWS] if len(order) > _ROWS else blocks)
+    ]
+    return Table(
+        f"Blocks of {title}",
+        ["device", "process", "block", "verdict", "error", "allowed", "share of allowed", "ULP"],
+        rows,
+        numbers=(4, 5, 6, 7),
+        left_out=len(order) - len(rows),
+    )
+
+
+def grid(sizes: Sequence[int]) -> tuple[int, int]:
+    """Lines and columns for any number of axes; one axis runs down, so that text has room."""
+    if len(sizes) < 2:
+        return (sizes[0] if sizes else 1), 1
+    return math.prod(sizes[:-1]), sizes[-1]

@@ -1,0 +1,370 @@
+"""A report in words: the verdict, and the table of all programs for a terminal and for a page."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from ...arrays.text import Fitting, bytes_text, seconds_text, spec_text
+from ...base.pages.page import Cell, Table
+from ..records.verdict import FLOAT32_PRODUCTS, Pair
+from .data import (
+    NOT_RUN,
+    RAISED,
+    RIGHT,
+    UNCHECKED,
+    WRONG,
+    GradientResult,
+    ReportData,
+    Result,
+    Row,
+)
+from .outcome import percent, summary
+
+if TYPE_CHECKING:
+    from rich.table import Table as RichTable
+
+COLOURS = {RIGHT: "green", WRONG: "bold red", RAISED: "red", NOT_RUN: "yellow", UNCHECKED: "yellow"}
+
+LOOKS = {RIGHT: "good", WRONG: "bad", RAISED: "bad", NOT_RUN: "warn", UNCHECKED: "warn"}
+
+
+_ERRORS = (
+    "Error in the worst block: its Euclidean norm relative to the result's, and its largest "
+    "element as a fraction of what rounding allows."
+)
+_TIMES = "Time: median of the timed calls."
+
+
+def verdict(report: ReportData) -> str:
+    """One or two sentences: whether the report passed, and what was compared."""
+    runtimes = [run.name for run in report.runs]
+    if not report.rows:
+        return f"Nothing was checked.{_failed_runs(report)}"
+    several = f"{len(report.rows)} programs" if len(report.rows) > 1 else report.rows[0].program
+    if not report.passed:
+        return _failed(report)
+    text = f"{several}: right on {_and(runtimes)}"
+    if any(row.oracle for row in report.rows):
+        text += ", against an independent NumPy reference"
+    estimated = [row.program for row in report.rows if estimates(row)]
+    if estimated and len(report.rows) > 1:
+        text += f", with estimated tolerances for {_and(estimated)}"
+    elif estimated:
+        text += ", with an estimated tolerance"
+    in_float32 = [row.program for row in report.rows if _by_float32(row)]
+    if in_float32:
+        text += f", with {FLOAT32_PRODUCTS}"
+        text += f" for {_and(in_float32)}" if len(report.rows) > 1 else ""
+    text += _coarsely(report)
+    if len(runtimes) > 1:
+        text += ", and they agree with each other"
+    text += "."
+    without = [row.program for row in report.rows if not row.oracle]
+    if without:
+        text = text if len(without) < len(report.rows) else f"{several}: {_and(runtimes)} agree."
+        text += f" No oracle checks {_and(without)}: both runtimes may be wrong in the same way."
+    if len(runtimes) == 1:
+        text += f" Only {runtimes[0]} ran, so there was nothing to compare it with."
+    return text
+
+
+def _by_float32(row: Row) -> bool:
+    """Whether products of its check, on ordinary inputs or others, were formed in float32."""
+    methods = [r.method for r in row.results]
+    methods += [one.method for r in row.results for one in r.sets]
+    return any(FLOAT32_PRODUCTS in method for method in methods)
+
+
+def _coarsely(report: ReportData) -> str:
+    """How many right results have tolerances so wide that the reader must know."""
+    found = [(r.sensitivity, row.program) for row in report.rows for r in row.results if r.coarse]
+    programs = list(dict.fromkeys(program for _, program in found))
+    if not programs:
+        return ""
+    size = percent(max(found)[0])
+    if len(report.rows) == 1:
+        return f", with errors below {size} not seen"
+    return f", {len(programs)} of them with errors below {size} not seen ({_and(programs)})"
+
+
+def gradient_lines(report: ReportData) -> list[tuple[str, str]]:
+    """One line for each program and comparison of its gradient, with its colour."""
+    found: dict[tuple[str, str], list[GradientResult]] = {}
+    for one in report.gradients:
+        found.setdefault((one.program, one.against), []).append(one)
+    lines = []
+    for (program, against), group in found.items():
+        wrong = [one.argument for one in group if one.outcome == WRONG]
+        head = f"gradient of {program} by Enzyme"
+        if group[0].outcome == NOT_RUN:
+            lines.append((f"{head}: not run, because {group[0].text}", "yellow"))
+            continue
+        worst = max(group, key=lambda one: one.ratio)
+        how = f"{worst.relative_norm:.0e}, {ratio_text(worst.ratio)} of allowed"
+        text = f"{WRONG} {_and(wrong)}" if wrong else RIGHT
+        colour = COLOURS[WRONG if wrong else RIGHT]
+        lines.append((f"{head}, against {against}: {text} ({how})", colour))
+    return lines
+
+
+def _failed(report: ReportData) -> str:
+    broken = [row for row in report.rows if not row.passed]
+    gradients = [one.program for one in report.gradients if one.outcome == WRONG]
+    if gradients and not broken:
+        listed = _and(list(dict.fromkeys(gradients)))
+        return f"Enzyme's gradient is wrong: {listed}.{_failed_runs(report)}"
+    if not broken:
+        return f"All programs are right, but a run failed.{_failed_runs(report)}"
+    parts = []
+    for row in broken[:5]:
+        reasons = [
+            f"{result.outcome} on {result.runtime}{f' ({result.kind})' if result.kind else ''}"
+            for result in row.results
+            if result.outcome not in row.accepted
+        ]
+        reasons = reasons or [
+            f"{pair.first} and {pair.second} differ ({pair.kind})"
+            for pair in row.pairs
+            if not pair.passed
+        ]
+        name = f"{row.program} " if len(report.rows) > 1 else ""
+        parts.append(f"{name}{' and '.join(reasons)}")
+    more = f", and {len(broken) - 5} more" if len(broken) > 5 else ""
+    total = len(report.rows)
+    some = f"{len(broken)} of {total} programs" if total > 1 else broken[0].program
+    return f"{some} did not pass: {'; '.join(parts)}{more}."
+
+
+def _failed_runs(report: ReportData) -> str:
+    runs = [f" The run on {r.name} failed: {r.ended.get('summary')}." for r in report.broken]
+    return "".join(runs)
+
+
+def renderable(report: ReportData) -> Any:
+    """What rich prints: the table, one line per problem, and the verdict."""
+    from rich.console import Group
+    from rich.text import Text
+
+    sets = summary(report)
+    tables = [_table(report), *([] if sets is None else [sets])]
+    parts: list[Any] = [Fitting(table, wraps=True) for table in tables]
+    told = problems(report)
+    for number, row in enumerate(report.rows):
+        parts += [Text(f"  {row.program}{rest}", "red") for n, rest in told if n == number]
+        parts += [Text(f"  {text}", "yellow") for text in remarks(row)]
+    parts += [Text(*line) for line in gradient_lines(report)]
+    for name, why in report.absent.items():
+        parts.append(Text(f"{name} did not run: {why}", "yellow"))
+    parts.append(Text(verdict(report), "bold green" if report.passed else "bold red"))
+    return Group(*parts)
+
+
+def _explained(report: ReportData) -> str:
+    """What the numbers in the table are; nothing about numbers that it does not have."""
+    results = [result for row in report.rows for result in row.results]
+    found = [
+        (_ERRORS, any(map(has_error, results))),
+        (_TIMES, any("call" in r.seconds for r in results)),
+    ]
+    return " ".join(text for text, shown in found if shown)
+
+
+def _table(report: ReportData) -> "RichTable":
+    from rich import box
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    caption = _explained(report) or None
+    table = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, caption=caption, caption_justify="left")
+    table.add_column("program")
+    table.add_column("problem")
+    for run in report.runs:
+        table.add_column(run.name)
+    for pair in report.rows[0].pairs if report.rows else ():
+        table.add_column(f"{pair.first} and {pair.second}")
+    for row in report.rows:
+        cells = [Text(result_text(r), COLOURS[r.outcome]) for r in row.results]
+        cells += [
+            Text(pair_text(p), "green" if p.passed else "yellow" if not p.compared else "bold red")
+            for p in row.pairs
+        ]
+        table.add_row(row.program, problem_text(row), *cells)
+    return table
+
+
+_COLUMNS = {
+    "error": "Error: Euclidean norm relative to the result's, of the worst block.",
+    "share of allowed": "Share of allowed: the largest error of an element against what rounding "
+    "allows.",
+    "time": "Time: median of the timed calls.",
+}
+"""The numbers of a result that the table of all programs has if there are any."""
+
+_DIFFERENCE = "Difference: Euclidean norm relative to the first runtime's result."
+NONE = "-"
+"""A number that a result does not have."""
+
+
+def overview(report: ReportData, *, links: bool = True) -> Table:
+    """One line for each program: its result on each runtime, and whether runtimes agree."""
+    pairs = report.rows[0].pairs if report.rows else ()
+    received = any(row.communicated is not None for row in report.rows)
+    shown = [_result_cells(result) for row in report.rows for result in row.results]
+    columns = ["result", *(name for name in _COLUMNS if any(one[name] != NONE for one in shown))]
+    groups = [("", 2), *((run.name, len(columns)) for run in report.runs)]
+    groups += [(f"{p.first} and {p.second}", 2) for p in pairs]
+    groups += [("", 1)] if received else []
+    head = [
+        "program",
+        "problem",
+        *columns * len(report.runs),
+        *["result", "difference"] * len(pairs),
+    ]
+    words = ("program", "problem", "result")
+    head += ["received by each device"] if received else []
+    explained = [_COLUMNS[name] for name in columns[1:]] + [_DIFFERENCE] * bool(pairs)
+    return Table(
+        " ".join(explained) or "Results",
+        head,
+        [
+            _overview_row(number, row, columns, links=links, received=received)
+            for number, row in enumerate(report.rows)
+        ],
+        numbers=[place for place, title in enumerate(head) if title not in words],
+        groups=groups,
+    )
+
+
+def _overview_row(
+    number: int, row: Row, columns: Sequence[str], *, links: bool, received: bool
+) -> list[Cell | str]:
+    oracle = "" if row.oracle or not row.problem else ", no oracle"
+    name = Cell(row.program, link=f"program-{number}" if links else "")
+    cells: list[Cell | str] = [name, problem_text(row) + oracle]
+    for result in row.results:
+        found = _result_cells(result)
+        cells += [found[name] for name in columns]
+    for pair in row.pairs:
+        cells += _pair_cells(pair)
+    return cells + ([bytes_text(row.communicated)] if received else [])
+
+
+def _result_cells(result: Result) -> dict[str, Cell | str]:
+    """The cells of a result, by column; `NONE` for a number that it does not have."""
+    found: dict[str, Cell | str] = {
+        "result": Cell(outcome_text(result), LOOKS[result.outcome]),
+        "error": NONE,
+        "share of allowed": NONE,
+        "time": seconds_text(result.seconds["call"]) if "call" in result.seconds else NONE,
+    }
+    if has_error(result):
+        estimated = "of the estimate" if result.estimated else ""
+        share = Cell(ratio_text(result.ratio), share=result.ratio, detail=estimated)
+        found |= {"error": f"{result.relative_norm:.0e}", "share of allowed": share}
+    elif result.outcome == RIGHT and result.blocks:
+        found["error"] = "exact"
+    return found
+
+
+def _pair_cells(pair: Pair) -> list[Cell | str]:
+    outcome = RIGHT if pair.passed else WRONG if pair.compared else NOT_RUN
+    if not pair.passed:
+        return [Cell(pair.kind, LOOKS[outcome]), "-"]
+    if pair.difference == 0:
+        return [Cell("same bits", LOOKS[outcome]), "0"]
+    return [Cell("agree", LOOKS[outcome]), f"{pair.relative_norm:.0e}"]
+
+
+def problem_text(row: Row) -> str:
+    """Size, element type and partition specs of the inputs."""
+    if not row.problem:
+        return "-"
+    specs = " ".join(spec_text(spec) or "-" for spec in row.problem["in_specs"])
+    return f"n={row.problem['size']} {row.problem['dtype']} {specs}"
+
+
+def result_text(result: Result) -> str:
+    """A result in a few words: outcome, accuracy and time."""
+    parts = [part for part in (outcome_text(result), detail_text(result)) if part]
+    return (" " if outcome_text(result) == result.outcome else ", ").join(parts)
+
+
+def outcome_text(result: Result) -> str:
+    """The outcome, with the kind of fault if it is wrong, and what is not seen if it is right."""
+    if result.coarse:
+        return f"{result.outcome}, errors below {percent(result.sensitivity)} not seen"
+    wrong = result.outcome == WRONG and result.kind
+    return f"{result.outcome}: {result.kind}" if wrong else result.outcome
+
+
+def detail_text(result: Result) -> str:
+    """Accuracy and the time of a call."""
+    parts = []
+    if has_error(result):
+        limit = "of the estimate" if result.estimated else "of allowed"
+        parts.append(f"{result.relative_norm:.0e}, {ratio_text(result.ratio)} {limit}")
+    elif result.outcome == RIGHT and result.blocks:
+        parts.append("exactly")
+    if "call" in result.seconds:
+        parts.append(seconds_text(result.seconds["call"]))
+    return ", ".join(parts)
+
+
+def has_error(result: Result) -> bool:
+    """Whether a result has numbers that say how close it is: it is right, but not exact.
+
+    An oracle with products in float32 may round as the program does, which is not exact.
+    """
+    rounded = result.error != 0 or FLOAT32_PRODUCTS in result.method
+    return result.outcome == RIGHT and bool(result.blocks) and rounded
+
+
+def ratio_text(ratio: float) -> str:
+    """A ratio with two digits."""
+    return f"{ratio:.2f}" if 0.005 <= ratio < 100 or ratio == 0 else f"{ratio:.0e}"
+
+
+def pair_text(pair: Pair) -> str:
+    """A comparison in a few words."""
+    if not pair.passed:
+        return pair.kind
+    if pair.difference == 0:
+        return "same bits"
+    return f"agree to {pair.relative_norm:.0e}"
+
+
+def problems(report: ReportData) -> list[tuple[int, str]]:
+    """Number of a program's row and what follows its name, once where several have the same."""
+    names: dict[str, list[int]] = {}
+    for number, row in enumerate(report.rows):
+        for text in complaints(row):
+            names.setdefault(text.removeprefix(row.program), []).append(number)
+    return [
+        (first, "".join(f", {report.rows[n].program}" for n in others) + rest)
+        for rest, (first, *others) in names.items()
+    ]
+
+
+def complaints(row: Row) -> list[str]:
+    """One sentence for each problem with a program."""
+    found = [r.text for r in row.results if r.outcome not in row.accepted]
+    return found + [
+        f"{row.program}, {p.first} and {p.second}: {p.text}"
+        for p in row.pairs
+        if not p.passed and p.compared
+    ]
+
+
+def remarks(row: Row) -> list[str]:
+    """One sentence for each note, and for each reason why a tolerance is estimated."""
+    noted = [f"{row.program} on {r.runtime}: {r.note}" for r in row.results if r.note]
+    return noted + [f"{row.program}: {text}" for text in estimates(row)]
+
+
+def estimates(row: Row) -> list[str]:
+    """Why tolerances of a program are estimated."""
+    reasons = dict.fromkeys(r.estimated for r in row.results if r.estimated)
+    return [f"the tolerance is estimated, not derived, because {r}" for r in reasons]
+
+
+def _and(words: Sequence[str]) -> str:
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"

@@ -1,0 +1,378 @@
+"""The request of a cross-check: a file that every process of every runtime reads."""
+
+import importlib.util
+import os
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from .._version import __version__
+from ..arrays.domain import Domain
+from ..arrays.dtypes import as_dtype
+from ..arrays.matmul import default_mesh
+from ..arrays.mesh import Mesh
+from ..arrays.program import Program
+from ..arrays.runtimes.known import BACKENDS, PLATFORMS, usable_backends
+from ..arrays.sharding import Axes, NamedSharding, as_spec, plain_spec
+from ..arrays.text import spec_text
+from ..base.errors import (
+    FileError,
+    InvalidArgumentError,
+    PyReactantError,
+    RequirementError,
+    ShardingError,
+    argument,
+)
+from ..base.facts import has_accelerator
+from ..base.files import plain_json, read_json
+from ..base.outputs import marked, write_output
+from .inputs import SETS, input_sets
+from .programs import Case, Layout, find_case
+from .records.records import SCHEMA, check_version
+from .variants import ALL, EXTENTS, ONE, SOME
+
+Spec = tuple[Axes, ...]
+
+
+def choose_layout(case: Case, mesh: Mesh, size: int, specs: Sequence[Spec] | None) -> Layout:
+    """The program's layout whose first specs are `specs`, or its default layout without specs.
+
+    The default layout is the first that shards an array at a size which the mesh divides. Other
+    sizes use the same one, so that a size never silently selects a layout without sharding.
+
+    Raises:
+        InvalidArgumentError: The program has no such layout, or nothing would be sharded.
+        ShardingError: The mesh's axes do not divide the size.
+    """
+    layouts = case.layouts(mesh, size)
+    if specs is None:
+        usual = (*case.layouts(mesh, case.size_for(mesh)), *layouts)
+        default = next((one for one in usual if mesh.size == 1 or _cuts(one, mesh)), None)
+        if default is None:
+            raise InvalidArgumentError(
+                f"no array of program {case.name!r} can be sharded over {mesh!r} at size {size}; "
+                "use one device"
+            )
+        if default not in layouts:
+            _explain_uneven(case, mesh, size, default)
+        return default
+    wanted = [NamedSharding(mesh, spec) for spec in specs]
+    for layout in layouts:
+        if len(wanted) <= len(layout.in_specs) and all(
+            _same(sharding, NamedSharding(mesh, spec))
+            for sharding, spec in zip(wanted, layout.in_specs, strict=False)
+        ):
+            return layout
+    takes = "; or ".join(dict.fromkeys(_specs_text(x.in_specs) for x in layouts))
+    got = _specs_text(specs)
+    raise InvalidArgumentError(
+        f"program {case.name!r} at size {size} on {mesh!r} takes inputs sharded {takes}; got {got}"
+    )
+
+
+def _specs_text(specs: Sequence[Spec]) -> str:
+    return " and ".join(spec_text(spec) or "-" for spec in specs)
+
+
+def _cuts(layout: Layout, mesh: Mesh) -> bool:
+    """Whether any array is sharded."""
+    specs = (*layout.in_specs, *layout.out_specs)
+    return any(cut > 1 for spec in specs for cut in NamedSharding(mesh, spec).cuts(len(spec)))
+
+
+def _explain_uneven(case: Case, mesh: Mesh, size: int, layout: Layout) -> None:
+    dtype = case.dtypes[0]
+    shapes = [one.shape for one in case.inputs(size, dtype)]
+    shapes += [one.shape for one in (case.outputs(size, dtype) if case.outputs else ())]
+    for shape, spec in zip(shapes, (*layout.in_specs, *layout.out_specs), strict=False):
+        try:
+            NamedSharding(mesh, spec).shard_shape(shape)
+        except ShardingError as error:
+            raise ShardingError(f"program {case.name!r} at size {size}: {error}") from None
+    raise InvalidArgumentError(
+        f"program {case.name!r} has no layout on {mesh!r} at size {size}; use another size, such "
+        f"as {case.size_for(mesh)}, or another mesh"
+    )
+
+
+def _same(one: NamedSharding, two: NamedSharding) -> bool:
+    ndim = max(len(one.spec), len(two.spec))
+    return one.axes(ndim) == two.axes(ndim)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What to run, equally on every runtime.
+
+    Attributes:
+        programs: Names of built-in programs, "package.module:object", or `Program` objects.
+        size: The "n" of the programs' shapes; None means each program's default.
+        dtype: Element type; None means each program's first.
+        seed: Seed of the inputs, 0 or more.
+        mesh: Mesh of the devices; None means all devices, as square as their number allows.
+        specs: Partition specs of the first inputs, which select one of a program's layouts;
+            None selects the first layout that shards an array.
+        repeat: Number of timed calls, 1 or more.
+        sets: Sets of inputs, some of `SETS`; a program gets those that it defines.
+        extent: Whether each program runs in one layout and element type, in some, or in all: one
+            of `EXTENTS`.
+        id: Random identifier, which tells this cross-check's files from those of others.
+    """
+
+    programs: tuple[str | Program, ...]
+    size: int | None = None
+    dtype: str | None = None
+    seed: int = 0
+    mesh: Mesh | None = None
+    specs: tuple[Spec, ...] | None = None
+    repeat: int = 5
+    sets: tuple[str, ...] = SETS
+    extent: str = ONE
+    id: str = field(default_factory=lambda: secrets.token_hex(8))
+
+    def __post_init__(self) -> None:
+        if not self.programs:
+            raise InvalidArgumentError(
+                "nothing to cross-check: name programs, or give --all for all built-in ones "
+                "(pyreactant crosscheck --list prints them)"
+            )
+        names = self.names
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise InvalidArgumentError(f"name each program only once, got {', '.join(twice)} twice")
+        for name, least in (("size", 1), ("seed", 0), ("repeat", 1)):
+            value = getattr(self, name)
+            if value is not None and value < least:
+                raise InvalidArgumentError(f"{argument(name)} must be {least} or more, got {value}")
+        if self.dtype is not None:
+            as_dtype(self.dtype)
+        for what, given, known in (("inputs", self.sets, SETS), ("extent", [self.extent], EXTENTS)):
+            for name in given:
+                if name not in known:
+                    raise InvalidArgumentError(
+                        f"unknown {what} {name!r}; known are: {', '.join(known)}"
+                    )
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the programs in reports."""
+        return tuple(p.name if isinstance(p, Program) else p for p in self.programs)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for `json.dumps`."""
+        data = {
+            "schema": SCHEMA,
+            "pyreactant": __version__,
+            "id": self.id,
+            "programs": [asdict(p) if isinstance(p, Program) else p for p in self.programs],
+            "size": self.size,
+            "dtype": self.dtype,
+            "seed": self.seed,
+            "mesh": self.mesh and self.mesh.to_dict(),
+            "specs": self.specs and list(map(plain_spec, self.specs)),
+            "repeat": self.repeat,
+            "sets": list(self.sets),
+            "extent": self.extent,
+        }
+        return marked("crosscheck request", data)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> "Request":
+        """The request that `to_dict` described.
+
+        Raises:
+            KeyError, TypeError, ValueError: `data` is not such a description.
+        """
+        return cls(
+            programs=tuple(p if isinstance(p, str) else _program(p) for p in data["programs"]),
+            size=data["size"],
+            dtype=data["dtype"],
+            seed=data["seed"],
+            mesh=data["mesh"] and Mesh.from_dict(data["mesh"]),
+            specs=data["specs"] and tuple(map(as_spec, data["specs"])),
+            repeat=data["repeat"],
+            sets=tuple(data["sets"]),
+            extent=data["extent"],
+            id=data["id"],
+        )
+
+
+QUICK, USUAL, THOROUGH = "quick", "usual", "thorough"
+
+
+def coverage(name: str, every: bool) -> tuple[tuple[str, ...], str]:
+    """The sets of inputs and the extent of a request.
+
+    Args:
+        name: "quick": ordinary inputs in one layout and type; "usual"; "thorough": all layouts and
+            types.
+        every: Whether all built-in programs run, which is a small matrix of layouts and types
+            unless `name` says otherwise.
+
+    Raises:
+        InvalidArgumentError: There is no such coverage.
+    """
+    known = {
+        QUICK: (SETS[:1], ONE),
+        USUAL: (SETS, SOME if every else ONE),
+        THOROUGH: (SETS, ALL),
+    }
+    if name not in known:
+        raise InvalidArgumentError(f"unknown coverage {name!r}; known are: {', '.join(known)}")
+    return known[name]
+
+
+def write_request(request: Request, path: Path, *, overwrite: bool = False) -> None:
+    """Write the request file.
+
+    Raises:
+        FileError: The file cannot be written, or must not be replaced.
+    """
+    write_output(plain_json(request.to_dict()), path, overwrite=overwrite)
+
+
+def read_request(path: Path) -> Request:
+    """Read a request file.
+
+    Raises:
+        FileError: The file is missing, damaged or of another version.
+    """
+    data = read_json(path, "a request of pyreactant crosscheck")
+    check_version(data, path)
+    try:
+        return Request.from_dict(data)
+    except PyReactantError:
+        raise
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise FileError(f"{path}: not a request of pyreactant crosscheck ({error!r})") from None
+
+
+def _program(data: Mapping[str, Any]) -> Program:
+    known = {f.name for f in fields(Program)}
+    given = {key: _tuples(value) for key, value in data.items() if key in known}
+    if given.get("domain") is not None:
+        given["domain"] = Domain(**{key: _tuples(value) for key, value in given["domain"].items()})
+    return Program(**given)
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value
+
+
+def choose_backends(requested: str | Sequence[str]) -> tuple[list[str], dict[str, str]]:
+    """The runtimes to run, and how to install those that are not available."""
+    if requested == "auto":
+        usable = [name for name in BACKENDS if name in usable_backends()]
+        if not usable:
+            raise RequirementError(
+                f"no runtime is available: {'; '.join(_how_to_get(name) for name in BACKENDS)}"
+            )
+        return usable, {name: _how_to_get(name) for name in BACKENDS if name not in usable}
+    parts = requested.split(",") if isinstance(requested, str) else requested
+    names = [name.strip() for name in parts]
+    for name in names:
+        if name not in BACKENDS:
+            raise InvalidArgumentError(
+                f"unknown backend {name!r}; known are: auto, {', '.join(BACKENDS)}"
+            )
+        if names.count(name) > 1:
+            raise InvalidArgumentError(f"backend {name!r} is named twice; name it once")
+        if name not in usable_backends():
+            raise RequirementError(
+                f"backend {name!r} was requested but is not available: {_how_to_get(name)}"
+            )
+    if not names:
+        raise InvalidArgumentError(f"no backend is named; known are: auto, {', '.join(BACKENDS)}")
+    return names, {}
+
+
+def _how_to_get(name: str) -> str:
+    package = BACKENDS[name][1]
+    if importlib.util.find_spec(package) is None:
+        what = "pyreactant[reactant]" if package == "juliacall" else package
+        more = ", then: pyreactant setup" if package == "juliacall" else ""
+        return f"the package {package} is not installed; run python -m pip install '{what}'{more}"
+    from ..julia.place import find_place
+
+    try:
+        find_place()
+    except PyReactantError as error:
+        return str(error)
+    return "it cannot be started; run pyreactant doctor to see why"
+
+
+def device_options(
+    processes: int | None, devices_per_process: int | None, platform: str | None
+) -> list[str]:
+    """Options of `pyreactant run` for processes and devices."""
+    for name, count in (("processes", processes), ("devices_per_process", devices_per_process)):
+        if count is not None and count < 1:
+            raise InvalidArgumentError(f"{argument(name)} must be 1 or more, got {count}")
+    platform = platform or os.environ.get("PYREACTANT_PLATFORM") or None
+    if platform is not None and platform not in PLATFORMS:
+        raise InvalidArgumentError(
+            f"unknown platform {platform!r}; known are: {', '.join(PLATFORMS)}"
+        )
+    if platform is None and not has_accelerator():
+        platform = "cpu"
+    if platform == "cpu":
+        processes, devices_per_process = processes or 2, devices_per_process or 4
+    options = ["--processes", str(processes or 1)]
+    if devices_per_process is not None:
+        options += ["--devices-per-process", str(devices_per_process)]
+    return options + (["--platform", platform] if platform else [])
+
+
+def check_request(request: Request, options: Sequence[str], backends: Sequence[str]) -> None:
+    """Check what can be checked of the request before anything starts."""
+    count = _count(options)
+    mesh = request.mesh or (default_mesh(count) if count else None)
+    if mesh is not None and count is not None:
+        _check_size(mesh, count)
+    for program in request.programs:
+        case = find_case(program)
+        if request.dtype is not None:
+            _check_dtype(request, case)
+        if mesh is not None:
+            choose_layout(case, mesh, request.size or case.size_for(mesh), request.specs)
+            if case.oracle is not None:  # a wrong statement about a program is an error here
+                input_sets(
+                    case, request.size or case.size_for(mesh), request.dtype or case.dtypes[0]
+                )
+        if case.oracle is None and len(backends) == 1:
+            raise RequirementError(
+                f"program {case.name!r} has no oracle, and only {backends[0]} is to run, so its "
+                "values cannot be checked; give it oracle=, or name a second backend"
+            )
+
+
+def _check_size(mesh: Mesh, count: int) -> None:
+    if mesh.size == count if mesh.all_devices else max(mesh.device_ids) < count:
+        return
+    raise ShardingError(
+        f"{mesh!r} does not fit the {count} devices of a run; give another mesh, or other "
+        f"{argument('processes')} and {argument('devices_per_process')} (a mesh over some devices "
+        "names them)"
+    )
+
+
+def _check_dtype(request: Request, case: Case) -> None:
+    dtype = as_dtype(request.dtype).name
+    if dtype in case.dtypes:
+        return
+    takes = [find_case(p).name for p in request.programs if dtype in find_case(p).dtypes]
+    others = f"; programs that accept {dtype}: {', '.join(takes)}" if takes else ""
+    accepted = ", ".join(case.dtypes)
+    raise InvalidArgumentError(
+        f"program {case.name!r} accepts the dtypes {accepted}, got {dtype}{others}"
+    )
+
+
+def _count(options: Sequence[str]) -> int | None:
+    """Number of devices of a run; None if it is unknown before the start."""
+    given = dict(zip(options[::2], options[1::2], strict=True))
+    if "--devices-per-process" not in given:
+        return None
+    return int(given["--processes"]) * int(given["--devices-per-process"])

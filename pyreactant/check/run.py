@@ -1,0 +1,398 @@
+"""`pyreactant.crosscheck`: run the same programs on every runtime, one run per runtime.
+
+Then, if wanted, compare the gradients of Julia bodies by Enzyme inside JAX with jax.grad and with
+oracles: each program in a child process (`gradients_child`), on the CPU, on one device.
+"""
+
+import importlib.util
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from ..arrays.lowering.enzyme import check_enzyme
+from ..arrays.lowering.reactant import environment as environment_of_julia
+from ..arrays.mesh import Mesh
+from ..arrays.program import Program, named
+from ..arrays.text import parse_mesh, parse_spec
+from ..base.child import Activity, ask_child, import_path, without
+from ..base.errors import (
+    FileError,
+    InvalidArgumentError,
+    PyReactantError,
+    RendezvousError,
+    RequirementError,
+    argument,
+)
+from ..base.settings import COORDINATOR, COUNT, INDEX, LOCAL_DEVICES
+from .member import PROGRESS_PREFIX
+from .programs import CASES, Case, find_case
+from .records.records import check_shards, read_run
+from .report.data import NOT_RUN, GradientResult
+from .report.report import Report, build_report
+from .request import (
+    QUICK,
+    USUAL,
+    Request,
+    Spec,
+    check_request,
+    choose_backends,
+    device_options,
+    write_request,
+)
+from .request import coverage as choose_coverage
+
+ALL = "all"
+_GRACE = "5"  # seconds: a program of a cross-check has nothing to save
+_PROCESS = (COORDINATOR, COUNT, INDEX, LOCAL_DEVICES, "PYREACTANT_NUM_CPU_DEVICES")
+
+
+def crosscheck(
+    program: str | Program | Sequence[str | Program] = "matmul",
+    *,
+    backends: str | Sequence[str] = "auto",
+    processes: int | None = None,
+    devices_per_process: int | None = None,
+    mesh: Mesh | str | None = None,
+    spec: str | Spec | Sequence[Spec] | None = None,
+    size: int | None = None,
+    dtype: str | None = None,
+    seed: int = 0,
+    platform: str | None = None,
+    repeat: int = 5,
+    coverage: str = USUAL,
+    gradients: bool | str | Path | None = None,
+    out: str | Path | None = None,
+    timeout: float | None = None,
+    progress: bool = False,
+) -> Report:
+    """Run programs on every runtime, check each against an oracle, and compare the runtimes.
+
+    The runtimes run one after the other in processes of their own, because an accelerator has
+    one owner; this process starts no runtime. All runs use the same seeded inputs, each process
+    generates its own blocks, and products use the highest precision. Wrong results are in the
+    report and raise no exception.
+
+    Args:
+        program: Name of a built-in program, "package.module:object", a `Program`, a sequence of
+            these, or "all" for all built-in programs.
+        backends: Names of runtimes, or "auto" for all available ones; the report lists the
+            others.
+        processes: Number of processes of each run; by default 2 on CPU devices, otherwise 1.
+        devices_per_process: Number of devices of each process; by default 4 on CPU devices,
+            otherwise all.
+        mesh: A mesh or a text as for ``--mesh``; None means all devices, as square as their
+            number allows.
+        spec: Partition spec of the first input, or a text as for ``--spec``; a list has the
+            specs of the first inputs. None means each program's default.
+        size: The "n" of the programs' shapes; None means each program's default.
+        dtype: Element type; None means each program's first.
+        seed: Seed of the inputs, 0 or more.
+        platform: "cpu", "gpu" or "tpu"; None means the best available one.
+        repeat: Number of timed calls.
+        coverage: "quick": ordinary inputs in one layout and element type. "usual": all sets of
+            inputs that a program defines; if `program` is "all", in a small matrix of layouts and
+            types. "thorough": in all layouts and types.
+        gradients: Whether to compare the gradients of Julia bodies, by Enzyme inside JAX, with
+            jax.grad of the JAX bodies and with oracles. None does so if both runtimes run and the
+            package enzyme-ad is installed, but for "quick"; a folder has lowered modules,
+            NAME.mlir, to use in place of Julia.
+        out: Folder for records, blocks and logs of the runs. None keeps nothing.
+        timeout: Time limit of each run in seconds.
+        progress: Whether to print progress on standard error.
+
+    Returns:
+        The report.
+
+    Raises:
+        InvalidArgumentError: An argument is unknown or does not fit the others.
+        RequirementError: A requested runtime is not available.
+        FileError: `out` cannot be used.
+
+    Examples:
+        >>> report = pr.crosscheck(["transpose"], size=8, platform="cpu", backends="jax")
+        >>> report.passed
+        True
+    """
+    sets, extent = choose_coverage(coverage, program == ALL)
+    request = Request(
+        programs=selected(program),
+        size=size,
+        dtype=dtype,
+        seed=seed,
+        mesh=parse_mesh(mesh) if isinstance(mesh, str) else mesh,
+        specs=_specs(spec),
+        repeat=repeat,
+        sets=sets,
+        extent=extent,
+    )
+    names, absent = choose_backends(backends)
+    options = device_options(processes, devices_per_process, platform)
+    check_request(request, options, names)
+    differentiate = gradients_wanted(gradients, names, coverage)
+    if timeout is not None:
+        options += ["--timeout", str(timeout)]
+    with _folder(out) as folder:
+        write_request(request, folder / "request.json")
+        runs = []
+        for name in names:
+            _run(name, options, folder, progress)
+            runs.append(read_run(folder / name))
+        report = build_report(runs, absent, request.names)
+    if not differentiate:
+        return report
+    return replace(report, gradients=compare_gradients(request, gradients))
+
+
+def compare(*folders: str | Path) -> Report:
+    """Compare finished runs, which may be copied from other machines.
+
+    Args:
+        *folders: Folders of one run each, such as ``OUT/jax``.
+
+    Returns:
+        The report.
+
+    Raises:
+        FileError: A folder does not contain a complete run of this version.
+        InvalidArgumentError: No folder is named, or one is named twice.
+    """
+    paths = [Path(folder) for folder in folders]
+    if not paths:
+        raise InvalidArgumentError("name the folders of finished runs, such as OUT/jax")
+    if len({path.resolve() for path in paths}) < len(paths):
+        raise InvalidArgumentError("name each folder only once, got one twice")
+    runs = [read_run(path) for path in paths]
+    for run in runs:
+        check_shards(run)
+    return build_report(runs, {})
+
+
+def so_far(folder: Path) -> tuple[Report | None, dict[str, list[str]]]:
+    """What an interrupted cross-check has finished.
+
+    Args:
+        folder: The folder of its runs.
+
+    Returns:
+        The report on the finished programs, None without any; and their names by runtime.
+    """
+    runs = []
+    for path in sorted(folder.glob("*/report.json"), key=lambda path: path.stat().st_mtime):
+        with suppress(FileError):  # ended before its supervisor could write all
+            runs.append(read_run(path.parent))
+    finished = {
+        run.name: [
+            record.program
+            for record in run.records[0].programs
+            if len(run.of(record.program)) == run.records[0].num_processes
+        ]
+        for run in runs
+        if run.records
+    }
+    done = {program for programs in finished.values() for program in programs}
+    if not done:
+        return None, finished
+    report = build_report([run for run in runs if run.records], {})
+    return replace(report, rows=tuple(r for r in report.rows if r.program in done)), finished
+
+
+def selected(program: str | Program | Sequence[str | Program]) -> tuple[str | Program, ...]:
+    """The programs that the first argument of `crosscheck` selects."""
+    if program == ALL:
+        return tuple(CASES)
+    given = (program,) if isinstance(program, (str, Program)) else tuple(program)
+    return tuple(named(one) if isinstance(one, Program) else one for one in given)
+
+
+def _specs(spec: str | Spec | Sequence[Spec] | None) -> tuple[Spec, ...] | None:
+    if spec is None:
+        return None
+    if isinstance(spec, str):
+        return tuple(parse_spec(part) for part in spec.split(";"))
+    return (spec,) if isinstance(spec, tuple) else tuple(spec)
+
+
+@contextmanager
+def _folder(out: str | Path | None) -> Iterator[Path]:
+    """An empty folder for the runs."""
+    if out is None:
+        with tempfile.TemporaryDirectory(prefix="pyreactant-") as made:
+            yield Path(made)
+        return
+    path = Path(out)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        taken = any(path.iterdir())
+    except OSError as error:
+        raise FileError(f"{path}: cannot be made ({error.strerror}); name another folder") from None
+    if taken:
+        raise FileError(f"{path}: exists and is not empty; name another folder")
+    yield path
+
+
+def _run(name: str, options: Sequence[str], folder: Path, progress: bool) -> None:
+    """Execute the run of one runtime; its report.json has the outcome."""
+    run, request = folder.resolve() / name, folder.resolve() / "request.json"
+    argv = [
+        sys.executable,
+        "-m",
+        "pyreactant",
+        "run",
+        "--quiet",
+        "--grace",
+        _GRACE,
+        "--backend",
+        name,
+        *options,
+        "--out",
+        str(run),
+        "--",
+        "-m",
+        "pyreactant.crosscheck",
+        str(request),
+        str(run),
+    ]
+    environment = without(*_PROCESS)
+    # The check runs its own threads, and its tiles are too small for BLAS threads.
+    environment.setdefault("OPENBLAS_NUM_THREADS", "1")
+    # A program's module may be on this process's import path only, as under pytest.
+    environment["PYTHONPATH"] = import_path()
+    with tempfile.TemporaryFile() as errors:
+        code = _supervise(argv, environment, name if progress else None, errors)
+        errors.seek(0)
+        text = errors.read().decode(errors="replace").strip()
+    if code and not (run / "report.json").exists():
+        kinds = {3: RequirementError, 4: RendezvousError}
+        kind = kinds.get(code, InvalidArgumentError)
+        raise kind(f"the run on {name} did not start: {text.removeprefix('error: ')}")
+
+
+def _supervise(argv: Sequence[str], environment: Any, progress: str | None, errors: Any) -> int:
+    """Start a run and wait for its end.
+
+    Args:
+        argv: Command line.
+        environment: Environment variables.
+        progress: Prefix of progress lines on standard error; None prints none.
+        errors: File for the run's standard error.
+
+    Returns:
+        The run's exit code.
+    """
+    process = subprocess.Popen(  # noqa: S603 - this Python, and arguments as they are
+        argv,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=errors,
+        text=True,
+        errors="replace",
+    )
+    assert process.stdout is not None
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    before = signal.signal(signal.SIGTERM, _exit_on_signal) if in_main_thread else None
+    try:
+        for line in process.stdout:
+            if progress is not None and PROGRESS_PREFIX in line:
+                sys.stderr.write(f"{progress}: {line.partition(PROGRESS_PREFIX)[2]}")
+                sys.stderr.flush()
+        return process.wait()
+    except BaseException:
+        # Ctrl-C also reaches the supervisor, which ends its processes; SIGTERM is then harmless.
+        process.terminate()
+        try:
+            process.wait(60)
+        except subprocess.TimeoutExpired:
+            process.kill()
+        raise
+    finally:
+        process.stdout.close()
+        if in_main_thread:
+            signal.signal(signal.SIGTERM, before)
+
+
+def _exit_on_signal(number: int, _: Any) -> None:
+    """Turn SIGTERM into an exception, so that the run is ended before this process."""
+    raise SystemExit(128 + number)
+
+
+GRADIENTS = {"perceptron": "perceptron_gradient"}
+"""The program whose oracle is the gradient of a program's loss."""
+
+_TIMEOUT = 1200.0  # Julia and Enzyme may each need minutes
+
+
+def gradients_wanted(
+    gradients: bool | str | Path | None, backends: Sequence[str], coverage: str
+) -> bool:
+    """Whether to compare gradients; without a choice, if Enzyme and both runtimes are here.
+
+    Raises:
+        RequirementError: They are asked for, but Enzyme's package is not installed.
+        FileError: The folder of modules does not exist.
+    """
+    if gradients is None:
+        both = {"jax", "reactant"} <= set(backends)
+        return both and coverage != QUICK and importlib.util.find_spec("enzyme_ad") is not None
+    if gradients is False:
+        return False
+    check_enzyme()
+    if gradients is not True and not Path(gradients).is_dir():
+        raise FileError(
+            f"{argument('gradients', str(gradients))} is not a folder; give one with a lowered "
+            "module for each program, NAME.mlir, as as_jax(...).as_text() writes it, or none to "
+            "use Julia"
+        )
+    return True
+
+
+def compare_gradients(
+    request: Request, modules: bool | str | Path | None
+) -> tuple[GradientResult, ...]:
+    """The gradients of all programs of a request that have both bodies.
+
+    Args:
+        request: The request of the cross-check.
+        modules: Folder of modules to use in place of Julia, if it is a path.
+    """
+    folder = None if modules is None or isinstance(modules, bool) else Path(modules)
+    found: list[GradientResult] = []
+    for program, name in zip(request.programs, request.names, strict=True):
+        case = find_case(program)
+        if case.program.julia is None or case.program.jax is None:
+            continue
+        found += _of_case(request, program, name, case, folder)
+    return tuple(found)
+
+
+def _of_case(
+    request: Request, program: str | Program, name: str, case: Case, folder: Path | None
+) -> list[GradientResult]:
+    question = {
+        "program": asdict(program) if isinstance(program, Program) else program,
+        "size": request.size or case.default_size,
+        "dtype": request.dtype or case.dtypes[0],
+        "seed": request.seed,
+        "module": None if folder is None else str(folder / f"{name}.mlir"),
+        "gradient": GRADIENTS.get(name),
+    }
+    try:
+        reply = ask_child(
+            "pyreactant.check.gradients_child",
+            {**environment_of_julia(), "JAX_PLATFORMS": "cpu"},
+            question,
+            timeout=_TIMEOUT,
+            activity=Activity(f"the gradient of {name}", "differentiates", "XLA"),
+        )
+    except PyReactantError as error:
+        reply = {"failed": str(error)}
+    if "failed" in reply:
+        return [GradientResult(name, "", "", NOT_RUN, text=reply["failed"])]
+    return [GradientResult(name, **one) for one in reply["found"]]

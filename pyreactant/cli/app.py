@@ -1,0 +1,251 @@
+"""The command tree, and how errors become messages and exit codes."""
+
+import contextlib
+import errno
+import gc
+import io
+import os
+import select
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from .._version import __version__
+from ..base.errors import InvalidArgumentError, MismatchError, PyReactantError, cause_of, no_room
+from ..base.process import flush_output
+from ..base.settings import check_names
+from ..process import supervised
+from .command import INTERRUPTED, UNREAD, App, Group
+from .crosscheck import COMPARE_EXAMPLES, CROSSCHECK_EXAMPLES, compare, crosscheck
+from .jobs import app as jobs
+from .machine import (
+    DOCTOR_EXAMPLES,
+    EXPLAIN_EXAMPLES,
+    SETUP_EXAMPLES,
+    doctor,
+    explain,
+    prefs,
+    setup,
+)
+from .matmul import EXAMPLES as MATMUL_EXAMPLES
+from .matmul import matmul
+from .plan import PLAN_EXAMPLES, TOPOLOGY_EXAMPLES, plan, topology
+from .preflight import EXAMPLES as PREFLIGHT_EXAMPLES
+from .preflight import preflight
+from .run import RUN_EXAMPLES, RunCommand, run, slurm
+from .tpu import app as tpu
+
+
+class Root(Group):
+    """All commands; typer would end without a word after Ctrl-C, and with 1 at a closed pipe."""
+
+    def make_context(self, *arguments: Any, **more: Any) -> Any:
+        """Parse the command line; --help prints here."""
+        with _ends_told():
+            return super().make_context(*arguments, **more)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command."""
+        with _ends_told():
+            return super().invoke(ctx)
+
+
+@contextlib.contextmanager
+def _ends_told() -> Iterator[None]:
+    try:
+        yield
+    except KeyboardInterrupt:
+        _print_error("interrupted")
+        raise SystemExit(INTERRUPTED) from None
+    except BrokenPipeError as error:
+        if _is_unread():
+            raise SystemExit(UNREAD) from None
+        raise RuntimeError(f"a connection was closed ({error})") from error
+
+
+def _is_unread() -> bool:
+    """Whether the reader of standard output, or of standard error, has gone."""
+    polled = select.poll()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            polled.register(stream.fileno(), 0)
+    return any(event & select.POLLERR for _, event in polled.poll(0))
+
+
+app = App(
+    cls=Root,
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    help="Run sharded array programs on many processes, on JAX and Reactant.jl, and check them.",
+    epilog="Exit codes: 0 success, 1 a program failed, 2 usage error, 3 a requirement is missing, "
+    "4 rendezvous failed, 5 a result is wrong or a program does not fit, 6 a process was lost, "
+    "7 timeout, 8 Cloud TPU refused the request, 130 interrupted, 141 nobody reads the output.",
+)
+app.command(epilog=MATMUL_EXAMPLES)(matmul)
+app.command(epilog=CROSSCHECK_EXAMPLES)(crosscheck)
+app.command(epilog=COMPARE_EXAMPLES)(compare)
+app.command(epilog=EXPLAIN_EXAMPLES)(explain)
+app.command(epilog=DOCTOR_EXAMPLES)(doctor)
+app.command(epilog=SETUP_EXAMPLES)(setup)
+app.add_typer(prefs, name="prefs")
+app.command(
+    cls=RunCommand, context_settings={"allow_interspersed_args": False}, epilog=RUN_EXAMPLES
+)(run)
+app.add_typer(jobs, name="jobs")
+app.add_typer(slurm, name="slurm")
+app.command(epilog=TOPOLOGY_EXAMPLES)(topology)
+app.command(epilog=PREFLIGHT_EXAMPLES)(preflight)
+app.command(epilog=PLAN_EXAMPLES)(plan)
+app.add_typer(tpu, name="tpu")
+
+
+def _version(requested: bool) -> None:
+    if requested:
+        typer.echo(f"pyreactant {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    context: typer.Context,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    if context.invoked_subcommand != "run":
+        check_names()
+        return
+    from ..runs.supervisor.unstarted import others_told
+
+    with others_told():
+        check_names()
+
+
+def main() -> None:
+    """Run the command line; the process ends with the exit codes above."""
+    try:
+        _end(_run())
+    except KeyboardInterrupt:  # a second one, or one while the process ends
+        os._exit(INTERRUPTED)
+
+
+def _run() -> int:
+    """Run the command, print its error, and give the exit code."""
+    # Nearly all objects made at start stay alive, so collecting garbage would only cost time.
+    gc.set_threshold(100_000)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # in an ASCII locale, too
+    code = 1
+    try:
+        app()
+        code = 0
+    except PyReactantError as error:
+        code = error.exit_code
+        supervised.tell_error(error)
+        _print_error(f"error: {error}")
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else int(end.code is not None)
+        if code in _PRINTED:
+            supervised.tell_error(_PRINTED[code])
+    except Exception as error:
+        supervised.tell_error(error)
+        code = _unexpected(error)
+    return code
+
+
+def _unexpected(error: Exception) -> int:
+    """Print an error for which there is no kind, and give the exit code."""
+    if isinstance(error, OSError) and error.filename is None and error.errno in _UNWRITABLE:
+        _print_error(f"error: the output cannot be written ({error.strerror}); free some space")
+        return 2
+    if _is_no_room(error):
+        _print_error(f"error: {no_room(error)}")
+        return no_room(error).exit_code
+    if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
+        _print_error(f"error: {str(error.filename)[:60]}...: the name is too long")
+        return 2
+    if isinstance(error, FileNotFoundError) and error.filename is None and _is_homeless():
+        _print_error("error: the current folder does not exist any more; change to another one")
+        return 2
+    text = f"{type(error).__name__}: {error}"
+    cause = cause_of(text)
+    if cause == "out of memory":
+        _print_error(
+            f"out of memory: {error}; use more processes on more machines, or smaller arrays"
+        )
+        return 6
+    if cause == "lost":
+        _print_error(
+            f"error: another process of this run ended, or cannot be reached ({text}); read the "
+            "output of the first one that ended"
+        )
+        return 6
+    _print_error(f"internal error: {text}")
+    _print_error("please report it with the traceback, which PYREACTANT_DEBUG=1 prints")
+    return 1
+
+
+def _is_homeless() -> bool:
+    try:
+        Path.cwd()
+    except FileNotFoundError:
+        return True
+    return False
+
+
+def _is_no_room(error: Exception) -> bool:
+    """Whether the system starts no further process or thread; Python's words for a thread."""
+    if isinstance(error, OSError):
+        written = hasattr(error, "characters_written")  # to a full pipe that does not block
+        return error.errno in (errno.EAGAIN, errno.ENOMEM) and not written
+    return isinstance(error, RuntimeError) and str(error) == "can't start new thread"
+
+
+def _print_error(message: str) -> None:
+    if os.environ.get("PYREACTANT_DEBUG") == "1":
+        import traceback
+
+        traceback.print_exc()
+    print(message, file=sys.stderr)
+
+
+_UNWRITABLE = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG}
+
+# Failures that the commands print themselves; the supervisor needs the exception, since the exit
+# code alone may be that of any program.
+_PRINTED: dict[int, Exception] = {
+    2: InvalidArgumentError("the command line is wrong; see the program's output"),
+    5: MismatchError("the result is wrong; see the program's output"),
+}
+
+
+def _end(code: int) -> None:
+    """End the process at once.
+
+    After a failure this skips the wait for other processes; after success it skips the orderly
+    destruction of the runtime, which takes 0.1 s.
+    """
+    # A command without the runtime stays fast.
+    runtime = sys.modules.get("pyreactant.arrays.runtimes.runtime")
+    started = runtime is not None and runtime.is_initialized()
+    if runtime is not None and started and code == 0:
+        runtime.shutdown()
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:  # a run writes elsewhere, and goes on without a reader
+        code = code or UNREAD
+    except Exception:  # noqa: S110 - closed, or a full disk, which `flush_output` skips as well
+        pass
+    flush_output()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # all is done: Ctrl-C has nothing to end
+    if started or code:
+        os._exit(code)
+    # Otherwise Python, as it ends, looks for garbage among all objects: a sixth of a short command.
+    gc.freeze()

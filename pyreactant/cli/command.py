@@ -1,0 +1,395 @@
+"""What all commands share.
+
+Their class puts options in panels, takes the names that options had before, and refuses options
+that do not go together. Commands have one text for an option that several have, end their help with
+examples, and say after Ctrl-C what is kept.
+"""
+
+import contextlib
+import shutil
+import sys
+from collections.abc import Callable, Iterator, Mapping, Set
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import typer
+import typer.core
+
+from ..arrays.text import MESH_HELP
+from ..base.errors import InvalidArgumentError, named
+from ..base.outputs import STDOUT, is_stdout, reserved_stdout
+
+NOT_WITH: Mapping[str, Mapping[str, str]] = {
+    "topology": {"--all": "--slices"},
+    "crosscheck": {
+        "--list": "PROGRAM --all --backends --processes --devices-per-process --mesh --spec --size "
+        "--dtype --seed --platform --repeat --quick --thorough --gradients --no-gradients "
+        "--modules --timeout "
+        "--out --html --request --overwrite",
+        "--request": "--backends --processes --devices-per-process --platform --gradients "
+        "--no-gradients --modules --timeout --out --html --json",
+        "--no-gradients": "--modules",
+        "--all": "PROGRAM",
+        "--quick": "--thorough",
+    },
+    "jobs submit": {"--dry-run": "--json"},
+    "jobs logs": {"--metrics": "--process"},
+    "jobs clean": {"ID": "--older-than"},
+    "matmul": {"--x": "--seed"},
+    "plan": {"--platform": "--slices --workers --no-cache"},
+    "slurm submit": {"SCRIPT": "--size --mesh --spec --dtype --programs"},
+    "slurm status": {"--dry-run": "--json"},
+    "slurm logs": {"--dry-run": "--process --run"},
+    "tpu run": {"SCRIPT": "--size"},
+}
+"""For each command, options and the others that would be ignored beside them."""
+
+ONLY_WITH: Mapping[str, Mapping[str, str]] = {
+    "compare": {"--overwrite": "--html --report"},
+    "crosscheck": {"--modules": "--gradients", "--overwrite": "--html --request"},
+    "matmul": {"--overwrite": "--out --report", "--device-ids": "--mesh"},
+    "plan": {"--overwrite": "--html"},
+    "preflight": {
+        "--column-major": "--stablehlo",
+        "--row-major": "--stablehlo",
+        "--overwrite": "--hlo --html",
+    },
+    "run": {"--overwrite": "--html"},
+    "slurm logs": {"--run": "--process"},
+    "tpu create": dict.fromkeys(["--python", "--reach", "--user", "--ssh-flag"], "--ray"),
+}
+"""For each command, options and those without one of which they would be ignored."""
+
+
+def check_together(command: str, given: Set[str]) -> None:
+    """Check the options and arguments of a command line, by name.
+
+    Raises:
+        InvalidArgumentError: One of them would be ignored; the message has both names.
+    """
+    for one, others in NOT_WITH.get(command, {}).items():
+        for other in others.split():
+            if {one, other} <= given:
+                raise InvalidArgumentError(f"give {one} or {other}, not both")
+    for one, needed in ONLY_WITH.get(command, {}).items():
+        if one in given and not given & set(needed.split()):
+            wanted = " or ".join(needed.split())
+            raise InvalidArgumentError(f"{one} needs {wanted}; give both, or leave {one} out")
+
+
+DType = Annotated[
+    str | None, typer.Option(help="Element type, such as bfloat16.", show_default="float32")
+]
+MeshText = Annotated[
+    str | None, typer.Option(help=f"Mesh: {MESH_HELP}.", show_default="all devices")
+]
+
+
+Html = Annotated[
+    Path | None,
+    typer.Option(help="Write the report as a page to this file; - is standard output."),
+]
+ReportFile = Annotated[
+    Path | None,
+    typer.Option("--report", help="Write the report as JSON to this file; - is standard output."),
+]
+Overwrite = Annotated[
+    bool,
+    typer.Option("--overwrite", help="Replace files, also those that are no reports."),
+]
+
+
+def examples(*commands: str) -> str:
+    r"""The epilog of a command with its examples, one on each line.
+
+    The ``\b`` tells click not to wrap them.
+    """
+    return "\n".join(["\b", "Examples:", *(f"  {command}" for command in commands)])
+
+
+OLD_NAMES = frozenset(
+    [
+        "--accelerator-type",
+        "--cpu-devices",
+        "--folder",
+        "--num-slices",
+        "--output",
+        "--slice-count",
+        "--worker",
+    ]
+)
+"""Names of version 0.1 before its release: they work, help does not show them, and 0.2 drops them.
+
+An option declares them beside its own name.
+"""
+
+INTERRUPTED = 130
+"""The exit code after Ctrl-C, as shells have it."""
+
+UNREAD = 141
+"""The exit code if the reader of standard output has gone, as with `| head`; as shells have it."""
+
+LONG = 12
+"""Options from which on a help has panels."""
+
+PANELS = {
+    "Data": "--size --m --k --n --x --y --shape --dtype --seed --precision --programs",
+    "Layout": "--mesh --device-ids --spec --y-spec --out-spec",
+    "Devices": "--topology --slices --backend --backends --platform --processes "
+    "--devices-per-process --devices",
+    "Slurm": "--account --partition --constraint --nodes --tasks-per-node --cpus-per-task --time "
+    "--max-requeues --sbatch",
+    "Cloud TPU": "--project --zone --name --runtime-version --internal-ips --provisioning "
+    "--valid-for --lifetime --network --subnetwork --retries --keep --transport",
+    "VMs": "--reach --user --ssh-flag --python --copy --ray --process",
+    "Time limits": "--timeout --start-timeout --stall-timeout --end-stalled --heartbeat-timeout "
+    "--grace --wait --reach-timeout",
+    "Output": "--out --overwrite --report --html --hlo --json --all-output --quiet --tensorboard "
+    "--request --follow --dry-run",
+}
+"""Options of each panel: one name means one thing, so it has one place in every help."""
+
+_PANEL_OF = {name: panel for panel, names in PANELS.items() for name in names.split()}
+_OTHERS = "Options"
+_LIMITS = frozenset(name for name in _PANEL_OF if name.endswith(("-timeout", "-grace")))
+
+# The name in messages of each argument that some options do not go with.
+_ARGUMENTS = {"program": "SCRIPT", "programs": "PROGRAM", "jobs": "ID"}
+
+KEYWORDS = {
+    "ACCELERATOR_TYPE": "--topology",
+    "PROJECT": "--project",
+    "QR_ID": "--name",
+    "RUNTIME_VERSION": "--runtime-version",
+    "SLICE_COUNT": "--slices",
+    "ZONE": "--zone",
+    "folder": "--out",
+    "gradients": "--modules",
+    "num_cpu_devices": "--devices-per-process",
+    "num_slices": "--slices",
+    "shapes": "--shape",
+}
+"""Arguments of Python, and variables, that options of other names set."""
+
+_SCALAR = "--shape"  # may be empty
+_EMPTY = "it is empty; give a value, or leave it out"
+
+MOST_WHOLE = 2**63 - 1
+"""Largest whole number of an option: what 64 bits hold, as of a seed."""
+
+MOST = 1e9
+"""Largest other number of an option: seconds, hours or days. It is 31 years in seconds."""
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+NARROW = 50
+"""Columns from which on a help is as wide as the terminal without help from here."""
+
+
+def fit(ctx: Any) -> None:
+    """Make the help of a command fit a narrow terminal."""
+    columns = shutil.get_terminal_size().columns - 2
+    if ctx.terminal_width is None and columns < NARROW:
+        ctx.terminal_width = max(columns, NARROW // 2)
+
+
+class Group(typer.core.TyperGroup):
+    """A group of commands, whose help fits narrow terminals."""
+
+    def get_help(self, ctx: Any) -> str:
+        """The help."""
+        fit(ctx)
+        return super().get_help(ctx)
+
+    def get_short_help_str(self, limit: int = 45) -> str:
+        """The first sentence of the help: whole, since a narrow help breaks lines."""
+        return super().get_short_help_str(max(limit, 2 * NARROW))
+
+
+class Command(typer.core.TyperCommand):
+    """A command whose long help has panels and whose options take their old names."""
+
+    def __init__(self, *arguments: Any, **settings: Any) -> None:
+        super().__init__(*arguments, **settings)
+        self.old_names: dict[str, Any] = {}
+        options = [one for one in self.params if isinstance(one, typer.core.TyperOption)]
+        for option in options:
+            self.old_names |= dict.fromkeys(OLD_NAMES.intersection(option.opts), option)
+            option.opts = [name for name in option.opts if name not in OLD_NAMES]
+            if len(options) >= LONG:
+                option.rich_help_panel = _PANEL_OF.get(option.opts[0], _OTHERS)
+
+    def make_parser(self, ctx: Any) -> Any:
+        """The parser of the command line, with the old names."""
+        parser: Any = super().make_parser(ctx)
+        for name, option in self.old_names.items():
+            parser.add_option(
+                obj=option, opts=[name], dest=option.name, action="store", nargs=option.nargs
+            )
+        parse = parser.parse_args
+
+        def parse_args(args: list[str]) -> Any:
+            found = parse(args)
+            self.check_empty(ctx, found[0])
+            return found
+
+        parser.parse_args = parse_args
+        return parser
+
+    def check_empty(self, ctx: Any, values: Mapping[str, Any]) -> None:
+        """Refuse an empty value of an option: often a variable of the shell that is not set.
+
+        Raises:
+            typer.BadParameter: An option is empty.
+        """
+        for option in self.params:
+            value = values.get(option.name)
+            texts = value if isinstance(value, list) else [value]
+            if option.param_type_name == "option" and "" in texts and option.opts[0] != _SCALAR:
+                raise typer.BadParameter(_EMPTY, ctx, param_hint=f"'{option.opts[0]}'")
+
+    def get_help(self, ctx: Any) -> str:
+        """The help."""
+        fit(ctx)
+        return super().get_help(ctx)
+
+    def get_short_help_str(self, limit: int = 45) -> str:
+        """The first sentence of the help: whole, since a narrow help breaks lines."""
+        return super().get_short_help_str(max(limit, 2 * NARROW))
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command, if its options are fine."""
+        self.check(ctx)
+        with named(self.options(ctx)), contextlib.ExitStack() as stack:
+            if any(isinstance(value, Path) and is_stdout(value) for value in ctx.params.values()):
+                stack.enter_context(reserved_stdout())
+            return super().invoke(ctx)
+
+    def options(self, ctx: Any) -> dict[str, str]:
+        """The option of each argument in Python that this command has under some name."""
+        options = [one for one in self.params if isinstance(one, typer.core.TyperOption)]
+        found = {name[2:].replace("-", "_"): name for one in options for name in one.opts[:1]}
+        found |= {
+            keyword: name
+            for keyword, name in KEYWORDS.items()
+            if name in (self.given(ctx) if keyword.isupper() else found.values())
+        }
+        return found
+
+    def given(self, ctx: Any) -> dict[str, Any]:
+        """The options and arguments on the command line, with their values."""
+        found = {}
+        for parameter in self.params:
+            source = ctx.get_parameter_source(parameter.name)
+            if source is not None and source.name == "COMMANDLINE":
+                argument = parameter.param_type_name == "argument"
+                value = ctx.params[parameter.name]
+                names = parameter.secondary_opts if value is False else parameter.opts
+                name = _ARGUMENTS.get(parameter.name, "") if argument else names[0]
+                found[name] = value
+        return found
+
+    def check(self, ctx: Any) -> None:
+        """Check that options go together, and that numbers are finite.
+
+        Raises:
+            InvalidArgumentError: They are not.
+        """
+        given = self.given(ctx)
+        for option, value in given.items():
+            check_number(option, value)
+            if option.startswith("-"):
+                check_word(option, value)
+            if isinstance(value, Path) and is_stdout(value) and given.get("--json"):
+                raise InvalidArgumentError(
+                    f"give {option} {value} or --json, not both: each prints to standard output"
+                )
+        # The root may be called "python -m pyreactant".
+        name = ctx.command_path.removeprefix(ctx.find_root().command_path).strip()
+        check_together(name, given.keys())
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write arguments and options, those of a long help in the order of the panels."""
+        sections: dict[str, list[tuple[str, str]]] = {"Arguments": []}
+        sections |= {panel: [] for panel in (*PANELS, _OTHERS)}
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx)
+            panel = getattr(parameter, "rich_help_panel", None) or _OTHERS
+            if record is not None:
+                argument = parameter.param_type_name == "argument"
+                sections["Arguments" if argument else panel].append(record)
+        for title, records in sections.items():
+            if records:
+                with formatter.section(title):
+                    formatter.write_dl(records, 30 if formatter.width >= NARROW else 12)
+
+
+def check_number(name: str, value: Any) -> None:
+    """Refuse numbers that no clock and no array can have.
+
+    Raises:
+        InvalidArgumentError: It is NaN, infinite, too large, or a time limit that is over at once.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return
+    most = MOST_WHOLE if isinstance(value, int) else MOST
+    if not abs(value) <= most:
+        raise InvalidArgumentError(f"{name} must be a number up to {most:g}, got {value}")
+    if name in _LIMITS and value <= 0:
+        raise InvalidArgumentError(f"{name} must be positive seconds, got {value:g}")
+    if name == "--workers" and value < 1:
+        raise InvalidArgumentError(f"{name} must be 1 or more, got {value}")
+
+
+def check_word(name: str, value: Any) -> None:
+    """Refuse a value that was meant as the next option: the option's own value was forgotten.
+
+    Raises:
+        InvalidArgumentError: It is "--", or a path that begins with "-" but is not "-".
+    """
+    for one in value if isinstance(value, list | tuple) else [value]:
+        text = str(one)
+        path = isinstance(one, Path) and text.startswith("-") and one != STDOUT
+        if path or text == "--":
+            raise InvalidArgumentError(
+                f"{name} has no value: {text!r} follows, which looks like an option; give a value"
+                + (f", or write ./{text} for a file of that name" if isinstance(one, Path) else "")
+            )
+
+
+class App(typer.Typer):
+    """A group of commands of that class."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**{"cls": Group, **settings})
+
+    def command(self, name: str | None = None, **settings: Any) -> Callable[[F], F]:
+        """As typer's, with `Command` as the class."""
+        return super().command(name, **{"cls": Command, **settings})
+
+
+@contextlib.contextmanager
+def interruptible(cache: bool) -> Iterator[None]:
+    """After Ctrl-C within the block, say what is kept, and end with the exit code 130.
+
+    Args:
+        cache: Whether compilations are cached.
+    """
+    try:
+        yield
+    except KeyboardInterrupt:
+        tell_interrupted(cache)
+        raise typer.Exit(INTERRUPTED) from None
+
+
+def tell_interrupted(cache: bool) -> None:
+    """Say on standard error that the command was interrupted, and what is kept where."""
+    from ..fit.compiler.ask import answers_folder
+
+    kept = "nothing is kept"
+    if cache:
+        kept = (
+            f"compilations that finished are kept in {answers_folder()}; the same command "
+            "continues there"
+        )
+    print(f"interrupted: {kept}", file=sys.stderr)

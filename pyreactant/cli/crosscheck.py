@@ -1,0 +1,270 @@
+"""`pyreactant crosscheck` and `pyreactant compare`: check and compare runtimes."""
+
+import json
+import sys
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ..arrays.text import SPEC_HELP, hanging, parse_mesh, parse_spec, width_of
+from ..base.errors import InvalidArgumentError
+from ..base.outputs import check_outputs, target_of
+from ..base.pages.page import can_render, check_page
+from .command import INTERRUPTED, Html, MeshText, Overwrite, ReportFile, examples
+
+if TYPE_CHECKING:
+    from ..check.report.report import Report
+
+CROSSCHECK_EXAMPLES = examples(
+    "pyreactant crosscheck matmul softmax --platform cpu",
+    "pyreactant crosscheck --all --backends jax,reactant --out check",
+)
+COMPARE_EXAMPLES = examples("pyreactant compare check/jax check/reactant --html report.html")
+
+REPORT = "report.json"
+"""The report of a cross-check, in its folder."""
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print the report as JSON.")]
+
+
+def crosscheck(
+    programs: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[PROGRAM ...]", help="Built-in programs, or package.module:object."
+        ),
+    ] = None,
+    every: Annotated[bool, typer.Option("--all", help="Run all built-in programs.")] = False,
+    list_them: Annotated[
+        bool, typer.Option("--list", help="List the built-in programs and exit.")
+    ] = False,
+    backends: Annotated[
+        str, typer.Option(help="Runtimes, such as jax,reactant; auto means all available ones.")
+    ] = "auto",
+    processes: Annotated[
+        int | None,
+        typer.Option(
+            "--processes", "-n", help="Processes of each run.", show_default="2 on CPU, otherwise 1"
+        ),
+    ] = None,
+    devices_per_process: Annotated[
+        int | None,
+        typer.Option(help="Devices of each process.", show_default="4 on CPU, otherwise all"),
+    ] = None,
+    mesh: MeshText = None,
+    spec: Annotated[
+        str | None,
+        typer.Option(
+            help=f"Partition spec of the first input: {SPEC_HELP}; separate inputs by ;.",
+            show_default="the program's default",
+        ),
+    ] = None,
+    size: Annotated[
+        int | None,
+        typer.Option(help="The n of the programs' shapes.", show_default="the program's default"),
+    ] = None,
+    dtype: Annotated[
+        str | None, typer.Option(help="Element type.", show_default="the program's default")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the inputs.")] = 0,
+    platform: Annotated[
+        str | None, typer.Option(help="Platform: cpu, gpu or tpu.", show_default="best available")
+    ] = None,
+    repeat: Annotated[int, typer.Option(help="Number of timed calls.")] = 5,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Only ordinary inputs, in one layout and element type.")
+    ] = False,
+    thorough: Annotated[
+        bool, typer.Option("--thorough", help="All layouts and element types of each program.")
+    ] = False,
+    gradients: Annotated[
+        bool | None,
+        typer.Option(
+            help="Compare gradients of Julia bodies, by Enzyme inside JAX, with jax.grad.",
+            show_default="if enzyme-ad is installed and both runtimes run",
+        ),
+    ] = None,
+    modules: Annotated[
+        Path | None,
+        typer.Option(help="Folder of lowered modules, NAME.mlir, for --gradients without Julia."),
+    ] = None,
+    timeout: Annotated[
+        float | None, typer.Option(help="Time limit of each run in seconds.")
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder for records, blocks, logs and reports.",
+            show_default="in pyreactant-crosschecks",
+        ),
+    ] = None,
+    html: Html = None,
+    as_json: AsJson = False,
+    request: Annotated[
+        Path | None,
+        typer.Option(
+            help="Only write the request to this file, for processes that another launcher starts."
+        ),
+    ] = None,
+    overwrite: Overwrite = False,
+) -> None:
+    """Check programs on each runtime, and compare runtimes.
+
+    The runtimes run one after the other, each in its own processes. Without PROGRAM, the matrix
+    product runs.
+    """
+    if list_them:
+        _list(as_json)
+        return
+    coverage = "quick" if quick else "thorough" if thorough else "usual"
+    # Parse the text first, so that a typing error does not wait for imports.
+    specs = None if spec is None else [parse_spec(part) for part in spec.split(";")]
+    chosen_mesh = None if mesh is None else parse_mesh(mesh)
+    check_page(html)
+    check_outputs({"html": html, "request": request}, overwrite=overwrite)
+    if html is not None and out is not None and target_of(html) == target_of(out / REPORT):
+        raise InvalidArgumentError(
+            f"--html {html}: the report as JSON goes to the same file; name another one"
+        )
+    from ..check import run
+    from ..check.programs import find_case
+    from ..check.request import Request, write_request
+    from ..check.request import coverage as choose_coverage
+
+    # A program's module may lie in the current folder; the runs inherit the import path.
+    sys.path.append(str(Path.cwd()))
+    selection = "all" if every else programs or "matmul"
+    if request is not None:
+        sets, extent = choose_coverage(coverage, every)
+        written = Request(
+            programs=run.selected(selection),
+            size=size,
+            dtype=dtype,
+            seed=seed,
+            mesh=chosen_mesh,
+            specs=tuple(specs) if specs else None,
+            repeat=repeat,
+            sets=sets,
+            extent=extent,
+        )
+        for program in written.programs:
+            find_case(program)
+        write_request(written, request, overwrite=overwrite)
+        return
+    folder = out or Path("pyreactant-crosschecks", f"{datetime.now():%Y-%m-%dT%H%M%S}")
+    from .console import working
+
+    try:
+        with working("the programs are being checked"):
+            report = run.crosscheck(
+                selection,
+                backends=backends,
+                processes=processes,
+                devices_per_process=devices_per_process,
+                mesh=chosen_mesh,
+                spec=specs,
+                size=size,
+                dtype=dtype,
+                seed=seed,
+                platform=platform,
+                repeat=repeat,
+                coverage=coverage,
+                gradients=modules or gradients,
+                out=folder,
+                timeout=timeout,
+                progress=True,
+            )
+    except KeyboardInterrupt:
+        _tell_interrupted(folder, html, overwrite)
+        raise typer.Exit(INTERRUPTED) from None
+    page = html or folder / "report.html"
+    required = html is not None
+    _show(report, page, required=required, as_json=as_json, folder=folder, overwrite=overwrite)
+
+
+def _tell_interrupted(folder: Path, html: Path | None, overwrite: bool) -> None:
+    """Write the report on the finished programs, and say in one line where it is."""
+    from ..check.run import so_far
+
+    report, finished = so_far(folder)
+    where = f"; logs: {folder}" if folder.exists() else ""
+    if report is not None:
+        report.to_json(folder / REPORT)
+        if html is not None or can_render():
+            report.to_html(html or folder / "report.html", overwrite=overwrite)
+        where = f"; report and records: {folder}"
+    runs = (f"finished on {name}: {', '.join(done)}" for name, done in finished.items() if done)
+    print(f"interrupted; {'; '.join(runs) or 'no program has finished'}{where}", file=sys.stderr)
+
+
+def compare(
+    folders: Annotated[
+        list[Path],
+        typer.Argument(metavar="DIR ...", help="Folders of finished runs, such as OUT/jax."),
+    ],
+    html: Html = None,
+    report_file: ReportFile = None,
+    overwrite: Overwrite = False,
+    as_json: AsJson = False,
+) -> None:
+    """Compare finished runs of a cross-check.
+
+    Their folders may be copied from other machines.
+    """
+    check_page(html)
+    check_outputs({"html": html, "report": report_file}, overwrite=overwrite)
+    from ..check.run import compare as compare_runs
+
+    report = compare_runs(*folders)
+    if report_file is not None:
+        report.to_json(report_file, overwrite=overwrite)
+    required = html is not None
+    _show(report, html, required=required, as_json=as_json, folder=None, overwrite=overwrite)
+
+
+def _list(as_json: bool) -> None:
+    from ..check.programs import CASES
+
+    if as_json:
+        rows = [
+            {"name": name, "summary": case.summary, "dtypes": list(case.dtypes)}
+            for name, case in CASES.items()
+        ]
+        print(json.dumps(rows, indent=2))
+        return
+    width, columns = max(map(len, CASES)), width_of(sys.stdout)
+    for name, case in CASES.items():
+        print(hanging(f"{name:{width}}  ", f"{case.summary}; {', '.join(case.dtypes)}", columns))
+
+
+def _show(
+    report: "Report",
+    html: Path | None,
+    *,
+    required: bool,
+    as_json: bool,
+    folder: Path | None,
+    overwrite: bool,
+) -> None:
+    from .console import output
+
+    page = html if required or can_render() else None
+    if page is not None:
+        report.to_html(page, overwrite=overwrite)
+    if folder is not None:
+        report.to_json(folder / REPORT)
+    if as_json:
+        print(report.to_json(), end="")
+    else:
+        output().print(report)
+        # A line each, so that a narrow terminal breaks neither.
+        if page is not None:
+            print(f"page: {page}")
+        elif folder is not None:
+            print("no page, because jinja2 is not installed")
+        if folder is not None:
+            print(f"files: {folder}")
+    if not report.passed:
+        raise typer.Exit(report.exit_code)

@@ -1,0 +1,219 @@
+"""`pyreactant matmul`: multiply two sharded matrices and check the result."""
+
+import json
+import statistics
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ..arrays.text import SPEC_HELP, parse_mesh, parse_sizes, parse_spec, seconds_text, spec_text
+from ..base.errors import InvalidArgumentError
+from ..base.outputs import check_outputs
+from .command import DType, MeshText, Overwrite, ReportFile, examples
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.text import Text
+
+    from ..arrays.sharding import Device
+    from ..check.product.report import MatmulReport
+
+EXAMPLES = examples(
+    "pyreactant matmul --size 1024 --devices-per-process 8",
+    "pyreactant matmul --m 512 --k 256 --n 1024 --mesh 2x4 --spec x,y --json",
+)
+
+
+def matmul(
+    size: Annotated[int | None, typer.Option(help="Side of square matrices.")] = None,
+    m: Annotated[int | None, typer.Option("--m", help="Number of rows of x.")] = None,
+    k: Annotated[int | None, typer.Option("--k", help="Columns of x and rows of y.")] = None,
+    n: Annotated[int | None, typer.Option("--n", help="Number of columns of y.")] = None,
+    dtype: DType = None,
+    mesh: MeshText = None,
+    device_ids: Annotated[
+        str | None,
+        typer.Option(help="Devices of the mesh in row-major order, such as 0,1,2,3."),
+    ] = None,
+    spec: Annotated[
+        str, typer.Option(help=f"Partition spec of x, and of y without --y-spec: {SPEC_HELP}.")
+    ] = "x,y",
+    y_spec: Annotated[
+        str | None, typer.Option(help="Partition spec of y.", show_default="as --spec")
+    ] = None,
+    out_spec: Annotated[
+        str | None,
+        typer.Option(help="Partition spec of the product.", show_default="x's rows, y's columns"),
+    ] = None,
+    backend: Annotated[
+        str | None, typer.Option(help="Runtime: jax or reactant.", show_default="jax")
+    ] = None,
+    platform: Annotated[
+        str | None, typer.Option(help="Platform: cpu, gpu or tpu.", show_default="best available")
+    ] = None,
+    devices_per_process: Annotated[
+        int | None,
+        typer.Option(
+            "--devices-per-process",
+            "--cpu-devices",
+            help="Number of CPU devices of this process.",
+        ),
+    ] = None,
+    precision: Annotated[
+        str | None,
+        typer.Option(
+            help="Precision of the product: default, high or highest.",
+            show_default="the runtime's default",
+        ),
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="Seed of the random operands.", show_default="0")
+    ] = None,
+    repeat: Annotated[int, typer.Option(help="Number of timed calls.")] = 5,
+    x: Annotated[Path | None, typer.Option("--x", help="Left operand, a .npy file.")] = None,
+    y: Annotated[Path | None, typer.Option("--y", help="Right operand, a .npy file.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Write the product to this .npy file.")] = None,
+    report_file: ReportFile = None,
+    overwrite: Overwrite = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
+) -> None:
+    """Multiply two sharded matrices, and check the product.
+
+    Without sizes and files, the reference case runs: 1 to 64 as an 8x8 matrix, squared.
+    """
+    # Parse the text first, so that a typing error does not wait for the runtime.
+    ids = None if device_ids is None else _numbers(device_ids)
+    if devices_per_process is not None and platform not in (None, "cpu"):
+        raise InvalidArgumentError(
+            f"--devices-per-process is for the devices of a CPU, got --platform {platform}; leave "
+            "it out"
+        )
+    mesh_given = None if mesh is None else parse_mesh(mesh, ids)
+    specs = [None if text is None else parse_spec(text) for text in (spec, y_spec, out_spec)]
+    sizes, files = parse_sizes(size, m, k, n), _files(x, y)
+    if seed is not None and sizes is None and files is None:
+        raise InvalidArgumentError(
+            "--seed is for random operands, and the reference case has none; give --size, or --m, "
+            "--k and --n, or leave --seed out"
+        )
+    check_outputs({"out": out, "report": report_file}, overwrite=overwrite)
+
+    from ..arrays.runtimes.runtime import initialize, process_index
+    from ..check.product.report import MatmulRequest, run_matmul, write_report
+
+    initialize(backend, platform=platform, num_cpu_devices=devices_per_process)
+    report = run_matmul(
+        MatmulRequest(
+            size=sizes,
+            dtype=dtype,
+            mesh=mesh_given,
+            spec=specs[0] or (),
+            y_spec=specs[1],
+            out_spec=specs[2],
+            precision=precision,
+            seed=seed or 0,
+            repeat=repeat,
+            files=files,
+            out=out,
+            overwrite=overwrite,
+        )
+    )
+    if process_index() == 0:
+        if report_file is not None:
+            write_report(report, report_file, overwrite=overwrite)
+        if as_json:
+            print(json.dumps(report.to_dict(), indent=2, allow_nan=False))
+        else:
+            _show(report, out)
+    if not report.check.passed:
+        raise typer.Exit(5)
+
+
+def _numbers(text: str) -> list[int]:
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise InvalidArgumentError(f"--device-ids must look like 0,1,2,3, got {text!r}") from None
+
+
+def _files(x: Path | None, y: Path | None) -> tuple[Path, Path] | None:
+    if x is None and y is None:
+        return None
+    if x is None or y is None:
+        raise InvalidArgumentError("give --x and --y together")
+    return x, y
+
+
+def _show(report: "MatmulReport", out: Path | None) -> None:
+    from .console import output
+
+    show_matmul(output(), report, out)
+
+
+def show_matmul(console: "Console", report: "MatmulReport", out: Path | None) -> None:
+    """Print the operands, the placement of each block, and whether the product is right."""
+    from rich.table import Table
+    from rich.text import Text
+
+    from ..arrays.draw import Drawing
+    from ..arrays.runtimes.runtime import backend_name, current, devices, num_processes
+
+    c, (x, y) = report.c, report.shardings
+    (m, n), k = c.shape, report.inner
+    console.print(f"matmul ({m}, {k}) @ ({k}, {n}) {c.dtype.name}, {report.operands}")
+    console.print(
+        f"{_runtime(backend_name(), current().backend.versions())} on {_devices(devices())}, "
+        f"{num_processes()} process{'' if num_processes() == 1 else 'es'}"
+    )
+    console.print(
+        f"x sharded by {spec_text(x.axes(2))}, y by {spec_text(y.axes(2))}, product by "
+        f"{spec_text(c.sharding.axes(2))} on {c.sharding.mesh!r}; blocks of the product:"
+    )
+    console.print(Drawing(c.sharding, c.shape, devices()))
+    table = Table.grid(padding=(0, 2))
+    table.add_row("check", _verdict(report))
+    if report.check.note:
+        table.add_row("", report.check.note)
+    if report.check.worst:
+        worst = ", ".join(f"{key} {value}" for key, value in report.check.worst.items())
+        table.add_row("wrong at", Text(worst, "red"))
+    table.add_row("compile", seconds_text(report.compile_seconds))
+    if report.seconds:
+        low, high = min(report.seconds), max(report.seconds)
+        table.add_row(
+            "per call",
+            f"{seconds_text(statistics.median(report.seconds))} median of {len(report.seconds)} "
+            f"({seconds_text(low)} to {seconds_text(high)})",
+        )
+    if report.gflops is not None:
+        table.add_row("speed", f"{report.gflops:.3g} GFLOP/s")
+    if out is not None:
+        table.add_row("product", f"written to {out}" if report.check.passed else "not written")
+    console.print(table)
+
+
+def _runtime(name: str, versions: Mapping[str, str]) -> str:
+    """Such as "jax 0.12.0.1 (jaxlib 0.12.0.1)"."""
+    own = [version for part, version in versions.items() if part.lower() == name]
+    parts = [f"{part} {version}" for part, version in versions.items() if part.lower() != name]
+    return " ".join([name, *own, *([f"({', '.join(parts)})"] if parts else [])])
+
+
+def _verdict(report: "MatmulReport") -> "Text":
+    from rich.text import Text
+
+    check = report.check
+    method = f"{check.method}, {seconds_text(report.check_seconds)}"
+    if not check.passed:
+        kind = "rows" if check.method == "Freivalds" else "elements"
+        return Text(f"WRONG: {check.wrong} {kind} beyond the tolerance ({method})", "bold red")
+    return Text(
+        f"right: error {check.error:.2e}, allowed {check.allowed:.2e} there ({method})", "green"
+    )
+
+
+def _devices(found: "tuple[Device, ...]") -> str:
+    kind = f" ({found[0].kind})" if found[0].kind != found[0].platform else ""
+    return f"{len(found)} {found[0].platform} device{'' if len(found) == 1 else 's'}{kind}"

@@ -1,0 +1,368 @@
+"""`pyreactant tpu`: queued resources of Cloud TPU until their deletion; programs on their VMs."""
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from .command import App
+from .tpu_options import (
+    PATIENCE,
+    AsJson,
+    Location,
+    NewSlices,
+    ResourceName,
+    Runs,
+    Slices,
+    SshAccess,
+    Timeout,
+    Transport,
+    Wait,
+    connect,
+    examples,
+    flat,
+    tell,
+    telling,
+)
+
+if TYPE_CHECKING:
+    from ..runs.queued.request import Resource
+
+app = App(no_args_is_help=True, help="Queued resources of Cloud TPU.")
+
+ProcessIndex = Annotated[
+    int, typer.Option("--process", "--worker", help="Process index of the VM, from 0.")
+]
+
+PLACE = "--project my-project --zone asia-northeast1-b"
+
+
+@app.command(
+    epilog=examples(
+        f"create {PLACE} \\\n      --name mine --topology v6e-16 --lifetime 2",
+        f"create {PLACE} \\\n      --name mine --topology v6e-16 --ray",
+    )
+)
+@flat
+def create(
+    slices: NewSlices,
+    access: SshAccess,
+    wait_for: Wait = 3600.0,
+    ray: Annotated[
+        bool, typer.Option("--ray", help="Start a Ray cluster on the VMs; prints its address.")
+    ] = False,
+    python: Annotated[
+        str | None,
+        typer.Option(help="With --ray: interpreter on the VMs that has Ray and JAX."),
+    ] = None,
+    transport: Transport = "rest",
+) -> None:
+    """Create slices and wait until they are ACTIVE.
+
+    They exist until `pyreactant tpu delete` deletes them or their lifetime is over.
+    """
+    from ..runs.queued.deletion import Interrupted, cleaned_up
+    from ..runs.queued.journal import Journal
+    from ..runs.queued.lifecycle import Lease
+    from ..runs.queued.request import cost_of_forgetting
+    from ..runs.queued.run import start_cluster
+
+    request = slices.new_request(wait_for)
+    ssh, printed = access.options(), ""
+    if ray:
+        ssh.check()
+    client = connect(transport)
+    try:
+        with telling(f"creating {request.name}") as told:
+            lease = Lease(
+                client=client,
+                request=request,
+                run=os.urandom(8).hex(),
+                journal=Journal(),
+                tell=told,
+                to_keep=True,
+            )
+            with cleaned_up(lease.close, told):
+                lease.create()
+                workers = lease.wait(wait_for)
+                if ray:
+                    printed = start_cluster(
+                        request, ssh, python, workers, check=lease.check, tell=told
+                    )
+                lease.keep()
+    except Interrupted as end:
+        tell(f"ended by {end}")
+        raise typer.Exit(128 + end.number) from None
+    tell(
+        f"{request.name} is ACTIVE with {len(workers)} VMs, and is kept: "
+        f"{cost_of_forgetting(request.topology, request.lifetime)}; delete it with: "
+        f"pyreactant tpu delete --name {request.name} --project {request.project} "
+        f"--zone {request.zone}"
+    )
+    if printed:
+        print(printed)
+
+
+@app.command("wait", epilog=examples(f"wait --name mine {PLACE}"))
+@flat
+def wait_until_active(
+    resource: ResourceName, timeout: Timeout = 3600.0, transport: Transport = "rest"
+) -> None:
+    """Wait until a queued resource is ACTIVE.
+
+    The command does not delete the resource, not even after a timeout.
+    """
+    from ..runs.queued.lifecycle import wait_for
+    from .console import working
+
+    path = resource.path()
+    with working(f"waiting for {path.rpartition('/')[2]} to be ACTIVE"):
+        wait_for(connect(transport, patience=min(timeout, PATIENCE)), path, timeout, tell)
+
+
+@app.command(epilog=examples(f"status --name mine {PLACE} --json"))
+@flat
+def status(resource: ResourceName, as_json: AsJson = False, transport: Transport = "rest") -> None:
+    """Print the state of a queued resource.
+
+    Ends with 8 if nothing uses it any more, or if its deletion is refused.
+    """
+    from ..runs.queued.journal import Journal
+    from ..runs.queued.leftover import leftovers
+    from ..runs.queued.request import CloudError
+
+    path = resource.path()
+    left = list(leftovers(Journal(), path=path))
+    for slices in left:  # this needs no answer of the service
+        tell(str(slices))
+    found = connect(transport).get(path)
+    if found is None:
+        raise CloudError(f"there is no queued resource {path}")
+    _print([found], as_json)
+    if any(not slices.kept for slices in left):
+        raise typer.Exit(CloudError.exit_code)
+
+
+@app.command("list", epilog=examples(f"list {PLACE}"))
+@flat
+def list_resources(
+    location: Location, as_json: AsJson = False, transport: Transport = "rest"
+) -> None:
+    """List the queued resources of a project and zone.
+
+    * marks those that pyreactant created.
+    """
+    parent = location.parent()
+    _print(connect(transport).resources(parent), as_json)
+
+
+@app.command(epilog=examples(f"delete --name mine {PLACE}"))
+@flat
+def delete(resource: ResourceName, timeout: Timeout = 900.0, transport: Transport = "rest") -> None:
+    """Delete a queued resource and wait until it is gone.
+
+    Only resources that pyreactant created are deleted.
+    """
+    from ..runs.queued.gc import delete_ours
+    from ..runs.queued.journal import Journal
+    from .console import working
+
+    path = resource.path()
+    with working(f"deleting {path.rpartition('/')[2]}"):
+        client = connect(transport, patience=min(timeout, PATIENCE))
+        delete_ours(client, Journal(), path, tell=tell, timeout=timeout)
+
+
+@app.command(epilog=examples("gc", f"gc {PLACE} --dry-run"))
+@flat
+def gc(
+    location: Location,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print what would be deleted; delete nothing.")
+    ] = False,
+    force: Annotated[
+        bool,
+        typer.Option(
+            "--force",
+            help="Delete also what waits in the queue, if it is not known whether its launcher "
+            "is alive.",
+        ),
+    ] = False,
+    timeout: Annotated[
+        float, typer.Option(help="Seconds for the deletion of each resource at most.")
+    ] = 900.0,
+    as_json: AsJson = False,
+    transport: Transport = "rest",
+) -> None:
+    """Delete what killed launchers of this machine left behind.
+
+    What a live launcher of this machine uses is left, even with --force. With a project and a
+    zone, resources there that other machines created are deleted too, once their launcher is silent
+    for 10 minutes or their lifetime is over. The lifetime begins when the VMs are created.
+
+    Ends with 8 if something may cost money although nobody is known to use it.
+    """
+    from ..runs.queued.gc import collect
+    from ..runs.queued.journal import Journal
+    from ..runs.queued.request import CloudError
+
+    settled = os.environ.get("PROJECT") and os.environ.get("ZONE")
+    parents = [location.parent()] if location.project or location.zone or settled else []
+    found = collect(
+        connect(transport, patience=min(timeout, PATIENCE)),
+        Journal(),
+        tell,
+        parents=parents,
+        dry_run=dry_run,
+        force=force,
+        timeout=timeout,
+    )
+    if as_json:
+        print(json.dumps([{"name": f.name, "action": f.action, "text": f.text} for f in found]))
+    else:
+        for finding in found:
+            print(f"{finding.action}: {finding.name}: {finding.text}")
+        if not found:
+            print("nothing was left behind")
+    if any(finding.costs for finding in found):
+        raise typer.Exit(CloudError.exit_code)
+
+
+def _print(found: "Sequence[Resource]", as_json: bool) -> None:
+    if as_json:
+        rows = [
+            {
+                "name": r.path,
+                "state": r.state,
+                "reason": r.reason,
+                "run": r.run,
+                "created": r.created and r.created.isoformat(),
+                "lifetime": r.lifetime,
+            }
+            for r in found
+        ]
+        print(json.dumps(rows, indent=2))
+        return
+    for r in found:
+        mark = "*" if r.run else " "
+        print(f"{mark} {r.name}  {r.state}  {r.created or ''}  {r.reason}".rstrip())
+
+
+@app.command(
+    context_settings={"allow_interspersed_args": False},
+    epilog=examples(
+        f"run {PLACE} \\\n      --name mine --topology v6e-16 --backends jax",
+        "run --provisioning spot --retries 3 --copy mypackage -- train.py --steps 9",
+    ),
+)
+@flat
+def run(
+    slices: NewSlices,
+    runs: Runs,
+    access: SshAccess,
+    program: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[-- SCRIPT [ARGUMENTS]]", help="Program; without one, the sharded matmul."
+        ),
+    ] = None,
+    transport: Transport = "rest",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan; do nothing.")] = False,
+) -> None:
+    """Run a program on new slices, and delete the slices.
+
+    Creates the slices, runs each runtime on all of their VMs and fetches the results. The slices
+    are deleted on success, failure, Ctrl-C, SIGTERM and SIGHUP. After SIGKILL, `pyreactant tpu gc`
+    deletes them; otherwise they delete themselves when their lifetime is over.
+    """
+    from ..runs.queued.job import plan_text
+    from ..runs.queued.journal import Journal
+    from ..runs.queued.run import run_job
+
+    job = runs.job(slices.new_request(runs.wait_for), access.options(), program or ())
+    if dry_run:
+        print(plan_text(job))
+        return
+    from ..runs.jobs.keeper import recorded
+
+    client = connect(transport)
+
+    def work() -> int:
+        with telling(f"running on {job.request.name}") as told:
+            report = run_job(job, client, Journal(), tell=told, show=print)
+        print(report.to_text(), end="")
+        return report.exit_code
+
+    request = job.request
+    settings = {name: getattr(request, name) for name in ("accelerator_type", "project", "zone")}
+    code = recorded(
+        work,
+        origin="tpu run",
+        what=" ".join(program or ["matmul"])[:80],
+        target="tpu",
+        settings=settings | {"slice_count": request.slice_count, "transport": transport},
+        run=job.out,
+        more={"name": request.name},
+    )
+    raise typer.Exit(code)
+
+
+@app.command(
+    context_settings={"allow_interspersed_args": False},
+    epilog=examples(f"ssh {PLACE} \\\n      --name mine --topology v6e-16 --process 3 -- uptime"),
+)
+@flat
+def ssh(
+    slices: Slices,
+    access: SshAccess,
+    command: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[-- COMMAND]", help="Command; without one, a shell."),
+    ] = None,
+    process: ProcessIndex = 0,
+    transport: Transport = "rest",
+) -> None:
+    """Open a shell or run a command on one VM of ACTIVE slices."""
+    _exec_ssh(slices, access, process, command or (), transport=transport)
+
+
+@app.command(epilog=examples(f"logs {PLACE} \\\n      --name mine --topology v6e-16 --follow"))
+@flat
+def logs(
+    slices: Slices,
+    access: SshAccess,
+    process: ProcessIndex = 0,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Continue to print new output.")
+    ] = False,
+    transport: Transport = "rest",
+) -> None:
+    """Print the output so far of the program on one VM.
+
+    After a run, all logs are in its folder on this machine.
+    """
+    tail = "exec tail -n +1 ${1:+-F} pyreactant-*/runs/*/process-*.log"
+    command = ["bash", "-c", tail, "_", *(["follow"] if follow else [])]
+    _exec_ssh(slices, access, process, command, transport=transport)
+
+
+def _exec_ssh(
+    slices: Slices, access: SshAccess, process: int, command: Sequence[str], *, transport: str
+) -> None:
+    """Replace this process by an ssh to one VM."""
+    from ..runs.queued.reach import command_on
+
+    request, ssh = slices.request(), access.options()
+    ssh.check()
+    argv = command_on(
+        connect(transport),
+        request,
+        ssh,
+        process,
+        command=command,
+        terminal=sys.stdin.isatty(),
+    )
+    os.execvp(argv[0], argv)  # noqa: S606 - an argument list, without a shell

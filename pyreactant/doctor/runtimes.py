@@ -1,0 +1,392 @@
+"""The child process that starts each runtime, what it reports, and whether any can be used.
+
+A child has a deadline, and how it ends is data for a row. Unlike the child of
+`base.child.ask_child`, several run beside each other, one is a supervisor that must end its own
+programs, and a child that dies is a result, not an error.
+"""
+
+import json
+import re
+import shlex
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+from ..base.child import LAUNCHERS, import_path, last_answer, send, serve, started, without
+from ..base.facts import tpu_chips
+from .accelerators import (
+    cuda_extra,
+    gpu_count,
+    holders,
+    process_name,
+    proxy_names,
+    split_flags,
+    without_flags,
+)
+from .check import Check, CheckResult, Machine
+from .software import NOT_REAL, is_real, place_of, runtime_preference, version_in
+
+_KEPT = ("PYREACTANT_PLATFORM", "PYREACTANT_NUM_CPU_DEVICES", "PYREACTANT_DEBUG")
+_GRACE = 3.0
+"""Seconds that a supervisor has to end its programs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """How a child process ended.
+
+    Attributes:
+        code: The exit code; None if the child was ended at its deadline.
+        seconds: How long the child took; if it was ended, how long it was given.
+        content: The child's answer; empty if there is none.
+        log: What the child printed to standard error.
+    """
+
+    code: int | None
+    seconds: float
+    content: Mapping[str, Any] = field(default_factory=dict)
+    log: str = ""
+
+
+def child_environment(machine: Machine) -> dict[str, str]:
+    """The environment of a single process that leaves most of a GPU's memory to others."""
+    kept = {name: machine.environ[name] for name in _KEPT if name in machine.environ}
+    return {
+        **without(*LAUNCHERS, environ=machine.environ),
+        **kept,
+        "PYTHONPATH": import_path(),
+        "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
+        "XLA_REACTANT_GPU_PREALLOCATE": "false",
+    }
+
+
+class Child:
+    """A running child process; at the end of the `with` block it and what it started are gone.
+
+    Args:
+        machine: The machine whose interpreter and environment it gets.
+        arguments: Arguments of the interpreter.
+        seconds: Its deadline, in seconds from now.
+        settings: Environment variables to add.
+        request: A request for its standard input.
+        folder: Its current folder; None for this process's.
+    """
+
+    def __init__(
+        self,
+        machine: Machine,
+        arguments: Sequence[str],
+        seconds: float,
+        *,
+        settings: Mapping[str, str] | None = None,
+        request: Mapping[str, Any] | None = None,
+        folder: Path | None = None,
+    ) -> None:
+        self._seconds = seconds
+        self._out, self._log = tempfile.TemporaryFile(), tempfile.TemporaryFile()  # noqa: SIM115
+        self._begin = time.monotonic()
+        self._running = ExitStack()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._start_error = ""
+        child = started(
+            [machine.python, "-P", *arguments],
+            {**child_environment(machine), **(settings or {})},
+            stdout=self._out,
+            stderr=self._log,
+            folder=folder,
+            grace=_GRACE,
+        )
+        try:
+            self._process = self._running.enter_context(child)
+        except OSError as error:
+            self._start_error = f"{machine.python} cannot be started ({error.strerror})"
+            return
+        if request is not None:
+            with suppress(BrokenPipeError):  # it has ended already
+                send(self._process, request)
+
+    def __enter__(self) -> "Child":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._running.close()
+        self._out.close()
+        self._log.close()
+
+    def answer(self) -> Answer:
+        """Wait until the child ends, or end it at its deadline."""
+        if self._process is None:
+            return Answer(1, 0.0, {"error": self._start_error})
+        left = self._begin + self._seconds - time.monotonic()
+        try:
+            code: int | None = self._process.wait(max(left, 0.01))
+        except subprocess.TimeoutExpired:
+            code = None
+        took = time.monotonic() - self._begin
+        self._running.close()
+        content = last_answer(_read(self._out)) or {}
+        log = _read(self._log).decode(errors="replace")
+        return Answer(code, self._seconds if code is None else took, content, log)
+
+
+def _read(file: IO[bytes]) -> bytes:
+    file.seek(0)
+    return file.read()
+
+
+TITLES = {"jax": "JAX", "reactant": "Reactant"}
+_UNKNOWN_FLAGS = re.compile(r"Unknown flags? in (\w+): (.*)")
+_OWNER = re.compile(r"already in use by process with pid (\d+)")  # libtpu's words
+_BUSY = re.compile(
+    r".*(?:already in use|Device or resource busy|CUDA_ERROR_OUT_OF_MEMORY|RESOURCE_EXHAUSTED|"
+    r"devices are busy or unavailable).*",
+    re.IGNORECASE,
+)
+_FATAL = re.compile(r"^F\d{4} [^\]]*\] (.*)", re.MULTILINE)
+
+
+def start(machine: Machine, backend: str, seconds: float) -> Child:
+    """The child process that starts a runtime."""
+    arguments = ["-m", "pyreactant.doctor.runtimes"]
+    # JAX logs why it does not use an accelerator only at this level.
+    settings = {"JAX_LOGGING_LEVEL": "INFO"}
+    return Child(machine, arguments, seconds, settings=settings, request={"backend": backend})
+
+
+def devices(machine: Machine, backend: str, answer: Answer) -> CheckResult:
+    """The devices that a runtime's child process reports, or why it failed."""
+    if answer.code is None:
+        return _too_late(machine, backend, answer)
+    if "error" in answer.content:
+        error = " ".join(str(answer.content["error"]).split())
+        busy = _busy(machine, f"{error}\n{answer.log}")
+        return busy or CheckResult("fail", _short(error), _mend(machine, backend, error))
+    if "platform" not in answer.content:
+        return _lost(machine, backend, answer)
+    content = answer.content
+    platform, count = content["platform"], content["devices"]
+    kinds = ", ".join(kind for kind in content["kinds"] if kind != platform)
+    text = f"{platform}, {count} device{'s' if count > 1 else ''}"
+    text += f" ({kinds})" if kinds else ""
+    text += f", started in {content['seconds']:.1f} s"
+    gpus, chips = gpu_count(machine), tpu_chips(machine.root)
+    requested = machine.environ.get("PYREACTANT_PLATFORM")
+    if platform == "cpu" and requested != "cpu" and (gpus or chips):
+        return _on_the_cpu(machine, backend, text, answer.log)
+    return CheckResult("pass", text)
+
+
+def _on_the_cpu(machine: Machine, backend: str, text: str, log: str) -> CheckResult:
+    """The row of a runtime that runs on the CPU beside an accelerator, and may have logged why."""
+    busy = _busy(machine, log)
+    if busy is not None:
+        return busy
+    gpus = gpu_count(machine)
+    text += f", without this machine's {f'{gpus} GPUs' if gpus else 'TPU'}"
+    why = re.search(r"Unable to initialize backend '(?:cuda|rocm|tpu)': (.+)", log)
+    text += f" ({_short(why[1])})" if why else ""
+    if backend == "jax":
+        return CheckResult(
+            "warn", text, machine.pip(f"jax[{cuda_extra(machine) if gpus else 'tpu'}]")
+        )
+    return CheckResult("warn", text, "pyreactant setup --gpu cuda" if gpus else "pyreactant setup")
+
+
+def xla_runtime(machine: Machine, answer: Answer | None) -> CheckResult:
+    """The preferred XLA runtime, compared with the one that Reactant was compiled with."""
+    preferred = runtime_preference(machine)
+    loaded = None if answer is None else answer.content.get("xla_runtime")
+    if loaded is None:
+        return preferred
+    if not preferred.found.startswith(loaded):
+        text = f"{preferred.found}; but Reactant was compiled with {loaded}"
+        return CheckResult("fail", text, "pyreactant setup")
+    return preferred._replace(found=f"{preferred.found}; loaded: {loaded}")
+
+
+def usable(machine: Machine, rows: Mapping[str, Sequence[Check]]) -> CheckResult:
+    """Whether at least one runtime can be used.
+
+    Args:
+        machine: The machine to check.
+        rows: The rows of each runtime that was started.
+    """
+    worst = {
+        name: max((row.status for row in of_one), key=("pass", "warn", "fail").index)
+        for name, of_one in rows.items()
+    }
+    good = [TITLES[name] for name, status in worst.items() if status == "pass"]
+    fair = [f"{TITLES[name]} (see above)" for name, status in worst.items() if status == "warn"]
+    if good or fair:
+        return CheckResult("pass" if good else "warn", ", ".join(good + fair))
+    place = place_of(machine)
+    if "reactant" not in rows and place is not None and machine.version("juliacall"):
+        text = "none was started; Reactant is set up"
+        return CheckResult("warn", text, "pyreactant doctor --backend reactant")
+    mends = [row.mend for of_one in rows.values() for row in of_one if row.mend]
+    text = "none of those that were started" if rows else "none was started"
+    return CheckResult("fail", text, mends[0] if mends else machine.pip("-U", "jax"))
+
+
+def _too_late(machine: Machine, backend: str, answer: Answer) -> CheckResult:
+    text = f"did not start within {answer.seconds:g} s and was ended"
+    if names := proxy_names(machine):
+        text += f"; {', '.join(names)} may be why"
+    if tpu_chips(machine.root):
+        text += "; on a slice of several machines a worker waits for the processes of the others"
+    if lines := answer.log.strip().splitlines():
+        text += f"; its last output: {_short(lines[-1])}"
+    mend = f"pyreactant doctor --backend {backend} --timeout {5 * answer.seconds:g}"
+    return CheckResult("fail", text, mend)
+
+
+def _busy(machine: Machine, output: str) -> CheckResult | None:
+    """The row of an accelerator in use, with the processes that use it if they are known."""
+    line, owner = _BUSY.search(output), _OWNER.search(output)
+    if line is None:
+        return None
+    held = [int(owner[1])] if owner else holders(machine)
+    if held:
+        names = ", ".join(f"process {pid} ({process_name(machine, pid)})" for pid in held)
+        text = f"the accelerator is in use by {names}"
+        return CheckResult("warn", text, f"kill {' '.join(map(str, held))}")
+    gpu = gpu_count(machine) or machine.which("nvidia-smi")
+    mend = "nvidia-smi" if gpu else "sudo lsof -w /dev/accel* /dev/vfio/*"
+    return CheckResult("warn", f"the accelerator is busy: {_short(line[0])}", mend)
+
+
+def _mend(machine: Machine, backend: str, error: str) -> str:
+    """The command that the message advises, otherwise the one that installs the runtime."""
+    if "LD_PRELOAD" in error:
+        return "unset LD_PRELOAD"
+    advice = re.search(r"(?:with|run): ((?:python|pyreactant) [^;,]*)", error)
+    if advice:
+        return advice[1].strip().rstrip(".")
+    return machine.pip("-U", "jax") if backend == "jax" else "pyreactant setup"
+
+
+def _lost(machine: Machine, backend: str, answer: Answer) -> CheckResult:
+    """The row of a process that ended without an answer: XLA and libtpu abort on some errors."""
+    flags = _UNKNOWN_FLAGS.search(answer.log)
+    if flags is not None:
+        name, wrong = flags[1], split_flags(flags[2])
+        text = f"XLA ends the process: {name} has unknown flags: {' '.join(wrong)}"
+        return CheckResult("fail", text, without_flags(name, machine.environ.get(name, ""), wrong))
+    code = answer.code or 0
+    how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
+    fatal = _FATAL.search(answer.log)
+    lines = answer.log.strip().splitlines()
+    last = fatal[1] if fatal else (lines[-1] if lines else "")
+    text = f"the process that starts it {how}{': ' if last else ''}{_short(last)}"
+    return _busy(machine, answer.log) or CheckResult(
+        "fail", text, _mend(machine, backend, answer.log)
+    )
+
+
+def _short(text: str) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= 400 else text[:397] + "..."
+
+
+SIZE = 256
+MARGIN = 15.0
+"""Seconds that the supervisor has after its time limit to end the run and report."""
+
+
+def product(machine: Machine, backend: str, processes: int, seconds: float) -> CheckResult:
+    """Multiply on one process and the best platform, or on two processes on the CPU.
+
+    Args:
+        machine: The machine to check.
+        backend: The runtime, "jax" or "reactant".
+        processes: 1 or 2.
+        seconds: The time limit.
+    """
+    run, matmul = _commands(backend, processes)
+    with tempfile.TemporaryDirectory(prefix="pyreactant-doctor-") as folder:
+        arguments = [
+            *["-m", "pyreactant", *run, "--quiet", "--out", f"{folder}/run"],
+            *["--timeout", f"{seconds:g}", "--grace", "2", "--", "-m", "pyreactant", *matmul],
+            *["--repeat", "1", "--report", f"{folder}/product.json"],
+        ]
+        with Child(machine, arguments, seconds + MARGIN, folder=Path(folder)) as child:
+            answer = child.answer()
+        if answer.code == 0:
+            return _right(machine, backend, _json(Path(folder, "product.json")))
+        report = _json(Path(folder, "run", "report.json"))
+    again = shlex.join(["pyreactant", *run, "--", "-m", "pyreactant", *matmul])
+    if answer.code is None:
+        text = f"the product took longer than {seconds:g} s and was ended"
+        return CheckResult("fail", f"{TITLES[backend]}: {text}", again)
+    lines = answer.log.strip().splitlines() or ["the process printed nothing"]
+    why = " ".join(str(report.get("summary") or lines[-1]).split())
+    return CheckResult("fail", f"{TITLES[backend]}: {why[:600]}", again)
+
+
+def _commands(backend: str, processes: int) -> tuple[list[str], list[str]]:
+    """The arguments of `pyreactant` for a run, and for the program in it."""
+    run = ["run", "--processes", str(processes)]
+    if processes > 1:
+        run += ["--devices-per-process", "2", "--platform", "cpu"]
+    return run, ["matmul", "--backend", backend, "--size", str(SIZE)]
+
+
+def _right(machine: Machine, backend: str, report: dict[str, Any]) -> CheckResult:
+    check, count = report["check"], report["num_processes"]
+    mesh = " x ".join(map(str, report["mesh"]["shape"]))
+    text = (
+        f"{_runtime(machine, backend, report)} on {report['platform']}: {SIZE} x {SIZE} "
+        f"{report['dtype']} over a {mesh} mesh of {count} process{'es' if count > 1 else ''} is "
+        f"right: error {check['error']:.1e}, {check['tolerance']:.1e} allowed ({check['method']})"
+    )
+    return CheckResult("pass", text)
+
+
+def _runtime(machine: Machine, backend: str, report: dict[str, Any]) -> str:
+    """The runtime and its version; for Reactant, whether it is the real one."""
+    if backend == "jax":
+        return f"jax {report['versions'].get('jax', '')}"
+    place = place_of(machine)
+    if place is None or not is_real(place):
+        return NOT_REAL
+    return f"the real Reactant {version_in(place.project, 'Reactant')}"
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        return dict(json.loads(path.read_text()))
+    except (OSError, ValueError):
+        return {}
+
+
+def _answer(request: Mapping[str, Any], _: object) -> dict[str, Any]:
+    """The main of a child: a runtime hangs, aborts, prints or takes the accelerator in here."""
+    backend, xla_runtime = request["backend"], None
+    start = time.perf_counter()
+    try:
+        import pyreactant as pr
+
+        pr.initialize(backend, num_processes=1)
+        devices = pr.devices()
+        if backend == "reactant":  # it was compiled with one; JAX has no choice
+            from ..arrays.runtimes.reactant import julia
+
+            xla_runtime = str(julia.call(julia.start().runtime))
+        return {
+            "platform": devices[0].platform,
+            "kinds": sorted({device.kind for device in devices}),
+            "devices": len(devices),
+            "xla_runtime": xla_runtime,
+            "seconds": time.perf_counter() - start,
+        }
+    except Exception as error:  # whatever a runtime raises is the answer
+        return {"error": f"{error}", "kind": type(error).__name__}
+
+
+if __name__ == "__main__":
+    serve(_answer)

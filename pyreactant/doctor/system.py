@@ -1,0 +1,249 @@
+"""This machine's host name, clock, shared memory, limits and disks; its launchers: Slurm, gcloud.
+
+The first of the launchers' rows says which process of a run this is.
+"""
+
+import configparser
+import ipaddress
+import os
+import re
+import shlex
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from ..base.files import cache_folder
+from ..process.group.coordinator import coordinator_note
+from ..process.group.group import LaunchError
+from ..process.group.resolvers import explain
+from .accelerators import gpu_count
+from .check import CheckResult, Machine
+from .software import place_of
+
+_GIB = 2**30
+MIN_CACHE, MIN_DEPOT, MIN_SHM = 1 * _GIB, 8 * _GIB, 1 * _GIB
+MIN_FILES = 4096
+SHM = "/dev/shm"  # noqa: S108 - only its size is read
+_TEMPORARY = "/tmp"  # noqa: S108 - only its size is read
+
+
+def host_name(machine: Machine, seconds: float = 5.0) -> CheckResult:
+    """Whether other machines can reach this one by its name; Debian maps it to 127.0.1.1."""
+    answer: list[Any] = []
+
+    def ask() -> None:
+        try:
+            answer.append(list(machine.addresses(machine.host)))
+        except (OSError, UnicodeError) as error:
+            answer.append(error)
+
+    thread = threading.Thread(target=ask, daemon=True)  # a name server may not answer
+    thread.start()
+    thread.join(seconds)
+    if not answer:
+        text = f"{machine.host}: no answer within {seconds:g} s"
+        return CheckResult("warn", text, "cat /etc/resolv.conf")
+    if isinstance(answer[0], Exception):
+        text = f"{machine.host} does not resolve here ({answer[0]})"
+        return CheckResult("warn", text, f"getent hosts {shlex.quote(machine.host)}")
+    found = [address.partition("%")[0] for address in answer[0]]
+    if all(ipaddress.ip_address(address).is_loopback for address in found):
+        text = (
+            f"{machine.host} is {', '.join(found)} here, which no other machine can reach; that is "
+            "fine for runs on this machine; process 0 of a larger run needs its real address in "
+            "PYREACTANT_COORDINATOR_ADDRESS"
+        )
+        return CheckResult("warn", text, _true_address(machine))
+    return CheckResult("pass", f"{machine.host} is {', '.join(found)}")
+
+
+def _true_address(machine: Machine) -> str:
+    """The command that replaces the 127.0.1.1 of Debian's installer by the real address."""
+    host = re.escape(machine.host)
+    try:
+        hosts, own = machine.file("/etc/hosts").read_text(), machine.own_address()
+    except OSError:
+        return f"getent hosts {shlex.quote(machine.host)}"
+    if re.search(rf"^127\.0\.1\.1\s.*\b{host}\b", hosts, re.MULTILINE):
+        # No other name means 127.0.1.1, as localhost means 127.0.0.1.
+        return f"sudo sed -i 's/^127[.]0[.]1[.]1\\s/{own} /' /etc/hosts"
+    return f"grep -n {shlex.quote(machine.host)} /etc/hosts"
+
+
+def clock(machine: Machine, now: float | None = None) -> CheckResult:
+    """Whether the clock is right: certificates, munge and gcloud fail with a wrong clock."""
+    installed = Path(__file__).stat().st_mtime
+    now = time.time() if now is None else now
+    mend = "sudo timedatectl set-ntp true"
+    shown = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(now))
+    if now < installed - 86400:
+        return CheckResult("warn", f"{shown}, which is before pyreactant was installed", mend)
+    timedatectl = machine.which("timedatectl")
+    if timedatectl is not None:
+        ran = machine.run([timedatectl, "show", "-p", "NTPSynchronized", "--value"], 3)
+        if ran.code == 0 and ran.out.strip() == "no":
+            return CheckResult("warn", f"{shown}, not synchronized with a time server", mend)
+        if ran.code == 0 and ran.out.strip() == "yes":
+            return CheckResult("pass", f"{shown}, synchronized")
+    return CheckResult("pass", f"{shown}; whether it is synchronized is unknown")
+
+
+def shared_memory(machine: Machine) -> CheckResult:
+    """The shared memory with which NCCL connects the GPUs of a machine."""
+    folder = machine.file(SHM)
+    gpus = gpu_count(machine)
+    if not folder.is_dir():
+        if gpus > 1:
+            mend = f"sudo mount -t tmpfs -o size=8G shm {SHM}"
+            return CheckResult("warn", f"missing; NCCL between {gpus} GPUs needs it", mend)
+        return CheckResult("pass", "missing; only NCCL between several GPUs needs it")
+    total, free = machine.disk(folder)
+    text = f"{_size(free)} of {_size(total)} free"
+    if gpus > 1 and free < MIN_SHM:
+        text += f"; NCCL between {gpus} GPUs needs {_size(MIN_SHM)} (in Docker: --shm-size=8g)"
+        return CheckResult("warn", text, f"sudo mount -o remount,size=8G {SHM}")
+    return CheckResult("pass", text)
+
+
+def open_files(machine: Machine) -> CheckResult:
+    """The limit of open files: each connection between processes and each library is one."""
+    soft, hard = machine.open_files()
+    if 0 <= soft < MIN_FILES:
+        most = "unlimited" if hard < 0 else str(hard)
+        higher = hard < 0 or hard >= MIN_FILES
+        text = (
+            f"at most {soft} at once (can be raised to {most}); large runs need {MIN_FILES} or more"
+        )
+        mend = f"ulimit -n {65536 if hard < 0 else hard}" if higher else ""
+        return CheckResult("warn", text, mend)
+    return CheckResult("pass", "no limit" if soft < 0 else f"up to {soft} at once")
+
+
+def disk(machine: Machine) -> CheckResult:
+    """Space and permission to write in the caches and in the folder of Julia's packages."""
+    rows, full, closed = [], [], []
+    for name, folder, least in _folders(machine):
+        there = _nearest(folder)
+        free = machine.disk(there).free
+        rows.append(f"{name} {_size(free)}")
+        if least and not os.access(there, os.W_OK):
+            closed.append(f"{name} ({folder})")
+        elif free < least:
+            full.append(f"{name} ({folder}) has {_size(free)} of {_size(least)} required")
+    if closed:
+        text = f"cannot be written: {', '.join(closed)}"
+        return CheckResult(
+            "warn", text, "export XDG_CACHE_HOME=$TMPDIR JULIA_DEPOT_PATH=$TMPDIR/julia"
+        )
+    if full:
+        return CheckResult("warn", "; ".join(full), "df -h")
+    return CheckResult("pass", f"free: {', '.join(rows)}")
+
+
+def _folders(machine: Machine) -> Iterator[tuple[str, Path, int]]:
+    environ = machine.environ
+    yield "cache", cache_folder(), MIN_CACHE
+    place = place_of(machine)
+    depots = (place and place.depot) or environ.get("JULIA_DEPOT_PATH", "")
+    depot = depots.partition(os.pathsep)[0]
+    folder = Path(depot or machine.home() / ".julia")
+    # The space is for Reactant's library and packages; once they are installed, none is needed.
+    there = (folder / "packages" / "Reactant").is_dir()
+    yield "Julia depot", folder, 0 if there else MIN_DEPOT
+    yield "temporary files", Path(environ.get("TMPDIR") or _TEMPORARY), MIN_CACHE
+    compiled = environ.get("JAX_COMPILATION_CACHE_DIR", "")
+    if compiled and "://" not in compiled:
+        yield "JAX's cache", Path(compiled), MIN_CACHE
+
+
+def _nearest(folder: Path) -> Path:
+    """The folder, or its nearest parent that exists."""
+    return next(path for path in (folder, *folder.absolute().parents) if path.exists())
+
+
+def _size(number: int) -> str:
+    return f"{number / _GIB:.1f} GiB" if number < 10 * _GIB else f"{number // _GIB} GiB"
+
+
+_TOOLS = ("sinfo", "srun", "sbatch", "scontrol")
+
+
+def who_am_i(machine: Machine) -> CheckResult:
+    """The process group of this process, as `pyreactant explain` shows it."""
+    explained = explain(machine.environ)
+    decider = explained.decider
+    error = decider.error
+    if isinstance(error, LaunchError):
+        return CheckResult("warn", f"{decider.name}: {error.problem}", error.command)
+    if error is not None:
+        return CheckResult("warn", f"{decider.name}: {error}", "pyreactant explain")
+    group = decider.group
+    assert group is not None
+    text = f"process {group.process_index} of {group.num_processes}, decided by {group.source}"
+    note = coordinator_note(group, machine.environ)
+    return CheckResult("pass", "; ".join((text, *decider.notes, *([note] if note else []))))
+
+
+def slurm(machine: Machine) -> CheckResult:
+    """Slurm's commands, and whether its controller answers."""
+    present = [name for name in _TOOLS if machine.which(name)]
+    job = machine.environ.get("SLURM_JOB_ID")
+    if not present:
+        if job:
+            text = f"inside job {job}, but Slurm's commands are not on PATH"
+            return CheckResult("warn", text, 'export PATH="$PATH:/usr/bin:/opt/slurm/bin"')
+        return CheckResult("pass", "not installed")
+    absent = [name for name in _TOOLS if name not in present]
+    if absent:
+        text = f"{', '.join(present)} are on PATH, but not {', '.join(absent)}"
+        return CheckResult("warn", text, f"ls -l {machine.which(present[0])}")
+    ran = machine.run([str(machine.which("scontrol")), "ping"], 5)
+    if ran.code != 0 or not re.search(r"\bUP\b", ran.out):
+        how = "did not answer within 5 s" if ran.code is None else "does not answer"
+        text = f"installed, but its controller {how}"
+        return CheckResult(
+            "warn", text, "scontrol ping" if job else "sudo systemctl status slurmctld"
+        )
+    where = f"inside job {job}" if job else "not inside a job"
+    return CheckResult("pass", f"its controller answers; {where}")
+
+
+def gcloud(machine: Machine) -> CheckResult:
+    """Whether gcloud is installed and has an account and a project; the account is not shown."""
+    path = machine.which("gcloud")
+    if path is None:
+        return CheckResult("pass", "not installed; only TPU slices on Google Cloud need it")
+    version = _version(Path(path).resolve()) or "unknown version"
+    account, project = (_setting(machine, name) for name in ("account", "project"))
+    if not account:
+        return CheckResult("warn", f"{version}, no account is set", "gcloud auth login")
+    if not project:
+        mend = "gcloud config set project PROJECT"
+        return CheckResult("warn", f"{version}, an account but no project is set", mend)
+    return CheckResult("pass", f"{version}, an account is set, project {project}")
+
+
+def _version(executable: Path) -> str | None:
+    try:
+        return (executable.parent.parent / "VERSION").read_text().strip()
+    except OSError:
+        return None
+
+
+def _setting(machine: Machine, name: str) -> str | None:
+    """A property of gcloud's [core], from the environment or the active configuration."""
+    variable = machine.environ.get(f"CLOUDSDK_CORE_{name.upper()}")
+    if variable:
+        return variable
+    folder = Path(machine.environ.get("CLOUDSDK_CONFIG") or machine.home() / ".config" / "gcloud")
+    active = machine.environ.get("CLOUDSDK_ACTIVE_CONFIG_NAME")
+    if not active:
+        try:
+            active = (folder / "active_config").read_text().strip()
+        except OSError:
+            active = "default"
+    settings = configparser.ConfigParser(interpolation=None)
+    settings.read(folder / "configurations" / f"config_{active}")
+    return settings.get("core", name, fallback=None)

@@ -1,0 +1,209 @@
+"""preflight: compile a program for an absent TPU slice and report what it needs there."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from ...arrays.array import Aval
+from ...arrays.dtypes import as_dtype
+from ...arrays.matmul import MATMUL, Spec, check_operands, default_mesh, default_out_spec
+from ...arrays.mesh import Mesh
+from ...arrays.program import Program
+from ...arrays.sharding import NamedSharding
+from ...base.errors import InvalidArgumentError, argument
+from ...base.slices.topology import Topology
+from ...base.slices.topology import topology as find_topology
+from ..compiler.ask import TIMEOUT
+from ..request import Request, aval, check, check_mesh, find_program, no_size
+from .compile import compile_request
+from .report import Preflight
+
+
+def preflight(
+    program: Program | str = "matmul",
+    *args: Any,
+    topology: str | Topology,
+    num_slices: int = 1,
+    backend: str = "jax",
+    size: int | tuple[int, int, int] | None = None,
+    dtype: Any = "float32",
+    mesh: Mesh | None = None,
+    spec: Spec = ("x", "y"),
+    y_spec: Spec | None = None,
+    out_spec: Spec | None = None,
+    out_sharding: NamedSharding | tuple[NamedSharding, ...] | None = None,
+    precision: str | None = None,
+    static: Mapping[str, Any] | None = None,
+    cache: bool = True,
+    timeout: float = TIMEOUT,
+    alternatives: bool = True,
+) -> Preflight:
+    """Compile a program for a TPU slice with libtpu, on any machine.
+
+    "matmul" takes a size; every other program takes its arguments, as for `pyreactant.compile`.
+    Lowering and compiling run in child processes, so no runtime starts in this one. Reactant lowers
+    in Julia, on as many CPU devices as the slice has, and libtpu compiles the StableHLO it writes.
+
+    Args:
+        program: "matmul" or another built-in program, a Program, or the name of a function:
+            "package.module:function" for JAX, "Module.function" for Julia.
+        *args: Arguments to compile for: ShardedArrays, or any other objects with a shape, a dtype
+            and a sharding (a NamedSharding of this package).
+        topology: The slice, such as "v6e-16" or "v5p:2x2x4"; see `pyreactant.topology`.
+        num_slices: Number of slices, joined by the data-center network.
+        backend: The runtime that lowers the program, "jax" or "reactant".
+        size: Size of the matmul: n for square matrices, or (m, k, n).
+        dtype: Element type of the matmul.
+        mesh: Mesh of the matmul; None is all devices along two axes, "x" and "y".
+        spec: Partition spec of x, as for `matmul_sharded`.
+        y_spec: Partition spec of y.
+        out_spec: Partition spec of the product.
+        out_sharding: Sharding of another program's output, or a tuple with one for each.
+        precision: "default", "high" or "highest"; None is the runtime's default.
+        static: Keyword arguments that are part of the program.
+        cache: Whether to use and update the cache in ``~/.cache/pyreactant/preflight``.
+        timeout: Seconds for compiling; lowering with Reactant has as many again.
+        alternatives: Whether to look for specs and slices that fit if this one does not.
+
+    Returns:
+        The report. After a KeyboardInterrupt during the search for alternatives it has none.
+
+    Raises:
+        ShardingError, DTypeError, InvalidArgumentError: The arguments are inconsistent, or the
+            program cannot be traced. Where possible this is raised before a compiler starts.
+        RequirementError: Julia or libtpu is missing, or libtpu does not match jax.
+        DeadlineError: Lowering or compiling took longer than `timeout`.
+        ChildLostError: The child process was killed.
+
+    Examples:
+        >>> found = pr.preflight("matmul", topology="v6e-4", size=1024)
+        >>> found.fits
+        True
+    """
+    found = topology if isinstance(topology, Topology) else find_topology(topology, num_slices)
+    chosen = find_program(program, backend)
+    if chosen is None and not args:
+        _refuse_options("has a size", out_sharding=out_sharding, static=static)
+        if size is None:
+            raise no_size()
+        request = _matmul_request(
+            found,
+            size=size,
+            dtype=dtype,
+            mesh=mesh,
+            spec=spec,
+            y_spec=y_spec,
+            out_spec=out_spec,
+            precision=precision,
+            backend=backend,
+        )
+    else:
+        _refuse_options(
+            "has arguments with shardings", size=size, mesh=mesh, y_spec=y_spec, out_spec=out_spec
+        )
+        request = _request(
+            chosen or MATMUL,
+            args,
+            found,
+            out_sharding=out_sharding,
+            precision=precision,
+            static=static,
+            backend=backend,
+        )
+    report = compile_request(request, cache=cache, timeout=timeout)
+    if report.fits or not alternatives:
+        return report
+    from .alternatives import alternatives_to
+
+    try:
+        found_instead = alternatives_to(request, report, cache=cache, timeout=timeout)
+    except KeyboardInterrupt:
+        return dataclasses.replace(report, interrupted=True)
+    return dataclasses.replace(report, alternatives=found_instead)
+
+
+def _refuse_options(why: str, **options: Any) -> None:
+    """Refuse options that would otherwise be ignored."""
+    given = [f"{name}=" for name, value in options.items() if value is not None]
+    if given:
+        raise InvalidArgumentError(
+            f"{', '.join(given)} cannot be given for a program that {why}: matmul takes size=, "
+            "mesh=, spec=, y_spec= and out_spec=; any other program takes its arguments, "
+            "out_sharding= and static="
+        )
+
+
+def _request(
+    program: Program,
+    args: tuple[Any, ...],
+    topology: Topology,
+    *,
+    out_sharding: Any,
+    precision: str | None,
+    static: Mapping[str, Any] | None,
+    backend: str,
+) -> Request:
+    avals = []
+    for position, arg in enumerate(args):
+        if not isinstance(getattr(arg, "sharding", None), NamedSharding):
+            raise InvalidArgumentError(
+                f"argument {position} of program {program.name!r} needs a shape, a dtype and a "
+                f"pyreactant.NamedSharding, like a ShardedArray; got {type(arg).__name__}"
+            )
+        avals.append(aval(arg.shape, arg.dtype, arg.sharding))
+    request = Request(
+        program=program,
+        arguments=tuple(avals),
+        topology=topology,
+        out_sharding=out_sharding,
+        precision=precision,
+        static=static or {},
+        backend=backend,
+    )
+    check(request)
+    return request
+
+
+def _matmul_request(
+    topology: Topology,
+    *,
+    size: int | tuple[int, int, int],
+    dtype: Any,
+    mesh: Mesh | None,
+    spec: Spec,
+    y_spec: Spec | None,
+    out_spec: Spec | None,
+    precision: str | None,
+    backend: str,
+) -> Request:
+    """The product of `matmul_sharded`; the arguments mean the same.
+
+    Raises:
+        ShardingError, DTypeError, InvalidArgumentError: As `matmul_sharded`.
+    """
+    sizes = (size, size, size) if isinstance(size, int) else tuple(size)
+    if len(sizes) != 3 or not all(isinstance(n, int) and n > 0 for n in sizes):
+        raise InvalidArgumentError(
+            f"{argument('size')} must be a whole number from 1, or three of them (m, k, n), got "
+            f"{size!r}"
+        )
+    m, k, n = sizes
+    mesh, element = mesh or default_mesh(topology.devices), as_dtype(dtype)
+    check_mesh(mesh, topology)
+    x = NamedSharding(mesh, spec)
+    y = NamedSharding(mesh, spec if y_spec is None else y_spec)
+    check_operands((m, k), element, (k, n), element)
+    out = NamedSharding(mesh, default_out_spec(x, y) if out_spec is None else out_spec)
+    avals = (Aval((m, k), element, x), Aval((k, n), element, y))
+    request = Request(
+        program=MATMUL,
+        arguments=avals,
+        topology=topology,
+        out_sharding=out,
+        precision=precision,
+        static={},
+        backend=backend,
+    )
+    check(request)
+    out.shard_shape((m, n))
+    return request

@@ -1,0 +1,240 @@
+"""The request of a preflight: one program for one slice, as plain data."""
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..arrays.array import Aval
+from ..arrays.backend import PRECISIONS
+from ..arrays.dtypes import as_dtype
+from ..arrays.matmul import Spec, default_mesh
+from ..arrays.mesh import Mesh
+from ..arrays.program import Program, function_name, named
+from ..arrays.sharding import NamedSharding
+from ..base.errors import InvalidArgumentError, ShardingError, argument
+from ..base.slices.topology import Topology
+from ..check.programs import CASES, find_case, hint_of
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One program for one slice.
+
+    Attributes:
+        program: The program.
+        arguments: Shape, dtype and sharding of each argument.
+        topology: The slice.
+        out_sharding: Sharding of the output, or a tuple with one for each; None leaves it to the
+            compiler.
+        precision: "default", "high", "highest", or None for the runtime's default.
+        static: Keyword arguments that are part of the program.
+        backend: The runtime that lowers it: "jax" or "reactant".
+    """
+
+    program: Program
+    arguments: tuple[Aval, ...]
+    topology: Topology
+    out_sharding: NamedSharding | tuple[NamedSharding, ...] | None
+    precision: str | None
+    static: Mapping[str, Any]
+    backend: str = "jax"
+
+    @property
+    def mesh(self) -> Mesh:
+        """The mesh of the first argument, which orders the devices."""
+        return self.arguments[0].sharding.mesh
+
+    @property
+    def named_by_version(self) -> bool:
+        """Whether its name and jax's version determine what it computes."""
+        return isinstance(self.program.jax, str) and self.program.jax.startswith("jax.")
+
+    def _body(self) -> dict[str, Any]:
+        found = self.program
+        if self.backend == "jax":
+            return {"name": found.name, "jax": found.jax}
+        return {"name": found.name, "julia": found.julia, "julia_project": found.julia_project}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for the child process and for the key of the cache."""
+        outs = self.out_sharding
+        several = isinstance(outs, tuple)
+        listed = outs if isinstance(outs, tuple) else () if outs is None else (outs,)
+        return {
+            "kind": self.backend,
+            "program": self._body(),
+            "arguments": [
+                {"shape": list(a.shape), "dtype": a.dtype.name, "sharding": a.sharding.to_dict()}
+                for a in self.arguments
+            ],
+            "out_shardings": [out.to_dict() for out in listed],
+            "several": several,
+            "precision": self.precision,
+            "static": dict(self.static),
+            "topology": self.topology.description_options,
+        }
+
+
+def arguments_of(
+    shapes: Sequence[Sequence[int]], specs: Sequence[Spec], dtype: Any, mesh: Mesh
+) -> tuple[Aval, ...]:
+    """Arguments with one dtype on one mesh, with one spec for each shape or one for all."""
+    if len(specs) not in (1, len(shapes)):
+        raise InvalidArgumentError(
+            f"give one spec for all arguments or one for each, got {len(specs)} specs for "
+            f"{len(shapes)} shapes"
+        )
+    chosen = list(specs) * len(shapes) if len(specs) == 1 else specs
+    element = as_dtype(dtype)
+    return tuple(
+        aval(shape, element, NamedSharding(mesh, spec))
+        for shape, spec in zip(shapes, chosen, strict=True)
+    )
+
+
+def aval(shape: Sequence[Any], dtype: Any, sharding: NamedSharding) -> Aval:
+    """Shape, dtype and sharding of an argument.
+
+    Raises:
+        InvalidArgumentError: A size is unknown; TPU programs have fixed shapes.
+    """
+    unknown = [n for n in shape if isinstance(n, bool) or not hasattr(n, "__index__") or n < 0]
+    if unknown:
+        raise InvalidArgumentError(
+            f"a TPU program has fixed shapes, whole numbers from 0, got {tuple(shape)!r}; give the "
+            "largest size that you need and pad to it"
+        )
+    return Aval(tuple(int(n) for n in shape), as_dtype(dtype), sharding)
+
+
+def environment() -> dict[str, str]:
+    """The variables that change what JAX and libtpu compile."""
+    ours = ("JAX_", "XLA_", "LIBTPU_")
+    ignored = ("JAX_PLATFORMS", "JAX_COMPILATION_CACHE_DIR")
+    return {k: v for k, v in os.environ.items() if k.startswith(ours) and k not in ignored}
+
+
+_BODIES = {"jax": ("jax", "package.module:function"), "reactant": ("julia", "Module.function")}
+
+
+def check(request: Request) -> None:
+    """Check that the parts fit together, without a compiler.
+
+    Raises:
+        ShardingError: A mesh does not fill the slice, or a spec does not divide.
+        InvalidArgumentError: There are no arguments, or a static value is not plain data.
+    """
+    name = request.program.name
+    if getattr(request.program, _BODIES[request.backend][0]) is None:
+        field, form = _BODIES[request.backend]
+        raise InvalidArgumentError(
+            f"Program {name!r} has no {field} body; give {field}={form!r}, or its StableHLO as a "
+            "file (--stablehlo)"
+        )
+    if not request.arguments:
+        raise InvalidArgumentError(
+            f"program {name!r}: give the arguments to compile it for (--shape and --spec, "
+            "once for each; --size is for matmul)"
+        )
+    if request.precision is not None and request.precision not in PRECISIONS:
+        raise InvalidArgumentError(
+            f"unknown precision {request.precision!r}; known are: {', '.join(PRECISIONS)}"
+        )
+    try:
+        json.dumps(dict(request.static))
+    except TypeError as error:
+        raise InvalidArgumentError(
+            f"program {name!r}: static values go to another process as JSON, so they must be "
+            f"numbers, text, None or tuples of them: {error}"
+        ) from None
+    _check_shardings(request)
+
+
+def _check_shardings(request: Request) -> None:
+    outs = request.out_sharding
+    listed = outs if isinstance(outs, tuple) else () if outs is None else (outs,)
+    for out in listed:
+        if not isinstance(out, NamedSharding):
+            raise ShardingError(
+                f"program {request.program.name!r}: out_sharding must be a "
+                f"pyreactant.NamedSharding or a tuple of them, got {type(out).__name__}"
+            )
+    for sharding in (*(a.sharding for a in request.arguments), *listed):
+        check_mesh(sharding.mesh, request.topology)
+    for one in request.arguments:
+        one.sharding.shard_shape(one.shape)
+
+
+def check_mesh(mesh: Mesh, topology: Topology) -> None:
+    """Check that a mesh fits a slice.
+
+    Raises:
+        ShardingError: It needs more devices than the slice has, or leaves some idle, also if it
+            names its devices: libtpu 0.0.50 aborts on programs for a part of a slice.
+    """
+    there = f"{topology.name}{f' x {topology.num_slices}' if topology.num_slices > 1 else ''}"
+    square = default_mesh(topology.devices)
+    if mesh.size > topology.devices:
+        raise ShardingError(
+            f"{mesh!r} needs {mesh.size} devices, but {there} has {topology.devices}; use a mesh "
+            f"of {topology.devices} such as {square!r}"
+        )
+    if max(mesh.device_ids) >= topology.devices:
+        raise ShardingError(
+            f"{mesh!r} needs devices at positions up to {max(mesh.device_ids)}, but {there} has "
+            f"{topology.devices}; use a mesh of {topology.devices} such as {square!r}"
+        )
+    if mesh.size < topology.devices:
+        raise ShardingError(
+            f"{mesh!r} uses {mesh.size} of the {topology.devices} devices of {there}; the compiler "
+            f"takes whole slices only: use a mesh of {topology.devices} such as {square!r}"
+        )
+
+
+BACKENDS = ("jax", "reactant")
+
+
+def find_program(program: Program | str, backend: str) -> Program | None:
+    """The program of that name; None for "matmul", which has options of its own.
+
+    Args:
+        program: A Program, the name of a built-in one, or the name of a function:
+            "package.module:function" for JAX, "Module.function" for Julia. For Reactant,
+            "package.module:object" names a `Program`.
+        backend: "jax" or "reactant".
+
+    Raises:
+        InvalidArgumentError: No program has this name.
+    """
+    if backend not in BACKENDS:
+        raise InvalidArgumentError(
+            f"unknown backend {backend!r}; a program is lowered by one of: {', '.join(BACKENDS)}"
+        )
+    if isinstance(program, Program):
+        return named(program)
+    if callable(program):
+        return named(Program(function_name(program), jax=program))
+    if program == "matmul":
+        return None
+    if isinstance(program, str):
+        if program in CASES:
+            return CASES[program].program
+        if backend == "jax" and ":" in program:
+            return Program(program.rpartition(":")[2], jax=program)
+        if ":" in program:
+            return find_case(program).program
+        if backend == "reactant" and "." in program:
+            return Program(program.rpartition(".")[2], julia=program)
+    own = "a Julia function as 'Module.function', or a Program as 'package.module:object'"
+    if backend == "jax":
+        own = "your own as 'package.module:function' or 'path/to/file.py:function'"
+    raise InvalidArgumentError(f"no program {program!r}: {hint_of(str(program))}; name {own}")
+
+
+def no_size() -> InvalidArgumentError:
+    """The error of a matmul without a size, in the words of Python or of a command."""
+    size = argument("size")
+    forms = "--size, or --m, --k and --n" if size.startswith("--") else "size=n or size=(m, k, n)"
+    return InvalidArgumentError(f"matmul needs {forms}")

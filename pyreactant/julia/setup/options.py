@@ -1,0 +1,206 @@
+"""The options of `pyreactant setup`, their checks, the project and Julia they mean, its stages."""
+
+import contextlib
+import os
+import re
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from ...base.errors import FileError, InvalidArgumentError, RequirementError, argument
+from ...base.facts import at_least
+from ...base.files import LOCK_WAIT
+from ..place import EXECUTABLE, OLDEST, PROJECT, Place, find_record
+
+GPU_VERSIONS = {"none": None, "cuda": "12.9", "rocm": "7.1"}
+"""The default version of the libraries of each kind of GPU; Reactant has no default if the kind is
+set. CUDA 12.9 also runs with newer drivers."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What to set up.
+
+    Attributes:
+        project: The folder of the Julia project; None for the one in use, otherwise juliapkg's.
+        julia: A Julia executable, or a version of Julia such as "1.11"; None for that of the last
+            setup, otherwise one that juliapkg finds or installs.
+        gpu: The kind of GPU of the binaries: "cuda", "rocm" or "none"; None for that of the last
+            setup, otherwise the kind of this machine's driver.
+        gpu_version: The version of CUDA or ROCm of the binaries.
+        any_version: Whether to accept every version of Reactant instead of the one that pyreactant
+            is written for; None for the choice of the last setup, otherwise no.
+        tpu: Whether to choose libtpu for Reactant; None for the choice of the last setup, otherwise
+            if this machine has a TPU.
+        offline: Whether to use only what is installed, and never the network.
+        wait: Seconds to wait for another setup of the same project.
+    """
+
+    project: Path | None = None
+    julia: str | None = None
+    gpu: str | None = None
+    gpu_version: str | None = None
+    any_version: bool | None = None
+    tpu: bool | None = None
+    offline: bool = False
+    wait: float = LOCK_WAIT
+
+    def __post_init__(self) -> None:
+        if self.gpu is not None and self.gpu not in GPU_VERSIONS:
+            raise InvalidArgumentError(
+                f"{argument('gpu')} must be cuda, rocm or none, got {self.gpu!r}"
+            )
+        if self.gpu_version is not None:
+            if self.gpu not in ("cuda", "rocm"):
+                raise InvalidArgumentError(
+                    f"{argument('gpu_version')} needs {argument('gpu')} cuda or rocm, got "
+                    f"{self.gpu or 'none'}"
+                )
+            if not re.fullmatch(r"\d+\.\d+", self.gpu_version):
+                raise InvalidArgumentError(
+                    f"{argument('gpu_version')} must be a version such as 12.9, got "
+                    f"{self.gpu_version!r}"
+                )
+        if self.wait < 0:
+            raise InvalidArgumentError(
+                f"{argument('wait')} must be 0 seconds or more, got {self.wait:g}"
+            )
+        if self.project is not None and self.project.exists() and not self.project.is_dir():
+            raise InvalidArgumentError(
+                f"{argument('project')} must be a folder, got the file {self.project}"
+            )
+
+
+def check_variables(options: Options, environ: Mapping[str, str] = os.environ) -> None:
+    """Refuse options that one of Reactant's variables would override.
+
+    Raises:
+        InvalidArgumentError: An option and its variable differ.
+    """
+    for option, name in ((options.gpu, "REACTANT_GPU"), (options.gpu_version, _VERSION)):
+        if option is not None and environ.get(name, option) != option:
+            raise InvalidArgumentError(
+                f"{name}={environ[name]} overrides the option {option}; unset {name}"
+            )
+
+
+def is_version(julia: str) -> bool:
+    """Whether the text is a version; otherwise it is an executable."""
+    return re.fullmatch(r"\d+(\.\d+){0,2}", julia) is not None
+
+
+def version_spec(julia: str) -> str:
+    """The versions that a version means, in juliapkg's notation: 1.11 is any 1.11.x.
+
+    Raises:
+        InvalidArgumentError: The version is too old.
+    """
+    count = len(julia.split("."))
+    if not at_least(julia, ".".join(OLDEST.split(".")[:count])):
+        raise InvalidArgumentError(f"{argument('julia')} must be {OLDEST} or newer, got {julia}")
+    return ("=" if count == 3 else "~") + julia
+
+
+def executable_named(julia: str) -> str:
+    """The path of a Julia executable.
+
+    Raises:
+        RequirementError: There is no such executable.
+    """
+    found = shutil.which(julia)
+    if found is None:
+        raise RequirementError(
+            f"{argument('julia')} must name a Julia executable or a version, got {julia!r}, "
+            "which is neither; name the file, or a version such as 1.11 for juliapkg to install"
+        )
+    return str(Path(found).absolute())
+
+
+def check_version(executable: str, version: str | None) -> str:
+    """The version of a Julia executable, if pyreactant can use it.
+
+    Args:
+        executable: The executable, for messages.
+        version: The version that it reports; None if it reports none.
+
+    Raises:
+        RequirementError: The executable is not Julia, or is too old.
+    """
+    if version is None:
+        raise RequirementError(
+            f"{executable} must be Julia, but does not answer --version as Julia does; "
+            "name another executable: pyreactant setup --julia EXECUTABLE"
+        )
+    if not at_least(version, OLDEST):
+        raise RequirementError(
+            f"Julia must be {OLDEST} or newer, got {version} ({executable}); name a "
+            "newer one, or a version for juliapkg to install: pyreactant setup --julia 1.11"
+        )
+    return version
+
+
+def project_for(options: Options, named: Place | None, default: Path) -> Path:
+    """The project to set up: the named one, that of the last setup, or juliapkg's."""
+    if options.project is not None:
+        project = options.project.absolute()
+        if named is not None and named.project != project:
+            raise _overridden(f"{PROJECT}={named.project}", f"the option project={project}")
+        return project
+    if named is not None:
+        return named.project
+    if os.environ.get("PYTHON_JULIAPKG_PROJECT"):
+        return default
+    with contextlib.suppress(FileError):  # a damaged pointer will be replaced
+        record = find_record()
+        return default if record is None else record.parents[1]
+    return default
+
+
+def julia_for(options: Options, named: Place | None) -> str | None:
+    """The requested Julia: a version, an executable that can be used, or None."""
+    requested = options.julia
+    if requested is None:
+        requested = os.environ.get("PYTHON_JULIAPKG_EXE") or None
+        requested = requested if named is None else str(named.executable)
+    if requested is None:
+        return None
+    if is_version(requested):
+        version_spec(requested)
+        found = requested
+    else:
+        from .processes import julia_version  # here, as commands load this module at once
+
+        found = executable_named(requested)
+        check_version(found, julia_version(found))
+    if named is not None and found != str(named.executable):
+        raise _overridden(f"{EXECUTABLE}={named.executable}", f"the option julia={found}")
+    return found
+
+
+def _overridden(named: str, option: str) -> InvalidArgumentError:
+    return InvalidArgumentError(f"{named} overrides {option}; unset {PROJECT} and {EXECUTABLE}")
+
+
+_VERSION = "REACTANT_GPU_VERSION"
+
+Event = Literal["waits", "starts", "says", "done"]
+"""The setup `waits` for the holder of the lock; a stage `starts`, `says` a line of output, is
+`done`."""
+
+Report = Callable[[str, Event, str], None]
+"""A function that gets each event: the stage, the event, and a text for people."""
+
+STAGES = {
+    "preferences": "preferences",
+    "resolve": "Julia and its packages",
+    "precompile": "compilation",
+    "libtpu": "libtpu",
+    "record": "record",
+}
+"""The stages in their order, with their titles."""
+
+
+def silent(stage: str, event: Event, text: str) -> None:
+    """Ignore the event."""

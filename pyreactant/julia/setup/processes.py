@@ -1,0 +1,213 @@
+"""The processes that a setup starts: what they get, what they answer, and why one failed."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ...base.child import started
+from ...base.errors import InvalidArgumentError, PyReactantError, RequirementError
+
+SCRIPT = Path(__file__).with_name("juliapkg_child.py")
+IMPORT_FOLDER = Path(__file__).resolve().parents[3]
+"""The folder that this package is imported from; juliapkg must find our juliapkg.json there."""
+
+_GUARD = Path(__file__).with_name("guard.py")
+_KEPT_OUT = ("jax", "jaxlib", "tensorflow")
+
+
+@dataclass(frozen=True)
+class JuliapkgState:
+    """What juliapkg would use.
+
+    Attributes:
+        project: The Julia project that it would take.
+        files: The digest of each juliapkg.json that it would follow.
+    """
+
+    project: Path
+    files: Mapping[str, str]
+
+
+def ask_juliapkg() -> JuliapkgState:
+    """Ask juliapkg, in a process of its own, what it would use.
+
+    Raises:
+        RequirementError: juliapkg or juliacall is not installed.
+        InvalidArgumentError: juliapkg refuses its own settings.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "answer.json")
+        argv = [sys.executable, "-P", str(SCRIPT), str(file), str(IMPORT_FOLDER), "look"]
+        ran = subprocess.run(  # noqa: S603 - a script of this package
+            argv, stdin=subprocess.DEVNULL, capture_output=True, text=True
+        )
+        answer = json.loads(file.read_bytes()) if file.exists() else {}
+    if "error" in answer:
+        raise InvalidArgumentError(f"juliapkg refuses its settings: {answer['message']}")
+    if not answer:
+        raise RequirementError(f"juliapkg must be importable, but is not:\n{ran.stderr.strip()}")
+    if "absent" in answer:
+        absent = " and no ".join(answer["absent"])
+        raise RequirementError(
+            f"{sys.prefix} must have the packages for Julia, but has no {absent}; "
+            "run: python -m pip install 'pyreactant[reactant]'"
+        )
+    return JuliapkgState(Path(answer["project"]), answer["files"])
+
+
+def julia_version(executable: str) -> str | None:
+    """The version that a Julia reports; None if the executable does not answer as Julia does."""
+    try:
+        ran = subprocess.run(  # noqa: S603 - the Julia that the user names
+            [executable, "--version"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+    except (OSError, subprocess.TimeoutExpired, UnicodeDecodeError):
+        return None
+    match = re.match(r"julia version (\d+\.\d+\.\S+)", ran.stdout)
+    return match[1] if match else None
+
+
+def child_environment(folder: Path, changes: Mapping[str, str | None]) -> dict[str, str]:
+    """The environment of a child process that starts Julia.
+
+    Args:
+        folder: A folder for modules that stand in for packages to keep out of Julia's process.
+        changes: Variables to set; None unsets one.
+    """
+    without = folder / "without"
+    without.mkdir(parents=True, exist_ok=True)
+    for name in _KEPT_OUT:
+        # Reactant imports them into its own process if it can: two copies of XLA crash there.
+        text = f'raise ImportError("pyreactant keeps {name} out of the process of Julia")\n'
+        (without / f"{name}.py").write_text(text)
+    path = os.pathsep.join(filter(None, (str(without), os.environ.get("PYTHONPATH"))))
+    values: dict[str, Any] = {
+        "JULIA_CONDAPKG_BACKEND": "Null",  # PythonCall uses this Python
+        **os.environ,
+        "JULIA_PYTHONCALL_EXE": sys.executable,
+        "PYTHONPATH": path,
+        "LD_PRELOAD": None,  # a preloaded allocator crashes Julia and XLA
+        **changes,
+    }
+    return {key: value for key, value in values.items() if value is not None}
+
+
+def run_logged(
+    argv: Sequence[str], environment: Mapping[str, str], log: Path, on_line: Callable[[str], None]
+) -> int:
+    """Run a command that may take minutes, and append its output to a log.
+
+    The command ends, with everything that it started, when this process ends.
+
+    Args:
+        argv: The command.
+        environment: All of its environment.
+        log: The file for its output.
+        on_line: Called with each line that it prints.
+
+    Returns:
+        The exit code as shells count it: 128 plus the signal for a command that was killed.
+    """
+    guarded = [sys.executable, "-I", "-S", str(_GUARD), *argv]
+    with log.open("ab") as file, started(guarded, environment, stderr=subprocess.STDOUT) as child:
+        assert child.stdout is not None
+        for raw in child.stdout:
+            file.write(raw)
+            file.flush()
+            text = raw.decode(errors="replace").rstrip().rpartition("\r")[2]
+            if text:
+                on_line(text)
+        # Not reaped yet, so its process group is still its own when the block kills the group.
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+    return child.returncode
+
+
+_NETWORK = re.compile(
+    r"could not resolve host|name or service not known|temporary failure in name resolution|"
+    r"network is unreachable|failed to connect|couldn't connect|connection (refused|timed out)|"
+    r"connection reset|RequestError|urlopen error|failed to download|could not download|"
+    r"failed to clone|timed? ?out (while|after)|SSL (error|certificate)",
+    re.IGNORECASE,
+)
+_FULL = re.compile(r"no space left|ENOSPC|disk quota exceeded|EDQUOT", re.IGNORECASE)
+_READ_ONLY = re.compile(r"read-only file system|EROFS|permission denied|EACCES", re.IGNORECASE)
+_LINES = 15
+
+
+def _tail(log: Path, start: int) -> str:
+    """The last lines of a log, of those after byte `start`."""
+    with log.open("rb") as file:
+        file.seek(start)
+        lines = file.read().decode(errors="replace").splitlines()
+    return "\n".join(f"  {line}" for line in lines[-_LINES:])
+
+
+def stage_error(
+    activity: str, message: str, *, log: Path, start: int, offline: bool, depot: Path
+) -> PyReactantError:
+    """The error for a stage that failed, with the reason found in its output.
+
+    Args:
+        activity: What the stage does, such as "installing Julia and its packages".
+        message: The error that the child process answered, "" if none.
+        log: The file with the output.
+        start: The byte of the log at which the stage's output begins.
+        offline: Whether the network must not be used.
+        depot: The folder in which Julia puts packages.
+    """
+    with log.open("rb") as file:
+        file.seek(start)
+        text = message + file.read().decode(errors="replace")
+    last = f"\nthe last lines of {log}:\n{_tail(log, start)}"
+    if "could not find Julia" in message:
+        return RequirementError(
+            f"Julia must be installed, but is not found{' (--offline installs none)' * offline}; "
+            "name one: pyreactant setup --julia EXECUTABLE, or install it on a machine with "
+            "network: pyreactant setup --julia 1.11"
+        )
+    if "empty intersection" in message or "no version of Julia is compatible" in message:
+        return InvalidArgumentError(f"no version of Julia fits all packages: {message}")
+    if _FULL.search(text):
+        return RequirementError(
+            f"{activity} needs disk space, but none is left; free some (several GB in {depot}), "
+            f"or name a folder on another disk with JULIA_DEPOT_PATH, then run it again{last}"
+        )
+    if _READ_ONLY.search(text):
+        return RequirementError(
+            f"{activity} must write to {depot}, or to the project, but cannot; set "
+            "JULIA_DEPOT_PATH to a writable folder that every node sees, then run it again"
+            f"{last}"
+        )
+    if _NETWORK.search(text):
+        return RequirementError(
+            f"{activity} needs the network, which does not answer; run it on a machine with "
+            "network, such as a login node (set https_proxy if there is a proxy); or, if all "
+            f"packages are installed: pyreactant setup --offline{last}"
+        )
+    return PyReactantError(
+        f"{activity} failed{': ' * bool(message)}{message}; fix that, then run it again{last}"
+    )
+
+
+def packages_error(names: list[str], project: Path, *, offline: bool) -> RequirementError:
+    """The error for a project without some packages."""
+    advice = (
+        "run it without --offline on a machine with network, or name a project that has them"
+        if offline
+        else "name another project with --project, or remove this one, then run it again"
+    )
+    packages = " and ".join(names)
+    return RequirementError(
+        f"the Julia project {project} must have {packages}, but does not; {advice}"
+    )

@@ -1,0 +1,1 @@
+"""Who this process is, and its line to the supervisor."""

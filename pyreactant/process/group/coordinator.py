@@ -1,0 +1,298 @@
+"""The coordinator of a run: the secret of those who may join, and its name and port checked.
+
+JAX crashes with a segmentation fault if the port is taken, and reports a closed port, an
+unresolvable name and a missing process with the same message. Here each has its own. With mutual
+TLS JAX's coordinator accepts only the processes of its run.
+"""
+
+import errno
+import hashlib
+import hmac
+import ipaddress
+import os
+import re
+import secrets
+import shlex
+import socket
+import stat
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from ...base.errors import FileError, InvalidArgumentError, PortTakenError, RendezvousError
+from ...base.facts import package_version
+from ...base.files import config_folder
+from .group import ProcessGroup, split_address
+
+SECRET = "PYREACTANT_SECRET"  # noqa: S105 - the variable's name
+SECRET_FILE = "PYREACTANT_SECRET_FILE"  # noqa: S105
+MEETING_SECRET = "PYREACTANT_MEETING_SECRET"  # noqa: S105
+"""The variable with the secret that a supervisor gives its programs, for their connections."""
+SAME_SECRET = f"set {SECRET} or {SECRET_FILE} to the same on every process"
+"""What to do if two processes have different secrets."""
+
+_MIN_LENGTH = 16
+
+
+def run_secret(group: ProcessGroup, environ: Mapping[str, str] = os.environ) -> bytes:
+    """The secret of this run, the same on every process.
+
+    It is ``PYREACTANT_SECRET``, or in the file that ``PYREACTANT_SECRET_FILE`` names. If neither is
+    set, it is in the user's key file (``~/.config/pyreactant/key``, created on first use), which
+    the machines of a cluster share with the home directory.
+
+    Raises:
+        InvalidArgumentError: The secret is too short.
+        FileError: The file cannot be read or created, or other users can read it.
+    """
+    path = environ.get(SECRET_FILE)
+    if environ.get(SECRET):
+        base, source = os.fsencode(environ[SECRET]), SECRET
+    elif path:
+        base, source = _read(Path(path)), f"{SECRET_FILE} ({path})"
+    else:
+        key = _key_file()
+        base, source = _read(key), str(key)
+    if len(base) < _MIN_LENGTH:
+        raise InvalidArgumentError(
+            f"{source} must hold a secret of {_MIN_LENGTH} characters or more, got {len(base)}; "
+            "make one with: python -c 'import secrets; print(secrets.token_hex())'"
+        )
+    # Each run has its own key, so messages of one run prove nothing in another.
+    this_run = f"{group.run_id} {group.coordinator_address}".encode()
+    return hmac.digest(base, this_run, hashlib.sha256)
+
+
+def meeting_secret(secret: bytes) -> str:
+    """The secret of a run's programs; the run's own secret cannot be derived from it."""
+    return hmac.digest(secret, b"the programs among themselves", hashlib.sha256).hex()
+
+
+def programs_secret(group: ProcessGroup, environ: Mapping[str, str] = os.environ) -> bytes:
+    """The secret of a program that meets the others: its supervisor's, or else that of the run."""
+    given = environ.get(MEETING_SECRET)
+    return given.encode() if given else run_secret(group, environ)
+
+
+def _read(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            mode = os.fstat(file.fileno()).st_mode
+            content = file.read(4096).strip()
+    except OSError as error:
+        raise FileError(
+            f"the run's secret cannot be read from {path} ({error.strerror}); set {SECRET}, the "
+            "same on every process"
+        ) from None
+    if stat.S_IMODE(mode) & 0o077:
+        raise FileError(
+            f"{path} holds the run's secret, but other users can read it; run: "
+            f"chmod 600 {shlex.quote(str(path))}"
+        )
+    return content
+
+
+def _key_file() -> Path:
+    path = config_folder() / "key"
+    partial = path.with_name(f".key.{os.getpid()}.{secrets.token_hex(4)}")
+    try:
+        if path.exists():
+            return path
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w") as file:
+            file.write(secrets.token_hex(32) + "\n")
+        try:
+            os.link(partial, path)  # of several processes at once one succeeds, also on NFS
+        except FileExistsError:
+            pass
+        finally:
+            partial.unlink()
+    except OSError as error:
+        raise FileError(
+            f"no secret for this run is set, and the key file {path} cannot be created "
+            f"({error.strerror}); set {SECRET}, the same on every process"
+        ) from None
+    return path
+
+
+def check_coordinator(group: ProcessGroup, timeout: float) -> None:
+    """Check that the processes of the run can meet at the coordinator's address.
+
+    Process 0 binds the port as a test; the other processes wait until something listens there.
+
+    Args:
+        group: The processes of the run, at least two.
+        timeout: Seconds to wait for a listener.
+
+    Raises:
+        RendezvousError: The host does not resolve, the port is taken (process 0), or
+            nothing listens there in time (the others).
+    """
+    assert group.coordinator_address is not None
+    host, port = split_address(group.coordinator_address)
+    try:
+        socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except socket.gaierror as error:
+        raise RendezvousError(
+            f"coordinator_address {group.coordinator_address!r}: the host {host!r} does not "
+            f"resolve here ({error.strerror}); give a name or address that every process can reach"
+        ) from None
+    if group.process_index == 0:
+        _check_port_is_free(host if is_loopback(group.coordinator_address) else None, port)
+    else:
+        _wait_for_listener(group, timeout)
+
+
+def listen(group: ProcessGroup) -> socket.socket:
+    """Process 0's listening socket at the coordinator's address, or on all of this machine."""
+    assert group.coordinator_address is not None
+    host, port = split_address(group.coordinator_address)
+    backlog = min(4096, group.num_processes + 128)  # and strangers
+    if is_loopback(group.coordinator_address):
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        return socket.create_server(address[:2], family=family, backlog=backlog)
+    if socket.has_dualstack_ipv6():
+        return socket.create_server(
+            ("", port), family=socket.AF_INET6, backlog=backlog, dualstack_ipv6=True
+        )
+    return socket.create_server(("", port), backlog=backlog)
+
+
+def is_loopback(address: str) -> bool:
+    """Whether a coordinator address can be reached only from its own machine.
+
+    Names other than localhost are not resolved: a host often resolves its own name to 127.0.1.1
+    (Debian's installer writes that), while other machines resolve it to its real address.
+    """
+    host, _ = split_address(address)
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")
+
+
+def bind_host(address: str) -> str | None:
+    """The one address of this machine on which the coordinator listens; None for all of them.
+
+    That is the address that other machines connect to, if this machine has it and the name has no
+    other; then nobody reaches the coordinator through another network of this machine.
+    """
+    host, port = split_address(address)
+    if is_loopback(address):
+        return host
+    try:
+        infos = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except socket.gaierror:
+        return None
+    found = {str(info[4][0]): info[0] for info in infos}
+    if len(found) != 1:
+        return None
+    ((one, family),) = found.items()
+    # Debian gives a machine's own name the address 127.0.1.1, which no other machine reaches.
+    if "%" in one or ipaddress.ip_address(one).is_loopback or not _is_own(one, family):
+        return None
+    return one
+
+
+def _is_own(address: str, family: int) -> bool:
+    try:
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.bind((address, 0))
+    except OSError:
+        return False
+    return not ipaddress.ip_address(address).is_unspecified
+
+
+def _check_port_is_free(host: str | None, port: int) -> None:
+    """Bind the port as the coordinator will: on `host`, or on all addresses if that is None."""
+    addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    for family, kind, protocol, _, address in addresses:
+        try:
+            probe = socket.socket(family, kind, protocol)
+        except OSError:  # a kernel without IPv6
+            continue
+        with probe:
+            # As servers do: a port in TIME_WAIT is free, a port with a listener is not.
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            try:
+                probe.bind(address)
+            except OSError as error:
+                if error.errno == errno.EADDRNOTAVAIL:  # the kernel has IPv6, but it is disabled
+                    continue
+                raise PortTakenError(
+                    f"process 0 must listen on port {port} of this machine, but it cannot be "
+                    f"bound ({error.strerror}); choose another port in coordinator_address, the "
+                    "same on every process"
+                ) from None
+
+
+def _wait_for_listener(group: ProcessGroup, timeout: float) -> None:
+    assert group.coordinator_address is not None
+    address = split_address(group.coordinator_address)
+    deadline = time.monotonic() + timeout
+    while True:
+        try:
+            socket.create_connection(address, timeout=5).close()
+            return
+        except OSError as error:
+            if time.monotonic() > deadline:
+                raise RendezvousError(
+                    f"process {group.process_index} of {group.num_processes} found nothing "
+                    f"listening at {group.coordinator_address} after {timeout:g} s "
+                    f"({error.strerror or error}); check that process 0 runs on that host and that "
+                    "no firewall closes the port"
+                ) from None
+            time.sleep(0.05)
+
+
+MTLS = "PYREACTANT_MTLS"
+"""The variable that switches mutual TLS off with 0."""
+CERTIFICATE = "JAX_MTLS_CERT_FILE"
+"""JAX's variable with this process's certificate."""
+
+_FIRST = (0, 11, 2)  # jax with mutual TLS
+
+
+def why_not(backend: str, environ: Mapping[str, str] = os.environ) -> str:
+    """Why a supervised run has no mutual TLS of its own; "" if it has."""
+    if environ.get(CERTIFICATE):
+        return f"{CERTIFICATE} is set, and decides"
+    if environ.get(MTLS) == "0":
+        return f"{MTLS}=0"
+    if lacking := without(backend):
+        return lacking
+    return "" if package_version("cryptography") else "cryptography is not installed"
+
+
+def without(backend: str) -> str:
+    """Why the runtime has no mutual TLS, whatever the settings; "" if it has."""
+    if backend == "reactant":
+        return "Reactant's coordinator has none"
+    version = package_version("jax")
+    if version is None:
+        return "jax is not installed"
+    # Not by `packaging`, for which every supervisor would wait 15 ms.
+    if tuple(map(int, re.findall(r"\d+", version)[:3])) < _FIRST:
+        return f"jax {version} has none, jax {'.'.join(map(str, _FIRST))} does"
+    return ""
+
+
+def coordinator_note(group: ProcessGroup, environ: Mapping[str, str] = os.environ) -> str:
+    """Who can reach the coordinator of a run, in one sentence; "" for one process."""
+    if group.coordinator_address is None or group.num_processes == 1:
+        return ""
+    why = why_not(environ.get("PYREACTANT_BACKEND") or "jax", environ)
+    if environ.get(CERTIFICATE):
+        return f"mutual TLS: the coordinator accepts processes with a certificate ({CERTIFICATE})"
+    where, port = split_address(group.coordinator_address)
+    if group.process_index == 0:
+        where = bind_host(group.coordinator_address) or "every network of this machine"
+    open_ = (
+        f"the coordinator listens on {where}, port {port}, and whoever reaches it can end the run"
+    )
+    if why:
+        return f"no mutual TLS ({why}): {open_}"
+    return f"mutual TLS under pyreactant run; without a supervisor {open_}"

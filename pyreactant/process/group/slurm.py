@@ -1,0 +1,200 @@
+"""Slurm: the tasks of a step that srun started, and shells of a job, which are no tasks."""
+
+from collections.abc import Mapping
+
+from ...base.errors import InvalidArgumentError
+from ...base.settings import COORDINATOR, COUNT, INDEX
+from . import mpi
+from .group import (
+    LaunchError,
+    ProcessGroup,
+    Resolution,
+    ShellError,
+    defined_variables,
+    env_int,
+    join_address,
+    local_devices,
+    port_of,
+    required,
+    required_int,
+)
+from .mpi import World, host_names, tasks_per_node, world_of
+
+NAME = "Slurm"
+_SRUN = "srun --kill-on-bad-exit=1 ..."
+_SRUN_GPUS = "srun --ntasks-per-node={gpus} --gpus-per-task=1 --kill-on-bad-exit=1 ..."
+_IDENTIFYING = ("SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS")
+# Slurm numbers its own steps (batch, interactive, extern, pending) down from 2**32 (slurm.h,
+# SLURM_INTERACTIVE_STEP and its neighbours) and the users' steps up from 0.
+_FIRST_SPECIAL_STEP = 0xFFFFFFF0
+_TASKS_PER_NODE = "SLURM_STEP_TASKS_PER_NODE"
+_VARIABLES = (
+    *_IDENTIFYING,
+    "SLURM_NTASKS",
+    "SLURM_NTASKS_PER_NODE",
+    "SLURM_JOB_NUM_NODES",
+    "SLURM_JOB_NODELIST",
+    "SLURM_STEP_NODELIST",
+    _TASKS_PER_NODE,
+    "SLURM_DISTRIBUTION",
+    "SLURM_NODEID",
+    "SLURM_LOCALID",
+    "SLURM_RESTART_COUNT",
+    *mpi.VARIABLES,
+)
+
+
+def slurm(environ: Mapping[str, str]) -> Resolution:
+    """The tasks of the step (srun(1), OUTPUT ENVIRONMENT VARIABLES)."""
+    if not any(environ.get(name) for name in _IDENTIFYING):
+        return Resolution(NAME, "not in a Slurm job: SLURM_JOB_ID is not set")
+    evidence = defined_variables(_VARIABLES, environ)
+    try:
+        in_step = _in_step(environ)
+        world = world_of(environ)
+        if world is not None and _mpirun_decides(world, in_step, environ):
+            reason = f"{world.name} started this process and decides"
+            return Resolution(NAME, reason, evidence)
+        if not in_step:
+            return Resolution(NAME, "a shell of a job of one task", evidence, _shell(environ))
+        group, notes = _step(environ)
+    except InvalidArgumentError as error:
+        return Resolution(NAME, "the launch cannot work", evidence, error=error)
+    return Resolution(NAME, f"task {group.process_index} of a step", evidence, group, notes=notes)
+
+
+def _in_step(environ: Mapping[str, str]) -> bool:
+    """Whether srun started this process; a batch script has SLURM_PROCID=0 too, but no step."""
+    step = env_int("SLURM_STEP_ID", environ)
+    if step is None:  # an incomplete step is an error of the step, not a shell
+        return not environ.get("SLURM_JOB_ID") or bool(environ.get("SLURM_STEP_NUM_TASKS"))
+    return 0 <= step < _FIRST_SPECIAL_STEP
+
+
+def _shell(environ: Mapping[str, str]) -> ProcessGroup:
+    tasks = _tasks_of_job(environ)
+    if tasks > 1:
+        raise ShellError(
+            f"this is a shell of Slurm job {environ['SLURM_JOB_ID']}, not one of its {tasks} "
+            f"tasks, so it would run alone (set {COUNT}=1 if you want that); start every task with",
+            _SRUN,
+        )
+    return ProcessGroup(local_device_ids=local_devices(environ), source=NAME)
+
+
+def _tasks_of_job(environ: Mapping[str, str]) -> int:
+    """The number of tasks that srun would start.
+
+    SLURM_TASKS_PER_NODE does not give it: without --ntasks it counts CPUs.
+    """
+    nodes = env_int("SLURM_JOB_NUM_NODES", environ) or 1
+    per_node = env_int("SLURM_NTASKS_PER_NODE", environ) or 1
+    return env_int("SLURM_NTASKS", environ) or nodes * per_node
+
+
+def _mpirun_decides(world: World, in_step: bool, environ: Mapping[str, str]) -> bool:
+    """Whether mpirun's rank and size are those of the run, and Slurm's describe its surroundings.
+
+    In the job's shell that is so if mpirun starts as many processes as Slurm has tasks. On the
+    other nodes mpirun's daemons are the tasks of a step (seen with Open MPI 4.1, MPICH 4.0).
+    """
+    tasks = _step_tasks(environ) if in_step else _tasks_of_job(environ)
+    if not in_step:
+        if world.size in (None, tasks):
+            return True
+    elif world.size in (None, tasks):
+        if world.rank == env_int("SLURM_PROCID", environ):
+            return False  # srun --mpi=pmix and the like: both count the same
+        if world.size is None:
+            return True
+    elif world.several_hosts or world.size == env_int("SLURM_NTASKS", environ):
+        return True
+    raise LaunchError(
+        f"{world.name} numbers this process {world.rank} of {world.size}, but Slurm numbers it "
+        f"task {environ.get('SLURM_PROCID', 'unknown')} of {tasks}; leave mpirun out and start "
+        "with",
+        f"srun --ntasks={world.size} --kill-on-bad-exit=1 ...",
+    )
+
+
+def _step_tasks(environ: Mapping[str, str]) -> int:
+    return env_int("SLURM_STEP_NUM_TASKS", environ) or required_int("SLURM_NTASKS", environ)
+
+
+def _step(environ: Mapping[str, str]) -> tuple[ProcessGroup, tuple[str, ...]]:
+    job, step = required_int("SLURM_JOB_ID", environ), required_int("SLURM_STEP_ID", environ)
+    index, count = required_int("SLURM_PROCID", environ), _step_tasks(environ)
+    run_id = f"slurm {job}.{step} restart {env_int('SLURM_RESTART_COUNT', environ) or 0}"
+    tasks = (1,) if count == 1 else tasks_per_node(required(_TASKS_PER_NODE, environ))
+    if sum(tasks) != count:
+        raise InvalidArgumentError(
+            f"{_TASKS_PER_NODE} must add up to {count} tasks, got {environ[_TASKS_PER_NODE]!r}; "
+            f"in a job of several components set {COUNT}, {INDEX} and {COORDINATOR} instead"
+        )
+    local, notes = mpi.assign(
+        environ,
+        _tasks_on_this_node(tasks, environ),
+        env_int("SLURM_LOCALID", environ) or 0,
+        bound=mpi.slurm_binds(environ),
+        command=_SRUN_GPUS,
+    )
+    address: str | None = None
+    hosts: tuple[str, ...] | None
+    if count == 1:  # a single process can run even if other variables are missing
+        node = environ.get("SLURM_STEP_NODELIST", "")
+        hosts = None if not node or "[" in node or "," in node else (node,)
+    else:
+        address, hosts, more = _coordinator_and_hosts(tasks, run_id, environ)
+        notes += more
+    group = ProcessGroup(
+        count,
+        index,
+        address,
+        local_device_ids=local,
+        source=NAME,
+        run_id=run_id,
+        hosts=hosts,
+    )
+    return group, notes
+
+
+def _tasks_on_this_node(tasks: tuple[int, ...], environ: Mapping[str, str]) -> int:
+    if len(set(tasks)) == 1:
+        return tasks[0]
+    node = required_int("SLURM_NODEID", environ)
+    if not 0 <= node < len(tasks):
+        raise InvalidArgumentError(
+            f"SLURM_NODEID must be from 0 to {len(tasks) - 1} with {_TASKS_PER_NODE}="
+            f"{environ[_TASKS_PER_NODE]}, got {node}"
+        )
+    return tasks[node]
+
+
+def _coordinator_and_hosts(
+    tasks: tuple[int, ...], run_id: str, environ: Mapping[str, str]
+) -> tuple[str, tuple[str, ...] | None, tuple[str, ...]]:
+    """The coordinator's address, each task's host (None if unknown), and notes."""
+    given, port = environ.get(COORDINATOR), port_of(run_id)
+    try:
+        nodes = host_names(required("SLURM_STEP_NODELIST", environ), len(tasks), environ)
+    except InvalidArgumentError as error:
+        if given:
+            return given, None, (f"the hosts are not known: {error}",)
+        raise LaunchError(
+            f"{error}; name the host of task 0 in the batch script, before srun",
+            f'export {COORDINATOR}=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)'
+            f":{port}",
+        ) from None
+    distribution = environ.get("SLURM_DISTRIBUTION") or "block"
+    arbitrary = distribution.startswith("arbitrary") and len(nodes) > 1
+    if arbitrary and not given:
+        # The node list is sorted, whatever the order in the host file (seen with Slurm 22.05).
+        raise LaunchError(
+            f"SLURM_DISTRIBUTION={distribution} does not tell which node has task 0; name it with",
+            f'{COORDINATOR}=$(head -n 1 "$SLURM_HOSTFILE"):{port} {_SRUN}',
+        )
+    # With one task per node all other distributions are equal; srun then reports "cyclic".
+    in_order = distribution.startswith("block") or (set(tasks) == {1} and not arbitrary)
+    host_of_task = (node for node, n in zip(nodes, tasks, strict=True) for _ in range(n))
+    hosts = tuple(host_of_task) if in_order or len(nodes) == 1 else None
+    return given or join_address(nodes[0], port), hosts, ()

@@ -1,0 +1,157 @@
+"""Run the user's program with a connection to its supervisor.
+
+``python -m pyreactant.process.supervised script.py ...`` or ``... -m module ...``.
+"""
+
+import builtins
+import faulthandler
+import io
+import os
+import pkgutil
+import runpy
+import signal
+import sys
+import time
+from pathlib import Path
+from types import CodeType, ModuleType, TracebackType
+
+from ...base.process import die_with_parent, end_at_once
+from ...base.settings import COUNT
+from .. import supervised
+from . import metrics, plain_jax
+from .link import Link
+
+DESCRIPTORS = "PYREACTANT_SUPERVISOR_FDS"
+"""Environment variable with two file descriptors: for messages, and for Python stacks."""
+
+# A signal that neither Slurm, JAX nor Julia uses (Julia takes SIGUSR1, SIGUSR2 and SIGQUIT).
+STACKS_SIGNAL = signal.SIGRTMIN + 5 if sys.platform == "linux" else signal.SIGQUIT
+
+
+_CERTIFICATE = 30.0  # seconds; then JAX says that the file is missing
+
+
+def main() -> None:
+    """Run the program on the command line as Python itself would."""
+    attach()
+    arguments = sys.argv[1:]
+    how = arguments[0] if arguments[0] in ("-m", "-c") else ""
+    sys.argv = arguments[1:] if how else arguments
+    if not sys.flags.safe_path:
+        # As Python does: the current folder for a module, the script's folder for a script.
+        sys.path[0] = _first_folder(how)
+    await_certificate()
+    end: SystemExit | None = None
+    code = 0
+    try:
+        try:
+            if how == "-m":
+                runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+            elif how == "-c":
+                code_text, sys.argv[0] = sys.argv[0], "-c"
+                _run_code(compile(code_text, "<string>", "exec", dont_inherit=True))
+            else:
+                run_script(sys.argv[0])
+        except SystemExit as raised:
+            end = raised
+            code = end.code & 255 if isinstance(end.code, int) else int(end.code is not None)
+        if supervised.at_end is not None:
+            supervised.at_end(code)
+        metrics.flush(wait=True)
+    except BaseException as error:
+        error = error.with_traceback(_program_frames(error.__traceback__))
+        metrics.flush(wait=False)
+        supervised.tell_error(error)
+        sys.excepthook(type(error), error, error.__traceback__)
+        _leave(130 if isinstance(error, KeyboardInterrupt) else supervised.exit_code(error) or 1)
+    # Report the exit code now: exit hooks of a runtime may wait long for other processes.
+    supervised.tell("phase", phase="ending", code=code)
+    if end is not None:
+        raise end
+
+
+def _first_folder(how: str) -> str:
+    """The folder in which Python looks for modules first."""
+    if how == "-c":
+        return ""
+    return str(Path.cwd() if how == "-m" else Path(sys.argv[0]).resolve().parent)
+
+
+def attach() -> None:
+    """Connect to the supervisor; from now on this process dies with it."""
+    line, stacks = (int(part) for part in os.environ.pop(DESCRIPTORS).split(","))
+    die_with_parent()
+    os.register_at_fork(after_in_child=_disconnect_fork)
+    for descriptor in (line, stacks):
+        os.set_inheritable(descriptor, False)
+    # Python takes its handler away when it ends; the supervisor may still ask then.
+    signal.signal(STACKS_SIGNAL, signal.SIG_IGN)
+    faulthandler.register(STACKS_SIGNAL, file=stacks, all_threads=True)
+    # Slurm may send its warning to every process of a step; by default it would end the program.
+    for number in (signal.SIGUSR1, signal.SIGUSR2):
+        if signal.getsignal(number) == signal.SIG_DFL:
+            signal.signal(number, signal.SIG_IGN)
+    plain_jax.install()
+    supervised.connection = Link(line)
+    supervised.tell("phase", phase="started")
+
+
+def await_certificate() -> None:
+    """Wait for this process's certificate, which the supervisor makes while it starts."""
+    path = os.environ.get("JAX_MTLS_CERT_FILE")
+    ours = os.environ.get("JAX_MTLS_PEER_URI_PREFIX", "").startswith("pyreactant://")
+    deadline = time.monotonic() + _CERTIFICATE
+    while path and ours and not Path(path).exists() and time.monotonic() < deadline:
+        time.sleep(0.005)
+
+
+_JOBS = Path(__file__).parent.parent.parent / "runs" / "jobs"
+_PLUMBING = (__file__, str(_JOBS / "worker.py"), str(_JOBS / "values.py"))
+"""Files whose frames at the beginning of a traceback are not the user's."""
+
+
+def run_script(path: str) -> None:
+    """Run a script as Python does.
+
+    With runpy, `__file__` would be relative, and `__main__` would be gone in exit hooks.
+    """
+    absolute = os.path.join(Path.cwd(), path)  # noqa: PTH118 - as Python, which keeps "./"
+    if pkgutil.get_importer(path) is not None or path.endswith(".pyc"):
+        if not sys.flags.safe_path:
+            del sys.path[0]  # runpy inserts the folder or archive instead
+        runpy.run_path(absolute, run_name="__main__")
+        return
+    with io.open_code(absolute) as file:
+        text = file.read()
+    _run_code(compile(text, absolute, "exec", dont_inherit=True), __file__=absolute)
+
+
+def _run_code(code: CodeType, **names: str) -> None:
+    """Run code as the module ``__main__``, with these names in it."""
+    main = sys.modules["__main__"] = ModuleType("__main__")
+    main.__dict__.update(names, __builtins__=builtins)
+    exec(code, main.__dict__)  # noqa: S102 - the purpose of this module
+
+
+def _disconnect_fork() -> None:
+    """Close the connection in a forked process, which must not report for the program."""
+    if supervised.connection is not None:
+        supervised.connection.close()
+        supervised.connection = supervised.at_end = None
+
+
+def _program_frames(trace: TracebackType | None) -> TracebackType | None:
+    """A traceback without the frames of this module and of runpy."""
+    while trace is not None:
+        file = trace.tb_frame.f_code.co_filename
+        if file not in _PLUMBING and not file.startswith("<frozen "):
+            break
+        trace = trace.tb_next
+    return trace
+
+
+def _leave(code: int) -> None:
+    """End after an error; with several processes skip JAX's exit hooks, which wait for minutes."""
+    if int(os.environ.get(COUNT) or 1) == 1:
+        raise SystemExit(code)
+    end_at_once(code)

@@ -1,0 +1,1 @@
+"""Runs: their processes, what supervises them, the jobs that outlive their caller."""

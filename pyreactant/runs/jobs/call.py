@@ -1,0 +1,299 @@
+"""What a job runs: a function that travels by its name, or a program with its arguments.
+
+Its environment has a few variables of every login, and those that the user names.
+"""
+
+import ast
+import importlib.util
+import inspect
+import os
+import shutil
+import sys
+import sysconfig
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ...base.errors import (
+    FileError,
+    InvalidArgumentError,
+    PyReactantError,
+    RequirementError,
+    StateError,
+    argument,
+)
+from ...base.settings import SETTINGS
+
+What = Callable[..., Any] | str | Sequence[str]
+"""A function, its name as "FILE.py:NAME" or "MODULE:NAME", or a program as a list of words."""
+
+
+importing: str | None = None
+"""The function whose file this worker imports now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A function by its name, or a program.
+
+    Attributes:
+        text: What runs, in a few words.
+        root: Folder that must be on the path to import it; None for an installed module.
+        file: The script that defines the function, or that is the program; None for a module.
+        module: Name under which the function's module is imported; "" for a program.
+        name: Name of the function in its module, such as "main"; "" for a program.
+        program: The program and its arguments, as for ``pyreactant run``; () for a function.
+        script: Position of `file` in `program`.
+        julia: Whether it is a Julia program.
+    """
+
+    text: str
+    root: Path | None
+    file: Path | None
+    module: str = ""
+    name: str = ""
+    program: tuple[str, ...] = ()
+    script: int = 0
+    julia: bool = False
+
+
+def resolve(what: What) -> Call:
+    """What runs, after the checks that this machine can make.
+
+    Raises:
+        InvalidArgumentError: The function cannot travel; the message says what to do.
+        FileError: The file does not exist.
+    """
+    if isinstance(what, str):
+        return _by_name(what)
+    if callable(what):
+        return _of_function(what)
+    if (
+        isinstance(what, Sequence)
+        and what
+        and what[0]
+        and all(isinstance(word, str) for word in what)
+    ):
+        return _of_program(tuple(what))
+    raise InvalidArgumentError(
+        'a job runs a function, its name such as "train.py:main", or a program as a list of words '
+        f'such as ["train.py", "--steps", "9"], got {what!r}'
+    )
+
+
+def _by_name(text: str) -> Call:
+    if text.endswith(".jl"):
+        return _of_program((text,))
+    place, colon, name = text.rpartition(":")
+    if not colon or not place or not all(part.isidentifier() for part in name.split(".")):
+        raise InvalidArgumentError(
+            f'a function is named as "FILE.py:NAME" or "MODULE:NAME", got {text!r}; a program is a '
+            "list of words"
+        )
+    if place.endswith(".py"):
+        file = Path(place).absolute()
+        if not file.is_file():
+            raise FileError(f"there is no file {place!r} in {Path.cwd()}")
+        _check_defined(name.split(".")[0], file, place)
+        return Call(f"{file.name}:{name}", file.parent, file, file.stem, name)
+    return _in_module(place, name)
+
+
+def _check_defined(name: str, file: Path, place: str) -> None:
+    """Check that a file binds a name at its top level, from its source alone."""
+    try:
+        with _PARSING:
+            tree = ast.parse(file.read_bytes())
+    except (SyntaxError, ValueError) as error:
+        at, what = getattr(error, "lineno", None), getattr(error, "msg", error)
+        where = f", line {at}," if at else ""
+        raise InvalidArgumentError(f"{place}{where} is not valid Python: {what}") from None
+    nodes = [*ast.walk(tree)]
+    bound = {x.name for x in nodes if isinstance(x, _DEFINITIONS)}
+    bound |= {x.id for x in nodes if isinstance(x, ast.Name) and isinstance(x.ctx, ast.Store)}
+    aliases = [x for node in nodes if isinstance(node, _IMPORTS) for x in node.names]
+    bound |= {(x.asname or x.name).split(".")[0] for x in aliases}
+    if name in bound or bound & {"*", "__getattr__"}:
+        return
+    functions = [x.name for x in tree.body if isinstance(x, _DEFINITIONS)]
+    there = f"; it has {', '.join(functions[:5])}" if functions else ""
+    raise InvalidArgumentError(f"{place} defines no {name}{there}")
+
+
+_PARSING = threading.Lock()  # for Python 3.11: python/cpython#106905
+_DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+_IMPORTS = (ast.Import, ast.ImportFrom)
+
+
+def _of_function(function: Callable[..., Any]) -> Call:
+    function = function.local if is_remote(function) else function  # type: ignore[attr-defined]
+    name = getattr(function, "__qualname__", "")
+    module = getattr(function, "__module__", None) or ""
+    if not name or not module or inspect.ismethod(function):
+        raise InvalidArgumentError(
+            f"a {type(function).__name__} has no name by which it can travel; define a function "
+            "with def at the top level of a file"
+        )
+    if "<lambda>" in name or "<locals>" in name:
+        kind = "is a lambda" if "<lambda>" in name else "is defined inside another function"
+        raise InvalidArgumentError(
+            f"a function travels by its name, but {name} {kind}; define it with def at the top "
+            "level of a file"
+        )
+    if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
+        raise InvalidArgumentError(
+            f"{name} is async or a generator, so calling it runs nothing; pass a function that "
+            "returns asyncio.run(...) or list(...) of it"
+        )
+    if module != "__main__":
+        return _in_module(module, name)
+    main = sys.modules["__main__"]
+    spec = getattr(main, "__spec__", None)
+    file = getattr(main, "__file__", None)
+    if spec is not None and spec.name != "__main__" and spec.parent:  # python -m package.module
+        return _in_module(spec.name, name)
+    if file is None or not Path(file).is_file() or "get_ipython" in vars(main):
+        raise InvalidArgumentError(
+            f"{name} is defined in a notebook, at a prompt or with python -c, where no file has "
+            "it; write it to a file, for instance with %%writefile train.py, and import it or pass "
+            f'"train.py:{name}"'
+        )
+    path = Path(file).resolve()
+    return Call(f"{path.name}:{name}", path.parent, path, path.stem, name)
+
+
+def _in_module(module: str, name: str) -> Call:
+    try:
+        spec = importlib.util.find_spec(module)
+    except (ImportError, ValueError):
+        spec = None
+    origin = spec.origin if spec is not None else None
+    if origin is None or not Path(origin).is_file():
+        raise FileError(f"there is no module {module!r} here from which {name} could be imported")
+    file = Path(origin).resolve()
+    depth = module.count(".") + (file.name == "__init__.py")
+    root = file.parents[depth]
+    installed = {
+        Path(sysconfig.get_path(key)).resolve() for key in ("purelib", "platlib", "stdlib")
+    }
+    return Call(f"{module}:{name}", None if root in installed else root, None, module, name)
+
+
+def _of_program(words: tuple[str, ...]) -> Call:
+    from ..supervisor.program import find_program  # the supervisor's modules take time
+
+    if words[0].endswith(".jl"):
+        words = ("julia", *words)
+    found = find_program(words)
+    if words[0] == "-c":
+        raise InvalidArgumentError(
+            f"a job runs a function, a script, a module or a command, got {words[0]!r}; write the "
+            "code to a file"
+        )
+    if found.kind == "python":  # without "python" and its options
+        words = found.argv[found.argv.index("pyreactant.process.supervised") + 1 :]
+        if words[0] == "-m":
+            return Call(" ".join(words[:2]), Path.cwd(), None, program=words)
+    script = words.index(str(found.path)) if found.kind == "julia" and found.path else 0
+    file = Path(words[script]).absolute()
+    text = Path(words[script]).name
+    if found.kind == "julia" and not script:  # such as julia -e CODE
+        return Call(text, Path.cwd(), None, program=words, julia=True)
+    if found.kind == "command" and shutil.which(words[0]) and os.sep not in words[0]:
+        return Call(text, Path.cwd(), None, program=words)  # of the PATH
+    if not file.exists():
+        raise FileError(f"there is no program {words[script]!r} in {Path.cwd()}")
+    julia = found.kind == "julia"
+    return Call(text, file.parent, file, program=words, script=script, julia=julia)
+
+
+def find_julia(name: str) -> str:
+    """The executable of a Julia program: of the PATH, else that of `pyreactant setup`.
+
+    Raises:
+        RequirementError: There is no Julia here, or not our Julia package.
+    """
+    from ...julia.place import find_place, package_folder
+
+    package_folder()
+    if (found := shutil.which(name)) is not None:
+        return found
+    try:
+        return str(find_place().executable)
+    except PyReactantError as error:
+        raise RequirementError(
+            f"a Julia program needs Julia, but {name!r} is not in PATH; install it from "
+            f"https://julialang.org/downloads, or as follows: {error}"
+        ) from None
+
+
+def is_remote(value: Any) -> bool:
+    """Whether a function was made remote; without an import of that module."""
+    return (type(value).__module__, type(value).__name__) == (f"{__package__}.remote", "Remote")
+
+
+def check_not_importing() -> None:
+    """Check that this call does not come from the top level of a file that a worker imports.
+
+    Raises:
+        StateError: It does: the worker would start a job, whose workers start jobs.
+    """
+    if importing is not None:
+        raise StateError(
+            f"a job was started while a worker imports the file of {importing}: calls at the top "
+            'level of that file must stand below `if __name__ == "__main__":`'
+        )
+
+
+_ROOT = Path(__file__).resolve().parent.parent.parent.parent
+"""The folder from which pyreactant is imported."""
+_LOGIN = ("HOME", "PATH", "USER", "LOGNAME", "SHELL", "TERM", "TZ", "TMPDIR", "LD_LIBRARY_PATH")
+_PREFIXES = ("LANG", "LC_", "XDG_", "NVIDIA_", "CUDA_")
+_OURS = frozenset(name for name, setting in SETTINGS.items() if setting.reader == "tests") | {
+    "PYREACTANT_DEBUG",
+    "PYREACTANT_METADATA",
+    "PYREACTANT_TPU_API",
+}
+
+
+def chosen(env: Mapping[str, str] | Iterable[str] | None) -> dict[str, str]:
+    """The variables that the user names: values, or names whose values are taken from here.
+
+    Raises:
+        InvalidArgumentError: A variable is not set here, or is no text.
+    """
+    if env is None:
+        return {}
+    if isinstance(env, str):
+        env = [env]
+    if not isinstance(env, Mapping):
+        absent = [name for name in env if name not in os.environ]
+        if absent:
+            raise InvalidArgumentError(
+                f"{argument('env')} names {absent[0]}, which is not set here; set it, or leave it "
+                "out"
+            )
+        return {name: os.environ[name] for name in env}
+    for name, value in env.items():
+        if not isinstance(name, str) or not isinstance(value, str) or not name or "=" in name:
+            raise InvalidArgumentError(
+                f"env= must be names, or a dict of text, got {name!r}: {type(value).__name__}"
+            )
+    return dict(env)
+
+
+def of_login(*more: str) -> dict[str, str]:
+    """The variables of this process that every job gets.
+
+    Args:
+        more: Further prefixes of names.
+    """
+    prefixes = (*_PREFIXES, *more)
+    kept = {k: v for k, v in os.environ.items() if k in _LOGIN or k.startswith(prefixes)}
+    kept |= {name: os.environ[name] for name in _OURS if name in os.environ}
+    # Not sys.path, whose first folder is the script's: the job has its copy.
+    parts = [] if Path(sysconfig.get_path("purelib")) == _ROOT else [str(_ROOT)]
+    parts += filter(None, [os.environ.get("PYTHONPATH")])
+    return {**kept, **({"PYTHONPATH": os.pathsep.join(parts)} if parts else {})}

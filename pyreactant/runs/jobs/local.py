@@ -1,0 +1,188 @@
+"""Processes of this machine; the keeper is the supervisor of the run."""
+
+import contextlib
+import os
+import shlex
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from ...base.errors import DeadlineError, FileError
+from ...base.files import is_full
+from ...base.settings import JOB
+from ..supervisor import RunOptions, supervise
+from .call import of_login
+from .keeper import Repeated, detach, ended, install, running_once
+from .record import Record, Status, lock_of
+from .targets import Target
+
+
+@dataclass(frozen=True, kw_only=True)
+class Local(Target):
+    """Processes of this machine.
+
+    Attributes:
+        processes: Number of processes.
+        devices_per_process: CPU devices, or GPUs, of each process.
+        platform: "cpu", "gpu" or "tpu"; None for the best available.
+        backend: Runtime, "jax" or "reactant".
+        timeout: Limit of the run in seconds.
+        max_restarts: Maximum number of restarts after a failure.
+        stall_timeout: Seconds without a pulse after which a process counts as stalled.
+        grace: Seconds that a cancelled program has to end by itself.
+    """
+
+    kind: ClassVar[str] = "local"
+    processes: int = 1
+    devices_per_process: int | None = None
+    platform: str | None = None
+    backend: str | None = None
+    timeout: float | None = None
+    max_restarts: int = 0
+    stall_timeout: float = 300.0
+    grace: float = 10.0
+
+    def check_settings(self) -> None:
+        """As `Target.check_settings`."""
+        super().check_settings()
+        _options(self, ["-m", "pyreactant.runs.jobs.worker"], None)
+
+    def check(self) -> None:
+        """As `Target.check`."""
+        self.check_settings()
+
+    def plan(self, record: Record) -> str:
+        """As `Target.plan`."""
+        named = ("processes", "grace")
+        given = {name: value for name, value in self.settings().items() if name not in named}
+        options = [f"--{name.replace('_', '-')}={value}" for name, value in given.items()]
+        run = ["pyreactant", "run", f"--processes={self.processes}", f"--grace={self.grace:g}"]
+        return shlex.join([*run, *options, f"--out={record.run}", "--", *record.command()])
+
+    def start(self, record: Record) -> None:
+        """As `Target.start`."""
+        detach(record, lock_of(record), of_login())
+
+    def status(self, record: Record) -> Status:
+        """As `Target.status`."""
+        return kept_status(record)
+
+    def logs(self, record: Record, process: int) -> Path:
+        """As `Target.logs`."""
+        return record.log(process)
+
+    def fetch(self, record: Record) -> None:
+        """As `Target.fetch`: everything is here."""
+
+    def cancel(self, record: Record, timeout: float | None = None) -> Status:
+        """As `Target.cancel`."""
+        return cancel_kept(record, self.grace + 20 if timeout is None else timeout)
+
+
+def keep(record: Record) -> Status:
+    """Supervise the run of a job until its end."""
+    target = Local(**record.settings)
+    record.write_status(Status("starting"))
+    install(record)
+    with running_once(record, lambda: (record.run / "process-0.log").exists()):
+        code = supervise(_options(target, record.command(), record.run))
+    return ended(record, code)
+
+
+def kept_status(record: Record) -> Status:
+    """How a job stands whose keeper is a process of the submitting machine."""
+    found = record.status()
+    if found.ended:
+        return found
+    if record.host != os.uname().nodename:
+        where = f"its keeper is on {record.host}; ask there"
+        return Status(found.state, where, found.exit_code, found.since)
+    if record.is_kept():
+        if not found.reason and is_full(record.folder):
+            why = f"the disk of {record.folder} is full; free some space"
+            return Status(found.state, why, found.exit_code, found.since)
+        return found
+    found = record.status()  # it may have ended between the two
+    if found.ended:
+        return found
+    why = (
+        "the submitting process ended before the job was started"
+        if found.state == "requested"
+        else "its keeper was killed"
+    )
+    if record.cancelling:
+        return record.write_status(Status("cancelled", "cancelled by the user", 130))
+    return record.write_status(Status("lost", why, 6))
+
+
+def cancel_kept(record: Record, limit: float, why: Callable[[], str] = lambda: "") -> Status:
+    """Ask the keeper of a job to end it, wait for that, and kill what a killed keeper left.
+
+    Args:
+        record: The job.
+        limit: Seconds to wait at most.
+        why: Why it has not ended yet, which the user sees when it changes, and each minute.
+    """
+    try:
+        found = kept_status(record)
+    except FileError:  # the record was removed, and its keeper does not see that it is to end
+        kill_marked(record)
+        raise
+    if found.ended:
+        kill_marked(record)
+        return found
+    record.ask_to_cancel()
+    if record.host != os.uname().nodename:
+        return found
+    deadline = time.monotonic() + limit
+    repeated = Repeated()
+    while record.is_kept():
+        repeated.say(why())
+        if time.monotonic() > deadline:
+            raise DeadlineError(
+                f"the job {record.id} did not end within {limit:g} s; its keeper goes on ending it"
+                + (f": {reason}" if (reason := why()) else "")
+            )
+        time.sleep(0.05)
+    kill_marked(record)
+    return kept_status(record)
+
+
+def kill_marked(record: Record) -> None:
+    """Kill processes of a job that outlived its keeper; all have its id in their environment.
+
+    It looks again until none is left, at most for 5 s: one may start another while it looks.
+    """
+    mark = f"{JOB}={record.id}".encode()
+    deadline = time.monotonic() + 5
+    while _kill_with(mark) and time.monotonic() < deadline:
+        time.sleep(0.02)
+
+
+def _kill_with(mark: bytes) -> bool:
+    found = False
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError, ValueError):
+            if mark in (entry / "environ").read_bytes().split(b"\0"):
+                os.kill(int(entry.name), signal.SIGKILL)
+                found = True
+    return found
+
+
+def _options(target: Local, program: list[str], folder: Path | None) -> RunOptions:
+    return RunOptions(
+        program=program,
+        processes=target.processes,
+        devices_per_process=target.devices_per_process,
+        platform=target.platform,
+        backend=target.backend,
+        timeout=target.timeout,
+        max_restarts=target.max_restarts,
+        stall_timeout=target.stall_timeout,
+        grace=target.grace,
+        folder=folder,
+        quiet=True,
+    )

@@ -1,0 +1,328 @@
+"""A Ray cluster: TPU slices, GPU or CPU nodes; a detached actor on its head is the keeper.
+
+The cluster needs Ray and the packages of the program, but not pyreactant, which comes with the job.
+"""
+
+import contextlib
+import dataclasses
+import importlib.util
+import os
+import tarfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from ...base.errors import DeadlineError, InvalidArgumentError, RequirementError, argument
+from .keeper import say
+from .ray_cluster import Cluster, UnreachableError, cluster_at, keep
+from .record import Record, Status, lock_of, private_file, written
+from .targets import Target
+
+if TYPE_CHECKING:
+    from ...base.slices.topology import Topology
+
+_ASK, _BRING, _END = 40.0, 3600.0, 120.0
+"""Seconds for a question, for files, and until a cancelled job is gone."""
+_NOT_STARTED = "the submitting process ended before the cluster had the job"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ray(Target):
+    """Hosts of a Ray cluster, one process on each.
+
+    Attributes:
+        topology: Slice of Cloud TPU, such as "v6e-16"; None for GPU or CPU nodes.
+        slices: Number of slices.
+        hosts: Without a topology: number of hosts.
+        num_gpus: GPUs of each host.
+        num_cpus: CPUs that Ray sets aside on each host.
+        address: The cluster, as for `ray.init`: "HOST:6379", or "ray://HOST:10001" from a machine
+            outside; None for $RAY_ADDRESS, or the cluster of this machine.
+        platform: "cpu", "gpu" or "tpu"; None for "tpu" with a topology, else the best available.
+        devices_per_process: CPU devices, or GPUs, of each process.
+        backend: Runtime, "jax" or "reactant".
+        timeout: Limit of the run in seconds.
+        stall_timeout: Seconds without a pulse after which a process counts as stalled.
+        wait: Seconds to wait for the resources.
+        keep: Hours for which the cluster keeps logs and value until they are fetched.
+    """
+
+    kind: ClassVar[str] = "ray"
+    topology: str | None = None
+    slices: int = 1
+    hosts: int = 1
+    num_gpus: int = 0
+    num_cpus: float = 1
+    address: str | None = None
+    platform: str | None = None
+    devices_per_process: int | None = None
+    backend: str = "jax"
+    timeout: float | None = None
+    stall_timeout: float = 300.0
+    wait: float = 3600.0
+    keep: float = 24.0
+
+    def __post_init__(self) -> None:
+        # Other shells need not have the variable, nor be on this machine's cluster.
+        object.__setattr__(self, "address", self.address or os.environ.get("RAY_ADDRESS") or None)
+
+    def check_settings(self) -> None:
+        """As `Target.check_settings`."""
+        super().check_settings()
+        for name, least in (("slices", 1), ("hosts", 1), ("num_gpus", 0)):
+            if (value := getattr(self, name)) < least:
+                raise InvalidArgumentError(f"{argument(name)} must be {least} or more, got {value}")
+        if self.topology is None and self.slices != 1:
+            raise InvalidArgumentError(
+                f"{argument('slices')} needs {argument('topology')}, such as v6e-16"
+            )
+        if self.topology is not None and (self.hosts != 1 or self.num_gpus):
+            raise InvalidArgumentError(
+                "a slice has its own hosts and no GPUs: pass "
+                f"{argument('topology')} and {argument('slices')}, or {argument('hosts')} and "
+                f"{argument('num_gpus')}"
+            )
+        self._slice()
+
+    def check(self) -> None:
+        """As `Target.check`."""
+        self.check_settings()
+        if importlib.util.find_spec("ray") is None:
+            raise RequirementError(
+                "Ray is not installed; install it with: python -m pip install 'pyreactant[ray]'"
+            )
+
+    def check_julia(self, name: str) -> None:
+        """As `Target.check_julia`: the cluster has its own Julia, and each process checks it."""
+
+    def plan(self, record: Record) -> str:
+        """As `Target.plan`."""
+        found = self._slice()
+        if found is None:
+            each = f"{self.num_cpus:g} CPU" + (f" and {self.num_gpus} GPU" if self.num_gpus else "")
+            reserve = f"placement group of {self.hosts} hosts with {each}"
+            hosts = self.hosts
+        else:
+            reserve = (
+                f'SlicePlacementGroup(topology="{_shape(found)}", '
+                f'accelerator_version="{found.generation}", num_slices={self.slices})'
+            )
+            hosts = found.hosts
+        lines = [
+            f"cluster    {self.address or 'that of this machine'}",
+            f"keeper     detached actor {_name(record)} on the head",
+            f"reserve    {reserve}, within {self.wait:g} s",
+            f"run        {hosts} processes, one on each host: pyreactant "
+            f"{' '.join(self._arguments(record))}",
+            f"keep       logs and value on the cluster until they are fetched, {self.keep:g} h",
+        ]
+        return "\n".join(lines)
+
+    def start(self, record: Record) -> None:
+        """As `Target.start`: the actor's name follows from the record's id."""
+        # A child of its own holds the lock as well, so that a job that is being handed over
+        # counts as such even if this process is killed. Later questions go to the same child.
+        lock = lock_of(record)
+        cluster = Cluster(self.address or "auto", pass_fds=[lock])
+        archive = record.folder / "job.tar.gz"
+        try:
+            cluster.connect()
+            _write_archive(archive, record)
+            handle = {"address": cluster.address}
+            record.write_handle(handle)  # from now on the keeper may be there
+            asked = {"name": _name(record), "text": self._text(record), "archive": str(archive)}
+            cluster.ask(600, do="start", lock=lock, **asked)
+            record.write_handle({**handle, "started": True})
+            (record.work / "env.json").unlink(missing_ok=True)  # the cluster has it now
+            keep(cluster)
+        except BaseException as error:
+            cluster.close()
+            if isinstance(error, Exception) and record.handle():  # the keeper may be there
+                with contextlib.suppress(UnreachableError):
+                    self._ask(record, "close", _ASK)
+            raise
+        finally:
+            archive.unlink(missing_ok=True)
+
+    def status(self, record: Record) -> Status:
+        """As `Target.status`."""
+        found = record.status()
+        if found.ended or record.is_kept():
+            return found
+        if "address" not in record.handle():
+            found = record.status()
+            if found.ended:
+                return found
+            return self._gone(record, _NOT_STARTED)
+        try:
+            answer = self._ask(record, "status", _ASK)
+        except UnreachableError as error:
+            return dataclasses.replace(found, reason=str(error))
+        if "absent" in answer:
+            found = record.status()
+            if found.ended:
+                return found
+            if found.state == "requested" and not record.handle().get("started"):
+                return self._gone(record, _NOT_STARTED)
+            return self._gone(
+                record,
+                "its keeper on the cluster is gone: the head was restarted, or killed it, or "
+                f"nobody fetched the value within {self.keep:g} h",
+            )
+        if answer["state"] == "requested":
+            return found
+        return record.write_status(Status(answer["state"], answer["reason"], answer["exit_code"]))
+
+    def logs(self, record: Record, process: int) -> Path:
+        """As `Target.logs`."""
+        path = record.run / f"process-{process}.log"
+        handle = record.handle()
+        if "address" in handle and not handle.get("fetched"):
+            try:
+                self._ask(record, "logs", _BRING, process=process)
+            except UnreachableError:
+                pass  # what came before is there
+        return path
+
+    def fetch(self, record: Record) -> None:
+        """As `Target.fetch`; the keeper ends with it."""
+        handle, status = record.handle(), record.status()
+        if "address" not in handle or handle.get("fetched") or not status.ended:
+            return
+        over = status.state in ("lost", "cancelled")  # there may be logs, but no value
+        try:
+            answer = self._ask(record, "fetch", _BRING)
+        except UnreachableError:
+            if over:
+                return
+            raise
+        if "absent" in answer and not over:
+            raise RequirementError(
+                f"the logs and the value of the job {record.id} are lost: its keeper on the Ray "
+                f"cluster at {handle['address']} is gone"
+            )
+        record.write_handle({**handle, "fetched": True})
+
+    def discard(self, record: Record) -> None:
+        """As `Target.discard`: the keeper ends, with the logs and the value that nobody fetched."""
+        handle = record.handle()
+        if "address" in handle and not handle.get("fetched"):
+            try:
+                self._ask(record, "close", _ASK)
+            except UnreachableError as error:
+                if not error.gone:
+                    say(
+                        f"the keeper of the job {record.id} could not be ended, and stays on the "
+                        f"cluster for at most {self.keep:g} h: {error}"
+                    )
+
+    def cancel(self, record: Record, timeout: float | None = None) -> Status:
+        """As `Target.cancel`; if nothing listens at the cluster's address, the job is lost."""
+        found = self.status(record)
+        if not found.ended:
+            record.ask_to_cancel()
+            found = self._end(record, _END if timeout is None else timeout)
+        with contextlib.suppress(RequirementError):
+            self.fetch(record)  # the keeper ends with it
+        return found
+
+    def _end(self, record: Record, limit: float) -> Status:
+        deadline = time.monotonic() + limit
+        while record.is_kept():  # it is being handed over
+            _pause(record, deadline, limit)
+        while not (found := self.status(record)).ended:
+            try:
+                self._ask(record, "cancel", _ASK)
+            except UnreachableError as error:
+                if not error.gone:
+                    raise
+                return self._gone(record, f"{error}; with the cluster its jobs have ended")
+            _pause(record, deadline, limit)
+        return found
+
+    def _gone(self, record: Record, why: str) -> Status:
+        if record.cancelling:
+            return record.write_status(Status("cancelled", f"cancelled by the user; {why}", 130))
+        return record.write_status(Status("lost", why, 6))
+
+    def _ask(self, record: Record, do: str, limit: float, **more: Any) -> dict[str, Any]:
+        address = str(record.handle()["address"])
+        asked = {"do": do, "name": _name(record), "folder": str(record.folder), **more}
+        return cluster_at(address).ask(limit, **asked)
+
+    def _slice(self) -> "Topology | None":
+        """The slices together.
+
+        Raises:
+            InvalidArgumentError: There is no such slice.
+        """
+        if self.topology is None:
+            return None
+        from ...base.slices.topology import topology
+
+        return topology(self.topology, self.slices)
+
+    def _arguments(self, record: Record) -> list[str]:
+        """Arguments of ``pyreactant`` on each host."""
+        platform = self.platform or ("tpu" if self.topology else None)
+        options = ["--out", "../../runs", "--quiet", "--grace", "10", "--start-timeout", "300"]
+        for name, value in (
+            ("platform", platform),
+            ("devices-per-process", self.devices_per_process),
+            ("backend", self.backend),
+            ("timeout", self.timeout),
+            ("stall-timeout", self.settings().get("stall_timeout")),
+        ):
+            if value is not None:
+                options += [f"--{name}", f"{value:g}" if isinstance(value, float) else str(value)]
+        return ["run", *options, "--", *record.command("work", "../out")]
+
+    def _text(self, record: Record) -> str:
+        """The keeper's orders, as JSON."""
+        import json
+
+        found = self._slice()
+        asked = {
+            "topology": None if found is None else _shape(found),
+            "generation": None if found is None else found.generation,
+            "chips": None if found is None else found.chips_per_host,
+            "slices": self.slices,
+            "hosts": self.hosts,
+            "num_cpus": self.num_cpus,
+            "num_gpus": self.num_gpus,
+            "arguments": self._arguments(record),
+            "settings": {"PYREACTANT_JOB": record.id},
+            "wait": self.wait,
+            "keep": self.keep,
+        }
+        return json.dumps(asked)
+
+
+def _shape(found: "Topology") -> str:
+    return "x".join(map(str, found.shape))
+
+
+def _name(record: Record) -> str:
+    return f"pyreactant-job-{record.id}"
+
+
+def _pause(record: Record, deadline: float, limit: float) -> None:
+    if time.monotonic() > deadline:
+        raise DeadlineError(
+            f"the job {record.id} did not end within {limit:g} s; its keeper goes on ending it"
+        )
+    time.sleep(0.2)
+
+
+def _write_archive(file: Path, record: Record) -> None:
+    """Write pyreactant and what the job needs, as the hosts unpack it."""
+    from ..queued.workers import add_package, without_owner
+
+    with (
+        written(file),
+        private_file(file) as opened,
+        tarfile.open(fileobj=opened, mode="w:gz", compresslevel=6) as archive,
+    ):
+        add_package(archive)
+        archive.add(record.work, "code/work", filter=without_owner)

@@ -1,0 +1,200 @@
+"""Clusters of Ray as this process sees them: one child process per cluster, with deadlines."""
+
+import atexit
+import json
+import os
+import select
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import IO, Any
+
+from ...base.child import import_path
+from ...base.errors import FileError, RequirementError, argument
+
+_CONNECT = 90.0
+"""Seconds for the connection to a cluster; Ray itself waits longer."""
+_FORGIVE = 10.0
+"""Seconds for which a cluster that did not answer is not asked again."""
+
+
+class UnreachableError(RequirementError):
+    """The cluster does not answer.
+
+    Attributes:
+        gone: Whether nothing listens at the address.
+    """
+
+    def __init__(self, message: str, *, gone: bool = False) -> None:
+        super().__init__(message)
+        self.gone = gone
+
+
+@dataclass
+class Cluster:
+    """A connection to a cluster.
+
+    Attributes:
+        address: As for `ray.init`; "auto" for the cluster of this machine.
+        pass_fds: Descriptors that the child inherits.
+    """
+
+    address: str
+    pass_fds: Sequence[int] = ()
+    _child: subprocess.Popen[bytes] | None = None
+    _log: IO[bytes] | None = None
+    _input: bytes = b""
+    _failed: tuple[float, UnreachableError] | None = None
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def ask(self, limit: float, **request: Any) -> dict[str, Any]:
+        """Send a request to the child, and wait for its answer.
+
+        Raises:
+            UnreachableError: The cluster does not answer.
+            FileError: The child cannot write what it brings.
+        """
+        with self._lock:
+            if self._failed is not None:
+                at, before = self._failed
+                if time.monotonic() - at < _FORGIVE:
+                    raise UnreachableError(str(before), gone=before.gone)
+            try:
+                self.connect()
+                assert self._child is not None
+                assert self._child.stdin is not None
+                self._child.stdin.write(json.dumps(request).encode() + b"\n")
+                self._child.stdin.flush()
+                found = self._answer(limit)
+            except BrokenPipeError:
+                self.close()
+                raise UnreachableError(f"{self._name} broke the connection") from None
+            except UnreachableError as error:
+                self._failed = time.monotonic(), error
+                self.close()
+                raise
+        if found.get("kind") == "FileError":
+            raise FileError(found["error"])
+        if "error" in found:
+            raise UnreachableError(f"{self._name} refused: {found['error']}")
+        return found
+
+    def connect(self) -> None:
+        """Start the child, unless it runs.
+
+        Raises:
+            UnreachableError: The cluster does not answer, or refuses.
+        """
+        if self._child is not None and self._child.poll() is None:
+            return
+        if _refused(self.address):  # Ray itself would try for a long time
+            raise UnreachableError(
+                f"{self._name} cannot be reached: nothing listens there; see whether its head runs",
+                gone=True,
+            )
+        self._input, self._log = b"", tempfile.TemporaryFile()  # noqa: SIM115 - lives as the child
+        self._child = subprocess.Popen(
+            [sys.executable, "-m", "pyreactant.runs.jobs.ray_driver", self.address],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            env={**os.environ, "PYTHONPATH": import_path(), "RAY_LOG_TO_DRIVER": "0"},
+            pass_fds=list(self.pass_fds),
+            start_new_session=True,  # Ctrl-C is for this process
+        )
+        _open.append(self)
+        found = self._answer(_CONNECT)
+        if "error" not in found:
+            self.address = found["connected"]
+            return
+        text = str(found["error"])
+        if self.address == "auto":
+            raise UnreachableError(
+                f"there is no Ray cluster on this machine; give {argument('address')}, set "
+                "RAY_ADDRESS, or start one with: ray start --head",
+                gone=True,
+            )
+        raise UnreachableError(f"{self._name} cannot be reached: {text}")
+
+    @property
+    def _name(self) -> str:
+        return f"the Ray cluster at {self.address}"
+
+    def _answer(self, limit: float) -> dict[str, Any]:
+        """The next line of the child."""
+        assert self._child is not None
+        assert self._child.stdout is not None
+        deadline = time.monotonic() + limit
+        descriptor = self._child.stdout.fileno()
+        while b"\n" not in self._input:
+            left = deadline - time.monotonic()
+            if left <= 0 or not select.select([descriptor], [], [], left)[0]:
+                raise UnreachableError(
+                    f"{self._name} does not answer within {limit:g} s; see whether its head runs, "
+                    "and try again",
+                    gone=_refused(self.address),
+                )
+            if not (data := os.read(descriptor, 65536)):
+                assert self._log is not None
+                self._log.seek(0)
+                printed = self._log.read().decode(errors="replace").strip().splitlines()[-1:]
+                raise UnreachableError(
+                    f"{self._name} ended the connection: {' '.join(printed)[:500]}",
+                    gone=_refused(self.address),
+                )
+            self._input += data
+        line, _, self._input = self._input.partition(b"\n")
+        found: dict[str, Any] = json.loads(line)
+        return found
+
+    def close(self) -> None:
+        """End the child."""
+        child, self._child = self._child, None
+        if child is not None:
+            child.kill()
+            child.wait()
+            for stream in (child.stdin, child.stdout, self._log):
+                if stream is not None:
+                    stream.close()
+
+
+_open: list[Cluster] = []
+_clusters: dict[str, Cluster] = {}
+
+
+def cluster_at(address: str) -> Cluster:
+    """The connection of this process to a cluster."""
+    return _clusters.setdefault(address, Cluster(address))
+
+
+def keep(cluster: Cluster) -> None:
+    """Use a connection for later questions to its cluster, unless there is one."""
+    cluster.pass_fds = ()  # the caller closes them, and another child may follow this one
+    if _clusters.setdefault(cluster.address, cluster) is not cluster:
+        cluster.close()
+
+
+def _refused(address: str) -> bool:
+    """Whether the machine answers that nothing listens at the address."""
+    import socket
+
+    host, _, port = address.rpartition("://")[2].rpartition(":")
+    if not host or not port.isdigit():
+        return False
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), 3):
+            return False
+    except ConnectionRefusedError:
+        return True
+    except OSError:
+        return False
+
+
+@atexit.register
+def _close_all() -> None:
+    for cluster in _open:
+        cluster.close()

@@ -1,0 +1,408 @@
+"""A Slurm cluster, from a login node; the batch script is the keeper.
+
+The record lies in the user's state folder, which the nodes must share with the login node.
+"""
+
+import contextlib
+import json
+import os
+import secrets
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar, NamedTuple
+
+from ...base.errors import DeadlineError, InvalidArgumentError, RequirementError, argument
+from ...base.files import replacing
+from ...base.settings import JOB
+from ...process.group.coordinator import SECRET_FILE
+from ..supervisor.slurm_job import JobId, cancel_command, check_reached, job_fields
+from .call import of_login
+from .keeper import VAGUE, ended, finish, install, running_once
+from .record import (
+    Record,
+    Status,
+    jobs_folder,
+    load,
+    lock_of,
+    private_file,
+    written,
+)
+from .targets import Target
+
+INTERVAL = 2.0
+"""Seconds between two questions to the controller, by all processes of this user together."""
+
+_LIMIT = 120.0
+"""Seconds within which a cancelled job must be gone; Slurm's KillWait is 30 s by default."""
+_WAITING = ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "SUSPENDED", "RESIZING")
+_RUNNING = ("RUNNING", "COMPLETING", "STAGE_OUT", "SIGNALING", "STOPPED")
+_LOST = {
+    "CANCELLED": Status("cancelled", "cancelled in Slurm", 130),
+    "TIMEOUT": Status("failed", "timeout: the job reached its time limit in Slurm", 7),
+    "DEADLINE": Status("failed", "timeout: the job reached its deadline in Slurm", 7),
+    "OUT_OF_MEMORY": Status("failed", "out of memory: Slurm ended the job", 6),
+    "NODE_FAIL": Status("failed", "lost: a node of the job failed", 6),
+    "BOOT_FAIL": Status("failed", "lost: a node of the job did not boot", 6),
+    "PREEMPTED": Status("preempted", "preempted: Slurm gave the nodes to another job", 6),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Slurm(Target):
+    """A batch job on a Slurm cluster.
+
+    Attributes:
+        nodes: Number of nodes.
+        tasks_per_node: Number of processes on each node.
+        gpus_per_node: GPUs of each node.
+        cpus_per_task: CPUs of each process.
+        account: Account; None for the default, or SBATCH_ACCOUNT.
+        partition: Partition.
+        constraint: Required node features, such as "gpu".
+        time: Time limit, such as "01:00:00".
+        devices_per_process: CPU devices, or GPUs, of each process.
+        platform: "cpu" or "gpu"; None for the best available.
+        backend: Runtime, "jax" or "reactant".
+        stall_timeout: Seconds without a pulse after which a process counts as stalled.
+        options: Further options of sbatch, such as "--exclusive".
+    """
+
+    kind: ClassVar[str] = "slurm"
+    nodes: int = 1
+    tasks_per_node: int = 1
+    gpus_per_node: int | None = None
+    cpus_per_task: int | None = None
+    account: str | None = None
+    partition: str | None = None
+    constraint: str | None = None
+    time: str | None = None
+    devices_per_process: int | None = None
+    platform: str | None = None
+    backend: str | None = None
+    stall_timeout: float = 300.0
+    options: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if isinstance(self.options, list):  # of JSON
+            object.__setattr__(self, "options", tuple(self.options))
+
+    def check_settings(self) -> None:
+        """As `Target.check_settings`."""
+        super().check_settings()
+        for name in ("nodes", "tasks_per_node", "gpus_per_node", "cpus_per_task"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise InvalidArgumentError(f"{argument(name)} must be 1 or more, got {value!r}")
+        wrong = [word for word in self.options if not word.startswith("-")]
+        if wrong:
+            raise InvalidArgumentError(f"options of sbatch must start with -, got {wrong[0]!r}")
+
+    def check(self) -> None:
+        """As `Target.check`."""
+        self.check_settings()
+        for tool in ("sbatch", "squeue", "scontrol", "scancel"):
+            if shutil.which(tool) is None:
+                raise RequirementError(
+                    f"{tool} is not installed on this machine; submit from a login node of the "
+                    "cluster: ssh LOGIN_NODE"
+                )
+
+    def plan(self, record: Record) -> str:
+        """As `Target.plan`."""
+        return f"{shlex.join(self._sbatch(record))}\n\n{self._script(record)}"
+
+    def start(self, record: Record) -> None:
+        """As `Target.start`: the job's name follows from the record's id."""
+        with written(record.folder), private_file(record.folder / "job.sbatch") as file:
+            file.write(self._script(record).encode())
+        with private_file(record.folder / "keeper.log"):
+            pass  # Slurm would make it readable for others
+        ran = subprocess.run(
+            self._sbatch(record),
+            env={**of_login("SBATCH_", "SLURM_CONF"), JOB: record.id},
+            cwd=record.folder,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+            pass_fds=[lock_of(record)],  # sbatch goes on if this process is killed
+        )
+        check_reached(ran)
+        if ran.returncode:
+            raise InvalidArgumentError(f"sbatch refused the job: {ran.stderr.strip()}")
+        record.write_handle({"slurm": int(ran.stdout.strip().split(";")[0])})
+
+    def status(self, record: Record) -> Status:
+        """As `Target.status`."""
+        found = record.status()
+        if found.ended:
+            return found
+        row = _row(record)
+        if row is None and record.is_kept():
+            return found  # sbatch runs now
+        # The last answer of squeue may be older than the job.
+        state = row.state if row is not None else _fields(record).get("JobState", "")
+        if state in _WAITING:
+            return Status("queued", row.reason if row is not None else "")
+        if state in _RUNNING:
+            return found if found.state == "running" else Status("starting")
+        return _after(record, state)
+
+    def logs(self, record: Record, process: int) -> Path:
+        """As `Target.logs`: the nodes write to the record's folder."""
+        return record.log(process)
+
+    def fetch(self, record: Record) -> None:
+        """As `Target.fetch`: everything is in the record's folder."""
+
+    def cancel(self, record: Record, timeout: float | None = None) -> Status:
+        """As `Target.cancel`."""
+        if (found := self.status(record)).ended:
+            return found
+        record.ask_to_cancel()
+        limit = _LIMIT if timeout is None else timeout
+        deadline = time.monotonic() + limit
+        while (number := _number(record)) is None and record.is_kept():
+            time.sleep(0.1)  # sbatch runs now
+        if number is not None:
+            cancel_command(JobId(number)).outcome()
+            while (state := job_fields(JobId(number)).get("JobState")) in (*_WAITING, *_RUNNING):
+                if time.monotonic() > deadline:
+                    raise DeadlineError(
+                        f"Slurm has not ended job {number} within {limit:g} s: it is {state}; see "
+                        f"scontrol show job {number}"
+                    )
+                time.sleep(0.2)
+        return record.write_status(Status("cancelled", "cancelled by the user", 130))
+
+    def _sbatch(self, record: Record) -> list[str]:
+        chosen = {
+            "nodes": self.nodes,
+            "ntasks-per-node": self.tasks_per_node,
+            "gpus-per-node": self.gpus_per_node,
+            "cpus-per-task": self.cpus_per_task,
+            "account": self.account,
+            "partition": self.partition,
+            "constraint": self.constraint,
+            "time": self.time,
+        }
+        return [
+            "sbatch",
+            "--parsable",
+            f"--job-name={_name(record)}",
+            *(f"--{name}={value}" for name, value in chosen.items() if value is not None),
+            "--no-requeue",
+            "--signal=USR1@90",
+            "--open-mode=append",
+            f"--chdir={record.folder}",
+            f"--output={record.folder}/keeper.log".replace("%", "%%"),  # sbatch replaces %j
+            *self.options,
+            f"{record.folder}/job.sbatch",
+        ]
+
+    def _script(self, record: Record) -> str:
+        python = shlex.quote(sys.executable) if record.created else "python"
+        return _SCRIPT.format(id=record.id, python=python, folder=shlex.quote(str(record.folder)))
+
+    def step(self, record: Record) -> list[str]:
+        """The command that starts the supervisors, one for each process."""
+        options = ["--out", str(record.run), "--start-timeout", "300", "--grace", "20"]
+        for name in ("devices_per_process", "platform", "backend", "stall_timeout"):
+            if (value := self.settings().get(name)) is not None:
+                options += [f"--{name.replace('_', '-')}", str(value)]
+        # A node that is cut off never reports the end of its task; with --wait srun ends without.
+        srun = ["srun", "--kill-on-bad-exit=1", "--wait=15"]
+        run = [sys.executable, "-m", "pyreactant", "run", "--quiet", *options]
+        return [*srun, *run, "--", *record.command()]
+
+
+_SCRIPT = """\
+#!/bin/bash
+# The keeper of the job {id}: it starts the processes, and notes how they end.
+# gRPC would connect to the coordinator through a web proxy, and hang.
+unset http_proxy https_proxy all_proxy no_proxy HTTP_PROXY HTTPS_PROXY ALL_PROXY NO_PROXY
+unset LD_PRELOAD # Julia does not start with some libraries
+export SRUN_CPUS_PER_TASK=${{SLURM_CPUS_PER_TASK:-1}} # since Slurm 22.05 srun does not inherit it
+exec {python} -m pyreactant.runs.jobs.slurm {folder}
+"""
+
+
+def main() -> None:
+    """Keep a job, as its batch script."""
+    os.umask(0o077)
+    record = load(Path(sys.argv[1]))
+    # scancel asks the programs to end; this process notes how they did.
+    signal.signal(signal.SIGTERM, lambda *_: None)
+    status = finish(record, lambda: keep(record))
+    # Slurm shows it, and starts what depends on a success (--dependency=afterok) only after a 0.
+    code = status.exit_code if status.ended else record.report().get("exit_code")
+    sys.exit(1 if code is None else code)
+
+
+def keep(record: Record) -> Status:
+    """Run the step of a job on the nodes of its allocation.
+
+    Returns:
+        How it ended; not ended if only Slurm can say that.
+    """
+    number = int(os.environ["SLURM_JOB_ID"])
+    record.write_handle({"slurm": number})
+    if record.cancelling:
+        raise KeyboardInterrupt
+    record.write_status(Status("starting"))
+    install(record)
+    secret = record.folder / "secret"
+    with private_file(secret) as file:
+        file.write(secrets.token_hex(32).encode())
+    try:
+        with running_once(record, lambda: (record.run / "process-0.log").exists()):
+            code = subprocess.run(
+                Slurm(**record.settings).step(record),
+                env={**os.environ, SECRET_FILE: str(secret)},
+                cwd=record.folder,
+                stdin=subprocess.DEVNULL,
+                check=False,
+            ).returncode
+    finally:
+        secret.unlink(missing_ok=True)
+    if record.report().get("cause") in ("preempted", "interrupted"):
+        # Slurm knows who sent a signal, but says it when this process has ended: to `status`.
+        return Status("running", "its processes have ended")
+    return ended(record, code if code >= 0 else 128 - code)
+
+
+def _after(record: Record, state: str) -> Status:
+    """How a job ended that Slurm runs no more."""
+    if state in ("COMPLETED", "FAILED"):
+        for _ in range(10):  # a shared file system may show the last state late
+            if (found := record.status()).ended:
+                return found
+            time.sleep(0.2)
+    if (found := record.status()).ended:
+        return found
+    if record.cancelling:
+        return record.write_status(Status("cancelled", "cancelled by the user", 130))
+    report = record.report()
+    if not report and state == "COMPLETED" and record.origin != "submit":
+        return record.write_status(Status("done", "", 0))  # its runs have a report each
+    vague = bool(report) and report["cause"] in VAGUE
+    if report and not (vague and (state in _LOST or _killed_by(record))):
+        return record.write_status(ended(record, int(report["exit_code"])))
+    if state in _LOST:
+        return record.write_status(_LOST[state])
+    if killer := _killed_by(record):
+        why = f"lost: the batch script was killed by {killer}"
+        return record.write_status(Status("lost", why, 6))
+    if _number(record) is None:
+        why = "the submitting process ended before Slurm had the job"
+    else:
+        log = record.folder / "keeper.log"
+        why = f"the batch script left no report (Slurm: {state or 'forgotten'}); see {log}"
+    return record.write_status(Status("lost", why, 6))
+
+
+def _name(record: Record) -> str:
+    return f"pyreactant-{record.id}"
+
+
+class Row(NamedTuple):
+    """One job in Slurm: its number, name, state, and why it waits."""
+
+    number: int
+    name: str
+    state: str
+    reason: str
+
+
+def _row(record: Record, *, fresh: bool = False) -> Row | None:
+    """The job in Slurm's queue: by its number or, if sbatch's answer was lost, by its name."""
+    number = record.handle().get("slurm")
+    for row in queue(fresh=fresh):
+        if row.number == number if number is not None else row.name == _name(record):
+            return row
+    return None
+
+
+def _number(record: Record) -> int | None:
+    """Slurm's number of a job; None if Slurm never had it."""
+    if (number := record.handle().get("slurm")) is not None:
+        return int(number)
+    row = _row(record, fresh=True)
+    return None if row is None else row.number
+
+
+def _fields(record: Record) -> dict[str, str]:
+    """What Slurm knows of a job that squeue may show no more; {} if Slurm forgot it."""
+    number = _number(record)
+    return {} if number is None else job_fields(JobId(number))
+
+
+def _killed_by(record: Record) -> str:
+    """The signal that ended the batch script, by which its step got SIGTERM; "" if none did."""
+    number = _fields(record).get("ExitCode", "").partition(":")[2]
+    return signal.Signals(int(number)).name if number.isdecimal() and int(number) else ""
+
+
+def queue(*, fresh: bool = False) -> list[Row]:
+    """The jobs of this user that Slurm knows, asked at most every `INTERVAL` seconds.
+
+    Args:
+        fresh: Whether to ask even if the last answer is young.
+
+    Raises:
+        RequirementError: squeue is absent, or the controller does not answer.
+    """
+    file = jobs_folder() / ".slurm.json"
+    if not fresh:
+        try:
+            saved = json.loads(file.read_bytes())
+            if 0 <= time.time() - saved["at"] < INTERVAL:
+                return [Row(*row) for row in saved["rows"]]
+        except (OSError, ValueError, KeyError, TypeError):
+            pass  # nobody has asked, or another version did
+    rows = _ask()
+    with (
+        contextlib.suppress(OSError),  # a full disk hides no job
+        replacing(file) as partial,
+        private_file(partial) as opened,
+    ):
+        opened.write(json.dumps({"at": time.time(), "rows": rows}).encode())
+    return rows
+
+
+def _ask() -> list[Row]:
+    argv = ["squeue", "--me", "--noheader", "--states=all", "--format=%A|%T|%r|%j"]
+    try:
+        ran = subprocess.run(
+            argv,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+            timeout=30,
+        )
+    except FileNotFoundError:
+        raise RequirementError(
+            "squeue is not installed on this machine; ask on a login node of the cluster"
+        ) from None
+    except subprocess.TimeoutExpired:
+        raise RequirementError("Slurm's controller does not answer; try again later") from None
+    if ran.returncode:
+        raise RequirementError(f"Slurm's controller does not answer: {ran.stderr.strip()}")
+    rows = []
+    for line in ran.stdout.splitlines():
+        number, state, reason, name = line.split("|", 3)
+        rows.append(Row(int(number), name, state, "" if reason == "None" else reason))
+    return rows
+
+
+if __name__ == "__main__":
+    main()

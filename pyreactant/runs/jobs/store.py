@@ -1,0 +1,201 @@
+"""All jobs of this user: found by their ids, listed, and removed."""
+
+import contextlib
+import os
+import re
+import shutil
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from ...base.errors import FileError, InvalidArgumentError, PyReactantError
+from . import targets
+from .left import left
+from .record import DamagedError, Record, Status, changed, jobs_folder, load
+
+_BIRTH = 3600.0
+"""Seconds after which a folder without a record is nobody's."""
+
+
+def find(name: str) -> Record:
+    """The job of that id; the beginning or the end of an id is enough if only one job has it.
+
+    Raises:
+        InvalidArgumentError: It is no id, or several jobs have it.
+        FileError: There is no such job; or as `load`.
+    """
+    return load(folder_of(name))
+
+
+def folder_of(name: str) -> Path:
+    """The folder of the job that `find` finds, which may be damaged."""
+    if not re.fullmatch(r"[-\w]{1,100}", name, re.ASCII):
+        raise InvalidArgumentError(
+            f"a job id is like 20261122-204500-3f9a, or its beginning or end, got {name[:100]!r}"
+        )
+    if (jobs_folder() / name).is_dir():
+        return jobs_folder() / name
+    found = [one for one in names() if one.startswith(name) or one.endswith(name)]
+    if len(found) > 1:
+        some = ", ".join(found[:4])
+        raise InvalidArgumentError(f"{len(found)} jobs have an id like {name}: {some}; write more")
+    if not found:
+        raise FileError(
+            f"there is no job {name} in {jobs_folder()}; pyreactant jobs list shows all jobs"
+        )
+    return jobs_folder() / found[0]
+
+
+def names() -> list[str]:
+    """The ids of all jobs of this user, the earliest first.
+
+    Raises:
+        FileError: The folder of all jobs cannot be read.
+    """
+    try:
+        with os.scandir(jobs_folder()) as entries:
+            return sorted(e.name for e in entries if not e.name.startswith(".") and e.is_dir())
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise FileError(f"{jobs_folder()} cannot be read ({error.strerror})") from None
+
+
+def rows() -> Iterator[tuple[str, Record | None, Status]]:
+    """Id, record and state of every job, the earliest first; no record if it is damaged."""
+    folder = jobs_folder()
+    for name in names():
+        try:
+            record = load(folder / name)
+            yield name, record, status_of(record)
+        except PyReactantError as error:
+            if (folder / name / "job.json").exists():  # else it begins or goes just now
+                yield name, None, Status("lost", str(error))
+
+
+def status_of(record: Record) -> Status:
+    """How a job stands; a place that cannot be asked now is its reason.
+
+    Raises:
+        DamagedError: Its record does not say it.
+    """
+    found = record.status()
+    try:
+        return targets.make(record.target, record.settings).status(record)
+    except DamagedError:
+        raise
+    except PyReactantError as error:
+        return found if found.ended else replace(found, reason=str(error))
+
+
+def as_json(name: str, record: Record | None, status: Status) -> dict[str, Any]:
+    """One job as plain JSON."""
+    found: dict[str, Any] = {
+        "id": name,
+        "state": status.state,
+        "reason": status.reason,
+        "exit_code": status.exit_code,
+        "since": status.since or None,
+        "folder": str(jobs_folder() / name),
+    }
+    if record is not None:
+        fields = ("what", "target", "origin", "created", "host")
+        found |= {field: getattr(record, field) for field in fields}
+        found |= {"settings": dict(record.settings), "run": str(record.run)}
+        found["left"] = [asdict(slices) for slices in left(record)]
+    return found
+
+
+def clean(older_than: float, *, dry_run: bool) -> list[Record]:
+    """Remove the records of jobs that ended more than so many seconds ago; those that run stay.
+
+    The record of a job whose slices may still cost money stays, too.
+
+    Returns:
+        The removed jobs.
+    """
+    now = time.time()
+    found = [
+        record
+        for _, record, status in rows()
+        if record is not None and status.ended and now - status.since >= older_than
+        if not left(record)
+    ]
+    if not dry_run:
+        for record in found:
+            _give_up(record)
+            _remove(record.folder)
+        for folder in _unborn(now):
+            _remove(folder)
+    return found
+
+
+def _unborn(now: float) -> list[Path]:
+    """Folders without a record: the submitting process was killed before it wrote that."""
+    folders = (jobs_folder() / name for name in names())
+    unborn = (folder for folder in folders if not (folder / "job.json").exists())
+    return [folder for folder in unborn if now - folder.stat().st_mtime > _BIRTH]
+
+
+def remove(folder: Path, *, dry_run: bool = False) -> str:
+    """Remove one job, given its folder; a damaged one, too, unless this machine still keeps it.
+
+    Args:
+        folder: As `folder_of` found it.
+        dry_run: Whether to check only, and remove nothing.
+
+    Returns:
+        What ran, or that the job is damaged.
+
+    Raises:
+        InvalidArgumentError: It has not ended.
+        CloudError: Its slices may still cost money.
+        FileError: As `load`, unless it is damaged.
+    """
+    record: Record | None = None
+    try:
+        record = load(folder)
+        status = status_of(record)
+    except DamagedError:
+        damaged = Record(folder, folder.name, "", "", {})
+        if damaged.is_kept():
+            raise InvalidArgumentError(
+                f"the job {folder.name} is damaged, but a process of this machine still keeps it; "
+                f"end that process first, which this shows: fuser {folder / 'lock'}"
+            ) from None
+        what = f"damaged, all of {folder}"
+        slices = left(damaged)
+    else:
+        what = record.what
+        if not status.ended:
+            raise InvalidArgumentError(
+                f"the job {record.id} is {status.state}; only an ended job can be removed: "
+                f"pyreactant jobs cancel {record.id}"
+            )
+        slices = left(record)
+    if slices:
+        from ..queued.request import CloudError
+
+        why = "; ".join(map(str, slices))
+        raise CloudError(f"the record of the job {folder.name} stays: {why}")
+    if not dry_run:
+        if record is not None:
+            _give_up(record)
+        _remove(folder)
+    return what
+
+
+def _give_up(record: Record) -> None:
+    """Let the target give up what it can of what it holds for an ended job."""
+    with contextlib.suppress(PyReactantError):  # settings of another version
+        targets.make(record.target, record.settings).discard(record)
+
+
+def _remove(folder: Path) -> None:
+    """Remove a folder under another name, so that no half of it can be taken for a job."""
+    going = folder.with_name(f".{folder.name}.going")
+    with changed(folder), contextlib.suppress(FileNotFoundError):  # another process removes it
+        folder.rename(going)
+        shutil.rmtree(going, ignore_errors=True)

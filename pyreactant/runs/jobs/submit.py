@@ -1,0 +1,386 @@
+"""Submit a job: check everything, copy the code, write the record, then start.
+
+A job runs a copy of the user's code, made when it is submitted.
+"""
+
+import inspect
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ...base.errors import FileError, InvalidArgumentError, RequirementError, argument
+from . import values
+from .call import Call, What, check_not_importing, chosen, is_remote, resolve
+from .job import Job
+from .keeper import say
+from .record import Record, Status, create, draft, private_file, private_folder, release, written
+from .targets import Target
+
+LIMIT = 100 << 20
+"""Largest copy, in bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """Files to copy, found but not yet copied.
+
+    Attributes:
+        top: Folder below which all of them lie; None if nothing is copied.
+        files: Their paths below `top`, each once.
+        size: Their size in bytes.
+    """
+
+    top: Path | None
+    files: Sequence[Path]
+    size: int
+
+    def __str__(self) -> str:
+        """Number and size, for the user."""
+        count = f"{len(self.files)} {'file' if len(self.files) == 1 else 'files'}"
+        size = f"{self.size / 1024:.0f} KiB" if self.size < 1 << 20 else f"{self.size >> 20} MiB"
+        return f"{count} of code, {size}"
+
+    def inside(self, path: Path | None) -> str:
+        """A path relative to the copy; "." for a folder outside."""
+        if self.top is None or path is None or not path.is_relative_to(self.top):
+            return "."
+        return str(path.relative_to(self.top))
+
+    def copy(self, folder: Path) -> None:
+        """Copy the files.
+
+        Raises:
+            RequirementError: The disk is full.
+            FileError: A file cannot be read.
+        """
+        private_folder(folder)
+        made = {folder}
+        for path in self.files:
+            assert self.top is not None
+            source, to = self.top / path, folder / path
+            with written(folder):
+                if to.parent not in made:
+                    private_folder(to.parent)
+                    made.add(to.parent)
+                if source.is_symlink() and source.is_dir():
+                    to.symlink_to(os.readlink(source))  # noqa: PTH115 - unchanged
+                    continue
+            _copy_file(source, to)
+
+
+def find_code(call: Call, copies: Iterable[str | Path] = ()) -> Code:
+    """What to copy: in a git repository its tracked files, else the script; and `copies`.
+
+    Args:
+        call: What runs.
+        copies: Further files and folders, relative to the working directory.
+
+    Raises:
+        FileError: A file does not exist, or all are larger than `LIMIT`.
+        InvalidArgumentError: One of the copies lies outside.
+        RequirementError: The folder is in a git repository that git refuses to read.
+    """
+    wanted = [Path(path).absolute() for path in copies]
+    if call.root is None and not wanted:
+        return Code(None, (), 0)
+    root = (call.root or Path.cwd()).resolve()
+    top = _repository(root)
+    found: dict[Path, None] = {}
+    if top is not None:
+        found = dict.fromkeys(_tracked(top))
+    elif call.file is None and (call.module or call.program[:1] == ("-m",)):
+        package = call.module.partition(".")[0] or (call.program[1:2] or [""])[0].partition(".")[0]
+        wanted += [p for p in (root / package, root / f"{package}.py") if package and p.exists()]
+    top = top or root
+    if call.file is not None:
+        wanted.append(call.file)
+    for path in wanted:
+        found |= dict.fromkeys(_below(path, top))
+    files = list(found)
+    size = sum((top / path).stat().st_size for path in files)
+    if size > LIMIT:
+        largest = sorted(files, key=lambda path: -(top / path).stat().st_size)[:3]
+        some = ", ".join(f"{p} ({(top / p).stat().st_size >> 20} MiB)" for p in largest)
+        raise FileError(
+            f"the code must be at most {LIMIT >> 20} MiB, but the files of {top} are "
+            f"{size >> 20} MiB; the largest are {some}; keep data outside of the repository and "
+            "pass its path as an argument"
+        )
+    return Code(top, files, size)
+
+
+def _repository(folder: Path) -> Path | None:
+    """The root of the git repository with a folder; None if it is in none."""
+    found = next((at for at in (folder, *folder.parents) if (at / ".git").exists()), None)
+    if found is None:
+        return None
+    return Path(_git(found, "rev-parse", "--show-toplevel").rstrip("\n")).resolve()
+
+
+def _tracked(top: Path) -> list[Path]:
+    listed = _git(top, "ls-files", "-z", "--cached", "--recurse-submodules")
+    paths = [Path(name) for name in listed.split("\0") if name]
+    return [path for path in paths if (top / path).exists()]
+
+
+def _git(folder: Path, *arguments: str) -> str:
+    try:
+        ran = subprocess.run(
+            ["git", "-C", str(folder), *arguments],  # noqa: S607 - the user's own git
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="surrogateescape",
+            check=False,
+            timeout=60,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise RequirementError(
+            f"{folder} is a git repository, and git must list its files: {error}; install git"
+        ) from None
+    if ran.returncode:
+        raise RequirementError(
+            f"git cannot list the files of {folder}: {ran.stderr.strip()}; mend that, or submit "
+            "from a folder that is no repository"
+        )
+    return ran.stdout
+
+
+def _below(path: Path, top: Path) -> list[Path]:
+    """The files of a path, relative to `top`."""
+    if not path.exists():
+        raise FileError(f"there is no {str(path)!r} to copy")
+    path = path.parent.resolve() / path.name
+    if not path.is_relative_to(top):
+        raise InvalidArgumentError(
+            f"what is copied must lie below {top}, because the job has it under the same relative "
+            f"path, got {str(path)!r}; pass the path of data as an argument instead"
+        )
+    if not path.is_dir():
+        return [path.relative_to(top)]
+    inner = (p for p in sorted(path.rglob("*")) if p.is_file())
+    skipped = {"__pycache__", ".git"}
+    return [p.relative_to(top) for p in inner if not skipped.intersection(p.parts)]
+
+
+def _copy_file(source: Path, to: Path) -> None:
+    try:
+        with source.open("rb"):
+            pass
+    except OSError as error:
+        raise FileError(f"{source} cannot be read ({error.strerror})") from None
+    with written(to):
+        shutil.copy2(source, to)
+
+
+Env = Mapping[str, str] | Iterable[str] | None
+
+
+def submit(
+    what: What,
+    arguments: Mapping[str, Any] | Sequence[Any] | None = None,
+    *,
+    on: Target | None = None,
+    copies: Iterable[str | Path] = (),
+    requirements: str | Path | None = None,
+    env: Env = None,
+) -> Job:
+    """Start a function, or a program, on the processes of a target, and return at once.
+
+    The function runs on every process, before `initialize`; its value on process 0 is the job's
+    value. The code is copied when this is called: in a git repository its tracked files as they are
+    on the disk, else the script.
+
+    Args:
+        what: A function at the top level of a file, its name as "train.py:main", a Julia script
+            as "train.jl", or a program with its arguments as a list of words, such as
+            ["train.py", "--steps", "9"] or ["julia", "--threads=4", "train.jl"].
+        arguments: Arguments of the function: a dict by name, or a sequence. A tree of arrays and
+            plain values; nothing is pickled.
+        on: The target; None for one process on this machine.
+        copies: Further files and folders that the job needs, relative to the working directory.
+        requirements: A file for ``pip install -r``, installed where the job runs.
+        env: Variables that the job gets: names to take from here, or a dict. They may be secrets:
+            they travel in a file that only you can read.
+
+    Returns:
+        The job.
+
+    Raises:
+        InvalidArgumentError: The function or an argument cannot travel; nothing was started.
+        RequirementError: A tool of the target is absent; nothing was started.
+        FileError: A file is absent, or the code is larger than 100 MiB.
+        StateError: A worker imports the calling file; nothing was started.
+
+    Examples:
+        >>> job = pr.submit(["hello.py"], on=pr.targets.Local(processes=2, platform="cpu"))
+        >>> job.wait().state
+        'done'
+    """
+    positional, named = _split(arguments)
+    return start(what, positional, named, on=on, copies=copies, requirements=requirements, env=env)
+
+
+def start(
+    what: What,
+    positional: Sequence[Any],
+    named: Mapping[str, Any],
+    *,
+    on: Target | None,
+    copies: Iterable[str | Path],
+    requirements: str | Path | None,
+    env: Env,
+) -> Job:
+    """As `submit`, with both kinds of arguments."""
+    check_not_importing()
+    target = _checked(on)
+    call = resolve(what)
+    if call.program and (positional or named):
+        raise InvalidArgumentError("a program has its arguments in its list of words")
+    if callable(what):
+        _check_arguments(what, positional, named)
+    encoder = values.Encoder("the argument")
+    tree = {
+        "args": [encoder.encode(value, f" {i}") for i, value in enumerate(positional)],
+        # Pairs, because a name may look like a mark of the encoding, such as "$array".
+        "kwargs": {"$dict": [[k, encoder.encode(v, f" {k}")] for k, v in named.items()]},
+    }
+    variables = chosen(env)
+    needed = _requirements(requirements)
+    code = find_code(call, copies)
+    if call.julia:
+        target.check_julia(call.program[0])
+    target.check()
+    record = create(call.text, target.kind, target.settings(), more={"code": str(code)})
+    try:
+        _prepare(record, call, code, target)
+        with written(record.work):
+            values.write_encoded(record.work / "arguments", tree, encoder.arrays)
+            if variables:
+                with private_file(record.work / "env.json") as file:
+                    file.write(json.dumps(variables).encode())
+            if needed is not None:
+                with private_file(record.work / "requirements.txt") as file:
+                    file.write(needed)
+        say(f"job {record.id} on {target.kind}, {code}")
+        target.start(record)
+    except KeyboardInterrupt:
+        record.ask_to_cancel()  # whoever keeps it by now looks at this
+        raise
+    except Exception as error:
+        exit_code = getattr(error, "exit_code", 1)
+        record.write_status(Status("failed", f"not started: {error}", exit_code))
+        raise
+    finally:
+        release(record)
+    return Job(record)
+
+
+def _check_arguments(
+    function: Callable[..., Any], positional: Sequence[Any], named: Mapping[str, Any]
+) -> None:
+    """Check that a function takes these arguments."""
+    if is_remote(function):
+        function = function.local  # type: ignore[attr-defined]
+    try:
+        # Not of what a decorator wraps, to which it may pass other arguments.
+        signature = inspect.signature(function, follow_wrapped=False)
+    except (TypeError, ValueError):
+        return  # it is not written in Python
+    try:
+        signature.bind(*positional, **named)
+    except TypeError as error:
+        raise InvalidArgumentError(f"{function.__qualname__}(): {error}") from None
+
+
+def plan(
+    what: What,
+    *,
+    on: Target | None = None,
+    copies: Iterable[str | Path] = (),
+    requirements: str | Path | None = None,
+    env: Env = None,
+) -> str:
+    """What `submit` would copy and ask for, as text; nothing is started."""
+    target = _checked(on)
+    target.check_settings()
+    call = resolve(what)
+    chosen(env)
+    _requirements(requirements)
+    code = find_code(call, copies)
+    record = draft(call.text, target.kind, target.settings(), code=str(code))
+    return f"# {call.text} on {target.kind}, {code}\n{target.plan(record)}"
+
+
+def _checked(on: Target | None) -> Target:
+    if on is None:
+        from .targets import Local
+
+        return Local()
+    if not isinstance(on, Target):
+        raise InvalidArgumentError(
+            f"on= must be a target, such as pr.targets.Slurm(nodes=2), got {on!r}"
+        )
+    return on
+
+
+def _split(arguments: Any) -> tuple[list[Any], dict[str, Any]]:
+    if arguments is None:
+        return [], {}
+    if isinstance(arguments, dict) and all(isinstance(key, str) for key in arguments):
+        return [], arguments
+    if isinstance(arguments, (list, tuple)):
+        return list(arguments), {}
+    raise InvalidArgumentError(
+        "arguments must be a dict by name, or a list, got "
+        f"{type(arguments).__name__}; pass [x] for a single argument"
+    )
+
+
+def _requirements(file: str | Path | None) -> bytes | None:
+    if file is None:
+        return None
+    if Path(file).exists() and not Path(file).is_file():
+        raise FileError(f"{argument('requirements')} {str(file)!r} is not a file")
+    try:
+        return Path(file).read_bytes()
+    except OSError as error:
+        raise FileError(
+            f"{argument('requirements')} {str(file)!r} cannot be read ({error.strerror})"
+        ) from None
+
+
+def _prepare(record: Record, call: Call, code: Code, target: Target) -> None:
+    """Copy the code, and write what is to run."""
+    with written(record.work):
+        private_folder(record.work)
+    code.copy(record.work / "code")
+    cwd = code.inside(Path.cwd().resolve())
+    with written(record.work):
+        private_folder(record.work / "code" / cwd)  # it may have none of the files
+    file = None if call.file is None else code.inside(_resolved(call.file))
+    program = list(call.program)
+    if program and file is not None:
+        program[call.script] = os.path.relpath(file, cwd)
+    data = {
+        "text": call.text,
+        "file": file,
+        "module": call.module,
+        "name": call.name,
+        "program": program,
+        "root": None if call.root is None else code.inside(call.root.resolve()),
+        "cwd": cwd,
+        "store": target.value_store(record),
+    }
+    with written(record.work), private_file(record.work / "call.json") as opened:
+        opened.write(json.dumps(data).encode())
+
+
+def _resolved(file: Path) -> Path:
+    """The path as git lists it: a link keeps its own name."""
+    return file.parent.resolve() / file.name

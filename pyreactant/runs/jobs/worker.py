@@ -1,0 +1,147 @@
+"""The program that every process of a job runs: ``-m pyreactant.runs.jobs.worker WORK OUT``.
+
+It runs the function, or the program, of ``WORK/call.json`` in the copy of the code. Process 0
+writes the function's value to ``OUT/value``. What is raised goes to the supervisor, as for every
+program.
+"""
+
+import importlib
+import importlib.util
+import json
+import os
+import runpy
+import shutil
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from ...base.errors import InvalidArgumentError
+from ...base.settings import INDEX
+from . import call as _call
+from .call import find_julia, is_remote
+from .record import private_folder, written
+
+
+def main() -> None:
+    """Run what ``call.json`` names, with the environment that the user named."""
+    work, out = (Path(path).resolve() for path in sys.argv[1:3])
+    call = json.loads((work / "call.json").read_bytes())
+    os.environ.update(_environment(work))
+    os.chdir(work / "code" / call["cwd"])
+    if call["program"]:
+        _run_program(call["program"])
+        return
+    if call["root"] is not None:
+        sys.path[0] = str(work / "code" / call["root"])
+    function = _find(call, work)
+    from .values import Encoder, copy_store, read, write_encoded
+
+    given = read(work / "arguments")
+    process = os.getpid()
+    value = _called(function, given)
+    if os.getpid() != process:  # a fork that the function made, and that returned from it
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)
+    encoder = Encoder("the value of the function", gathered)
+    tree = encoder.encode(value)  # on every process, because gathering is collective
+    if int(os.environ.get(INDEX) or 0) == 0:
+        with written(out):
+            private_folder(out)
+            write_encoded(out / "value", tree, encoder.arrays)
+        if call.get("store"):
+            copy_store(str(out / "value"), call["store"])
+
+
+def _called(function: Callable[..., Any], given: Mapping[str, Any]) -> Any:
+    """The function's value; None if it ends the program without an error, as scripts do."""
+    try:
+        return function(*given["args"], **given["kwargs"])
+    except SystemExit as error:
+        if error.code:
+            raise
+        return None
+
+
+def _environment(work: Path) -> Mapping[str, str]:
+    try:
+        found: dict[str, str] = json.loads((work / "env.json").read_bytes())
+    except FileNotFoundError:
+        return {}
+    return found
+
+
+def _run_program(words: list[str]) -> None:
+    """Run a Python program as Python does, or any command, from the copy of the code."""
+    from ...process.supervised.command import become
+    from ..supervisor.program import find_program, for_julia
+
+    kind = find_program(words).kind
+    if kind == "julia":
+        executable = find_julia(words[0])
+        os.environ.update(for_julia(os.environ))
+        become(words, executable)
+    if kind == "command":
+        become(words, words[0] if shutil.which(words[0]) else str(Path(words[0]).resolve()))
+    is_module = words[0] == "-m"
+    sys.argv = words[1:] if is_module else words
+    if is_module:
+        sys.path[0] = str(Path.cwd())
+        runpy.run_module(words[1], run_name="__main__", alter_sys=True)
+        return
+    from ...process.supervised.main import run_script
+
+    sys.path[0] = str(Path(words[0]).resolve().parent)
+    run_script(words[0])
+
+
+def _find(call: Mapping[str, Any], work: Path) -> Callable[..., Any]:
+    """The function, imported from the copy under another name than ``__main__``."""
+    name, module = call["name"], call["module"]
+    _call.importing = call["text"]
+    try:
+        if call["file"] is None:
+            found: Any = importlib.import_module(module)
+        else:
+            found = _load_script(work / "code" / call["file"], module)
+    finally:
+        _call.importing = None
+    for part in name.split("."):
+        if not hasattr(found, part):
+            raise InvalidArgumentError(f"{call['text']}: the file has no {part!r}")
+        found = getattr(found, part)
+    function: Callable[..., Any] = found.local if is_remote(found) else found
+    if not callable(function):
+        raise InvalidArgumentError(f"{call['text']} must be a function, got {function!r}")
+    return function
+
+
+def _load_script(file: Path, name: str) -> ModuleType:
+    """The module of a script; its other files can import it under the same name."""
+    if name in sys.modules or name in sys.stdlib_module_names:
+        name = f"_job_{name}"
+    spec = importlib.util.spec_from_file_location(name, file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def gathered(value: Any) -> Any:
+    """The whole of an array that lies on devices, on every process. Collective."""
+    import numpy as np
+
+    if hasattr(value, "gather"):
+        return value.gather()
+    if value.is_fully_addressable:
+        return np.asarray(value)
+    from ...arrays.runtimes.operations import from_jax
+
+    return from_jax(value).gather()
+
+
+if __name__ == "__main__":
+    main()

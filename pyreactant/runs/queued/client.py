@@ -1,0 +1,400 @@
+"""The TPU API through Google's client, with this package's errors, deadlines and retries.
+
+Google's client has no default timeout and no default retry. Transient errors (429, 500, 502 to 504,
+a broken connection, an answer that is not JSON) are retried with growing pauses; every other error
+is raised at once.
+"""
+
+import contextlib
+import math
+import os
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import requests
+from google.api_core import exceptions, retry
+from google.api_core.client_options import ClientOptions
+from google.auth.credentials import AnonymousCredentials
+from google.auth.exceptions import DefaultCredentialsError, GoogleAuthError, TransportError
+from google.cloud import tpu_v2
+from google.protobuf.json_format import ParseError
+
+from ...base.errors import InvalidArgumentError, RequirementError, argument
+from .request import (
+    HEARTBEAT_LABEL,
+    KEPT_LABEL,
+    LIFETIME_LABEL,
+    RUN_LABEL,
+    CloudError,
+    Node,
+    NotOursError,
+    Request,
+    Resource,
+    Worker,
+    from_api,
+    state_name,
+)
+
+_TRANSIENT = (
+    exceptions.TooManyRequests,
+    exceptions.BadGateway,
+    exceptions.ServiceUnavailable,
+    exceptions.GatewayTimeout,
+    exceptions.InternalServerError,
+    TransportError,
+    requests.ConnectionError,
+    requests.Timeout,
+    ParseError,
+    UnicodeDecodeError,
+)
+_UNREADABLE = (ParseError, ValueError, AttributeError, TypeError)
+"""What Google's client raises for answers that the API does not give, such as a login page."""
+_CALL_TIMEOUT = 30.0  # seconds
+_SAID_AGAIN = 60.0  # seconds after which the user sees again why there is no answer
+_SCOPE = "https://www.googleapis.com/auth/cloud-platform"
+Answer = TypeVar("Answer")
+
+
+class Client:
+    """Calls of the API for queued resources.
+
+    Args:
+        transport: "rest" or "grpc".
+        patience: Seconds for which a call is retried.
+        tell: Prints, at once, why a call is retried; None prints nothing.
+        environ: Two variables of gcloud apply here too, so that both use the same service:
+            ``CLOUDSDK_API_ENDPOINT_OVERRIDES_TPU`` and ``CLOUDSDK_AUTH_DISABLE_CREDENTIALS``.
+
+    Raises:
+        InvalidArgumentError: The transport is unknown.
+        RequirementError: There are no credentials.
+    """
+
+    def __init__(
+        self,
+        *,
+        transport: str = "rest",
+        patience: float = 120.0,
+        tell: Callable[[str], None] | None = None,
+        environ: Mapping[str, str] = os.environ,
+    ) -> None:
+        if transport not in ("rest", "grpc"):
+            raise InvalidArgumentError(
+                f"{argument('transport')} must be 'rest' or 'grpc', got {transport!r}"
+            )
+        self.patience = patience
+        self._tell, self._told = tell, -math.inf
+        endpoint = environ.get("CLOUDSDK_API_ENDPOINT_OVERRIDES_TPU", "").rstrip("/")
+        anonymous = environ.get("CLOUDSDK_AUTH_DISABLE_CREDENTIALS", "").lower() in ("true", "1")
+        try:
+            if transport == "grpc" and endpoint.startswith("http://"):
+                self._client = tpu_v2.TpuClient(transport=_unencrypted(endpoint))
+            else:
+                self._client = tpu_v2.TpuClient(
+                    transport=transport,
+                    credentials=AnonymousCredentials() if anonymous else None,
+                    client_options=ClientOptions(api_endpoint=endpoint or None),
+                )
+        except DefaultCredentialsError as error:
+            raise _no_credentials(error) from error
+
+    def get(self, path: str, *, once: float | None = None) -> Resource | None:
+        """The queued resource with this full name; None if it does not exist.
+
+        Args:
+            path: The name.
+            once: Seconds that the answer may take, without a retry; None for the client's patience.
+        """
+        try:
+            found = self._call(
+                self._client.get_queued_resource,
+                {"name": path},
+                exceptions.NotFound,
+                once=once,
+            )
+        except exceptions.NotFound as error:
+            _check_origin(error)
+            return None
+        if found.name.rpartition("/locations/")[2] != path.rpartition("/locations/")[2]:
+            raise _unreadable(f"it is about {found.name!r} in place of {path!r}")
+        return from_api(found)
+
+    def resources(self, parent: str) -> list[Resource]:
+        """All queued resources of a project and zone."""
+
+        def pages(**given: Any) -> list[Any]:
+            return list(self._client.list_queued_resources(**given))  # it asks for more pages
+
+        return [from_api(resource) for resource in self._call(pages, {"parent": parent})]
+
+    def create(self, request: Request, run: str, startup_script: str, *, kept: bool = False) -> Any:
+        """Request a queued resource that carries this run's label.
+
+        A retry is safe: if the answer to the first call was lost, the name is taken, and the
+        label shows whether this run took it. Another label shows whether its user keeps it.
+
+        Returns:
+            The long-running operation; None if this run's resource already exists.
+
+        Raises:
+            NotOursError: Another resource has the name; it is left unchanged.
+        """
+        body = tpu_v2.CreateQueuedResourceRequest(
+            parent=request.parent,
+            queued_resource_id=request.name,
+            queued_resource=_body(request, run, startup_script, kept=kept),
+        )
+        try:
+            return self._call(self._client.create_queued_resource, body, exceptions.Conflict)
+        except exceptions.Conflict as error:
+            existing = self._existing(request.path)
+            if existing is not None and existing.run == run:
+                return None
+            owner = (
+                "a resource that pyreactant did not create"
+                if existing is None or existing.run is None
+                else f"another run of pyreactant ({existing.run})"
+            )
+            raise NotOursError(
+                f"the name {request.name!r} is taken in {request.zone} by {owner}, which is left "
+                f"unchanged; choose another QR_ID ({_text(error)})"
+            ) from error
+
+    def _existing(self, path: str) -> Resource | None:
+        """The resource that has a name; the API may show it only after some seconds."""
+        for pause in (0.0, 0.2, 0.5, 1.0, 2.0):
+            time.sleep(pause)
+            found = self.get(path)
+            if found is not None:
+                return found
+        return None
+
+    def delete(self, path: str, *, once: float | None = None) -> bool:
+        """Request the deletion of a resource and its nodes; False if it does not exist.
+
+        Args:
+            path: The resource's full name.
+            once: Seconds that the answer may take, without a retry; None for the client's patience.
+        """
+        body = tpu_v2.DeleteQueuedResourceRequest(name=path, force=True)
+        method = self._client.delete_queued_resource
+        try:
+            self._call(method, body, exceptions.NotFound, once=once)
+        except exceptions.NotFound as error:
+            _check_origin(error)
+            return False
+        return True
+
+    def operation_error(self, operation: Any) -> str | None:
+        """The error of a failed operation; None if it has not failed so far."""
+        with _errors():
+            done = operation is not None and operation.done()
+        if not done:
+            return None
+        error = operation.operation.error
+        return f"{error.message} (code {error.code})" if error.code else None
+
+    def workers(self, request: Request) -> list[Worker]:
+        """The VMs of all READY nodes, ordered by slice and index."""
+        found = []
+        for short in request.nodes:
+            try:
+                name = {"name": f"{request.parent}/nodes/{short}"}
+                node = self._call(self._client.get_node, name, exceptions.NotFound)
+            except exceptions.NotFound:
+                continue
+            if state_name(node) != "READY":
+                continue
+            for index, endpoint in enumerate(node.network_endpoints):
+                found.append(
+                    Worker(
+                        node=short,
+                        index=index,
+                        internal=endpoint.ip_address,
+                        external=endpoint.access_config.external_ip,
+                        node_id=str(node.id),
+                    )
+                )
+        return found
+
+    def nodes(self, resource: Resource) -> list[Node]:
+        """The nodes of a resource that exist."""
+        parent, found = resource.path.partition("/queuedResources/")[0], []
+        for short in resource.node_ids:
+            try:
+                name = {"name": f"{parent}/nodes/{short}"}
+                node = self._call(self._client.get_node, name, exceptions.NotFound)
+            except exceptions.NotFound as error:
+                _check_origin(error)
+                continue
+            made = node.create_time
+            found.append(Node(None if made is None else made.timestamp(), dict(node.labels)))
+        return found
+
+    def renew(self, request: Request) -> None:
+        """Write to every node that its launcher is alive now."""
+        for short in request.nodes:
+            name = f"{request.parent}/nodes/{short}"
+            labels = dict(self._call(self._client.get_node, {"name": name}).labels)
+            labels[HEARTBEAT_LABEL] = str(int(time.time()))
+            body = tpu_v2.UpdateNodeRequest(
+                node=tpu_v2.Node(name=name, labels=labels), update_mask={"paths": ["labels"]}
+            )
+            self._call(self._client.update_node, body)
+
+    def _call(
+        self,
+        method: Callable[..., Answer],
+        request: Any,
+        expected: type[Exception] | None = None,
+        *,
+        once: float | None = None,
+    ) -> Answer:
+        """The answer to a request; an error of the `expected` type is raised unchanged."""
+        limit = min(_CALL_TIMEOUT, max(self.patience if once is None else once, 1.0))
+        retries = retry.Retry(
+            predicate=retry.if_exception_type(*_TRANSIENT),
+            initial=0.5,
+            maximum=20.0,
+            multiplier=2.0,
+            timeout=self.patience if once is None else 0.0,
+            on_error=self._say_why if once is None else None,
+        )
+        with _errors(expected):
+            return method(request=request, retry=retries, timeout=limit)
+
+    def _say_why(self, error: Exception) -> None:
+        """Tell the user at once, and then each minute, why there is no answer yet."""
+        if self._tell is None or time.monotonic() - self._told < _SAID_AGAIN:
+            return
+        self._told = time.monotonic()
+        with contextlib.suppress(OSError, ValueError):  # a terminal that is gone
+            self._tell(f"{_passing(error)}; trying again for up to {self.patience:.0f} s")
+
+
+@contextmanager
+def _errors(expected: type[Exception] | None = None) -> Iterator[None]:
+    """Raise this package's error for every error of Google's client but the `expected` one."""
+    try:
+        yield
+    except exceptions.RetryError as error:
+        raise _passing(error.cause or error) from error
+    except TransportError as error:
+        raise _unreachable(error) from error
+    except (GoogleAuthError, exceptions.Unauthorized) as error:
+        raise _no_credentials(error) from error
+    except exceptions.GoogleAPICallError as error:
+        if expected is not None and isinstance(error, expected):
+            raise
+        raise _refusal(error) from error
+    except OSError as error:  # such as every error of the requests library
+        raise _unreachable(error) from error
+    except _UNREADABLE as error:
+        raise _unreadable(_text(error)) from error
+
+
+def _unencrypted(endpoint: str) -> Any:
+    import grpc
+    from google.cloud.tpu_v2.services.tpu.transports import TpuGrpcTransport
+
+    return TpuGrpcTransport(channel=grpc.insecure_channel(endpoint.partition("//")[2]))
+
+
+def _body(request: Request, run: str, startup_script: str, *, kept: bool) -> Any:
+    network = tpu_v2.NetworkConfig(
+        network=request.network or "",
+        subnetwork=request.subnetwork or "",
+        enable_external_ips=not request.internal_ips,
+    )
+    node = tpu_v2.Node(
+        accelerator_type=request.accelerator_type,
+        runtime_version=request.runtime_version,
+        network_config=network,
+        labels={
+            RUN_LABEL: run,
+            LIFETIME_LABEL: str(int(request.lifetime)),
+            **({KEPT_LABEL: "true"} if kept else {}),
+        },
+        metadata={"startup-script": startup_script},
+        # The VM needs it to delete its own queued resource when the lifetime is over.
+        service_account=tpu_v2.ServiceAccount(scope=[_SCOPE]),
+    )
+    spec = tpu_v2.QueuedResource.Tpu.NodeSpec(parent=request.parent, node=node)
+    if request.slice_count == 1:
+        spec.node_id = request.nodes[0]
+    else:
+        spec.multislice_params = tpu_v2.QueuedResource.Tpu.NodeSpec.MultisliceParams(
+            node_count=request.slice_count, node_id_prefix=request.name
+        )
+    body = tpu_v2.QueuedResource(tpu=tpu_v2.QueuedResource.Tpu(node_spec=[spec]))
+    if request.provisioning == "spot":
+        body.spot = tpu_v2.QueuedResource.Spot()
+    elif request.provisioning == "reserved":
+        body.guaranteed = tpu_v2.QueuedResource.Guaranteed(reserved=True)
+    if request.valid_for is not None:
+        body.queueing_policy = tpu_v2.QueuedResource.QueueingPolicy(
+            valid_until_duration={"seconds": int(request.valid_for)}
+        )
+    return body
+
+
+def _text(error: BaseException) -> str:
+    message = getattr(error, "message", None) or str(error)
+    text = str(message).partition("enum-encoding%3Dint: ")[2] or str(message)
+    return re.sub(r"<[^<>]* object at 0x[0-9a-f]+>:? *", "", text)  # of urllib3
+
+
+def _check_origin(error: Any) -> None:
+    """Raise unless the API itself answered that a resource does not exist; a proxy cannot know.
+
+    Raises:
+        CloudError: The answer is not the API's.
+    """
+    if not isinstance(error.response, requests.Response):
+        return
+    try:
+        code = error.response.json()["error"]["code"]
+    except (ValueError, KeyError, TypeError):
+        code = None
+    if code != exceptions.NotFound.code:
+        raise _unreadable("HTTP status 404 without the text of the API")
+
+
+def _passing(error: Any) -> Exception:
+    """The error for a transient one that lasted."""
+    if isinstance(error, exceptions.TooManyRequests):
+        return _refusal(error)
+    return _unreadable(_text(error)) if isinstance(error, _UNREADABLE) else _unreachable(error)
+
+
+def _refusal(error: Any) -> Exception:
+    code = getattr(error.code, "value", error.code)
+    advice = {
+        403: "; ask the project's owner for the role roles/tpu.admin and enable the API: "
+        "gcloud services enable tpu.googleapis.com",
+        404: "; check PROJECT and ZONE: gcloud compute tpus locations list",
+        429: "; request more quota, use fewer or other chips, or try again later",
+    }.get(int(code), "")
+    return CloudError(f"Cloud TPU refused the request: {_text(error)}{advice}")
+
+
+def _unreachable(error: BaseException) -> Exception:
+    return CloudError(f"Cloud TPU is unreachable or busy: {_text(error)}", later=True)
+
+
+def _unreadable(text: str) -> Exception:
+    return CloudError(
+        f"the answer is not Cloud TPU's ({text}); check whether a proxy or a login page answers",
+        later=True,
+    )
+
+
+def _no_credentials(error: BaseException) -> Exception:
+    first = str(error).splitlines()[0] if str(error) else type(error).__name__
+    return RequirementError(
+        f"no usable Google credentials were found ({first}); run: "
+        "gcloud auth application-default login"
+    )

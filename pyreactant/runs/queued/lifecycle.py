@@ -1,0 +1,345 @@
+"""Life cycle of a queued resource: request it, wait for it, and always delete it."""
+
+import shlex
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...base.errors import DeadlineError, FileError, RequirementError
+from .deletion import delete_and_wait
+from .journal import CLOCK_TOLERANCE, Heartbeat, Journal, entry
+from .request import (
+    ENDED,
+    PREEMPTED,
+    READY,
+    CloudError,
+    NotOursError,
+    PreemptedError,
+    Request,
+    Resource,
+    Worker,
+    cost_of_forgetting,
+)
+
+if TYPE_CHECKING:
+    from .client import Client
+
+
+_SAID_AGAIN = 60.0
+"""Seconds after which the user sees again what a command waits for."""
+
+
+def scripts_folder() -> Path:
+    """The folder "gcloud" of the checkout, or its copy in the installed package.
+
+    Raises:
+        FileError: Neither exists.
+    """
+    package = Path(__file__).resolve().parent.parent.parent
+    for folder in (package.parent / "gcloud", package / "_gcloud"):
+        if (folder / "expire.sh").exists():
+            return folder
+    raise FileError(f"gcloud/expire.sh is neither beside {package} nor in it; reinstall pyreactant")
+
+
+def startup_script(request: Request) -> str:
+    """expire.sh with this request's RESOURCE and LIFETIME, for the metadata of every node."""
+    text = (scripts_folder() / "expire.sh").read_text(encoding="utf-8")
+    first, _, rest = text.partition("\n")
+    values = {"RESOURCE": request.path, "LIFETIME": str(int(request.lifetime))}
+    settings = "\n".join(f"{key}={shlex.quote(value)}" for key, value in values.items())
+    return f"{first}\n{settings}\n{rest}"
+
+
+@dataclass(slots=True)
+class Lease:
+    """One queued resource that this process must delete.
+
+    Attributes:
+        client: Client of the API.
+        request: The resource to create.
+        run: Label of this run, on the resource and in the journal.
+        journal: Journal that records the resource.
+        tell: Prints a message for the user.
+        kept: Whether the resource outlives this process.
+        to_keep: Whether `keep` will be called once the resource is ACTIVE.
+        pause: Seconds between two polls at first; grows to ten times that.
+        unseen: Seconds after a request within which the resource may not be visible yet.
+        deletion: Seconds that a deletion may take, including broken connections.
+        heartbeat: Seconds between two signs of life on the nodes.
+        bare: Seconds for which the resource may be ACTIVE, and cost money, without all of its VMs.
+    """
+
+    client: "Client"
+    request: Request
+    run: str
+    journal: Journal
+    tell: Callable[[str], None]
+    kept: bool = False
+    to_keep: bool = False
+    pause: float = 1.0
+    unseen: float = 10.0
+    deletion: float = 900.0
+    heartbeat: float = 120.0
+    bare: float = 600.0
+    _asked: float | None = field(default=None, init=False)
+    _seen: bool = field(default=False, init=False)
+    _heart: Heartbeat | None = field(default=None, init=False)
+    _refused: bool = field(default=False, init=False)
+    _operation: Any = field(default=None, init=False)
+    _answered: bool = field(default=False, init=False)
+    _created: datetime | None = field(default=None, init=False)
+
+    def create(self) -> None:
+        """Record the resource in the journal, then request it.
+
+        Raises:
+            CloudError: The API refuses, or the name is taken.
+            RequirementError: The journal cannot be written.
+            RequirementError: There are no usable credentials; nothing was requested.
+        """
+        request = self.request
+        # Credentials that expired must show before the request.
+        taken = self.client.get(request.path) is not None
+        cost = cost_of_forgetting(request.topology, request.lifetime)
+        self.tell(f"requesting {request.name}; if nothing deletes it before: {cost}")
+        asked = time.time()
+        self.journal.write(entry(request, self.run, asked=asked, kept=self.kept))
+        self._asked = asked
+        try:
+            with _after_the_request():
+                self._operation = self.client.create(
+                    request,
+                    self.run,
+                    startup_script(request),
+                    kept=self.kept or self.to_keep,
+                )
+        except NotOursError:
+            self._refused = True
+            found = self.client.get(request.path)
+            if found is not None and (taken or found.run is not None):
+                self._asked = None  # another's resource: there is nothing to delete
+                self.journal.forget(self.run)
+            raise
+        except CloudError as error:
+            self._refused = not error.later
+            raise
+        self._answered = True
+
+    def wait(self, timeout: float) -> list[Worker]:
+        """Wait until the resource is ACTIVE and the API lists all of its VMs.
+
+        Raises:
+            DeadlineError: It is not ACTIVE within `timeout` seconds.
+            PreemptedError: The service took the nodes away.
+            CloudError: The request failed, the resource was deleted, or it is ACTIVE without VMs.
+        """
+        with _after_the_request():
+            workers = self._wait(timeout)
+        if not (self.kept or self.to_keep):
+            renew = partial(self.client.renew, self.request)
+            self._heart = Heartbeat(renew, self.tell, self.heartbeat)
+            self._heart.start()
+        return workers
+
+    def _wait(self, timeout: float) -> list[Worker]:
+        deadline = time.monotonic() + timeout
+        pause, state, since, printed = self.pause, "", time.monotonic(), 0.0
+        while True:
+            found = self._poll()
+            now = time.monotonic()
+            if found is not None and found.state != state:
+                state, since, printed = found.state, now, 0.0
+            reason = f": {found.reason}" if found is not None and found.reason else ""
+            if found is not None and found.state == READY:
+                workers = self.client.workers(self.request)
+                if found.run is None and now - since > self.unseen:
+                    self.kept = False
+                    raise CloudError(
+                        f"{self.request.name} is ACTIVE for {now - since:.0f} s, and Cloud TPU's "
+                        "answers lack its labels, without which no command recognises it; request "
+                        "it again"
+                    )
+                if found.run is not None and len(workers) == self.request.topology.hosts:
+                    return workers
+                labels = "" if found.run else ", without its labels"
+                reason = (
+                    f", with {len(workers)} of {self.request.topology.hosts} VMs{labels}{reason}"
+                )
+                if now - since > self.bare:
+                    raise CloudError(
+                        f"{self.request.name} is ACTIVE for {now - since:.0f} s{reason}; Cloud TPU "
+                        "must list all VMs by then; request it again, or in another zone"
+                    )
+            if now - printed > _SAID_AGAIN or not printed:
+                printed = now
+                self.tell(
+                    f"{self.request.name} is {state or 'not visible yet'} "
+                    f"(for {now - since:.0f} s){reason}"
+                )
+            if now > deadline:
+                raise DeadlineError(
+                    f"{self.request.name} is {state or 'not visible'} and not ACTIVE after "
+                    f"{timeout:.0f} s; wait longer (--wait), or request fewer chips, another zone "
+                    "or another kind of provisioning"
+                )
+            time.sleep(min(pause, max(deadline - now, 0.01)))
+            pause = min(pause * 1.2, self.pause * 10)
+
+    def keep(self) -> None:
+        """Keep the resource after this process, until its lifetime is over.
+
+        Raises:
+            CloudError: The journal cannot be written.
+        """
+        with _after_the_request():
+            self.journal.write(
+                entry(self.request, self.run, asked=time.time(), kept=True, active=True)
+            )
+        self.kept = True
+
+    def check(self) -> None:
+        """Raise PreemptedError or CloudError if the resource is no longer ACTIVE."""
+        with _after_the_request():
+            found = self._poll()
+        if found is None or found.state != READY:
+            raise CloudError(f"{self.request.name} is no longer ACTIVE")
+
+    def _poll(self) -> Resource | None:
+        """The resource's current state; raises if it can no longer become ACTIVE."""
+        found = self.client.get(self.request.path)
+        name = self.request.name
+        if found is None:
+            failed = self.client.operation_error(self._operation)
+            if failed is not None:
+                self._refused = True
+                raise CloudError(f"Cloud TPU did not create {name}: {failed}")
+            if self._seen:
+                raise CloudError(f"{name} was deleted by somebody else")
+            return None
+        if found.run != self.run and not self._is_ours(found):
+            raise CloudError(f"{name} was deleted, and another resource has its name now")
+        if not self._seen and self._asked is not None and found.created is not None:
+            wrong = clock_error(found.created.timestamp(), self._asked, time.time())
+            if wrong:
+                self.tell(wrong)
+        self._seen, self._created = True, self._created or found.created
+        if found.state in PREEMPTED:
+            cause = "by Cloud TPU (preempted)" if found.by_service else "by a user"
+            raise PreemptedError(f"{name} is {found.state} {cause}; its VMs are gone")
+        if found.state == "FAILED":
+            reason = found.reason or "it gave no reason"
+            raise CloudError(f"Cloud TPU could not provide {name}: {reason}")
+        if found.state == "DELETING":
+            raise CloudError(f"{name} is being deleted by somebody else")
+        return found  # a state that is not known may be one that ends
+
+    def _is_ours(self, found: Resource) -> bool:
+        """Whether a resource whose labels the API does not say is this run's.
+
+        The API answered the request for this name, and the resource is the one seen first.
+        """
+        if found.run is not None or not self._answered:
+            return False
+        self._created = self._created or found.created
+        return found.created in (None, self._created)
+
+    def close(self) -> None:
+        """Delete the resource and wait until it is gone, unless it is kept.
+
+        Its note is removed if the resource was there and is gone, or if the API refused it.
+
+        Raises:
+            CloudError: It could not be deleted; the message has the command that deletes it.
+        """
+        if self._heart is not None:
+            self._heart.stop()
+        if self._asked is None:
+            return
+        if self.kept and self._seen:
+            return
+        outcome = delete_and_wait(
+            self.client,
+            self.request.path,
+            self.run,
+            journal=self.journal,
+            tell=self.tell,
+            unseen=0.0 if self._seen else self.unseen,
+            timeout=self.deletion,
+            pause=self.pause,
+            is_ours=self._is_ours,
+        )
+        if outcome != "gone" or self._seen or self._refused:
+            self.journal.forget(self.run)
+            return
+        trouble = (
+            f"{self.request.name} did not appear, and whether the request arrived is not known"
+        )
+        self.journal.note_trouble(self.run, trouble)
+        self.tell(f"{trouble}; run in some minutes: pyreactant tpu gc")
+
+
+@contextmanager
+def _after_the_request() -> Iterator[None]:
+    """A missing requirement is an error of the cloud once the resource was requested.
+
+    The exit code of a missing requirement promises that nothing was requested.
+    """
+    try:
+        yield
+    except RequirementError as error:
+        raise CloudError(str(error)) from error
+
+
+def clock_error(created: float, asked: float, now: float) -> str | None:
+    """A message if this machine's clock must be wrong; otherwise None.
+
+    Args:
+        created: Time of the resource's creation by Google's clock, in seconds since the epoch.
+        asked: Time of the request, by this machine's clock.
+        now: Time at which the resource was first visible, by this machine's clock.
+    """
+    ahead = max(asked - created, 0.0) or min(now - created, 0.0)
+    if abs(ahead) < CLOCK_TOLERANCE:
+        return None
+    return (
+        f"this machine's clock is {abs(ahead):.0f} s {'ahead of' if ahead > 0 else 'behind'} "
+        "Google's: set it (timedatectl set-ntp true), because `pyreactant tpu gc` decides by it "
+        "whether a lifetime is over"
+    )
+
+
+def wait_for(client: "Client", path: str, timeout: float, tell: Callable[[str], None]) -> None:
+    """Wait until a queued resource of any origin is ACTIVE.
+
+    Raises:
+        DeadlineError: It is not ACTIVE within `timeout` seconds.
+        PreemptedError: Its VMs were taken away.
+        CloudError: It does not exist, or can no longer become ACTIVE.
+    """
+    name, start, state, said = path.rpartition("/")[2], time.monotonic(), "", 0.0
+    while True:
+        found = client.get(path)
+        if found is None:
+            raise CloudError(f"there is no queued resource {path}")
+        now = time.monotonic()
+        if found.state != state or now - said > _SAID_AGAIN:
+            state, said = found.state, now
+            tell(
+                f"{name} is {state}{f': {found.reason}' if found.reason else ''}; waiting for "
+                f"another {max(start + timeout - now, 0):.0f} s"
+            )
+        if state == READY:
+            return
+        if state in PREEMPTED:
+            raise PreemptedError(f"{name} is {state}; its VMs are gone")
+        if state in ENDED:
+            raise CloudError(f"{name} is {state} and cannot become ACTIVE: {found.reason}")
+        if now - start > timeout:
+            raise DeadlineError(f"{name} is {state} and not ACTIVE after {timeout:.0f} s")
+        time.sleep(min(5.0, timeout / 10))

@@ -1,0 +1,408 @@
+"""The steps of a job on the workers of ACTIVE slices: reach, copy, install, run and fetch."""
+
+import dataclasses
+import errno
+import json
+import secrets
+import shutil
+import tarfile
+import time
+import zlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+
+from ...base.errors import DeadlineError, FileError, InvalidArgumentError, PyReactantError
+from ...base.files import is_full, unpack
+from ...process.group.group import join_address
+from ..supervisor import RunReport
+from ..supervisor.program import find_program
+from .job import Job, Phase
+from .lifecycle import scripts_folder
+from .reach import Session, Sessions
+from .request import Worker
+
+_SCRIPTS = ("worker.sh", "requirements.txt", "uv.txt", "ray.txt")
+_EXCLUDED = ("__pycache__", ".git", ".venv", ".mypy_cache", ".ruff_cache", ".hypothesis")
+RAY_PORT, RAY_CLIENT_PORT = 6379, 10001
+"""Ports of a Ray cluster's head: for its nodes, and for drivers on other machines."""
+_PORTS = range(20000, 30000)
+"""Ports for worker 0's roll-call; each run takes one at random."""
+ROOM = 3600.0
+"""Seconds for which slices wait until the disk of this machine has room for their results."""
+_UNPACK = 'mkdir -p "$1" && tar -xzf - -C "$1" && echo pyreactant-worker-done $?'
+_HELLO = "echo pyreactant-worker-done 0"
+_REQUEST = "request.json"
+_Commands = Mapping[Worker, Sequence[str]]
+
+
+def check_program(program: Sequence[str], copies: Iterable[Path]) -> None:
+    """Check that everything to copy exists below the working directory.
+
+    Raises:
+        FileError: A file does not exist.
+        InvalidArgumentError: A path leads out of the working directory.
+    """
+    for path in (*_script(program), *copies):
+        if not path.exists():
+            raise FileError(f"there is no {str(path)!r} in {Path.cwd()}")
+        if path.is_absolute() or ".." in path.parts:
+            raise InvalidArgumentError(
+                f"{str(path)!r} must be below the working directory, because workers get it under "
+                "the same relative path"
+            )
+
+
+def _script(program: Sequence[str]) -> list[Path]:
+    """The script that the workers need; none for a module or a command."""
+    path = find_program(program).path if program else None
+    return [] if path is None else [path]
+
+
+def _write_archive(
+    file: Path, program: Sequence[str], copies: Iterable[Path], request: Path | None
+) -> None:
+    """Write a .tar.gz with the code, the scripts and the cross-check's request.
+
+    Raises:
+        FileError: A file cannot be read, or the archive cannot be written.
+    """
+    try:
+        # Level 6 takes 1.7 times as long, and saves a tenth of the size.
+        with tarfile.open(file, "w:gz", compresslevel=3) as archive:
+            add_package(archive)
+            for name in _SCRIPTS:
+                archive.add(scripts_folder() / name, name)
+            if request is not None:
+                archive.add(request, request.name)
+            for path in (*_script(program), *copies):
+                _add(archive, path, f"code/{path}")
+    except OSError as error:
+        raise FileError(f"{error.filename or file}: {error.strerror or error}") from None
+
+
+def add_package(archive: tarfile.TarFile) -> None:
+    """Add pyreactant to an archive, in its folder "code"."""
+    package = Path(__file__).resolve().parent.parent.parent
+    _add(archive, package, f"code/{package.name}")
+    if (package.parent / "pyproject.toml").exists():  # a wheel has the folders inside
+        for folder in ("julia", "slurm", "gcloud"):
+            if (package.parent / folder).is_dir():
+                _add(archive, package.parent / folder, f"code/{folder}")
+
+
+def _add(archive: tarfile.TarFile, path: Path, name: str) -> None:
+    archive.add(path, name, filter=without_owner)
+
+
+def without_owner(info: tarfile.TarInfo) -> tarfile.TarInfo | None:
+    """The entry of an archive without the names of this machine's user; None to leave it out."""
+    info.uid = info.gid = 0
+    info.uname = info.gname = ""
+    return None if Path(info.name).name in _EXCLUDED else info
+
+
+def _extract(file: Path, folder: Path) -> None:
+    """Extract a worker's archive; no file can land outside `folder`.
+
+    Raises:
+        FileError: The archive is damaged or unsafe.
+    """
+    try:
+        with tarfile.open(file, "r:gz") as archive:
+            unpack(archive, folder)
+    except (OSError, tarfile.TarError, EOFError, zlib.error) as error:
+        if getattr(error, "errno", None) is not None:
+            raise FileError(f"{folder}: the results cannot be written ({error})") from error
+        raise FileError(f"{file}: the worker's results are damaged ({error})") from None
+
+
+class WorkerError(PyReactantError, RuntimeError):
+    """A step failed on a worker, or the worker cannot be reached."""
+
+    exit_code: int = 6
+
+    def __init__(self, step: str, session: Session, process: int) -> None:
+        super().__init__(f"{session.worker} ({step}) {session.failure()}")
+        self.worker, self.process, self.tail = session.worker, process, session.tail(10)
+
+
+def on_workers(
+    job: Job,
+    workers: Sequence[Worker],
+    run: str,
+    folder: Path,
+    *,
+    check: Callable[[], None],
+    tell: Callable[[str], None],
+    show: Callable[[str], None],
+    enter: Callable[[Phase], None],
+) -> RunReport:
+    """Copy the code, install, run each runtime in turn, and fetch logs and results.
+
+    Args:
+        job: What to run.
+        workers: All VMs, by slice and index; the position is the process index.
+        run: Label of the run, which names the folder on the workers.
+        folder: Folder on this machine for logs and results.
+        check: Raises if the slices are no longer ACTIVE.
+        tell: Prints a message for the user.
+        show: Prints a line of output, prefixed with the worker's name.
+        enter: Is told which phase begins.
+
+    Returns:
+        The report of the run that failed first, or of the last run.
+
+    Raises:
+        WorkerError: A worker failed and its supervisor left no report.
+        CloudError, PreemptedError: The slices are gone.
+    """
+    (folder / "logs").mkdir(exist_ok=True)
+    commands = job.ssh.commands(job.request, workers)
+    sessions = Sessions(commands, folder / "logs", lambda w, text: show(f"[{w}] {text}"))
+    steps = _Steps(job, sessions, list(workers), remote=f"pyreactant-{run}", check=check, tell=tell)
+    request = None if job.program else _write_request(job, folder)
+    steps.prepare(folder, job.backends, request)
+    try:
+        for backend in job.backends:
+            enter(Phase.RUNNING)
+            report = steps.run(backend, folder, lambda: enter(Phase.FETCHING))
+            if report.exit_code:
+                break
+    except Exception:  # not Interrupted, after which nothing must delay the deletion
+        enter(Phase.FETCHING)
+        steps.fetch(folder)
+        raise
+    steps.fetch(folder)
+    return report
+
+
+def start_ray(
+    job: Job,
+    workers: Sequence[Worker],
+    folder: Path,
+    token: str,
+    *,
+    check: Callable[[], None],
+    tell: Callable[[str], None],
+) -> str:
+    """Install Ray on the VMs of slices and start a cluster, whose head is worker 0.
+
+    Args:
+        job: How the VMs are reached, and which Python they have; its program is not run.
+        workers: The VMs.
+        folder: Existing folder for logs.
+        token: What every process that uses the cluster must know.
+        check: Raises if the slices are gone.
+        tell: Prints a message for the user.
+
+    Returns:
+        Address of the head within the slices' network.
+
+    Raises:
+        WorkerError: A step failed on a worker.
+        CloudError, PreemptedError: The slices are gone.
+    """
+    commands = job.ssh.commands(job.request, workers)
+    sessions = Sessions(commands, folder, lambda *_: None)
+    steps = _Steps(job, sessions, list(workers), "pyreactant-ray", check, tell)
+    steps.prepare(folder, ["jax", "ray"], None)
+    head = workers[0].internal
+
+    def command(worker: Worker) -> list[str]:
+        return steps.script("ray", str(RAY_PORT), str(workers.index(worker)), head)
+
+    # The head first, because the others give up soon if it does not answer.
+    for some in (workers[:1], workers[1:]):
+        own = Sessions({w: commands[w] for w in some}, folder, lambda *_: None)
+        step = _Steps(job, own, list(some), steps.remote, check, tell)
+        step.everywhere("ray", command, 300, data=f"{token}\n".encode())
+    return join_address(head, RAY_PORT)
+
+
+@dataclasses.dataclass(slots=True)
+class _Steps:
+    job: Job
+    sessions: Sessions
+    workers: list[Worker]
+    remote: str
+    check: Callable[[], None]
+    tell: Callable[[str], None]
+
+    def script(self, *arguments: str) -> list[str]:
+        return ["bash", f"{self.remote}/worker.sh", self.remote, *arguments]
+
+    def reach(self) -> None:
+        """Wait until every worker accepts ssh; sshd and the key are ready only after ACTIVE."""
+        deadline = time.monotonic() + self.job.reach_timeout
+        while True:
+            self.sessions.start("reach", lambda _: ["bash", "-c", _HELLO])
+            failed = self.sessions.wait(30)
+            if failed is None:
+                return
+            if time.monotonic() > deadline:
+                raise self._error("reach", failed)
+            self.check()
+            time.sleep(1)
+
+    def prepare(self, folder: Path, wanted: Sequence[str], request: Path | None) -> None:
+        """Copy pyreactant and the program, and install what is wanted."""
+        self.reach()
+        job, archive = self.job, folder / "code.tar.gz"
+        _write_archive(archive, job.program, job.copies, request)
+        unpack = ["bash", "-c", _UNPACK, "_", self.remote]
+        self.everywhere("copy", lambda _: unpack, 600, data=archive)
+        archive.unlink()
+        install = self.script("install", " ".join(wanted), *([job.python] if job.python else []))
+        self.everywhere("install", lambda _: install, job.install_timeout)
+
+    def everywhere(
+        self,
+        name: str,
+        command: Callable[[Worker], list[str]],
+        timeout: float,
+        data: bytes | Path | None = None,
+    ) -> None:
+        """Run one step on every worker.
+
+        Raises:
+            DeadlineError: A worker did not finish in time.
+            WorkerError: A worker failed.
+        """
+        self.tell(f"{name} on {len(self.workers)} VMs")
+        self.sessions.start(name, command, data)
+        began = time.monotonic()
+        failed = self.sessions.wait(timeout, check=self.check)
+        if failed is not None:
+            if time.monotonic() - began >= timeout:
+                raise DeadlineError(f"{failed.worker} did not finish {name} within {timeout:.0f} s")
+            self.check()  # a preemption explains the failure better
+            raise self._error(name, failed)
+
+    def run(self, backend: str, folder: Path, ended: Callable[[], None]) -> RunReport:
+        """Run one runtime on all workers; returns the supervisors' report.
+
+        Args:
+            backend: The runtime.
+            folder: Folder on this machine for logs and results.
+            ended: Is called when the program has ended.
+        """
+        job, began = self.job, time.monotonic()
+        self.tell(f"run {backend} on {len(self.workers)} VMs")
+        address = join_address(self.workers[0].internal, secrets.choice(_PORTS))
+        secret = secrets.token_hex(32).encode() + b"\n"
+        member = f"-m pyreactant.crosscheck ../{_REQUEST} ../results/{backend}".split()
+        program = [*job.program] or member
+
+        def command(worker: Worker) -> list[str]:
+            limits = (str(job.devices), f"{job.stall_timeout:g}")
+            place = (str(self.workers.index(worker)), str(len(self.workers)))
+            return self.script("run", backend, job.platform, *limits, *place, address, *program)
+
+        name = f"run-{backend}"
+        self.sessions.start(name, command, secret, keep_open=True)
+        failed = self.sessions.wait(job.timeout, check=self.check)
+        ended()
+        report, since = self._fetch_report(backend, folder), time.monotonic()
+        if report is None and is_full(folder):
+            self.tell(f"the disk of {folder} is full; free some space: the slices wait, and cost")
+        while report is None and is_full(folder) and time.monotonic() - since < ROOM:
+            time.sleep(5)
+            self.check()
+            report = self._fetch_report(backend, folder)
+        if failed is None and report is not None:
+            return report
+        self.check()  # a preemption explains the failure better
+        if job.timeout is not None and time.monotonic() - began >= job.timeout:
+            raise DeadlineError(f"{backend} did not finish within {job.timeout:g} s")
+        if report is not None and report.exit_code:
+            return report
+        if failed is None:
+            raise FileError(f"{backend}: every worker succeeded, but worker 0 left no report")
+        raise self._error(name, failed)
+
+    def _fetch_report(self, backend: str, folder: Path) -> RunReport | None:
+        file = folder / f"report-{backend}.json"
+        command = ["cat", f"{self.remote}/runs/{backend}/report.json"]
+        worker = self.workers[0]
+        only = {worker: self.sessions.commands[worker]}
+        session = Sessions(only, folder / "logs", lambda *_: None)
+        session.start("report", lambda _: command, out=lambda _: file)
+        session.wait(30)
+        return _read_report(file)
+
+    def fetch(self, folder: Path) -> None:
+        """Fetch logs and results from every worker that still answers.
+
+        While the disk here is full, the slices keep them; after `ROOM` seconds they are lost.
+
+        Raises:
+            CloudError, PreemptedError: The slices are gone before there was room.
+        """
+        began, pause, told = time.monotonic(), 2.0, False
+        commands = self.sessions.commands
+        while left := self._fetch_from(commands, folder):
+            commands = {worker: commands[worker] for worker in left}
+            if time.monotonic() - began > ROOM:
+                names = ", ".join(map(str, left))
+                self.tell(f"no results from {names}: the disk of {folder} had no room for them")
+                return
+            if not told:
+                told = True
+                self.tell(
+                    f"the disk of {folder} has no room for the results of {len(left)} VMs; free "
+                    f"some space: the slices keep them, and cost, for {ROOM / 60:.0f} min at most"
+                )
+            time.sleep(pause)
+            pause = min(pause * 1.5, 60)
+            self.check()
+
+    def _fetch_from(self, commands: _Commands, folder: Path, again: bool = True) -> list[Worker]:
+        """Fetch from some workers; returns those whose results do not fit on the disk."""
+
+        def file(worker: Worker) -> Path:
+            return folder / f".{worker.node}-{worker.index}.tar.gz"
+
+        sessions = Sessions(commands, folder / "logs", lambda *_: None)
+        sessions.start("results", lambda _: self.script("results"), out=file)
+        sessions.wait(300, grace=120)
+        left, cut = [], []
+        for session in sessions.running:
+            worker = session.worker
+            own = folder / f"{worker.node}-worker-{worker.index}"
+            full = is_full(folder)  # a partial archive still takes the room
+            try:
+                _extract(file(worker), own)
+            except FileError as error:
+                full |= getattr(error.__cause__, "errno", None) in (errno.ENOSPC, errno.EDQUOT)
+                shutil.rmtree(own, ignore_errors=True)  # it is not whole
+                if full:
+                    left.append(worker)
+                elif again and file(worker).stat().st_size:  # full until a moment ago, perhaps
+                    cut.append(worker)
+                else:
+                    self.tell(f"no results from {worker}: {session.failure() or error}")
+            file(worker).unlink(missing_ok=True)
+        more = {worker: commands[worker] for worker in cut}
+        return left + self._fetch_from(more, folder, again=False) if cut else left
+
+    def _error(self, name: str, session: Session) -> WorkerError:
+        return WorkerError(name, session, self.workers.index(session.worker))
+
+
+def _read_report(file: Path) -> RunReport | None:
+    """A supervisor's report that was fetched from a worker; None if it is missing or damaged."""
+    try:
+        data = json.loads(file.read_text(encoding="utf-8"))
+        data.pop("schema")
+        return RunReport(**data)
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return None
+
+
+def _write_request(job: Job, folder: Path) -> Path:
+    """Write the cross-check's request for the sharded matmul; returns the file."""
+    from ...check.request import Request, write_request
+
+    file = folder / _REQUEST
+    write_request(Request(("matmul",), size=job.size), file)
+    return file

@@ -1,0 +1,205 @@
+"""The agent starts, signals and ends the programs of one machine on orders from the head."""
+
+import asyncio
+import contextlib
+import signal
+import time
+from collections.abc import Coroutine, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ...base.child import MemoryKills
+from ...base.errors import no_room
+from .leftovers import Leftovers
+from .output import Log, Merged, Part, Prefixed, terminals
+from .process import ChildProcess, Emit
+from .program import find_program, program_environment
+from .state import error_event
+
+_STACKS_WAIT, _STACKS_LATE, _STACKS_PAUSE = 0.15, 0.8, 0.01
+"""Seconds in which programs write their stacks, on a busy machine too, and between two looks."""
+_TICK = 0.1
+
+
+class Agent:
+    """The programs on this machine: takes orders from the head, and sends it events.
+
+    Orders are dicts with "type": "go" (start), "signal", "preempt", "stop_at", "stacks",
+    "end".
+
+    Args:
+        indices: Indices of the processes to start on this machine.
+        program: As in `RunOptions`.
+        settings: Environment variables of each process.
+        emit: Called with every event of these processes.
+        shown: Whether output goes to the terminal.
+        only: The one process whose output is shown; None for all.
+        stall_timeout, start_timeout: As in `RunOptions`.
+        certificates: JAX's variables of each process that has a certificate; "go" says whether the
+            run uses them.
+    """
+
+    def __init__(
+        self,
+        indices: Sequence[int],
+        program: Sequence[str],
+        settings: Sequence[Mapping[str, str]],
+        emit: Emit,
+        *,
+        shown: bool,
+        only: int | None,
+        stall_timeout: float,
+        start_timeout: float,
+        certificates: Mapping[int, Mapping[str, str]],
+    ) -> None:
+        self._indices = indices
+        self._certificates = certificates
+        self._program = find_program(program)
+        self._settings = settings
+        self._emit = emit
+        self._shown, self._only = shown, only
+        self._stall_timeout, self._start_timeout = stall_timeout, start_timeout
+        self._children: list[ChildProcess] = []
+        self._memory_kills = MemoryKills()
+        self._leftovers = Leftovers()
+        self._merged: list[Merged] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def order(self, message: Mapping[str, Any]) -> None:
+        """Carry out an order from the head."""
+        kind = message["type"]
+        if kind == "go":
+            self._go(message)
+        elif kind == "signal":
+            for child in self._children:
+                child.forward(int(message["number"]))
+        elif kind in ("preempt", "stop_at"):
+            for child in self._children:
+                child.order(message)
+        elif kind == "stacks":
+            self._start_task(self._send_stacks())
+        elif kind == "end":
+            self._start_task(self.end(stacks=bool(message.get("stacks"))))
+
+    def _start_task(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _send_stacks(self) -> None:
+        """Emit the Python stacks of all programs, which go on."""
+        children = list(self._children)
+        for child in children:
+            child.dump_stacks(resume=False)
+        await _stacks_written(children)
+        for child in children:
+            if not child.exited.is_set():
+                child.emit_stacks()
+
+    async def end(self, *, stacks: bool, grace: float = 0.3) -> None:
+        """End all programs: collect their stacks if wanted, then SIGTERM, then SIGKILL."""
+        children = [c for c in self._children if not c.exited.is_set()]
+        if stacks and children:
+            for child in children:
+                child.dump_stacks()
+            await _stacks_written(children)
+            for child in children:
+                child.emit_stacks()
+        for child in children:
+            child.signal(signal.SIGTERM)
+        await _all_exited(children, grace)
+        for child in children:
+            child.signal(signal.SIGKILL)
+        await _all_exited(children, 5)
+        for process, killed in self._leftovers.kill(self._indices[0]).items():
+            self._emit({"type": "killed", "process": process, "age": 0.0, "killed": killed})
+        self._close()
+        for index in self._indices:
+            self._emit({"type": "ended", "process": index})
+
+    async def watch(self) -> None:
+        """Check the programs' pulses until cancelled."""
+        before = time.monotonic()
+        while True:
+            await asyncio.sleep(_TICK)
+            now = time.monotonic()
+            suspended = max(0.0, now - before - 10 * _TICK)
+            before = now
+            self._memory_kills.sample()
+            self._leftovers.reap()
+            for child in self._children:
+                child.watch(suspended)
+
+    def _go(self, message: Mapping[str, Any]) -> None:
+        folder = Path(message["folder"])
+        with contextlib.suppress(OSError):
+            folder.mkdir(parents=True, exist_ok=True)
+        # Several agents of a run may share a machine; each cleans up after its own programs.
+        token = f"{message['run']}/{self._indices[0]}"
+        self._leftovers.begin(token)
+        count, later = len(self._indices), asyncio.get_running_loop().call_later
+        self._merged = [Merged(terminal, count, later) for terminal in terminals()]
+        for index, settings in zip(self._indices, self._settings, strict=True):
+            environment = program_environment(
+                self._program,
+                settings,
+                message,
+                index=index,
+                token=token,
+                stall_timeout=self._stall_timeout,
+            )
+            if message.get("mtls"):
+                environment |= self._certificates.get(index, {})
+            try:
+                self._children.append(self._start(index, environment, folder))
+            except (OSError, RuntimeError) as error:  # no more processes, threads or memory
+                self._emit(error_event(index, no_room(error)))
+
+    def _start(self, index: int, environment: Mapping[str, str], folder: Path) -> ChildProcess:
+        shown = None
+        if self._shown and self._only in (None, index):
+            shown = self._screens(index)
+        return ChildProcess(
+            index,
+            self._program,
+            environment,
+            Log(folder / f"process-{index}.log"),
+            terminals=shown,
+            emit=self._emit,
+            stall_timeout=self._stall_timeout,
+            start_timeout=self._start_timeout,
+            memory_kills=self._memory_kills,
+            leftovers=self._leftovers,
+        )
+
+    def _screens(self, index: int) -> tuple[Prefixed, Prefixed]:
+        """Where the output of one program is shown."""
+        out, err = terminals()
+        if self._only is None and len(self._indices) > 1:
+            return Part(out, self._merged[0], index), Part(err, self._merged[1], index)
+        prefix, whole = f"[{index}] ", self._only is None
+        return Prefixed(out, prefix, whole_lines=whole), Prefixed(err, prefix, whole_lines=whole)
+
+    def close(self) -> None:
+        """Call it last, after `end`."""
+        self._leftovers.close()
+
+    def _close(self) -> None:
+        for child in self._children:
+            child.close()
+        self._children = []
+
+
+async def _stacks_written(children: Sequence[ChildProcess]) -> None:
+    """Wait until the programs have written all of their stacks, but not for long."""
+    deadline = time.monotonic() + _STACKS_LATE
+    await asyncio.sleep(_STACKS_WAIT)
+    while [c for c in children if not c.read_stacks()] and time.monotonic() < deadline:
+        await asyncio.sleep(_STACKS_PAUSE)
+
+
+async def _all_exited(children: Sequence[ChildProcess], timeout: float) -> None:
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(timeout):
+            for child in children:
+                await child.exited.wait()

@@ -1,0 +1,367 @@
+"""The head of a run, in process 0's supervisor: collects events, decides, orders, reports."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from .cause import PORT_TAKEN, Failure, Judge, differences, failure
+from .metrics import Metrics, TensorBoard
+from .options import RunOptions
+from .report import RunReport, first_error, process_row, say, utc
+from .state import ProcessState, names
+from .unstarted import PATIENCE
+from .watch import Clock, Stalls, Stop, Waits
+
+Send = Callable[[Mapping[str, Any]], None]
+
+_SETTLE = 0.25
+"""Seconds to wait after a failure, since its cause may be reported after its consequence."""
+
+_SETTLE_CONSEQUENCE = 1.0
+"""Seconds to wait after a failure that may be a mere consequence."""
+
+_ENDING = 1.5
+"""Seconds in which every machine should have ended its programs."""
+
+_ENDING_BEFORE_RESTART = 15.0
+"""Seconds for the same before a restart: no old program may be left when the new ones start."""
+
+_MAX_MOVES = 3
+"""How often the runtime gets another port because another program took its own."""
+
+_NO_RESTART = ("preempted", "interrupted", "environment", "rendezvous")
+
+
+class Head:
+    """Process 0's view of the run, and its decisions.
+
+    Args:
+        options: Options of the run.
+        states: One state for each process of the run.
+        broadcast: Sends an order to every machine.
+        coordinator: Returns the address of a free port for the runtime's coordinator; None for a
+            run of one process.
+        run: Name of the run.
+        folder: Folder for logs and report.
+        restart: How often a batch system has requeued this job.
+    """
+
+    def __init__(
+        self,
+        options: RunOptions,
+        states: Sequence[ProcessState],
+        broadcast: Send,
+        *,
+        coordinator: Callable[[], str | None],
+        run: str,
+        folder: Path,
+        restart: int,
+    ) -> None:
+        self.states = list(states)
+        self._judge = Judge(self.states)
+        self.refused: Sequence[str] = ()
+        self._options, self._broadcast, self._coordinator = options, broadcast, coordinator
+        self._run, self._folder, self._restart = run, folder, restart
+        self._began = time.monotonic()
+        self._started = utc()
+        self._waits = Waits()
+        self._clock = Clock(time.time(), self._began)
+        self._changed = asyncio.Event()
+        self._woke = self._began
+        self._stop = Stop(options.grace)
+        self._rejected: Failure | None = None
+        self._address: str | None = None
+        self._absent = {s.index for s in self.states}
+        self._unstarted: Failure | None = None
+        self._ended: set[int] = set()
+        self._restarts: list[dict[str, Any]] = []
+        self._announced: set[str] = set()
+        self._said_log_error = False
+        sinks = [TensorBoard(folder)] if options.tensorboard else []
+        self._metrics = Metrics(folder, len(self.states), sinks)
+        self._stalls = Stalls(
+            folder,
+            options.stall_timeout,
+            ends=options.end_stalled,
+            broadcast=broadcast,
+            say=say,
+        )
+
+    def admit(self, hello: Mapping[str, Any]) -> str | None:
+        """Admit a process to the roll-call; or return why it cannot be in this run."""
+        index, count = int(hello["process"]), int(hello["num_processes"])
+        host, facts = str(hello["host"]), {str(k): str(v) for k, v in hello["facts"].items()}
+        why = None
+        if count != len(self.states):
+            why = (
+                f"process 0 was started with {len(self.states)} processes, process {index} on "
+                f"{host} with {count}; give every process the same number"
+            )
+        elif not 0 <= index < count:
+            why = f"process indices are 0 to {count - 1}, but a process on {host} has {index}"
+        elif self.states[index].phase != "expected":
+            other = self.states[index]
+            why = (
+                f"two processes have index {index}: one on {other.host} (pid {other.pid}) and one "
+                f"on {host} (pid {hello['pid']}); give each process its own index"
+            )
+        now = time.monotonic()
+        if why is None and (error := hello.get("cannot_start")) is not None:
+            state = self.states[index]
+            state.host = host
+            why = f"{state.name()} cannot start: {error['message']}"
+            broken = failure("user", why, state, now, exit_code=int(error["code"]))
+            self._unstarted = self._unstarted or broken
+            self._absent.discard(index)
+        elif why is not None:
+            self._rejected = self._rejected or failure("rendezvous", why, None, now)
+        else:
+            state = self.states[index]
+            state.host, state.facts, state.pid = host, facts, int(hello["pid"])
+            state.enter("joined", now)
+            self._judge.note(index)
+            self._absent.discard(index)
+        self._changed.set()
+        return why
+
+    def apply(self, event: Mapping[str, Any]) -> None:
+        """Apply an event from any machine; malformed events are ignored."""
+        kind = event["type"]
+        try:
+            if kind == "ended":
+                self._ended.add(int(event["process"]))
+            elif kind == "signal":
+                self._stop.request(int(event["number"]), event.get("process"), time.monotonic())
+            elif kind == "idle":
+                idle = float(event["seconds"])
+                self._stalls.take(int(event["process"]), idle, time.monotonic())
+            elif kind == "metrics":
+                self._metrics.take(int(event["process"]), event["records"])
+            else:
+                state = self.states[int(event["process"])]
+                state.apply(event, time.monotonic())
+                self._judge.note(state.index)
+                if kind == "log_failed" and not self._said_log_error:
+                    self._said_log_error = True
+                    say(f"the log of {state.name()} is not complete: {state.log_error}")
+        except (LookupError, TypeError, ValueError, ArithmeticError):
+            return  # another version's message, or a program that wrote to its supervisor's line
+        self._changed.set()
+
+    def lose(self, process: int, why: str) -> None:
+        """Note that the supervisor of a process is gone."""
+        self.apply({"type": "lost", "process": process, "why": why})
+
+    async def run(self) -> RunReport:
+        """Run from the roll-call to the report, which the caller writes."""
+        broken = await self._roll_call()
+        restarts = moves = 0
+        while broken is None:
+            broken = await self._attempt(restarts)
+            if broken is None:
+                await self._end_all(stacks=False, patience=_ENDING)
+                break
+            moved = moves < _MAX_MOVES and self._port_was_taken(broken)
+            last = restarts == self._options.max_restarts and not moved
+            ended = await self._end_all(
+                stacks=broken.cause not in ("preempted", "interrupted"),
+                patience=_ENDING if last else _ENDING_BEFORE_RESTART,
+            )
+            if not moved and self._port_was_taken(broken):
+                broken = self._without_ports(broken)
+            if last or not ended or not (moved or self._can_restart(broken)):
+                break
+            if moved:
+                moves += 1
+                self._say("another program took the port of the runtime; trying another port")
+            else:
+                restarts += 1
+                self._restarts.append(
+                    {"cause": broken.cause, "summary": broken.summary, "at": utc()}
+                )
+                self._say(f"{broken.summary}; restart {restarts} of {self._options.max_restarts}")
+            self.states = [s.restarted() for s in self.states]
+            self._judge = Judge(self.states)
+            self._stop.restarted()
+            self._metrics.finish()
+            self._stalls.restarted()
+            self._ended, self._announced, broken = set(), set(), None
+        if error := self._metrics.close():
+            self._say(f"not all metrics could be written: {error}")
+        return self._report(broken)
+
+    async def _roll_call(self) -> Failure | None:
+        deadline = self._began + self._options.start_timeout
+        last_message = self._began
+        while self._absent:
+            now = time.monotonic()
+            if self._rejected is not None:
+                return self._rejected
+            if self._unstarted is not None:
+                stopped = self._stop.requested_at is not None  # a launcher ends the other tasks
+                if stopped or now > min(deadline, self._unstarted.at + PATIENCE):
+                    return self._unstarted
+            if lost := self._judge.find(now):
+                return lost
+            if self._stop.requested_at is not None:
+                return failure(self._stop.cause, self._stop.summary, None, now)
+            if now <= deadline and now - last_message <= 5:
+                await self._wait_for_change(min(1.0, max(0.01, deadline - now)))
+                continue
+            absent = [self.states[index] for index in sorted(self._absent)]
+            if now > deadline:
+                joined = len(self.states) - len(absent)
+                summary = (
+                    f"{names(absent)} did not join the roll-call within "
+                    f"{self._options.start_timeout:g} s ({joined} of {len(self.states)} joined); "
+                    "check that each process was started, and read its own log"
+                )
+                return failure("rendezvous", summary, absent[0], deadline)
+            last_message = now
+            self._say(f"waiting for {names(absent)} ({len(self.states) - len(absent)} joined)")
+        if self._unstarted is not None:
+            return self._unstarted
+        if len(self.states) > 1:
+            self._say(f"{len(self.states)} processes joined in {self._seconds():.1f} s")
+        if self._options.allow_different_environments:
+            return None
+        return differences(self.states, time.monotonic())
+
+    async def _attempt(self, restarts: int) -> Failure | None:
+        """Start all programs; return the failure that broke them, or None if all succeeded."""
+        total = self._restart + restarts
+        self._address = self._coordinator()
+        self._broadcast(
+            {
+                "type": "go",
+                "run": f"{self._run}-{total}",
+                "folder": str(self._folder),
+                "num_processes": len(self.states),
+                "coordinator": self._address,
+                "restarts": total,
+            }
+        )
+        found_at: float | None = None
+        while True:
+            now = time.monotonic()
+            self._clock.look(time.time(), now)
+            for order in self._stop.orders(self.states):
+                self._broadcast(order)
+            self._stalls.check(self.states, now)
+            broken = self._broken(now)
+            if broken is None:
+                found_at = None
+                if not self._judge.unfinished:
+                    return self._stop.outcome(self.states, now)
+            else:
+                found_at = found_at or now
+                settle = _SETTLE_CONSEQUENCE if broken.consequence else _SETTLE
+                alone = not self._judge.unfinished
+                if now - found_at > settle or (alone and not broken.consequence):
+                    return self._clock.explain(broken)
+            self._say_phases()
+            if waits := self._waits.message(self.states, now):
+                self._say(waits)
+            await self._wait_for_change(0.05 if found_at else 0.2)
+
+    def _broken(self, now: float) -> Failure | None:
+        found = self._judge.find(now)
+        requested_at = self._stop.requested_at
+        # A launcher ends the other tasks once one has failed; then that failure is the cause.
+        before = found is not None and not found.consequence and found.at < (requested_at or now)
+        if self._stop.ends_all and not before:
+            if self._stop.overdue(now):
+                return failure(self._stop.cause, self._stop.summary, None, now)
+            return None  # the failures of processes that were asked to stop do not count
+        limit = self._options.timeout
+        if limit is not None and self._late():
+            slow = [s for s in self.states if not s.finished]
+            summary = f"the run took more than {limit:g} s; {names(slow)} still ran"
+            return failure("timeout", summary, slow[0] if slow else None, self._began + limit)
+        return found or self._stalls.failure
+
+    async def _end_all(self, *, stacks: bool, patience: float) -> bool:
+        """Make every machine end its programs; false if one has not confirmed in time.
+
+        A machine that cannot be reached ends its programs by itself.
+        """
+        self._broadcast({"type": "end", "stacks": stacks})
+        deadline = time.monotonic() + patience
+        while time.monotonic() < deadline:
+            if all(s.lost is not None or s.index in self._ended for s in self.states):
+                return True
+            await self._wait_for_change(0.05)
+        return False
+
+    def _port_was_taken(self, broken: Failure) -> bool:
+        """Whether process 0 could not use the port that this head had found free."""
+        error = self.states[0].error or {}
+        return broken.process == 0 and error.get("exception") == PORT_TAKEN and not self._late()
+
+    def _without_ports(self, broken: Failure) -> Failure:
+        summary = (
+            f"other programs took each of the {_MAX_MOVES + 1} ports that the supervisor chose on "
+            f"process 0's machine for the runtime, the last of them {self._address}; start the run "
+            "again"
+        )
+        return replace(broken, summary=summary)
+
+    def _can_restart(self, broken: Failure) -> bool:
+        gone = any(s.lost or s.gave_up is not None for s in self.states)
+        return broken.cause not in _NO_RESTART and not gone and not self._late()
+
+    def _late(self) -> bool:
+        limit = self._options.timeout
+        return limit is not None and self._seconds() > limit
+
+    async def _wait_for_change(self, timeout: float) -> None:
+        """Wait for an event, and long enough to take in those of ten thousand processes at once."""
+        took = time.monotonic() - self._woke
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout):
+                await self._changed.wait()
+        await asyncio.sleep(max(0.005, min(took, 0.2)))
+        self._changed.clear()
+        self._woke = time.monotonic()
+
+    def _report(self, broken: Failure | None) -> RunReport:
+        now = time.monotonic()
+        for state in self.states:
+            state.log = str(self._folder / f"process-{state.index}.log")
+        return RunReport(
+            cause="done" if broken is None else broken.cause,
+            exit_code=0 if broken is None else broken.exit_code,
+            summary="all processes ended well" if broken is None else broken.summary,
+            first_error=None if broken is None else first_error(broken, self.states, now),
+            processes=[process_row(s, self._began) for s in self.states],
+            seconds=round(self._seconds(), 3),
+            started=self._started,
+            folder=str(self._folder),
+            command=list(self._options.program),
+            restarts=self._restarts,
+            stalls=self._stalls.reports,
+            facts=self.states[0].facts,
+            refused=list(self.refused),
+        )
+
+    def _say_phases(self) -> None:
+        if len(self.states) == 1:
+            return
+        for phase, what in (
+            ("initialized", "initialized"),
+            ("ending", "at the end of the program"),
+        ):
+            if phase not in self._announced and all(phase in s.times for s in self.states):
+                self._announced.add(phase)
+                self._say(f"all {len(self.states)} {what} after {self._seconds():.1f} s")
+
+    def _say(self, text: str) -> None:
+        if not self._options.quiet:
+            say(text)
+
+    def _seconds(self) -> float:
+        return time.monotonic() - self._began

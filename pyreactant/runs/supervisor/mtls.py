@@ -1,0 +1,379 @@
+"""Mutual TLS of a run's coordinator: JAX gets a certificate for each process, made for this run.
+
+Each supervisor makes the keys of its own programs and sends the public ones over the
+authenticated roll-call; the head answers with certificates. A run uses them if every process has
+one; else it says why not. The authority is in the memory of the head only; the only name in a
+certificate is the URI pyreactant://RUN/process/INDEX. `cryptography` is imported at first use: it
+takes a tenth of a second, and most processes need none of this.
+"""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...base.errors import FileError
+from ...process.group.coordinator import why_not, without
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+    from cryptography.x509 import CertificateBuilder, Name
+
+
+# Certificates are valid at any time, since the clock of a machine may be wrong by years. They are
+# of no use after the run: its authority is gone, and so is every key.
+_VALID_FROM, _VALID_UNTIL = datetime(1970, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Certified:
+    """What an authority answers to a public key.
+
+    Attributes:
+        certificate: The certificate, in PEM.
+        authority: The authority's own certificate, in PEM.
+        prefix: How the URI of every process of the run begins.
+    """
+
+    certificate: str
+    authority: str
+    prefix: str
+
+
+def uri_prefix(run: str) -> str:
+    """How the URI of every process of a run begins."""
+    return f"pyreactant://{run}/"
+
+
+class Authority:
+    """The authority of one run. Its key is never written or sent.
+
+    Args:
+        run: Name of the run, of letters, digits and hyphens.
+
+    Examples:
+        >>> authority, key = Authority("a-run"), Key()
+        >>> authority.certify(key.public(), 1).prefix
+        'pyreactant://a-run/'
+    """
+
+    def __init__(self, run: str) -> None:
+        from cryptography import x509
+        from cryptography.x509.oid import ExtendedKeyUsageOID as Usage
+
+        self.prefix = uri_prefix(run)
+        self._key = _new_key()
+        name = _name(f"pyreactant run {run}")
+        own = (
+            _builder(issuer=name, ca=True)
+            .subject_name(name)
+            .serial_number(x509.random_serial_number())
+            .public_key(self._key.public_key())
+        )
+        self._certificate = self._sign(own)
+        both = x509.ExtendedKeyUsage([Usage.SERVER_AUTH, Usage.CLIENT_AUTH])
+        # Shared by all certificates: each of ten thousand must be made in a tenth of a millisecond.
+        self._common = (
+            _builder(issuer=name, ca=False)
+            .subject_name(x509.Name([]))
+            .add_extension(both, critical=False)
+        )
+
+    def certify(self, public: str, process: int) -> Certified:
+        """The certificate of a process.
+
+        Args:
+            public: What its `Key.public` returned. That the process has the private key need not be
+                shown: without it, the certificate is of no use.
+            process: Its index, which the certificate names.
+
+        Raises:
+            ValueError: It is no public key of this kind.
+        """
+        from cryptography import x509
+        from cryptography.exceptions import UnsupportedAlgorithm
+        from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
+        from cryptography.hazmat.primitives.serialization import load_pem_public_key
+
+        try:
+            key = load_pem_public_key(public.encode())
+        except (ValueError, UnsupportedAlgorithm):
+            raise ValueError("it is no public key") from None
+        if not isinstance(key, EllipticCurvePublicKey) or key.curve.name != _CURVE:
+            raise ValueError(f"the public key must be on the curve {_CURVE}")
+        uri = x509.UniformResourceIdentifier(f"{self.prefix}process/{process}")
+        builder = (
+            self._common.serial_number(x509.random_serial_number())
+            .public_key(key)
+            .add_extension(x509.SubjectAlternativeName([uri]), critical=True)
+        )
+        return Certified(self._sign(builder), self._certificate, self.prefix)
+
+    def _sign(self, builder: "CertificateBuilder") -> str:
+        from cryptography.hazmat.primitives.hashes import SHA256
+        from cryptography.hazmat.primitives.serialization import Encoding
+
+        return builder.sign(self._key, SHA256()).public_bytes(Encoding.PEM).decode()
+
+
+class Key:
+    """The private key of one process; it is written to `store`'s folder only, and never sent."""
+
+    def __init__(self) -> None:
+        self._key = _new_key()
+
+    def public(self) -> str:
+        """The public key, in PEM."""
+        from cryptography.hazmat.primitives import serialization as form
+
+        key = self._key.public_key()
+        return key.public_bytes(form.Encoding.PEM, form.PublicFormat.SubjectPublicKeyInfo).decode()
+
+    def store(self, folder: Path, certified: Certified) -> None:
+        """Write key and certificates to the files that `variables` names, the certificate last.
+
+        Args:
+            folder: Made so that only this user can read it, as each of the files.
+            certified: The answer to the signing request.
+
+        Raises:
+            FileError: The files cannot be written.
+        """
+        from cryptography.hazmat.primitives import serialization as form
+
+        key = self._key.private_bytes(
+            form.Encoding.PEM, form.PrivateFormat.PKCS8, form.NoEncryption()
+        )
+        texts = {"KEY": key.decode(), "CA": certified.authority, "CERT": certified.certificate}
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            for what, text in texts.items():
+                partial = folder / "partial"
+                with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT, 0o600), "w") as file:
+                    file.write(text)
+                partial.replace(folder / _FILES[what])  # who finds a file finds the whole of it
+        except OSError as error:
+            raise FileError(
+                f"the key of a process cannot be written to {folder} ({error.strerror}); make room "
+                "there, set TMPDIR to another folder, or run with --no-mtls"
+            ) from None
+
+
+_FILES = {"KEY": "key.pem", "CA": "authority.pem", "CERT": "certificate.pem"}
+
+
+def variables(folder: Path, prefix: str) -> dict[str, str]:
+    """JAX's variables of a process.
+
+    Args:
+        folder: Where `Key.store` writes the files, or will write them.
+        prefix: As in `Certified`.
+    """
+    paths = {f"JAX_MTLS_{what}_FILE": str(folder / name) for what, name in _FILES.items()}
+    return {**paths, "JAX_MTLS_PEER_URI_PREFIX": prefix}
+
+
+def _new_key() -> "EllipticCurvePrivateKey":
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    return ec.generate_private_key(ec.SECP256R1())
+
+
+_CURVE = "secp256r1"
+
+
+def _name(text: str) -> "Name":
+    from cryptography import x509
+    from cryptography.x509.oid import NameOID
+
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text[:64])])
+
+
+def _builder(*, issuer: "Name", ca: bool) -> "CertificateBuilder":
+    """What the certificates of an authority, or its own, have in common."""
+    from cryptography import x509
+
+    return (
+        x509.CertificateBuilder()
+        .issuer_name(issuer)
+        .not_valid_before(_VALID_FROM)
+        .not_valid_after(_VALID_UNTIL)
+        .add_extension(x509.BasicConstraints(ca, path_length=0 if ca else None), critical=True)
+    )
+
+
+class Keys:
+    """The keys of the programs of one supervisor, each made when it is asked for.
+
+    Args:
+        indices: Indices of its processes.
+        off: Why they have none; "" if they have.
+
+    Attributes:
+        variables: JAX's variables for each process that has a certificate, or gets it while it
+            starts, by index.
+    """
+
+    def __init__(self, indices: Sequence[int], off: str) -> None:
+        self.variables: dict[int, Mapping[str, str]] = {}
+        self.off = off
+        self._indices = indices
+        self._keys: dict[int, Key] = {}
+        self._folder: Path | None = None
+
+    def offer(self, index: int) -> dict[str, str]:
+        """What the first message of a process says: its public key, or why it has none."""
+        if self.off:
+            return {"off": self.off}
+        return {"public": self._keys.setdefault(index, Key()).public()}
+
+    def prepare(self, prefix: str) -> None:
+        """Make the folder of the keys, for this user alone, and name the files in `variables`.
+
+        Args:
+            prefix: How the URIs of the run begin.
+
+        Raises:
+            FileError: The folder cannot be made.
+        """
+        if self.off:
+            return
+        try:
+            self._folder = Path(tempfile.mkdtemp(prefix="pyreactant-keys-"))
+        except OSError as error:
+            raise FileError(
+                f"the folder of the run's keys cannot be made ({error.strerror}); set TMPDIR to "
+                "another folder, or run with --no-mtls"
+            ) from None
+        for index in self._indices:
+            self.variables[index] = variables(self._folder / str(index), prefix)
+
+    def accept(self, index: int, answer: Mapping[str, Any] | None) -> None:
+        """Store a process's key, with the certificate that the head answered, if it has one.
+
+        Raises:
+            FileError: The files cannot be written.
+        """
+        if not answer or index not in self._keys:
+            return
+        fields = {name: str(answer[name]) for name in ("certificate", "authority", "prefix")}
+        if self._folder is None:
+            self.prepare(fields["prefix"])
+        assert self._folder is not None
+        self._keys[index].store(self._folder / str(index), Certified(**fields))
+
+    def remove(self) -> None:
+        """Delete the keys."""
+        self.variables.clear()
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+
+_UNJOINED = "not all processes joined"
+
+
+class Certifier:
+    """The head's part: it certifies every process that asks, and knows whether all have asked.
+
+    Args:
+        run: Name of the run.
+        count: Number of processes.
+        keys: Those of the head's own programs. They are made while these start (`own`).
+    """
+
+    def __init__(self, run: str, count: int, keys: Keys) -> None:
+        self._run, self._count, self._keys = run, count, keys
+        self._authority: Authority | None = None
+        self._off: dict[int, str] = {}
+        self._asked: set[int] = set()
+        self._own: list[int] = []
+
+    def admit(self, index: int) -> None:
+        """Note that a process of the head's own has joined."""
+        if self._keys.off:
+            self._off[index] = self._keys.off
+            return
+        if not self._own:
+            self._keys.prepare(uri_prefix(self._run))
+        self._asked.add(index)
+        self._own.append(index)
+
+    def welcome(self, hello: Mapping[str, Any]) -> dict[str, Any]:
+        """The answer to a new member of the roll-call: its certificate, if its supervisor asks.
+
+        Raises:
+            ValueError: Its public key is malformed.
+        """
+        offer, process = hello.get("mtls"), int(hello["process"])
+        if not isinstance(offer, dict) or "public" not in offer:
+            off = offer.get("off") if isinstance(offer, dict) else None
+            self._off[process] = str(off or "its supervisor makes no keys")
+            return {}
+        found = self._certify(process, str(offer["public"]))
+        self._asked.add(process)
+        return {"mtls": {name: getattr(found, name) for name in found.__slots__}}
+
+    def certify_own(self) -> None:
+        """Make and store the keys of the head's own programs, which wait for their certificates.
+
+        It takes a tenth of a second, in which the programs start; once, also in a restarted run.
+
+        Raises:
+            FileError: The files cannot be written.
+        """
+        while self._own and not self.off:
+            index = self._own.pop(0)
+            found = self._certify(index, self._keys.offer(index)["public"])
+            self._keys.accept(index, {name: getattr(found, name) for name in found.__slots__})
+
+    def _certify(self, process: int, public: str) -> Certified:
+        if self._authority is None:
+            self._authority = Authority(self._run)
+        return self._authority.certify(public, process)
+
+    @property
+    def off(self) -> str:
+        """Why the run does without; "" if every process has a certificate."""
+        if self._count == 1:
+            return "one process"
+        if self._off:
+            process = min(self._off)
+            where = "" if len(self._off) == self._count else f"process {process}: "
+            return f"{where}{self._off[process]}"
+        return "" if len(self._asked) == self._count else _UNJOINED
+
+
+def off_reason(backend: str | None, count: int, no_mtls: bool) -> str:
+    """Why the programs of this supervisor get no certificates; "" if they do.
+
+    Args:
+        backend: The runtime of the command line; None leaves it to the environment.
+        count: Number of processes of the run.
+        no_mtls: Whether the command line has --no-mtls.
+    """
+    if count == 1:
+        return "one process"
+    if no_mtls:
+        return "--no-mtls"
+    return why_not(_runtime(backend))
+
+
+def off_note(backend: str | None, count: int, off: str) -> str:
+    """What the user must know of a run whose runtime has mutual TLS, but which has none; or "".
+
+    Args:
+        backend: As for `off_reason`.
+        count: As for `off_reason`.
+        off: `Certifier.off`.
+    """
+    if not off or off == _UNJOINED or count == 1 or without(_runtime(backend)):
+        return ""
+    return f"mutual TLS is off ({off}): whoever reaches JAX's coordinator can end the run"
+
+
+def _runtime(backend: str | None) -> str:
+    return backend or os.environ.get("PYREACTANT_BACKEND") or "jax"

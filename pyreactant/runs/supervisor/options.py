@@ -1,0 +1,235 @@
+"""Options of a supervised run, its folder, and the device settings of its processes."""
+
+import contextlib
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ...arrays.runtimes.known import MOST_CPU_DEVICES, check_backend, check_platform
+from ...base import facts
+from ...base.errors import FileError, InvalidArgumentError, argument
+from ...base.outputs import check_outputs
+from ...base.pages.page import check_page
+from ...base.settings import LOCAL_DEVICES
+from ...process.group import ProcessGroup
+from . import metrics
+from .program import check_program, find_program
+
+MOST_PROCESSES = 4096
+"""Processes on one machine: more could not join within any `start_timeout`."""
+
+_CLAIM = ".running"
+"""A file in the folder of a run while it goes on."""
+
+RUNS = "pyreactant-runs"
+"""Folder, in the current one, of the runs whose user names no folder."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """What to run and how.
+
+    Attributes:
+        program: A Python script and its arguments; "-m", a module and its arguments; either with
+            "python" before it; or any other command and its arguments.
+        processes: Number of processes to start on this machine; None for one process, or for
+            those that the launcher started.
+        devices_per_process: Number of CPU devices, or of this machine's GPUs, per process.
+        backend: Runtime, "jax" or "reactant"; None leaves it to the program.
+        platform: "cpu", "gpu" or "tpu"; None leaves it to the program.
+        folder: Folder for logs and report; None makes one below ``pyreactant-runs``.
+        html: File for a page of the report; None writes none.
+        overwrite: Whether `html` may replace a file that is no report of pyreactant.
+        all_output: Show the output of every process, not only that of process 0.
+        quiet: Do not print progress messages.
+        start_timeout: Seconds within which every process must join the roll-call, and then begin.
+        stall_timeout: Seconds without a pulse after which a process counts as stalled. Compiling
+            in Julia may hold Python's lock, and with it the pulse, for minutes. Also the seconds
+            after which a process without progress is reported: the stack of its main thread stays
+            the same and it uses no CPU.
+        end_stalled: End a run that has a process without progress.
+        heartbeat_timeout: Seconds without a heartbeat after which a supervisor counts as lost.
+        grace: Seconds between SIGTERM (or Ctrl-C) and SIGKILL.
+        timeout: Limit of the whole run in seconds; None for no limit.
+        max_restarts: Maximum number of restarts of the programs after a failure.
+        tensorboard: Write TensorBoard event files of the metrics, too.
+        allow_different_environments: Do not compare the processes' versions and settings.
+        no_mtls: Do not make certificates for the run; its coordinator accepts whoever reaches it.
+    """
+
+    program: Sequence[str]
+    processes: int | None = None
+    devices_per_process: int | None = None
+    backend: str | None = None
+    platform: str | None = None
+    folder: Path | None = None
+    html: Path | None = None
+    overwrite: bool = False
+    all_output: bool = False
+    quiet: bool = False
+    start_timeout: float = 120.0
+    stall_timeout: float = 300.0
+    end_stalled: bool = False
+    heartbeat_timeout: float = 15.0
+    grace: float = 30.0
+    timeout: float | None = None
+    max_restarts: int = 0
+    tensorboard: bool = False
+    allow_different_environments: bool = False
+    no_mtls: bool = False
+
+    def __post_init__(self) -> None:
+        if self.backend is not None:
+            check_backend(self.backend)
+        check_page(self.html)
+        check_outputs({"html": self.html}, overwrite=self.overwrite)
+        if self.platform is not None:
+            check_platform(self.platform)
+        if self.tensorboard:
+            metrics.check_tensorboard()
+        for name, least, most in (
+            ("processes", 1, MOST_PROCESSES),
+            ("devices_per_process", 1, MOST_CPU_DEVICES),
+            ("max_restarts", 0, MOST_PROCESSES),
+        ):
+            value = getattr(self, name)
+            if value is not None and not least <= value <= most:
+                raise InvalidArgumentError(
+                    f"{argument(name)} must be {least} to {most}, got {value}"
+                )
+        if self.platform == "tpu" and self.devices_per_process is not None:
+            raise InvalidArgumentError(
+                "on TPU a process has all devices of its machine; leave out "
+                f"{argument('devices_per_process')}"
+            )
+        for name in ("start_timeout", "stall_timeout", "heartbeat_timeout", "grace", "timeout"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise InvalidArgumentError(
+                    f"{argument(name)} must be positive seconds, got {value}"
+                )
+        check_program(find_program(self.program), self.program)
+
+
+def fresh_folder(folder: Path | None, name: str, restart: int) -> Path:
+    """Make the folder of a run; a requeued job gets a subfolder for each restart.
+
+    Of several runs that ask for one folder at the same time, the first gets it: it has made a file
+    there, which `release` deletes.
+
+    Raises:
+        FileError: The folder is not empty, is a file, or cannot be made.
+    """
+    chosen = folder or Path(RUNS, name)
+    if restart:
+        chosen = chosen / f"restart-{restart}"
+    try:
+        taken = chosen.exists() and (not chosen.is_dir() or any(chosen.iterdir()))
+        if not taken:
+            chosen.mkdir(parents=True, exist_ok=True)
+            if folder is None:
+                _keep_from_git(Path(RUNS))
+            (chosen / _CLAIM).touch(exist_ok=False)
+    except FileExistsError:
+        taken = True
+    except OSError as error:
+        raise FileError(
+            f"the run's folder {str(chosen)!r} cannot be made ({error.strerror}); name another "
+            f"with {argument('folder')}"
+        ) from None
+    if taken:
+        why = "exists and is not empty" if chosen.is_dir() else "is not a folder"
+        raise FileError(
+            f"the run's folder {str(chosen)!r} {why}; name another with {argument('folder')}"
+        )
+    return chosen.resolve()
+
+
+def release(folder: Path) -> None:
+    """Give the folder of a run back: it is over, and what it wrote keeps others from the folder."""
+    with contextlib.suppress(OSError):
+        (folder / _CLAIM).unlink()
+
+
+def _keep_from_git(folder: Path) -> None:
+    """Keep a folder of runs out of the user's commits."""
+    with contextlib.suppress(FileExistsError), (folder / ".gitignore").open("x") as file:
+        file.write("*\n")
+
+
+def device_settings(
+    options: RunOptions, group: ProcessGroup, processes: int
+) -> list[dict[str, str]]:
+    """The ``PYREACTANT_*`` variables of each process that this supervisor starts.
+
+    Raises:
+        InvalidArgumentError: This machine has fewer GPUs than requested.
+    """
+    common = {}
+    if options.backend is not None:
+        common["PYREACTANT_BACKEND"] = options.backend
+    if options.platform is not None:
+        common["PYREACTANT_PLATFORM"] = options.platform
+    each = options.devices_per_process
+    gpus = 0 if options.platform in ("cpu", "tpu") else facts.usable_gpus()
+    if options.platform == "tpu" and processes > 1:
+        raise InvalidArgumentError(
+            f"one process drives all TPU chips of a machine; omit {argument('processes')}"
+        )
+    if not gpus and options.platform != "gpu":
+        named = any(
+            os.environ.get(name) for name in ("PYREACTANT_NUM_CPU_DEVICES", "JAX_NUM_CPU_DEVICES")
+        )
+        count = each or (1 if processes > 1 and not named else None)
+        if count is not None:
+            common["PYREACTANT_NUM_CPU_DEVICES"] = str(count)
+        return [common] * processes
+    own = group.local_device_ids
+    if processes == 1 and own is not None:
+        return [{**common, LOCAL_DEVICES: _listed(own)}]
+    if processes == 1 and each is None:
+        return [common]
+    ids = tuple(range(gpus)) if own is None else own
+    return [{**common, **gpu} for gpu in _gpus_of_each(ids, processes, each, own is not None)]
+
+
+SHARING = "NCCL_MULTI_RANK_GPU_ENABLE"
+"""With 1, NCCL 2.30 and later accept several processes on one GPU (NCCL's documentation)."""
+
+_MEMORY_OF_USER = (*facts.MEMORY_FRACTIONS, *facts.PREALLOCATION, "XLA_PYTHON_CLIENT_ALLOCATOR")
+
+
+def _gpus_of_each(
+    ids: Sequence[int], processes: int, each: int | None, named: bool
+) -> list[dict[str, str]]:
+    """The variables that give each process its GPUs, or its share of one.
+
+    Args:
+        ids: GPUs of this supervisor's processes.
+        processes: Their number.
+        each: GPUs of each process; None for as many as there are.
+        named: Whether the user named the GPUs.
+    """
+    sharing = os.environ.get(SHARING) == "1"
+    if sharing and ids and each in (None, 1) and len(ids) < processes:
+        memory = {}
+        if not any(os.environ.get(name) for name in _MEMORY_OF_USER):
+            most = -(-processes // len(ids))  # on one GPU
+            of_each = ("XLA_PYTHON_CLIENT_MEM_FRACTION", "XLA_REACTANT_GPU_MEM_FRACTION")
+            memory = dict.fromkeys(of_each, f"{0.75 / most:.3f}")
+        return [{LOCAL_DEVICES: str(ids[i % len(ids)]), **memory} for i in range(processes)]
+    each = each or len(ids) // processes
+    if each and each * processes <= len(ids):
+        return [{LOCAL_DEVICES: _listed(ids[i * each : (i + 1) * each])} for i in range(processes)]
+    here = "machine has" if facts.visible_gpus(os.environ) is None else "process sees"
+    found = f"{LOCAL_DEVICES} names" if named else f"this {here}"
+    share = f"; or let them share a GPU, with NCCL 2.30 or newer and {SHARING}=1" if ids else ""
+    raise InvalidArgumentError(
+        f"{processes} processes with {each or 1} GPU{'s' if each > 1 else ''} each were requested, "
+        f"but {found} {len(ids)}; use fewer, or {argument('platform', 'cpu')}{share}"
+    )
+
+
+def _listed(ids: Sequence[int]) -> str:
+    return ",".join(map(str, ids))

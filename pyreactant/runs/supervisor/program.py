@@ -1,0 +1,296 @@
+"""The program of a run: what the words after ``--`` name, its command, and its environment.
+
+The environment tells the program, or JAX or Julia in it, who it is.
+"""
+
+import contextlib
+import os
+import re
+import shlex
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from importlib.machinery import PathFinder
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from ...base import facts
+from ...base.errors import FileError, InvalidArgumentError, PyReactantError
+from ...base.settings import COORDINATOR, COUNT, INDEX, LOCAL_DEVICES
+from ...julia.place import find_place, package_folder
+from ...process.group.coordinator import SECRET, SECRET_FILE
+from ...process.supervised.plain_jax import STALL_TIMEOUT
+from .guardian import TOKEN
+
+_USAGE = (
+    "name a program: pyreactant run -- SCRIPT [ARGUMENTS], -- -m MODULE [ARGUMENTS], or -- COMMAND "
+    "[ARGUMENTS]"
+)
+_PYTHON = re.compile(r"python(3(\.\d+)?)?")
+_JULIA = re.compile(r"julia(-\d+(\.\d+)*)?")
+_ARCHIVES = (".py", ".pyc", ".pyz", ".zip")
+_WITH_VALUE = ("-W", "-X", "--check-hash-based-pycs")
+"""Python's options that are followed by a value."""
+
+_OPTION = re.compile(r"-[bBdEIOPqsSuvx]+|-[WX].+")
+"""Python's other options before a program; a session (-i) or a question (-V) has no program."""
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A program, as its supervisor starts it.
+
+    Attributes:
+        kind: "python" runs in this Python with a connection to the supervisor; "julia" and
+            "command" do not know of it.
+        argv: The command to start. With a connection it gets that in its environment.
+        path: The script, folder or archive that it runs; None for a module or a command.
+        module: The name of the module that it runs, if it runs one.
+        note: What the user should know; "" if nothing.
+    """
+
+    kind: str
+    argv: tuple[str, ...]
+    path: Path | None = None
+    module: str | None = None
+    note: str = ""
+
+
+def find_program(words: Sequence[str]) -> Program:
+    """What the words are: Python with or without ``python`` before it, Julia, or a command.
+
+    Looks at no file except to tell a folder or an executable; `check_program` looks whether it
+    is there.
+
+    Raises:
+        InvalidArgumentError: There are no words, or only "-m", or the first is empty.
+    """
+    if not words or not words[0] or list(words) in (["-m"], ["-c"]):
+        raise InvalidArgumentError(_USAGE)
+    first = Path(words[0])
+    if _PYTHON.fullmatch(first.name) and (len(words) > 1):
+        return _named_python(words)
+    if words[0] in ("-m", "-c") or first.suffix in _ARCHIVES or _is_package(first):
+        return _python((), words)
+    if _JULIA.fullmatch(first.name):
+        scripts = [Path(word) for word in words[1:] if word.endswith(".jl")]
+        return Program("julia", _command(words), scripts[0] if scripts else None)
+    return Program("command", _command(words))
+
+
+def check_program(program: Program, words: Sequence[str]) -> None:
+    """Check that the program is on this machine.
+
+    Raises:
+        FileError: It is not; the message has its name and where it was looked for.
+        RequirementError: A Julia program would not find our Julia package.
+    """
+    if program.kind == "python":
+        if program.path is not None:
+            _check_script(program.path)
+        if program.module is not None:
+            _check_module(program.module)
+        return
+    if shutil.which(words[0]) is not None:
+        if program.kind == "julia":
+            package_folder()
+        return
+    named = Path(words[0])
+    here = f"the folder {Path.cwd()}" if named.name != words[0] else "a folder of PATH"
+    if _exists(named):
+        raise FileError(
+            f"{words[0]!r} is neither a .py file nor executable; run: chmod +x "
+            f"{shlex.quote(words[0])}, or if it is Python's, put python before it"
+        )
+    raise FileError(f"the command {words[0]!r} does not exist in {here}, or is not executable")
+
+
+def _named_python(words: Sequence[str]) -> Program:
+    """What ``python ...`` is: this Python's program, or a command if it is another Python's."""
+    name = Path(words[0])
+    found = shutil.which(words[0])
+    bare = name.name == words[0]
+    same = found is not None and _same_python(Path(found))
+    of_other_version = "." in name.name and name.name != f"python3.{sys.version_info.minor}"
+    options = _interpreter_options(words[1:])
+    if options is None or not (same or (bare and not of_other_version)):
+        note = (
+            f"{words[0]} is not the Python of pyreactant, {sys.executable}, so it runs as any "
+            "command: pass its processes to jax.distributed.initialize()"
+        )
+        return Program("command", _command(words), note="" if same else note)
+    note = ""
+    if not same and found is not None:
+        note = (
+            f"{words[0]} means {sys.executable}, with which pyreactant runs; name {found} with its "
+            "path to use that one"
+        )
+    program = _python(words[1 : 1 + options], words[1 + options :])
+    return replace(program, note=note)
+
+
+def _interpreter_options(words: Sequence[str]) -> int | None:
+    """How many words are options of Python itself; None if no program follows."""
+    count = 0
+    while count < len(words):
+        word = words[count]
+        if not word.startswith("-") or word in ("-m", "-c"):
+            return count if word not in ("-m", "-c") or count + 1 < len(words) else None
+        if word not in _WITH_VALUE and not _OPTION.fullmatch(word):
+            return None
+        count += 2 if word in _WITH_VALUE else 1
+    return None
+
+
+def _python(options: Sequence[str], words: Sequence[str]) -> Program:
+    path = None if words[0] in ("-m", "-c") else Path(words[0])
+    argv = (sys.executable, *options, "-m", "pyreactant.process.supervised", *words)
+    return Program("python", argv, path, words[1] if words[0] == "-m" else None)
+
+
+def _command(words: Sequence[str]) -> tuple[str, ...]:
+    return (sys.executable, "-m", "pyreactant.process.supervised.command", *words)
+
+
+def _same_python(found: Path) -> bool:
+    """Whether an executable is of this Python's environment; both may be links."""
+    mine = Path(sys.executable)
+    return found.parent.resolve() == mine.parent.resolve() and found.resolve() == mine.resolve()
+
+
+def _is_package(path: Path) -> bool:
+    """Whether it is a folder to run; one without __main__.py only if no command has its name."""
+    try:
+        if (path / "__main__.py").exists():
+            return True
+        return path.is_dir() and not _JULIA.fullmatch(path.name) and shutil.which(path) is None
+    except OSError:
+        return False
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:
+        return False
+
+
+def _check_module(name: str) -> None:
+    """Look for the module's outermost package, which imports nothing."""
+    package = name.partition(".")[0]
+    try:
+        found = PathFinder.find_spec(package, [str(Path.cwd())]) or find_spec(package)
+    except (ImportError, ValueError):  # of a module without a specification, such as __main__
+        found = None
+    if found is None:
+        why = f"; for the script, leave -m out: {name}" if Path(name).is_file() else ""
+        raise FileError(
+            f"there is no module {package!r} in {Path.cwd()} or in {sys.executable}{why}"
+        )
+
+
+def _check_script(script: Path) -> None:
+    try:
+        exists = script.exists()
+        empty = script.is_dir() and not (script / "__main__.py").exists()
+    except OSError as error:
+        raise FileError(f"the script {str(script)!r} cannot be read ({error.strerror})") from None
+    if not exists:
+        raise FileError(f"the script {str(script)!r} does not exist in {Path.cwd()}")
+    if empty:
+        raise FileError(f"{str(script)!r} is a folder without __main__.py, not a script")
+
+
+_JAX = {
+    "JAX_PLATFORMS": "PYREACTANT_PLATFORM",
+    "JAX_NUM_CPU_DEVICES": "PYREACTANT_NUM_CPU_DEVICES",
+    "JAX_LOCAL_DEVICE_IDS": LOCAL_DEVICES,
+}
+"""JAX's variables, with those of ours that say the same."""
+
+_FORCED = "xla_force_host_platform_device_count"
+
+
+def program_environment(
+    program: Program,
+    settings: Mapping[str, str],
+    go: Mapping[str, Any],
+    *,
+    index: int,
+    token: str,
+    stall_timeout: float,
+    environ: Mapping[str, str] = os.environ,
+) -> dict[str, str]:
+    """The whole environment of one program.
+
+    Args:
+        program: The program.
+        settings: The ``PYREACTANT_*`` variables that this run sets for it.
+        go: The head's order to start: num_processes, coordinator and restarts.
+        index: Its process index.
+        token: Mark of the run's processes on this machine.
+        stall_timeout: As in `RunOptions`.
+        environ: The supervisor's own environment.
+    """
+    found = {
+        **{k: v for k, v in environ.items() if k not in (SECRET, SECRET_FILE)},
+        "PYTHONUNBUFFERED": "1",
+        **settings,
+        TOKEN: token,
+        COUNT: str(go["num_processes"]),
+        INDEX: str(index),
+        "PYREACTANT_RESTART_COUNT": str(go["restarts"]),
+        STALL_TIMEOUT: f"{min(stall_timeout, 1e6):g}",  # JAX and Julia take no infinity
+    }
+    if go.get("coordinator"):
+        found[COORDINATOR] = go["coordinator"]
+    found |= _for_jax(found, settings, environ)
+    if program.kind == "julia":
+        found |= for_julia(found)
+    return found
+
+
+def _for_jax(
+    found: Mapping[str, str], settings: Mapping[str, str], environ: Mapping[str, str]
+) -> dict[str, str]:
+    """JAX's own variables; the user's stay unless an option of this run says otherwise."""
+    new = {}
+    for name, ours in _JAX.items():
+        value = found.get(ours)
+        if value and (ours in settings or not environ.get(name)):
+            new[name] = _jax_platforms(value) if name == "JAX_PLATFORMS" else value
+    if _FORCED in environ.get("XLA_FLAGS", ""):
+        new.pop("JAX_NUM_CPU_DEVICES", None)  # JAX refuses a second setting
+    return new
+
+
+def _jax_platforms(platform: str) -> str:
+    """JAX's name of a platform; an accelerator has the CPU beside it, as by default."""
+    if platform == "gpu":  # with "gpu" JAX would insist on CUDA and ROCm
+        platform = "rocm" if Path("/dev/kfd").exists() else "cuda"
+    return platform if platform == "cpu" else f"{platform},cpu"
+
+
+def for_julia(found: Mapping[str, str]) -> dict[str, str]:
+    """What lets ``using PyReactant`` find our package, and a PythonCall this Python."""
+    # An empty entry is Julia's own default path. The program's own project comes first. Ours has no
+    # manifest and comes last: Julia does not look for what it needs in places that follow it.
+    path = [found.get("JULIA_LOAD_PATH", "")]
+    new = {}
+    with contextlib.suppress(PyReactantError):  # without a setup, that project has the packages
+        place = find_place(found)
+        path.append(str(place.project))
+        if place.depot and not found.get("JULIA_DEPOT_PATH"):
+            new["JULIA_DEPOT_PATH"] = place.depot
+    new |= {
+        "JULIA_LOAD_PATH": ":".join([*path, str(package_folder())]),
+        "JULIA_CONDAPKG_BACKEND": found.get("JULIA_CONDAPKG_BACKEND") or "Null",
+        "JULIA_PYTHONCALL_EXE": found.get("JULIA_PYTHONCALL_EXE") or sys.executable,
+    }
+    may_have_gpus = found.get("PYREACTANT_PLATFORM") not in ("cpu", "tpu")
+    if may_have_gpus and not found.get(LOCAL_DEVICES) and (count := facts.usable_gpus(found)):
+        # Reactant must be told, or it asks the launcher.
+        new[LOCAL_DEVICES] = ",".join(map(str, range(count)))
+    return new

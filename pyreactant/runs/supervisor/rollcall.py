@@ -1,0 +1,332 @@
+"""The roll-call: process 0's supervisor listens; the others connect with the run's secret."""
+
+import asyncio
+import errno
+import os
+import socket
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ...base.errors import RendezvousError
+from ...base.lines import (
+    HANDSHAKE,
+    LineCodec,
+    Message,
+    encode,
+    parse,
+    strangers_kept,
+)
+from ...process.group.coordinator import is_loopback
+from ...process.group.group import split_address
+from .connection import CONVERSATION, Member
+
+HANDSHAKES = 400
+"""Handshakes of a second, if very many processes come at once and the machines are busy."""
+
+_BEATS = 1024
+"""Heartbeats of a second, from all members together."""
+
+_HANG_UP = 5.0
+"""Seconds to wait at the end while no member hangs up or sends what it still has to send."""
+
+_HANG_UP_ALL = 60.0
+"""Seconds to wait for that altogether."""
+
+_ACCEPTED = 128
+"""Connections accepted at a time."""
+
+_BACKLOG = 65535
+"""Connections that wait in the kernel to be accepted; it takes its own limit if that is less."""
+
+_FULL = 0.02
+"""Seconds until the next connection is accepted if there is no room for it."""
+
+_PAUSE = 1.0
+"""Seconds until the next is accepted if this process or machine can open no more."""
+
+_MOST_REFUSED = 20
+"""Refused connections in the report."""
+
+_ALIVE = encode({"type": "alive"})
+
+
+def heartbeat_period(timeout: float, members: int) -> float:
+    """Seconds between heartbeats.
+
+    Args:
+        timeout: Seconds without a heartbeat after which a supervisor is lost.
+        members: Number of processes of the run.
+    """
+    return min(max(1.0, members / _BEATS), timeout / 4)
+
+
+class RollCall:
+    """Process 0's end: admits peers that have the secret, and passes on their messages.
+
+    Args:
+        secret: The run's secret.
+        admit: Called with the first message of a peer that has the secret; returns why the peer
+            is refused, or None.
+        receive: Called with every later message.
+        lose: Called with the process index and the reason when a member is lost.
+        heartbeat_timeout: Seconds without a message after which a member is lost.
+        welcome: Called with the first message of a peer that has the secret; returns the
+            answer to a new member.
+        refusal_code: Exit code of the processes that are refused; None if their own decides.
+    """
+
+    def __init__(
+        self,
+        secret: bytes,
+        admit: Callable[[Message], str | None],
+        receive: Callable[[Message], None],
+        lose: Callable[[int, str], None],
+        *,
+        heartbeat_timeout: float,
+        welcome: Callable[[Message], Message] = lambda _: {},
+        refusal_code: int | None = None,
+    ) -> None:
+        self.members: dict[int, Member] = {}
+        self.refused: list[str] = []
+        self._secret = secret
+        self._admit, self._receive, self._lose = admit, receive, lose
+        self._welcome, self._refusal_code = welcome, refusal_code
+        self._heartbeat_timeout = heartbeat_timeout
+        self._unauthenticated: dict[Member, None] = {}  # the oldest first
+        self._expected, self._max_unauthenticated = 0, strangers_kept(0)
+        self._handshake, self._keeps_place, self._period = HANDSHAKE, 0.0, 1.0
+        self._listeners: list[socket.socket] = []
+        self._expiry: asyncio.TimerHandle | None = None
+        self._heartbeat: asyncio.Task[None] | None = None
+        self._closing = False
+        self._left = asyncio.Event()
+
+    async def listen(self, address: str, expected: int) -> None:
+        """Start to listen on the address's port.
+
+        Args:
+            address: Address of process 0, HOST:PORT.
+            expected: Number of processes of the run.
+
+        Raises:
+            RendezvousError: The port is in use, or the host does not resolve.
+        """
+        host, port = split_address(address)
+        self._expected, self._max_unauthenticated = expected, strangers_kept(expected)
+        self._handshake = HANDSHAKE + expected / HANDSHAKES
+        # If very many come at once, they are accepted sooner than they can answer, and each that is
+        # closed comes again. So a stranger keeps its place for as long as all of them may need.
+        self._keeps_place = self._max_unauthenticated / HANDSHAKES
+        self._period = heartbeat_period(self._heartbeat_timeout, expected)
+        bind = host if is_loopback(address) else None
+        try:
+            self._listeners = await _listen(bind, port)
+        except socket.gaierror as error:
+            raise RendezvousError(
+                f"process 0 must listen at {address}, but {host!r} does not resolve here "
+                f"({error.strerror}); set PYREACTANT_COORDINATOR_ADDRESS to an address of this "
+                "machine, the same on every process"
+            ) from None
+        except OSError as error:
+            raise RendezvousError(
+                f"process 0 must listen on port {port} of this machine for the roll-call, but "
+                f"it cannot be bound ({os.strerror(error.errno or 0)}); choose another port in "
+                "PYREACTANT_COORDINATOR_ADDRESS, the same on every process"
+            ) from None
+        for listener in self._listeners:
+            self._accept_from(listener)
+        self._heartbeat = asyncio.create_task(self._exchange_heartbeats())
+
+    def broadcast(self, message: Mapping[str, Any]) -> None:
+        """Send an order to every member."""
+        text = encode(message)
+        for member in list(self.members.values()):
+            member.send_text(text)
+
+    async def close(self) -> None:
+        """Stop listening, and close each connection once its member has hung up.
+
+        A connection that is closed while words of the member lie unread is reset, and the member
+        may then never read its last order.
+        """
+        self._closing = True
+        if self._heartbeat is not None:
+            self._heartbeat.cancel()
+        self._stop_listening()
+        for member in list(self.members.values()):
+            member.finish()
+        began = time.monotonic()
+        while self.members and time.monotonic() - began < _HANG_UP_ALL:
+            self._left.clear()
+            try:
+                async with asyncio.timeout(_HANG_UP):
+                    await self._left.wait()
+            except TimeoutError:
+                last = max((m.last_heard for m in self.members.values()), default=began)
+                if time.monotonic() - last > _HANG_UP:
+                    break
+        for member in list(self.members.values()):
+            member.close("the run is over")
+
+    def _stop_listening(self) -> None:
+        if self._expiry is not None:
+            self._expiry.cancel()
+        for listener in self._listeners:
+            asyncio.get_running_loop().remove_reader(listener)
+            listener.close()
+        self._listeners.clear()
+        for stranger in list(self._unauthenticated):
+            del self._unauthenticated[stranger]
+            stranger.close("the run is over")
+
+    def _accept_from(self, listener: socket.socket) -> None:
+        if listener in self._listeners:
+            asyncio.get_running_loop().add_reader(listener, self._accept, listener)
+
+    def _accept(self, listener: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        for _ in range(_ACCEPTED):
+            if not self._has_room():
+                self._accept_later(listener, _FULL)
+                break
+            try:
+                connection, address = listener.accept()
+            except (BlockingIOError, ConnectionAbortedError):
+                break
+            except OSError:  # no more descriptors, or no memory for another
+                self._accept_later(listener, _PAUSE)
+                break
+            codec = LineCodec(self._secret, CONVERSATION, server=True)
+            member = Member(connection, str(address[0]), codec, self._take, self._end)
+            self._unauthenticated[member] = None
+        if self._unauthenticated and self._expiry is None:
+            self._expiry = loop.call_later(self._handshake, self._expire)
+
+    def _accept_later(self, listener: socket.socket, seconds: float) -> None:
+        loop = asyncio.get_running_loop()
+        loop.remove_reader(listener)
+        loop.call_later(seconds, self._accept_from, listener)
+
+    def _has_room(self) -> bool:
+        """Whether there is room for another stranger; the oldest gives way after its time."""
+        absent = self._expected - len(self.members)  # they may all be among the strangers
+        if len(self._unauthenticated) < max(self._max_unauthenticated, absent):
+            return True
+        oldest = next(iter(self._unauthenticated))
+        if time.monotonic() - oldest.last_heard < self._keeps_place:
+            return False
+        del self._unauthenticated[oldest]
+        oldest.close("too many strangers")
+        return True
+
+    def _expire(self) -> None:
+        """Close the connections that have shown no secret in time."""
+        self._expiry = None
+        now = time.monotonic()
+        while self._unauthenticated:
+            oldest = next(iter(self._unauthenticated))
+            left = oldest.last_heard + self._handshake - now
+            if left > 0:
+                loop = asyncio.get_running_loop()
+                self._expiry = loop.call_later(left, self._expire)
+                return
+            # It may be a member on a busy machine: it hears nothing about the secret, and retries.
+            oldest.close(f"sent nothing within {self._handshake:.0f} s")
+
+    def _take(self, member: Member, text: bytes) -> None:
+        """Take one authentic line.
+
+        Raises:
+            LineError: It is not a message.
+        """
+        if member.process < 0:
+            self._admit_member(member, parse(text))
+        elif text != _ALIVE:
+            message = parse(text)
+            # A member can report events of its own process only.
+            message["process"] = member.process
+            self._receive(message)
+
+    def _admit_member(self, member: Member, hello: Message) -> None:
+        self._unauthenticated.pop(member, None)
+        try:
+            welcome = self._welcome(hello)
+            refused = self._admit(hello)
+        except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+            refused = f"its first message is malformed ({error})"
+        if refused is not None:
+            answer = {"type": "refused", "why": refused, "exit_code": self._refusal_code}
+            member.send(answer)
+            member.close(refused)
+            return
+        member.process = int(hello["process"])
+        self.members[member.process] = member
+        member.send({**welcome, "type": "admitted"})
+
+    def _end(self, member: Member, why: str) -> None:
+        """Note that a connection is closed."""
+        if member in self._unauthenticated:
+            del self._unauthenticated[member]
+            if len(self.refused) < _MOST_REFUSED:
+                self.refused.append(f"a connection from {member.peer}: {why}")
+        elif self.members.get(member.process) is member:
+            del self.members[member.process]
+            self._left.set()
+            if not self._closing:
+                self._lose(member.process, why)
+
+    async def _exchange_heartbeats(self) -> None:
+        """Send heartbeats to the members, and drop those that are silent for too long."""
+        try:
+            await self._beat()
+        finally:
+            if not self._closing:  # the event loop ends
+                self._closing = True
+                self._stop_listening()
+                for member in list(self.members.values()):
+                    member.close("the run is over")
+
+    async def _beat(self) -> None:
+        period = self._period
+        before = time.monotonic()
+        while True:
+            await asyncio.sleep(period)
+            now = time.monotonic()
+            suspended = max(0.0, now - before - 2 * period)  # this process, not the members
+            before = now
+            self.broadcast({"type": "alive"})
+            for member in list(self.members.values()):
+                member.last_heard += suspended
+                silence = now - member.last_heard
+                if silence > self._heartbeat_timeout:
+                    member.close(
+                        f"no heartbeat for {silence:.0f} s; its machine or the network to it is "
+                        "down"
+                    )
+
+
+async def _listen(host: str | None, port: int) -> list[socket.socket]:
+    """Sockets that listen on a port, for IPv4 and IPv6 where this machine has both.
+
+    Raises:
+        OSError: The port is in use, or the host does not resolve.
+    """
+    loop = asyncio.get_running_loop()
+    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    listeners: list[socket.socket] = []
+    unusable: OSError | None = None
+    for family, address in dict.fromkeys((entry[0], entry[4]) for entry in found):
+        try:
+            listeners.append(socket.create_server(address, family=family, backlog=_BACKLOG))
+        except OSError as error:
+            if error.errno not in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
+                for listener in listeners:
+                    listener.close()
+                raise
+            unusable = error  # such as ::1 in /etc/hosts of a machine without IPv6
+    if not listeners:
+        raise unusable or OSError(errno.EADDRNOTAVAIL, os.strerror(errno.EADDRNOTAVAIL))
+    for listener in listeners:
+        listener.setblocking(False)
+    return listeners

@@ -1,0 +1,225 @@
+"""The state of each process of a run, built by the head from the processes' events."""
+
+import signal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...base.errors import PyReactantError
+
+PHASES = (
+    "expected",
+    "joined",
+    "spawned",
+    "started",
+    "initializing",
+    "initialized",
+    "shutdown",
+    "ending",
+    "exited",
+)
+"""The phases of a process, in order; a program without a runtime skips some."""
+
+_MAX_AGE = 1e9
+"""Largest age of an event in seconds; a larger one is malformed."""
+
+
+_MAX_KILLED = 50
+"""Killed processes that the report lists, for each process of the run."""
+
+
+@dataclass(slots=True)
+class ProcessState:
+    """One process. Times are seconds of this machine's monotonic clock; None if it never happened.
+
+    Attributes:
+        phase: The latest of `PHASES` that it reached.
+        times: When it reached each phase, and when "error", "stalled" and "lost" happened.
+        code: Its exit code, negative for a signal; None while it runs.
+        by_supervisor: Whether its supervisor sent the signal that ended it.
+        ending_code: The exit code with which it is about to end.
+        error: The exception that ends it: its name, message, traceback, causes, exit code.
+        lost: Why its supervisor is gone.
+        gave_up: Why its supervisor ended it without an order of process 0's.
+        stalled: Its state in the kernel when its pulse stopped.
+        killed: Command lines of what it left behind, which its supervisor killed, also before a
+            restart.
+        collectives: Number of collective operations that it has begun.
+        waiting_at: Since when it waits in a collective operation.
+        cooperates: Whether its program calls `reached_preemption`.
+        stopped: Whether `reached_preemption` was true in it.
+        step_reported: Whether it has answered a preemption with its step.
+        step: That step; None if it has not begun one.
+    """
+
+    index: int
+    host: str | None = None
+    phase: str = "expected"
+    pid: int | None = None
+    facts: Mapping[str, str] = field(default_factory=dict)
+    times: dict[str, float] = field(default_factory=dict)
+    code: int | None = None
+    by_supervisor: bool = False
+    out_of_memory: bool = False
+    ending_code: int | None = None
+    error: Mapping[str, Any] | None = None
+    lost: str | None = None
+    gave_up: str | None = None
+    stalled: str | None = None
+    killed: list[str] = field(default_factory=list)
+    collectives: int = 0
+    waiting_at: float | None = None
+    cooperates: bool = False
+    stopped: bool = False
+    step_reported: bool = False
+    step: int | None = None
+    stacks: str | None = None
+    log: str | None = None
+    log_tail: str = ""
+    log_error: str | None = None
+
+    @property
+    def finished(self) -> bool:
+        """Whether it has exited or is lost, so that no more events are expected."""
+        return self.code is not None or self.lost is not None
+
+    @property
+    def initialized(self) -> bool:
+        """Whether it has joined a runtime."""
+        return "initialized" in self.times
+
+    @property
+    def clean(self) -> bool:
+        """Whether it has left, or is leaving, through a shutdown that waits for the others."""
+        return "shutdown" in self.times or ("ending" in self.times and not self.ending_code)
+
+    def enter(self, phase: str, at: float) -> None:
+        """Note a phase; a late event never moves the process back."""
+        if phase in PHASES:
+            self.times.setdefault(phase, at)
+            if PHASES.index(phase) > PHASES.index(self.phase):
+                self.phase = phase
+
+    def apply(self, event: Mapping[str, Any], now: float) -> None:
+        """Apply an event of this process; one that is malformed changes nothing.
+
+        Raises:
+            LookupError, TypeError, ValueError, ArithmeticError: The event is malformed.
+        """
+        age = float(event.get("age", 0.0))
+        if not 0 <= age < _MAX_AGE:
+            raise ValueError(f"age {age}")
+        at = now - age
+        kind = event["type"]
+        if kind == "spawned":
+            self.pid = int(event["pid"])
+            self.enter("spawned", at)
+        elif kind == "phase":
+            phase, collectives = str(event["phase"]), int(event.get("collectives", 0))
+            if phase == "ending":
+                self.ending_code = int(event.get("code") or 0)
+            self._count(collectives)
+            self.enter(phase, at)
+        elif kind == "pulse":
+            waiting = event["waiting"]
+            if self._count(int(event["collectives"])):
+                self.waiting_at = (self.waiting_at or at) if waiting else None
+        elif kind == "error":
+            self.error = self.error or _exception(event)
+            self.times.setdefault("error", at)
+        elif kind == "stalled":
+            self.stalled = str(event["state"])
+            self.times.setdefault("stalled", at)
+        elif kind == "exited":
+            self.code, self.log_tail = int(event["code"]), str(event["log_tail"])
+            self.by_supervisor = bool(event.get("by_supervisor"))
+            self.out_of_memory = bool(event.get("out_of_memory"))
+            self.enter("exited", at)
+        elif kind == "lost" and not self.finished:
+            self.lost = str(event["why"])
+            self.times.setdefault("lost", at)
+        elif kind == "gave_up" and not self.finished and self.error is None:
+            self.gave_up = str(event["why"])
+            self.times.setdefault("gave_up", at)
+        elif kind == "step":
+            self.step = event["step"] if isinstance(event["step"], int) else None
+            self.step_reported = True
+        elif kind in ("cooperates", "stopped"):
+            setattr(self, kind, True)
+        elif kind == "killed":
+            room = _MAX_KILLED - len(self.killed)
+            self.killed += [str(command)[:300] for command in list(event["killed"])[:room]]
+        elif kind == "stacks":
+            self.stacks = str(event["stacks"])
+        elif kind == "log_failed":
+            self.log_error = self.log_error or f"{event['path']}: {event['error']}"
+
+    def _count(self, collectives: int) -> bool:
+        """Note the number of collective operations; false if a later event reported more."""
+        if collectives > self.collectives:
+            self.collectives, self.waiting_at = collectives, None
+        return collectives == self.collectives
+
+    def restarted(self) -> "ProcessState":
+        """The state of the same process before a new attempt."""
+        new = ProcessState(self.index, self.host, facts=self.facts)
+        new.killed, new.log_error = self.killed, self.log_error
+        new.enter("joined", self.times.get("joined", 0.0))
+        return new
+
+    def name(self) -> str:
+        """Index and host, for a sentence."""
+        return f"process {self.index}" + (f" on {self.host}" if self.host else "")
+
+    def ending(self) -> str:
+        """How it ended, or the phase it is in, for a table."""
+        if self.lost:
+            return f"lost in phase {self.phase}"
+        if self.stalled:
+            return "stopped answering"
+        if self.code is None:
+            return f"in phase {self.phase}"
+        if self.by_supervisor:
+            return f"ended by the supervisor with {_signal_name(-self.code)}"
+        return exit_text(self.code)
+
+
+def error_event(process: int, error: PyReactantError) -> dict[str, Any]:
+    """The event for an error that keeps a supervisor from starting a program."""
+    return {
+        "type": "error",
+        "process": process,
+        "exception": type(error).__name__,
+        "message": str(error),
+        "code": error.exit_code,
+    }
+
+
+def _exception(event: Mapping[str, Any]) -> dict[str, Any]:
+    """The reported exception, with every field coerced to the type that readers expect."""
+    causes, code = event.get("causes"), event.get("code")
+    return {
+        "exception": str(event["exception"]),
+        "message": str(event["message"]),
+        "traceback": str(event.get("traceback") or ""),
+        "causes": [str(cause) for cause in causes] if isinstance(causes, list) else [],
+        "code": code if isinstance(code, int) and 0 < code < 256 else None,
+    }
+
+
+def exit_text(code: int) -> str:
+    """An exit code in words."""
+    return f"exit code {code}" if code >= 0 else f"killed by {_signal_name(-code)}"
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def names(states: Sequence[ProcessState], limit: int = 4) -> str:
+    """The names of several processes, for a sentence."""
+    text = ", ".join(s.name() for s in states[:limit])
+    return text + (f" and {len(states) - limit} more" if len(states) > limit else "")

@@ -1,0 +1,343 @@
+"""What a run is watched for besides the ends of its processes: signals, waits, stalls, a set clock.
+
+The report of a run without progress has the Python stacks of all; the run is ended on request.
+"""
+
+import asyncio
+import contextlib
+import signal
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from ...base.errors import FileError
+from ...base.files import write_text
+from .cause import Failure, failure
+from .report import utc
+from .state import ProcessState, names
+
+WARNINGS = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM)
+"""Signals that only warn, as with Slurm's ``--signal=USR1@60``."""
+
+_LIKE_SIGTERM = (signal.SIGHUP, signal.SIGQUIT)
+"""Sent by a closed terminal and by Ctrl-\\; programs may not know that they ask to end."""
+
+_NOHUP = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+"""Whether this process was started to outlive its terminal; `handled` ignores SIGHUP, too."""
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, *_LIKE_SIGTERM, *WARNINGS)
+
+
+@contextlib.contextmanager
+def handled(handle: Callable[[int], None]) -> Iterator[None]:
+    """Handle signals until the run is over; afterwards they are ignored, and SIGHUP after nohup.
+
+    A launcher ends the other tasks as soon as one has ended (srun --kill-on-bad-exit). That must
+    not replace the exit code of a supervisor that is about to report what happened.
+    """
+    loop = asyncio.get_running_loop()
+
+    def take(number: int, _: FrameType | None) -> None:
+        loop.call_soon_threadsafe(handle, int(number))
+
+    # Not loop.add_signal_handler, which restores the default action when the loop closes.
+    for number in _SIGNALS:
+        if number != signal.SIGHUP or not _NOHUP:
+            signal.signal(number, take)
+    try:
+        yield
+    finally:
+        for number in _SIGNALS:
+            signal.signal(number, signal.SIG_IGN)
+
+
+_SAME_EVENT = 1.0
+"""Seconds within which signals to several processes count as one, as Slurm sends them."""
+
+
+class Stop:
+    """The signals that asked the run to stop, and the orders that follow from them.
+
+    SIGINT is passed on to the programs. SIGTERM and `WARNINGS` announce a preemption: programs that
+    call `reached_preemption` agree on a step; other programs get the signal, a warning only if they
+    handle it. After SIGINT or SIGTERM all must end within the grace period; a second one ends them
+    at once. SIGHUP and SIGQUIT count as SIGTERM.
+    """
+
+    def __init__(self, grace: float) -> None:
+        self.requested_at: float | None = None
+        self.number = 0
+        self.ends_all = False
+        self._grace = grace
+        self._source: int | None = None
+        self._enforce = False
+        self._pending: list[int] = []
+        self._announced = self._preempting = self._agreed = False
+
+    @property
+    def cause(self) -> str:
+        """The cause class of a run that these signals ended."""
+        return "interrupted" if self.number == signal.SIGINT else "preempted"
+
+    @property
+    def summary(self) -> str:
+        """One sentence: which process got which signal."""
+        where = "the supervisor" if self._source is None else f"process {self._source}"
+        return f"{where} got {signal.Signals(self.number).name}"
+
+    def request(self, number: int, process: int | None, now: float) -> None:
+        """Note a signal that a supervisor or a program received.
+
+        Raises:
+            ValueError: The signal is not one that asks to stop.
+        """
+        if number not in _SIGNALS:
+            raise ValueError(f"signal {number}")
+        again = self.ends_all and number not in WARNINGS
+        if again and self.requested_at is not None and now - self.requested_at > _SAME_EVENT:
+            self._enforce = True
+        if self.requested_at is None or (number not in WARNINGS and not self.ends_all):
+            self.requested_at, self.number, self._source = now, number, process
+            self._pending.append(signal.SIGTERM if number in _LIKE_SIGTERM else number)
+        self.ends_all = self.ends_all or number not in WARNINGS
+
+    def orders(self, states: Sequence[ProcessState]) -> Iterator[Mapping[str, Any]]:
+        """The orders to send to every machine now."""
+        if not self._pending and not self._announced:
+            return
+        cooperate = any(s.cooperates for s in states)
+        for number in self._pending:
+            self._announced = self._announced or number != signal.SIGINT
+            if number == signal.SIGINT or not cooperate:
+                yield {"type": "signal", "number": number}
+        self._pending = []
+        if self._announced and cooperate and not self._preempting:
+            self._preempting = True
+            yield {"type": "preempt"}
+        alive = [s for s in states if not s.finished]
+        if self._preempting and not self._agreed and all(s.step_reported for s in alive):
+            self._agreed = True
+            # The first step that no process has begun, so that each process still reaches it.
+            steps = [s.step for s in alive if s.step is not None]
+            yield {"type": "stop_at", "step": max(steps, default=0) + 1}
+
+    def overdue(self, now: float) -> bool:
+        """Whether the grace period is over."""
+        if self._enforce:
+            return True
+        return self.requested_at is not None and now - self.requested_at > self._grace
+
+    def outcome(self, states: Sequence[ProcessState], now: float) -> Failure | None:
+        """The failure that the signals caused in a run whose processes have all ended, if any."""
+        if self.requested_at is None or not (self.ends_all or any(s.stopped for s in states)):
+            return None
+        if self._agreed and all(s.code == 0 and not s.stopped for s in states):
+            return None  # they finished before the agreed step
+        return failure(self.cause, self.summary, None, now)
+
+    def restarted(self) -> None:
+        """Announce the preemption again: the programs were restarted."""
+        self._preempting = self._agreed = False
+
+
+FIRST = 60.0
+"""Seconds that a process waits before a line says so; then twice as long each time."""
+
+_PERIOD = 1.0
+
+
+class Waits:
+    """Finds the process that waits longest for others that have not begun the operation."""
+
+    def __init__(self) -> None:
+        self._looked = 0.0
+        self._said: tuple[int, int] | None = None  # process, operation
+        self._next = FIRST
+
+    def message(self, states: Sequence[ProcessState], now: float) -> str | None:
+        """A sentence that is due now, or None; to be called often.
+
+        Args:
+            states: All processes.
+            now: Seconds of the head's monotonic clock.
+        """
+        if now - self._looked < _PERIOD:
+            return None
+        self._looked = now
+        waiting = [s for s in states if not s.finished and s.waiting_at is not None]
+        if not waiting:
+            return None
+        first = min(waiting, key=lambda s: (s.waiting_at or now, s.index))
+        seconds = now - (first.waiting_at or now)
+        if (first.index, first.collectives) != self._said:
+            self._said, self._next = (first.index, first.collectives), FIRST
+        behind = [s for s in states if not s.finished and s.collectives < first.collectives]
+        if seconds < self._next or not behind:
+            return None
+        while self._next <= seconds:
+            self._next *= 2
+        have = "has" if len(behind) == 1 else "have"
+        return (
+            f"{first.name()} has waited {seconds:.0f} s in operation {first.collectives}, which "
+            f"{names(behind)} {have} not begun"
+        )
+
+
+_MOST_SHOWN = 12
+"""Lines of the stack on the terminal; the file has every line of all processes."""
+
+_STACKS = 1.0
+"""Seconds in which the stacks of all processes should have arrived."""
+
+
+class Stalls:
+    """Collects the processes that report no progress, and reports them together.
+
+    Args:
+        folder: The run's folder, for the files with the stacks.
+        limit: `RunOptions.stall_timeout`.
+        ends: Whether such a run is ended.
+        broadcast: Sends an order to every machine.
+        say: Prints a line.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        limit: float,
+        *,
+        ends: bool,
+        broadcast: Callable[[Mapping[str, Any]], None],
+        say: Callable[[str], None],
+    ) -> None:
+        self.failure: Failure | None = None
+        self.reports: list[dict[str, str]] = []
+        self._folder, self._ends = folder, ends
+        self._broadcast, self._say = broadcast, say
+        self._settle = min(30.0, limit / 5)
+        self._since: dict[int, float] = {}
+        self._first_at: float | None = None
+        self._asked_at: float | None = None
+        self._count = 0
+
+    def take(self, process: int, seconds: float, now: float) -> None:
+        """Note a process that has made no progress for some seconds; 0 if it does again."""
+        if not seconds:
+            if self._since.pop(process, None) is not None:
+                self._say(f"process {process} makes progress again")
+            return
+        self._since[process] = now - seconds
+        self._first_at = self._first_at or now
+
+    def check(self, states: Sequence[ProcessState], now: float) -> None:
+        """Report what was noted: first ask for the stacks, then write them.
+
+        Other processes wait for the stalled one and are noted a moment after it, so that this
+        waits for them.
+        """
+        if self._first_at is None:
+            return
+        stalled = [s for s in states if s.index in self._since and not s.finished]
+        if self._asked_at is None:
+            running = [s for s in states if not s.finished]
+            if len(stalled) < len(running) and now - self._first_at < self._settle:
+                return
+            if stalled:
+                self._broadcast({"type": "stacks"})
+            self._asked_at = now
+        if stalled and now - self._asked_at < _STACKS:
+            return
+        if stalled:
+            self._report(sorted(stalled, key=lambda s: self._since[s.index]), states, now)
+        self._first_at = self._asked_at = None
+
+    def restarted(self) -> None:
+        """Forget everything: the programs were restarted."""
+        self.failure = self._first_at = self._asked_at = None
+        self._since = {}
+
+    def _report(
+        self, stalled: Sequence[ProcessState], states: Sequence[ProcessState], now: float
+    ) -> None:
+        self._count += 1
+        first = stalled[0]
+        since = self._since[first.index]
+        summary = (
+            f"{names(stalled)} made no progress for {now - since:.0f} s: the main thread's stack "
+            "stays the same, and no CPU is used"
+        )
+        path = self._folder / f"stalled-{self._count}.txt"
+        try:
+            write_text(_text(summary, stalled, states, self._since, now), path)
+            where = f"the Python stacks of all processes are in {path}"
+        except FileError as error:
+            where = str(error)
+        advice = "" if self._ends else "; the run goes on, --end-stalled would end it"
+        self._say(f"{summary}; {where}{advice}")
+        self.reports.append({"summary": summary, "time": utc(), "file": path.name})
+        _, _, main = (first.stacks or "").rstrip().rpartition("\n\n")  # the main thread is last
+        for line in main.splitlines()[:_MOST_SHOWN]:
+            self._say(f"  | {line}")
+        if self._ends:
+            self.failure = failure("timeout", summary, first, since)
+            return
+        for state in states:
+            state.stacks = None  # they are of this moment, not of the run's end
+
+
+def _text(
+    summary: str,
+    stalled: Sequence[ProcessState],
+    states: Sequence[ProcessState],
+    since: Mapping[int, float],
+    now: float,
+) -> str:
+    parts = [summary]
+    for state in [*stalled, *(s for s in states if s not in stalled)]:
+        silent = f", no progress for {now - since[state.index]:.1f} s" if state in stalled else ""
+        stacks = state.stacks or "no Python stacks\n"
+        parts.append(f"{state.name()}, {state.ending()}{silent}:\n{stacks}")
+    return "\n\n".join(parts)
+
+
+_SET = 5.0
+"""Seconds by which a clock was set, at least; less is no reason for a failure."""
+
+_AFTER_SET = 60.0
+"""Seconds within which a failure follows from it."""
+
+
+class Clock:
+    """Notices that the clock of process 0's machine is set, or that the machine slept.
+
+    JAX's coordinator takes the heartbeats' times from that clock, so that it finds all processes
+    silent and they abort.
+
+    Args:
+        wall: The clock, in seconds.
+        now: The monotonic clock at the same time, as in all other times here.
+    """
+
+    def __init__(self, wall: float, now: float) -> None:
+        self._difference = wall - now
+        self._set_at, self._by = float("-inf"), 0.0
+
+    def look(self, wall: float, now: float) -> None:
+        """Look at both clocks; to be called often, since a slow correction is no failure."""
+        by, self._difference = wall - now - self._difference, wall - now
+        if abs(by) >= _SET:
+            self._set_at, self._by = now, by
+
+    def explain(self, broken: Failure) -> Failure:
+        """The failure, with the clock in its sentence if it may be the reason of JAX's abort."""
+        before = broken.at - self._set_at
+        if not broken.consequence or not 0 <= before < _AFTER_SET:
+            return broken
+        how = f"{'forward' if self._by > 0 else 'back'} by {abs(self._by):.0f} s"
+        summary = (
+            f"{broken.summary}; {before:.0f} s before, the clock of process 0's machine was set "
+            f"{how}, and JAX's heartbeats go by it"
+        )
+        return replace(broken, summary=summary)
