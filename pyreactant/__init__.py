@@ -7,6 +7,7 @@ the supervisor, for instance, does not wait for NumPy.
 from typing import TYPE_CHECKING
 
 from ._version import __version__
+from .arrays import process_runtime as _process_runtime
 from .base.lazy import attach
 
 if TYPE_CHECKING:
@@ -66,6 +67,15 @@ if TYPE_CHECKING:
     from .runs.jobs.job import Job as Job
     from .runs.jobs.remote import remote as remote
     from .runs.jobs.submit import submit as submit
+
+
+def _find_runtime() -> _process_runtime.ProcessRuntime:
+    from .arrays.runtimes import for_data
+
+    return for_data
+
+
+_process_runtime.find = _find_runtime
 
 _MODULES = {
     "arrays.array": "Aval ShardedArray",

@@ -1,7 +1,6 @@
 """Mesh: devices in a grid with named axes, as plain frozen data."""
 
 import functools
-import importlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -10,17 +9,13 @@ from typing import Any
 import numpy as np
 
 from ..base.errors import ShardingError, argument
+from . import process_runtime
 
 MOST_DEVICES = 2**20
 """Of one mesh. Its ids are held in memory, so a mistaken shape must not reach the allocation."""
 
 AXIS_TYPES = ("auto", "explicit")
 """Who chooses how a program's values are sharded over an axis: the compiler, or their types."""
-
-
-def runtime() -> Any:
-    """The module that holds this process's runtime, by name: packages import only downwards."""
-    return importlib.import_module("pyreactant.arrays.runtimes.runtime")
 
 
 @dataclass(frozen=True, init=False, repr=False, eq=False)
@@ -90,7 +85,7 @@ class Mesh:
 
     def to_jax(self) -> Any:
         """The `jax.sharding.Mesh`; StateError if the runtime is not JAX."""
-        return runtime().current().backend.to_jax(self)
+        return process_runtime.find().to_jax(self)
 
     def positions_of(self, owned: frozenset[int]) -> tuple[int, ...]:
         """The devices of this mesh that are among `owned`, in row-major mesh order.
@@ -212,7 +207,7 @@ def _checked_sizes(shape: Sequence[int]) -> tuple[int, ...]:
 
 def _inferred(sizes: tuple[int, ...], ids: np.ndarray | None) -> tuple[int, ...]:
     """The sizes with a number in place of -1."""
-    there = len(runtime().devices()) if ids is None else ids.size
+    there = len(process_runtime.find().devices()) if ids is None else ids.size
     others = -math.prod(sizes)
     if not there or there % others:
         what = "devices of the run" if ids is None else "device ids"

@@ -12,6 +12,7 @@ from types import ModuleType
 from typing import Any, overload
 
 from ..base.errors import InvalidArgumentError
+from . import process_runtime
 from .domain import Domain
 from .dtypes import as_dtype
 
@@ -118,8 +119,7 @@ class Program:
             *args: Placed arrays, or trees of them.
             **static: Keyword arguments that are part of the program (hashable values).
         """
-        above = importlib.import_module("pyreactant.arrays.runtimes.compile")  # see `mesh.runtime`
-        return above.call(self, args, static)
+        return process_runtime.find().call(self, args, static)
 
 
 def _check_file(program: Program) -> None:

@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 
 from ..base.errors import ShardingError
-from .mesh import Mesh, runtime
+from . import process_runtime
+from .mesh import Mesh
 from .text import parse_spec
 
 Axes = str | tuple[str, ...] | None
@@ -168,7 +169,7 @@ class NamedSharding:
 
     def to_jax(self) -> Any:
         """The `jax.sharding.NamedSharding`; StateError if the runtime is not JAX."""
-        return runtime().current().backend.to_jax(self)
+        return process_runtime.find().to_jax(self)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for `json.dumps`; `from_dict` reads it back."""
@@ -207,7 +208,7 @@ class NamedSharding:
 def _mesh_of_jax(mesh: Any) -> Mesh:
     if not hasattr(mesh, "devices") or not hasattr(mesh, "axis_names"):
         raise ShardingError(f"NamedSharding needs a pyreactant.Mesh, got {type(mesh).__name__}")
-    found: Mesh = runtime().current().backend.mesh_from_jax(mesh)
+    found: Mesh = process_runtime.find().mesh_from_jax(mesh)
     return found
 
 

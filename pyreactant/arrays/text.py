@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from .mesh import Mesh
-    from .sharding import Axes, Index
 
 _DEFAULT_AXES = "xyzuvw"
 
@@ -62,7 +61,7 @@ def format_mesh(mesh: "Mesh") -> str:
     return ",".join(f"{n}={size}" for n, size in zip(mesh.axis_names, mesh.shape, strict=True))
 
 
-def parse_spec(text: str) -> "tuple[Axes, ...]":
+def parse_spec(text: str) -> tuple[str | tuple[str, ...] | None, ...]:
     """The partition spec that a text describes: "x,y", "x,None", "x+y,None".
 
     Raises:
@@ -71,7 +70,7 @@ def parse_spec(text: str) -> "tuple[Axes, ...]":
     return tuple(_parse_entry(entry.strip(), text) for entry in text.split(","))
 
 
-def _parse_entry(entry: str, text: str) -> "Axes":
+def _parse_entry(entry: str, text: str) -> str | tuple[str, ...] | None:
     if entry in ("None", "none", "-"):
         return None
     names = tuple(name.strip() for name in entry.split("+"))
@@ -80,7 +79,7 @@ def _parse_entry(entry: str, text: str) -> "Axes":
     return names[0] if len(names) == 1 else names
 
 
-def spec_text(spec: "Sequence[Axes | Sequence[str]]") -> str:
+def spec_text(spec: Sequence[str | Sequence[str] | None]) -> str:
     """The text that `parse_spec` reads back: "x,None", "x+y,None"; "" for a scalar.
 
     Args:
@@ -124,7 +123,7 @@ def parse_shape(text: str) -> tuple[int, ...]:
     return tuple(map(int, sides))
 
 
-def block_text(index: "Index | Sequence[Sequence[int]] | None") -> str:
+def block_text(index: Sequence[slice] | Sequence[Sequence[int]] | None) -> str:
     """A block as Python slices it: "[0:4, 2:4]"; "no block" for None.
 
     Args:

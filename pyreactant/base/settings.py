@@ -22,6 +22,7 @@ JOB_REPLICAS = "PYREACTANT_JOB_REPLICAS"
 
 JOB = "PYREACTANT_JOB"
 """The id of the job, in every process of it."""
+STALL_TIMEOUT = "PYREACTANT_STALL_TIMEOUT"
 
 
 class Setting(NamedTuple):

@@ -288,11 +288,16 @@ def run(
         return
     from ..runs.jobs.keeper import recorded
 
+    check = None
+    if not program:
+        from ..check.on_slices import SlicesCheck
+
+        check = SlicesCheck()
     client = connect(transport)
 
     def work() -> int:
         with telling(f"running on {job.request.name}") as told:
-            report = run_job(job, client, Journal(), tell=told, show=print)
+            report = run_job(job, client, Journal(), check=check, tell=told, show=print)
         print(report.to_text(), end="")
         return report.exit_code
 

@@ -17,8 +17,8 @@ import time
 from types import FrameType
 from typing import Any
 
+from ...base.settings import STALL_TIMEOUT
 from .. import progress
-from .plain_jax import STALL_TIMEOUT
 
 _SHARE = 0.02
 """Share of one core below which a process uses no CPU; the pulse and JAX's heartbeats use less."""

@@ -14,10 +14,9 @@ from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
-from ...base.settings import COORDINATOR, COUNT, INDEX
+from ...base.settings import COORDINATOR, COUNT, INDEX, STALL_TIMEOUT
 from .. import supervised
 
-STALL_TIMEOUT = "PYREACTANT_STALL_TIMEOUT"
 """Environment variable with the supervisor's ``--stall-timeout``."""
 
 _LATER = 60

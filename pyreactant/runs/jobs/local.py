@@ -17,7 +17,7 @@ from ..supervisor import RunOptions, supervise
 from .call import of_login
 from .keeper import Repeated, detach, ended, install, running_once
 from .record import Record, Status, lock_of
-from .targets import Target
+from .target import Target
 
 
 @dataclass(frozen=True, kw_only=True)

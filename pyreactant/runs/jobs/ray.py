@@ -17,7 +17,7 @@ from ...base.errors import DeadlineError, InvalidArgumentError, RequirementError
 from .keeper import say
 from .ray_cluster import Cluster, UnreachableError, cluster_at, keep
 from .record import Record, Status, lock_of, private_file, written
-from .targets import Target
+from .target import Target
 
 if TYPE_CHECKING:
     from ...base.slices.topology import Topology

@@ -33,7 +33,7 @@ from .record import (
     private_file,
     written,
 )
-from .targets import Target
+from .target import Target
 
 INTERVAL = 2.0
 """Seconds between two questions to the controller, by all processes of this user together."""

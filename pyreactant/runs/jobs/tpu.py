@@ -32,7 +32,7 @@ from .keeper import detach, ended, say
 from .left import left
 from .local import cancel_kept, kept_status
 from .record import Record, Status, draft, lock_of, private_folder, written
-from .targets import Target
+from .target import Target
 from .values import copy_store
 
 if TYPE_CHECKING:

@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 from ...arrays.runtimes.known import BACKENDS
 from ...base.errors import InvalidArgumentError, argument
@@ -117,6 +118,24 @@ class Job:
                 f"{self.request.topology.devices_per_process} devices of its VM; omit "
                 f"{argument('devices_per_process')}, or use {argument('platform', 'cpu')}"
             )
+
+
+class Check(Protocol):
+    """How the runs of a job without a program are checked: its caller knows the programs."""
+
+    def write_request(self, job: Job, file: Path) -> None:
+        """Write what every process of every runtime reads.
+
+        Raises:
+            FileError: The file cannot be written.
+        """
+
+    def judge(self, runs: Sequence[Path], folder: Path) -> tuple[int, str]:
+        """The exit code and the verdict of finished runs; the report is written to `folder`.
+
+        Raises:
+            PyReactantError: The runs cannot be checked.
+        """
 
 
 def check_size(job: Job) -> None:

@@ -18,12 +18,12 @@ from ...base.files import state_folder, writing
 from ..supervisor import RunReport
 from ..supervisor.report import utc
 from .deletion import Interrupted, cleaned_up
-from .job import Job, Phase, check_size
+from .job import Check, Job, Phase, check_size
 from .journal import Journal
 from .lifecycle import Lease
 from .reach import SshOptions
 from .request import CloudError, PreemptedError, Request, Worker
-from .workers import RAY_CLIENT_PORT, WorkerError, check_program, on_workers, start_ray
+from .workers import RAY_CLIENT_PORT, REQUEST, WorkerError, check_program, on_workers, start_ray
 
 if TYPE_CHECKING:
     from .client import Client
@@ -34,6 +34,7 @@ def run_job(
     client: "Client",
     journal: Journal,
     *,
+    check: Check | None = None,
     tell: Callable[[str], None],
     show: Callable[[str], None],
     enter: Callable[[Phase], None] = lambda _: None,
@@ -44,6 +45,7 @@ def run_job(
         job: What to run.
         client: Client of the API.
         journal: Journal that records the slices.
+        check: How the results are checked; for a job without a program, and only for that.
         tell: Prints a message for the user.
         show: Prints a line of output, prefixed with the worker's name.
         enter: Is told which phase begins.
@@ -55,6 +57,7 @@ def run_job(
         FileError, InvalidArgumentError, RequirementError: The job cannot start; nothing was
             requested.
     """
+    assert (check is None) == bool(job.program), "a job has a program or a check"
     check_size(job)
     check_program(job.program, job.copies)
     job.ssh.check()
@@ -81,7 +84,7 @@ def run_job(
             kept=job.kept,
             deletion=job.deletion,
         )
-        report = _attempt(job, lease, folder, show, enter)
+        report = _attempt(job, check, lease, folder, show, enter)
         left = job.retries - attempt
         if report.cause != "preempted" or not left:
             break
@@ -97,6 +100,7 @@ def _retries(count: int) -> str:
 
 def _attempt(
     job: Job,
+    check: Check | None,
     lease: Lease,
     folder: Path,
     show: Callable[[str], None],
@@ -123,11 +127,16 @@ def _attempt(
             workers = lease.wait(job.wait)
             enter(Phase.STARTING)
             lease.tell(f"{job.request.name} is ACTIVE with {len(workers)} VMs")
+            request = None
+            if check is not None:
+                request = folder / REQUEST
+                check.write_request(job, request)
             report = on_workers(
                 job,
                 workers,
                 lease.run,
                 folder,
+                request,
                 check=lease.check,
                 tell=lease.tell,
                 show=show,
@@ -142,7 +151,9 @@ def _attempt(
                 "log_tail": caught.tail,
             }
     else:  # the check comes after the deletion, so that the slices do not cost meanwhile
-        return report if report.exit_code or job.program else _checked(job, workers, folder, report)
+        if report.exit_code or check is None:
+            return report
+        return _checked(job, check, workers, folder, report)
     return RunReport(
         cause=_cause(error),
         exit_code=_code(error),
@@ -178,20 +189,19 @@ def _cause(error: PyReactantError | Interrupted) -> str:
     return {1: "user", 4: "rendezvous", 6: "lost", 7: "timeout"}.get(_code(error), "cloud")
 
 
-def _checked(job: Job, workers: Sequence[Worker], folder: Path, report: RunReport) -> RunReport:
+def _checked(
+    job: Job, check: Check, workers: Sequence[Worker], folder: Path, report: RunReport
+) -> RunReport:
     """Check the results of all VMs and compare the runtimes.
 
     Returns:
         `report` with the verdict as its summary; a mismatch has exit code 5.
     """
-    from ...base.pages.page import can_render
-    from ...check.run import compare
-
     try:
         for backend in job.backends:
             _gather(backend, workers, folder)
-        found = compare(*(folder / "results" / backend for backend in job.backends))
-        found.to_json(folder / "crosscheck.json")
+        runs = [folder / "results" / backend for backend in job.backends]
+        code, verdict = check.judge(runs, folder)
     except PyReactantError as error:
         return dataclasses.replace(
             report,
@@ -199,13 +209,10 @@ def _checked(job: Job, workers: Sequence[Worker], folder: Path, report: RunRepor
             exit_code=error.exit_code,
             summary=f"the results cannot be checked: {error}",
         )
-    if can_render():  # crosscheck.json has the same content as the page
-        found.to_html(folder / "crosscheck.html")
-    if found.passed:
-        return dataclasses.replace(report, summary=found.verdict)
-    code = found.exit_code
+    if not code:
+        return dataclasses.replace(report, summary=verdict)
     cause = "mismatch" if code == MismatchError.exit_code else "user"
-    return dataclasses.replace(report, cause=cause, exit_code=code, summary=found.verdict)
+    return dataclasses.replace(report, cause=cause, exit_code=code, summary=verdict)
 
 
 def _gather(backend: str, workers: Sequence[Worker], folder: Path) -> None:

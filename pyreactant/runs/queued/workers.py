@@ -31,7 +31,7 @@ ROOM = 3600.0
 """Seconds for which slices wait until the disk of this machine has room for their results."""
 _UNPACK = 'mkdir -p "$1" && tar -xzf - -C "$1" && echo pyreactant-worker-done $?'
 _HELLO = "echo pyreactant-worker-done 0"
-_REQUEST = "request.json"
+REQUEST = "request.json"
 _Commands = Mapping[Worker, Sequence[str]]
 
 
@@ -131,6 +131,7 @@ def on_workers(
     workers: Sequence[Worker],
     run: str,
     folder: Path,
+    request: Path | None,
     *,
     check: Callable[[], None],
     tell: Callable[[str], None],
@@ -144,6 +145,7 @@ def on_workers(
         workers: All VMs, by slice and index; the position is the process index.
         run: Label of the run, which names the folder on the workers.
         folder: Folder on this machine for logs and results.
+        request: The cross-check's request, if the job has no program.
         check: Raises if the slices are no longer ACTIVE.
         tell: Prints a message for the user.
         show: Prints a line of output, prefixed with the worker's name.
@@ -160,7 +162,6 @@ def on_workers(
     commands = job.ssh.commands(job.request, workers)
     sessions = Sessions(commands, folder / "logs", lambda w, text: show(f"[{w}] {text}"))
     steps = _Steps(job, sessions, list(workers), remote=f"pyreactant-{run}", check=check, tell=tell)
-    request = None if job.program else _write_request(job, folder)
     steps.prepare(folder, job.backends, request)
     try:
         for backend in job.backends:
@@ -290,7 +291,7 @@ class _Steps:
         self.tell(f"run {backend} on {len(self.workers)} VMs")
         address = join_address(self.workers[0].internal, secrets.choice(_PORTS))
         secret = secrets.token_hex(32).encode() + b"\n"
-        member = f"-m pyreactant.crosscheck ../{_REQUEST} ../results/{backend}".split()
+        member = f"-m pyreactant.crosscheck ../{REQUEST} ../results/{backend}".split()
         program = [*job.program] or member
 
         def command(worker: Worker) -> list[str]:
@@ -397,12 +398,3 @@ def _read_report(file: Path) -> RunReport | None:
         return RunReport(**data)
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return None
-
-
-def _write_request(job: Job, folder: Path) -> Path:
-    """Write the cross-check's request for the sharded matmul; returns the file."""
-    from ...check.request import Request, write_request
-
-    file = folder / _REQUEST
-    write_request(Request(("matmul",), size=job.size), file)
-    return file

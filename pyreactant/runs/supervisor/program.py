@@ -18,10 +18,9 @@ from typing import Any
 
 from ...base import facts
 from ...base.errors import FileError, InvalidArgumentError, PyReactantError
-from ...base.settings import COORDINATOR, COUNT, INDEX, LOCAL_DEVICES
+from ...base.settings import COORDINATOR, COUNT, INDEX, LOCAL_DEVICES, STALL_TIMEOUT
 from ...julia.place import find_place, package_folder
 from ...process.group.coordinator import SECRET, SECRET_FILE
-from ...process.supervised.plain_jax import STALL_TIMEOUT
 from .guardian import TOKEN
 
 _USAGE = (
