@@ -19,7 +19,7 @@ SECTIONS = {
     "Shard Aval",
     "Programs": "compile Compiled Program program Domain as_jax matmul_sharded",
     "Checks": "crosscheck Report testing.assert_crosscheck",
-    "Absent slices": "preflight Preflight plan Plan",
+    "Absent slices": "topology preflight Preflight plan Plan",
     "Jobs": "submit remote Job targets.Local targets.Slurm targets.TPU targets.Ray",
     "Metrics": "log report",
     "Reactant's preferences": "preferences.get preferences.set preferences.unset",

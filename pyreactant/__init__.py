@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from .base.errors import RequirementError as RequirementError
     from .base.errors import ShardingError as ShardingError
     from .base.errors import StateError as StateError
+    from .base.slices.topology import topology as topology
     from .check.report.report import Report as Report
     from .check.run import crosscheck as crosscheck
     from .fit.plan.plan import plan as plan
@@ -97,6 +98,7 @@ _MODULES = {
     "arrays.runtimes.runtime": "backend_name barrier devices initialize is_initialized "
     "local_devices num_processes process_index shutdown",
     "process.supervised.metrics": "log",
+    "base.slices.topology": "topology",
     "check.report.report": "Report",
     "runs.jobs": "targets",
     "runs.jobs.job": "Job",

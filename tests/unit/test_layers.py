@@ -125,3 +125,9 @@ def test_directly_in_the_package_there_are_nine_folders() -> None:
     }
     files = {path.stem for path in PACKAGE.glob("*.py")}
     assert files == {"__init__", "__main__", "_version", "testing", "preferences", "crosscheck"}
+
+
+def test_no_name_of_a_file_or_folder_has_an_underscore() -> None:
+    """Which names are public is said once, by `pyreactant.__all__`."""
+    parts = {part for path in PACKAGE.glob("*/**/*.py") for part in path.relative_to(PACKAGE).parts}
+    assert {p for p in parts if p.startswith("_")} == {"__init__.py", "__main__.py"}

@@ -239,6 +239,11 @@ def topology(name: str, num_slices: int = 1) -> Topology:
 
     Raises:
         InvalidArgumentError: No slice has this name; the message has the nearest names.
+
+    Examples:
+        >>> slices = pr.topology("v6e-16")
+        >>> slices.chips, slices.hosts, slices.devices
+        (16, 4, 16)
     """
     if not isinstance(num_slices, int) or isinstance(num_slices, bool) or num_slices < 1:
         raise InvalidArgumentError(
