@@ -7,23 +7,26 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...base.child import started
 from ...base.errors import InvalidArgumentError, PyReactantError, RequirementError
 
-SCRIPT = Path(__file__).with_name("juliapkg_child.py")
-IMPORT_FOLDER = Path(__file__).resolve().parents[3]
+_JULIAPKG = Path(__file__).with_name("juliapkg_child.py")
+_IMPORT_FOLDER = Path(__file__).resolve().parents[3]
 """The folder that this package is imported from; juliapkg must find our juliapkg.json there."""
 
 _GUARD = Path(__file__).with_name("guard.py")
 _KEPT_OUT = ("jax", "jaxlib", "tensorflow")
 
 
-@dataclass(frozen=True)
-class JuliapkgState:
+def juliapkg_command(answer: Path, *task: str) -> list[str]:
+    """The command that asks juliapkg, and writes what it says into the file `answer`."""
+    return [sys.executable, "-P", str(_JULIAPKG), str(answer), str(_IMPORT_FOLDER), *task]
+
+
+class JuliapkgState(NamedTuple):
     """What juliapkg would use.
 
     Attributes:
@@ -44,15 +47,14 @@ def ask_juliapkg() -> JuliapkgState:
     """
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "answer.json")
-        argv = [sys.executable, "-P", str(SCRIPT), str(file), str(IMPORT_FOLDER), "look"]
-        ran = subprocess.run(  # noqa: S603 - a script of this package
-            argv, stdin=subprocess.DEVNULL, capture_output=True, text=True
+        ended = subprocess.run(  # noqa: S603 - a script of this package
+            juliapkg_command(file, "look"), stdin=subprocess.DEVNULL, capture_output=True, text=True
         )
         answer = json.loads(file.read_bytes()) if file.exists() else {}
     if "error" in answer:
         raise InvalidArgumentError(f"juliapkg refuses its settings: {answer['message']}")
     if not answer:
-        raise RequirementError(f"juliapkg must be importable, but is not:\n{ran.stderr.strip()}")
+        raise RequirementError(f"juliapkg must be importable, but is not:\n{ended.stderr.strip()}")
     if "absent" in answer:
         absent = " and no ".join(answer["absent"])
         raise RequirementError(
@@ -65,7 +67,7 @@ def ask_juliapkg() -> JuliapkgState:
 def julia_version(executable: str) -> str | None:
     """The version that a Julia reports; None if the executable does not answer as Julia does."""
     try:
-        ran = subprocess.run(  # noqa: S603 - the Julia that the user names
+        ended = subprocess.run(  # noqa: S603 - the Julia that the user names
             [executable, "--version"],
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -74,7 +76,7 @@ def julia_version(executable: str) -> str | None:
         )
     except (OSError, subprocess.TimeoutExpired, UnicodeDecodeError):
         return None
-    match = re.match(r"julia version (\d+\.\d+\.\S+)", ran.stdout)
+    match = re.match(r"julia version (\d+\.\d+\.\S+)", ended.stdout)
     return match[1] if match else None
 
 
@@ -143,14 +145,7 @@ _NETWORK = re.compile(
 _FULL = re.compile(r"no space left|ENOSPC|disk quota exceeded|EDQUOT", re.IGNORECASE)
 _READ_ONLY = re.compile(r"read-only file system|EROFS|permission denied|EACCES", re.IGNORECASE)
 _LINES = 15
-
-
-def _tail(log: Path, start: int) -> str:
-    """The last lines of a log, of those after byte `start`."""
-    with log.open("rb") as file:
-        file.seek(start)
-        lines = file.read().decode(errors="replace").splitlines()
-    return "\n".join(f"  {line}" for line in lines[-_LINES:])
+"""Lines of the log in an error."""
 
 
 def stage_error(
@@ -168,8 +163,11 @@ def stage_error(
     """
     with log.open("rb") as file:
         file.seek(start)
-        text = message + file.read().decode(errors="replace")
-    last = f"\nthe last lines of {log}:\n{_tail(log, start)}"
+        output = file.read().decode(errors="replace")
+    text = message + output
+    last = "\n".join(
+        [f"\nthe last lines of {log}:", *(f"  {line}" for line in output.splitlines()[-_LINES:])]
+    )
     if "could not find Julia" in message:
         return RequirementError(
             f"Julia must be installed, but is not found{' (--offline installs none)' * offline}; "
