@@ -12,8 +12,9 @@ import hypothesis.strategies as st
 import pytest
 
 from pyreactant import RendezvousError
+from pyreactant.base import lines
 from pyreactant.base.lines import LINE_LIMIT, LineCodec
-from pyreactant.runs.supervisor import connection, rollcall
+from pyreactant.runs.supervisor import connection
 from pyreactant.runs.supervisor.connection import CONVERSATION, Uplink, join
 from pyreactant.runs.supervisor.rollcall import RollCall
 from tests.harness import free_port
@@ -245,7 +246,7 @@ def test_strangers_cannot_stall_or_break_it() -> None:
             assert heard.admitted == [1]
             assert not heard.lost
             assert len(call.refused) == 20
-            await until(lambda: not call._unauthenticated)
+            await until(lambda: not call._strangers)
             uplink.close()
 
     asyncio.run(scenario())
@@ -261,7 +262,7 @@ def test_the_end_of_a_run_leaves_no_traceback(caplog: pytest.LogCaptureFixture) 
         host, port = address.split(":")
         kept.append(await asyncio.to_thread(socket.create_connection, (host, int(port))))
         kept.append(await enter(address))
-        await until(lambda: call.members and call._unauthenticated)
+        await until(lambda: call.members and call._strangers)
 
     kept: list[Any] = []
     asyncio.run(scenario())
@@ -280,10 +281,10 @@ def test_half_open_connections_do_not_keep_members_out() -> None:
                 return [socket.create_connection((host, int(port))) for _ in range(300)]
 
             idle = await asyncio.to_thread(connect)
-            await until(lambda: len(call._unauthenticated) >= 128)
+            await until(lambda: len(call._strangers) >= 128)
             uplink = await enter(address)
             assert heard.admitted == [1]
-            assert len(call._unauthenticated) <= 16 + 128 + 1  # the oldest connections were closed
+            assert len(call._strangers) <= 16 + 128 + 1  # the oldest connections were closed
             uplink.close()
             for sock in idle:
                 sock.close()
@@ -293,7 +294,7 @@ def test_half_open_connections_do_not_keep_members_out() -> None:
 
 def test_more_come_at_once_than_strangers_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """None is sent away because others came after it, before it could answer."""
-    monkeypatch.setattr(rollcall, "HANDSHAKES", 2)
+    monkeypatch.setattr(lines, "HANDSHAKES", 2)
     count = 300
 
     async def scenario() -> None:

@@ -10,7 +10,7 @@ import hypothesis
 import hypothesis.strategies as st
 import pytest
 
-from pyreactant.arrays.runtimes.reactant.store import LOST
+from pyreactant.arrays.runtimes.reactant.meeting import LOST
 from pyreactant.runs.supervisor import RunOptions
 from pyreactant.runs.supervisor.cause import EARLY, EXIT_CODES, Failure, Judge, find_failure
 from pyreactant.runs.supervisor.head import Head

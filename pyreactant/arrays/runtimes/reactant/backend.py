@@ -64,7 +64,7 @@ class ReactantBackend(AbstractBackend):
         return Capabilities(dtypes=frozenset(held), multi_process=True)
 
     def store(self) -> Store | None:
-        return None if self._meeting is None else self._meeting.store
+        return self._meeting
 
     def devices(self) -> tuple[Device, ...]:
         return self._devices
