@@ -231,6 +231,7 @@ def test_a_run_that_failed_before_its_deletion_did(tmp_path: Path) -> None:
         job = Job(
             request=from_environment(REQUEST),
             out=tmp_path / "out",
+            program=(__file__,),
             backends=("jax",),
             ssh=SshOptions("ssh"),
             wait=0.2,
