@@ -75,14 +75,14 @@ def arguments(program: Program, data: bytes) -> tuple[tuple[tuple[int, ...], str
         InvalidArgumentError: There is no function @main, or a shape is not fixed.
     """
     text = data.decode("utf-8", "replace")
-    found = re.search(r"func\.func\s+(?:public\s+)?@\"?main\"?\s*\(", text)
-    if found is None:
+    start = re.search(r"func\.func\s+(?:public\s+)?@\"?main\"?\s*\(", text)
+    if start is None:
         raise InvalidArgumentError(
             f"{described(program)} has no function @main; export it as text, for instance with "
             "jax.jit(f).lower(...).as_text() or Reactant's @code_hlo"
         )
-    listed = text[found.end() : _end(text, found.end())]
-    return tuple(_tensor(program, one) for one in _ARGUMENT.findall(listed))
+    listed = text[start.end() : _end(text, start.end())]
+    return tuple(_tensor(program, argument) for argument in _ARGUMENT.findall(listed))
 
 
 def mlir_dtype(text: str) -> str:
@@ -98,22 +98,22 @@ def mlir_dtype(text: str) -> str:
 
 
 def _tensor(program: Program, text: str) -> tuple[tuple[int, ...], str]:
-    found = _TENSOR.fullmatch(text.split(",")[0].strip())
-    if found is None:
+    match = _TENSOR.fullmatch(text.split(",")[0].strip())
+    if match is None:
         raise InvalidArgumentError(
             f"{described(program)} has an argument tensor<{text}>; a program must have fixed "
             "shapes: export it for the shapes that it will run with"
         )
-    return tuple(map(int, found[1].split("x")[:-1])), mlir_dtype(found[2])
+    return tuple(map(int, match[1].split("x")[:-1])), mlir_dtype(match[2])
 
 
 def _end(text: str, start: int) -> int:
     """Where the parenthesis closes that is open at `start`; text in quotes does not count."""
     depth = 1
-    for found in re.compile(r'"(?:[^"\\]|\\.)*"|[()]').finditer(text, start):
-        depth += {"(": 1, ")": -1}.get(found[0], 0)
+    for token in re.compile(r'"(?:[^"\\]|\\.)*"|[()]').finditer(text, start):
+        depth += {"(": 1, ")": -1}.get(token[0], 0)
         if not depth:
-            return found.start()
+            return token.start()
     return len(text)
 
 

@@ -168,8 +168,8 @@ def ranges_text(numbers: Iterable[int], limit: int = 12) -> str:
         limit: Ranges that are named; the others are counted.
     """
     groups = itertools.groupby(enumerate(sorted(numbers)), lambda pair: pair[1] - pair[0])
-    found = [[number for _, number in group] for _, group in groups]
-    texts = [f"{g[0]}-{g[-1]}" if len(g) > 2 else ", ".join(map(str, g)) for g in found]
+    ranges = [[number for _, number in group] for _, group in groups]
+    texts = [f"{g[0]}-{g[-1]}" if len(g) > 2 else ", ".join(map(str, g)) for g in ranges]
     more = len(texts) - limit
     return ", ".join(texts[:limit]) + (f" and {more} more ranges" if more > 0 else "")
 

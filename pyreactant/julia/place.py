@@ -83,8 +83,8 @@ def named_place(environ: Mapping[str, str] = os.environ) -> Place | None:
             f"{EXECUTABLE} and {PROJECT} must be set together, got {given} without {absent}; "
             f"set both, or unset {given} and {SETUP}"
         )
-    found = shutil.which(executable, path=environ.get("PATH"))
-    if found is None:
+    path = shutil.which(executable, path=environ.get("PATH"))
+    if path is None:
         raise RequirementError(f"{EXECUTABLE} must name an executable, got {executable!r}")
     folder = Path(project).absolute()
     if folder.name in ("JuliaProject.toml", "Project.toml"):
@@ -93,7 +93,7 @@ def named_place(environ: Mapping[str, str] = os.environ) -> Place | None:
         raise RequirementError(f"{PROJECT} must name an existing folder, got {project!r}")
     any_version, libtpu = _accepted(folder / RECORD)
     source = f"{EXECUTABLE} and {PROJECT}"
-    return Place(Path(found).absolute(), folder, source, None, any_version, libtpu)
+    return Place(Path(path).absolute(), folder, source, None, any_version, libtpu)
 
 
 def _accepted(record: Path) -> tuple[bool, str | None]:
@@ -269,5 +269,5 @@ def version_beside(library: Path) -> str | None:
     import importlib.metadata  # it takes 15 ms, which most processes need not wait for
 
     folder = str(library.parent.parent)
-    found: list[Any] = list(importlib.metadata.distributions(name="libtpu", path=[folder]))
-    return str(found[0].version) if found else None
+    packages: list[Any] = list(importlib.metadata.distributions(name="libtpu", path=[folder]))
+    return str(packages[0].version) if packages else None

@@ -111,9 +111,9 @@ def everywhere(
 
 
 def _kind(name: str) -> type[errors.PyReactantError]:
-    found = getattr(errors, name, None)
-    if isinstance(found, type) and issubclass(found, errors.PyReactantError):
-        return found
+    kind = getattr(errors, name, None)
+    if isinstance(kind, type) and issubclass(kind, errors.PyReactantError):
+        return kind
     return errors.PyReactantError
 
 
@@ -169,12 +169,12 @@ def from_equal_blocks(
         return block
 
     value = backend.from_blocks(shape, dtype, sharding, noted)
-    found = exchange(backend, group, digests).tolist()
+    rows = exchange(backend, group, digests).tolist()
     first: dict[tuple[int, ...], int] = {}
     for process, numbers in held.items():
         for place, number in numbers.items():
             other = first.setdefault(place, process)
-            if found[process][number] != found[other][held[other][place]]:
+            if rows[process][number] != rows[other][held[other][place]]:
                 block = tuple(
                     slice(i * size, (i + 1) * size) for i, size in zip(place, sizes, strict=True)
                 )

@@ -149,14 +149,14 @@ def _reduced(rows: list[list[list[Any]]]) -> dict[str, float]:
                 f"report(reduce=) must be the same on every process, got {_text(rows[0])} on "
                 f"process 0 and {_text(row)} on process {process}"
             )
-    found = {}
+    reduced = {}
     for place, (name, how, _) in enumerate(rows[0]):
         values = [float(row[place][2]) for row in rows]
         if any(map(math.isnan, values)):
-            found[name] = math.nan
+            reduced[name] = math.nan
         else:
-            found[name] = max(values) if how == "max" else math.fsum(values) / len(values)
-    return found
+            reduced[name] = max(values) if how == "max" else math.fsum(values) / len(values)
+    return reduced
 
 
 def _text(row: list[list[Any]]) -> str:

@@ -140,8 +140,8 @@ def from_callback(shape: Any, dtype: Any, sharding: Any, callback: Any) -> Any:
         )
     )
     placed = [
-        _place("from_callback", _as_shape(one), as_dtype(kind), where, read)
-        for one, kind, where, read in zip(shapes, dtypes, shardings, callbacks, strict=True)
+        _place("from_callback", _as_shape(shape), as_dtype(kind), where, read)
+        for shape, kind, where, read in zip(shapes, dtypes, shardings, callbacks, strict=True)
     ]
     return trees.unflatten(structure, placed)
 
@@ -370,12 +370,12 @@ def _is_shape(node: object) -> bool:
 
 
 def _our_sharding(sharding: Any) -> NamedSharding:
-    found = as_sharding(sharding)
-    if not isinstance(found, NamedSharding):
+    converted = as_sharding(sharding)
+    if not isinstance(converted, NamedSharding):
         raise ShardingError(
-            f"sharding must be a pyreactant.NamedSharding, got {type(found).__name__}"
+            f"sharding must be a pyreactant.NamedSharding, got {type(converted).__name__}"
         )
-    return found
+    return converted
 
 
 def _as_shape(shape: Sequence[int]) -> tuple[int, ...]:

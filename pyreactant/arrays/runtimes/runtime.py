@@ -36,10 +36,10 @@ class Recent(dict[Any, Compiled]):
 
     def find(self, key: Any) -> Compiled | None:
         """The program of a key, which is now the last used; None if there is none."""
-        found = self.pop(key, None)
-        if found is not None:
-            self[key] = found
-        return found
+        value = self.pop(key, None)
+        if value is not None:
+            self[key] = value
+        return value
 
     def keep(self, key: Any, compiled: Compiled) -> None:
         """Keep a program, unless there is one of this key."""
@@ -195,7 +195,7 @@ def _load(name: str) -> AbstractBackend:
     path, package = BACKENDS[name]
     module, _, attribute = path.partition(":")
     try:
-        found = getattr(importlib.import_module(module), attribute)
+        make = getattr(importlib.import_module(module), attribute)
     except ImportError as error:
         advice = f"install it with: python -m pip install {package}"
         if not isinstance(error, ModuleNotFoundError):
@@ -207,7 +207,7 @@ def _load(name: str) -> AbstractBackend:
             f"backend {name!r} needs the package {package}, which cannot be imported ({error}); "
             f"{advice}"
         ) from error
-    return found()
+    return make()
 
 
 def _options(arguments: Mapping[str, Any]) -> StartOptions:

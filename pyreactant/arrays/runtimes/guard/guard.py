@@ -221,10 +221,10 @@ class Guard:
     def _stream(self) -> Stream:
         """The stream of this thread."""
         try:
-            found: Stream = self._local.stream
+            stream: Stream = self._local.stream
         except AttributeError:
-            found = self._local.stream = self._named(threading.current_thread().name)
-        return found
+            stream = self._local.stream = self._named(threading.current_thread().name)
+        return stream
 
     def _named(self, name: str) -> Stream:
         with self._lock:

@@ -62,8 +62,8 @@ class Operation:
 def digest_of(parts: list[str]) -> int:
     """A 64-bit digest of texts, equal on every process (Python's own hash is not)."""
     data = "\0".join(f"{len(part)} {part}" for part in parts)
-    found = hashlib.blake2b(data.encode("utf-8", "surrogatepass"), digest_size=8).digest()
-    return int.from_bytes(found, "little")
+    digest = hashlib.blake2b(data.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    return int.from_bytes(digest, "little")
 
 
 _PACKAGE = str(Path(__file__).resolve().parents[3]) + os.sep
@@ -106,8 +106,8 @@ def program_digest(text: str) -> str:
 
 def _start_of_body(text: str) -> int:
     """Where the first function begins; large constants come later."""
-    found = text.find("func.func")
-    return found if found >= 0 else len(text)
+    start = text.find("func.func")
+    return start if start >= 0 else len(text)
 
 
 _ALL = 1 << 20
@@ -163,13 +163,13 @@ class Calls:
         code = frame.f_code
         # The code object itself takes longer to hash; it is kept, so that its id stays its own.
         key = (id(code), frame.f_lasti)
-        found = self._operations.get(key)
-        if found is None:
+        entry = self._operations.get(key)
+        if entry is None:
             program = (("program", f"{self._compiled.digest:016x}"),)
             what = f"{self._compiled.what} (compiled at {self._compiled.line})"
             operation = Operation("run", what, program, caller_line())
-            found = self._operations[key] = (operation, code)
-        return found[0]
+            entry = self._operations[key] = (operation, code)
+        return entry[0]
 
 
 def gathering(what: str) -> Operation:
@@ -288,12 +288,12 @@ class Stream:
         """As `digest_at`, for ascending counts."""
         with self._lock:
             start, digest = self.base, self._base_digest
-            found = []
+            digests = []
             for count in counts:
                 digest = self._mixed(digest, start, count)
                 start = count
-                found.append(digest)
-            return found
+                digests.append(digest)
+            return digests
 
     def operation(self, number: int) -> Operation | None:
         """The operation of this number, of at least `base`; None if it is yet to come."""

@@ -239,8 +239,8 @@ class JaxTrees:
 
     def paths(self, tree: Any) -> list[str]:
         """As `Trees.paths`."""
-        found = jax.tree.leaves_with_path(wrapped(tree))
-        return [jax.tree_util.keystr(path) for path, _ in found]
+        leaves = jax.tree.leaves_with_path(wrapped(tree))
+        return [jax.tree_util.keystr(path) for path, _ in leaves]
 
 
 def wrapped(tree: Any, is_leaf: IsLeaf | None = None) -> Any:

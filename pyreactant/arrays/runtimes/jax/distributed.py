@@ -288,8 +288,8 @@ def _exchange_indices(group: ProcessGroup, mine: int) -> dict[int, int]:
     try:
         store.key_value_set(f"{key}/{group.process_index}", str(mine))
         store.wait_at_barrier(f"{key}/all", _EXCHANGE_TIMEOUT)
-        found = {int(k.rpartition("/")[2]): int(v) for k, v in store.key_value_dir_get(key)}
-        indices = [found[i] for i in range(group.num_processes)]
+        indices_of = {int(k.rpartition("/")[2]): int(v) for k, v in store.key_value_dir_get(key)}
+        indices = [indices_of[i] for i in range(group.num_processes)]
     except Exception as error:  # jaxlib's XlaRuntimeError, by whichever name it has
         raise RendezvousError(
             f"process {group.process_index} of {group.num_processes} did not learn JAX's index of "

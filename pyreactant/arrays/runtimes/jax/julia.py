@@ -42,13 +42,13 @@ class _Body:
 
     def module(self, mode: str) -> Module:
         assert self.derivatives is not None
-        found = self.derivatives[mode]
-        if isinstance(found, Module):
-            return found
+        module = self.derivatives[mode]
+        if isinstance(module, Module):
+            return module
         raise InvalidArgumentError(
-            f"{self.what}: Enzyme has no {mode} derivative of it: {found}; differentiate it in the "
-            "other mode (jax.jvp is forward, jax.grad and jax.vjp are reverse), or write the Julia "
-            "function with other operations"
+            f"{self.what}: Enzyme has no {mode} derivative of it: {module}; differentiate it in "
+            "the other mode (jax.jvp is forward, jax.grad and jax.vjp are reverse), or write the "
+            "Julia function with other operations"
         )
 
 
@@ -80,7 +80,7 @@ class JuliaFunction:
         self.__name__ = self.__qualname__ = name
         self._what = what
         self._body = _Body(what, module, derivatives)
-        self._arguments = [reversed_aval(one) for one in module.arguments]
+        self._arguments = [reversed_aval(aval) for aval in module.arguments]
         self._structure = structure
         self._numbers, self._results = _TREES.flatten(results)
         self._record = record
@@ -113,8 +113,8 @@ class JuliaFunction:
                 f"{self._what} was lowered for ({listed(self._arguments)}), got ({listed(got)}); "
                 "give such arrays, or call as_jax for these"
             )
-        found = self._jitted(*_alike(leaves, got))
-        return _TREES.unflatten(self._results, [found[number] for number in self._numbers])
+        results = self._jitted(*_alike(leaves, got))
+        return _TREES.unflatten(self._results, [results[number] for number in self._numbers])
 
     def as_text(self) -> str:
         """The module as text, in the form that `as_jax(stablehlo=)` reads; sizes are reversed."""
@@ -137,9 +137,9 @@ class JuliaFunction:
             ) from None
 
 
-def reversed_aval(one: Any) -> jax.ShapeDtypeStruct:
+def reversed_aval(aval: Any) -> jax.ShapeDtypeStruct:
     """Shape and dtype of an array in Python's order, for one in a module of Reactant's."""
-    return jax.ShapeDtypeStruct(one.shape[::-1], one.dtype)
+    return jax.ShapeDtypeStruct(aval.shape[::-1], aval.dtype)
 
 
 def _alike(leaves: Sequence[Any], avals: Sequence[Any]) -> list[Any]:
@@ -153,8 +153,8 @@ def _alike(leaves: Sequence[Any], avals: Sequence[Any]) -> list[Any]:
 
 
 def _run(body: _Body, *leaves: Any) -> list[Any]:
-    found = _value.bind(*map(jnp.transpose, leaves), body=body)
-    return list(map(jnp.transpose, found))
+    results = _value.bind(*map(jnp.transpose, leaves), body=body)
+    return list(map(jnp.transpose, results))
 
 
 _value = Primitive("julia_function")
@@ -169,23 +169,23 @@ _derivative.def_impl(partial(dispatch.apply_primitive, _derivative))
 def _described(wanted: Sequence[Any], given: Sequence[Any]) -> list[Any]:
     """What JAX knows of results; inside `shard_map` they vary as the arguments do."""
     if not given or not _varying(given[0]):
-        return [jax.core.ShapedArray(one.shape, one.dtype) for one in wanted]
+        return [jax.core.ShapedArray(aval.shape, aval.dtype) for aval in wanted]
     mesh, varying = given[0].sharding.mesh, given[0].manual_axis_type
     return [
         jax.core.ShapedArray(
-            one.shape,
-            one.dtype,
-            sharding=jax.NamedSharding(mesh, jax.P(*[None] * len(one.shape))),
+            aval.shape,
+            aval.dtype,
+            sharding=jax.NamedSharding(mesh, jax.P(*[None] * len(aval.shape))),
             manual_axis_type=varying,
         )
-        for one in wanted
+        for aval in wanted
     ]
 
 
 def _varying(aval: Any) -> frozenset[str]:
     """The axes of `shard_map` over which an array varies."""
-    found: frozenset[str] = aval.manual_axis_type.varying
-    return found
+    axes: frozenset[str] = aval.manual_axis_type.varying
+    return axes
 
 
 def _outputs(*avals: Any, body: _Body) -> list[Any]:
@@ -210,8 +210,8 @@ def _lower_derivative(*args: Any, body: _Body, mode: str, active: tuple[bool, ..
     count = len(body.value.arguments)
     given = iter(args[count:])
     linear = [
-        next(given) if there else jnp.zeros(one.shape, one.dtype)
-        for there, one in zip(active, _ends(body, mode)[0], strict=True)
+        next(given) if there else jnp.zeros(aval.shape, aval.dtype)
+        for there, aval in zip(active, _ends(body, mode)[0], strict=True)
     ]
     return body.module(mode).bind([*args[:count], *linear])
 
@@ -230,8 +230,8 @@ def _differentiate(primals: Any, tangents: Any, *, body: _Body) -> tuple[Any, An
 
 def _given(values: Sequence[Any]) -> tuple[tuple[bool, ...], list[Any]]:
     """Which tangents are not symbolic zeros, and these."""
-    active = tuple(type(one) is not ad.Zero for one in values)
-    return active, [one for one, there in zip(values, active, strict=True) if there]
+    active = tuple(type(tangent) is not ad.Zero for tangent in values)
+    return active, [tangent for tangent, there in zip(values, active, strict=True) if there]
 
 
 def _differentiate_twice(
@@ -239,7 +239,7 @@ def _differentiate_twice(
 ) -> tuple[Any, Any]:
     """The derivative in a further direction; it is linear, so that only its arguments refuse."""
     count = len(body.value.arguments)
-    if any(type(one) is not ad.Zero for one in tangents[:count]):
+    if any(type(tangent) is not ad.Zero for tangent in tangents[:count]):
         raise InvalidArgumentError(
             f"{body.what} has first derivatives only, and something differentiates one of them "
             "(jax.hessian, grad of grad); compute the second derivative by differences of first "
@@ -248,7 +248,7 @@ def _differentiate_twice(
     results = _derivative.bind(*primals, body=body, mode=mode, active=active)
     there, given = _given(tangents[count:])
     wanted = iter(there)
-    further = tuple(one and next(wanted) for one in active)
+    further = tuple(tangent and next(wanted) for tangent in active)
     options = {"body": body, "mode": mode, "active": further}
     return results, _derivative.bind(*primals[:count], *given, **options)
 
@@ -259,11 +259,12 @@ def _transpose(
     count = len(body.value.arguments)
     there, given = _given(cotangents)
     other = REVERSE if mode == FORWARD else FORWARD
-    found = _derivative.bind(*args[:count], *given, body=body, mode=other, active=there)
-    chosen = [one for one, used in zip(found, active, strict=True) if used]
+    derivatives = _derivative.bind(*args[:count], *given, body=body, mode=other, active=there)
+    chosen = [derivative for derivative, used in zip(derivatives, active, strict=True) if used]
     linear = args[count:]
     return [None] * count + [
-        one if ad.is_undefined_primal(at) else None for one, at in zip(chosen, linear, strict=True)
+        derivative if ad.is_undefined_primal(argument) else None
+        for derivative, argument in zip(chosen, linear, strict=True)
     ]
 
 

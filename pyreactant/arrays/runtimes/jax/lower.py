@@ -148,8 +148,8 @@ class _Body:
         """Shape, dtype and sharding of each result."""
         chosen = jax.tree.leaves(compiled.output_shardings)
         return tuple(
-            Aval(tuple(out.shape), plain_dtype(out.dtype), given or self._chosen(number, one))
-            for number, (out, given, one) in enumerate(
+            Aval(tuple(out.shape), plain_dtype(out.dtype), given or self._chosen(number, sharding))
+            for number, (out, given, sharding) in enumerate(
                 zip(outputs, self._given, chosen, strict=True)
             )
         )

@@ -57,12 +57,12 @@ class Module:
         self.__name__ = name
         self._what = what
         self.text = text
-        found = self._checked()
-        self.arguments = [self._aval(one) for one in found["arguments"]]
-        self.results = [self._aval(one) for one in found["results"]]
-        self.partitions = self._partitions(found["num_partitions"], found["mesh"])
-        self.sharded = bool(found["shardy"] or found["mesh"] or found["custom_calls"])
-        self.wide = any(x64.is_wide(one.dtype) for one in (*self.arguments, *self.results))
+        facts = self._checked()
+        self.arguments = [self._aval(aval) for aval in facts["arguments"]]
+        self.results = [self._aval(aval) for aval in facts["results"]]
+        self.partitions = self._partitions(facts["num_partitions"], facts["mesh"])
+        self.sharded = bool(facts["shardy"] or facts["mesh"] or facts["custom_calls"])
+        self.wide = any(x64.is_wide(aval.dtype) for aval in (*self.arguments, *self.results))
 
     def __call__(self, *args: Any) -> Any:
         """The results for JAX's arrays: one, or a tuple of several.
@@ -72,7 +72,7 @@ class Module:
         """
         leaves, _ = JaxTrees().flatten(args)
         got = [jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in leaves]
-        if [words(one) for one in got] != [words(one) for one in self.arguments]:
+        if [words(aval) for aval in got] != [words(aval) for aval in self.arguments]:
             raise InvalidArgumentError(
                 f"{self._what} takes the arguments ({listed(self.arguments)}), got "
                 f"({listed(got)}); give arrays with the sizes of the file, where Reactant writes "
@@ -84,13 +84,13 @@ class Module:
     def bind(self, leaves: Sequence[Any]) -> list[Any]:
         """The results for arrays that fit; products get JAX's precision if they have none."""
         precision = str(_config.jax_default_matmul_precision).upper()
-        found: list[Any] = _call.bind(*leaves, module=self, precision=_PRECISIONS.get(precision))
-        return found
+        results: list[Any] = _call.bind(*leaves, module=self, precision=_PRECISIONS.get(precision))
+        return results
 
     @property
     def outputs(self) -> list[Any]:
         """Shape and dtype of each result, as JAX's."""
-        return [jax.core.ShapedArray(one.shape, one.dtype) for one in self.results]
+        return [jax.core.ShapedArray(aval.shape, aval.dtype) for aval in self.results]
 
     def parsed(self, precision: str | None) -> Any:
         """The module, parsed in the current context.
@@ -101,8 +101,8 @@ class Module:
         module = ir.Module.parse(self.text)
         for op in operations_of(module.operation):
             if precision and op.name in _PRODUCTS and not _is_precise(op):
-                one = ir.Attribute.parse(f"#stablehlo<precision {precision}>")
-                op.attributes["precision_config"] = ir.ArrayAttr.get([one, one])
+                setting = ir.Attribute.parse(f"#stablehlo<precision {precision}>")
+                op.attributes["precision_config"] = ir.ArrayAttr.get([setting, setting])
         return module
 
     def plain_text(self) -> str:
@@ -110,37 +110,37 @@ class Module:
         module = parse(self.text)
         for op in operations_of(module.operation):
             kinds = ("arg_attrs", "res_attrs") if op.name == "func.func" else ()
-            for name in [one for one in op.attributes if "." in one or one in kinds]:
+            for name in [key for key in op.attributes if "." in key or key in kinds]:
                 del op.attributes[name]
         return str(module)
 
     def dtypes(self) -> set[str]:
         """Names of the element types of all arrays in it."""
-        found = set()
+        dtypes = set()
         for op in operations_of(parse(self.text).operation):
             blocks = (block for region in op.regions for block in region)
-            values = [*op.results, *(one for block in blocks for one in block.arguments)]
-            types = (one.type for one in values if isinstance(one.type, ir.RankedTensorType))
-            found |= {mlir_dtype(str(one.element_type)) for one in types}
-        return found
+            values = [*op.results, *(value for block in blocks for value in block.arguments)]
+            types = (value.type for value in values if isinstance(value.type, ir.RankedTensorType))
+            dtypes |= {mlir_dtype(str(value.element_type)) for value in types}
+        return dtypes
 
     def _checked(self) -> dict[str, Any]:
         try:
             module = parse(self.text)
             _check_functions(self._what, module)
-            found = describe(module)
+            facts = describe(module)
         except InvalidArgumentError as error:
             if str(error).startswith(self._what):
                 raise
             raise InvalidArgumentError(f"{self._what}: {error}") from None
         except ir.MLIRError as error:
             raise InvalidArgumentError(f"{self._what} does not parse: {error}") from None
-        if found["num_replicas"] not in (None, 1):
+        if facts["num_replicas"] not in (None, 1):
             raise InvalidArgumentError(
-                f"{self._what} is written for {found['num_replicas']} replicas; a program has "
+                f"{self._what} is written for {facts['num_replicas']} replicas; a program has "
                 "partitions only: export it with shardings over a mesh (jax.jit, not jax.pmap)"
             )
-        foreign = [one for one in found["custom_calls"] if one not in _SHARDING_CALLS]
+        foreign = [name for name in facts["custom_calls"] if name not in _SHARDING_CALLS]
         if foreign:
             raise InvalidArgumentError(
                 f"{self._what} has custom calls, which need code that is not in the file: "
@@ -151,9 +151,9 @@ class Module:
                 sizes = to_shardy(module)
         except InvalidArgumentError as error:
             raise InvalidArgumentError(f"{self._what}: {error}") from None
-        if found["mesh"] is None and sizes:
-            found["mesh"] = {"axes": [["", max(sizes)]], "text": f"of sizes {sorted(sizes)}"}
-        return found
+        if facts["mesh"] is None and sizes:
+            facts["mesh"] = {"axes": [["", max(sizes)]], "text": f"of sizes {sorted(sizes)}"}
+        return facts
 
     def _partitions(self, given: int | None, mesh: Any) -> int:
         cut = int(np.prod([size for _, size in mesh["axes"]])) if mesh else given or 1
@@ -175,12 +175,12 @@ class Module:
 def _is_precise(op: Any) -> bool:
     """Whether the file itself gives a product's precision or algorithm."""
     given = attribute(op.attributes, "precision_config") or ()
-    return "algorithm" in op.attributes or any("DEFAULT" not in str(one) for one in given)
+    return "algorithm" in op.attributes or any("DEFAULT" not in str(text) for text in given)
 
 
-def words(one: Any) -> str:
+def words(aval: Any) -> str:
     """Shape and dtype of an array in a message."""
-    return f"{one.dtype}{list(one.shape)}"
+    return f"{aval.dtype}{list(aval.shape)}"
 
 
 def listed(avals: Sequence[Any]) -> str:
@@ -190,13 +190,13 @@ def listed(avals: Sequence[Any]) -> str:
 
 def _check_functions(what: str, module: Any) -> None:
     """Check that the module is one program: @main, and the functions that it calls."""
-    found = list(module.body.operations)
-    other = sorted({op.operation.name for op in found} - {"func.func", "sdy.mesh"})
+    operations = list(module.body.operations)
+    other = sorted({op.operation.name for op in operations} - {"func.func", "sdy.mesh"})
     if other:
         raise InvalidArgumentError(
             f"{what} has {', '.join(other)} beside its functions; a program has functions only"
         )
-    functions = [op for op in found if op.operation.name == "func.func"]
+    functions = [op for op in operations if op.operation.name == "func.func"]
     calls = {op.attributes["sym_name"].value: _called(op) for op in functions}
     empty = [op.attributes["sym_name"].value for op in functions if not len(op.regions[0].blocks)]
     if empty:
@@ -245,14 +245,14 @@ def module_of(program: Program) -> Module:
             calls.
     """
     key = program.name, program.stablehlo, state(program)
-    found = _modules.get(key)
-    if found is None:
+    module = _modules.get(key)
+    if module is None:
         text = read(program).decode("utf-8", "replace")
-        found = Module(program.name, described(program), text)
+        module = Module(program.name, described(program), text)
         if len(_modules) >= _KEPT:
             _modules.clear()
-        _modules[key] = found
-    return found
+        _modules[key] = module
+    return module
 
 
 def check_call(call: Call, module: Module) -> None:

@@ -70,10 +70,10 @@ class ReactantBackend(AbstractBackend):
         return self._devices
 
     def versions(self) -> dict[str, str]:
-        found = {str(name): str(version) for name, version in call(self._julia.versions)}
+        versions = {str(name): str(version) for name, version in call(self._julia.versions)}
         if self._devices[0].platform == "tpu":
-            found["libtpu"] = described_libtpu()
-        return found
+            versions["libtpu"] = described_libtpu()
+        return versions
 
     def from_blocks(
         self,

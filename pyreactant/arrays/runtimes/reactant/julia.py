@@ -156,15 +156,15 @@ def _check_version(place: Place) -> None:
         raise RequirementError(
             f"Julia ({place.source}) cannot be started: {place.executable}: {error}; {SETUP}"
         ) from None
-    found = re.match(r"julia version (\d+\.\d+\S*)", output)
-    if found is None:
+    match = re.match(r"julia version (\d+\.\d+\S*)", output)
+    if match is None:
         raise RequirementError(
             f"{place.executable} ({place.source}) must be Julia, but --version gives {output!r}; "
             f"{SETUP}"
         )
-    if not at_least(found[1], OLDEST):
+    if not at_least(match[1], OLDEST):
         raise RequirementError(
-            f"Julia must be {OLDEST} or newer, got {found[1]}: {place.executable} "
+            f"Julia must be {OLDEST} or newer, got {match[1]}: {place.executable} "
             f"({place.source}); {SETUP}"
         )
 

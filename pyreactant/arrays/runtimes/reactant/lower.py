@@ -100,8 +100,8 @@ def _trace(request: Call, runtime: Runtime, wanted: tuple[NamedSharding | None, 
     text, described, rows = call(runtime.julia.description, lowered)
     tree = rebuild(described)
     numbers, structure = _TREES.flatten(tree)
-    found = [(whole_numbers(shape), as_dtype(str(name))) for name, shape in rows]
-    outputs = [found[number] for number in numbers]
+    leaves = [(whole_numbers(shape), as_dtype(str(name))) for name, shape in rows]
+    outputs = [leaves[number] for number in numbers]
     return _Traced(lowered, str(text), tree, structure, numbers, outputs)
 
 
@@ -123,7 +123,7 @@ def _lowered(
         project,
         described,
         tuple((a.dtype.name, a.shape, runtime.placed(a.sharding)) for a in request.avals),
-        tuple(None if one is None else runtime.placed(one) for one in wanted),
+        tuple(None if sharding is None else runtime.placed(sharding) for sharding in wanted),
         request.precision or "",
         tuple(request.static.items()),
     )
@@ -205,8 +205,8 @@ def _chosen(
     placement = {
         runtime.position[int(device)]: as_index(starts, stops) for device, starts, stops in blocks
     }
-    found = find_sharding(request.meshes, shape, placement)
-    if found is None:
+    sharding = find_sharding(request.meshes, shape, placement)
+    if sharding is None:
         shown = ", ".join(
             f"device {p}: {[f'{s.start}:{s.stop}' for s in placement[p]]}"
             for p in sorted(placement)[:8]
@@ -216,7 +216,7 @@ def _chosen(
             f"{shape} in a way that no mesh of the arguments describes ({shown}); give "
             "out_sharding="
         )
-    return found
+    return sharding
 
 
 def find_sharding(
@@ -243,9 +243,9 @@ def find_sharding(
         used = [axis for entry in entries for axis in entry or ()]
         if len(used) != len(set(used)):
             continue
-        found = NamedSharding(mesh, entries)
-        if _equals(found, shape, placement):
-            return found
+        sharding = NamedSharding(mesh, entries)
+        if _equals(sharding, shape, placement):
+            return sharding
     return None
 
 

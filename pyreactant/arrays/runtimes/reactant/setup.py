@@ -94,16 +94,16 @@ def check_runtime(module: Any) -> None:
         RequirementError: The runtime is PJRT. On several devices it takes only whole arrays, and
             only meshes with their devices in ascending order, in one process too.
     """
-    found = str(call(module.runtime))
+    loaded = str(call(module.runtime))
     preferred = preferences.get("xla_runtime") or "PJRT"
-    if found != preferred:
+    if loaded != preferred:
         raise StateError(
             f"Reactant's preference xla_runtime is {preferred}, but this process loaded Reactant "
-            f"with {found}; start a new process, and load Reactant through pyreactant alone"
+            f"with {loaded}; start a new process, and load Reactant through pyreactant alone"
         )
-    if found != "IFRT":
+    if loaded != "IFRT":
         raise RequirementError(
-            f"Reactant must be loaded with xla_runtime IFRT, its preference is {found}, which has "
+            f"Reactant must be loaded with xla_runtime IFRT, its preference is {loaded}, which has "
             "neither arrays made of blocks nor meshes with reordered devices; "
             "run: pyreactant prefs set xla_runtime IFRT, then: pyreactant setup"
         )
