@@ -236,7 +236,7 @@ def body_name(body: Body | None) -> str:
     return function_name(body) if callable(body) else str(body)
 
 
-def named(program: Program) -> Program:
+def with_names(program: Program) -> Program:
     """The program with names in place of functions, and a file's whole path, so that it travels.
 
     Raises:

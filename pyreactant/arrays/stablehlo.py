@@ -20,7 +20,7 @@ _TENSOR = re.compile(r"((?:\d+x)*)([a-zA-Z].*)")
 _DTYPES = {"i1": "bool", "complex<f32>": "complex64", "complex<f64>": "complex128"}
 
 
-def described(program: Program) -> str:
+def label(program: Program) -> str:
     """The program and its file in the words of a message."""
     return f"Program {program.name!r}: the StableHLO file {program.stablehlo!r}"
 
@@ -31,7 +31,7 @@ def state(program: Program) -> tuple[int, ...]:
     Raises:
         FileError: It cannot be read, is not a file, or is larger than `LIMIT`.
     """
-    what = described(program)
+    what = label(program)
     try:
         facts = _path(program).stat()
     except (OSError, ValueError) as error:
@@ -56,7 +56,7 @@ def read(program: Program) -> bytes:
     try:
         return _path(program).read_bytes()
     except OSError as error:
-        raise FileError(f"{described(program)} cannot be read ({_reason(error)})") from None
+        raise FileError(f"{label(program)} cannot be read ({_reason(error)})") from None
 
 
 def digest(data: bytes) -> str:
@@ -78,7 +78,7 @@ def arguments(program: Program, data: bytes) -> tuple[tuple[tuple[int, ...], str
     start = re.search(r"func\.func\s+(?:public\s+)?@\"?main\"?\s*\(", text)
     if start is None:
         raise InvalidArgumentError(
-            f"{described(program)} has no function @main; export it as text, for instance with "
+            f"{label(program)} has no function @main; export it as text, for instance with "
             "jax.jit(f).lower(...).as_text() or Reactant's @code_hlo"
         )
     listed = text[start.end() : _end(text, start.end())]
@@ -101,7 +101,7 @@ def _tensor(program: Program, text: str) -> tuple[tuple[int, ...], str]:
     match = _TENSOR.fullmatch(text.split(",")[0].strip())
     if match is None:
         raise InvalidArgumentError(
-            f"{described(program)} has an argument tensor<{text}>; a program must have fixed "
+            f"{label(program)} has an argument tensor<{text}>; a program must have fixed "
             "shapes: export it for the shapes that it will run with"
         )
     return tuple(map(int, match[1].split("x")[:-1])), mlir_dtype(match[2])

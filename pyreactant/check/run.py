@@ -19,7 +19,7 @@ from typing import Any
 from ..arrays.lowering.enzyme import check_enzyme
 from ..arrays.lowering.reactant import environment as environment_of_julia
 from ..arrays.mesh import Mesh
-from ..arrays.program import Program, named
+from ..arrays.program import Program, with_names
 from ..arrays.text import parse_mesh, parse_spec
 from ..base.child import Activity, ask_child, import_path, without
 from ..base.errors import (
@@ -208,7 +208,7 @@ def selected(program: str | Program | Sequence[str | Program]) -> tuple[str | Pr
     if program == ALL:
         return tuple(CASES)
     given = (program,) if isinstance(program, (str, Program)) else tuple(program)
-    return tuple(named(one) if isinstance(one, Program) else one for one in given)
+    return tuple(with_names(one) if isinstance(one, Program) else one for one in given)
 
 
 def _specs(spec: str | Spec | Sequence[Spec] | None) -> tuple[Spec, ...] | None:

@@ -52,8 +52,8 @@ def host_name(machine: Machine, seconds: float = 5.0) -> CheckResult:
     if all(ipaddress.ip_address(address).is_loopback for address in addresses):
         text = (
             f"{machine.host} is {', '.join(addresses)} here, which no other machine can reach; "
-            "that is fine for runs on this machine; process 0 of a larger run needs its real address in "
-            "PYREACTANT_COORDINATOR_ADDRESS"
+            "that is fine for runs on this machine; process 0 of a larger run needs its real "
+            "address in PYREACTANT_COORDINATOR_ADDRESS"
         )
         return CheckResult("warn", text, _true_address(machine))
     return CheckResult("pass", f"{machine.host} is {', '.join(addresses)}")

@@ -92,7 +92,7 @@ def edit_toml(
         document = tomlkit.parse(text)
         change(document)
         edited = tomlkit.dumps(document)
-        proven = same_toml(_filled(tomllib.loads(edited)), _filled(expected))
+        proven = same_toml(_without_empty(tomllib.loads(edited)), _without_empty(expected))
     except (TOMLKitError, tomllib.TOMLDecodeError, TypeError, ValueError, LookupError):
         proven = False
     if not proven:
@@ -114,7 +114,7 @@ def same_toml(first: Any, second: Any) -> bool:
     return type(first) is type(second) and bool(first == second)
 
 
-def _filled(content: dict[str, Any]) -> dict[str, Any]:
+def _without_empty(content: dict[str, Any]) -> dict[str, Any]:
     """The content without empty tables: tomlkit drops a table with its last dotted key."""
     return {key: value for key, value in content.items() if value != {}}
 

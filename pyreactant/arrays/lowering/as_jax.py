@@ -92,7 +92,7 @@ def as_jax(
         origin = f"{what}, as Reactant lowered it"
     else:
         file = Program(program.name, stablehlo=stablehlo)
-        lowered = _read(file, what, program, options)
+        lowered = _read_lowered(file, what, program, options)
         origin = f"{what}: the StableHLO file {stablehlo!r}"
     return _function(program, what, origin, avals, question, lowered, differentiable, timeout)
 
@@ -152,7 +152,7 @@ def _question(
     return {
         "program": {"name": program.name, "julia": program.julia, "julia_project": project},
         "arguments": [
-            {**_described(what, number, leaf), "sharding": sharding}
+            {**_describe_leaf(what, number, leaf), "sharding": sharding}
             for number, leaf in enumerate(leaves)
         ],
         "structure": described,
@@ -164,7 +164,7 @@ def _question(
     }
 
 
-def _described(what: str, number: int, leaf: Any) -> dict[str, Any]:
+def _describe_leaf(what: str, number: int, leaf: Any) -> dict[str, Any]:
     if not hasattr(leaf, "shape") or not hasattr(leaf, "dtype"):
         raise InvalidArgumentError(
             f"{what}: argument {number} must be an array or a description such as "
@@ -173,7 +173,7 @@ def _described(what: str, number: int, leaf: Any) -> dict[str, Any]:
     return {"shape": [*map(int, leaf.shape)], "dtype": as_dtype(leaf.dtype).name}
 
 
-def _read(file: Program, what: str, program: Program, static: Mapping[str, Any]) -> Lowered:
+def _read_lowered(file: Program, what: str, program: Program, static: Mapping[str, Any]) -> Lowered:
     """A module that was lowered before; the first line of our own files describes it."""
     text = files.read(file).decode("utf-8", "replace")
     if not text.startswith(_HEADER):
@@ -229,7 +229,7 @@ def _function(
         "program": program.name,
         "julia": program.julia,
         "static": question["static"],
-        "results": lowered.results if lowered.results is not None else _listed(count),
+        "results": lowered.results if lowered.results is not None else _results_as_json(count),
         "versions": lowered.versions,
     }
     record = f"{_HEADER}{json.dumps(described)}\n{lowered.text}"
@@ -242,7 +242,7 @@ def _plain_results(count: int) -> Any:
     return 0 if count == 1 else tuple(range(count))
 
 
-def _listed(count: int) -> Any:
+def _results_as_json(count: int) -> Any:
     return 0 if count == 1 else ["tuple", *range(count)]
 
 

@@ -113,8 +113,8 @@ def _answer(request: Request, _: Stop) -> dict[str, Any]:
             return jax.grad(function, range(count))(*given[:count])
 
         return {
-            "forward": _lowered(forward, [*arguments, *arguments]),
-            "reverse": _lowered(reverse, [*arguments, *results]),
+            "forward": _lower(forward, [*arguments, *arguments]),
+            "reverse": _lower(reverse, [*arguments, *results]),
         }
 
 
@@ -126,7 +126,7 @@ def _aval(type_: Any) -> "jax.ShapeDtypeStruct":
     return jax.ShapeDtypeStruct(tuple(type_.shape), types[str(type_.element_type)])
 
 
-def _lowered(function: Callable[..., Any], avals: Sequence[Any]) -> dict[str, str]:
+def _lower(function: Callable[..., Any], avals: Sequence[Any]) -> dict[str, str]:
     import jax
 
     try:

@@ -156,19 +156,19 @@ def from_equal_blocks(
         MismatchError: The values of two copies differ, by their digests.
     """
     shape, dtype, sharding = aval.shape, aval.dtype, aval.sharding
-    held = _held(backend, sharding, len(shape)) if math.prod(shape) else {}
+    held = _block_numbers(backend, sharding, len(shape)) if math.prod(shape) else {}
     if not held:
         return backend.from_blocks(shape, dtype, sharding, read)
     sizes = sharding.shard_shape(shape)
     digests = np.zeros(max(map(len, held.values())), np.uint64)
 
-    def noted(index: Index) -> np.ndarray:
+    def read_and_digest(index: Index) -> np.ndarray:
         block = read(index)
         place = tuple(s.start // size for s, size in zip(index, sizes, strict=True))
         digests[held[group.process_index][place]] = int(values_digest(block), 16)
         return block
 
-    value = backend.from_blocks(shape, dtype, sharding, noted)
+    value = backend.from_blocks(shape, dtype, sharding, read_and_digest)
     rows = exchange(backend, group, digests).tolist()
     first: dict[tuple[int, ...], int] = {}
     for process, numbers in held.items():
@@ -187,7 +187,7 @@ def from_equal_blocks(
 
 
 @lru_cache(maxsize=64)
-def _held(
+def _block_numbers(
     backend: AbstractBackend, sharding: NamedSharding, ndim: int
 ) -> dict[int, dict[tuple[int, ...], int]]:
     """The places of the blocks that each process holds, numbered; {} if no two hold the same."""

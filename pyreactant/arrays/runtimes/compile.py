@@ -69,7 +69,7 @@ def compile(
         key = _key(running, call_)
         known = running.cache.find(key)
         if known is not None:
-            return _known(running, known)
+            return _reuse(running, known)
     lowered = running.backend.lower(call_)
     operation = None
     if running.guarded is not None:
@@ -90,7 +90,7 @@ def compile(
     return compiled
 
 
-def _known(running: Running, compiled: Compiled) -> Compiled:
+def _reuse(running: Running, compiled: Compiled) -> Compiled:
     """A program from the cache; for the guard it is compiled again."""
     if running.guarded is not None and compiled.operation is not None:
         running.guarded.guard.ran(compiled.operation)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...base.errors import DTypeError, InvalidArgumentError, ShardingError
-from ..array import Aval, ShardedArray, shared
+from ..array import Aval, ShardedArray, intern
 from ..dtypes import as_array, as_dtype
 from ..program import Program
 from ..sharding import Index, NamedSharding, as_sharding, process_local_blocks
@@ -24,12 +24,12 @@ from .runtime import Running, current, devices, local_devices, process_index
 
 RESHARD = Program(
     "reshard",
-    jax="pyreactant.arrays.runtimes.operations:_unchanged",
+    jax="pyreactant.arrays.runtimes.operations:_identity",
     julia="PyReactant.identity_of",
 )
 
 
-def _unchanged(x: Any) -> Any:
+def _identity(x: Any) -> Any:
     return x
 
 
@@ -170,7 +170,7 @@ def _place(
             )
         return block
 
-    aval = shared(Aval(shape, dtype, sharding))
+    aval = intern(Aval(shape, dtype, sharding))
     number = 0
     if running.guarded is not None:
         if values is None and set(sharding.cuts(len(shape))) <= {1}:
@@ -292,7 +292,7 @@ def _take(running: Running, array: Any) -> ShardedArray:
     number = 0
     if running.guarded is not None:
         number = running.guarded.guard.announce(placing("from_jax", aval), made=1)
-    return ShardedArray(value, shared(aval), running.backend, number)
+    return ShardedArray(value, intern(aval), running.backend, number)
 
 
 def gather(tree: Any) -> Any:

@@ -24,7 +24,7 @@ from ..place import (
     RECORD,
     check_no_julia,
     check_reactant,
-    described_libtpu,
+    describe_libtpu,
     named_place,
     package_folder,
     read_json,
@@ -330,7 +330,7 @@ class Setup:
                 f"libtpu must be at {path}, but is not; remove {folder}, or set {LIBRARY} to a "
                 "libtpu.so, then run it again"
             )
-        self._report("libtpu", "done", f"{described_libtpu({LIBRARY: str(path)})}, {path}")
+        self._report("libtpu", "done", f"{describe_libtpu({LIBRARY: str(path)})}, {path}")
         return {"path": str(path), "version": version_beside(path)}
 
     def _install_libtpu(self, folder: Path) -> Path:

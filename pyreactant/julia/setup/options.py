@@ -134,7 +134,7 @@ def project_for(options: Options, named: Place | None, default: Path) -> Path:
     if options.project is not None:
         project = options.project.absolute()
         if named is not None and named.project != project:
-            raise _overridden(f"{PROJECT}={named.project}", f"the option project={project}")
+            raise _override_error(f"{PROJECT}={named.project}", f"the option project={project}")
         return project
     if named is not None:
         return named.project
@@ -171,11 +171,11 @@ def julia_for(options: Options, named: Place | None) -> str | None:
         julia = str(Path(executable).absolute())
         check_version(julia, julia_version(julia))
     if named is not None and julia != str(named.executable):
-        raise _overridden(f"{EXECUTABLE}={named.executable}", f"the option julia={julia}")
+        raise _override_error(f"{EXECUTABLE}={named.executable}", f"the option julia={julia}")
     return julia
 
 
-def _overridden(named: str, option: str) -> InvalidArgumentError:
+def _override_error(named: str, option: str) -> InvalidArgumentError:
     return InvalidArgumentError(f"{named} overrides {option}; unset {PROJECT} and {EXECUTABLE}")
 
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from ...arrays.text import broken, ranges_text
+from ...arrays.text import break_lines, ranges_text
 from ...base.errors import FileError
 from ...base.facts import facts
 from ...base.files import write_json, write_text
@@ -278,7 +278,7 @@ def utc(seconds_ago: float = 0.0) -> str:
 def say(text: str) -> None:
     """Print a line to stderr, in order with the output of the programs."""
     _, err = terminals()
-    err.put(f"{broken(f'pyreactant: {_plain(text)}')}\n".encode(errors="backslashreplace"))
+    err.put(f"{break_lines(f'pyreactant: {_plain(text)}')}\n".encode(errors="backslashreplace"))
 
 
 def _end_lines(rows: Sequence[Row], culprit: int | None) -> list[str]:

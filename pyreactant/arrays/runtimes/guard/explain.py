@@ -297,14 +297,14 @@ def _merge_groups(messages: Sequence[str]) -> str:
             group[0] += count
             group[1] += ranges
     for group in merged.values():
-        group[1] = _joined(group[1])[:_RANGES]
+        group[1] = _join_ranges(group[1])[:_RANGES]
     order = sorted(merged, key=lambda digest: (-merged[digest][0], merged[digest][1][0]))
     text = json.dumps({digest: merged[digest] for digest in order[:_GROUPS]}, separators=(",", ":"))
     assert len(text) <= LIMIT
     return text
 
 
-def _joined(ranges: list[list[int]]) -> list[list[int]]:
+def _join_ranges(ranges: list[list[int]]) -> list[list[int]]:
     """Ranges of indices, sorted, and adjacent ones as one."""
     joined: list[list[int]] = []
     for low, high in sorted(ranges):

@@ -92,7 +92,7 @@ class JaxBackend(AbstractBackend):
 
     def capabilities(self) -> Capabilities:
         held = set(NAMES)
-        if not x64.held():
+        if not x64.may_hold():
             held -= x64.WIDE
         if self._devices[0].platform == "tpu":
             held -= {"complex128"}

@@ -20,7 +20,7 @@ from ....base.errors import DTypeError, InvalidArgumentError
 from ...array import ShardedArray
 from . import x64
 from .convert import JaxTrees
-from .stablehlo import Module, listed, words
+from .stablehlo import Module, listing, words
 
 FORWARD, REVERSE = "forward", "reverse"
 _TREES = JaxTrees()
@@ -103,14 +103,14 @@ class JuliaFunction:
             )
         if self._body.value.wide and not x64.is_on():
             raise DTypeError(
-                f"{self._what} has 64-bit types: ({listed(self._arguments)}) -> "
-                f"({listed(self._body.value.results)}), and JAX's x64 mode is off; call it inside "
+                f"{self._what} has 64-bit types: ({listing(self._arguments)}) -> "
+                f"({listing(self._body.value.results)}), and JAX's x64 mode is off; call it inside "
                 "'with jax.enable_x64(True):', or lower it for 32-bit arguments"
             )
-        got = [self._typed(number, leaf) for number, leaf in enumerate(leaves)]
+        got = [self._aval_of(number, leaf) for number, leaf in enumerate(leaves)]
         if list(map(words, got)) != list(map(words, self._arguments)):
             raise InvalidArgumentError(
-                f"{self._what} was lowered for ({listed(self._arguments)}), got ({listed(got)}); "
+                f"{self._what} was lowered for ({listing(self._arguments)}), got ({listing(got)}); "
                 "give such arrays, or call as_jax for these"
             )
         results = self._jitted(*_alike(leaves, got))
@@ -121,9 +121,9 @@ class JuliaFunction:
         return self._record
 
     def __repr__(self) -> str:
-        return f"<{self._what}, lowered for ({listed(self._arguments)})>"
+        return f"<{self._what}, lowered for ({listing(self._arguments)})>"
 
-    def _typed(self, number: int, leaf: Any) -> Any:
+    def _aval_of(self, number: int, leaf: Any) -> Any:
         if isinstance(leaf, ShardedArray):
             raise InvalidArgumentError(
                 f"{self._what} takes JAX's arrays, got a pyreactant.ShardedArray as argument "
@@ -166,7 +166,7 @@ _derivative.multiple_results = True
 _derivative.def_impl(partial(dispatch.apply_primitive, _derivative))
 
 
-def _described(wanted: Sequence[Any], given: Sequence[Any]) -> list[Any]:
+def _result_avals(wanted: Sequence[Any], given: Sequence[Any]) -> list[Any]:
     """What JAX knows of results; inside `shard_map` they vary as the arguments do."""
     if not given or not _varying(given[0]):
         return [jax.core.ShapedArray(aval.shape, aval.dtype) for aval in wanted]
@@ -189,11 +189,11 @@ def _varying(aval: Any) -> frozenset[str]:
 
 
 def _outputs(*avals: Any, body: _Body) -> list[Any]:
-    return _described(body.value.results, avals)
+    return _result_avals(body.value.results, avals)
 
 
 def _derivative_outputs(*avals: Any, body: _Body, mode: str, active: tuple[bool, ...]) -> list[Any]:
-    return _described(_ends(body, mode)[1], avals)
+    return _result_avals(_ends(body, mode)[1], avals)
 
 
 def _ends(body: _Body, mode: str) -> tuple[list[Any], list[Any]]:
@@ -223,12 +223,12 @@ def _differentiate(primals: Any, tangents: Any, *, body: _Body) -> tuple[Any, An
             "as_jax(..., differentiable=True), which needs the package enzyme-ad, or keep it out "
             "of the differentiation with jax.lax.stop_gradient on its arguments"
         )
-    active, given = _given(tangents)
+    active, given = _nonzero(tangents)
     results = _value.bind(*primals, body=body)
     return results, _derivative.bind(*primals, *given, body=body, mode=FORWARD, active=active)
 
 
-def _given(values: Sequence[Any]) -> tuple[tuple[bool, ...], list[Any]]:
+def _nonzero(values: Sequence[Any]) -> tuple[tuple[bool, ...], list[Any]]:
     """Which tangents are not symbolic zeros, and these."""
     active = tuple(type(tangent) is not ad.Zero for tangent in values)
     return active, [tangent for tangent, there in zip(values, active, strict=True) if there]
@@ -246,7 +246,7 @@ def _differentiate_twice(
             "ones, or write the function with JAX"
         )
     results = _derivative.bind(*primals, body=body, mode=mode, active=active)
-    there, given = _given(tangents[count:])
+    there, given = _nonzero(tangents[count:])
     wanted = iter(there)
     further = tuple(tangent and next(wanted) for tangent in active)
     options = {"body": body, "mode": mode, "active": further}
@@ -257,7 +257,7 @@ def _transpose(
     cotangents: Any, *args: Any, body: _Body, mode: str, active: tuple[bool, ...]
 ) -> list[Any]:
     count = len(body.value.arguments)
-    there, given = _given(cotangents)
+    there, given = _nonzero(cotangents)
     other = REVERSE if mode == FORWARD else FORWARD
     derivatives = _derivative.bind(*args[:count], *given, body=body, mode=other, active=there)
     chosen = [derivative for derivative, used in zip(derivatives, active, strict=True) if used]

@@ -17,7 +17,15 @@ from ...program import Program, function_name, load
 from ...sharding import NamedSharding
 from ...tree import broadcast
 from . import x64
-from .convert import Devices, JaxTrees, jax_mesh, jax_sharding, our_sharding, plain_dtype, wrapped
+from .convert import (
+    Devices,
+    JaxTrees,
+    jax_mesh,
+    jax_sharding,
+    our_sharding,
+    plain_dtype,
+    wrap_dataclasses,
+)
 
 TREES = JaxTrees()
 _LEAVES = inspect.Signature([inspect.Parameter("leaves", inspect.Parameter.VAR_POSITIONAL)])
@@ -33,11 +41,11 @@ def lower(call: Call, devices: Devices, one_in_flight: bool) -> Lowered:
     """
     if call.program.stablehlo is not None:
         call = _of_a_file(call)
-    wide = x64.needed(call)
+    wide = x64.is_needed(call)
     body = _Body(call, devices)
     jitted = jax.jit(body.traced, out_shardings=body.out_shardings, donate_argnums=body.donated)
     with _contexts(call, devices, wide):
-        with x64.noted(call, wide):
+        with x64.note_wide(call, wide):
             lowered = _named_meshes(call, lambda: jitted.lower(*body.leaves()))
         text = lowered.as_text()
     calls_back = "callback" in text
@@ -46,7 +54,7 @@ def lower(call: Call, devices: Devices, one_in_flight: bool) -> Lowered:
 
     def compile_() -> Executable:
         with _contexts(call, devices, wide):
-            compiled = _compiled(call, lowered)
+            compiled = _compile(call, lowered)
         avals = body.describe(outputs, compiled)
         if wide and calls_back:
             execute, wait = partial(_with_callbacks, compiled), False
@@ -91,7 +99,7 @@ class _Body:
             # JAX sees a flat list, so that a call need not flatten its arguments twice.
             results = function(*TREES.unflatten(call.structure, leaves), **static)
             self._check(results)
-            return wrapped(results)
+            return wrap_dataclasses(results)
 
         traced.__name__ = traced.__qualname__ = function_name(function)
         # JAX's errors name the user's function then; the arguments stay a flat list.
@@ -148,13 +156,17 @@ class _Body:
         """Shape, dtype and sharding of each result."""
         chosen = jax.tree.leaves(compiled.output_shardings)
         return tuple(
-            Aval(tuple(out.shape), plain_dtype(out.dtype), given or self._chosen(number, sharding))
+            Aval(
+                tuple(out.shape),
+                plain_dtype(out.dtype),
+                given or self._sharding_of(number, sharding),
+            )
             for number, (out, given, sharding) in enumerate(
                 zip(outputs, self._given, chosen, strict=True)
             )
         )
 
-    def _chosen(self, number: int, sharding: Any) -> NamedSharding:
+    def _sharding_of(self, number: int, sharding: Any) -> NamedSharding:
         """Our form of the sharding that the compiler chose for an output."""
         what = f"program {self._call.program.name!r}: output {number}"
         try:
@@ -176,7 +188,7 @@ def _check_fits(name: str, number: int, shape: tuple[int, ...], sharding: NamedS
         ) from None
 
 
-def _compiled(call: Call, lowered: Any) -> Any:
+def _compile(call: Call, lowered: Any) -> Any:
     try:
         return lowered.compile()
     except jax.errors.JaxRuntimeError as error:

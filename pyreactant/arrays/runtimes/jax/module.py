@@ -198,7 +198,7 @@ def _mesh(module: Any, shardings: Sequence[Any]) -> dict[str, Any] | None:
         for op in module.body.operations
         if op.operation.name == "sdy.mesh"
     }
-    used = [_resolved(sharding.mesh_or_ref, named) for sharding in shardings]
+    used = [_mesh_of(sharding.mesh_or_ref, named) for sharding in shardings]
     for attribute in [*used, *named.values()]:
         mesh = sdy.MeshAttr(attribute)
         axes = [sdy.MeshAxisAttr(axis) for axis in mesh.axes]
@@ -211,7 +211,7 @@ def _mesh(module: Any, shardings: Sequence[Any]) -> dict[str, Any] | None:
     return None
 
 
-def _resolved(mesh: Any, named: Mapping[str, Any]) -> Any:
+def _mesh_of(mesh: Any, named: Mapping[str, Any]) -> Any:
     """The mesh of a sharding, which refers to it by name or contains it."""
     return named[mesh.value] if isinstance(mesh, ir.FlatSymbolRefAttr) else mesh
 

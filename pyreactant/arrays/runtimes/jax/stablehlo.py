@@ -18,7 +18,7 @@ from ....base.errors import InvalidArgumentError, PyReactantError, ShardingError
 from ...backend import Call
 from ...dtypes import as_dtype
 from ...program import Program
-from ...stablehlo import described, mlir_dtype, read, state
+from ...stablehlo import label, mlir_dtype, read, state
 from . import x64
 from .convert import JaxTrees
 from .module import attribute, describe, find_main, operations_of, parse, rows_of, to_shardy
@@ -57,7 +57,7 @@ class Module:
         self.__name__ = name
         self._what = what
         self.text = text
-        facts = self._checked()
+        facts = self._read_facts()
         self.arguments = [self._aval(aval) for aval in facts["arguments"]]
         self.results = [self._aval(aval) for aval in facts["results"]]
         self.partitions = self._partitions(facts["num_partitions"], facts["mesh"])
@@ -74,8 +74,8 @@ class Module:
         got = [jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in leaves]
         if [words(aval) for aval in got] != [words(aval) for aval in self.arguments]:
             raise InvalidArgumentError(
-                f"{self._what} takes the arguments ({listed(self.arguments)}), got "
-                f"({listed(got)}); give arrays with the sizes of the file, where Reactant writes "
+                f"{self._what} takes the arguments ({listing(self.arguments)}), got "
+                f"({listing(got)}); give arrays with the sizes of the file, where Reactant writes "
                 "those of a Julia array in reverse order"
             )
         results = self.bind(leaves)
@@ -92,7 +92,7 @@ class Module:
         """Shape and dtype of each result, as JAX's."""
         return [jax.core.ShapedArray(aval.shape, aval.dtype) for aval in self.results]
 
-    def parsed(self, precision: str | None) -> Any:
+    def with_precision(self, precision: str | None) -> Any:
         """The module, parsed in the current context.
 
         Args:
@@ -124,7 +124,7 @@ class Module:
             dtypes |= {mlir_dtype(str(value.element_type)) for value in types}
         return dtypes
 
-    def _checked(self) -> dict[str, Any]:
+    def _read_facts(self) -> dict[str, Any]:
         try:
             module = parse(self.text)
             _check_functions(self._what, module)
@@ -183,7 +183,7 @@ def words(aval: Any) -> str:
     return f"{aval.dtype}{list(aval.shape)}"
 
 
-def listed(avals: Sequence[Any]) -> str:
+def listing(avals: Sequence[Any]) -> str:
     """Shapes and dtypes of arrays in a message."""
     return ", ".join(map(words, avals))
 
@@ -197,7 +197,7 @@ def _check_functions(what: str, module: Any) -> None:
             f"{what} has {', '.join(other)} beside its functions; a program has functions only"
         )
     functions = [op for op in operations if op.operation.name == "func.func"]
-    calls = {op.attributes["sym_name"].value: _called(op) for op in functions}
+    calls = {op.attributes["sym_name"].value: _callees(op) for op in functions}
     empty = [op.attributes["sym_name"].value for op in functions if not len(op.regions[0].blocks)]
     if empty:
         raise InvalidArgumentError(
@@ -215,7 +215,7 @@ def _check_functions(what: str, module: Any) -> None:
     _check_recursion(what, calls)
 
 
-def _called(function: Any) -> set[str]:
+def _callees(function: Any) -> set[str]:
     operations = operations_of(function.operation)
     return {op.attributes["callee"].value for op in operations if op.name == "func.call"}
 
@@ -248,7 +248,7 @@ def module_of(program: Program) -> Module:
     module = _modules.get(key)
     if module is None:
         text = read(program).decode("utf-8", "replace")
-        module = Module(program.name, described(program), text)
+        module = Module(program.name, label(program), text)
         if len(_modules) >= _KEPT:
             _modules.clear()
         _modules[key] = module
@@ -292,7 +292,7 @@ def _lower(ctx: Any, *args: Any, module: Module, precision: str | None) -> Any:
     """Add the module's functions and meshes to JAX's module, and call its main."""
     into = ctx.module_context
     with into.module.context:
-        parsed = module.parsed(precision)
+        parsed = module.with_precision(precision)
         to_shardy(parsed)
         passmanager.PassManager.parse("builtin.module(sdy-lift-inlined-meshes)").run(
             parsed.operation
@@ -304,20 +304,20 @@ def _lower(ctx: Any, *args: Any, module: Module, precision: str | None) -> Any:
     )
     main = into.symbol_table[name]
     # The names of meshes may have changed, so the shardings are read from the merged function.
-    args = tuple(map(_constrained, args, _shardings(main, "arg_attrs", len(args))))
+    args = tuple(map(_constrain, args, _shardings(main, "arg_attrs", len(args))))
     wanted = _shardings(main, "res_attrs", len(types))
     for kind in ("arg_attrs", "res_attrs"):
         if kind in main.attributes:
             del main.attributes[kind]
     results = func.CallOp(types, ir.FlatSymbolRefAttr.get(name), args).results
-    return list(map(_constrained, results, wanted))
+    return list(map(_constrain, results, wanted))
 
 
 def _shardings(main: Any, kind: str, count: int) -> list[Any]:
     return [attribute(row, "sdy.sharding") for row in rows_of(main, kind, count)]
 
 
-def _constrained(value: Any, sharding: Any) -> Any:
+def _constrain(value: Any, sharding: Any) -> Any:
     return value if sharding is None else sdy.ShardingConstraintOp(value, sharding).result
 
 

@@ -96,7 +96,7 @@ def call(function: Any, *args: Any) -> Any:
     try:
         return function(*args)
     except _error_type as error:
-        raise translated(error) from None
+        raise translate(error) from None
 
 
 def call_program(program: str, function: Any, *args: Any) -> Any:
@@ -134,7 +134,7 @@ def _check_thread() -> None:
         )
 
 
-def translated(error: Any) -> PyReactantError:
+def translate(error: Any) -> PyReactantError:
     """One of our errors for one of Julia's, with Julia's backtrace as a note."""
     if _module is None:
         return PyReactantError(str(error.exception))

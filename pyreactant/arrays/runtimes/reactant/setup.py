@@ -66,7 +66,7 @@ def _start_platform(module: Any, group: ProcessGroup, options: StartOptions) -> 
     if group.num_processes == 1:
         call(module.start_platform, platform, count)
     else:  # the first query of devices waits for those of every process
-        with limited(group, options, "its devices' rendezvous"):
+        with time_limit(group, options, "its devices' rendezvous"):
             call(module.start_platform, platform, count)
     return call(module.devices)
 
@@ -253,7 +253,7 @@ def connect(
     if group.process_index > 0:
         check_coordinator(group, options.initialization_timeout)
     host = bind_host(address)
-    with limited(group, options, "its rendezvous"):
+    with time_limit(group, options, "its rendezvous"):
         call(
             module.initialize,
             address,
@@ -269,7 +269,7 @@ def connect(
 
 
 @contextlib.contextmanager
-def limited(group: ProcessGroup, options: StartOptions, what: str) -> Iterator[None]:
+def time_limit(group: ProcessGroup, options: StartOptions, what: str) -> Iterator[None]:
     """End the process with a message if Julia does not return within `initialization_timeout`.
 
     It is for calls that wait in C++, where neither an exception nor Ctrl-C reaches them. Ctrl-C,
