@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
-from .errors import DeadlineError, PyReactantError
+from .errors import DeadlineError, ExitCode, PyReactantError
 
 LAUNCHERS = ("PYREACTANT_", "SLURM_", "OMPI_", "PMI", "PRTE_", "MPI_LOCAL")
 """Prefixes of the variables that make a process one of several of a run."""
@@ -140,7 +140,7 @@ def last_answer(output: bytes) -> dict[str, Any] | None:
 class ChildLostError(PyReactantError, RuntimeError):
     """The child process ended without an answer."""
 
-    exit_code: int = 6
+    exit_code: int = ExitCode.LOST
 
 
 class Activity(NamedTuple):
@@ -340,10 +340,10 @@ def serve(answer: Callable[[Request, Stop], Mapping[str, Any]]) -> None:
 
     with contextlib.suppress(BrokenPipeError):
         send(answer(json.loads(lines.get()), stop))
-    os._exit(0)  # an orderly shutdown of the runtime takes time
+    os._exit(ExitCode.DONE)  # an orderly shutdown of the runtime takes time
 
 
 def _read(requests: IO[str], lines: "queue.SimpleQueue[str]") -> None:
     for line in requests:
         lines.put(line)
-    os._exit(1)
+    os._exit(ExitCode.FAILED)

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ...base.errors import PyReactantError
+from ...base.errors import code_of
 
 if TYPE_CHECKING:
     from .link import Link
@@ -37,7 +37,7 @@ def tell_error(error: BaseException) -> None:
         message=_text(error)[:2000],
         traceback=_shortened(_traceback(error)),
         causes=_causes(error),
-        code=exit_code(error),
+        code=code_of(error),
     )
 
 
@@ -59,11 +59,6 @@ def _shortened(text: str) -> str:
     if left_out <= 0:
         return text
     return f"{text[:_BEGIN]}\n... {left_out} characters are left out ...\n{text[-_END:]}"
-
-
-def exit_code(error: BaseException) -> int | None:
-    """The exit code that pyreactant's own errors carry."""
-    return error.exit_code if isinstance(error, PyReactantError) else None
 
 
 def _causes(error: BaseException) -> list[str]:

@@ -17,6 +17,7 @@ import time
 from types import FrameType
 from typing import Any
 
+from ...base.errors import ExitCode
 from ...base.settings import STALL_TIMEOUT
 from .. import progress
 
@@ -148,7 +149,7 @@ class Link:
             except OSError:
                 return  # the program closed all its file descriptors, or reused this one
             if not data:  # the supervisor is dead, so nothing else would end this process
-                os._exit(6)
+                os._exit(ExitCode.LOST)
             *lines, buffer = (buffer + data).split(b"\n")
             for line in lines:
                 self._obey(json.loads(line))

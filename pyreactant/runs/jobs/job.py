@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...base.errors import (
     DeadlineError,
+    ExitCode,
     FileError,
     InvalidArgumentError,
     RemoteError,
@@ -208,7 +209,7 @@ class _Patient:
 
 def failure(record: Record, status: Status) -> RemoteError:
     """The error of a job that did not end well."""
-    code = status.exit_code if status.exit_code is not None else 1
+    code = status.exit_code if status.exit_code is not None else ExitCode.FAILED
     name = f"job {record.id} on {record.target}"
     report = record.report()
     first: Mapping[str, Any] = report.get("first_error") or {}
@@ -229,7 +230,13 @@ def failure(record: Record, status: Status) -> RemoteError:
     )
 
 
-_KIND = {3: "environment", 4: "rendezvous", 6: "lost", 7: "timeout", 8: "cloud"}
+_KIND: Mapping[int, str] = {
+    ExitCode.MISSING: "environment",
+    ExitCode.RENDEZVOUS: "rendezvous",
+    ExitCode.LOST: "lost",
+    ExitCode.TIMEOUT: "timeout",
+    ExitCode.CLOUD: "cloud",
+}
 _CAUSES = {*_KIND.values(), "out of memory", "preempted"}
 
 

@@ -12,18 +12,19 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ...base.errors import PortTakenError, cause_of, is_connection
+from ...base.errors import ExitCode, PortTakenError, cause_of, is_connection
 from .state import PHASES, ProcessState, exit_text, names
 
 EXIT_CODES = {
-    "user": 1,
-    "environment": 3,
-    "rendezvous": 4,
-    "lost": 6,
-    "out of memory": 6,
-    "preempted": 6,
-    "timeout": 7,
-    "interrupted": 130,
+    "done": ExitCode.DONE,
+    "user": ExitCode.FAILED,
+    "environment": ExitCode.MISSING,
+    "rendezvous": ExitCode.RENDEZVOUS,
+    "lost": ExitCode.LOST,
+    "out of memory": ExitCode.LOST,
+    "preempted": ExitCode.LOST,
+    "timeout": ExitCode.TIMEOUT,
+    "interrupted": ExitCode.INTERRUPTED,
 }
 """The cause classes, with the exit code of each."""
 
@@ -148,7 +149,7 @@ def _from_error(state: ProcessState, error: Mapping[str, Any]) -> Failure:
         return failure("environment", summary, state, at)
     if kind == "KeyboardInterrupt":
         return failure("interrupted", summary, state, at)
-    return failure("user", summary, state, at, exit_code=int(error.get("code") or 1))
+    return failure("user", summary, state, at, exit_code=int(error.get("code") or ExitCode.FAILED))
 
 
 def _from_exit(state: ProcessState, code: int) -> Failure:

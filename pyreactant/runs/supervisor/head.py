@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ...base.errors import ExitCode
 from .cause import PORT_TAKEN, Failure, Judge, differences, failure
 from .metrics import Metrics, TensorBoard
 from .options import RunOptions
@@ -334,7 +335,7 @@ class Head:
             state.log = str(self._folder / f"process-{state.index}.log")
         return RunReport(
             cause="done" if broken is None else broken.cause,
-            exit_code=0 if broken is None else broken.exit_code,
+            exit_code=ExitCode.DONE if broken is None else broken.exit_code,
             summary="all processes ended well" if broken is None else broken.summary,
             first_error=None if broken is None else first_error(broken, self.states, now),
             processes=[process_row(s, self._began) for s in self.states],
