@@ -131,6 +131,10 @@ class DeadlineError(PyReactantError, TimeoutError):
     exit_code = ExitCode.TIMEOUT
 
 
+class PeerLostError(DeadlineError):
+    """Another process of the run ended or was cut off, so that what needs it cannot finish."""
+
+
 class RemoteError(PyReactantError, RuntimeError):
     """A job failed: its function raised on some process, or the run broke.
 

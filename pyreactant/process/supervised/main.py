@@ -66,7 +66,7 @@ def main() -> None:
         sys.excepthook(type(error), error, error.__traceback__)
         _leave(code_of(error))
     # Report the exit code now: exit hooks of a runtime may wait long for other processes.
-    supervised.tell("phase", phase="ending", code=code)
+    supervised.tell_phase("ending", code)
     if end is not None:
         raise end
 
@@ -94,7 +94,7 @@ def attach() -> None:
             signal.signal(number, signal.SIG_IGN)
     plain_jax.install()
     supervised.connection = Link(line)
-    supervised.tell("phase", phase="started")
+    supervised.tell_phase("started")
 
 
 def await_certificate() -> None:

@@ -17,6 +17,7 @@ from typing import Any
 
 from ...base.errors import InvalidArgumentError
 from .. import supervised
+from ..events import Metrics
 
 REDUCTIONS = ("mean", "max")
 """What `reduce` may name."""
@@ -222,7 +223,7 @@ def _send(*, wait: bool, main: bool) -> None:
     """Send the records whose values are known, in order, up to the first that is not."""
     with _sending:  # also while telling, so that `flush` returns when all is sent
         for batch in _batches(_known(wait=wait, main=main)):
-            supervised.tell("metrics", records=batch)
+            supervised.tell(Metrics(tuple(batch)))
 
 
 def _known(*, wait: bool, main: bool) -> Iterator[Record]:

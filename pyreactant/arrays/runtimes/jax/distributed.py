@@ -17,7 +17,7 @@ from typing import Any
 
 import jax
 
-from ....base.errors import DeadlineError, RendezvousError, StateError
+from ....base.errors import DeadlineError, PeerLostError, RendezvousError, StateError
 from ....base.process import end_at_once_on_error
 from ....process import supervised
 from ....process.group import ProcessGroup
@@ -395,7 +395,7 @@ def _lost_store_named() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        raise DeadlineError(
+        raise PeerLostError(
             "the connection to process 0, which holds the run's store, was lost: "
             f"{str(error).splitlines()[0]}"
         ) from error

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
-from ....base.errors import DeadlineError, RendezvousError
+from ....base.errors import DeadlineError, PeerLostError, RendezvousError
 from ....base.lines import (
     HANDSHAKE,
     LineError,
@@ -31,7 +31,7 @@ from ....process.group import ProcessGroup
 from ....process.group.coordinator import SAME_SECRET, check_coordinator, listen, programs_secret
 from ....process.group.group import split_address
 from ...backend import Store
-from .store import LOST, HeldStore, RemoteStore
+from .store import HeldStore, RemoteStore
 
 CONVERSATION = "meeting"
 """What the lines of a meeting are bound to."""
@@ -82,7 +82,7 @@ class Meeting:
         else:
             missing, lost = self._arrive(name, timeout)
         if missing:
-            raise DeadlineError(
+            raise (PeerLostError if lost else DeadlineError)(
                 f"not every process came to barrier {name!r} within {timeout:g} s, or one was "
                 f"lost: {_describe(missing, lost)}"
             )
@@ -154,7 +154,7 @@ def _key(what: str, name: str, index: int) -> str:
 
 def _describe(missing: set[int], lost: set[int]) -> str:
     did_not = "did not come" if 0 not in missing else "did not say that all have come"
-    ends = {i: LOST if i in lost else did_not for i in missing}
+    ends = {i: "ended or was cut off" if i in lost else did_not for i in missing}
     return ", ".join(f"process {i} {ends[i]}" for i in sorted(missing))
 
 

@@ -11,11 +11,8 @@ import threading
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from ....base.errors import DeadlineError
+from ....base.errors import DeadlineError, PeerLostError
 from ....base.lines import LineError, LineSocket, Message
-
-LOST = "ended or was cut off (connection closed)"
-"""What has become of a process. The supervisor knows a broken connection by the last two words."""
 
 
 class HeldStore:
@@ -296,7 +293,7 @@ def _check_nobody_lost(lost: set[int], closed: bool) -> None:
     if closed:
         raise DeadlineError("the connections of this run's processes were closed by shutdown")
     if lost:
-        raise DeadlineError(
-            f"{', '.join(f'process {i}' for i in sorted(lost))} {LOST}, so nothing more can be "
-            "agreed with it; see the first error of the run"
+        raise PeerLostError(
+            f"{', '.join(f'process {i}' for i in sorted(lost))} ended or was cut off, so nothing "
+            "more can be agreed with it; see the first error of the run"
         )
