@@ -213,10 +213,10 @@ def failure(record: Record, status: Status) -> RemoteError:
     name = f"job {record.id} on {record.target}"
     report = record.report()
     first: Mapping[str, Any] = report.get("first_error") or {}
-    cause = status.reason.partition(":")[0]
-    by_slurm = cause in _CAUSES and cause != report.get("cause")  # it knows more than the report
-    if status.state in ("cancelled", "lost") or not report or by_slurm:
-        kind = cause if by_slurm else _KIND.get(code, status.state)
+    # Slurm and Ray may know more than the report.
+    by_place = status.cause in _CAUSES and status.cause != report.get("cause")
+    if status.state in ("cancelled", "lost") or not report or by_place:
+        kind = status.cause if by_place else _KIND.get(code, status.state)
         return RemoteError(f"{name}: {status.state}: {status.reason}", kind=kind, exit_code=code)
     raised = first.get("exception") if report["cause"] == "user" else None
     return RemoteError(

@@ -140,7 +140,8 @@ def ended(record: Record, code: int) -> Status:
     if report["exit_code"] == ExitCode.DONE:
         return Status("done", "", ExitCode.DONE)
     state = "preempted" if report["cause"] == "preempted" else "failed"
-    return Status(state, f"{report['cause']}: {report['summary']}", int(report["exit_code"]))
+    why, code = f"{report['cause']}: {report['summary']}", int(report["exit_code"])
+    return Status(state, why, code, cause=report["cause"])
 
 
 @contextlib.contextmanager

@@ -172,7 +172,8 @@ class Ray(Target):
             )
         if answer["state"] == "requested":
             return found
-        return record.write_status(Status(answer["state"], answer["reason"], answer["exit_code"]))
+        known = {name: answer[name] for name in ("state", "reason", "exit_code", "cause")}
+        return record.write_status(Status(**known))
 
     def logs(self, record: Record, process: int) -> Path:
         """As `Target.logs`."""

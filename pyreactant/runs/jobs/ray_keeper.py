@@ -44,7 +44,12 @@ class Keeper:
         self._asked: dict[str, Any] = json.loads(text)
         self._folder = Path(tempfile.mkdtemp(prefix="pyreactant-keeper-"))
         self._remover = remove_at_end(self._folder)
-        self._state: dict[str, Any] = {"state": "requested", "reason": "", "exit_code": None}
+        self._state: dict[str, Any] = {
+            "state": "requested",
+            "reason": "",
+            "exit_code": None,
+            "cause": "",
+        }
         self._touched = time.monotonic()
         self._begun = self._cancelled = False
         self._hosts: list[Any] = []
@@ -130,7 +135,8 @@ class Keeper:
         self._free()
         code = self._asked["exit_codes"][cause] if code is None else code
         lost = self._state.get("lost")
-        self._state = {"state": state, "reason": reason, "exit_code": code, "lost": lost}
+        end = {"state": state, "reason": reason, "exit_code": code, "cause": cause}
+        self._state = {**end, "lost": lost}
 
     def _keep(self) -> None:
         import ray
@@ -139,7 +145,9 @@ class Keeper:
         group, count = self._reserve()
         self._say("starting", "")
         self._start_hosts(group, count)
-        self._wait([host.unpack.remote(archive) for host in self._hosts])
+        wrong = self._wait([host.unpack.remote(archive) for host in self._hosts])
+        if any(wrong):
+            raise RuntimeError(next(filter(None, wrong)))
         del archive  # it may hold secrets
         (self._folder / "archive").unlink()
         runs = self._run()
@@ -376,12 +384,7 @@ class Keeper:
             if len(ready) == len(refs):
                 break
             self._check_cancelled(deadline)
-        values = ray.get(refs)
-        texts = [value for value in values if isinstance(value, str)]
-        wrong = [text for text in texts if text.startswith(("the ", "pip "))]
-        if wrong:
-            raise RuntimeError(wrong[0])
-        return list(values)
+        return list(ray.get(refs))
 
     def _free(self) -> None:
         """End the hosts and give their resources back."""

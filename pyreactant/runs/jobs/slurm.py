@@ -28,6 +28,7 @@ from ...base.errors import (
 from ...base.files import replacing
 from ...base.settings import JOB
 from ...process.group.coordinator import SECRET_FILE
+from ..supervisor.cause import EXIT_CODES
 from ..supervisor.slurm_job import JobId, cancel_command, check_reached, job_fields
 from .call import of_login
 from .keeper import VAGUE, ended, finish, install, running_once
@@ -49,20 +50,21 @@ _LIMIT = 120.0
 """Seconds within which a cancelled job must be gone; Slurm's KillWait is 30 s by default."""
 _WAITING = ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "SUSPENDED", "RESIZING")
 _RUNNING = ("RUNNING", "COMPLETING", "STAGE_OUT", "SIGNALING", "STOPPED")
+
+
+def _end(cause: str, why: str) -> Status:
+    state = "preempted" if cause == "preempted" else "failed"
+    return Status(state, f"{cause}: {why}", EXIT_CODES[cause], cause=cause)
+
+
 _LOST = {
     "CANCELLED": Status("cancelled", "cancelled in Slurm", ExitCode.INTERRUPTED),
-    "TIMEOUT": Status(
-        "failed", "timeout: the job reached its time limit in Slurm", ExitCode.TIMEOUT
-    ),
-    "DEADLINE": Status(
-        "failed", "timeout: the job reached its deadline in Slurm", ExitCode.TIMEOUT
-    ),
-    "OUT_OF_MEMORY": Status("failed", "out of memory: Slurm ended the job", ExitCode.LOST),
-    "NODE_FAIL": Status("failed", "lost: a node of the job failed", ExitCode.LOST),
-    "BOOT_FAIL": Status("failed", "lost: a node of the job did not boot", ExitCode.LOST),
-    "PREEMPTED": Status(
-        "preempted", "preempted: Slurm gave the nodes to another job", ExitCode.LOST
-    ),
+    "TIMEOUT": _end("timeout", "the job reached its time limit in Slurm"),
+    "DEADLINE": _end("timeout", "the job reached its deadline in Slurm"),
+    "OUT_OF_MEMORY": _end("out of memory", "Slurm ended the job"),
+    "NODE_FAIL": _end("lost", "a node of the job failed"),
+    "BOOT_FAIL": _end("lost", "a node of the job did not boot"),
+    "PREEMPTED": _end("preempted", "Slurm gave the nodes to another job"),
 }
 
 
@@ -316,7 +318,7 @@ def _after(record: Record, state: str) -> Status:
         return record.write_status(_LOST[state])
     if killer := _killed_by(record):
         why = f"lost: the batch script was killed by {killer}"
-        return record.write_status(Status("lost", why, ExitCode.LOST))
+        return record.write_status(Status("lost", why, ExitCode.LOST, cause="lost"))
     if _number(record) is None:
         why = "the submitting process ended before Slurm had the job"
     else:
