@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from .errors import DeadlineError, ExitCode, PyReactantError
+from .words import fatal
 
 LAUNCHERS = ("PYREACTANT_", "SLURM_", "OMPI_", "PMI", "PRTE_", "MPI_LOCAL")
 """Prefixes of the variables that make a process one of several of a run."""
@@ -243,8 +244,8 @@ def _lost(code: int, log: IO[bytes], activity: Activity, *, out_of_memory: bool)
         advice = "; something on this machine killed it"
     log.seek(0)
     text = log.read().decode(errors="replace")
-    if fatal := re.search(r"^F\d{4} [^\]]*\] (.*)", text, re.MULTILINE):
-        advice += f": {fatal[1]}"  # the fatal message of Google's logging
+    if last := fatal(text):
+        advice += f": {last}"
     lines = [line for line in text.splitlines() if not _NOISE.search(line)][-_LINES_OF_LOG:]
     output = "\n".join(["", "its last output:", *(f"  {line}" for line in lines)]) if lines else ""
     return ChildLostError(f"the process that {activity.verb} {how}{advice}{output}")

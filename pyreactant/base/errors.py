@@ -8,7 +8,6 @@ No other file has numbers of exit codes.
 """
 
 import contextlib
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from enum import IntEnum
 from typing import Any
@@ -164,32 +163,6 @@ class RemoteError(PyReactantError, RuntimeError):
         super().__init__(message)
         self.kind, self.process, self.host = kind, process, host
         self.traceback, self.others, self.exit_code = traceback, others, exit_code
-
-
-_RUNTIME_ERRORS = r"(XlaRuntimeError|JaxRuntimeError|RuntimeError|ValueError|JuliaError):"
-_CONNECTION = (
-    r"UNAVAILABLE|DEADLINE_EXCEEDED|ABORTED|CANCELLED|[Cc]onnection (closed|reset|refused)|"
-    r"[Gg]loo|[Hh]eartbeat|[Cc]oordination ?[Ss]ervice|[Ss]ocket closed|NCCL|by peer|"
-    # Julia's words: EOFError, and IOError with libuv's names of errors.
-    r"EOFError|\b(ECONN(RESET|REFUSED|ABORTED)|EPIPE|ETIMEDOUT|ENOTCONN)\b|[Bb]roken pipe"
-)
-_NO_MEMORY = r"^MemoryError:|RESOURCE_EXHAUSTED|[Oo]ut of memory"
-
-
-def cause_of(error: str) -> str:
-    """What an error "Type: message" of Python, JAX or Julia is about.
-
-    Returns:
-        "out of memory", "lost" for a connection to another process, or "user" for all others.
-    """
-    if re.search(_NO_MEMORY, error):
-        return "out of memory"
-    return "lost" if re.match(_RUNTIME_ERRORS, error) and is_connection(error) else "user"
-
-
-def is_connection(error: str) -> bool:
-    """Whether an error "Type: message" is about a connection, whatever its type."""
-    return re.search(_CONNECTION, error) is not None
 
 
 _options: Mapping[str, str] = {}

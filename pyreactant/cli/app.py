@@ -20,11 +20,11 @@ from ..base.errors import (
     InvalidArgumentError,
     MismatchError,
     PyReactantError,
-    cause_of,
     no_room,
 )
 from ..base.process import flush_output
 from ..base.settings import check_names
+from ..base.words import cause_of, is_thread_limit
 from ..process import supervised
 from .command import App, Group
 from .crosscheck import COMPARE_EXAMPLES, CROSSCHECK_EXAMPLES, compare, crosscheck
@@ -208,11 +208,11 @@ def _is_homeless() -> bool:
 
 
 def _is_no_room(error: Exception) -> bool:
-    """Whether the system starts no further process or thread; Python's words for a thread."""
+    """Whether the system starts no further process or thread."""
     if isinstance(error, OSError):
         written = hasattr(error, "characters_written")  # to a full pipe that does not block
         return error.errno in (errno.EAGAIN, errno.ENOMEM) and not written
-    return isinstance(error, RuntimeError) and str(error) == "can't start new thread"
+    return isinstance(error, RuntimeError) and is_thread_limit(error)
 
 
 def _print_error(message: str) -> None:

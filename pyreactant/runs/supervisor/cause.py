@@ -11,7 +11,8 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ...base.errors import ExitCode, cause_of, is_connection
+from ...base.errors import ExitCode
+from ...base.words import cause_of, is_connection
 from ...process.events import Kind, Raised
 from .state import PHASES, ProcessState, exit_text, names
 

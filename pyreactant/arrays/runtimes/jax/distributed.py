@@ -19,6 +19,7 @@ import jax
 
 from ....base.errors import DeadlineError, PeerLostError, RendezvousError, StateError
 from ....base.process import end_at_once_on_error
+from ....base.words import is_absent_key
 from ....process import supervised
 from ....process.group import ProcessGroup
 from ....process.group.coordinator import bind_host, check_coordinator, is_loopback
@@ -374,7 +375,7 @@ class JaxStore:
             try:
                 value: str = self._client.key_value_try_get(key)
             except Exception as error:  # jaxlib's XlaRuntimeError, by whichever name it has
-                if str(error).startswith("NOT_FOUND"):
+                if is_absent_key(error):
                     return None
                 raise
             return value
