@@ -4,9 +4,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from .. import progress
-from ..events import Event, Phase, Raised, text_of
 
 if TYPE_CHECKING:
+    from ..events import Event
     from .link import Link
 
 connection: "Link | None" = None
@@ -22,7 +22,7 @@ The end says most, unless it is the text of an exception, which can be longer th
 """
 
 
-def tell(event: Event) -> None:
+def tell(event: "Event") -> None:
     """Tell the supervisor of an event in this process."""
     if connection is not None:
         connection.tell(event)
@@ -30,17 +30,24 @@ def tell(event: Event) -> None:
 
 def tell_phase(phase: str, code: int | None = None) -> None:
     """Tell the supervisor that this process has reached a phase; "ending" has its exit code."""
-    tell(Phase(phase, progress.collectives, code))
+    if connection is not None:
+        from ..events import Phase  # a command without a supervisor starts sooner
+
+        tell(Phase(phase, progress.collectives, code))
 
 
 def tell_error(error: BaseException) -> None:
     """Report the exception that ends the program."""
     if connection is None:
         return
+    from ..events import Raised
+
     tell(Raised.of(error, traceback=_shortened(_traceback(error))))
 
 
 def _traceback(error: BaseException) -> str:
+    from ..events import text_of
+
     try:
         import traceback
     except (ImportError, OSError):  # such as a program that may not open another file
