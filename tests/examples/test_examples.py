@@ -65,6 +65,7 @@ def theirs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_results_are_those_of_plain_jax(name: str, ours: Path, theirs: Path) -> None:
     found, expected = numbers(ours, name), numbers(theirs, name)

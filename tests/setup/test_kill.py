@@ -17,6 +17,7 @@ from tests.setup.conftest import Here
 EVERY_STEP = os.environ.get("PYREACTANT_TEST_EVERY_STEP") == "1"
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_killed_at_every_step(here: Here) -> None:
     """Kill before each file is put in place and before each process starts."""
