@@ -69,5 +69,5 @@ $(VENV)/.dev-installed: pyproject.toml
 define create
 $(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit(f"pyreactant needs Python 3.11 or newer, this is {sys.version.split()[0]}; name another with: make PYTHON=python3.12 matmul")'
 echo "setting up $(VENV) (once; a minute or so) ..."
-$(PYTHON) -m venv $(VENV)
+test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 endef

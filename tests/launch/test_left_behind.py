@@ -94,7 +94,7 @@ def guardians() -> list[int]:
     return [
         int(entry.name)
         for entry in Path("/proc").glob("[0-9]*")
-        if b"_guardian.py" in (_read(entry / "cmdline"))
+        if b"/guardian.py" in (_read(entry / "cmdline"))
     ]
 
 
