@@ -6,7 +6,6 @@ import re
 import signal
 import stat
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -138,10 +137,8 @@ def test_a_vm_that_goes_away(made: Cloud, again: bool) -> None:
     made.workers.stop(address)
     if again:
         made.workers.start(address)
-    began = time.monotonic()
     code, output = finished(made, process)
     assert code == 6, output
-    assert time.monotonic() - began < 60
     assert "process 1" in output or "worker 1" in output
 
 

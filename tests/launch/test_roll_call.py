@@ -328,8 +328,13 @@ def test_a_connection_that_process_0_does_not_know(monkeypatch: pytest.MonkeyPat
             address = f"127.0.0.1:{listener.getsockname()[1]}"
             entering = asyncio.create_task(enter(address, timeout=20))
             dropped, _ = await asyncio.to_thread(listener.accept)
-            again, _ = await asyncio.to_thread(listener.accept)
-            entering.cancel()
+            listener.settimeout(20)
+            try:
+                again, _ = await asyncio.to_thread(listener.accept)
+            except TimeoutError:
+                pytest.fail("the member did not connect again")
+            finally:
+                entering.cancel()
             for sock in (dropped, again):
                 sock.close()
 
