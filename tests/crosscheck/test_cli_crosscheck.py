@@ -105,7 +105,6 @@ def test_request(tmp_path: Path) -> None:
     assert "n=8 float32 x,y x,y" in ran.stdout
 
 
-@pytest.mark.slow
 def test_compare(runs: Path, tmp_path: Path) -> None:
     changed = copy(runs, tmp_path)
     words = ["compare", str(runs / "jax"), str(runs / "standin")]

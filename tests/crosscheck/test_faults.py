@@ -262,13 +262,7 @@ ALL: dict[str, tuple[Any, int, Sequence[Fault]]] = {
 LAYOUTS = {"row_sum": (0, 1), "matmul": (0, 1), "gram": (0, 0), "full_sum": (0, 1)}
 
 
-SLOW = ("layer_norm", "steps")
-
-
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(n, marks=[pytest.mark.slow] if n in SLOW else []) for n in ALL],
-)
+@pytest.mark.parametrize("name", ALL)
 def test_faults_are_named(name: str) -> None:
     program, size, faults = ALL[name]
     layout = cut_along(name, size, *LAYOUTS[name]) if name in LAYOUTS else None

@@ -29,27 +29,11 @@ ALL = ("matmul", "row_sum", "transpose", "softmax", "gather")
 TILED = ("softmax", "heat", "fft2", "full_sum", "cumsum", "perceptron")
 """Checked as if they were large: in many tiles, and with inputs that are read in pieces."""
 
-SLOW = (
-    "matmul_transposed",
-    "gram",
-    "batched_matmul",
-    "full_sum",
-    "layer_norm",
-    "attention",
-    "fft2",
-    "perceptron_gradient",
-    "sgd_step",
-)
-"""Each is much like one of the others."""
-
 SIZES = {"batched_matmul": 16, "attention": 16, "perceptron_gradient": 16, "sgd_step": 16}
 
 
 @pytest.mark.usefixtures("backend")
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(n, marks=[pytest.mark.slow] if n in SLOW else []) for n in CASES],
-)
+@pytest.mark.parametrize("name", CASES)
 def test_mutants_are_caught_and_named(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     case = find_case(name)
     if name in TILED:

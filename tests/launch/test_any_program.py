@@ -30,7 +30,6 @@ def run_plain(folder: Path, name: str, *arguments: str) -> Run:
     return run
 
 
-@pytest.mark.slow
 def test_a_program_in_the_style_of_maxtext(tmp_path: Path) -> None:
     run = run_plain(tmp_path, "maxtext_style")
     losses = set()
@@ -48,7 +47,6 @@ def test_a_program_in_the_style_of_levanter(tmp_path: Path) -> None:
     assert [p["phase"] for p in run.report["processes"]] == ["exited"] * 2
 
 
-@pytest.mark.slow
 def test_a_program_in_the_style_of_flax(tmp_path: Path) -> None:
     run = run_plain(tmp_path, "flax_style", "--steps", "3")
     assert "flax 2 processes 3 steps " in run.log(0).decode()

@@ -49,14 +49,7 @@ def ratio_of(name: str, mesh: pr.Mesh, layout: Layout, dtype: str) -> float:
     return worst
 
 
-@pytest.mark.parametrize(
-    "mesh",
-    [
-        pytest.param(GRID, id="grid"),
-        pytest.param(LINE, id="line", marks=pytest.mark.slow),
-        pytest.param(CUBE, id="cube", marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.parametrize("mesh", [GRID, LINE, CUBE], ids=["grid", "line", "cube"])
 @pytest.mark.parametrize("name", CASES)
 def test_every_layout(
     name: str, mesh: pr.Mesh, record_property: Callable[[str, object], None]
