@@ -53,13 +53,13 @@ async def listening(
 
 
 async def enter(
-    address: str, process: int = 1, secret: bytes = SECRET, timeout: float = 10
+    address: str, process: int = 1, secret: bytes = SECRET, timeout: float = 60
 ) -> Uplink:
     hello = {"type": "join", "process": process}
     return await join(address, secret, hello, timeout=timeout, progress=lambda _: None)
 
 
-async def until(condition: Callable[[], object], seconds: float = 10) -> None:
+async def until(condition: Callable[[], object], seconds: float = 60) -> None:
     async with asyncio.timeout(seconds):
         while not condition():
             await asyncio.sleep(0.01)
