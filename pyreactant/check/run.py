@@ -29,6 +29,7 @@ from ..base.errors import (
     RendezvousError,
     RequirementError,
     argument,
+    code_of_signal,
 )
 from ..base.settings import COORDINATOR, COUNT, INDEX, LOCAL_DEVICES
 from .member import PROGRESS_PREFIX
@@ -320,7 +321,7 @@ def _supervise(argv: Sequence[str], environment: Any, progress: str | None, erro
 
 def _exit_on_signal(number: int, _: Any) -> None:
     """Turn SIGTERM into an exception, so that the run is ended before this process."""
-    raise SystemExit(128 + number)
+    raise SystemExit(code_of_signal(number))
 
 
 GRADIENTS = {"perceptron": "perceptron_gradient"}

@@ -21,7 +21,7 @@ from urllib.parse import unquote
 from .._version import __version__
 from ..base import facts
 from ..base.child import started
-from ..base.errors import RequirementError
+from ..base.errors import ExitCode
 
 Status = Literal["pass", "warn", "fail"]
 
@@ -94,7 +94,7 @@ class Diagnosis:
     @property
     def exit_code(self) -> int:
         """The exit code of the command: 3 if a required check failed, otherwise 0."""
-        return RequirementError.exit_code if self.missing else 0
+        return ExitCode.MISSING if self.missing else ExitCode.DONE
 
     def count(self, status: Status) -> int:
         """The number of rows with this status."""

@@ -155,10 +155,10 @@ def initialize(
     options = _options(option_arguments)
     several = group.num_processes > 1  # a single process keeps no other waiting
     if several:
-        supervised.tell("phase", phase="initializing")
+        supervised.tell_phase("initializing")
     runtime.start(group, options)
     if several:
-        supervised.tell("phase", phase="initialized")
+        supervised.tell_phase("initialized")
     _running = Running(runtime, group, options)
     if os.environ.get("PYREACTANT_GUARD") != "0" if guard is None else guard:
         _start_guard(_running)
@@ -287,7 +287,7 @@ def shutdown() -> None:
             _running.guarded.end()
         metrics.flush(wait=True)
         _running.backend.shutdown()
-        supervised.tell("phase", phase="shutdown")
+        supervised.tell_phase("shutdown")
         _running, _ended = None, True
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ...base import words
 from ...base.child import started
 from ...base.errors import InvalidArgumentError, PyReactantError, RequirementError
 
@@ -135,15 +136,6 @@ def run_logged(
     return child.returncode
 
 
-_NETWORK = re.compile(
-    r"could not resolve host|name or service not known|temporary failure in name resolution|"
-    r"network is unreachable|failed to connect|couldn't connect|connection (refused|timed out)|"
-    r"connection reset|RequestError|urlopen error|failed to download|could not download|"
-    r"failed to clone|timed? ?out (while|after)|SSL (error|certificate)",
-    re.IGNORECASE,
-)
-_FULL = re.compile(r"no space left|ENOSPC|disk quota exceeded|EDQUOT", re.IGNORECASE)
-_READ_ONLY = re.compile(r"read-only file system|EROFS|permission denied|EACCES", re.IGNORECASE)
 _LINES = 15
 """Lines of the log in an error."""
 
@@ -168,26 +160,26 @@ def stage_error(
     last = "\n".join(
         [f"\nthe last lines of {log}:", *(f"  {line}" for line in output.splitlines()[-_LINES:])]
     )
-    if "could not find Julia" in message:
+    if words.finds_no_julia(message):
         return RequirementError(
             f"Julia must be installed, but is not found{' (--offline installs none)' * offline}; "
             "name one: pyreactant setup --julia EXECUTABLE, or install it on a machine with "
             "network: pyreactant setup --julia 1.11"
         )
-    if "empty intersection" in message or "no version of Julia is compatible" in message:
+    if words.fits_no_julia(message):
         return InvalidArgumentError(f"no version of Julia fits all packages: {message}")
-    if _FULL.search(text):
+    if words.is_disk_full(text):
         return RequirementError(
             f"{activity} needs disk space, but none is left; free some (several GB in {depot}), "
             f"or name a folder on another disk with JULIA_DEPOT_PATH, then run it again{last}"
         )
-    if _READ_ONLY.search(text):
+    if words.is_read_only(text):
         return RequirementError(
             f"{activity} must write to {depot}, or to the project, but cannot; set "
             "JULIA_DEPOT_PATH to a writable folder that every node sees, then run it again"
             f"{last}"
         )
-    if _NETWORK.search(text):
+    if words.is_offline(text):
         return RequirementError(
             f"{activity} needs the network, which does not answer; run it on a machine with "
             "network, such as a login node (set https_proxy if there is a proxy); or, if all "

@@ -5,13 +5,13 @@ import os
 import socket
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from ...base.errors import RendezvousError
 from ...base.lines import LineCodec, Message, Strangers, encode, parse
+from ...process.events import EVENTS, FIRST, Admitted, Alive, Event, Join, Refused, read, write
 from ...process.group.coordinator import listen
 from ...process.group.group import split_address
-from .connection import CONVERSATION, Member
+from .connection import CONVERSATION, FromHead, Member
 
 _BEATS = 1024
 """Heartbeats of a second, from all members together."""
@@ -34,7 +34,7 @@ _PAUSE = 1.0
 _MOST_REFUSED = 20
 """Refused connections in the report."""
 
-_ALIVE = encode({"type": "alive"})
+_ALIVE = encode(write(Alive()))
 
 
 def heartbeat_period(timeout: float, members: int) -> float:
@@ -54,30 +54,30 @@ class RollCall:
         secret: The run's secret.
         admit: Called with the first message of a peer that has the secret; returns why the peer
             is refused, or None.
-        receive: Called with every later message.
+        receive: Called with every event that it tells later.
         lose: Called with the process index and the reason when a member is lost.
         heartbeat_timeout: Seconds without a message after which a member is lost.
-        welcome: Called with the first message of a peer that has the secret; returns the
-            answer to a new member.
+        certify: Called with the first message of a peer that has the secret; returns the
+            certificate for a new member. It may raise ValueError.
         refusal_code: Exit code of the processes that are refused; None if their own decides.
     """
 
     def __init__(
         self,
         secret: bytes,
-        admit: Callable[[Message], str | None],
-        receive: Callable[[Message], None],
+        admit: Callable[[Join], str | None],
+        receive: Callable[[Event], None],
         lose: Callable[[int, str], None],
         *,
         heartbeat_timeout: float,
-        welcome: Callable[[Message], Message] = lambda _: {},
+        certify: Callable[[Join], Mapping[str, str]] = lambda _: {},
         refusal_code: int | None = None,
     ) -> None:
         self.members: dict[int, Member] = {}
         self.refused: list[str] = []
         self._secret = secret
         self._admit, self._receive, self._lose = admit, receive, lose
-        self._welcome, self._refusal_code = welcome, refusal_code
+        self._certify, self._refusal_code = certify, refusal_code
         self._heartbeat_timeout = heartbeat_timeout
         self._expected, self._period = 0, 1.0
         self._strangers: Strangers[Member] = Strangers(0, Member.close)
@@ -118,9 +118,9 @@ class RollCall:
             self._accept_from(listener)
         self._heartbeat = asyncio.create_task(self._exchange_heartbeats())
 
-    def broadcast(self, message: Mapping[str, Any]) -> None:
+    def broadcast(self, message: FromHead) -> None:
         """Send an order to every member."""
-        text = encode(message)
+        text = encode(write(message))
         for member in list(self.members.values()):
             member.send_text(text)
 
@@ -199,26 +199,32 @@ class RollCall:
         if member.process < 0:
             self._admit_member(member, parse(text))
         elif text != _ALIVE:
-            message = parse(text)
             # A member can report events of its own process only.
-            message["process"] = member.process
-            self._receive(message)
+            event = read(EVENTS, {**parse(text), "process": member.process})
+            if event is not None:
+                self._receive(event)
 
-    def _admit_member(self, member: Member, hello: Message) -> None:
+    def _admit_member(self, member: Member, message: Message) -> None:
         self._strangers.discard(member)
-        try:
-            welcome = self._welcome(hello)
-            refused = self._admit(hello)
-        except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
-            refused = f"its first message is malformed ({error})"
-        if refused is not None:
-            answer = {"type": "refused", "why": refused, "exit_code": self._refusal_code}
-            member.send(answer)
-            member.close(refused)
+        hello = read(FIRST, message)
+        if hello is None:
+            self._refuse(member, f"its first message is malformed: {message!s:.200}")
             return
-        member.process = int(hello["process"])
+        try:
+            certificate = self._certify(hello)
+        except ValueError as error:
+            self._refuse(member, f"its first message is malformed ({error})")
+            return
+        if (why := self._admit(hello)) is not None:
+            self._refuse(member, why)
+            return
+        member.process = hello.process
         self.members[member.process] = member
-        member.send({**welcome, "type": "admitted"})
+        member.send(Admitted(certificate))
+
+    def _refuse(self, member: Member, why: str) -> None:
+        member.send(Refused(why, self._refusal_code))
+        member.close(why)
 
     def _end(self, member: Member, why: str) -> None:
         """Note that a connection is closed."""
@@ -251,7 +257,7 @@ class RollCall:
             now = time.monotonic()
             suspended = max(0.0, now - before - 2 * period)  # this process, not the members
             before = now
-            self.broadcast({"type": "alive"})
+            self.broadcast(Alive())
             for member in list(self.members.values()):
                 member.last_heard += suspended
                 silence = now - member.last_heard

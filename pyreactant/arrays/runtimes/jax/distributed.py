@@ -17,8 +17,9 @@ from typing import Any
 
 import jax
 
-from ....base.errors import DeadlineError, RendezvousError, StateError
+from ....base.errors import DeadlineError, PeerLostError, RendezvousError, StateError
 from ....base.process import end_at_once_on_error
+from ....base.words import is_absent_key
 from ....process import supervised
 from ....process.group import ProcessGroup
 from ....process.group.coordinator import bind_host, check_coordinator, is_loopback
@@ -374,7 +375,7 @@ class JaxStore:
             try:
                 value: str = self._client.key_value_try_get(key)
             except Exception as error:  # jaxlib's XlaRuntimeError, by whichever name it has
-                if str(error).startswith("NOT_FOUND"):
+                if is_absent_key(error):
                     return None
                 raise
             return value
@@ -395,7 +396,7 @@ def _lost_store_named() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        raise DeadlineError(
+        raise PeerLostError(
             "the connection to process 0, which holds the run's store, was lost: "
             f"{str(error).splitlines()[0]}"
         ) from error

@@ -11,6 +11,7 @@ import jax
 import numpy as np
 
 from ....base.errors import InvalidArgumentError, ShardingError
+from ....base.words import has_other_devices, has_other_mesh
 from ...array import Aval
 from ...backend import Call, Executable, Lowered
 from ...program import Program, function_name, load
@@ -205,20 +206,20 @@ def _named_meshes(call: Call, action: Callable[[], Any]) -> Any:
     try:
         return action()
     except ValueError as error:
-        if len(call.meshes) > 1 and "incompatible devices" in str(error):
+        if len(call.meshes) > 1 and has_other_devices(error):
             raise ShardingError(
                 f"program {call.program.name!r}: JAX runs a program on devices in one order, but "
                 f"its arguments lie on {' and '.join(map(repr, call.meshes))}; place them on "
                 "meshes with the same device_ids"
             ) from None
-        if call.out_sharding is not None and "incompatible devices" in str(error):
+        if call.out_sharding is not None and has_other_devices(error):
             raise ShardingError(
                 f"program {call.program.name!r}: JAX runs a program on devices in one order, but "
                 f"its arguments lie on {' and '.join(map(repr, call.meshes))}, and the results go "
                 "to a mesh with another order or with other devices; give both meshes the same "
                 "device_ids, or gather the array and place it anew"
             ) from None
-        if len(call.meshes) > 1 and "mesh" in str(error):
+        if len(call.meshes) > 1 and has_other_mesh(error):
             raise ShardingError(
                 f"program {call.program.name!r}: shard_map takes the mesh of the arguments, but "
                 f"these lie on {' and '.join(map(repr, call.meshes))}; place them on one mesh, or "

@@ -19,10 +19,10 @@ from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import sdy
 
 from ....base.errors import InvalidArgumentError
+from ....base.words import unknown_operation
 from ...stablehlo import mlir_dtype
 
 _DIALECTS = ("stablehlo", "sdy", "func", "chlo", "mhlo", "arith", "shape", "tensor", "builtin")
-_UNKNOWN = re.compile(r"Dialect `\w+' not found for custom op '([^']+)'")
 
 
 def parse(text: str) -> Any:
@@ -41,8 +41,8 @@ def parse(text: str) -> Any:
     except ir.MLIRError as error:
         if "main" not in text or _is_bytecode(text):
             raise _not_a_module(text) from None
-        if match := _UNKNOWN.search(str(error)):
-            raise _foreign([match[1]]) from None
+        if operation := unknown_operation(error):
+            raise _foreign([operation]) from None
         raise
     if find_main(module) is None:
         raise _not_a_module(text)

@@ -4,7 +4,8 @@ The module becomes a function of the module that JAX lowers, by a primitive of i
 at the call keep the shardings of its arguments and results.
 """
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -125,16 +126,11 @@ class Module:
         return dtypes
 
     def _read_facts(self) -> dict[str, Any]:
-        try:
+        with _of_module(self._what):
             module = parse(self.text)
-            _check_functions(self._what, module)
+        _check_functions(self._what, module)
+        with _of_module(self._what):
             facts = describe(module)
-        except InvalidArgumentError as error:
-            if str(error).startswith(self._what):
-                raise
-            raise InvalidArgumentError(f"{self._what}: {error}") from None
-        except ir.MLIRError as error:
-            raise InvalidArgumentError(f"{self._what} does not parse: {error}") from None
         if facts["num_replicas"] not in (None, 1):
             raise InvalidArgumentError(
                 f"{self._what} is written for {facts['num_replicas']} replicas; a program has "
@@ -186,6 +182,17 @@ def words(aval: Any) -> str:
 def listing(avals: Sequence[Any]) -> str:
     """Shapes and dtypes of arrays in a message."""
     return ", ".join(map(words, avals))
+
+
+@contextlib.contextmanager
+def _of_module(what: str) -> Iterator[None]:
+    """Name the module in an error about it."""
+    try:
+        yield
+    except InvalidArgumentError as error:
+        raise InvalidArgumentError(f"{what}: {error}") from None
+    except ir.MLIRError as error:
+        raise InvalidArgumentError(f"{what} does not parse: {error}") from None
 
 
 def _check_functions(what: str, module: Any) -> None:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from ....base.errors import DeadlineError, RendezvousError
+from ....base.errors import DeadlineError, PeerLostError, RendezvousError
 from ....base.lines import (
     LineError,
     LineSocket,
@@ -37,8 +37,8 @@ CONVERSATION = "meeting"
 
 _LINE_LIMIT = 1 << 20  # bytes: process 0 sends the device ids of all processes in one line
 
-LOST = "ended or was cut off (connection closed)"
-"""What has become of a process. The supervisor knows a broken connection by the last two words."""
+_LOST = "ended or was cut off"
+"""What has become of a process whose connection is closed."""
 
 
 _FULL = 0.02
@@ -96,8 +96,8 @@ class Meeting(Store):
         values, missing, lost = self._exchange(name, mine, timeout)
         if missing:
             did_not = "did not come" if 0 not in missing else "did not say that all have come"
-            ends = (f"process {i} {LOST if i in lost else did_not}" for i in sorted(missing))
-            raise DeadlineError(
+            ends = (f"process {i} {_LOST if i in lost else did_not}" for i in sorted(missing))
+            raise (PeerLostError if lost else DeadlineError)(
                 f"not every process came to barrier {name!r} within {timeout:g} s, or one was "
                 f"lost: {', '.join(ends)}"
             )
@@ -132,8 +132,8 @@ class Meeting(Store):
         if self._closed:
             raise DeadlineError("the connections of this run's processes were closed by shutdown")
         if lost:
-            raise DeadlineError(
-                f"{', '.join(f'process {i}' for i in sorted(lost))} {LOST}, so nothing more can "
+            raise PeerLostError(
+                f"{', '.join(f'process {i}' for i in sorted(lost))} {_LOST}, so nothing more can "
                 "be agreed with it; see the first error of the run"
             )
 
