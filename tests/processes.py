@@ -56,8 +56,8 @@ LIGHT = (
     "platformdirs",
     "pyreactant.cli.app",
     "pyreactant.check.run",
-    "pyreactant.runs.jobs.keeper",
-    "pyreactant.runs.jobs.job",
+    "pyreactant.runs.keeper",
+    "pyreactant.runs.job",
     "pyreactant.runs.supervisor.supervisor",
     "pyreactant.base.slices.topology",
 )

@@ -35,7 +35,7 @@ WORKER = ["-u", "-c", popen_bootstrapline]
 
 PROGRAM = ["-m", "pyreactant.process.supervised"]
 SUPERVISOR = ["-m", "pyreactant", "run"]
-KEEPER = ["-m", "pyreactant.runs.jobs.keeper"]
+KEEPER = ["-m", "pyreactant.runs.keeper"]
 DRIVER = ["-P", "-m", "tests.setup.driver"]
 JULIAPKG = ["-P", str(SETUP / "juliapkg_child.py")]
 GUARD = ["-I", "-S", str(SETUP / "guard.py")]
@@ -47,8 +47,8 @@ FORKED = {
     "pyreactant.arrays.lowering.enzyme": WITH_JAX,
     "pyreactant.check.gradients_child": WITH_JAX,
     "pyreactant.doctor.runtimes": WITH_JAX,
-    "pyreactant.runs.jobs.keeper": WITH_JAX,
-    "pyreactant.runs.jobs.ray_driver": WITH_RAY,
+    "pyreactant.runs.keeper": WITH_JAX,
+    "pyreactant.runs.places.ray.driver": WITH_RAY,
     "pyreactant.fit.compiler.compile_child": WITH_JAX,
     JULIAPKG[1]: FOR_SETUP,
     "tests.setup.driver": FOR_SETUP,

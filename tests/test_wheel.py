@@ -21,7 +21,7 @@ PLACES = {
 WHERE = """
 import pyreactant
 from pyreactant.julia.place import package_folder
-from pyreactant.runs.supervisor.sbatch import batch_folder
+from pyreactant.runs.places.slurm.batch import batch_folder
 from pyreactant.runs.queued.lifecycle import scripts_folder
 for found in (pyreactant.__file__, package_folder(), batch_folder(), scripts_folder()):
     print(found)

@@ -14,8 +14,8 @@ from ..base.errors import InvalidArgumentError, RemoteError, argument, named
 from .command import INTERRUPTED, App, examples
 
 if TYPE_CHECKING:
-    from ..runs.jobs.job import Job
-    from ..runs.jobs.record import Record, Status
+    from ..runs.job import Job
+    from ..runs.record import Record, Status
 
 app = App(
     no_args_is_help=True,
@@ -76,8 +76,8 @@ def submit(
 
     It returns at once. A function is called without arguments.
     """
-    from ..runs.jobs import submit as _submit
-    from ..runs.jobs import targets
+    from ..runs import submit as _submit
+    from ..runs import targets
 
     given = {
         "processes": processes,
@@ -121,7 +121,7 @@ def list_jobs(as_json: AsJson = False) -> None:
     They include those of `run`, `slurm submit` and `tpu run`. Ends with 8 if slices of a job may
     cost money although it has ended, or although their deletion is refused.
     """
-    from ..runs.jobs import store
+    from ..runs import store
 
     found = list(store.rows())
     records = [record for _, record, _ in found if record is not None]
@@ -135,7 +135,7 @@ def list_jobs(as_json: AsJson = False) -> None:
 
 
 def _print_rows(found: "Sequence[tuple[str, Record | None, Status]]") -> None:
-    from ..runs.jobs.left import left
+    from ..runs.left import left
 
     width, columns = max(len(row[0]) for row in found), width_of(sys.stdout)
     for name, record, status in found:
@@ -153,7 +153,7 @@ def status(job: Id, as_json: AsJson = False) -> None:
     Ends with 8 if slices of it may cost money although it has ended, or although their deletion is
     refused.
     """
-    from ..runs.jobs import store
+    from ..runs import store
 
     record = store.find(job)
     found = store.status_of(record)
@@ -176,7 +176,7 @@ def logs(
     ] = False,
 ) -> None:
     """Print the output of one process, or its metrics."""
-    from ..runs.jobs.job import Job
+    from ..runs.job import Job
 
     found = Job.find(job)
     if metrics:
@@ -200,7 +200,7 @@ def result(
 
     Ends with the run's exit code.
     """
-    from ..runs.jobs.job import Job
+    from ..runs.job import Job
     from .console import working
 
     found = Job.find(job)
@@ -225,8 +225,8 @@ def attach(job: Id) -> None:
 
     Ctrl-C leaves the job running.
     """
-    from ..runs.jobs.job import Job
-    from ..runs.jobs.remote import show
+    from ..runs.job import Job
+    from ..runs.remote import show
 
     found = Job.find(job)
     try:
@@ -253,8 +253,8 @@ def cancel(
 
     Ends with 8 if slices of it may still cost money.
     """
-    from ..runs.jobs import store
-    from ..runs.jobs.job import Job
+    from ..runs import store
+    from ..runs.job import Job
     from .console import working
 
     found = Job.find(job)
@@ -282,7 +282,7 @@ def clean(
     The record of a job whose slices may still cost money stays, and the exit code is 8. A damaged
     job is removed if its id is given.
     """
-    from ..runs.jobs import store
+    from ..runs import store
 
     if older_than < 0:
         raise InvalidArgumentError(f"--older-than must be 0 days or more, got {older_than:g}")
@@ -310,7 +310,7 @@ def _end_if_left(*records: "Record", say: bool = False) -> None:
         records: The jobs.
         say: Whether to print what is left, on standard error.
     """
-    from ..runs.jobs.left import left
+    from ..runs.left import left
 
     found = [slices for record in records for slices in left(record)]
     if say:
@@ -324,7 +324,7 @@ def _end_if_left(*records: "Record", say: bool = False) -> None:
 
 def _fail(error: RemoteError, as_json: bool, record: "Record") -> None:
     """Print why a job failed and what it left, and end with its exit code."""
-    from ..runs.jobs.left import left
+    from ..runs.left import left
 
     if as_json:
         print(

@@ -168,7 +168,7 @@ def run(
 
 def _listed(options: "RunOptions", supervise: Callable[["RunOptions"], int]) -> int:
     """Supervise the run, with a record for `pyreactant jobs` if it is a job of its own."""
-    from ..runs.jobs import keeper
+    from ..runs import keeper
 
     if not keeper.is_alone(options.processes):
         return supervise(options)
@@ -270,7 +270,7 @@ def submit(
 
     Without a script, the job cross-checks the sharded matmul.
     """
-    from ..runs.supervisor import sbatch as _sbatch
+    from ..runs.places.slurm import batch as _sbatch
 
     options = {
         "account": account,
@@ -296,7 +296,7 @@ def submit(
     if dry_run:
         print(command)
         return
-    from ..runs.jobs.keeper import submitted_to_slurm
+    from ..runs.keeper import submitted_to_slurm
 
     def send() -> tuple[int, Path]:
         number = _sbatch.submit(command)
@@ -315,8 +315,8 @@ def status(
     dry_run: DryRun = False,
 ) -> None:
     """Print the state of a job, and how its runs ended."""
-    from ..runs.supervisor import sbatch as _sbatch
-    from ..runs.supervisor.slurm_job import job_id, show_command
+    from ..runs.places.slurm import batch as _sbatch
+    from ..runs.places.slurm.controller import job_id, show_command
 
     wanted = job_id(job)
     if dry_run:
@@ -354,8 +354,8 @@ def logs(
     dry_run: DryRun = False,
 ) -> None:
     """Print the output of a job, or the log of one of its processes."""
-    from ..runs.supervisor import sbatch as _sbatch
-    from ..runs.supervisor.slurm_job import job_id, show_command
+    from ..runs.places.slurm import batch as _sbatch
+    from ..runs.places.slurm.controller import job_id, show_command
 
     wanted = job_id(job)
     if dry_run:
@@ -374,7 +374,7 @@ def cancel(job: Job, dry_run: DryRun = False) -> None:
 
     The id of an array cancels all of its tasks.
     """
-    from ..runs.supervisor import slurm_job as _slurm_job
+    from ..runs.places.slurm import controller as _slurm_job
 
     wanted = _slurm_job.job_id(job)
     if dry_run:

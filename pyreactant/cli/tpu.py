@@ -286,7 +286,7 @@ def run(
     if dry_run:
         print(plan_text(job))
         return
-    from ..runs.jobs.keeper import recorded
+    from ..runs.keeper import recorded
 
     check = None
     if not program:

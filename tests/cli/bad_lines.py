@@ -308,12 +308,12 @@ def warm() -> None:
     import pyreactant.fit.plan.plan
     import pyreactant.fit.preflight.preflight
     import pyreactant.julia.setup
-    import pyreactant.runs.jobs.submit
-    import pyreactant.runs.jobs.targets
+    import pyreactant.runs.places.slurm.batch
     import pyreactant.runs.queued.job
     import pyreactant.runs.queued.run
+    import pyreactant.runs.submit
     import pyreactant.runs.supervisor
-    import pyreactant.runs.supervisor.sbatch
+    import pyreactant.runs.targets
 
     with contextlib.suppress(ImportError):
         import pyreactant.runs.queued.client  # noqa: F401

@@ -28,8 +28,10 @@ import numpy as np
 import pytest
 
 import pyreactant as pr
-from pyreactant.runs.jobs import ray, ray_cluster, store
-from pyreactant.runs.jobs import record as _record
+from pyreactant.runs import record as _record
+from pyreactant.runs import store
+from pyreactant.runs.places import ray
+from pyreactant.runs.places.ray import cluster as ray_cluster
 from tests import processes, quick
 
 WAIT = 300  # seconds, on a busy machine
@@ -248,7 +250,7 @@ def batch_script_killed(target: pr.targets.Target) -> None:
     """Whoever kills the batch script did not preempt the job."""
     job = pr.submit("program.py:waits", on=target)
     until(lambda: "waiting" in "".join(job.logs()))
-    script = ["pkill", "-KILL", "-f", f"pyreactant.runs.jobs.slurm .*{job.id}"]
+    script = ["pkill", "-KILL", "-f", f"pyreactant.runs.places.slurm .*{job.id}"]
     subprocess.run(script, check=True)
     status = job.wait(timeout=WAIT)
     assert (status.state, status.exit_code) == ("lost", 6), status

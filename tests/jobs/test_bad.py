@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import pyreactant as pr
-from pyreactant.runs.jobs import record as _record
-from pyreactant.runs.jobs import store, targets
+from pyreactant.runs import record as _record
+from pyreactant.runs import store, targets
 from tests import processes
 from tests.harness import environment, require
 from tests.jobs import program

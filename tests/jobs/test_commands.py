@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 import pyreactant as pr
-from pyreactant.runs.jobs import record as _record
-from pyreactant.runs.jobs import store
+from pyreactant.runs import record as _record
+from pyreactant.runs import store
 from tests import processes
 from tests.harness import environment
 from tests.jobs.laws import left, until

@@ -85,7 +85,7 @@ def kill_keeper(job: str) -> None:
 
 
 def lose(made: Cloud, **more: object) -> Lost:
-    from pyreactant.runs.jobs.record import load
+    from pyreactant.runs.record import load
     from tests.quick import VARIABLE
 
     fork = made.settings.pop(VARIABLE, None)  # the keeper's environment is seen from outside

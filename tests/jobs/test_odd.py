@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import pyreactant as pr
-from pyreactant.runs.jobs import record as _record
+from pyreactant.runs import record as _record
 from tests.harness import environment, require
 
 PROGRAM = """

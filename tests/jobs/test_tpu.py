@@ -113,6 +113,6 @@ def test_the_logs_of_tpu_run(made: Cloud) -> None:
 
 
 def _kept(folder: Path) -> bool:
-    from pyreactant.runs.jobs.record import load
+    from pyreactant.runs.record import load
 
     return load(folder).is_kept()

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from pyreactant import InvalidArgumentError
+from pyreactant.runs.places.slurm.batch import submit_command
 from pyreactant.runs.supervisor.options import RunOptions
-from pyreactant.runs.supervisor.sbatch import submit_command
 from tests.harness import REPOSITORY, environment
 from tests.slurm.cluster import Cluster
 

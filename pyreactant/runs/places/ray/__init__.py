@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ...base.errors import DeadlineError, InvalidArgumentError, RequirementError, argument
-from .keeper import say
-from .ray_cluster import Cluster, UnreachableError, cluster_at, keep
-from .record import Record, Status, lock_of, private_file, written
-from .target import Target
+from ....base.errors import DeadlineError, InvalidArgumentError, RequirementError, argument
+from ...keeper import say
+from ...record import Record, Status, lock_of, private_file, written
+from ..target import Target
+from .cluster import Cluster, UnreachableError, cluster_at, keep
 
 if TYPE_CHECKING:
-    from ...base.slices.topology import Topology
+    from ....base.slices.topology import Topology
 
 _ASK, _BRING, _END = 40.0, 3600.0, 120.0
 """Seconds for a question, for files, and until a cancelled job is gone."""
@@ -259,7 +259,7 @@ class Ray(Target):
         """
         if self.topology is None:
             return None
-        from ...base.slices.topology import topology
+        from ....base.slices.topology import topology
 
         return topology(self.topology, self.slices)
 
@@ -317,7 +317,7 @@ def _pause(record: Record, deadline: float, limit: float) -> None:
 
 def _write_archive(file: Path, record: Record) -> None:
     """Write pyreactant and what the job needs, as the hosts unpack it."""
-    from ..queued.workers import add_package, without_owner
+    from ...queued.workers import add_package, without_owner
 
     with (
         written(file),

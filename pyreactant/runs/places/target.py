@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from ...base.errors import InvalidArgumentError, argument
-from .call import find_julia
-from .fields import fits, words
-from .record import Record, Status
+from ..call import find_julia
+from ..fields import fits, words
+from ..record import Record, Status
 
 _KNOWN = {"platform": ("cpu", "gpu", "tpu"), "backend": ("jax", "reactant")}
 """What some settings may be."""

@@ -8,13 +8,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ...arrays.dtypes import as_dtype
-from ...arrays.runtimes.known import check_backend, check_platform
-from ...arrays.text import parse_mesh, parse_spec
-from ...base.errors import FileError, InvalidArgumentError
-from .options import RUNS
-from .program import check_program, find_program
-from .slurm_job import Command, JobId, job_fields, raw_id
+from ....arrays.dtypes import as_dtype
+from ....arrays.runtimes.known import check_backend, check_platform
+from ....arrays.text import parse_mesh, parse_spec
+from ....base.errors import FileError, InvalidArgumentError
+from ...supervisor.options import RUNS
+from ...supervisor.program import check_program, find_program
+from .controller import Command, JobId, job_fields, raw_id
 
 _COMMENT = "pyreactant:"
 
@@ -25,7 +25,7 @@ def batch_folder() -> Path:
     Raises:
         FileError: main.sbatch is in neither.
     """
-    package = Path(__file__).resolve().parent.parent.parent
+    package = Path(__file__).resolve().parents[3]
     for folder in (package.parent / "slurm", package / "_slurm"):
         if (folder / "main.sbatch").exists():
             return folder

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...base.errors import (
+from ..base.errors import (
     DeadlineError,
     FileError,
     InvalidArgumentError,
@@ -23,7 +23,7 @@ from .record import Record, Status
 from .store import find
 
 if TYPE_CHECKING:
-    from ..supervisor.metrics import Metric
+    from .supervisor.metrics import Metric
 
 _POLL, _SLOWEST = 0.05, 0.5
 _PATIENCE = 120.0
@@ -127,7 +127,7 @@ class Job:
         Raises:
             FileError: They cannot be read.
         """
-        from ..supervisor.metrics import read_metrics
+        from .supervisor.metrics import read_metrics
 
         return read_metrics(self.record.run)
 

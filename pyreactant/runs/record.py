@@ -26,8 +26,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...base.errors import FileError, RequirementError
-from ...base.files import replacing, state_folder
+from ..base.errors import FileError, RequirementError
+from ..base.files import replacing, state_folder
 from .fields import is_made_of
 
 SCHEMA = 1
@@ -198,7 +198,7 @@ class Record:
             out: Where `out` is for the processes; None for here.
         """
         folders = work or str(self.work), out or str(self.out)
-        return ["-m", "pyreactant.runs.jobs.worker", *folders]
+        return ["-m", "pyreactant.runs.worker", *folders]
 
     def is_kept(self) -> bool:
         """Whether a process of this machine holds the lock."""

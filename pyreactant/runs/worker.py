@@ -1,4 +1,4 @@
-"""The program that every process of a job runs: ``-m pyreactant.runs.jobs.worker WORK OUT``.
+"""The program that every process of a job runs: ``-m pyreactant.runs.worker WORK OUT``.
 
 It runs the function, or the program, of ``WORK/call.json`` in the copy of the code. Process 0
 writes the function's value to ``OUT/value``. What is raised goes to the supervisor, as for every
@@ -17,8 +17,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from ...base.errors import InvalidArgumentError
-from ...base.settings import INDEX
+from ..base.errors import InvalidArgumentError
+from ..base.settings import INDEX
 from . import call as _call
 from .call import find_julia, is_remote
 from .record import private_folder, written
@@ -75,8 +75,8 @@ def _environment(work: Path) -> Mapping[str, str]:
 
 def _run_program(words: list[str]) -> None:
     """Run a Python program as Python does, or any command, from the copy of the code."""
-    from ...process.supervised.command import become
-    from ..supervisor.program import find_program, for_julia
+    from ..process.supervised.command import become
+    from .supervisor.program import find_program, for_julia
 
     kind = find_program(words).kind
     if kind == "julia":
@@ -91,7 +91,7 @@ def _run_program(words: list[str]) -> None:
         sys.path[0] = str(Path.cwd())
         runpy.run_module(words[1], run_name="__main__", alter_sys=True)
         return
-    from ...process.supervised.main import run_script
+    from ..process.supervised.main import run_script
 
     sys.path[0] = str(Path(words[0]).resolve().parent)
     run_script(words[0])
@@ -138,7 +138,7 @@ def gathered(value: Any) -> Any:
         return value.gather()
     if value.is_fully_addressable:
         return np.asarray(value)
-    from ...arrays.runtimes.operations import from_jax
+    from ..arrays.runtimes.operations import from_jax
 
     return from_jax(value).gather()
 

@@ -17,14 +17,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, NamedTuple
 
-from ...base.errors import DeadlineError, InvalidArgumentError, RequirementError, argument
-from ...base.files import replacing
-from ...base.settings import JOB
-from ...process.group.coordinator import SECRET_FILE
-from ..supervisor.slurm_job import JobId, cancel_command, check_reached, job_fields
-from .call import of_login
-from .keeper import VAGUE, ended, finish, install, running_once
-from .record import (
+from ....base.errors import DeadlineError, InvalidArgumentError, RequirementError, argument
+from ....base.files import replacing
+from ....base.settings import JOB
+from ....process.group.coordinator import SECRET_FILE
+from ...call import of_login
+from ...keeper import VAGUE, ended, finish, install, running_once
+from ...record import (
     Record,
     Status,
     jobs_folder,
@@ -33,7 +32,8 @@ from .record import (
     private_file,
     written,
 )
-from .target import Target
+from ..target import Target
+from .controller import JobId, cancel_command, check_reached, job_fields
 
 INTERVAL = 2.0
 """Seconds between two questions to the controller, by all processes of this user together."""
@@ -230,7 +230,7 @@ _SCRIPT = """\
 unset http_proxy https_proxy all_proxy no_proxy HTTP_PROXY HTTPS_PROXY ALL_PROXY NO_PROXY
 unset LD_PRELOAD # Julia does not start with some libraries
 export SRUN_CPUS_PER_TASK=${{SLURM_CPUS_PER_TASK:-1}} # since Slurm 22.05 srun does not inherit it
-exec {python} -m pyreactant.runs.jobs.slurm {folder}
+exec {python} -m pyreactant.runs.places.slurm {folder}
 """
 
 
@@ -402,7 +402,3 @@ def _ask() -> list[Row]:
         number, state, reason, name = line.split("|", 3)
         rows.append(Row(int(number), name, state, "" if reason == "None" else reason))
     return rows
-
-
-if __name__ == "__main__":
-    main()

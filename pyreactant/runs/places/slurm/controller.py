@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ...base.errors import FileError, InvalidArgumentError, RequirementError
+from ....base.errors import FileError, InvalidArgumentError, RequirementError
 
 _NO_CONTROLLER = (
     "Unable to contact slurm controller",

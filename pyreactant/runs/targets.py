@@ -5,21 +5,24 @@ import importlib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ...base.errors import InvalidArgumentError, argument
-from ...base.lazy import attach
+from ..base.errors import InvalidArgumentError, argument
+from ..base.lazy import attach
 from .fields import words
-from .target import Target as Target
+from .places.target import Target as Target
 
 if TYPE_CHECKING:
-    from .local import Local as Local
-    from .ray import Ray as Ray
-    from .slurm import Slurm as Slurm
-    from .tpu import TPU as TPU
+    from .places.local import Local as Local
+    from .places.ray import Ray as Ray
+    from .places.slurm import Slurm as Slurm
+    from .places.tpu import TPU as TPU
 
 _KINDS = {"local": "Local", "slurm": "Slurm", "tpu": "TPU", "ray": "Ray"}
-"""The name of each target in records and on the command line, and its class in `NAME.py`."""
+"""The name of each target in records and on the command line, and its class in `places/NAME`."""
 
-_MODULE_OF, __getattr__, __dir__ = attach({**globals(), "__name__": __package__}, _KINDS)
+_MODULE_OF, __getattr__, __dir__ = attach(
+    {**globals(), "__name__": __package__},
+    {f"places.{kind}": name for kind, name in _KINDS.items()},
+)
 __all__ = ["Target", "make", *_MODULE_OF]
 
 
@@ -54,7 +57,9 @@ def type_of(kind: str) -> type[Target]:
     """
     if kind not in _KINDS:
         raise InvalidArgumentError(f"a target must be one of {', '.join(_KINDS)}, got {kind!r}")
-    found: type[Target] = getattr(importlib.import_module(f".{kind}", __package__), _KINDS[kind])
+    found: type[Target] = getattr(
+        importlib.import_module(f".places.{kind}", __package__), _KINDS[kind]
+    )
     return found
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from ...base.errors import FileError
+from ..base.errors import FileError
 from . import submit as _submit
 from .call import check_not_importing
 from .job import Job

@@ -13,10 +13,10 @@ from typing import ClassVar
 from ...base.errors import DeadlineError, FileError
 from ...base.files import is_full
 from ...base.settings import JOB
+from ..call import of_login
+from ..keeper import Repeated, detach, ended, install, running_once
+from ..record import Record, Status, lock_of
 from ..supervisor import RunOptions, supervise
-from .call import of_login
-from .keeper import Repeated, detach, ended, install, running_once
-from .record import Record, Status, lock_of
 from .target import Target
 
 
@@ -48,7 +48,7 @@ class Local(Target):
     def check_settings(self) -> None:
         """As `Target.check_settings`."""
         super().check_settings()
-        _options(self, ["-m", "pyreactant.runs.jobs.worker"], None)
+        _options(self, ["-m", "pyreactant.runs.worker"], None)
 
     def check(self) -> None:
         """As `Target.check`."""

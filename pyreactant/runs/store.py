@@ -10,7 +10,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from ...base.errors import FileError, InvalidArgumentError, PyReactantError
+from ..base.errors import FileError, InvalidArgumentError, PyReactantError
 from . import targets
 from .left import left
 from .record import DamagedError, Record, Status, changed, jobs_folder, load
@@ -176,7 +176,7 @@ def remove(folder: Path, *, dry_run: bool = False) -> str:
             )
         slices = left(record)
     if slices:
-        from ..queued.request import CloudError
+        from .queued.request import CloudError
 
         why = "; ".join(map(str, slices))
         raise CloudError(f"the record of the job {folder.name} stays: {why}")

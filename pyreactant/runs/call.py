@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...base.errors import (
+from ..base.errors import (
     FileError,
     InvalidArgumentError,
     PyReactantError,
@@ -24,7 +24,7 @@ from ...base.errors import (
     StateError,
     argument,
 )
-from ...base.settings import SETTINGS
+from ..base.settings import SETTINGS
 
 What = Callable[..., Any] | str | Sequence[str]
 """A function, its name as "FILE.py:NAME" or "MODULE:NAME", or a program as a list of words."""
@@ -182,7 +182,7 @@ def _in_module(module: str, name: str) -> Call:
 
 
 def _of_program(words: tuple[str, ...]) -> Call:
-    from ..supervisor.program import find_program  # the supervisor's modules take time
+    from .supervisor.program import find_program  # the supervisor's modules take time
 
     if words[0].endswith(".jl"):
         words = ("julia", *words)
@@ -215,7 +215,7 @@ def find_julia(name: str) -> str:
     Raises:
         RequirementError: There is no Julia here, or not our Julia package.
     """
-    from ...julia.place import find_place, package_folder
+    from ..julia.place import find_place, package_folder
 
     package_folder()
     if (found := shutil.which(name)) is not None:
@@ -247,7 +247,7 @@ def check_not_importing() -> None:
         )
 
 
-_ROOT = Path(__file__).resolve().parent.parent.parent.parent
+_ROOT = Path(__file__).resolve().parent.parent.parent
 """The folder from which pyreactant is imported."""
 _LOGIN = ("HOME", "PATH", "USER", "LOGNAME", "SHELL", "TERM", "TZ", "TMPDIR", "LD_LIBRARY_PATH")
 _PREFIXES = ("LANG", "LC_", "XDG_", "NVIDIA_", "CUDA_")

@@ -24,16 +24,16 @@ from ...base.errors import (
     argument,
 )
 from ...base.files import is_full
+from ..call import of_login
+from ..keeper import detach, ended, say
+from ..left import left
 from ..queued.job import Phase
 from ..queued.request import CloudError
+from ..record import Record, Status, draft, lock_of, private_folder, written
 from ..supervisor.metrics import FILE
-from .call import of_login
-from .keeper import detach, ended, say
-from .left import left
+from ..values import copy_store
 from .local import cancel_kept, kept_status
-from .record import Record, Status, draft, lock_of, private_folder, written
 from .target import Target
-from .values import copy_store
 
 if TYPE_CHECKING:
     from ..queued.client import Client

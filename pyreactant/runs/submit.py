@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...base.errors import FileError, InvalidArgumentError, RequirementError, argument
+from ..base.errors import FileError, InvalidArgumentError, RequirementError, argument
 from . import values
 from .call import Call, What, check_not_importing, chosen, is_remote, resolve
 from .job import Job
