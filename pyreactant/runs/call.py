@@ -11,7 +11,7 @@ import shutil
 import sys
 import sysconfig
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,10 +25,7 @@ from ..base.errors import (
     argument,
 )
 from ..base.settings import SETTINGS
-
-What = Callable[..., Any] | str | Sequence[str]
-"""A function, its name as "FILE.py:NAME" or "MODULE:NAME", or a program as a list of words."""
-
+from .spec import Env, What
 
 importing: str | None = None
 """The function whose file this worker imports now."""
@@ -258,7 +255,7 @@ _OURS = frozenset(name for name, setting in SETTINGS.items() if setting.reader =
 }
 
 
-def chosen(env: Mapping[str, str] | Iterable[str] | None) -> dict[str, str]:
+def chosen(env: Env) -> dict[str, str]:
     """The variables that the user names: values, or names whose values are taken from here.
 
     Raises:

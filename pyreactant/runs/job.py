@@ -102,11 +102,13 @@ class Job:
         if process < 0:
             raise InvalidArgumentError(f"{argument('process')} must be 0 or more, got {process}")
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        read = 0
+        read, before = 0, None
         ask = _Patient(self)
         for _ in _pauses(self.id, None):
             ended = not follow or ask.status().ended
             path = self.target.logs(self.record, process)
+            if path != before:  # Slurm has started the job again
+                read, before = 0, path
             with contextlib.suppress(FileNotFoundError), path.open("rb") as file:
                 file.seek(read)
                 while data := file.read(1 << 16):

@@ -4,8 +4,8 @@
 process that started it, and calls `keep` of the target's file. The file ``cancel`` in the folder
 asks it to end; it looks every tenth of a second, so that no signal can hit another process.
 
-`pyreactant run` and `tpu run` in the foreground, and jobs of `slurm submit`, are listed as jobs;
-the first two are their own keepers.
+`pyreactant run` here, and cross-checks at a place, are listed as jobs; those in the foreground are
+their own keepers.
 """
 
 import contextlib
@@ -307,7 +307,7 @@ def submitted_to_slurm(what: str, submit: Callable[[], tuple[int, Path]]) -> int
         Slurm's number.
     """
     try:
-        record = create(what, "slurm", {}, origin="slurm submit")
+        record = create(what, "slurm", {}, origin="crosscheck")
     except PyReactantError as error:
         say(f"`pyreactant jobs` will not list this job: {error}")
         return submit()[0]

@@ -1,5 +1,7 @@
 """The program that every process of a job runs: ``-m pyreactant.runs.worker WORK OUT``.
 
+``-m pyreactant.runs.worker FILE.py:NAME`` calls a function in the current folder, without a copy.
+
 It runs the function, or the program, of ``WORK/call.json`` in the copy of the code. Process 0
 writes the function's value to ``OUT/value``. What is raised goes to the supervisor, as for every
 program.
@@ -20,12 +22,19 @@ from typing import Any
 from ..base.errors import InvalidArgumentError
 from ..base.settings import INDEX
 from . import call as _call
-from .call import find_julia, is_remote
+from .call import find_julia, is_remote, resolve
 from .record import private_folder, written
 
 
 def main() -> None:
     """Run what ``call.json`` names, with the environment that the user named."""
+    if len(sys.argv) == 2:
+        called = resolve(sys.argv[1])
+        assert called.file is not None
+        sys.path[0] = str(called.file.parent)
+        data = {"text": called.text, "file": called.file, "module": called.module}
+        _called(_find({**data, "name": called.name}, Path()), {"args": [], "kwargs": {}})
+        return
     work, out = (Path(path).resolve() for path in sys.argv[1:3])
     call = json.loads((work / "call.json").read_bytes())
     os.environ.update(_environment(work))

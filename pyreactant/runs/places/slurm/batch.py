@@ -1,160 +1,21 @@
-"""Slurm jobs of slurm/main.sbatch: build and run the commands that a user would type."""
+"""Slurm jobs by their numbers, with or without a record: those of slurm/main.sbatch, and arrays."""
 
 import json
-import os
-import re
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ....arrays.dtypes import as_dtype
-from ....arrays.runtimes.known import check_backend, check_platform
-from ....arrays.text import parse_mesh, parse_spec
-from ....base.errors import FileError, InvalidArgumentError
+from ....base.errors import FileError
 from ...supervisor.options import RUNS
-from ...supervisor.program import check_program, find_program
-from .controller import Command, JobId, job_fields, raw_id
-
-_COMMENT = "pyreactant:"
-
-
-def batch_folder() -> Path:
-    """The folder of main.sbatch: in the checkout, or in the installed package.
-
-    Raises:
-        FileError: main.sbatch is in neither.
-    """
-    package = Path(__file__).resolve().parents[3]
-    for folder in (package.parent / "slurm", package / "_slurm"):
-        if (folder / "main.sbatch").exists():
-            return folder
-    raise FileError(
-        f"slurm/main.sbatch is neither beside nor in {package}; install pyreactant again"
-    )
-
-
-def submit_command(
-    program: Sequence[str],
-    options: Mapping[str, str | None],
-    settings: Mapping[str, str | None],
-    more: Sequence[str] = (),
-) -> Command:
-    """The ``sbatch`` command for a program, or for the matmul if none is given.
-
-    Args:
-        program: The program, as for ``pyreactant run``.
-        options: Options of sbatch by long name; None keeps the value in main.sbatch.
-        settings: ``PYREACTANT_*`` variables for main.sbatch, by the rest of their names.
-        more: Further options of sbatch, passed unchanged, such as "--gpus-per-node=4".
-
-    Raises:
-        InvalidArgumentError: A further option does not start with "-", a runtime or platform is
-            unknown, or a number, mesh, spec or element type cannot be read.
-        FileError: The script does not exist.
-    """
-    _check(program, options, settings)
-    wrong = [text for text in more if not text.startswith("-")]
-    if wrong:
-        raise InvalidArgumentError(f"options of sbatch must start with -, got {wrong[0]!r}")
-    variables = {f"PYREACTANT_{k.upper()}": v for k, v in settings.items() if v is not None}
-    for name in re.split("[, ]+", variables.get("PYREACTANT_BACKENDS", "jax").strip(", ")):
-        check_backend(name)
-    output = variables.get("PYREACTANT_OUTPUT")
-    if output is not None:
-        variables["PYREACTANT_OUTPUT"] = output = str(Path(output).absolute())
-    script = batch_folder() / "main.sbatch"
-    variables |= _python(script)
-    chosen = [f"--{k.replace('_', '-')}={v}" for k, v in options.items() if v is not None]
-    _check_once(options, more)
-    comment = [] if output is None else [f"--comment={_COMMENT}{output}"]
-    if script.is_relative_to(Path.cwd()):
-        script = script.relative_to(Path.cwd())
-    export = _export(variables, more)
-    argv = ["sbatch", "--parsable", *chosen, *comment, *more, *export, str(script), *program]
-    return Command(argv, variables)
-
-
-def _check(
-    program: Sequence[str], options: Mapping[str, str | None], settings: Mapping[str, str | None]
-) -> None:
-    """Check here what main.sbatch would find wrong only after waiting in the queue."""
-    numbers = {
-        "--nodes": options.get("nodes"),
-        "--tasks-per-node": options.get("ntasks_per_node"),
-        "--cpus-per-task": options.get("cpus_per_task"),
-        "--size": settings.get("size"),
-    }
-    for name, value in numbers.items():
-        if value is not None and int(value) < 1:
-            raise InvalidArgumentError(f"{name} must be 1 or more, got {value}")
-    if (platform := settings.get("platform")) is not None:
-        check_platform(platform)
-    if (mesh := settings.get("mesh")) is not None:
-        parse_mesh(mesh)
-    if (spec := settings.get("spec")) is not None:
-        parse_spec(spec)
-    if (dtype := settings.get("dtype")) is not None:
-        as_dtype(dtype)
-    if program and (found := find_program(program)).kind == "python":
-        check_program(found, program)
-
-
-_LETTERS = {
-    "-A": "--account",
-    "-C": "--constraint",
-    "-N": "--nodes",
-    "-c": "--cpus-per-task",
-    "-p": "--partition",
-    "-t": "--time",
-}
-
-
-def _check_once(options: Mapping[str, str | None], more: Sequence[str]) -> None:
-    """Refuse an option of sbatch that is given twice, since sbatch would take the last one."""
-    given = {f"--{name.replace('_', '-')}" for name, value in options.items() if value is not None}
-    for word in more:
-        name = word.partition("=")[0] if word.startswith("--") else _LETTERS.get(word[:2], word)
-        if name in given:
-            own = name.replace("--ntasks-per-node", "--tasks-per-node")
-            raise InvalidArgumentError(f"give {own} or --sbatch={word}, not both")
-
-
-def _python(script: Path) -> dict[str, str]:
-    """The variable that names this Python, if main.sbatch would not find it by itself.
-
-    Its shell is a login shell, whose PATH is not that of this process.
-    """
-    found = script.parent.parent / ".venv" / "bin"
-    if os.environ.get("PYREACTANT_PYTHON") or Path(sys.executable).parent == found:
-        return {}
-    return {"PYREACTANT_PYTHON": sys.executable}
-
-
-def _export(variables: Mapping[str, str], more: Sequence[str]) -> list[str]:
-    """The option that exports the variables to a job which does not get this whole environment.
-
-    That is so with --export among the options of sbatch, or with SBATCH_EXPORT.
-    """
-    chosen = [text.removeprefix("--export=") for text in more if text.startswith("--export=")]
-    names = (chosen or [os.environ.get("SBATCH_EXPORT", "ALL")])[-1].split(",")
-    if not variables or "ALL" in names:
-        return []
-    kept = [name for name in names if name and name not in ("NONE", "NIL")]
-    return [f"--export={','.join([*kept, *variables])}"]
-
-
-def submit(command: Command) -> int:
-    """Submit a job and return its id."""
-    return int(command.run().strip().split(";")[0])
+from .controller import COMMENT, Command, JobId, job_fields, raw_id
 
 
 def output_folder(number: int, fields: Mapping[str, str]) -> Path:
     """The output folder of the job with this raw id."""
     comment = fields.get("Comment", "")
-    if comment.startswith(_COMMENT):
+    if comment.startswith(COMMENT):
         task = fields.get("ArrayTaskId", "")  # such as 0-2 for those that wait
-        return Path(comment.removeprefix(_COMMENT), task if task.isdigit() else "")
+        return Path(comment.removeprefix(COMMENT), task if task.isdigit() else "")
     base = Path(fields.get("WorkDir", "."))
     older = base / f"pyreactant-job-{number}"  # of a job that an older version submitted
     return older if older.exists() else base / RUNS / f"job-{number}"
