@@ -7,7 +7,7 @@ reaches the command as its argument `settings`: values by the names of the field
 import functools
 import inspect
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -132,16 +132,16 @@ def _parameter(name: str, places: Mapping[str, Options]) -> Any:
     having = {place: options[name] for place, options in places.items() if name in options}
     declared, field = next(iter(having.values()))
     repeatable, kind = _kind(field.type)
-    note = "" if len(having) == len(places) else f" ({', '.join(having)})"
-    defaults = {pair[1].default for pair in having.values() if pair[1].default not in (None, ())}
+    defaults = {pair[1].default for pair in having.values()}
     shown = declared.shown or (f"${declared.variable}" if declared.variable else "")
     if not shown and len(defaults) == 1 and kind is not bool:
         default = next(iter(defaults))
-        shown = f"{default:g}" if isinstance(default, float) else str(default)
+        shown = f"{default:g}" if isinstance(default, float) else str(default or "")
+    note = _note(having.keys(), places.keys(), declared.panel)
     info = typer.Option(
         name,
         *filter(None, [declared.letter]),
-        help=f"{declared.help[:-1]}{note}." if note else declared.help,
+        help=f"{declared.help[:-1]}{note}.",
         show_default=shown or False,
         rich_help_panel=declared.panel,
     )
@@ -157,6 +157,17 @@ def _parameter(name: str, places: Mapping[str, Options]) -> Any:
     app = typer.Typer(add_completion=False)
     app.command()(template)
     return typer.main.get_command(app).params[0]
+
+
+def _note(having: Set[str], places: Set[str], panel: str) -> str:
+    """Where a command has an option, for its help."""
+    if having == places or panel in ("Slurm", "Cloud TPU", "VMs", "Ray"):  # of one place each
+        return ""
+    if places - having == {HERE}:
+        return "; not in the foreground here"
+    if having == {HERE}:
+        return "; in the foreground here only"
+    return f"; on {' and '.join(place for place in having if place != HERE)} only"
 
 
 def _kind(annotation: Any) -> tuple[bool, type]:
