@@ -32,7 +32,7 @@ from pyreactant.runs import record as _record
 from pyreactant.runs import store
 from pyreactant.runs.places import ray
 from pyreactant.runs.places.ray import cluster as ray_cluster
-from tests import processes, quick
+from tests import harness
 
 WAIT = 300  # seconds, on a busy machine
 
@@ -171,7 +171,7 @@ def raises(target: pr.targets.Target) -> None:
     assert error.host
     assert "the user's own mistake" in str(error)
     assert re.search(r"program\.py.*in fails", error.traceback), error.traceback
-    assert "jobs/worker.py" not in error.traceback
+    assert "runs/worker.py" not in error.traceback
     assert job.status().state == "failed"
     assert "the user's own mistake" in pyreactant("result", job.id, "--json", code=1)
     assert not left(job.id)
@@ -374,9 +374,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 def _submitting(expression: str, point: int) -> subprocess.CompletedProcess[str]:
     """A process that submits a job and is killed at the point: an event of Python's audit."""
     argv = [sys.executable, "-c", _SUBMIT, str(point), expression]
-    if quick.forked:
-        return processes.run(argv)
-    return subprocess.run(argv, capture_output=True, text=True, timeout=120)
+    return harness.run(argv)
 
 
 def hold(names: str, target: pr.targets.Target, *more: str) -> None:
