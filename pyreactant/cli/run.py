@@ -218,7 +218,7 @@ def _elsewhere(spec: "RunSpec", *, detach: bool, dry_run: bool, as_json: bool) -
         return 0
     job = submit.start(spec, stay=not detach)
     if not detach:
-        return job.status().exit_code or 0 if spec.on.stays else _attended(job)
+        return job.status().exit_code or 0 if job.target.stays else _attended(job)
     if as_json:
         print(json.dumps({"id": job.id, "folder": str(job.folder)}))
     else:

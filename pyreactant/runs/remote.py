@@ -53,7 +53,7 @@ class Remote:
         check_not_importing()
         spec = RunSpec(
             what=self.local,
-            on=_submit.checked(self.on),
+            on=self.on,
             arguments=args,
             named=kwargs,
             **self._options,

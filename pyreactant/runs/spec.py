@@ -9,10 +9,7 @@ import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from .places.target import Target
+from typing import Any
 
 What = Callable[..., Any] | str | Sequence[str]
 """A function, its name as "FILE.py:NAME" or "MODULE:NAME", or a program as a list of words."""
@@ -157,7 +154,7 @@ class RunSpec:
     Attributes:
         what: A function, its name as "FILE.py:NAME" or "MODULE:NAME", or a program: a script, a
             module, a Julia script or a command, as a list of words.
-        on: The place.
+        on: The place: a target; None for one process on this machine.
         arguments: Arguments of a function by position.
         named: Arguments of a function by name.
         copies: Further files and folders that the run needs, relative to the working directory.
@@ -167,7 +164,7 @@ class RunSpec:
     """
 
     what: What
-    on: "Target"
+    on: Processes | None = None
     arguments: Sequence[Any] = ()
     named: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     copies: Iterable[str | Path] = option(

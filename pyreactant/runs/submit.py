@@ -223,7 +223,7 @@ def submit(
     positional, named = _split(arguments)
     spec = RunSpec(
         what=what,
-        on=checked(on),
+        on=on,
         arguments=positional,
         named=named,
         copies=copies,
@@ -242,7 +242,7 @@ def start(spec: RunSpec, *, stay: bool = False) -> Job:
             returns at once.
     """
     check_not_importing()
-    target = spec.on
+    target = _target(spec)
     call = resolve(spec.what)
     if call.program and (spec.arguments or spec.named):
         raise InvalidArgumentError("a program has its arguments in its list of words")
@@ -310,7 +310,7 @@ def _check_arguments(
 
 def plan(spec: RunSpec) -> str:
     """What `start` would copy and ask for, as text; nothing is started."""
-    target = spec.on
+    target = _target(spec)
     target.check_settings()
     call = resolve(spec.what)
     chosen(spec.env)
@@ -321,8 +321,8 @@ def plan(spec: RunSpec) -> str:
     return f"# {call.text} on {target.kind}, {code}\n{target.plan(record)}"
 
 
-def checked(on: Target | None) -> Target:
-    """The target that the caller gave; one process of this machine by default."""
+def _target(spec: RunSpec) -> Target:
+    on = spec.on
     if on is None:
         from .targets import Local
 
