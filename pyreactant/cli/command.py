@@ -113,7 +113,7 @@ NEW_COMMANDS: Mapping[str, str] = {
     "slurm status": "pyreactant jobs status",
     "slurm logs": "pyreactant jobs logs",
     "slurm cancel": "pyreactant jobs cancel",
-    "slurm": "pyreactant run --on slurm, crosscheck --on slurm, and jobs",
+    "slurm": "pyreactant run --on slurm -- PROGRAM, crosscheck --on slurm, and jobs",
     "tpu run": "pyreactant run --on tpu -- PROGRAM, or pyreactant crosscheck --on tpu",
     "tpu logs": "pyreactant jobs logs",
 }
@@ -144,7 +144,7 @@ LONG = 12
 """Options from which on a help has panels."""
 
 PANELS = {
-    "Data": "--size --m --k --n --x --y --shape --dtype --seed --precision --programs",
+    "Data": "--size --m --k --n --x --y --shape --dtype --seed --precision",
     "Layout": "--mesh --device-ids --spec --y-spec --out-spec",
     "Devices": "--topology --slices --backend --backends --platform --processes "
     "--devices-per-process --devices",

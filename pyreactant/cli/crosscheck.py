@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ..arrays.runtimes.known import BACKENDS
 from ..arrays.text import SPEC_HELP, hanging, parse_mesh, parse_spec, width_of
 from ..base.errors import InvalidArgumentError
 from ..base.outputs import check_outputs, target_of
@@ -193,9 +194,7 @@ def crosscheck(
         _on_slurm(settings, checked, dry_run=dry_run)
         return
     if on == "tpu":
-        more: dict[str, Any] = {"platform": platform, "devices_per_process": devices_per_process}
-        more |= {"timeout": timeout, "backend": None if backends == "auto" else backends}
-        settings |= {name: value for name, value in more.items() if value is not None}
+        settings["backend"] = ",".join(BACKENDS) if backends == "auto" else backends
         _on_tpu(settings, 4096 if size is None else size, out, dry_run=dry_run)
         return
     if list_them:
@@ -288,14 +287,13 @@ def _on_slurm(place: dict[str, Any], checked: Mapping[str, object], *, dry_run: 
 
 def _on_tpu(settings: Mapping[str, Any], size: int, out: Path | None, *, dry_run: bool) -> None:
     """Cross-check the sharded matmul on new slices of Cloud TPU."""
-    from ..arrays.runtimes.known import BACKENDS
     from ..check.places import on_slices
     from ..runs.keeper import recorded
     from ..runs.places.tpu import TPU, job_of
     from ..runs.queued.job import check_size, plan_text
     from .tpu_options import connect, request_of, telling
 
-    target = TPU(**{"backend": ",".join(BACKENDS), **settings})
+    target = TPU(**settings)
     request = request_of(settings)
     folder = out or Path(f"pyreactant-{request.name}")
     job = job_of(target, request.name, out=folder, size=size)

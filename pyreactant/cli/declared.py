@@ -67,7 +67,8 @@ class DeclaredCommand(Command):
         """As `Command.check`; refuse options that the place does not have."""
         super().check(ctx)
         here, places = self.place(ctx), self.places()
-        for name in self.given(ctx):
+        own = {name for parameter in self._own for name in parameter.opts}
+        for name in self.given(ctx).keys() - own:
             having = [place for place, options in places.items() if name in options]
             if having and here not in having:
                 where = " or ".join(_WHERE.get(place, f"--on {place}") for place in having)
