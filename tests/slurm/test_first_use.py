@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from pyreactant import InvalidArgumentError
+from pyreactant.check.places import slurm_command
 from pyreactant.runs.supervisor.options import RunOptions
 from tests.harness import REPOSITORY, environment
 from tests.slurm.cluster import Cluster
