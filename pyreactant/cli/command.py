@@ -289,7 +289,8 @@ class Command(typer.core.TyperCommand):
         """Run the command, if its options are fine."""
         self.check(ctx)
         with named(self.options(ctx)), contextlib.ExitStack() as stack:
-            if any(isinstance(value, Path) and is_stdout(value) for value in ctx.params.values()):
+            given = self.given(ctx).values()
+            if any(isinstance(value, Path) and is_stdout(value) for value in given):
                 stack.enter_context(reserved_stdout())
             return super().invoke(ctx)
 

@@ -68,9 +68,9 @@ class DeclaredCommand(Command):
         super().check(ctx)
         here, places = self.place(ctx), self.places()
         own = {name for parameter in self._own for name in parameter.opts}
-        for name in self.given(ctx).keys() - own:
+        for name in self.given(ctx):
             having = [place for place, options in places.items() if name in options]
-            if having and here not in having:
+            if name not in own and having and here not in having:
                 where = " or ".join(_WHERE.get(place, f"--on {place}") for place in having)
                 raise InvalidArgumentError(
                     f"{name} is an option of {where}, and not of "

@@ -124,7 +124,7 @@ def run(
     if on in (None, "local") and not detach:
         code = _here(words, settings, dry_run=dry_run)
     else:
-        spec = _spec(on or "local", words, settings)
+        spec = _spec(on or "local", words, settings, detach=detach)
         code = _elsewhere(spec, detach=detach, dry_run=dry_run, as_json=as_json)
     if code:
         raise typer.Exit(code)
@@ -195,17 +195,20 @@ def _function(words: Sequence[str]) -> str:
     return words[0]
 
 
-def _spec(on: str, words: Sequence[str], settings: Mapping[str, Any]) -> "RunSpec":
+def _spec(on: str, words: Sequence[str], settings: Mapping[str, Any], *, detach: bool) -> "RunSpec":
     """The run that the command line asks for."""
     from ..runs import targets
     from ..runs.spec import RunSpec, options_of
 
     of_spec = {field.name for _, field in options_of(RunSpec).values()}
     target = targets.make(on, {k: v for k, v in settings.items() if k not in of_spec})
+    given = {name: value for name, value in settings.items() if name in of_spec}
+    if target.stays and not detach and settings.get("name"):
+        given.setdefault("out", Path(f"pyreactant-{settings['name']}"))
     return RunSpec(
         what=_function(words) if is_function(words) else words,
         on=target,
-        **{name: value for name, value in settings.items() if name in of_spec},
+        **given,
     )
 
 

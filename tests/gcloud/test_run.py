@@ -169,7 +169,7 @@ def test_preemption_and_another_attempt(made: Cloud) -> None:
     process = started(made, "sleeps", "--max-restarts", "1")
     wait_until_here(made)
     name = next(iter(made.api.resources))
-    (copy,) = made.state.glob(f"jobs/*/work/code/{TRAIN}")
+    copy = max(made.state.glob(f"jobs/*/work/code/{TRAIN}"), key=lambda p: p.stat().st_ctime)
     copy.write_text(PROGRAM.replace("time.sleep(120)", "pass"))
     assert made.workers is not None
     made.api.suspend(name)

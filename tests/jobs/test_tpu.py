@@ -89,7 +89,7 @@ def test_a_run_in_the_foreground_is_listed(made: Cloud, monkeypatch: pytest.Monk
     argv = [sys.executable, "-m", "pyreactant", "jobs", "list", "--json"]
     ran = harness.run(argv, env=made.settings, cwd=made.folder)
     (row,) = json.loads(ran.stdout)
-    assert (row["state"], row["exit_code"], row["origin"]) == ("failed", 7, "submit")
+    assert (row["state"], row["exit_code"], row["origin"]) == ("failed", 7, "crosscheck")
     assert row["run"] == str(made.folder / "out")
 
 
