@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..arrays.text import hanging, width_of
-from ..base.errors import FileError, InvalidArgumentError, RemoteError, RequirementError
-from .command import INTERRUPTED, App, examples
+from ..base.errors import ExitCode, FileError, InvalidArgumentError, RemoteError, RequirementError
+from .command import App, examples
 
 if TYPE_CHECKING:
     from ..runs.job import Job
@@ -158,7 +158,7 @@ def result(
     except RemoteError as error:
         fail(error, as_json, found.record)
     if as_json:
-        print(json.dumps({"state": "done", "exit_code": 0, "value": _tree(found)}))
+        print(json.dumps({"state": "done", "exit_code": ExitCode.DONE, "value": _tree(found)}))
     elif value is not None:
         sys.set_int_max_str_digits(0)  # a limit against the input of strangers
         print(repr(value))
@@ -184,7 +184,7 @@ def attach(job: Id) -> None:
         fail(error, False, found.record)
     except KeyboardInterrupt:
         print(f"the job {found.id} goes on; end it with: pyreactant jobs cancel {found.id}")
-        raise typer.Exit(INTERRUPTED) from None
+        raise typer.Exit(ExitCode.INTERRUPTED) from None
     end_if_left(found.record, say=True)
 
 
@@ -314,9 +314,7 @@ def end_if_left(*records: "Record", say: bool = False) -> None:
         for slices in found:
             print(f"pyreactant: {slices}", file=sys.stderr)
     if any(not slices.kept for slices in found):
-        from ..runs.queued.request import CloudError
-
-        raise typer.Exit(CloudError.exit_code)
+        raise typer.Exit(ExitCode.CLOUD)
 
 
 def fail(error: RemoteError, as_json: bool, record: "Record") -> None:

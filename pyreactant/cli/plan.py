@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..arrays.text import Fitting, parse_shape, parse_sizes, seconds_text
-from ..base.errors import InvalidArgumentError
+from ..base.errors import ExitCode, InvalidArgumentError
 from ..base.outputs import check_outputs
 from ..base.pages.page import check_page
 from .command import (
-    INTERRUPTED,
     Html,
     Overwrite,
     examples,
@@ -179,8 +178,6 @@ def _n(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}"
 
 
-NOTHING_FITS = 5
-
 PLAN_EXAMPLES = examples(
     "pyreactant plan --topology v6e-8 --size 4096",
     "pyreactant plan --platform cpu --devices 8 --size 2048",
@@ -278,9 +275,9 @@ def plan(
         found.to_html(html, overwrite=overwrite)
     if found.interrupted:
         tell_interrupted(cached)
-        raise typer.Exit(INTERRUPTED)
+        raise typer.Exit(ExitCode.INTERRUPTED)
     if found.best is None:
-        raise typer.Exit(NOTHING_FITS)
+        raise typer.Exit(ExitCode.MISMATCH)
 
 
 @contextlib.contextmanager

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..base.errors import InvalidArgumentError, PyReactantError
-from .command import INTERRUPTED, examples
+from ..base.errors import ExitCode, InvalidArgumentError, PyReactantError
+from .command import examples
 from .declared import HERE, DeclaredCommand, Options, takes_settings
 
 if TYPE_CHECKING:
@@ -60,13 +60,13 @@ class RunCommand(DeclaredCommand):
             tell_others(error)
             raise
         except Exception as error:
-            if getattr(error, "exit_code", None) != InvalidArgumentError.exit_code:
+            if getattr(error, "exit_code", None) != ExitCode.USAGE:
                 raise
             from ..runs.supervisor.unstarted import tell_others
 
             error.show()  # type: ignore[attr-defined] # a usage error of click, or of typer's own
             tell_others(InvalidArgumentError(error.format_message()))  # type: ignore[attr-defined]
-            raise typer.Exit(InvalidArgumentError.exit_code) from None
+            raise typer.Exit(ExitCode.USAGE) from None
 
     def check(self, ctx: Any) -> None:
         """As the other commands; all processes end if one is wrong."""
@@ -244,6 +244,6 @@ def _attended(job: "Job") -> int:
     except KeyboardInterrupt:
         say(f"cancelling the job {job.id} ...")
         job.cancel()
-        return INTERRUPTED
+        return ExitCode.INTERRUPTED
     end_if_left(job.record, say=True)
     return 0

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ..base.errors import ExitCode, code_of_signal
 from .command import App
 from .declared import takes_settings
 from .tpu_options import (
@@ -97,7 +98,7 @@ def create(
                 lease.keep()
     except Interrupted as end:
         tell(f"ended by {end}")
-        raise typer.Exit(128 + end.number) from None
+        raise typer.Exit(code_of_signal(end.number)) from None
     tell(
         f"{request.name} is ACTIVE with {len(workers)} VMs, and is kept: "
         f"{cost_of_forgetting(request.topology, request.lifetime)}; delete it with: "
@@ -147,7 +148,7 @@ def status(
         raise CloudError(f"there is no queued resource {path}")
     _print([found], as_json)
     if any(not slices.kept for slices in left):
-        raise typer.Exit(CloudError.exit_code)
+        raise typer.Exit(ExitCode.CLOUD)
 
 
 @app.command("list", cls=with_settings(*LOCATION), epilog=examples(f"list {PLACE}"))
@@ -213,7 +214,6 @@ def gc(
     """
     from ..runs.queued.gc import collect
     from ..runs.queued.journal import Journal
-    from ..runs.queued.request import CloudError
 
     parents = [parent_of(settings)] if settings else []
     found = collect(
@@ -233,7 +233,7 @@ def gc(
         if not found:
             print("nothing was left behind")
     if any(finding.costs for finding in found):
-        raise typer.Exit(CloudError.exit_code)
+        raise typer.Exit(ExitCode.CLOUD)
 
 
 def _print(found: "Sequence[Resource]", as_json: bool) -> None:

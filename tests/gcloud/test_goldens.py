@@ -101,6 +101,7 @@ def test_old_options_of_run_sh(tmp_path: Path) -> None:
     assert f"to {tmp_path}/pyreactant-a\n" in done.stdout
 
 
+@pytest.mark.slow
 def test_the_commands_of_the_docs_are_understood(tmp_path: Path) -> None:
     """The parser accepts each command as written, up to the first API call."""
     text = (REPOSITORY / "docs" / "tpu.md").read_text() + (REPOSITORY / "README.md").read_text()

@@ -35,6 +35,7 @@ def installed(tmp_path: Path) -> Path:
     return site
 
 
+@pytest.mark.slow
 def test_an_array_from_a_wheel_without_the_environment(
     cluster: Cluster, installed: Path, tmp_path: Path
 ) -> None:
@@ -55,9 +56,7 @@ def test_an_array_from_a_wheel_without_the_environment(
         assert (ended.state, ended.code) == ("COMPLETED", 0), printed
         assert "matmul: right on jax" in printed
         assert found["folder"] == str(out / str(index))
-        assert {name: run["cause"] for name, run in found["runs"].items()} == {
-            "jax": "done",
-        }
+        assert found["runs"]["jax"]["cause"] == "done"
         job = (out / str(index) / "provenance" / "job").read_text()
         assert job.count("Command=") == 1
         assert f"ArrayTaskId={index}" in job

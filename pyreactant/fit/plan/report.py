@@ -11,6 +11,7 @@ from ...arrays.sharding import NamedSharding
 from ...arrays.text import spec_text
 from ...base.pages.page import HasPage
 from ...base.slices.topology import Topology
+from ...base.words import is_too_large
 from .layouts import Layout, Spec
 from .page import page
 from .text import commands, text
@@ -53,7 +54,7 @@ class Candidate:
     @property
     def refused(self) -> bool:
         """Whether the compiler refused it because it does not fit."""
-        return self.trouble.startswith("RESOURCE_EXHAUSTED")
+        return is_too_large(self.trouble)
 
     @property
     def mesh(self) -> Mesh:

@@ -210,8 +210,8 @@ class TPU(Target):
         (record.work / "env.json").unlink(missing_ok=True)
         print(report.to_text(), end="")  # noqa: T201
         status = ended(record, report.exit_code)
-        if status.exit_code == 130 or record.cancelling:
-            status = Status("cancelled", "interrupted", 130)
+        if status.exit_code == ExitCode.INTERRUPTED or record.cancelling:
+            status = Status("cancelled", "interrupted", ExitCode.INTERRUPTED)
         return record.write_status(status)
 
     def status(self, record: Record) -> Status:

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ....base.errors import FileError, InvalidArgumentError, RequirementError
+from ....base.words import has_ended
 
 _NO_CONTROLLER = (
     "Unable to contact slurm controller",
@@ -18,8 +19,6 @@ _NO_CONTROLLER = (
 
 COMMENT = "pyreactant:"
 """In a job's comment, the beginning of what names its output folder."""
-
-_ENDED = "already completing or completed"  # scancel about a job that ends or has ended
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,7 +238,7 @@ def cancel(job: JobId) -> str:
         )
     done = cancel_command(job).outcome()
     errors = [line for line in done.stderr.splitlines() if "error:" in line]
-    if errors and all(_ENDED in line for line in errors):
+    if errors and all(map(has_ended, errors)):
         return f"job {job} has ended or is ending ({fields.get('JobState')}); nothing was cancelled"
     if errors or done.returncode:
         said = "\n".join(errors) or (done.stderr or done.stdout).strip()
