@@ -18,6 +18,7 @@ from typing import IO, TYPE_CHECKING, Any, ClassVar
 
 from ...base.errors import (
     DeadlineError,
+    ExitCode,
     InvalidArgumentError,
     PyReactantError,
     RequirementError,
