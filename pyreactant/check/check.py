@@ -30,7 +30,7 @@ from .bounds.tracked import track
 from .execute import CaseRun, digest, digests_of
 from .faults.explain import block_verdict, misshapen, missing
 from .faults.subject import Oracle, Subject, partial_sums
-from .oracle.oracle import STREAM_BYTES, InputOracle, OutputOracle, merge, stream_bytes
+from .oracle.oracle import STREAM_BYTES, InputOracle, OutputOracle, cut, merge, stream_bytes
 from .oracle.parts import PlacedSource, Transposed, around, common, size, within
 from .product.check import FULL_CHECK_WORK, tolerance_of
 from .product.freivalds import freivalds
@@ -243,8 +243,8 @@ def _by_oracle(oracle: Oracle, blocks: Sequence[Copies]) -> list[list[Verdict]]:
     indices = [copies[0].index for copies in blocks]
     data = [[shard.data for shard in copies] for copies in blocks]
 
-    def measure(ready: Oracle, tile: Index) -> dict[int, list[Verdict]]:
-        expected = ready.block(tile)
+    def measure(tile: Index) -> dict[int, list[Verdict]]:
+        expected = oracle.block(tile)
         found = {}
         for number, block in enumerate(indices):
             both = common(tile, block)
@@ -260,16 +260,15 @@ def _by_oracle(oracle: Oracle, blocks: Sequence[Copies]) -> list[list[Verdict]]:
                 found[number] = [placed[id(verdict)] for verdict in verdicts]
         return found
 
-    measured: list[dict[int, list[Verdict]]] = []
-    for ready, tiles in oracle.groups(merge(indices, oracle.cost)):
-        dearest = max([1, *map(oracle.cost, tiles)])
-        threads = min(usable_cores(), len(tiles), _ALL_BYTES // dearest)
-        if threads < 2:
-            measured += [measure(ready, tile) for tile in tiles]
-        else:
-            with ThreadPoolExecutor(threads) as pool:
-                measured += pool.map(partial(measure, ready), tiles)
-        del ready  # before the next group's memory is taken
+    regions = merge(indices, oracle.cost)
+    tiles = [tile for region in regions for tile in cut(region, oracle.cost, oracle.limit)]
+    dearest = max([1, *map(oracle.cost, tiles)])
+    threads = min(usable_cores(), len(tiles), _ALL_BYTES // dearest)
+    if threads < 2:
+        measured = [*map(measure, tiles)]
+    else:
+        with ThreadPoolExecutor(threads) as pool:
+            measured = [*pool.map(measure, tiles)]
     return [
         [
             join(one[number][copy] for one in measured if number in one)

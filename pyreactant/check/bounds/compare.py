@@ -14,7 +14,7 @@ from numpy.lib.stride_tricks import as_strided
 
 from ...arrays.dtypes import finfo, wide
 from . import fused
-from .expected import EXPONENT, DeferredExpected, Expected, ulp
+from .expected import EXPONENT, Expected, ulp
 from .sight import Sight, combined, counts, exact, sample, squares_of, total
 
 
@@ -117,9 +117,7 @@ def compare(got: np.ndarray, expected: Expected, start: tuple[int, ...] = ()) ->
         return Verdict()
     start = start or (0,) * got.ndim
     if got.size > AT_ONCE and len(got) > 1:
-        later = isinstance(expected, DeferredExpected)
-        found = _compared_in_one_pass(got, expected, start) if later else None
-        return found or join(_in_pieces(got, expected, start))
+        return join(_in_pieces(got, expected, start))
     if expected.exact:
         return _compare_exact(got, expected.value, start)
     return _compare_rounded(got, expected, start)
@@ -228,7 +226,7 @@ def _compare_rounded(got: np.ndarray, expected: Expected, start: tuple[int, ...]
         usual=usual,
         estimated=expected.estimated,
         worst=_worst(worst, start, got, value[worst], float(allowed[worst])),
-        sight=_sight(got, expected, [], value_squares, got.size - non_finite, unbounded),
+        sight=_sight(got, expected, value_squares, got.size - non_finite, unbounded),
     )
 
 
@@ -240,34 +238,29 @@ def _compared_in_one_pass(
         return None
     if expected.usual is not None or not fused.large(got):
         return None
-    info, chunks, some = finfo(got.dtype), [], []
-    for first, chunk in expected.chunks():
-        value, bound = _pair(chunk)
-        held = got[first : first + len(value)]
-        if value.dtype != (np.complex128 if got.dtype.kind == "c" else np.float64):
-            return None
-        given = float(info.eps), float(info.tiny), EXPONENT
-        ratio, row, *others = fused.compared(*layout(held, value, bound), *given)
-        if not ratio <= 1:
-            return None
-        chunks.append((ratio, first + row, *others))
-        some.append(_sampled(chunk, got.shape, first))  # while it is in the processor's cache
-    ratio, row, column = max(chunks, key=lambda one: one[0])[:3]
-    errors, ulps, error_squares, value_squares, unbounded = list(zip(*chunks, strict=True))[3:]
+    value, bound = _pair(expected)
+    if value.dtype != (np.complex128 if got.dtype.kind == "c" else np.float64):
+        return None
+    info = finfo(got.dtype)
+    given = float(info.eps), float(info.tiny), EXPONENT
+    ratio, row, column, *sums = fused.compared(*layout(got, value, bound), *given)
+    if not ratio <= 1:
+        return None
+    error, ulps, error_squares, value_squares, unbounded = sums
     at = (row, *map(int, np.unravel_index(column, got.shape[1:])))
     worst = expected.part(tuple(slice(i, i + 1) for i in at))
     allowed = float(worst.allowed(got.dtype).item())
     return Verdict(
         elements=got.size,
-        error=max(errors),
+        error=error,
         allowed=allowed,
         ratio=ratio,
-        ulps=max(ulps),
-        error_squares=sum(error_squares),
-        value_squares=sum(value_squares),
+        ulps=ulps,
+        error_squares=error_squares,
+        value_squares=value_squares,
         estimated=expected.estimated,
         worst=_worst(at, start, got, worst.value.item(), allowed),
-        sight=_sight(got, expected, some, sum(value_squares), got.size, sum(unbounded)),
+        sight=_sight(got, expected, value_squares, got.size, unbounded),
     )
 
 
@@ -304,30 +297,16 @@ def _pair(expected: Expected) -> tuple[np.ndarray, np.ndarray]:
     return expected.value, np.broadcast_to(expected.bound, expected.value.shape)
 
 
-def _sampled(expected: Expected, shape: tuple[int, ...], first: int = 0) -> Expected:
-    """The elements whose tolerances are counted, of some rows of an array of this shape."""
-    taken, each = sample(shape)
-    value, bound = _pair(expected)
-    if value.shape != shape:
-        width = math.prod(shape[1:])
-        ends = slice(-(-first * width // each), -(-(first + len(value)) * width // each))
-        taken = (taken[0][ends] - first, *(one[ends] for one in taken[1:]))
-    return Expected(value[taken], bound[taken], last_rounding=expected.last_rounding)
-
-
 def _sight(
-    got: np.ndarray,
-    expected: Expected,
-    some: Sequence[Expected],
-    squares: float,
-    finite: int,
-    unbounded: int,
+    got: np.ndarray, expected: Expected, squares: float, finite: int, unbounded: int
 ) -> Sight:
     """What the comparison of a tile can see, by the tolerances of some of its elements."""
-    each, some = sample(got.shape)[1], some or [_sampled(expected, got.shape)]
+    places, each = sample(got.shape)
+    value, bound = _pair(expected)
+    some = Expected(value[places], bound[places], last_rounding=expected.last_rounding)
     with np.errstate(all="ignore"):
-        allowed = np.concatenate([one.allowed(got.dtype) for one in some])
-    tolerances = counts(allowed, np.concatenate([one.value for one in some]), each, unbounded)
+        allowed = some.allowed(got.dtype)
+    tolerances = counts(allowed, some.value, each, unbounded)
     return Sight(tolerances, squares, finite, squares_of(expected.absolute))
 
 
