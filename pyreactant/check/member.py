@@ -95,7 +95,7 @@ def variant_text(variant: Variant) -> str:
 def _is_estimated(blocks: Sequence[BlockVerdict]) -> bool:
     """Whether a tolerance is estimated; the same on every process. Collective."""
     running = current()
-    estimated = np.array([int(any(block.estimated for block in blocks))])
+    estimated = np.array([int(any(block.values.estimated for block in blocks))])
     return int(total(running.backend, running.group, estimated)[0]) > 0
 
 

@@ -46,7 +46,7 @@ def test_users_programs(of_users: Report, found: dict[str, Result]) -> None:
     assert found["right"].outcome == "right"
     assert found["two_results"].outcome == "right"
     assert {b.array for b in found["two_results"].blocks} == {"output 0", "output 1"}
-    assert found["right"].estimated == ""
+    assert found["right"].values.estimated == ""
     assert [one.inputs for one in found["right"].sets] == ["wide"]
     assert found["estimated"].sets == ()  # an estimated tolerance is no bound
     assert "one_pass (wide inputs, float32 x,y) on jax: output 0" in found["one_pass"].text
@@ -54,7 +54,8 @@ def test_users_programs(of_users: Report, found: dict[str, Result]) -> None:
     assert found["all_nan"].outcome == "unchecked"
     assert "output 0 must be NaN or infinite in every element, so no" in found["all_nan"].text
     assert (
-        found["estimated"].estimated == "no error bound is known for numpy.linalg.norm with ord=2"
+        found["estimated"].values.estimated
+        == "no error bound is known for numpy.linalg.norm with ord=2"
     )
     text = report.to_text(200)
     assert "of the estimate" in text
@@ -88,8 +89,8 @@ def test_results_of_other_types_and_in_trees(of_users: Report, found: dict[str, 
     assert [plans[f"output {n}"].dtype for n in range(4)] == ["float32", "int32", "bool", "float32"]
     plans = rows["top_three"].plans
     assert [plans[f"output {n}"].dtype for n in range(2)] == ["float32", "int32"]
-    assert found["above_zero"].estimated == ""
-    assert found["top_three"].estimated == ""
+    assert found["above_zero"].values.estimated == ""
+    assert found["top_three"].values.estimated == ""
     assert found["too_short"].outcome == "wrong"
     assert found["too_short"].kind == "wrong shape or dtype"
     assert "must be float32[8, 8], as from its oracle or out_dtypes=" in found["too_short"].text

@@ -29,9 +29,9 @@ def test_the_report_says_per_set_what_was_checked(runs: Path, tmp_path: Path) ->
     assert {name: [one.inputs for one in sets] for name, sets in found.items()} == SETS
     wide, special, exact = found["matmul"]
     assert wide.text.startswith("magnitudes from 2^-20 to 2^20, rows with offsets")
-    assert 0 < wide.ratio < 1
-    assert special.non_finite == 128  # 8 of 16 rows of 16
-    assert (exact.error, exact.method) == (0.0, "whole numbers")
+    assert 0 < wide.values.ratio < 1
+    assert special.values.non_finite == 128  # 8 of 16 rows of 16
+    assert (exact.values.error, exact.values.method) == (0.0, "whole numbers")
     assert all(one.outcome == "right" and one.dtype == "float32" for one in found["matmul"])
     text = " ".join(report.to_text().split())
     assert "wide 4 4 of 4 float32 oracle, exact oracle; at most " in text

@@ -1,12 +1,11 @@
-"""Compare a block with its expected values, and the resulting verdict.
+"""Compare a block with its expected values.
 
 Elements must be within an error bound, or equal bit for bit. Large blocks are compared piece by
 piece, so that the comparison needs little extra memory.
 """
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,94 +14,8 @@ from numpy.lib.stride_tricks import as_strided
 from ...arrays.dtypes import finfo, wide
 from . import fused
 from .expected import EXPONENT, Expected, ulp
-from .sight import Sight, combined, counts, exact, sample, squares_of, total
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """Whether values are right, and their errors.
-
-    Attributes:
-        method: How the values were checked; "" if the caller sets it.
-        elements: Number of compared elements.
-        error: Largest absolute error.
-        allowed: Tolerance of the element where error over tolerance is largest.
-        ratio: Largest error over tolerance; at most 1 if all values are right, infinite if the
-            tolerance is zero.
-        ulps: Largest error in units in the last place.
-        error_squares: Sum of squared errors.
-        value_squares: Sum of squared expected values.
-        wrong: Number of elements (rows in Freivalds' check) that are beyond the tolerance, or
-            NaN or infinite in the wrong place.
-        wrong_patterns: Number of elements that are wrongly NaN or infinite, or wrongly finite.
-        non_finite: Number of elements that are rightly NaN or infinite.
-        usual: Largest error over the usual rounding error.
-        note: Remark for the report.
-        estimated: Why the tolerance is estimated; "" if it is derived.
-        worst: The element where error over tolerance is largest: {"element": position, "got",
-            "expected", "allowed"}; None if nothing was compared or all bits are equal. Callers
-            may replace it with their own facts about the place.
-        sight: What the comparison can see.
-        places: The number of wrong elements in each cell of the block's grid (`places`); None if
-            the caller does not count them.
-    """
-
-    method: str = ""
-    elements: int = 0
-    error: float = 0.0
-    allowed: float = 0.0
-    ratio: float = 0.0
-    ulps: float = 0.0
-    error_squares: float = 0.0
-    value_squares: float = 0.0
-    wrong: int = 0
-    wrong_patterns: int = 0
-    non_finite: int = 0
-    usual: float = 0.0
-    note: str = ""
-    estimated: str = ""
-    worst: dict[str, Any] | None = None
-    sight: Sight = field(default_factory=Sight)
-    places: np.ndarray | None = field(default=None, compare=False)
-
-    @property
-    def passed(self) -> bool:
-        """Whether every element is right."""
-        return self.wrong == 0
-
-    @property
-    def relative_norm(self) -> float:
-        """Norm of the error over the norm of the expected values."""
-        if self.error_squares == 0:
-            return 0.0
-        return (
-            math.sqrt(self.error_squares / self.value_squares) if self.value_squares else math.inf
-        )
-
-
-def worst_of(verdicts: Iterable[Verdict]) -> Verdict:
-    """The verdict with the largest ratio; wrong verdicts come before right ones."""
-    return max(verdicts, key=lambda v: (not v.passed, v.ratio))
-
-
-def join(parts: Iterable[Verdict]) -> Verdict:
-    """Combine the verdicts on several blocks or tiles."""
-    verdicts = list(parts) or [Verdict()]
-    return replace(
-        worst_of(verdicts),
-        elements=sum(v.elements for v in verdicts),
-        error=max(v.error for v in verdicts),
-        ulps=max(v.ulps for v in verdicts),
-        error_squares=sum(v.error_squares for v in verdicts),
-        value_squares=sum(v.value_squares for v in verdicts),
-        wrong=sum(v.wrong for v in verdicts),
-        wrong_patterns=sum(v.wrong_patterns for v in verdicts),
-        non_finite=sum(v.non_finite for v in verdicts),
-        usual=max(v.usual for v in verdicts),
-        estimated=next((v.estimated for v in verdicts if v.estimated), ""),
-        sight=combined(v.sight for v in verdicts),
-        places=total(v.places for v in verdicts),
-    )
+from .sight import Sight, counts, exact, sample, squares_of
+from .verdict import Verdict, join
 
 
 def compare(got: np.ndarray, expected: Expected, start: tuple[int, ...] = ()) -> Verdict:

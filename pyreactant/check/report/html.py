@@ -118,7 +118,7 @@ def _program(number: int, row: Row) -> dict[str, Any]:
         "further": further,
         "tolerance": _tolerance(row),
         "precision": row.precision,
-        "notes": [f"{r.runtime}: {r.note}" for r in row.results if r.note],
+        "notes": [f"{r.runtime}: {r.values.note}" for r in row.results if r.values.note],
         "pairs": [f"{p.first} and {p.second}: {p.text}" for p in row.pairs if p.passed],
         "figures": [figure for result in row.results for figure in figures(row, result)],
     }
@@ -150,7 +150,7 @@ def _checks(row: Row) -> Table:
     rows = [
         [
             r.runtime,
-            r.method or "nothing",
+            r.values.method or "nothing",
             *[percent(r.sensitivity) if r.sensitivity else NONE for _ in seen],
             *(seconds_text(r.seconds[step]) if step in r.seconds else NONE for step in steps),
         ]
@@ -261,8 +261,8 @@ def _figure(mesh: Mesh, title: str, blocks: Sequence[BlockVerdict]) -> Figure:
     lines = [] if mesh.size > _DRAWN else _cells(mesh, blocks)
     alike: dict[str, list[BlockVerdict]] = {}
     for block in blocks:
-        if block.places is not None:
-            alike.setdefault(f"{_shape(block)} {block.places}", []).append(block)
+        if block.values.places is not None:
+            alike.setdefault(f"{_shape(block)} {block.values.places}", []).append(block)
     groups = list(alike.values())
     return Figure(
         title,
@@ -283,15 +283,16 @@ def _shape(block: BlockVerdict) -> list[int]:
 def _map(blocks: Sequence[BlockVerdict]) -> Map:
     """The map of blocks that are wrong in the same places."""
     block, shape = blocks[0], _shape(blocks[0])
-    places = np.array(block.places, np.int64)
+    places = np.array(block.values.places, np.int64)
     height, width = places.shape
     across = np.array(cell_sizes(shape[-1] if shape else 1, width))
     down = np.array(cell_sizes(math.prod(shape[:-1]), height))
     parts = places / np.outer(down, across)
     lines, columns = (np.flatnonzero(places.any(axis)) for axis in (1, 0))
     where = [f"{at[0]} to {at[-1]}" for at in (lines, columns) if at.size]
-    every = block.wrong == math.prod(shape)
-    some = "every element is" if every else f"{block.wrong} of {math.prod(shape)} elements are"
+    wrong, elements = block.values.wrong, math.prod(shape)
+    every = wrong == elements
+    some = "every element is" if every else f"{wrong} of {elements} elements are"
     several = len(blocks) > 1
     who = f"device{'s' * several} {ranges_text(b.device for b in blocks)}"
     return Map(
@@ -328,22 +329,22 @@ def _cell(device: int, block: BlockVerdict | None, text: bool) -> Cell:
     if not text:
         return Cell("" if look else "·", look)
     where = block_text(block.index).strip("[]") or "all of it"
-    share = block.ratio if block.passed else None
+    share = block.values.ratio if block.passed else None
     return Cell(f"d{device} p{block.process}", look, detail=where, share=share)
 
 
 def _numbers(title: str, blocks: Sequence[BlockVerdict]) -> Table:
-    order = sorted(blocks, key=lambda b: (b.passed, -b.ratio, b.device))
+    order = sorted(blocks, key=lambda b: (b.passed, -b.values.ratio, b.device))
     rows: list[list[Cell | str]] = [
         [
             str(b.device),
             str(b.process),
             block_text(b.index),
             Cell("right", "good") if b.passed else Cell(", ".join(b.kinds) or "wrong", "bad"),
-            f"{b.error:.2e}",
-            f"{b.allowed:.2e}",
-            ratio_text(b.ratio),
-            f"{b.ulps:.3g}",
+            f"{b.values.error:.2e}",
+            f"{b.values.allowed:.2e}",
+            ratio_text(b.values.ratio),
+            f"{b.values.ulps:.3g}",
         ]
         for b in (order[:_ROWS] if len(order) > _ROWS else blocks)
     ]

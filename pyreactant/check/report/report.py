@@ -4,8 +4,8 @@ It is shown as JSON, as a page, in a terminal and in a notebook.
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from itertools import combinations
 from pathlib import Path
@@ -17,6 +17,7 @@ from ...base.files import json_lines, read_json
 from ...base.outputs import marked, write_output
 from ...base.pages.page import HasPage, can_render
 from ...runs.supervisor.output import own_lines
+from ..bounds.verdict import plain
 from ..compare import compare_program
 from ..faults.diagnose import (
     Differing,
@@ -28,7 +29,7 @@ from ..faults.diagnose import (
 )
 from ..records.records import SCHEMA, ProcessRecord, Run, check_version
 from ..records.verdict import RAISED as RECORD_RAISED
-from ..records.verdict import ArrayPlan, BlockVerdict, Diagnosis, Kind, Pair, ProgramRecord, plain
+from ..records.verdict import ArrayPlan, Diagnosis, Kind, Pair, ProgramRecord
 from .data import (
     NOT_RUN,
     RAISED,
@@ -40,10 +41,9 @@ from .data import (
     Result,
     Row,
     RunFacts,
-    SetResult,
 )
 from .html import fragment, page
-from .outcome import Seen, outliers, probed, seen, unless_empty, with_sets
+from .outcome import Seen, on_all, outliers, probed, seen, unless_empty, with_sets
 from .text import renderable, verdict
 
 
@@ -143,21 +143,11 @@ class Report(ReportData, HasPage):
 
 
 def _row_from(data: Mapping[str, Any]) -> Row:
-    results = (
-        Result(
-            **_floats(r)
-            | {
-                "blocks": tuple(map(BlockVerdict.from_dict, r["blocks"])),
-                "sets": tuple(SetResult(**_floats(one)) for one in r["sets"]),
-            }
-        )
-        for r in data["results"]
-    )
     return Row(
         **{
             **data,
             "plans": {name: ArrayPlan.from_dict(plan) for name, plan in data["plans"].items()},
-            "results": tuple(results),
+            "results": tuple(map(Result.from_dict, data["results"])),
             "pairs": tuple(Pair(**_floats(pair)) for pair in data["pairs"]),
         }
     )
@@ -165,7 +155,7 @@ def _row_from(data: Mapping[str, Any]) -> Row:
 
 def _floats(data: Mapping[str, Any]) -> dict[str, Any]:
     """Convert numbers back, including those that were not finite and became strings."""
-    names = {"error", "allowed", "ratio", "ulps", "relative_norm", "difference", "sensitivity"}
+    names = {"allowed", "ratio", "ulps", "relative_norm", "difference"}
     return {key: float(value) if key in names else value for key, value in data.items()}
 
 
@@ -258,7 +248,6 @@ def _result(run: Run, name: str, program: str) -> Result:
     )
     shown = [b for b in blocks if b.array.startswith("output") or not b.passed]
     outputs = [b for b in shown if b.array.startswith("output")]
-    worst = max(outputs, key=lambda b: (not b.passed, b.ratio), default=None)
     sight = seen(outputs, records[0].plans, probed=probed(records))
     outcome, text = _outcome(f"{program} on {name}", found, records[0].oracle, sight)
     differences = _note([] if copies else differing(blocks), [] if equal else repeats)
@@ -268,16 +257,9 @@ def _result(run: Run, name: str, program: str) -> Result:
         outcome,
         kind=str(found.kind or ""),
         text=text,
-        method=_method(outputs),
-        note="; ".join(filter(None, [differences, *more])),
+        values=replace(on_all(outputs), note="; ".join(filter(None, [differences, *more]))),
         sensitivity=sight.sensitivity,
         coarse=outcome == RIGHT and sight.coarse,
-        estimated=next((b.estimated for b in outputs if b.estimated), ""),
-        error=max((b.error for b in outputs), default=0.0),
-        allowed=worst.allowed if worst else 0.0,
-        ratio=worst.ratio if worst else 0.0,
-        ulps=max((b.ulps for b in outputs), default=0.0),
-        relative_norm=max((b.relative_norm for b in outputs), default=0.0),
         seconds=_slowest(records),
         blocks=tuple(sorted(shown, key=lambda b: (b.array, b.device))),
     )
@@ -299,10 +281,6 @@ def _note(copies: Sequence[Differing], repeats: Sequence[Mapping[str, Any]]) -> 
     """What differs and may, in one sentence; "" if nothing does."""
     found = [f"copies differ: {copies_text(copies)}"] if copies else []
     return "; ".join(found + ([repeats_text(repeats)] if repeats else []))
-
-
-def _method(blocks: Iterable[BlockVerdict]) -> str:
-    return ", ".join(dict.fromkeys(b.method for b in blocks if b.method != "none"))
 
 
 def _raised(

@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 from ...arrays.text import Fitting, bytes_text, seconds_text, spec_text
 from ...base.pages.page import Cell, Table
-from ..records.verdict import FLOAT32_PRODUCTS, Pair
+from ..bounds.verdict import FLOAT32_PRODUCTS
+from ..records.verdict import Pair
 from .data import (
     NOT_RUN,
     RAISED,
@@ -69,8 +70,8 @@ def verdict(report: ReportData) -> str:
 
 def _by_float32(row: Row) -> bool:
     """Whether products of its check, on ordinary inputs or others, were formed in float32."""
-    methods = [r.method for r in row.results]
-    methods += [one.method for r in row.results for one in r.sets]
+    methods = [r.values.method for r in row.results]
+    methods += [one.values.method for r in row.results for one in r.sets]
     return any(FLOAT32_PRODUCTS in method for method in methods)
 
 
@@ -257,9 +258,9 @@ def _result_cells(result: Result) -> dict[str, Cell | str]:
         "time": seconds_text(result.seconds["call"]) if "call" in result.seconds else NONE,
     }
     if has_error(result):
-        estimated = "of the estimate" if result.estimated else ""
-        share = Cell(ratio_text(result.ratio), share=result.ratio, detail=estimated)
-        found |= {"error": f"{result.relative_norm:.0e}", "share of allowed": share}
+        estimated = "of the estimate" if result.values.estimated else ""
+        share = Cell(ratio_text(result.values.ratio), share=result.values.ratio, detail=estimated)
+        found |= {"error": f"{result.values.relative_norm:.0e}", "share of allowed": share}
     elif result.outcome == RIGHT and result.blocks:
         found["error"] = "exact"
     return found
@@ -298,10 +299,10 @@ def outcome_text(result: Result) -> str:
 
 def detail_text(result: Result) -> str:
     """Accuracy and the time of a call."""
-    parts = []
+    parts, values = [], result.values
     if has_error(result):
-        limit = "of the estimate" if result.estimated else "of allowed"
-        parts.append(f"{result.relative_norm:.0e}, {ratio_text(result.ratio)} {limit}")
+        limit = "of the estimate" if values.estimated else "of allowed"
+        parts.append(f"{values.relative_norm:.0e}, {ratio_text(values.ratio)} {limit}")
     elif result.outcome == RIGHT and result.blocks:
         parts.append("exactly")
     if "call" in result.seconds:
@@ -314,7 +315,7 @@ def has_error(result: Result) -> bool:
 
     An oracle with products in float32 may round as the program does, which is not exact.
     """
-    rounded = result.error != 0 or FLOAT32_PRODUCTS in result.method
+    rounded = result.values.error != 0 or FLOAT32_PRODUCTS in result.values.method
     return result.outcome == RIGHT and bool(result.blocks) and rounded
 
 
@@ -356,13 +357,13 @@ def complaints(row: Row) -> list[str]:
 
 def remarks(row: Row) -> list[str]:
     """One sentence for each note, and for each reason why a tolerance is estimated."""
-    noted = [f"{row.program} on {r.runtime}: {r.note}" for r in row.results if r.note]
+    noted = [f"{row.program} on {r.runtime}: {r.values.note}" for r in row.results if r.values.note]
     return noted + [f"{row.program}: {text}" for text in estimates(row)]
 
 
 def estimates(row: Row) -> list[str]:
     """Why tolerances of a program are estimated."""
-    reasons = dict.fromkeys(r.estimated for r in row.results if r.estimated)
+    reasons = dict.fromkeys(r.values.estimated for r in row.results if r.values.estimated)
     return [f"the tolerance is estimated, not derived, because {r}" for r in reasons]
 
 
