@@ -1,4 +1,5 @@
-# `make matmul` creates .venv and runs the sharded matmul; `make test` adds the test tools and runs the tests.
+# `make matmul` creates .venv and runs the sharded matmul; `make test` adds the test tools and
+# runs the tests but for those marked slow; `make test-all` runs all.
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
@@ -11,13 +12,16 @@ else
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 endif
 
-.PHONY: matmul test xla lint docs bench faults clean
+.PHONY: matmul test test-all xla lint docs bench faults clean
 
 matmul: $(VENV)/.installed
 	@$(BIN)/pyreactant matmul $(ARGS)
 
 test: $(VENV)/.dev-installed
-	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadgroup --no-loadscope-reorder $(ARGS)
+	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile -m "not slow" $(ARGS)
+
+test-all: $(VENV)/.dev-installed
+	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile $(ARGS)
 
 # A PJRT plugin with another build of XLA's CPU backend; its metadata would replace jax, so --no-deps.
 PLUGIN := $(VENV)/plugin
@@ -65,5 +69,5 @@ $(VENV)/.dev-installed: pyproject.toml
 define create
 $(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit(f"pyreactant needs Python 3.11 or newer, this is {sys.version.split()[0]}; name another with: make PYTHON=python3.12 matmul")'
 echo "setting up $(VENV) (once; a minute or so) ..."
-$(PYTHON) -m venv $(VENV)
+test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 endef

@@ -21,8 +21,7 @@ from typing import Any
 
 from tests.gcloud.cloud import cloud, hosts_of
 from tests.gcloud.tpu_api import TpuApi
-from tests.harness import environment
-from tests.processes import REPOSITORY
+from tests.harness import REPOSITORY, environment
 from tests.ray.cluster import cluster as ray_cluster
 from tests.slurm.cluster import Cluster, missing, started
 

@@ -17,12 +17,22 @@ from typing import Any
 
 import pytest
 
-from tests import processes
-from tests.processes import OF_A_RUN, REPOSITORY, WITH_JAX, Popen
-from tests.quick import VARIABLE
+REPOSITORY = Path(__file__).resolve().parent.parent
 
-LEAN = str(REPOSITORY / "tests" / "lean")
-"""A folder for PYTHONPATH, in which Python finds what to do when it starts."""
+OF_A_RUN = (
+    "PYREACTANT_",
+    "JAX_",
+    "PJRT_",
+    "XLA_",
+    "SLURM_",
+    "OMPI_",
+    "PMI",
+    "MPI_LOCAL",
+    "TPU_",
+    "MEGASCALE_",
+    "GCE_METADATA_",
+)
+"""How variables begin that a launcher or a user sets for a run."""
 
 QUICK_COMPILING = "--xla_backend_optimization_level=0"
 """XLA_FLAGS where XLA's code for CPUs is not under test: a fifth of the cost of compiling."""
@@ -61,7 +71,7 @@ def free_port() -> int:
 
 
 def environment(**settings: str) -> dict[str, str]:
-    """This environment without settings of a run, and with these; Python and XLA are quick."""
+    """This environment without settings of a run, and with these; XLA compiles quickly."""
     kept = {
         name: value
         for name, value in os.environ.items()
@@ -69,9 +79,20 @@ def environment(**settings: str) -> dict[str, str]:
         if name.startswith("PYREACTANT_TEST_") or not name.startswith(OF_A_RUN)
     }
     quick = {"XLA_FLAGS": QUICK_COMPILING} if backend == "jax" else {}
-    lean = VARIABLE in os.environ and not processes.always_anew
-    path = f"{REPOSITORY}{os.pathsep}{LEAN}" if lean else str(REPOSITORY)
-    return {**kept, **quick, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1", **settings}
+    return {**kept, **quick, "PYTHONPATH": str(REPOSITORY), "PYTHONUNBUFFERED": "1", **settings}
+
+
+def run(
+    argv: Sequence[str | os.PathLike[str]],
+    *,
+    input: str | None = None,
+    timeout: float = 120,
+    **options: Any,
+) -> subprocess.CompletedProcess[str]:
+    """`subprocess.run` with text in and out, both outputs captured, and no input by default."""
+    stdin = {"stdin": subprocess.DEVNULL} if input is None else {"input": input}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.run(argv, timeout=timeout, check=False, **{**pipes, **stdin, **options})
 
 
 def spawn(
@@ -79,8 +100,6 @@ def spawn(
     environments: Sequence[Mapping[str, str]],
     folder: Path,
     timeout: float,
-    *,
-    imported: Sequence[str] = WITH_JAX,
 ) -> list[Finished]:
     """Start one process per command and environment; kill all of them at the deadline.
 
@@ -93,9 +112,8 @@ def spawn(
         for log, argv, settings in zip(logs, argvs, environments, strict=True):
             with log.open("wb") as out:
                 processes.append(
-                    Popen(
+                    subprocess.Popen(
                         argv,
-                        imported=imported,
                         stdin=subprocess.DEVNULL,
                         stdout=out,
                         stderr=subprocess.STDOUT,

@@ -15,7 +15,7 @@ import pytest
 
 from pyreactant.cli import app
 from pyreactant.fit.compiler import ask
-from tests import processes, quick
+from tests import harness
 from tests.docs.pages import followed
 from tests.harness import REPOSITORY, environment, free_port, require
 from tests.tpu.recorded import Recorded
@@ -48,17 +48,16 @@ def _everywhere(language: str) -> list[str]:
 
 
 @pytest.fixture
-def reader(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """The environment of a reader, whose commands are forks."""
+def reader() -> dict[str, str]:
+    """The environment of a reader."""
     tools = Path(sys.executable).parent
-    settings = environment(PATH=f"{tools}{os.pathsep}{os.environ['PATH']}")
-    return quick.install_command(tmp_path_factory.mktemp("bin"), settings)
+    return environment(PATH=f"{tools}{os.pathsep}{os.environ['PATH']}")
 
 
 @pytest.mark.parametrize("code", _everywhere("python"))
 def test_python(code: str, tmp_path: Path, reader: dict[str, str]) -> None:
     argv = [sys.executable, "-c", code]
-    ran = processes.run(argv, env=reader, cwd=tmp_path, imported=processes.WITH_JAX)
+    ran = harness.run(argv, env=reader, cwd=tmp_path)
     assert ran.returncode == 0, ran.stderr
 
 
@@ -106,7 +105,7 @@ def test_the_wrong_block(tmp_path: Path, reader: dict[str, str]) -> None:
     assert command is not None
     argv = [sys.executable, "-m", "pyreactant", *command[1].split(), "--platform", "cpu"]
     argv += ["--backends", "jax", "--out", str(tmp_path / "out")]
-    ran = processes.run(argv, env=reader, cwd=REPOSITORY / "docs")
+    ran = harness.run(argv, env=reader, cwd=REPOSITORY / "docs")
     assert ran.returncode == 5, ran.stderr
     quoted = README[command.end() :].lstrip().partition(", ...")[0]
     assert quoted in " ".join(ran.stdout.split())

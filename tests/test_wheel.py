@@ -9,8 +9,6 @@ import pytest
 
 from tests.harness import REPOSITORY, environment
 
-pytestmark = pytest.mark.anew  # forks have imported the package of the repository
-
 PLACES = {
     "julia/src": "_julia_package/src",
     "julia/ext": "_julia_package/ext",

@@ -7,7 +7,7 @@ import pytest
 
 import pyreactant as pr
 from pyreactant.arrays.dtypes import NAMES
-from tests import processes
+from tests import harness
 from tests.backend.common import MATMUL, XY, numbers
 from tests.harness import environment
 
@@ -16,8 +16,7 @@ pytestmark = pytest.mark.only("jax")
 
 def _alone(code: str, **settings: str) -> subprocess.CompletedProcess[str]:
     argv = [sys.executable, "-c", code]
-    imported = () if "sys.modules" in code else processes.WITH_JAX
-    return processes.run(argv, env=environment(**settings), timeout=120, imported=imported)
+    return harness.run(argv, env=environment(**settings), timeout=120)
 
 
 @pytest.mark.parametrize(

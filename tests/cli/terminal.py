@@ -5,12 +5,12 @@ import fcntl
 import os
 import pty
 import struct
+import subprocess
 import sys
 import termios
 from collections.abc import Sequence
 
 from tests.harness import environment
-from tests.processes import Popen
 
 
 def run(words: Sequence[str], *, columns: int = 80, code: str = "") -> tuple[int, str]:
@@ -20,7 +20,7 @@ def run(words: Sequence[str], *, columns: int = 80, code: str = "") -> tuple[int
     fcntl.ioctl(side, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
     env = environment(TERM="xterm")
     env.pop("COLUMNS", None)  # of the tests' own terminal; it would win over this one's width
-    process = Popen(argv, stdin=side, stdout=side, stderr=side, env=env)
+    process = subprocess.Popen(argv, stdin=side, stdout=side, stderr=side, env=env)
     os.close(side)
     read = b""
     with contextlib.suppress(OSError):  # the end of the last process on a terminal is an error

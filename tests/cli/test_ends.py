@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import processes
+from tests import harness
 from tests.harness import environment
 
 PYREACTANT = [sys.executable, "-m", "pyreactant"]
@@ -22,7 +22,7 @@ def test_a_closed_pipe(line: str, tmp_path: Path) -> None:
     """As after `| head`: no word, and the code that --help lists."""
     reader, writer = os.pipe()
     os.close(reader)
-    process = processes.Popen(
+    process = subprocess.Popen(
         [*PYREACTANT, *line.split()],
         stdout=writer,
         stderr=subprocess.PIPE,
@@ -36,7 +36,7 @@ def test_a_closed_pipe(line: str, tmp_path: Path) -> None:
 
 def in_a_shell(before: str, line: str, folder: Path) -> subprocess.CompletedProcess[str]:
     """A command line behind `before`, of which `"$@"` is replaced by the command."""
-    return processes.run(
+    return harness.run(
         ["sh", "-c", before, "sh", *PYREACTANT, *line.split()],
         env=environment(XDG_STATE_HOME=str(folder)),
         cwd=folder,

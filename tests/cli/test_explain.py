@@ -6,13 +6,13 @@ import sys
 
 import pytest
 
-from tests import processes
+from tests import harness
 from tests.harness import environment
 from tests.unit.test_process_group_slurm import step
 
 
 def explain(*arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
-    return processes.run(
+    return harness.run(
         [sys.executable, "-m", "pyreactant", "explain", *arguments],
         env=environment(**settings),
         timeout=60,

@@ -13,7 +13,7 @@ import pytest
 
 import pyreactant as pr
 from pyreactant.check.product import check
-from tests import processes
+from tests import harness
 from tests.harness import environment, free_port
 
 
@@ -21,7 +21,7 @@ def run(
     *arguments: str, folder: Path | None = None, **settings: str
 ) -> subprocess.CompletedProcess[str]:
     argv = [sys.executable, "-m", "pyreactant", *arguments]
-    return processes.run(argv, imported=processes.WITH_JAX, env=environment(**settings), cwd=folder)
+    return harness.run(argv, env=environment(**settings), cwd=folder)
 
 
 def test_reference_case() -> None:
@@ -68,7 +68,7 @@ def test_versions_are_those_of_the_runtime_that_ran(tmp_path: Path) -> None:
         "c.main()\n"
     )
     argv = [sys.executable, "-c", code]
-    ran = processes.run(argv, imported=processes.WITH_JAX, env=environment(), cwd=tmp_path)
+    ran = harness.run(argv, env=environment(), cwd=tmp_path)
     assert ran.returncode == 0, ran.stderr
     line = "reactant 0.2.9 (julia 1.12.6, PyReactant 0.4) on 8 cpu devices, 1 process"
     assert line in ran.stdout.splitlines()
@@ -92,7 +92,7 @@ def test_freivalds_is_said() -> None:
     )
     for size in ("264", "256"):
         argv = [sys.executable, "-c", code, size]
-        ran = processes.run(argv, imported=processes.WITH_JAX, env=environment())
+        ran = harness.run(argv, env=environment())
         assert ran.returncode == 0, ran.stderr
         assert ("Freivalds" in ran.stdout) == (size == "264")
         assert ("8 random vectors" in ran.stdout) == (size == "264")
@@ -123,7 +123,7 @@ def test_wrong_result(tmp_path: Path) -> None:
     settings = environment()
     settings["PYTHONPATH"] += os.pathsep + str(tmp_path)
     argv = [sys.executable, "-c", code]
-    ran = processes.run(argv, imported=processes.WITH_JAX, env=settings, cwd=tmp_path)
+    ran = harness.run(argv, env=settings, cwd=tmp_path)
     assert ran.returncode == 5, ran.stderr
     assert re.search(r"WRONG: \d+ elements beyond the tolerance", ran.stdout)
     assert re.search(
@@ -233,7 +233,7 @@ def test_internal_error_has_no_traceback(tmp_path: Path) -> None:
         "m.run_matmul = lambda request: 1 / 0\nsys.argv[1:] = ['matmul']\nc.main()\n"
     )
     argv = [sys.executable, "-c", code]
-    ran = processes.run(argv, imported=processes.WITH_JAX, env=environment())
+    ran = harness.run(argv, env=environment())
     assert ran.returncode == 1
     assert "internal error: ZeroDivisionError" in ran.stderr
     assert "Traceback" not in ran.stderr
@@ -262,7 +262,7 @@ def test_errors_of_the_runtime(message: str, printed: str) -> None:
         "m.run_matmul = fails\nsys.argv[1:] = ['matmul']\nc.main()\n"
     )
     argv = [sys.executable, "-c", code]
-    ran = processes.run(argv, imported=processes.WITH_JAX, env=environment())
+    ran = harness.run(argv, env=environment())
     assert (ran.returncode, ran.stderr) == (6, f"{printed}\n")
 
 

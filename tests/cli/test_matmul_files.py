@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tests import processes
+from tests import harness
 from tests.cli.test_matmul import run
 from tests.harness import environment, logs, run_environments, spawn
 
@@ -69,7 +69,7 @@ def test_full_disk_leaves_no_half_file(tmp_path: Path) -> None:
         "sys.argv[1:] = ['matmul', '--size', '64', '--out', 'c.npy']\nc.main()\n"
     )
     argv = [sys.executable, "-c", code]
-    ran = processes.run(argv, imported=processes.WITH_JAX, env=environment(), cwd=tmp_path)
+    ran = harness.run(argv, env=environment(), cwd=tmp_path)
     assert ran.returncode == 2, ran.stderr
     assert "c.npy: cannot be written (File too large)" in ran.stderr
     assert "Traceback" not in ran.stderr
@@ -83,7 +83,7 @@ def test_killed_before_the_end_leaves_no_file_of_that_name(tmp_path: Path) -> No
         "sys.argv[1:] = ['matmul', '--size', '64', '--out', 'c.npy']\nc.main()\n"
     )
     argv = [sys.executable, "-c", code]
-    ran = processes.run(argv, imported=processes.WITH_JAX, env=environment(), cwd=tmp_path)
+    ran = harness.run(argv, env=environment(), cwd=tmp_path)
     assert ran.returncode == 9, ran.stderr
     assert not (tmp_path / "c.npy").exists()
     assert all(re.fullmatch(r"\.c\.npy\..*\.partial", p.name) for p in tmp_path.iterdir())

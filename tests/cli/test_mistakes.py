@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from tests import processes
+from tests import harness
 from tests.harness import environment
 
 # Arguments, exit code, words of the message.
@@ -72,7 +72,7 @@ MISTAKES = {
 
 
 def run(*argv: str, **settings: str) -> subprocess.CompletedProcess[str]:
-    return processes.run([sys.executable, "-m", "pyreactant", *argv], env=environment(**settings))
+    return harness.run([sys.executable, "-m", "pyreactant", *argv], env=environment(**settings))
 
 
 @pytest.mark.parametrize("name", MISTAKES)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import typer.core
 
-from tests import processes
+from tests import harness
 from tests.cli.tree import LEAVES
 from tests.harness import environment, require
 from tests.jobs.disk import small_disk
@@ -31,11 +31,9 @@ WRITERS = {
 }
 
 
-def run(
-    *words: str, folder: Path, imported: tuple[str, ...] = processes.LIGHT
-) -> subprocess.CompletedProcess[str]:
+def run(*words: str, folder: Path) -> subprocess.CompletedProcess[str]:
     argv = [sys.executable, "-m", "pyreactant", *words]
-    return processes.run(argv, imported=imported, env=environment(), cwd=folder)
+    return harness.run(argv, env=environment(), cwd=folder)
 
 
 def test_all_options_that_write_a_file_are_here() -> None:
@@ -118,7 +116,7 @@ def test_a_product_and_its_report_go_where_their_names_lead(tmp_path: Path) -> N
     for _ in range(2):
         with subprocess.Popen(["cat", "fifo"], cwd=tmp_path, stdout=subprocess.PIPE) as reader:
             try:
-                ran = run(*words, folder=tmp_path, imported=processes.WITH_JAX)
+                ran = run(*words, folder=tmp_path)
                 assert ran.returncode == 0, ran.stderr
                 product = reader.communicate(timeout=60)[0]
             finally:
@@ -133,7 +131,7 @@ def test_a_product_and_its_report_go_where_their_names_lead(tmp_path: Path) -> N
 
 def test_standard_output(tmp_path: Path) -> None:
     """It has the document and nothing else."""
-    ran = run("matmul", "--report", "-", folder=tmp_path, imported=processes.WITH_JAX)
+    ran = run("matmul", "--report", "-", folder=tmp_path)
     assert ran.returncode == 0, ran.stderr
     assert json.loads(ran.stdout)["check"]["passed"]
     assert "reference case" in ran.stderr

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import pyreactant as pr
-from tests import processes
+from tests import harness
 from tests.crosscheck.runs import change_blocks, copy
 from tests.harness import environment
 
@@ -23,7 +23,7 @@ def run(
     *arguments: str, folder: Path | None = None, **settings: str
 ) -> subprocess.CompletedProcess[str]:
     argv = [sys.executable, "-m", "pyreactant", *arguments]
-    return processes.run(argv, env=environment(**settings), cwd=folder, timeout=200)
+    return harness.run(argv, env=environment(**settings), cwd=folder, timeout=200)
 
 
 def test_crosscheck(tmp_path: Path) -> None:
@@ -220,7 +220,6 @@ def _stopped(number: int, folder: Path) -> tuple[int, str]:
     return process.returncode, message
 
 
-@pytest.mark.anew  # the command lines of processes
 def test_ctrl_c_writes_a_report_on_the_finished_programs(tmp_path: Path) -> None:
     code, message = _stopped(signal.SIGINT, tmp_path)
     assert code == 130, message
@@ -233,6 +232,5 @@ def test_ctrl_c_writes_a_report_on_the_finished_programs(tmp_path: Path) -> None
     assert (folder / "report.html").exists()
 
 
-@pytest.mark.anew
 def test_sigterm_leaves_nothing_running(tmp_path: Path) -> None:
     assert _stopped(signal.SIGTERM, tmp_path)[0] == 143

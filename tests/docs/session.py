@@ -1,16 +1,13 @@
 """A reader who follows a page: one folder and one shell for all blocks, in their order."""
 
 import subprocess
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Mapping
 from pathlib import Path
 
 from tests.docs.pages import Block, matches
 from tests.gloo import without_gloo
 
 INSTALLS = "not run: it installs packages"
-Start = Callable[..., subprocess.CompletedProcess[str]]
-run_text: Start = partial(subprocess.run, text=True)
 
 
 class Session:
@@ -20,7 +17,6 @@ class Session:
         folder: Where the reader works.
         settings: The environment of every command.
         python: The Python of blocks of Python.
-        start: What starts a block of Python: `subprocess.run`, or a function like it.
         installs: Whether commands that install packages run: the environment is the reader's own.
     """
 
@@ -30,11 +26,10 @@ class Session:
         settings: Mapping[str, str],
         python: str,
         *,
-        start: Start = run_text,
         installs: bool = False,
     ) -> None:
         self.folder, self.settings, self.python = folder, settings, python
-        self.start, self.installs, self.printed = start, installs, ""
+        self.installs, self.printed = installs, ""
 
     def follow(self, block: Block) -> str:
         """What was done with the block, in words; AssertionError if the page is wrong."""
@@ -53,7 +48,7 @@ class Session:
             self.console(block)
             return "ran"
         if block.language == "python":
-            self.run([self.python, "-c", block.code], block, start=self.start)
+            self.run([self.python, "-c", block.code], block)
             self.printed = ""
             return "ran"
         if block.language == "text" and self.printed:
@@ -80,14 +75,15 @@ class Session:
         """The page quotes what the last command printed."""
         assert matches(wanted, self.printed), f"this was printed:\n{self.printed}"
 
-    def run(self, argv: list[str], block: Block, *, start: Start = run_text) -> None:
-        ran = start(
+    def run(self, argv: list[str], block: Block) -> None:
+        ran = subprocess.run(
             argv,
             env=self.settings,
             cwd=self.folder,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
+            text=True,
         )
         ended = f"line {block.line}: exit code {ran.returncode}, after this output:\n{ran.stdout}"
         assert ran.returncode == block.exit_code, ended

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import pyreactant as pr
-from tests import processes
+from tests import harness
 from tests.harness import environment
 
 # Modules, and errors, which share the example of their base.
@@ -53,11 +53,10 @@ def run_examples() -> int:
 
 
 def test_the_examples(tmp_path: Path) -> None:
-    ran = processes.run(
+    ran = harness.run(
         [sys.executable, "-c", "from tests.docs.test_api import run_examples as r; exit(r())"],
         env=environment(PYTHONPATH=os.getcwd(), XDG_STATE_HOME=str(tmp_path / "state")),
         cwd=tmp_path,
-        imported=processes.WITH_JAX,
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
 

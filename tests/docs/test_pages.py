@@ -3,12 +3,10 @@
 import importlib.util
 import os
 import sys
-from functools import partial
 from pathlib import Path
 
 import pytest
 
-from tests import processes, quick
 from tests.docs.from_wheel import PAGES
 from tests.docs.pages import RUNNABLE, blocks, followed, pages
 from tests.docs.session import Session
@@ -19,20 +17,17 @@ LONGEST = 200  # four screens
 NAMES = {path: str(path.relative_to(REPOSITORY)) for path in pages()}
 
 
-def session(folder: Path, commands: Path) -> Session:
-    """A reader with this environment's packages, whose commands are forks."""
+def session(folder: Path) -> Session:
+    """A reader with this environment's packages."""
     tools = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    start = partial(processes.run, imported=processes.WITH_JAX)
-    settings = quick.install_command(commands, environment(PATH=tools, COLUMNS="200"))
-    return Session(folder, settings, sys.executable, start=start)
+    settings = environment(PATH=tools, COLUMNS="200")
+    return Session(folder, settings, sys.executable)
 
 
 @pytest.mark.parametrize("page", [p for p in followed() if NAMES[p] not in PAGES], ids=NAMES.get)
-def test_a_reader_who_follows_the_page(
-    page: Path, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_a_reader_who_follows_the_page(page: Path, tmp_path: Path) -> None:
     """The other pages, and the README, are followed by tests.docs.from_wheel, in CI."""
-    reader = session(tmp_path, tmp_path_factory.mktemp("bin"))
+    reader = session(tmp_path)
     for block in blocks(page):
         if block.language == "bash" and "preflight" in block.code:
             require(importlib.util.find_spec("libtpu"), "libtpu, of jax[tpu]")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import processes
+from tests import harness
 from tests.doctor.machines import H100, executable, nvidia_smi
 from tests.doctor.test_runtimes import alive
 from tests.harness import environment, quiet
@@ -20,7 +20,7 @@ NOT_STARTED = "--timeout=0.05"  # for tests that do not depend on the runtime
 
 
 def doctor(folder: Path, *arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
-    return processes.run(
+    return harness.run(
         [*DOCTOR, *arguments],
         env=environment(**settings),
         cwd=folder,
@@ -85,7 +85,6 @@ def test_usage(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     assert ran.stdout == ""
 
 
-@pytest.mark.anew
 def test_a_runtime_that_hangs(tmp_path: Path) -> None:
     ran = doctor(tmp_path, "--backend", "jax", NOT_STARTED)
     assert ran.returncode == 3
@@ -126,7 +125,6 @@ def test_the_real_limit_of_open_files(tmp_path: Path) -> None:
     assert "warn  open files        at most 256 at once" in ran.stdout
 
 
-@pytest.mark.anew
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_an_end_from_outside(tmp_path: Path, number: int) -> None:
     """The doctor ends its children first; a stand-in for jax hangs during its import."""
@@ -135,7 +133,7 @@ def test_an_end_from_outside(tmp_path: Path, number: int) -> None:
     (tmp_path / "jax" / "__init__.py").write_text(f"{hangs}time.sleep(60)\n")
     settings = environment()
     settings["PYTHONPATH"] = f"{tmp_path}{os.pathsep}{settings['PYTHONPATH']}"
-    process = processes.Popen(DOCTOR, env=settings, cwd=tmp_path, stdout=subprocess.PIPE)
+    process = subprocess.Popen(DOCTOR, env=settings, cwd=tmp_path, stdout=subprocess.PIPE)
     deadline = time.monotonic() + 30
     written = tmp_path / "pid"
     while not (written.exists() and written.read_text()) and time.monotonic() < deadline:

@@ -15,7 +15,6 @@ from tests.examples import in_a_row
 from tests.harness import environment, free_port, logs, spawn
 from tests.julia import place
 from tests.launch.runs import run_local
-from tests.processes import WITH_JAX
 
 pytestmark = pytest.mark.only("jax")
 
@@ -50,7 +49,7 @@ def ours(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Results of `pyreactant run --processes 2 --devices-per-process 4` of every main.py."""
     folder = tmp_path_factory.mktemp("ours")
     argv = [*OPTIONS, "--", DRIVER, "main.py", str(folder)]
-    run = run_local(folder, *argv, imported=WITH_JAX, timeout=140)
+    run = run_local(folder, *argv, timeout=140)
     assert run.code == 0, f"{run}\n{run.log(0).decode()}"
     return folder
 

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pyreactant.base.slices.topology import topology
-from tests import processes
 from tests.gcloud.tpu_api import TpuApi
 from tests.gcloud.tpu_server import serve
 from tests.gcloud.workers import Workers, workers
@@ -50,9 +49,8 @@ class Cloud:
         """Start a launcher in a new session."""
         out = (log or self.folder / "launcher.log").open("w")
         with out:
-            return processes.Popen(
+            return subprocess.Popen(
                 self.argv(*arguments),
-                imported=processes.WITH_GOOGLE,
                 env=self.settings,
                 cwd=self.folder,
                 text=True,
@@ -102,7 +100,7 @@ class Cloud:
             "--devices-per-process",
             "2",
             "--python",
-            str(self.workers.python),
+            sys.executable,
             f"--ssh-flag=-p{self.workers.port}",
             *([] if gcloud else small),
         ]
@@ -116,7 +114,7 @@ class Cloud:
             "runtime_version": "v2-alpha-tpuv5",
             "reach": "ssh",
             "ssh_flags": flags,
-            "python": str(self.workers.python),
+            "python": sys.executable,
             "platform": "cpu",
             "devices_per_process": 1,
             **more,

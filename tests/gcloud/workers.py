@@ -2,26 +2,19 @@
 
 import contextlib
 import os
-import shlex
 import shutil
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.harness import LEAN, QUICK_COMPILING, free_port, require
+from tests.harness import QUICK_COMPILING, free_port, require
 
 SSHD = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
-
-_PYTHON = f"""#!/bin/sh
-export PYTHONPATH="${{PYTHONPATH:+$PYTHONPATH:}}{LEAN}"
-exec {shlex.quote(sys.executable)} "$@"
-"""
 
 _AS_ASKED = 'cd "$HOME" && exec bash -c "$SSH_ORIGINAL_COMMAND"'
 
@@ -40,11 +33,6 @@ class Workers:
     addresses: Sequence[str]
     folder: Path
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
-
-    @property
-    def python(self) -> Path:
-        """The Python of every VM: this one, which starts as tests' Pythons do."""
-        return self.folder / "python"
 
     def authorize(self, node: dict[str, Any]) -> None:
         """Accept the keys that gcloud puts into the metadata, as the VM's guest agent does."""
@@ -125,8 +113,6 @@ def workers(folder: Path, count: int) -> Iterator[Workers]:
     (folder / "authorized_keys").write_text(key.with_suffix(".pub").read_text())
     (folder / "home").mkdir(exist_ok=True)
     running = Workers(free_port(), [f"127.0.0.{i + 2}" for i in range(count)], folder)
-    running.python.write_text(_PYTHON)
-    running.python.chmod(0o700)
     try:
         for address in running.addresses:
             running.start(address)

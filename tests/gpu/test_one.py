@@ -6,18 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from tests import processes
+from tests import harness
 from tests.gpu.common import ON_GPU, absent
 from tests.harness import environment
 
-pytestmark = [pytest.mark.anew, pytest.mark.skipif(absent() is not None, reason=str(absent()))]
+pytestmark = pytest.mark.skipif(absent() is not None, reason=str(absent()))
 
 
 def pyreactant(*arguments: str, folder: Path, **settings: str) -> str:
     """What a command prints; it must succeed."""
     argv = [sys.executable, "-m", "pyreactant", *arguments]
     env = environment(**ON_GPU, XDG_STATE_HOME=str(folder / "state"), **settings)
-    ran = processes.run(argv, env=env, cwd=folder, timeout=300)
+    ran = harness.run(argv, env=env, cwd=folder, timeout=300)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert "Traceback" not in ran.stderr
     return ran.stdout
@@ -71,6 +71,6 @@ def test_doctor(tmp_path: Path) -> None:
 def test_more_processes_than_gpus_are_refused(tmp_path: Path) -> None:
     argv = [sys.executable, "-m", "pyreactant", "run", "--processes", "64", "--platform", "gpu"]
     env = environment(**ON_GPU)
-    ran = processes.run([*argv, "-m", "--", "site"], env=env, cwd=tmp_path)
+    ran = harness.run([*argv, "-m", "--", "site"], env=env, cwd=tmp_path)
     assert ran.returncode == 2
     assert "64 processes with 1 GPU each were requested, but this machine has" in ran.stderr

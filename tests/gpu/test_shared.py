@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import processes
+from tests import harness
 from tests.gpu.common import ON_GPU, SHARE_ONE, cannot_share
 from tests.harness import check_all_passed, environment, run_environments, run_program, spawn
 from tests.launch.runs import FAULTY, left_behind, run_local
@@ -14,7 +14,6 @@ from tests.launch.test_faults import CAUSES
 from tests.multiprocess.test_programs import ON_ALL, ON_TWO
 
 pytestmark = [
-    pytest.mark.anew,
     pytest.mark.skipif(cannot_share() is not None, reason=str(cannot_share())),
 ]
 
@@ -40,7 +39,7 @@ def test_every_program_is_right(tmp_path: Path) -> None:
     argv = [sys.executable, "-m", "pyreactant", "crosscheck", "--all", "-n", "2", "--json"]
     options = ["--backends", "jax", "--platform", "gpu", "--quick"]
     env = environment(**settings, XDG_STATE_HOME=str(tmp_path / "state"))
-    ran = processes.run([*argv, *options], env=env, cwd=tmp_path, timeout=300)
+    ran = harness.run([*argv, *options], env=env, cwd=tmp_path, timeout=300)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     report = json.loads(ran.stdout)
     assert report["passed"]

@@ -30,7 +30,7 @@ import pytest
 import pyreactant as pr
 from pyreactant.runs.jobs import ray, ray_cluster, store
 from pyreactant.runs.jobs import record as _record
-from tests import processes, quick
+from tests import harness
 
 WAIT = 300  # seconds, on a busy machine
 
@@ -372,9 +372,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 def _submitting(expression: str, point: int) -> subprocess.CompletedProcess[str]:
     """A process that submits a job and is killed at the point: an event of Python's audit."""
     argv = [sys.executable, "-c", _SUBMIT, str(point), expression]
-    if quick.forked:
-        return processes.run(argv)
-    return subprocess.run(argv, capture_output=True, text=True, timeout=120)
+    return harness.run(argv)
 
 
 def hold(names: str, target: pr.targets.Target, *more: str) -> None:

@@ -14,7 +14,7 @@ import pytest
 import pyreactant as pr
 from pyreactant.runs.jobs import record as _record
 from pyreactant.runs.jobs import store, targets
-from tests import processes
+from tests import harness
 from tests.harness import environment, require
 from tests.jobs import program
 from tests.jobs.disk import small_disk
@@ -70,7 +70,7 @@ def test_functions_that_cannot_travel() -> None:
 
 def test_a_function_of_a_prompt() -> None:
     code = "import pyreactant as pr\ndef f(): pass\npr.submit(f)"
-    ran = processes.run([sys.executable, "-c", code], env=environment())
+    ran = harness.run([sys.executable, "-c", code], env=environment())
     assert "f is defined in a notebook, at a prompt or with python -c" in ran.stderr
     assert "%%writefile" in ran.stderr
 

@@ -13,7 +13,7 @@ import pytest
 import pyreactant as pr
 from pyreactant.runs.jobs import call as _call
 from pyreactant.runs.jobs import submit
-from tests import processes
+from tests import harness
 from tests.harness import environment
 
 
@@ -117,7 +117,7 @@ def test_a_package_with_requirements(tmp_path: Path) -> None:
     )
     settings["PYTHONPATH"] += os.pathsep + str(work)
     argv = [sys.executable, "-m", "package.main"]
-    ran = processes.run(argv, env=settings, cwd=work, timeout=200)
+    ran = harness.run(argv, env=settings, cwd=work, timeout=200)
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout == "('package.main', 'of the helper', 'of the requirement', 'code')\n"
 

@@ -18,10 +18,9 @@ import pytest
 import pyreactant as pr
 from pyreactant.runs.jobs import record as _record
 from pyreactant.runs.jobs import store
-from tests import processes
-from tests.harness import environment
+from tests import harness
+from tests.harness import REPOSITORY, environment
 from tests.jobs.laws import left, until
-from tests.processes import REPOSITORY
 
 
 @pytest.fixture(autouse=True)
@@ -35,7 +34,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 def command(*words: str) -> subprocess.CompletedProcess[str]:
     """`pyreactant ...` in this folder."""
-    return processes.run([sys.executable, "-m", "pyreactant", *words], env=environment())
+    return harness.run([sys.executable, "-m", "pyreactant", *words], env=environment())
 
 
 def listed() -> list[dict[str, Any]]:
@@ -64,7 +63,7 @@ def test_runs_in_the_foreground_are_listed(folder: Path) -> None:
     assert "failed" in command("jobs", "list").stdout
     # Part of another job, it is no job of its own.
     argv = [sys.executable, "-m", "pyreactant", "run", "--processes", "1", "--", "program.py", "0"]
-    ran = processes.run(argv, env=environment(PYREACTANT_JOB=row["id"]))
+    ran = harness.run(argv, env=environment(PYREACTANT_JOB=row["id"]))
     assert ran.returncode == 0, ran.stderr
     assert len(listed()) == 1
     Path("state").rename("moved")
@@ -99,8 +98,9 @@ pr.remote(on=pr.targets.Local(grace=float(sys.argv[1])))(getattr(program, sys.ar
 @contextmanager
 def running(argv: list[str]) -> Iterator[subprocess.Popen[str]]:
     """A process that is gone at the end of the block, however that ends."""
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with processes.Popen(argv, env=environment(), text=True, **pipes) as process:
+    with subprocess.Popen(
+        argv, env=environment(), text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
         try:
             yield process
         finally:

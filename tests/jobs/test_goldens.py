@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests import processes
-from tests.harness import environment
-from tests.processes import REPOSITORY
+from tests import harness
+from tests.harness import REPOSITORY, environment
 
 DOCS = (REPOSITORY / "docs" / "jobs.md").read_text()
 EXAMPLE = REPOSITORY / "examples" / "remote" / "train.py"
@@ -24,7 +23,7 @@ TARGETS = ["local", "slurm", "tpu"]
 def test_plan(number: int, tmp_path: Path) -> None:
     command, printed = RECIPES[number]
     (tmp_path / "train.py").write_text("\n")
-    done = processes.run(
+    done = harness.run(
         [sys.executable, "-m", "pyreactant", *shlex.split(command)[1:]],
         cwd=tmp_path,
         env=environment(XDG_STATE_HOME="/home/me/.local/state"),
@@ -42,11 +41,10 @@ def test_the_example(tmp_path: Path) -> None:
     """A decorated function on all processes: its output, and its value with the whole array."""
     assert f"```py\n{EXAMPLE.read_text()}```" in DOCS
     (tmp_path / "train.py").write_text(EXAMPLE.read_text())
-    ran = processes.run(
+    ran = harness.run(
         [sys.executable, "train.py"],
         cwd=tmp_path,
         env=environment(XDG_STATE_HOME=str(tmp_path / "state")),
-        imported=processes.WITH_JAX,
     )
     assert ran.returncode == 0, ran.stderr
     assert "devices on all hosts: 8\nthis is process 0 of 2\n" in ran.stdout

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests import processes
-from tests.harness import environment, require
-from tests.processes import REPOSITORY
+from tests import harness
+from tests.harness import REPOSITORY, environment, require
 from tests.slurm.cluster import Cluster, missing, started
 
 LAWS = {
@@ -26,13 +25,7 @@ LAWS = {
         "killed",
     ),  # the others are no matter of it
 }
-ANEW = {("local", "cancelled")}
-"""There the keeper and the programs are new Pythons, not forks."""
-CASES = [
-    pytest.param(target, law, marks=[pytest.mark.anew] if (target, law) in ANEW else [])
-    for target, laws in sorted(LAWS.items())
-    for law in laws
-]
+CASES = [(target, law) for target, laws in sorted(LAWS.items()) for law in laws]
 TARGETS = {
     "local": "pr.targets.Local(processes=2)",
     "slurm": "pr.targets.Slurm(nodes=2)",
@@ -61,7 +54,7 @@ def hold(request: pytest.FixtureRequest, tmp_path: Path) -> Hold:
             cluster: Cluster = request.getfixturevalue("cluster")
             ran = cluster.run(argv, env=settings, cwd=tmp_path, timeout=250)
         else:
-            ran = processes.run(argv, env=settings, cwd=tmp_path, timeout=250)
+            ran = harness.run(argv, env=settings, cwd=tmp_path, timeout=250)
         logs = [p.read_text() for p in sorted(tmp_path.glob("state*/**/*.log"))]
         assert ran.returncode == 0, (ran.stdout, ran.stderr, *logs)
         assert ran.stdout.endswith("the law holds\n")

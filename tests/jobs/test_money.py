@@ -17,10 +17,10 @@ from typing import Any
 
 import pytest
 
-from tests import processes
+from tests import harness
 from tests.gcloud.cloud import Cloud, cloud, hosts_of, until
 from tests.gcloud.tpu_api import Fault, TpuApi
-from tests.processes import REPOSITORY
+from tests.harness import REPOSITORY
 
 PLACE = ("--project", "my-project", "--zone", "asia-northeast1-b")
 AMOUNT = r"they cost about \d+ USD an hour, at most about \d+ USD until \d\d:\d\d UTC on"
@@ -43,7 +43,7 @@ class Lost:
         """A command's exit code, and all that it printed."""
         argv = [sys.executable, "-m", "pyreactant", *words]
         env = {**self.made.settings, **settings}
-        ran = processes.run(argv, env=env, cwd=self.made.folder, timeout=100)
+        ran = harness.run(argv, env=env, cwd=self.made.folder, timeout=100)
         return ran.returncode, ran.stdout + ran.stderr
 
     @property
@@ -68,7 +68,7 @@ def submit(made: Cloud, **more: object) -> str:
     }
     words = [word for name, text in settings.items() for word in ("--set", f"{name}={text}")]
     argv = [sys.executable, "-m", "pyreactant", "jobs", "submit", "--on", "tpu", *words, "--json"]
-    ran = processes.run([*argv, "--", "program.py"], env=made.settings, cwd=made.folder)
+    ran = harness.run([*argv, "--", "program.py"], env=made.settings, cwd=made.folder)
     assert ran.returncode == 0, ran.stderr
     job: str = json.loads(ran.stdout)["id"]
     return job
@@ -86,12 +86,8 @@ def kill_keeper(job: str) -> None:
 
 def lose(made: Cloud, **more: object) -> Lost:
     from pyreactant.runs.jobs.record import load
-    from tests.quick import VARIABLE
 
-    fork = made.settings.pop(VARIABLE, None)  # the keeper's environment is seen from outside
     job = submit(made, **more)
-    if fork is not None:
-        made.settings[VARIABLE] = fork
     folder = made.state / "jobs" / job
     until(lambda: any(node.get("state") == "READY" for node in made.api.nodes.values()))
     kill_keeper(job)
@@ -205,7 +201,7 @@ def test_json(lost: Lost) -> None:
     """What is left is data, also for a program that reads it."""
     for words in (("status", lost.job), ("list",)):
         argv = [sys.executable, "-m", "pyreactant", "jobs", *words, "--json"]
-        ran = processes.run(argv, env={**lost.made.settings, **NO_API}, cwd=lost.made.folder)
+        ran = harness.run(argv, env={**lost.made.settings, **NO_API}, cwd=lost.made.folder)
         assert ran.returncode == 8
         shown: Any = json.loads(ran.stdout)
         ((slices,),) = [row["left"] for row in (shown if words == ("list",) else [shown])]

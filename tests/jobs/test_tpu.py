@@ -10,12 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from tests import processes
+from tests import harness
 from tests.gcloud.cloud import Cloud, cloud, hosts_of, until
 from tests.gcloud.tpu_api import TpuApi
+from tests.harness import REPOSITORY
 from tests.jobs.disk import small_disk
-from tests.processes import REPOSITORY
-from tests.quick import VARIABLE
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +34,7 @@ def made(shared: Cloud, tmp_path: Path) -> Iterator[Cloud]:
 
 def hold(made: Cloud, law: str, *more: str, before: tuple[str, ...] = ()) -> None:
     argv = [*before, sys.executable, "-m", "tests.jobs.laws", law, made.target(), *more]
-    ran = processes.run(argv, env=made.settings, cwd=made.folder, timeout=250)
+    ran = harness.run(argv, env=made.settings, cwd=made.folder, timeout=250)
     logs = [p.read_text() for p in sorted(made.folder.glob("state/**/keeper.log"))]
     assert ran.returncode == 0, (ran.stdout, ran.stderr, *logs)
 
@@ -57,9 +56,7 @@ def test_a_killed_keeper(made: Cloud) -> None:
     """The value is lost, which `jobs status` says, and `jobs cancel` deletes the slices."""
     jobs = [sys.executable, "-m", "pyreactant", "jobs"]
     code = f"import pyreactant as pr; print(pr.submit('program.py:waits', on={made.target()}).id)"
-    # The keeper is a new Python, whose environment is seen from outside.
-    anew = {name: value for name, value in made.settings.items() if name != VARIABLE}
-    ran = processes.run([sys.executable, "-c", code], env=anew, cwd=made.folder)
+    ran = harness.run([sys.executable, "-c", code], env=made.settings, cwd=made.folder)
     assert ran.returncode == 0, ran.stderr
     job = ran.stdout.strip()
     folder = made.folder / "state" / "pyreactant" / "jobs" / job
@@ -72,14 +69,14 @@ def test_a_killed_keeper(made: Cloud) -> None:
         except OSError:
             continue
     until(lambda: not _kept(folder), 20)
-    ran = processes.run([*jobs, "status", job, "--json"], env=made.settings, cwd=made.folder)
+    ran = harness.run([*jobs, "status", job, "--json"], env=made.settings, cwd=made.folder)
     shown = json.loads(ran.stdout)
     assert shown["state"] == "lost"
     assert ran.returncode == 8
     assert "the value is lost; " in shown["reason"]
     assert f"{job} may still cost money: its launcher" in shown["reason"]
     assert made.api.left() != []
-    ran = processes.run([*jobs, "cancel", job], env=made.settings, cwd=made.folder)
+    ran = harness.run([*jobs, "cancel", job], env=made.settings, cwd=made.folder)
     assert ran.returncode == 0, ran.stderr
     assert made.api.left() == []
 
@@ -90,7 +87,7 @@ def test_tpu_run_is_listed(made: Cloud, monkeypatch: pytest.MonkeyPatch) -> None
     code, output = made.run(*made.run_options(), "--out", "out", "--wait", "0.01")
     assert code == 7, output
     argv = [sys.executable, "-m", "pyreactant", "jobs", "list", "--json"]
-    ran = processes.run(argv, env=made.settings, cwd=made.folder)
+    ran = harness.run(argv, env=made.settings, cwd=made.folder)
     (row,) = json.loads(ran.stdout)
     assert (row["state"], row["exit_code"], row["origin"]) == ("failed", 7, "tpu run")
     assert row["run"] == str(made.folder / "out")
@@ -103,12 +100,12 @@ def test_the_logs_of_tpu_run(made: Cloud) -> None:
     )
     assert code == 0, output
     jobs = [sys.executable, "-m", "pyreactant", "jobs"]
-    ran = processes.run([*jobs, "list", "--json"], env=made.settings, cwd=made.folder)
+    ran = harness.run([*jobs, "list", "--json"], env=made.settings, cwd=made.folder)
     (row,) = json.loads(ran.stdout)
     assert (row["state"], row["exit_code"], row["what"]) == ("done", 0, "program.py 0")
     for process in "01":
         words = [*jobs, "logs", row["id"], "--process", process]
-        ran = processes.run(words, env=made.settings, cwd=made.folder)
+        ran = harness.run(words, env=made.settings, cwd=made.folder)
         assert ran.stdout == "arguments ['0']\n", ran
 
 

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests import processes
 from tests.harness import Finished, environment, free_port, spawn
 
 RUN = (sys.executable, "-m", "pyreactant", "run")
@@ -54,9 +53,8 @@ def run_local(
     *arguments: str,
     settings: Mapping[str, str] | None = None,
     timeout: float = 90,
-    imported: Sequence[str] = processes.LIGHT,
 ) -> Run:
-    """Run ``pyreactant run ARGUMENTS`` on this machine's CPU; its programs find `imported`."""
+    """Run ``pyreactant run ARGUMENTS`` on this machine's CPU."""
     out = folder / "run"
     settings = {
         "PYREACTANT_PLATFORM": "cpu",
@@ -64,7 +62,7 @@ def run_local(
         **(settings or {}),
     }
     argv = [*RUN, "--out", str(out), *arguments]
-    return Run(spawn([argv], [environment(**settings)], folder, timeout, imported=imported), out)
+    return Run(spawn([argv], [environment(**settings)], folder, timeout), out)
 
 
 def task_environments(
@@ -95,7 +93,6 @@ def run_tasks(
     settings: Sequence[Mapping[str, str]] | None = None,
     started: Sequence[int] | None = None,
     timeout: float = 90,
-    imported: Sequence[str] = processes.LIGHT,
 ) -> Run:
     """Start ``pyreactant run ARGUMENTS`` once per process, as srun or ssh would."""
     out = folder / "run"
@@ -104,7 +101,7 @@ def run_tasks(
     argv = [*RUN, "--out", str(out), *arguments]
     chosen_ones = [environments[i] for i in chosen]
     argvs = [argv] * len(chosen)
-    return Run(spawn(argvs, chosen_ones, folder, timeout, imported=imported), out)
+    return Run(spawn(argvs, chosen_ones, folder, timeout), out)
 
 
 def left_behind(folder: Path) -> list[str]:
@@ -138,7 +135,7 @@ def run_script(
 
 def popen(folder: Path, *arguments: str, **settings: str) -> "subprocess.Popen[str]":
     """Start a run that can receive signals; the caller ends it."""
-    return processes.Popen(
+    return subprocess.Popen(
         [*RUN, "--out", str(folder / "run"), *arguments],
         cwd=folder,
         text=True,
@@ -194,7 +191,7 @@ def running_tasks(
 ) -> Iterator[Sequence["subprocess.Popen[bytes]"]]:
     """The same with one supervisor per process."""
     found = [
-        processes.Popen(
+        subprocess.Popen(
             argv, cwd=folder, env=settings, stdin=subprocess.DEVNULL, start_new_session=True
         )
         for argv, settings in zip(argvs, environments, strict=True)

@@ -337,7 +337,6 @@ print("here")
 """
 
 
-@pytest.mark.anew
 def test_a_process_that_begins_late_or_never(tmp_path: Path) -> None:
     """A late one is not stalled, and asking the others for their stacks does not end it."""
     (tmp_path / "sitecustomize.py").write_text(LATE)

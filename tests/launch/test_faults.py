@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from tests.launch.runs import FAULTY, Run, left_behind, run_local, run_tasks
-from tests.processes import WITH_JAX
 
 CAUSES = {
     "raise": ("user", 1, "raised ValueError: broken here"),
@@ -64,6 +63,6 @@ def test_fault(how: str, fault: str, when: str, process: int, tmp_path: Path) ->
     guard = {"PYREACTANT_GUARD": "0"} if fault == "abort-unguarded" else {}
     settings = guard if how == "local" else [guard] * 2
     arguments = [*local, *STALL, "--", FAULTY, fault, str(process), when]
-    run = start(tmp_path, *arguments, settings=settings, imported=WITH_JAX)
+    run = start(tmp_path, *arguments, settings=settings)
     check(run, fault, process)
     assert not left_behind(tmp_path)

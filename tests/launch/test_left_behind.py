@@ -5,7 +5,7 @@ import signal
 import sys
 from pathlib import Path
 
-from tests import processes
+from tests import harness
 from tests.harness import environment
 from tests.launch.runs import (
     READY,
@@ -86,7 +86,7 @@ assert leftovers.of_session(program.pid) == []
 leftovers.close()
 print(told)
 """
-    ran = processes.run([sys.executable, "-c", code], env=environment())
+    ran = harness.run([sys.executable, "-c", code], env=environment())
     assert "sleep 1000" in ran.stdout, ran.stderr
 
 
@@ -94,7 +94,7 @@ def guardians() -> list[int]:
     return [
         int(entry.name)
         for entry in Path("/proc").glob("[0-9]*")
-        if b"_guardian.py" in (_read(entry / "cmdline"))
+        if b"/guardian.py" in (_read(entry / "cmdline"))
     ]
 
 

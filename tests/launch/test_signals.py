@@ -86,7 +86,6 @@ def test_sigterm_to_programs_that_do_not_cooperate(number: signal.Signals, tmp_p
     assert not report["restarts"]
 
 
-@pytest.mark.anew
 @pytest.mark.parametrize(
     ("number", "own"), [(signal.SIGUSR1, True), (signal.SIGUSR2, False), (signal.SIGALRM, True)]
 )

@@ -20,11 +20,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import pytest
-
-from tests import processes
 from tests.harness import environment, free_port, require
-from tests.processes import WITH_RAY
 
 MARK = "TEST_RAY_CLUSTER"
 """Set in every process of a cluster to its folder."""
@@ -83,9 +79,8 @@ class Cluster:
         ports = ("runtime-env-agent", "dashboard-agent-listen", "dashboard-agent-grpc")
         argv += [f"--{name}-port={free_port()}" for name in ports]
         with (self.folder / f"{name}.log").open("wb") as log:
-            return processes.Popen(
+            return subprocess.Popen(
                 argv,
-                imported=WITH_RAY,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -195,10 +190,6 @@ def cluster(*, hosts: int = HOSTS, head_cpus: int = 4) -> Iterator[Cluster]:
         "XDG_STATE_HOME": str(folder / "state"),
         "XDG_CACHE_HOME": str(folder / "cache"),
     }
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in made.settings.items():
-            patch.setenv(name, value)
-        processes.template(WITH_RAY)  # Ray reads its settings when it is imported
     try:
         head = functools.partial(
             made.start_node,

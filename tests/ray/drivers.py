@@ -10,10 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests import processes
+from tests import harness
 from tests.harness import REPOSITORY, logs, spawn
 from tests.jobs.disk import small_disk
-from tests.processes import WITH_RAY
 from tests.ray.cluster import Cluster
 
 HERE = Path(__file__).parent
@@ -70,7 +69,7 @@ def killed(on_ray: Cluster, folder: Path) -> str:
 def run(on_ray: Cluster, words: list[str], folder: Path) -> str:
     """Run a Python program in a folder, which also has its jobs; its log."""
     settings = {**on_ray.settings, "XDG_STATE_HOME": str(folder / "state")}
-    (finished,) = spawn([[sys.executable, *words]], [settings], folder, LIMIT, imported=WITH_RAY)
+    (finished,) = spawn([[sys.executable, *words]], [settings], folder, LIMIT)
     assert finished.code == 0, logs([finished])
     return finished.log
 
@@ -82,7 +81,7 @@ def hold(on_ray: Cluster, words: list[str], folder: Path, *, before: tuple[str, 
     if "address=" in words[1]:
         del settings["RAY_ADDRESS"]
     argv = [*before, sys.executable, "-m", "tests.jobs.laws", *words]
-    ran = processes.run(argv, env=settings, cwd=folder, timeout=LIMIT)
+    ran = harness.run(argv, env=settings, cwd=folder, timeout=LIMIT)
     assert ran.returncode == 0, (ran.stdout, ran.stderr)
     return str(ran.stdout)
 

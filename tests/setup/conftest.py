@@ -14,8 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests import processes
-from tests.harness import LEAN, REPOSITORY, environment, require
+from tests.harness import REPOSITORY, environment, require
 
 # A setup needs juliacall's metadata and its requirements for juliapkg. The real juliacall also
 # requires an OpenSSL that fits this Python's, which would restrict the choice of Julia.
@@ -124,8 +123,6 @@ class Here:
 def here(tmp_path: Path) -> Here:
     """A new Python environment with all packages of the current one."""
     require(importlib.util.find_spec("juliapkg"), "juliapkg")
-    if not processes.always_anew:
-        processes.template(processes.FOR_SETUP)  # a setup forks nothing that is not there
     return make(tmp_path)
 
 
@@ -145,7 +142,7 @@ def make(folder: Path) -> Here:
         (packages / name).parent.mkdir(exist_ok=True)
         (packages / name).write_text(text)
     ours = [folder for folder in sys.path if "site-packages" in folder]
-    (packages / "all.pth").write_text("\n".join([*ours, str(REPOSITORY), LEAN]))
+    (packages / "all.pth").write_text("\n".join([*ours, str(REPOSITORY)]))
     return here
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import processes
+from tests import harness
 from tests.harness import REPOSITORY, environment
 
 DOCS = (REPOSITORY / "docs" / "slurm.md").read_text()
@@ -21,7 +21,7 @@ RECIPES = re.findall(
 @pytest.mark.parametrize(("command", "printed"), RECIPES)
 def test_recipe(command: str, printed: str) -> None:
     _, *arguments = shlex.split(command.replace("\\\n", " "))
-    done = processes.run(
+    done = harness.run(
         [sys.executable, "-m", "pyreactant", *arguments],
         cwd=REPOSITORY,
         env=environment(PYREACTANT_PYTHON=sys.executable),

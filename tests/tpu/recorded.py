@@ -18,7 +18,7 @@ from typing import Any
 
 from pyreactant.fit import request as _request
 from pyreactant.fit.compiler import ask
-from tests import processes
+from tests import harness
 from tests.harness import REPOSITORY, environment
 
 FOLDER = Path(__file__).parent / "recorded"
@@ -53,9 +53,8 @@ def digest_of(request: Mapping[str, Any]) -> str | None:
     """The digest of the module to compile; None if it cannot be lowered."""
     if request["kind"] == "stablehlo":
         return ask.key_of({"text": request["text"]})
-    ran = processes.run(
+    ran = harness.run(
         [sys.executable, "-m", "tests.tpu.lowered"],
-        imported=processes.WITH_JAX,
         env=environment(),
         input=json.dumps({"request": request, "path": sys.path}),
     )

@@ -22,14 +22,14 @@ from pyreactant.fit.plan.layouts import Layout
 from pyreactant.fit.plan.plan import plan
 from pyreactant.fit.plan.report import Candidate, Plan, ranked
 from pyreactant.fit.plan.text import Shown
-from tests import processes
+from tests import harness
 from tests.harness import environment, quiet
 from tests.tpu.recorded import without_flags
 
 
 def run(*arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
     argv = [sys.executable, "-m", "pyreactant", "plan", *arguments]
-    return processes.run(argv, env=without_flags(**settings), timeout=280)
+    return harness.run(argv, env=without_flags(**settings), timeout=280)
 
 
 def test_the_bound(compiler: Path) -> None:
@@ -110,11 +110,11 @@ def test_the_plan_is_cross_checked_here(compiler: Path, tmp_path: Path) -> None:
     found = plan(topology="v6e-4", size=512, dtype="bfloat16", tried=1)
     command = shlex.split(found.commands()["crosscheck"])
     argv = [sys.executable, "-m", *command, "--backends", "jax", "--out", str(tmp_path / "out")]
-    ran = processes.run(argv, env=environment())
+    ran = harness.run(argv, env=environment())
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert "matmul: right on jax" in ran.stdout
     argv = [sys.executable, "-m", *shlex.split(found.commands()["matmul"])]
-    alone = processes.run(argv, imported=processes.WITH_JAX, env=environment())
+    alone = harness.run(argv, env=environment())
     assert alone.returncode == 0, alone.stderr
     assert "right: error" in alone.stdout
 
@@ -141,7 +141,7 @@ def test_interrupted(compiler: Path, tmp_path: Path) -> None:
     """Ctrl-C prints the present results and leaves no compiler behind."""
     log = tmp_path / "log"
     with log.open("wb") as out:
-        child = processes.Popen(
+        child = subprocess.Popen(
             [sys.executable, "-m", "tests.tpu.interrupted"],
             env=environment(XDG_CACHE_HOME=str(tmp_path)),
             stdout=out,
@@ -197,9 +197,7 @@ def test_cpu_devices_are_measured(tmp_path: Path) -> None:
     assert "estimate" not in ran.stdout
     line = next(text for text in ran.stdout.splitlines() if text.startswith("matmul:"))
     words = shlex.split(line.removeprefix("matmul:"))
-    here = processes.run(
-        [sys.executable, "-m", *words], imported=processes.WITH_JAX, env=environment()
-    )
+    here = harness.run([sys.executable, "-m", *words], env=environment())
     assert here.returncode == 0, here.stderr
     assert "right: error" in here.stdout
 

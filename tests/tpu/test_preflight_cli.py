@@ -10,7 +10,7 @@ import pytest
 
 from pyreactant.fit.preflight.compile import preflight_stablehlo
 from pyreactant.fit.preflight.preflight import preflight
-from tests import processes
+from tests import harness
 from tests.harness import REPOSITORY, quiet
 from tests.tpu.recorded import without_flags
 
@@ -19,7 +19,7 @@ MATMUL = ("preflight", "matmul", "--topology", "v6e-16", "--size", "16384", "--d
 
 
 def run(cache: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return processes.run(
+    return harness.run(
         [sys.executable, "-m", "pyreactant", *arguments],
         cwd=REPOSITORY,
         timeout=120,
@@ -58,7 +58,7 @@ def test_a_known_answer_needs_no_jax(matmul_known: Path) -> None:
         f"import sys; sys.argv[1:] = {list(MATMUL)!r}; import pyreactant.cli as c; c.main(); "
         "print([m for m in sys.modules if m.split('.')[0] in ('jax', 'jaxlib', 'libtpu')])"
     )
-    ran = processes.run(
+    ran = harness.run(
         [sys.executable, "-c", program],
         env=without_flags(XDG_CACHE_HOME=str(matmul_known)),
     )

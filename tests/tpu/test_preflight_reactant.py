@@ -24,7 +24,7 @@ from pyreactant.base.child import ChildLostError
 from pyreactant.base.slices.topology import topology
 from pyreactant.fit.preflight.preflight import preflight
 from pyreactant.fit.request import Request, find_program
-from tests import processes
+from tests import harness
 from tests.harness import REPOSITORY, environment
 
 TEXT = (Path(__file__).parent / "stablehlo" / "reactant_matmul.mlir").read_text()
@@ -153,7 +153,7 @@ def test_no_juliacall(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def run(*arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
     argv = [sys.executable, "-m", "pyreactant", "preflight", "--topology", "v6e-16", *arguments]
-    return processes.run(
+    return harness.run(
         argv,
         cwd=REPOSITORY,
         env=environment(**settings),

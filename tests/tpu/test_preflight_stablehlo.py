@@ -123,7 +123,6 @@ def test_refused_before_libtpu_is_loaded(before: str, after: str, message: str) 
         preflight_stablehlo(REACTANT.replace(before, after), topology="v6e-16", cache=False)
 
 
-@pytest.mark.anew
 @pytest.mark.usefixtures("no_libtpu")
 def test_without_libtpu() -> None:
     """Without libtpu, loading it raises this error, which the previous tests do not get."""

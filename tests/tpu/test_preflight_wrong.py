@@ -21,7 +21,6 @@ from pyreactant.base import child
 from pyreactant.base.child import ChildLostError
 from pyreactant.fit.compiler import ask
 from pyreactant.fit.preflight.preflight import preflight
-from tests import processes
 from tests.harness import REPOSITORY, environment
 
 MESH = pr.Mesh((2, 2), ("x", "y"))
@@ -236,7 +235,7 @@ def test_the_child_ends_with_us(how: signal.Signals, compiler: Path, tmp_path: P
     settings = environment(XDG_CACHE_HOME=str(compiler), TEST_PID_FILE=str(file))
     program = "tests.tpu.programs:prints_and_sleeps"
     argv = ["preflight", program, "--topology", "v6e-4", "--shape", "8x8", "--dtype", "float32"]
-    parent = processes.Popen(
+    parent = subprocess.Popen(
         [sys.executable, "-m", "pyreactant", *argv],
         env=settings,
         cwd=REPOSITORY,

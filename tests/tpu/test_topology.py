@@ -13,7 +13,7 @@ from hypothesis import given, settings
 import pyreactant as pr
 from pyreactant.base.slices.generations import GENERATIONS
 from pyreactant.base.slices.topology import Topology, chips, layer, nearest, topologies, topology
-from tests import processes
+from tests import harness
 from tests.harness import environment
 
 EVERY = list(topologies())
@@ -173,7 +173,7 @@ def test_picture_has_each_chip_once() -> None:
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return processes.run(
+    return harness.run(
         [sys.executable, "-m", "pyreactant", "topology", *arguments],
         env=environment(),
         timeout=60,

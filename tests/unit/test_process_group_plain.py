@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 import pyreactant as pr
 from pyreactant.process.group import resolve
 from pyreactant.process.group.plain import LAUNCHERS, Launcher
-from tests.processes import REPOSITORY
+from tests.harness import REPOSITORY
 
 JAX = {"JAX_COORDINATOR_ADDRESS": "h:6666", "JAX_NUM_PROCESSES": "2", "JAX_PROCESS_ID": "1"}
 ONE_TASK = {

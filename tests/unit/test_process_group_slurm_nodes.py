@@ -10,7 +10,7 @@ from hypothesis import given
 
 import pyreactant as pr
 from pyreactant.process.group import port_of, resolve
-from pyreactant.process.group.mpi import host_names, tasks_per_node
+from pyreactant.process.group.nodes import host_names, tasks_per_node
 from pyreactant.process.group.slurm import slurm
 from tests.harness import require
 from tests.unit.test_process_group_slurm import Environment, message, step
@@ -124,7 +124,7 @@ def test_scontrol_is_absent_or_fails(script: str | None, problem: str, tmp_path:
 
 
 def test_scontrol_does_not_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pyreactant.process.group.mpi._TIMEOUT", 0.1)
+    monkeypatch.setattr("pyreactant.process.group.nodes._TIMEOUT", 0.1)
     path = scontrol(tmp_path, "exec sleep 60")
     with pytest.raises(pr.InvalidArgumentError, match=r"scontrol, which did not end within 0\.1 s"):
         host_names("n[1-2]", 2, path)

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from tests import processes
 from tests.harness import environment, free_port, logs, spawn
 
 LIMITED = """
@@ -52,7 +51,7 @@ meeting.close()
 
 
 def _start(code: str) -> subprocess.Popen[str]:
-    return processes.Popen(
+    return subprocess.Popen(
         [sys.executable, "-c", code],
         env=environment(),
         text=True,

@@ -8,7 +8,7 @@ import pytest
 
 import pyreactant as pr
 from pyreactant.base.settings import READERS, SETTINGS, as_markdown, check_names, nearest
-from tests import processes
+from tests import harness
 from tests.harness import REPOSITORY, environment
 
 NAME = re.compile(r"\bPYREACTANT_[A-Z0-9_]*[A-Z0-9]\b")
@@ -98,7 +98,7 @@ def test_known_names_and_those_of_kubernetes() -> None:
 
 @pytest.mark.parametrize("command", [["explain"], ["slurm", "submit"]])
 def test_commands_refuse_it(command: list[str]) -> None:
-    ran = processes.run(
+    ran = harness.run(
         [sys.executable, "-m", "pyreactant", *command],
         env=environment(**{MISSPELT: "2"}),
     )
@@ -115,6 +115,6 @@ try:
 except pr.InvalidArgumentError as error:
     print(error)
 print(pr.is_initialized(), "jax" in sys.modules)"""
-    ran = processes.run([sys.executable, "-c", code], env=environment(**{MISSPELT: "2"}))
+    ran = harness.run([sys.executable, "-c", code], env=environment(**{MISSPELT: "2"}))
     assert f"got {MISSPELT} (the nearest is PYREACTANT_NUM_PROCESSES)" in ran.stdout
     assert ran.stdout.endswith("\nFalse False\n"), ran.stdout + ran.stderr

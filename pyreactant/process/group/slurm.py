@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from ...base.errors import InvalidArgumentError
 from ...base.settings import COORDINATOR, COUNT, INDEX
-from . import mpi
+from . import gpus
 from .group import (
     LaunchError,
     ProcessGroup,
@@ -18,7 +18,8 @@ from .group import (
     required,
     required_int,
 )
-from .mpi import World, host_names, tasks_per_node, world_of
+from .mpi import World, world_of
+from .nodes import host_names, tasks_per_node
 
 NAME = "Slurm"
 _SRUN = "srun --kill-on-bad-exit=1 ..."
@@ -40,7 +41,7 @@ _VARIABLES = (
     "SLURM_NODEID",
     "SLURM_LOCALID",
     "SLURM_RESTART_COUNT",
-    *mpi.VARIABLES,
+    *gpus.VARIABLES,
 )
 
 
@@ -131,11 +132,11 @@ def _step(environ: Mapping[str, str]) -> tuple[ProcessGroup, tuple[str, ...]]:
             f"{_TASKS_PER_NODE} must add up to {count} tasks, got {environ[_TASKS_PER_NODE]!r}; "
             f"in a job of several components set {COUNT}, {INDEX} and {COORDINATOR} instead"
         )
-    local, notes = mpi.assign(
+    local, notes = gpus.assign(
         environ,
         _tasks_on_this_node(tasks, environ),
         env_int("SLURM_LOCALID", environ) or 0,
-        bound=mpi.slurm_binds(environ),
+        bound=gpus.slurm_binds(environ),
         command=_SRUN_GPUS,
     )
     address: str | None = None
