@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..base.pages.page import can_render
+from ..base.document.page import can_render
 from ..runs.queued.job import Job
 from .request import Request, write_request
 from .run import compare

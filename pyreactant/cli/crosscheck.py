@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..arrays.text import SPEC_HELP, hanging, parse_mesh, parse_spec, width_of
+from ..base.document.page import can_render, check_page
 from ..base.errors import InvalidArgumentError
 from ..base.outputs import check_outputs, target_of
-from ..base.pages.page import can_render, check_page
 from .command import INTERRUPTED, Html, MeshText, Overwrite, ReportFile, examples
 
 if TYPE_CHECKING:

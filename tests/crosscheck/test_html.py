@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import pyreactant as pr
-from pyreactant.base.pages.page import Cell
+from pyreactant.base.document.parts import Cell
 from pyreactant.check.bounds.verdict import Verdict
 from pyreactant.check.records.verdict import ArrayPlan, Kind
 from pyreactant.check.report.data import GradientResult

@@ -6,14 +6,27 @@ on the mesh, the numbers of each block, and where in a wrong block the wrong ele
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 
 from ...arrays.mesh import Mesh
 from ...arrays.text import block_text, ranges_text, seconds_text, spec_text
-from ...base.pages.page import Cell, Table, commit_text, render
+from ...base.document.page import fragment
+from ...base.document.parts import (
+    Cell,
+    Document,
+    Folded,
+    Group,
+    Items,
+    Lines,
+    Paragraph,
+    Part,
+    Section,
+    Table,
+    commit_text,
+)
 from ..bounds.sight import cell_sizes
 from ..records.verdict import BlockVerdict
 from .data import NOT_RUN, ReportData, Result, Row, RunFacts
@@ -29,40 +42,44 @@ from .text import (
 )
 
 
-def page(report: ReportData) -> str:
-    """The whole page.
-
-    Raises:
-        RequirementError: jinja2 is not installed.
-    """
+def document(report: ReportData) -> Document:
+    """What the page shows."""
     word = "passed" if report.passed else "did not pass"
-    return render(
-        "crosscheck.html",
+    absent = [f"{name} did not run: {why}" for name, why in report.absent.items()]
+    programs = [_program(number, row) for number, row in enumerate(report.rows)]
+    return Document(
         title=f"Cross-check {word}: {_subject(report)}",
         mark=Cell(word.capitalize(), "good" if report.passed else "bad"),
         heading=_subject(report),
         summary=verdict(report),
         small=[report.created, _where(report)],
-        absent=report.absent,
-        complaints=_complaints(report),
-        overview=overview(report),
-        gradients=_gradients(report),
-        programs=[_program(number, row) for number, row in enumerate(report.rows)],
-        provenance=_provenance_table(report),
-        logs=[(run.name, name, text) for run in report.runs for name, text in _in_order(run.logs)],
+        sections=[
+            Section("Not run", [Paragraph(text, "warn") for text in absent], titled=False),
+            Section("What is wrong", _complaints(report)),
+            Section("Programs", [overview(report), _gradients(report)], titled=False),
+            Section("Each program", programs),
+            Section("Versions, devices and settings", [_provenance_table(report)]),
+            Section("Output of the processes", _logs(report) or [Paragraph("There is none.")]),
+        ],
+        footer=_FOOTER,
     )
 
 
-def fragment(report: ReportData) -> str:
+_FOOTER = (
+    "The allowed error is a bound on rounding, from the element type, the length of sums and the "
+    "inputs; docs/checks.md derives it. 1 ULP is the distance of an element to the next number of "
+    "its type."
+)
+
+
+def notebook(report: ReportData) -> str:
     """Verdict and table for a notebook, without styles of its own.
 
     Raises:
         RequirementError: jinja2 is not installed.
     """
-    look = "good" if report.passed else "bad"
-    return render(
-        "fragment.html", mark=Cell(verdict(report), look), table=overview(report, links=False)
-    )
+    table = replace(overview(report, links=False), cards=False)
+    return fragment(Cell(verdict(report), "good" if report.passed else "bad"), table)
 
 
 def _subject(report: ReportData) -> str:
@@ -78,11 +95,23 @@ def _where(report: ReportData) -> str:
     return f"{where} ({platforms})" if platforms else where
 
 
-def _complaints(report: ReportData) -> list[tuple[str, str, str]]:
-    """Link, program and the rest of the sentence, for each problem."""
-    return [
-        (f"program-{number}", report.rows[number].program, rest)
+def _complaints(report: ReportData) -> list[Part]:
+    """One item for each problem."""
+    items = [
+        (Cell(report.rows[number].program, link=f"program-{number}"), rest)
         for number, rest in problems(report)
+    ]
+    return [Items(items, look="complaints")] if items else []
+
+
+def _logs(report: ReportData) -> list[Part]:
+    return [
+        Folded(
+            Cell(f"{run.name}, process {process}"),
+            [Lines(text) if text.strip() else Paragraph("It printed nothing.")],
+        )
+        for run in report.runs
+        for process, text in _in_order(run.logs)
     ]
 
 
@@ -102,26 +131,30 @@ def _gradients(report: ReportData) -> Table:
     return Table("Gradients of Julia bodies by Enzyme", head, rows, numbers=(4, 5))
 
 
-def _program(number: int, row: Row) -> dict[str, Any]:
-    """The part of one program, for the template."""
+def _program(number: int, row: Row) -> Folded:
+    """The part of one program."""
+    asked = f" Requested precision of products: {row.precision}." if row.precision else ""
+    notes = [f"Note on {r.runtime}: {r.values.note}" for r in row.results if r.values.note]
+    notes += [f"{p.first} and {p.second}: {p.text}" for p in row.pairs if p.passed]
     further = Table(
         f"Further inputs of {row.program}",
         ["runtime", "inputs", "type and sharding", "elements", "checked"],
         rows_of(row),
     )
-    return {
-        "id": f"program-{number}",
-        "mark": Cell(row.program, "good" if row.passed else "bad"),
-        "summary": row.summary,
-        "open": not row.passed,
-        "tables": [_arrays(row), _checks(row)],
-        "further": further,
-        "tolerance": _tolerance(row),
-        "precision": row.precision,
-        "notes": [f"{r.runtime}: {r.values.note}" for r in row.results if r.values.note],
-        "pairs": [f"{p.first} and {p.second}: {p.text}" for p in row.pairs if p.passed],
-        "figures": [figure for result in row.results for figure in figures(row, result)],
-    }
+    drawn = [figure for result in row.results for figure in figures(row, result)]
+    return Folded(
+        Cell(row.program, "good" if row.passed else "bad"),
+        [
+            Paragraph(f"Tolerance: {_tolerance(row)}.{asked}"),
+            *map(Paragraph, notes),
+            Group([_arrays(row), _checks(row)], "side"),
+            further,
+            Group(drawn, "figures"),
+        ],
+        note=row.summary,
+        id=f"program-{number}",
+        open=not row.passed,
+    )
 
 
 def _tolerance(row: Row) -> str:
@@ -166,7 +199,9 @@ def _provenance_table(report: ReportData) -> Table:
     columns = [_provenance(run) for run in report.runs]
     keys = dict.fromkeys(key for column in columns for key, value in column.items() if value)
     rows = [[key, *(column.get(key) or "-" for column in columns)] for key in keys]
-    return Table("Where the results come from", ["fact", *(r.name for r in report.runs)], rows)
+    return Table(
+        "Where the results come from", ["fact", *(r.name for r in report.runs)], rows, cards=False
+    )
 
 
 def _provenance(run: RunFacts) -> dict[str, str]:
@@ -234,6 +269,8 @@ class Figure:
         more: Number of further wrong blocks.
         has_shares: Whether cells of the mesh have bars.
     """
+
+    kind: ClassVar[str] = "devices"
 
     title: str
     down: Sequence[str]

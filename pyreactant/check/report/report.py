@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from ..._version import __version__
+from ...base.document.page import HasPage, can_render
+from ...base.document.parts import Document
 from ...base.errors import FileError
 from ...base.files import json_lines, read_json
 from ...base.outputs import marked, write_output
-from ...base.pages.page import HasPage, can_render
 from ...runs.supervisor.output import own_lines
 from ..bounds.verdict import plain
 from ..compare import compare_program
@@ -42,7 +43,7 @@ from .data import (
     Row,
     RunFacts,
 )
-from .html import fragment, page
+from .html import document, notebook
 from .outcome import Seen, on_all, outliers, probed, seen, unless_empty, with_sets
 from .text import renderable, verdict
 
@@ -120,8 +121,9 @@ class Report(ReportData, HasPage):
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise FileError(f"{path}: not {what} ({error!r})") from None
 
-    def _page(self) -> str:
-        return page(self)
+    def document(self) -> Document:
+        """What the page shows."""
+        return document(self)
 
     def to_text(self, width: int = 120) -> str:
         """The report as plain text for a terminal of this width."""
@@ -139,7 +141,7 @@ class Report(ReportData, HasPage):
         return renderable(self)
 
     def _repr_html_(self) -> str | None:
-        return fragment(self) if can_render() else None  # a notebook shows the text then
+        return notebook(self) if can_render() else None  # a notebook shows the text then
 
 
 def _row_from(data: Mapping[str, Any]) -> Row:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...arrays.text import Fitting, bytes_text, seconds_text, spec_text
-from ...base.pages.page import Cell, Table
+from ...base.document.parts import Cell, Table
 from ..bounds.verdict import FLOAT32_PRODUCTS
 from ..records.verdict import Pair
 from .data import (

@@ -1,11 +1,12 @@
 """The page of a plan, with its pictures as plain data: times, and the best layout's blocks."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from ...arrays.sharding import NamedSharding
 from ...arrays.text import bytes_text, seconds_text, spec_text
-from ...base.pages.page import Cell, Table, render
+from ...base.document.parts import Cell, Document, Group, Lines, Paragraph, Section, Table
 from .text import (
     LEGEND,
     MEASURED_LEGEND,
@@ -54,6 +55,22 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
+class Times:
+    """The picture of times.
+
+    Attributes:
+        lines: The layouts that have a time.
+        names: Name and colour of the kinds of bars, for the legend.
+        width: Width of the picture.
+    """
+
+    kind: ClassVar[str] = "times"
+    lines: Sequence[Line]
+    names: Sequence[tuple[str, int]]
+    width: float = WIDTH
+
+
+@dataclass(frozen=True, slots=True)
 class Block:
     """A block of an array: its place and size in the picture, and the devices that hold it."""
 
@@ -71,16 +88,19 @@ class Blocks:
     Attributes:
         name: Name of the array.
         text: Shape and spec.
-        height: Height of the picture; its width is `WIDTH`.
+        height: Height of the picture.
         blocks: The blocks; without devices if there are too many to name.
         note: What the picture leaves out.
+        room: Width of the picture.
     """
 
+    kind: ClassVar[str] = "blocks"
     name: str
     text: str
     height: float
     blocks: tuple[Block, ...]
     note: str
+    room: float = WIDTH
 
 
 def times(found: "Plan") -> list[Line]:
@@ -163,34 +183,45 @@ def ranges(numbers: list[int]) -> str:
     return ", ".join(texts[:3]) + (", ..." if len(texts) > 3 else "")
 
 
-def page(found: "Plan") -> str:
-    """The whole page.
-
-    Raises:
-        RequirementError: jinja2 is not installed.
-    """
+def document(found: "Plan") -> Document:
+    """What the page shows."""
     best, where, lines = found.best, where_text(found), times(found)
     word = "Nothing fits" if best is None else "Fastest layout"
     if len(found.tied) > 1:
         word = "Layouts tie"
     if found.interrupted:
         word += " so far"
-    return render(
-        "plan.html",
+    names = list(dict.fromkeys((name, colour) for line in lines for name, colour, _ in line.bars))
+    arrays, commands = placement(found), found.commands()
+    return Document(
         title=f"Plan of {found.program} on {where}",
         mark=Cell(word, "bad" if best is None else "good"),
         heading=f"{found.program} {shapes_text(found)} {found.dtype} on {where}",
         summary=_summary(found),
         small=["measured" if found.measured else "compiled, not run: all times are estimates"],
-        table=_table(found),
-        times=lines,
-        bar_names=list(dict.fromkeys(bar[:2] for line in lines for bar in line.bars)),
-        placement=placement(found),
-        width=WIDTH,
-        more=_remarks(found),
-        commands=found.commands(),
-        remarks=list(remarks(found)),
+        sections=[
+            Section("Time of a call", [Times(lines, names)] if lines else []),
+            Section("Layouts", [_table(found), *map(_small, _remarks(found))], titled=False),
+            Section(
+                "Which device holds what",
+                [_small(_PLACEMENT), Group(arrays, "figures narrow")] if arrays else [],
+            ),
+            Section(
+                "Commands for the chosen layout",
+                [
+                    *map(_small, remarks(found) if commands else ()),
+                    *(Lines(line, where) for where, line in commands.items()),
+                ],
+            ),
+        ],
     )
+
+
+_PLACEMENT = "The blocks of the chosen layout; the numbers are positions in pyreactant.devices()."
+
+
+def _small(text: str) -> Paragraph:
+    return Paragraph(text, "small")
 
 
 def _summary(found: "Plan") -> str:
