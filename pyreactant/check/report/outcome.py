@@ -5,12 +5,13 @@ see is unchecked. Further sets of inputs count, and have a summary.
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from ...arrays.dtypes import as_dtype
 from ...arrays.text import block_text, percent_text, spec_text
+from ...base.document.parts import Table
 from ..bounds.sight import COARSE, FINE, FINE_SHORT, Sight, combined
 from ..bounds.verdict import BY_FLOAT32, Verdict, join
 from ..faults.diagnose import diagnose, differing, must_be_equal
@@ -18,9 +19,6 @@ from ..inputs import EXACT, ORDINARY, SETS
 from ..records.records import Run
 from ..records.verdict import UNCOMPARED, ArrayPlan, BlockVerdict, ProgramRecord, SetRecord
 from .data import RIGHT, UNCHECKED, WRONG, ReportData, Result, Row, SetResult
-
-if TYPE_CHECKING:
-    from rich.table import Table
 
 _FAR = 4.0
 """A block is an outlier if its largest ratio is this many times that of every other block."""
@@ -276,19 +274,11 @@ def rows_of(row: Row) -> list[tuple[str, ...]]:
     ]
 
 
-def summary(report: ReportData) -> "Table | None":
+def summary(report: ReportData) -> Iterator[Table]:
     """For each set of inputs: how many programs passed it, and in how many runs of what."""
-    from rich import box
-    from rich.table import Table
-
-    if not any(result.sets for row in report.rows for result in row.results):
-        return None
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for head in ("inputs", "programs", "right", "element types", "checked"):
-        table.add_column(head)
-    for one in _summary_rows(report):
-        table.add_row(*one)
-    return table
+    if any(result.sets for row in report.rows for result in row.results):
+        head = ["inputs", "programs", "right", "element types", "checked"]
+        yield Table("", head, _summary_rows(report))
 
 
 def _summary_rows(report: ReportData) -> list[tuple[str, ...]]:

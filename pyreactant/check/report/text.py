@@ -1,10 +1,11 @@
 """A report in words: the verdict, and the table of all programs for a terminal and for a page."""
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from typing import Any
 
-from ...arrays.text import Fitting, bytes_text, seconds_text, spec_text
-from ...base.document.parts import Cell, Table
+from ...arrays.text import bytes_text, seconds_text, spec_text
+from ...base.document.parts import Cell, Paragraph, Table
+from ...base.document.terminal import printed
 from ..bounds.verdict import FLOAT32_PRODUCTS
 from ..records.verdict import Pair
 from .data import (
@@ -19,11 +20,6 @@ from .data import (
     Row,
 )
 from .outcome import percent, summary
-
-if TYPE_CHECKING:
-    from rich.table import Table as RichTable
-
-COLOURS = {RIGHT: "green", WRONG: "bold red", RAISED: "red", NOT_RUN: "yellow", UNCHECKED: "yellow"}
 
 LOOKS = {RIGHT: "good", WRONG: "bad", RAISED: "bad", NOT_RUN: "warn", UNCHECKED: "warn"}
 
@@ -87,24 +83,22 @@ def _coarsely(report: ReportData) -> str:
     return f", {len(programs)} of them with errors below {size} not seen ({_and(programs)})"
 
 
-def gradient_lines(report: ReportData) -> list[tuple[str, str]]:
-    """One line for each program and comparison of its gradient, with its colour."""
+def gradient_lines(report: ReportData) -> Iterator[Paragraph]:
+    """One line for each program and comparison of its gradient."""
     found: dict[tuple[str, str], list[GradientResult]] = {}
     for one in report.gradients:
         found.setdefault((one.program, one.against), []).append(one)
-    lines = []
     for (program, against), group in found.items():
         wrong = [one.argument for one in group if one.outcome == WRONG]
         head = f"gradient of {program} by Enzyme"
         if group[0].outcome == NOT_RUN:
-            lines.append((f"{head}: not run, because {group[0].text}", "yellow"))
+            yield Paragraph(f"{head}: not run, because {group[0].text}", "warn")
             continue
         worst = max(group, key=lambda one: one.ratio)
         how = f"{worst.relative_norm:.0e}, {ratio_text(worst.ratio)} of allowed"
         text = f"{WRONG} {_and(wrong)}" if wrong else RIGHT
-        colour = COLOURS[WRONG if wrong else RIGHT]
-        lines.append((f"{head}, against {against}: {text} ({how})", colour))
-    return lines
+        look = LOOKS[WRONG if wrong else RIGHT]
+        yield Paragraph(f"{head}, against {against}: {text} ({how})", look)
 
 
 def _failed(report: ReportData) -> str:
@@ -143,20 +137,21 @@ def _failed_runs(report: ReportData) -> str:
 def renderable(report: ReportData) -> Any:
     """What rich prints: the table, one line per problem, and the verdict."""
     from rich.console import Group
-    from rich.text import Text
 
-    sets = summary(report)
-    tables = [_table(report), *([] if sets is None else [sets])]
-    parts: list[Any] = [Fitting(table, wraps=True) for table in tables]
+    return Group(*printed(_parts(report), wraps=True))
+
+
+def _parts(report: ReportData) -> Iterator[Paragraph | Table]:
+    yield _table(report)
+    yield from summary(report)
     told = problems(report)
     for number, row in enumerate(report.rows):
-        parts += [Text(f"  {row.program}{rest}", "red") for n, rest in told if n == number]
-        parts += [Text(f"  {text}", "yellow") for text in remarks(row)]
-    parts += [Text(*line) for line in gradient_lines(report)]
+        yield from (Paragraph(f"  {row.program}{rest}", "bad") for n, rest in told if n == number)
+        yield from (Paragraph(f"  {text}", "warn") for text in remarks(row))
+    yield from gradient_lines(report)
     for name, why in report.absent.items():
-        parts.append(Text(f"{name} did not run: {why}", "yellow"))
-    parts.append(Text(verdict(report), "bold green" if report.passed else "bold red"))
-    return Group(*parts)
+        yield Paragraph(f"{name} did not run: {why}", "warn")
+    yield Paragraph(verdict(report), "good" if report.passed else "bad")
 
 
 def _explained(report: ReportData) -> str:
@@ -169,27 +164,24 @@ def _explained(report: ReportData) -> str:
     return " ".join(text for text, shown in found if shown)
 
 
-def _table(report: ReportData) -> "RichTable":
-    from rich import box
-    from rich.table import Table as RichTable
-    from rich.text import Text
-
-    caption = _explained(report) or None
-    table = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, caption=caption, caption_justify="left")
-    table.add_column("program")
-    table.add_column("problem")
-    for run in report.runs:
-        table.add_column(run.name)
-    for pair in report.rows[0].pairs if report.rows else ():
-        table.add_column(f"{pair.first} and {pair.second}")
-    for row in report.rows:
-        cells = [Text(result_text(r), COLOURS[r.outcome]) for r in row.results]
-        cells += [
-            Text(pair_text(p), "green" if p.passed else "yellow" if not p.compared else "bold red")
-            for p in row.pairs
+def _table(report: ReportData) -> Table:
+    pairs = report.rows[0].pairs if report.rows else ()
+    head = ["program", "problem", *(run.name for run in report.runs)]
+    rows: list[list[Cell | str]] = [
+        [
+            row.program,
+            problem_text(row),
+            *(Cell(result_text(result), LOOKS[result.outcome]) for result in row.results),
+            *(Cell(pair_text(pair), LOOKS[_outcome(pair)]) for pair in row.pairs),
         ]
-        table.add_row(row.program, problem_text(row), *cells)
-    return table
+        for row in report.rows
+    ]
+    between = [f"{pair.first} and {pair.second}" for pair in pairs]
+    return Table(_explained(report), [*head, *between], rows)
+
+
+def _outcome(pair: Pair) -> str:
+    return RIGHT if pair.passed else WRONG if pair.compared else NOT_RUN
 
 
 _COLUMNS = {
@@ -267,7 +259,7 @@ def _result_cells(result: Result) -> dict[str, Cell | str]:
 
 
 def _pair_cells(pair: Pair) -> list[Cell | str]:
-    outcome = RIGHT if pair.passed else WRONG if pair.compared else NOT_RUN
+    outcome = _outcome(pair)
     if not pair.passed:
         return [Cell(pair.kind, LOOKS[outcome]), "-"]
     if pair.difference == 0:

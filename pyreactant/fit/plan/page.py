@@ -10,11 +10,13 @@ from ...base.document.parts import Cell, Document, Group, Lines, Paragraph, Sect
 from .text import (
     LEGEND,
     MEASURED_LEGEND,
+    array_names,
     considered_text,
     mesh_text,
     remarks,
     remarks_on_rows,
     shapes_text,
+    times_of,
     verdict_text,
     where_text,
 )
@@ -132,14 +134,12 @@ def placement(found: "Plan") -> list[Blocks]:
     if best is None:
         return []
     shapes, specs = list(found.shapes), list(best.specs)
-    names = [f"argument {number}" for number in range(len(shapes))]
     if found.program == "matmul":
-        names = ["x", "y", "product"]
         shapes.append((shapes[0][0], shapes[1][1]))
         specs.append(best.out_spec or ())
     return [
         _blocks(name, shape, NamedSharding(best.mesh, spec))
-        for name, shape, spec in zip(names, shapes, specs, strict=True)
+        for name, shape, spec in zip(array_names(found), shapes, specs, strict=True)
     ]
 
 
@@ -245,8 +245,7 @@ def _remarks(found: "Plan") -> list[str]:
 
 def _table(found: "Plan") -> Table:
     rows = found.rows
-    matmul = found.program == "matmul"
-    names = ["x", "y", "product"] if matmul else [f"argument {i}" for i in range(len(found.shapes))]
+    names = array_names(found)
     times = ["measured"] if found.measured else ["estimate", "XLA", "links"]
     head = ["rank", "mesh", *names, *times, "sends", "per device"]
     first = 2 + len(names)
@@ -261,19 +260,17 @@ def _table(found: "Plan") -> Table:
 
 
 def _row(found: "Plan", label: str, one: "Candidate", most: float) -> list[Cell | str]:
-    times = [one.seconds] if found.measured else [one.seconds, one.xla_seconds, one.link_seconds]
-    texts = ["-" if value is None else seconds_text(value) for value in times]
-    first = f"> {texts[0]}" if one.at_least else texts[0]
+    first, *estimates = times_of(found, one)
     size, hbm = one.bytes_per_device, found.hbm_bytes
     memory = Cell(bytes_text(size), share=size / hbm if size and hbm else None)
-    specs = list(one.texts())
-    specs += ["-"] * ((3 if found.program == "matmul" else len(found.shapes)) - len(specs))
+    specs, arrays = list(one.texts()), len(array_names(found))
+    specs += ["-"] * (arrays - len(specs))
     return [
         Cell(label, "good" if one is found.best else ""),
         mesh_text(one),
-        *specs[: 3 if found.program == "matmul" else len(found.shapes)],
+        *specs[:arrays],
         Cell(first, share=None if one.seconds is None else one.seconds / most),
-        *texts[1:],
+        *estimates,
         bytes_text(one.sent_bytes),
         memory,
         one.trouble,
